@@ -6,21 +6,81 @@ SHELL := /bin/bash
 
 PYTHON ?= python3
 VENV ?= .venv
-BIN := $(VENV)/bin
-STAMP := $(VENV)/.installed
-LOCKS := requirements/runtime.lock requirements/dev.lock
 TOOLS ?= .tools
-UV_VERSION := 0.13.8
+# Handed to pytest, as in: make test-unit PYTEST_ARGS='-k ledger'
+PYTEST_ARGS ?=
+
+RUN := $(VENV)/bin/python
+CODE := $(wildcard controller extender webhook certs tests bench)
+COMPILE := $(TOOLS)/bin/uv --no-config pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	--no-emit-index-url --no-emit-find-links --no-annotate --no-header
+UPGRADE ?=
 
 .PHONY: help
 help: ## this text
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
-	@echo
-	@echo "  PYTHON=python3.12 make venv   uses another interpreter (3.11 or newer)"
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@printf '\n  %s\n  %s\n  %s\n' \
+		'make venv PYTHON=python3.12     another interpreter (3.11 or newer)' \
+		'KEEP=1 make demo                leaves the cluster of the demo running' \
+		"make test PYTEST_ARGS='-k word' only some tests"
+
+.PHONY: demo
+demo: venv ## the race for sixteen volumes on a real kube-scheduler, three ways
+	@$(RUN) -m bench.demo
+
+.PHONY: test
+test: venv cluster ## all tests: unit, scenarios, end to end
+	@$(RUN) -m pytest $(PYTEST_ARGS)
+
+.PHONY: test-unit
+test-unit: venv ## the tests that need no cluster; about a minute
+	@$(RUN) -m pytest -m "not cluster and not slow" $(PYTEST_ARGS)
+
+.PHONY: test-e2e
+test-e2e: venv cluster ## the tests on a real control plane
+	@$(RUN) -m pytest -m cluster $(PYTEST_ARGS)
+
+.PHONY: lint
+lint: venv ## ruff and mypy
+	@$(RUN) -m ruff check $(CODE)
+	@$(RUN) -m ruff format --check $(CODE)
+	@$(RUN) -m mypy $(CODE)
+
+.PHONY: format
+format: venv ## let ruff rewrite what it can
+	@$(RUN) -m ruff check --fix $(CODE)
+	@$(RUN) -m ruff format $(CODE)
+
+.PHONY: bench
+bench: venv cluster ## speed and memory, as ratios; writes bench-output/
+	@for program in $(filter-out demo proposal_policy picture __init__,$(basename $(notdir $(wildcard bench/*.py)))); do \
+		if grep -q '^if __name__ ==' "bench/$$program.py"; then echo "== bench.$$program"; $(RUN) -m "bench.$$program"; fi; done
+
+.PHONY: soak
+soak: venv cluster ## the long runs with random delays; hours
+	@$(RUN) -m tests.e2e.soak
+
+.PHONY: cluster
+cluster: venv ## build the control plane of the tests (5 to 10 minutes once, then nothing)
+	@$(RUN) -m tests.cluster.build
 
 .PHONY: venv
-venv: $(STAMP) ## the virtual environment .venv, from the locked versions
+venv: ## the virtual environment .venv, exactly the locked versions
+	@./requirements/make-venv "$(VENV)" $(if $(filter file default,$(origin PYTHON)),,"$(PYTHON)")
 
-# The stamp holds the interpreter's version and a digest of the locks, so a changed lock or interpreter makes it anew.
-$(STAMP): $(LOCKS) pyproject.toml
-	@./requirements/make-venv "$(PYTHON)" "$(VENV)"
+.PHONY: lock
+lock: ## resolve the dependencies again; UPGRADE=1 takes the newest versions
+	@test -x "$(TOOLS)/bin/python" || "$(PYTHON)" -m venv "$(TOOLS)"
+	@"$(TOOLS)/bin/python" -m pip install --quiet --require-hashes -r requirements/tools.lock
+	@$(COMPILE) $(if $(UPGRADE),--upgrade) pyproject.toml -o requirements/runtime.lock
+	@$(COMPILE) $(if $(UPGRADE),--upgrade) --extra dev -c requirements/runtime.lock pyproject.toml -o requirements/dev.lock
+	@! grep -nE '://|@ ' requirements/*.lock || { echo 'make lock: an address in a lock' >&2; exit 1; }
+
+.PHONY: clean
+clean: ## what tools and programs wrote here, but not .venv
+	@rm -rf .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist demo-output bench-output
+	@find $(CODE) -name __pycache__ -type d -prune -exec rm -rf {} +
+
+.PHONY: distclean
+distclean: clean ## and .venv too
+	@rm -rf "$(VENV)" "$(TOOLS)" *.egg-info
