@@ -1,1 +1,1 @@
-"""A real Kubernetes control plane on this machine, without containers; `docs/test-cluster.md` tells how it is put together."""
+"""A real Kubernetes control plane on this machine, without containers. How it works: `docs/test-cluster.md`."""

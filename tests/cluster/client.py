@@ -1,7 +1,7 @@
 """A small Kubernetes API client on raw JSON, for the test cluster and for what stands in for Longhorn on it.
 
-Objects are plain dicts, paths are API paths (`/api/v1/namespaces/default/pods/a`). There is no cache, no model class and
-no client-side rate limit, because the tests race the API server on purpose.
+Objects are plain dicts, paths are API paths (`/api/v1/namespaces/default/pods/a`). There is no cache, no model class
+and no client-side rate limit, because the tests race the API server on purpose.
 """
 
 from __future__ import annotations
@@ -102,7 +102,9 @@ def endpoint_from_kubeconfig(path: Path | str) -> Endpoint:
     Raises ValueError that names the file when the context, its cluster or its user is missing.
     """
     config = yaml.safe_load(Path(path).read_text())
-    contexts, clusters, users = ({item["name"]: item for item in config.get(kind) or []} for kind in ("contexts", "clusters", "users"))
+    contexts, clusters, users = (
+        {item["name"]: item for item in config.get(kind) or []} for kind in ("contexts", "clusters", "users")
+    )
     try:
         context = contexts[config["current-context"]]["context"]
         cluster, user = clusters[context["cluster"]]["cluster"], users[context["user"]]["user"]
@@ -188,7 +190,10 @@ class ApiClient:
 
         On a collection `label_selector` and `field_selector` choose what goes.
         """
-        params = {"labelSelector": options.pop("label_selector", None), "fieldSelector": options.pop("field_selector", None)}
+        params = {
+            "labelSelector": options.pop("label_selector", None),
+            "fieldSelector": options.pop("field_selector", None),
+        }
         body = {"kind": "DeleteOptions", "apiVersion": "v1", **options} if options else None
         return self._object("DELETE", path, body=body, params=params)
 
@@ -231,7 +236,9 @@ class ApiClient:
     # -- transport -----------------------------------------------------------------------------------------------
 
     def _watch(self, target: str, stopped: Callable[[], bool] | None) -> Iterator[tuple[str, Object]]:
-        with open_stream(self._endpoint.host, self._endpoint.port, self._endpoint.tls, target, self._headers, self._timeout) as stream:
+        with open_stream(
+            self._endpoint.host, self._endpoint.port, self._endpoint.tls, target, self._headers, self._timeout
+        ) as stream:
             if stream.status != 200:
                 raise ApiError.from_status(stream.status, stream.read_all())
             decode = msgspec.json.Decoder().decode
@@ -243,14 +250,27 @@ class ApiClient:
                 yield event["type"], event["object"]
 
     def _object(
-        self, method: str, path: str, *, body: Any = None, content_type: str = "application/json", params: dict[str, Any] | None = None
+        self,
+        method: str,
+        path: str,
+        *,
+        body: Any = None,
+        content_type: str = "application/json",
+        params: dict[str, Any] | None = None,
     ) -> Object:
         payload = None if body is None else msgspec.json.encode(body)
         answer: Object = msgspec.json.decode(self._request(method, path, params or {}, payload, content_type))
         return answer
 
     def _request(
-        self, method: str, path: str, params: dict[str, Any], payload: bytes | None, content_type: str, *, accept: str | None = None
+        self,
+        method: str,
+        path: str,
+        params: dict[str, Any],
+        payload: bytes | None,
+        content_type: str,
+        *,
+        accept: str | None = None,
     ) -> bytes:
         headers = dict(self._headers)
         if payload is not None:
@@ -258,17 +278,23 @@ class ApiClient:
         if accept is not None:
             headers["Accept"] = accept
         target = _with_query(path, params)
-        for _ in range(TOO_MANY_REQUESTS_TRIES):
-            status, retry_after, body = self._exchange(method, target, payload, headers)
-            if status != 429 or retry_after is None:
-                break
+        status, retry_after, body = self._exchange(method, target, payload, headers)
+        tries = 1
+        while status == 429 and retry_after is not None and tries < TOO_MANY_REQUESTS_TRIES:
             time.sleep(min(float(retry_after), 5.0))
+            status, retry_after, body = self._exchange(method, target, payload, headers)
+            tries += 1
         if not 200 <= status < 300:
             raise ApiError.from_status(status, body)
         return body
 
-    def _exchange(self, method: str, target: str, payload: bytes | None, headers: dict[str, str]) -> tuple[int, str | None, bytes]:
-        """One request and its answer. A dead keep-alive connection is replaced once, if the request did not get out or only reads."""
+    def _exchange(
+        self, method: str, target: str, payload: bytes | None, headers: dict[str, str]
+    ) -> tuple[int, str | None, bytes]:
+        """One request: status, Retry-After and body.
+
+        A keep-alive connection that turns out dead is replaced, if the request did not get out or only reads.
+        """
         while True:
             connection = getattr(self._local, "connection", None)
             reused = connection is not None
@@ -289,9 +315,13 @@ class ApiClient:
                 timed_out = isinstance(error, TimeoutError)
                 if reused and not timed_out and (method == "GET" or not sent):
                     continue
-                raise ApiError(0, "ConnectionError", f"{method} {target}: {error or type(error).__name__}") from error
+                raise ApiError(0, "ConnectionError", f"{method} {target}: {type(error).__name__} {error}") from error
 
 
 def _with_query(path: str, params: dict[str, Any]) -> str:
-    given = {key: str(value).lower() if isinstance(value, bool) else value for key, value in params.items() if value is not None}
+    given = {
+        key: str(value).lower() if isinstance(value, bool) else value
+        for key, value in params.items()
+        if value is not None
+    }
     return f"{path}?{urlencode(given)}" if given else path

@@ -71,7 +71,7 @@ class Stream:
             yield piece
 
     def _receive(self, stopped: Callable[[], bool] | None, *, end_is_fine: bool = False) -> bool:
-        """Append what arrives. False: told to stop, or a fine end. Raises ConnectionError when the peer is gone too early."""
+        """Append what arrives. False: told to stop, or a fine end. Raises ConnectionError for an end too early."""
         while stopped is None or not stopped():
             try:
                 data = self._sock.recv(RECEIVE_BYTES)
@@ -110,5 +110,7 @@ def open_stream(
         sock = tls.wrap_socket(raw, server_hostname=host) if tls is not None else raw
         with sock:
             fields = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
-            sock.sendall(f"GET {target} HTTP/1.1\r\nHost: {host}:{port}\r\n{fields}Connection: close\r\n\r\n".encode("latin-1"))
+            sock.sendall(
+                f"GET {target} HTTP/1.1\r\nHost: {host}:{port}\r\n{fields}Connection: close\r\n\r\n".encode("latin-1")
+            )
             yield Stream(sock)

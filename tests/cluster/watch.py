@@ -25,10 +25,10 @@ class Reflector:
     """Keeps `store` equal to a collection and tells `on_event` every change, in the API server's order.
 
     Threads: `on_event(type, obj)` runs in the reflector's own thread, after `store` has the change; `snapshot()` and
-    `get()` may be called from any thread. Types are ADDED, MODIFIED, DELETED. After a relist the differences are told the same way
-    (a DELETED one carries the last object known), so the listener never needs to know. `synced` is set after the first
-    list was told, and cleared while the watch is broken. A collection that does not exist yet (a CRD to come) is
-    retried. An exception out of `on_event` is logged and kept in `error`, and the thread goes on.
+    `get()` may be called from any thread. Types are ADDED, MODIFIED, DELETED. After a relist the differences are told
+    the same way (a DELETED one carries the last object known), so the listener never needs to know. `synced` is set
+    after the first list was told, and cleared while the watch is broken. A collection that does not exist yet (a CRD
+    to come) is retried. An exception out of `on_event` is logged and kept in `error`, and the thread goes on.
     """
 
     def __init__(
@@ -50,7 +50,9 @@ class Reflector:
         self.synced = threading.Event()
         self.resource_version = ""
         self.error: Exception | None = None
-        self._thread = threading.Thread(target=self._run, name=name or f"reflector-{path.rsplit('/', 1)[-1]}", daemon=True)
+        self._thread = threading.Thread(
+            target=self._run, name=name or f"reflector-{path.rsplit('/', 1)[-1]}", daemon=True
+        )
         if start:
             self.start()
 
