@@ -1,0 +1,111 @@
+"""The routes: read the body within its limit, decode, ask, answer. Failures become status codes here alone."""
+
+from __future__ import annotations
+
+import logging
+import select
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from flask import Blueprint, Flask, Response, request
+from flask.typing import ResponseReturnValue
+from werkzeug.exceptions import HTTPException
+
+from controller.clock import Clock
+from controller.errors import MalformedRequestError, NotReadyError, SchedulerError
+from extender import wire
+from extender.service import ClientGoneError, FilterFailedError
+
+_JSON: Final = "application/json"
+_GONE: Final = getattr(select, "POLLRDHUP", 0) | select.POLLHUP | select.POLLERR
+
+log = logging.getLogger(__name__)
+
+
+class Service(Protocol):
+    def is_ready(self) -> bool: ...
+    def filter_pod(self, args: wire.FilterArgs, is_client_gone: Callable[[], bool]) -> bytes: ...
+
+
+class RequestObserver(Protocol):
+    def filter_answered(self, seconds: float) -> None: ...
+    def failed(self, kind: str) -> None: ...
+
+
+def create_app(service: Service, observer: RequestObserver, clock: Clock, *, max_body_bytes: int) -> Flask:
+    """The WSGI application of the extender; no state of its own."""
+    app = Flask("extender", static_folder=None)
+    app.config["MAX_CONTENT_LENGTH"] = max_body_bytes
+    app.register_blueprint(create_blueprint(service, observer, clock))
+    return app
+
+
+def create_blueprint(service: Service, observer: RequestObserver, clock: Clock) -> Blueprint:
+    routes = Blueprint("extender", __name__)
+
+    # kube-scheduler appends the verb to `urlPrefix`, which may carry a path of its own, such as /api/scheduler.
+    @routes.post("/filter")
+    @routes.post("/<path:prefix>/filter")
+    def filter_nodes(prefix: str = "") -> ResponseReturnValue:  # noqa: ARG001
+        started = clock.now()
+        args = wire.decode_filter_args(request.get_data(cache=False))
+        try:
+            reply = service.filter_pod(args, is_client_gone)
+        except FilterFailedError as error:
+            observer.failed("pod")
+            log.warning("filter pod=%s uid=%s error=%s", args.pod_key, args.pod_uid, error)
+            reply = wire.encode_error(str(error), args)
+        response = Response(reply, mimetype=_JSON)
+        response.call_on_close(lambda: observer.filter_answered(clock.now() - started))
+        return response
+
+    @routes.get("/healthz")
+    def healthz() -> ResponseReturnValue:
+        return ("ok\n", 200) if service.is_ready() else ("not leading\n", 503)
+
+    _add_error_handlers(routes, observer)
+    return routes
+
+
+def _add_error_handlers(routes: Blueprint, observer: RequestObserver) -> None:
+    @routes.errorhandler(MalformedRequestError)
+    def malformed(error: MalformedRequestError) -> ResponseReturnValue:
+        observer.failed("malformed")
+        log.warning("malformed request: %s", error)
+        return _error(str(error), 400)
+
+    @routes.errorhandler(NotReadyError)
+    def not_ready(error: NotReadyError) -> ResponseReturnValue:
+        observer.failed("not-ready")
+        return _error(str(error), 503)  # kube-scheduler tries again; a wrong answer is worse
+
+    @routes.errorhandler(ClientGoneError)
+    def client_gone(error: ClientGoneError) -> ResponseReturnValue:
+        observer.failed("client-gone")
+        return _error(str(error), 503)
+
+    @routes.errorhandler(SchedulerError)
+    def failed(error: SchedulerError) -> ResponseReturnValue:
+        observer.failed("internal")
+        log.error("filter failed: %s", error, exc_info=error)
+        return _error("Longhorn: the scheduler extender failed; its log has the reason", 500)
+
+    @routes.app_errorhandler(HTTPException)
+    def http_error(error: HTTPException) -> ResponseReturnValue:
+        if error.code == 413:
+            observer.failed("too-large")
+        return _error(error.description or error.name, error.code or 500)
+
+
+def _error(message: str, status: int) -> Response:
+    return Response(wire.encode_error(message), status=status, mimetype=_JSON)
+
+
+def is_client_gone() -> bool:
+    """Whether the peer of the current request has closed its side, so that nobody would read the answer."""
+    sock = request.environ.get("gunicorn.socket")
+    if sock is None:
+        return False
+    poll = select.poll()
+    poll.register(sock.fileno(), _GONE)
+    return any(event & (_GONE | select.POLLNVAL) for _, event in poll.poll(0))

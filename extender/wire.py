@@ -1,0 +1,227 @@
+"""The JSON that kube-scheduler and an extender exchange: ExtenderArgs in, ExtenderFilterResult out.
+
+Source: kube-scheduler's `extender/v1` types and `pkg/scheduler/extender.go`. The keys of the outer objects are Go field
+names (`Pod`, `Nodes`, `NodeNames`); Go's decoder forgives letter case and older documents show lower case, so any case
+is read. What lies inside a pod or a node list has Kubernetes' own spelling.
+
+Which of `Nodes` and `NodeNames` is sent follows `nodeCacheCapable` of the scheduler's configuration, and the scheduler
+reads the answer from the same field: names in answer to full nodes are taken for an empty answer, without any error.
+So the answer mirrors the form of the request:
+
+- `NodeNames` alone: answered in `NodeNames`;
+- `Nodes` alone: answered in `Nodes`, every item byte for byte as it came;
+- both: they must name the same nodes, and both are answered, because the reader may look at either;
+- neither: malformed. An empty list is a list, and its answer is an empty list;
+- a name that stands twice, or is empty: malformed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+import msgspec
+
+from controller.allocator.reasons import Reason
+from controller.errors import MalformedRequestError
+
+_GO_KEYS: Final = {
+    "pod": "Pod",
+    "nodes": "Nodes",
+    "node_names": "NodeNames",
+    "failed_nodes": "FailedNodes",
+    "failed_and_unresolvable_nodes": "FailedAndUnresolvableNodes",
+    "error": "Error",
+}
+_KEYS: Final = {"pod": "Pod", "nodes": "Nodes", "nodenames": "NodeNames"}
+_Decoded = TypeVar("_Decoded")
+
+
+class _Meta(msgspec.Struct, gc=False):
+    name: str | None = None
+    namespace: str | None = None
+    uid: str | None = None
+
+
+class _Pod(msgspec.Struct, gc=False):
+    metadata: _Meta | None = None
+
+
+class _NodeList(msgspec.Struct):
+    items: list[msgspec.Raw] | None = None
+
+
+class _NodeHead(msgspec.Struct, gc=False):
+    metadata: _Meta | None = None
+
+
+class _Args(msgspec.Struct, rename=_GO_KEYS):
+    pod: _Pod | None = None
+    nodes: _NodeList | None = None
+    node_names: list[str] | None = None
+
+
+_ARGS: Final = msgspec.json.Decoder(_Args)
+_OUTER: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_POD: Final = msgspec.json.Decoder(_Pod | None)
+_NODES: Final = msgspec.json.Decoder(_NodeList | None)
+_NAMES: Final = msgspec.json.Decoder(list[str] | None)
+_HEAD: Final = msgspec.json.Decoder(_NodeHead)
+_ENCODER: Final = msgspec.json.Encoder()
+
+
+@dataclass(frozen=True, slots=True)
+class FilterArgs:
+    """One request: the pod, the candidates in the order they came, and the form they came in."""
+
+    pod_uid: str
+    pod_namespace: str
+    pod_name: str
+    candidates: list[str]
+    has_names: bool  # NodeNames was sent
+    items: list[msgspec.Raw] | None  # the items of Nodes as they came, or None when Nodes was not sent
+
+    @property
+    def pod_key(self) -> str:
+        return f"{self.pod_namespace}/{self.pod_name}"
+
+
+class _NodesAnswer(msgspec.Struct):
+    metadata: dict[str, str]
+    items: list[msgspec.Raw]
+
+
+class _Result(msgspec.Struct, rename=_GO_KEYS):
+    """ExtenderFilterResult with Go's keys, all of them always there, as Go writes them."""
+
+    nodes: _NodesAnswer | None
+    node_names: Sequence[str] | None
+    failed_nodes: dict[str, str]
+    failed_and_unresolvable_nodes: dict[str, str]
+    error: str
+
+
+def decode_filter_args(body: bytes) -> FilterArgs:
+    """The request in `body`; MalformedRequestError names the field that is wrong. Unknown fields mean nothing."""
+    args = _decode(_ARGS, body, "")
+    if args.pod is None or (args.nodes is None and args.node_names is None):
+        args = _decode_any_case(body)
+    uid, namespace, name = _checked_pod(args.pod)
+    names, items = args.node_names, None
+    if args.nodes is not None:
+        items = args.nodes.items if args.nodes.items is not None else []
+        node_names = _names_of(items)
+        if names is None:
+            candidates = node_names
+        else:
+            candidates = names
+            if sorted(names) != sorted(node_names):
+                raise MalformedRequestError("NodeNames", "names other nodes than Nodes")
+    elif names is not None:
+        candidates = names
+    else:
+        raise MalformedRequestError("NodeNames", "is missing, and so is Nodes")
+    _check_names(candidates, "NodeNames" if names is not None else "Nodes.items")
+    return FilterArgs(uid, namespace, name, candidates, names is not None, items)
+
+
+def encode_filter_result(args: FilterArgs, passed: Sequence[str], refused: Mapping[str, Reason]) -> bytes:
+    """The answer in the form that was asked.
+
+    Refusals are all unresolvable: evicting pods frees no Longhorn space, so preemption must not be tried for them.
+    """
+    texts = {reason: reason.text for reason in set(refused.values())}
+    return _encode(args, passed, {node: texts[reason] for node, reason in refused.items()}, "")
+
+
+def encode_error(message: str, args: FilterArgs | None = None) -> bytes:
+    """An answer that fails the pod's scheduling cycle without calling any node unsuitable."""
+    return _encode(args, (), {}, message)
+
+
+def _encode(args: FilterArgs | None, passed: Sequence[str], refused: dict[str, str], error: str) -> bytes:
+    nodes = None
+    if args is not None and args.items is not None:
+        items = args.items
+        if passed is not args.candidates:
+            if args.has_names:  # the two lists may be in different orders
+                by_name = dict(zip(_names_of(items), items, strict=True))
+            else:
+                by_name = dict(zip(args.candidates, items, strict=True))
+            items = [by_name[name] for name in passed]
+        nodes = _NodesAnswer({}, items)
+    names = passed if args is not None and args.has_names else None
+    return _ENCODER.encode(_Result(nodes, names, {}, refused, error))
+
+
+def _decode(decoder: msgspec.json.Decoder[_Decoded], body: bytes | msgspec.Raw, path: str) -> _Decoded:
+    try:
+        return decoder.decode(body)
+    except msgspec.ValidationError as error:
+        problem, _, at = str(error).partition(" - at `$")
+        where = at.rstrip("`").removeprefix(".")
+        field = ".".join(part for part in (path, where) if part) if not where.startswith("[") else f"{path}{where}"
+        raise MalformedRequestError(field or "body", problem) from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise MalformedRequestError(path or "body", f"is not JSON: {error}") from error
+    except RecursionError as error:
+        raise MalformedRequestError(path or "body", "is nested too deeply") from error
+
+
+def _decode_any_case(body: bytes) -> _Args:
+    """The outer object with its keys in any letter case. A field given in two spellings is refused, not guessed."""
+    found: dict[str, msgspec.Raw] = {}
+    for key, raw in _decode(_OUTER, body, "").items():
+        name = _KEYS.get(key.lower())
+        if name is None:
+            continue
+        if name in found:
+            raise MalformedRequestError(name, "is given twice, in different letter case")
+        found[name] = raw
+    args = _Args()
+    if "Pod" in found:
+        args.pod = _decode(_POD, found["Pod"], "Pod")
+    if "Nodes" in found:
+        args.nodes = _decode(_NODES, found["Nodes"], "Nodes")
+    if "NodeNames" in found:
+        args.node_names = _decode(_NAMES, found["NodeNames"], "NodeNames")
+    return args
+
+
+def _checked_pod(pod: _Pod | None) -> tuple[str, str, str]:
+    """uid, namespace and name."""
+    if pod is None:
+        raise MalformedRequestError("Pod", "is missing")
+    meta = pod.metadata
+    if meta is None:
+        raise MalformedRequestError("Pod.metadata", "is missing")
+    if not meta.uid:
+        raise MalformedRequestError("Pod.metadata.uid", "is missing or empty")
+    if not meta.name:
+        raise MalformedRequestError("Pod.metadata.name", "is missing or empty")
+    if not meta.namespace:
+        raise MalformedRequestError("Pod.metadata.namespace", "is missing or empty")
+    return meta.uid, meta.namespace, meta.name
+
+
+def _names_of(items: list[msgspec.Raw]) -> list[str]:
+    names = []
+    for index, item in enumerate(items):
+        head = _decode(_HEAD, item, f"Nodes.items[{index}]")
+        if head.metadata is None or not head.metadata.name:
+            raise MalformedRequestError(f"Nodes.items[{index}].metadata.name", "is missing or empty")
+        names.append(head.metadata.name)
+    return names
+
+
+def _check_names(names: list[str], field: str) -> None:
+    distinct = set(names)
+    if "" in distinct:
+        raise MalformedRequestError(f"{field}[{names.index('')}]", "is empty")
+    if len(distinct) != len(names):
+        seen: set[str] = set()
+        for index, name in enumerate(names):
+            if name in seen:
+                raise MalformedRequestError(f"{field}[{index}]", f"names the node {name[:253]!r} a second time")
+            seen.add(name)
