@@ -1,0 +1,1 @@
+"""The leader process, and the core that the other packages lean on."""

@@ -1,0 +1,2 @@
+"""The allocator: what is free, what is promised, and who may have it. No I/O, no wall clock, nothing of Kubernetes'
+client."""

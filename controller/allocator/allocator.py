@@ -1,0 +1,400 @@
+"""The allocator: everything that changes free space, behind one lock.
+
+Observed facts and pending promises share the lock: a replica that becomes visible leaves the ledger in the same
+critical section in which its bytes start to count on the disk, or they would be counted twice, or not at all.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final, cast
+
+from controller.allocator.filtering import Filtering
+from controller.allocator.holds import Answers, DueHold, Journal
+from controller.allocator.ledger import ANYWHERE, Entry, Key, Kind, Ledger, State, Verb
+from controller.allocator.outcome import Decision, FilterOutcome, Mode, PodKnowledge, PromiseView, Snapshot
+from controller.allocator.refusals import Refusals, Wakeup
+from controller.allocator.settle import Settler
+from controller.allocator.world import World
+from controller.clock import Clock
+from controller.errors import BugError, NotFoundError
+from controller.model.demand import Missing, VolumeDemand, demands_of_pod
+from controller.model.longhorn import LonghornNode, LonghornSettings, Replica, Volume
+from controller.model.workload import Claim, KubeNode, PersistentVolume, Pod, StorageClass
+from controller.settings import LiveSettings
+
+__all__ = ["Allocator", "Decision", "DueHold", "FilterOutcome", "Mode", "PodKnowledge", "PromiseView", "Snapshot"]
+
+MAX_QUARANTINED: Final = 1_000
+
+
+class Allocator:
+    """Answers who may have which bytes, and remembers what it answered until the cluster shows it.
+
+    Threads: any. Blocks: only in the `wait_*` methods. I/O: none, logging included.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._changed = threading.Condition(threading.Lock())  # guards every field below
+        self._version = 0
+        self._mode = Mode.CLOSED
+        self._is_leading = False
+        self._live = LiveSettings()
+        self._world = World()
+        self._journal = Journal()
+        self._refusals = Refusals()
+        self._quarantined: dict[str, str] = {}  # pod or claim key -> what broke
+        self._start_ledger()
+
+    def _start_ledger(self) -> None:
+        self._ledger = Ledger()
+        self._answers = Answers()
+        self._settler = Settler(self._world, self._ledger, self._answers, self._journal)
+
+    # Facts
+
+    def observe(self, kind: str, key: str, facts: object | None) -> None:
+        """One change of the cluster; None: the object is gone. Kinds: pod, claim, pv, class, volume, replica, node,
+        kube_node."""
+        apply = self._APPLY[kind]
+        with self._changed:
+            with self._guarded(key):
+                apply(self, key, facts, self._clock.now())
+            self._touch_locked()
+
+    def _apply_pod(self, key: str, facts: object | None, now: float) -> None:
+        pod = cast("Pod | None", facts)
+        gone = self._world.put_pod(key, pod)
+        if gone is not None:
+            self._refusals.drop(gone.uid)
+            self._settler.pod_gone(gone, now)
+        if pod is not None and pod.uid in self._world.pods:
+            if not pod.is_pending:
+                self._refusals.drop(pod.uid)
+            self._settle_pods_locked((pod,), now)
+
+    def _apply_claim(self, key: str, facts: object | None, now: float) -> None:
+        gone = self._world.put_claim(key, cast("Claim | None", facts))
+        if gone is not None:
+            self._settler.claim_gone(gone, now)
+        self._settle_claims_locked((key,), now)
+
+    def _apply_pv(self, key: str, facts: object | None, now: float) -> None:
+        self._settle_claims_locked(self._world.put_pv(key, cast("PersistentVolume | None", facts)), now)
+
+    def _apply_class(self, key: str, facts: object | None, now: float) -> None:
+        self._settle_claims_locked(self._world.put_class(key, cast("StorageClass | None", facts)), now)
+
+    def _apply_volume(self, key: str, facts: object | None, now: float) -> None:
+        self._settle_claims_locked(self._world.put_volume(key, cast("Volume | None", facts)), now)
+
+    def _apply_replica(self, key: str, facts: object | None, now: float) -> None:
+        self._settle_claims_locked(self._world.put_replica(key, cast("Replica | None", facts)), now)
+
+    def _apply_node(self, key: str, facts: object | None, now: float) -> None:
+        known = key in self._world.nodes
+        self._world.put_node(key, cast("LonghornNode | None", facts))
+        self._settle_node_locked(key, now, was_known=known)
+
+    def _apply_kube_node(self, key: str, facts: object | None, now: float) -> None:
+        known = key in self._world.kube_nodes
+        self._world.put_kube_node(key, cast("KubeNode | None", facts))
+        self._settle_node_locked(key, now, was_known=known)
+
+    def _settle_node_locked(self, name: str, now: float, *, was_known: bool) -> None:
+        if not self._world.has_node(name):
+            self._settler.node_gone(name, now)
+        elif not was_known and self._is_leading and self._mode is Mode.ACTIVE:
+            self._settler.node_came(name, now)  # a follower derives all of it when its term begins
+
+    _APPLY: Final[dict[str, Callable[[Allocator, str, object | None, float], None]]] = {
+        "pod": _apply_pod,
+        "claim": _apply_claim,
+        "pv": _apply_pv,
+        "class": _apply_class,
+        "volume": _apply_volume,
+        "replica": _apply_replica,
+        "node": _apply_node,
+        "kube_node": _apply_kube_node,
+    }
+
+    def _settle_claims_locked(self, keys: Iterable[str], now: float) -> None:
+        if self._mode is Mode.ACTIVE:
+            for key in keys:
+                self._settler.settle_claim(key, now)
+
+    def _settle_pods_locked(self, pods: Iterable[Pod], now: float) -> None:
+        if self._mode is Mode.ACTIVE:
+            for pod in pods:
+                self._settler.settle_pod(pod, now)
+
+    def confirm_absent(self, missing: Missing) -> None:
+        """A live read said that the object does not exist: its claim needs nothing until it appears."""
+        with self._changed:
+            self._world.absent.add(missing)
+            self._touch_locked()
+
+    def configure(self, live: LiveSettings, longhorn: LonghornSettings) -> None:
+        with self._changed:
+            self._live = live
+            if longhorn != self._world.settings:
+                self._world.put_settings(longhorn)
+                self._settle_claims_locked(list(self._world.claims), self._clock.now())
+            self._touch_locked()
+
+    # Questions of the extender
+
+    def knows_pod(self, uid: str, key: str) -> PodKnowledge:
+        with self._changed:
+            return self._knowledge_locked(uid, key)
+
+    def wait_for_pod(self, uid: str, key: str, timeout: float) -> PodKnowledge:
+        """As `knows_pod`, waiting up to `timeout` seconds for a pod that the store does not show under that uid yet."""
+        unclear = (PodKnowledge.UNKNOWN, PodKnowledge.OTHER_UID)
+        with self._changed:
+            self._changed.wait_for(lambda: self._knowledge_locked(uid, key) not in unclear, timeout)
+            return self._knowledge_locked(uid, key)
+
+    def _knowledge_locked(self, uid: str, key: str) -> PodKnowledge:
+        pod = self._world.pod_by_key(key)
+        if pod is None:
+            return PodKnowledge.UNKNOWN
+        if pod.uid != uid:
+            return PodKnowledge.OTHER_UID
+        if pod.is_finished or pod.is_deleting:
+            return PodKnowledge.FINISHED
+        return PodKnowledge.BOUND if pod.node_name else PodKnowledge.PENDING
+
+    def missing(self, pod_uid: str) -> tuple[Missing, ...]:
+        """Objects that the pod refers to, that our stores do not have, and that no live read found absent."""
+        with self._changed:
+            pod = self._world.pods.get(pod_uid)
+            if pod is None or self._mode is not Mode.ACTIVE:
+                return ()
+            _, missing = demands_of_pod(pod, self._world, self._world.settings)
+            return tuple(entry for entry in missing if entry not in self._world.absent)
+
+    def hold_pod(self, pod_uid: str, candidates: Sequence[str]) -> FilterOutcome:
+        """Which candidates have room for all the pod's volumes, and a promise on each that is offered: one step.
+
+        A pod whose choice stands is answered with that node, unchecked, and nothing changes. A retried call replaces
+        the pod's own holds. Refused pods are remembered for the wake-up.
+        """
+        with self._changed:
+            now = self._clock.now()
+            pod = self._world.pods.get(pod_uid)
+            if self._mode is not Mode.ACTIVE:
+                return FilterOutcome(Decision.BYPASS, candidates, {}, False, self._version, 0)
+            if pod is None:
+                raise NotFoundError(f"pod {pod_uid} went away during its filter call")
+            if pod.key in self._quarantined:
+                raise BugError(f"pod {pod.key} is in quarantine: {self._quarantined[pod.key]}")
+            with self._guarded(pod.key, reraise=True):
+                outcome = self._filtering_locked(now).decide(pod, candidates)
+            self._journal.counters[f"decisions_{outcome.decision}"] += 1
+            return outcome
+
+    def _filtering_locked(self, now: float) -> Filtering:
+        return Filtering(
+            self._world,
+            self._ledger,
+            self._settler,
+            self._answers,
+            self._refusals,
+            self._live,
+            self._clock,
+            now,
+            self._version,
+        )
+
+    def wait_for_change(self, version: int, timeout: float) -> bool:
+        """Wait up to `timeout` seconds for anything to change since `version`; whether it did."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._version != version, timeout)
+
+    @property
+    def version(self) -> int:
+        with self._changed:
+            return self._version
+
+    def end_holds(self, pod_uid: str) -> None:
+        """The answer never reached the scheduler, so nothing is offered. Idempotent."""
+        self._end(pod_uid, Verb.FORGET, "answer_lost")
+
+    def expire_pod(self, pod_uid: str) -> None:
+        """The hold's time has passed and a live read showed no choice."""
+        self._end(pod_uid, Verb.EXPIRE, "expired")
+
+    def _end(self, pod_uid: str, verb: Verb, how: str) -> None:
+        with self._changed:
+            if self._settler.end_holds(pod_uid, verb, self._clock.now(), how):
+                self._touch_locked()
+
+    # Time
+
+    def due_holds(self) -> tuple[DueHold, ...]:
+        with self._changed:
+            now = self._clock.now()
+            live = self._live
+            due = self._answers.due(now, live.pod_scheduling_timeout_seconds, live.hold_cap_seconds)
+            found = []
+            for uid, is_capped in due:
+                pod = self._world.pods.get(uid)
+                key = pod.key if pod is not None else ""
+                claims = tuple(claim.key for claim in self._world.claims_of(pod)) if pod is not None else ()
+                found.append(DueHold(uid, key, claims, is_capped))
+            return tuple(found)
+
+    def sweep(self) -> None:
+        """End assumptions by time. Call it every few hundred milliseconds."""
+        with self._changed:
+            timeout = self._live.node_reservation_timeout_seconds
+            if self._settler.expire_assumptions(self._clock.now(), timeout):
+                self._touch_locked()
+
+    # Terms and modes
+
+    def begin_term(self) -> None:
+        """Lead: promises of the time before are derived anew, and every pending opted-in pod without a choice counts
+        as held on every node, since the leader before may have offered it any."""
+        with self._changed:
+            self._is_leading = True
+            self._derive_locked(holds_everywhere=True)
+            self._touch_locked()
+
+    def end_term(self) -> None:
+        """Follow: nothing is offered any more; what stands chosen is still tracked."""
+        with self._changed:
+            self._is_leading = False
+            self._refusals.clear()
+            self._derive_locked(holds_everywhere=False)
+            self._touch_locked()
+
+    def set_mode(self, mode: Mode) -> None:
+        """ACTIVE derives all promises anew; BYPASS and CLOSED empty the ledger."""
+        with self._changed:
+            if mode is self._mode:
+                return
+            self._mode = mode
+            self._refusals.clear()
+            self._derive_locked(holds_everywhere=self._is_leading)
+            self._touch_locked()
+
+    def _derive_locked(self, *, holds_everywhere: bool) -> None:
+        now = self._clock.now()
+        self._start_ledger()
+        if self._mode is not Mode.ACTIVE:
+            return
+        for pod in self._world.pods.values():
+            if holds_everywhere and pod.is_opted_in and pod.is_pending:
+                self._hold_everywhere_locked(pod, now)
+        for key in self._world.claims:
+            self._settler.settle_claim(key, now)
+
+    def _hold_everywhere_locked(self, pod: Pod, now: float) -> None:
+        if self._live.pod_scheduling_timeout_seconds == 0:
+            return
+        for demand in self._demands_locked(pod):
+            if demand.is_local or demand.is_roaming:
+                kind = Kind.FIRST if demand.is_local else Kind.ROAMING
+                entry = Entry(State.HELD, kind, demand.size_bytes, demand.required_bytes, demand.needs, now)
+                self._ledger.put(Verb.HOLD, Key(demand.key, ANYWHERE, pod.uid), entry)
+                self._answers.answered(pod.uid, now)
+
+    def _demands_locked(self, pod: Pod) -> list[VolumeDemand]:
+        return demands_of_pod(pod, self._world, self._world.settings)[0]
+
+    # Wake-up
+
+    def plan_wakeups(self) -> list[Wakeup]:
+        """Refused pods that fit now, all together; they count as woken, with a back-off each."""
+        with self._changed:
+            now = self._clock.now()
+            if self._mode is not Mode.ACTIVE or not len(self._refusals):
+                return []
+            remote = self._filtering_locked(now).is_due_remotely
+            return self._refusals.plan(self._world, self._ledger, self._demands_locked, now, remote)
+
+    def next_wakeup_due(self) -> float | None:
+        """Seconds until the back-off of some refused pod ends, None when only changes matter."""
+        with self._changed:
+            return self._refusals.next_due(self._clock.now())
+
+    def pending_opted_in(self) -> list[Pod]:
+        """Pods that wait for a scheduler and carry the resource: they must never be stranded."""
+        with self._changed:
+            return [pod for pod in self._world.pods.values() if pod.is_opted_in and pod.is_pending]
+
+    # Views
+
+    def snapshot(self) -> Snapshot:
+        with self._changed:
+            views = self._views_locked(self._clock.now())
+            held = [view for view in views if view.state == State.HELD.name]
+            assumed = [view for view in views if view.state == State.ASSUMED.name]
+            return Snapshot(
+                mode=self._mode,
+                version=self._version,
+                promises=tuple(views),
+                held_count=len(held),
+                held_bytes=sum(view.size_bytes for view in held),
+                assumed_count=len(assumed),
+                assumed_bytes=sum(view.size_bytes for view in assumed),
+                oldest_hold_seconds=max((view.age_seconds for view in held), default=0.0),
+                refused_count=len(self._refusals),
+                quarantined=tuple(sorted(self._quarantined)),
+                counters=dict(self._journal.counters),
+            )
+
+    def _views_locked(self, now: float) -> list[PromiseView]:
+        grouped: dict[tuple[str, str], list[tuple[Key, Entry]]] = {}
+        for key, entry in self._ledger.entries():
+            grouped.setdefault((key.volume, key.node), []).append((key, entry))
+        views = []
+        for (volume, node), members in sorted(grouped.items()):
+            claim = self._world.claim_by_uid(volume)
+            first = max(members, key=lambda member: (member[1].state is State.ASSUMED, member[1].size_bytes))[1]
+            views.append(
+                PromiseView(
+                    volume=volume,
+                    claim=claim.key if claim is not None else "",
+                    node=node,
+                    kind=str(first.kind),
+                    state=first.state.name,
+                    size_bytes=max(entry.size_bytes for _, entry in members),
+                    claimants=tuple(sorted(key.claimant for key, _ in members)),
+                    age_seconds=max(now - entry.since for _, entry in members),
+                )
+            )
+        return views
+
+    def drain_records(self) -> tuple[tuple[str, float, bool], ...]:
+        """Durations since the last call: (name, seconds, success)."""
+        with self._changed:
+            return self._journal.drain()
+
+    # Faults
+
+    @contextmanager
+    def _guarded(self, key: str, *, reraise: bool = False) -> Iterator[None]:
+        """A broken invariant puts `key` into quarantine and has the ledger rebuilt; a failed rebuild goes up."""
+        try:
+            yield
+        except BugError as error:
+            if len(self._quarantined) < MAX_QUARANTINED:
+                self._quarantined[key] = str(error)
+            self._journal.counters["quarantines"] += 1
+            self._derive_locked(holds_everywhere=self._is_leading)
+            if reraise:
+                raise
+
+    def release_quarantine(self, key: str) -> bool:
+        with self._changed:
+            return self._quarantined.pop(key, None) is not None
+
+    def _touch_locked(self) -> None:
+        self._version += 1
+        self._changed.notify_all()

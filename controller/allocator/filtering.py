@@ -1,0 +1,217 @@
+"""One filter call: in which order nodes are looked at, what is offered and held, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from controller.allocator.holds import Answers
+from controller.allocator.ledger import ANYWHERE, Entry, Key, Kind, Ledger, State, Verb
+from controller.allocator.outcome import Decision, FilterOutcome
+from controller.allocator.placement import Judge, Judgement, Verdict
+from controller.allocator.reasons import Reason
+from controller.allocator.refusals import Refusal, Refusals
+from controller.allocator.settle import Settler
+from controller.allocator.world import World
+from controller.clock import Clock
+from controller.model.demand import VolumeDemand, demands_of_pod
+from controller.model.workload import Pod
+from controller.settings import LiveSettings
+
+_CLOCK_EVERY: Final = 16  # nodes between two looks at the clock
+_NO_REFUSALS: Final[Mapping[str, Reason]] = {}
+
+
+@dataclass(slots=True)
+class Filtering:
+    """The state of one call. Threads: none of its own; the allocator's lock guards all that it touches."""
+
+    world: World
+    ledger: Ledger
+    settler: Settler
+    answers: Answers
+    refusals: Refusals
+    live: LiveSettings
+    clock: Clock
+    now: float
+    version: int
+
+    def decide(self, pod: Pod, candidates: Sequence[str]) -> FilterOutcome:
+        demands, _ = demands_of_pod(pod, self.world, self.world.settings)
+        chosen = self._standing_choice(pod, candidates, demands)
+        if chosen is not None:
+            return self._passed(Decision.CHOSEN, (chosen,), pod)
+        for key, entry in self.ledger.of_claimant(pod.uid):
+            if entry.state is State.HELD:
+                self.ledger.drop(Verb.FORGET, key)
+        self.answers.ended(pod.uid, self.now)
+        if not any(demand.is_local or demand.is_roaming for demand in demands):
+            return self._passed(Decision.NOTHING_NEEDED, candidates, pod)
+        judge = Judge(self.world, self.ledger, demands, self.now)
+        closed = self._cluster_verdict(judge, demands)
+        if closed is not None:
+            return self._refuse(pod, candidates, dict.fromkeys(candidates, closed), demands)
+        local = [demand for demand in demands if demand.is_local]
+        if not local:
+            return self._offer(Decision.OFFERED, pod, candidates, demands)
+        home = self._restart_nodes(judge, candidates, local)
+        if home:
+            return self._offer(Decision.RESTART, pod, home, demands)
+        passed, refused = self._look(judge, candidates, local)
+        if passed:
+            return self._offer(Decision.OFFERED, pod, passed, demands, refused)
+        return self._refuse(pod, candidates, refused, demands)
+
+    def _standing_choice(self, pod: Pod, candidates: Sequence[str], demands: Sequence[VolumeDemand]) -> str | None:
+        """The chosen node, if the choice stands and the scheduler still asks about it."""
+        choice = self.settler.choice(pod)
+        if choice is None or choice.narrows_only or choice.node not in candidates:
+            return None
+        if not choice.is_certain:
+            judge = Judge(self.world, self.ledger, demands, self.now)
+            return choice.node if judge.judge(choice.node).verdict is Verdict.SURE else None
+        return choice.node
+
+    def _cluster_verdict(self, judge: Judge, demands: Iterable[VolumeDemand]) -> Judgement | None:
+        """Why a roaming volume finds no room in the whole cluster, None when it does.
+
+        With `allow-volume-creation-with-degraded-availability` one replica is enough for Longhorn to go on.
+        """
+        settings = self.world.settings
+        for demand in demands:
+            if not demand.is_roaming or (demand.placed_nodes and settings.degraded_availability):
+                continue
+            copies = 1 if settings.degraded_availability else demand.copies
+            judgement = judge.judge_cluster(demand, self.world.nodes, copies)
+            if judgement.verdict is not Verdict.SURE:
+                return judgement
+        return None
+
+    def _restart_nodes(self, judge: Judge, candidates: Sequence[str], local: Sequence[VolumeDemand]) -> list[str]:
+        """Candidates that hold usable replicas of all the pod's placed volumes and have room for the rest, if any."""
+        placed = [demand for demand in local if demand.usable_nodes]
+        if not placed:
+            return []
+        home = frozenset.intersection(*(demand.usable_nodes for demand in placed))
+        return [name for name in candidates if name in home and judge.judge(name).verdict is Verdict.SURE]
+
+    def _look(
+        self, judge: Judge, candidates: Sequence[str], local: Sequence[VolumeDemand]
+    ) -> tuple[list[str], dict[str, Judgement]]:
+        """Sure nodes, least promised first and at most `max-offers`, and the judgement on every other node looked at.
+
+        Nodes that hold part of the pod's data come first, then nodes without promises, which are cheap to judge; when
+        the call's budget is spent, what was not reached is refused by name.
+        """
+        most = self.live.max_offers or len(candidates)
+        passed: list[str] = []
+        refused: dict[str, Judgement] = {}
+        budget_end = self.clock.now() + self.live.filter_budget_milliseconds / 1000
+        late = False
+        for count, name in enumerate(self._in_order(candidates, local)):
+            if late or (count % _CLOCK_EVERY == 0 and count and self.clock.now() > budget_end):
+                late = True
+                refused[name] = Judgement(Verdict.CONTENDED, Reason.NOT_EVALUATED)
+                continue
+            judgement = judge.judge(name)
+            if judgement.verdict is Verdict.SURE:
+                passed.append(name)
+                if len(passed) >= most:
+                    break
+            else:
+                refused[name] = judgement
+        return passed, refused
+
+    def _in_order(self, candidates: Sequence[str], local: Sequence[VolumeDemand]) -> Iterable[str]:
+        near = frozenset().union(*(demand.usable_nodes for demand in local))
+        seen: set[str] = set()
+        promised = []
+        if near:
+            for name in candidates:
+                if name in near and name not in seen:
+                    seen.add(name)
+                    yield name
+        for name in candidates:
+            if name in seen:
+                continue
+            seen.add(name)
+            if self.ledger.has_promises(name):
+                promised.append(name)
+            else:
+                yield name
+        yield from sorted(promised, key=self.ledger.pending_bytes)
+
+    def _offer(
+        self,
+        decision: Decision,
+        pod: Pod,
+        nodes: Sequence[str],
+        demands: Sequence[VolumeDemand],
+        refused: Mapping[str, Judgement] | None = None,
+    ) -> FilterOutcome:
+        held = 0
+        if self.live.pod_scheduling_timeout_seconds > 0:
+            held = sum(self._hold(pod, demand, nodes) for demand in demands)
+        if held:
+            self.answers.answered(pod.uid, self.now)
+        reasons = {name: _reason(judgement) for name, judgement in (refused or {}).items()}
+        return self._passed(decision, nodes, pod, reasons, held)
+
+    def _hold(self, pod: Pod, demand: VolumeDemand, nodes: Sequence[str]) -> int:
+        """Promise the volume on each offered node where it needs room; the bytes promised."""
+        if not demand.is_local:
+            places: list[str] = [ANYWHERE] if demand.is_roaming else []
+        else:
+            places = [name for name in nodes if name not in demand.usable_nodes]
+        kind = Kind.ROAMING if not demand.is_local else (Kind.MOVE if demand.placed_nodes else Kind.FIRST)
+        entry = Entry(State.HELD, kind, demand.size_bytes, demand.required_bytes, demand.needs, self.now)
+        for name in places:
+            self.ledger.put(Verb.HOLD, Key(demand.key, name, pod.uid), entry)
+        return len(places) * demand.size_bytes
+
+    def _passed(
+        self,
+        decision: Decision,
+        nodes: Sequence[str],
+        pod: Pod,
+        refused: Mapping[str, Reason] = _NO_REFUSALS,
+        held_bytes: int = 0,
+    ) -> FilterOutcome:
+        self.refusals.drop(pod.uid)
+        return FilterOutcome(decision, nodes, refused, False, self.version, held_bytes)
+
+    def _refuse(
+        self,
+        pod: Pod,
+        candidates: Sequence[str],
+        judgements: Mapping[str, Judgement],
+        demands: Sequence[VolumeDemand],
+    ) -> FilterOutcome:
+        is_contended = any(entry.verdict is Verdict.CONTENDED for entry in judgements.values())
+        self.refusals.refused(pod.uid, candidates, is_contended, self.now)
+        refusal = self.refusals.get(pod.uid)
+        if refusal is not None and not is_contended and self.is_due_remotely(refusal, demands):
+            return self._passed(Decision.REMOTE, candidates, pod)
+        return FilterOutcome(
+            decision=Decision.CONTENDED if is_contended else Decision.REFUSED,
+            passed=(),
+            refused={name: _reason(judgement) for name, judgement in judgements.items()},
+            waitable=any(entry.is_waitable for entry in judgements.values()),
+            version=self.version,
+            held_bytes=0,
+            is_bounded=any(entry.is_bounded for entry in judgements.values()),
+        )
+
+    def is_due_remotely(self, refusal: Refusal, demands: Sequence[VolumeDemand]) -> bool:
+        """Whether the pod has been refused for so long that it may run away from its data: every volume that wants
+        local room exists, lies somewhere usable, and is not bound to its node."""
+        after = self.live.remote_fallback_after_seconds
+        local = [demand for demand in demands if demand.is_local]
+        if after == 0 or not local or self.now - refusal.first_at < after:
+            return False
+        return all(demand.usable_nodes and not demand.is_pinned for demand in local)
+
+
+def _reason(judgement: Judgement) -> Reason:
+    return judgement.reason or Reason.CONTENDED

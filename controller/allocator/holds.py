@@ -1,0 +1,91 @@
+"""When a hold ends by time, and what is recorded of holds and assumptions for the metrics.
+
+kube-scheduler's client may be slow to show a choice (its default of 50 requests a second lets a burst of 500 pods
+wait 17 s), so time alone never ends a hold while choices of pods answered at about the same moment are still arriving.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Final
+
+LAG_SECONDS: Final = 1.0  # a choice of a pod answered this much later proves that ours should have come
+QUIET_SECONDS: Final = 2.0  # no choice of anybody for so long: nothing is under way
+MAX_RECORDS: Final = 10_000
+
+SCHEDULING_WAIT: Final = "pod_scheduling_wait"
+NODE_RESERVATION: Final = "node_reservation"
+
+
+@dataclass(frozen=True, slots=True)
+class DueHold:
+    """A pod whose holds have reached their end by time; a live read of pod and claims has the last word."""
+
+    pod_uid: str
+    pod_key: str
+    claim_keys: tuple[str, ...]
+    is_capped: bool  # held for as long as anything is ever held
+
+
+class Journal:
+    """Counters, and durations as (name, seconds, success) until somebody drains them."""
+
+    def __init__(self) -> None:
+        self.counters: Counter[str] = Counter()
+        self._records: list[tuple[str, float, bool]] = []
+
+    def record(self, name: str, seconds: float, success: bool) -> None:
+        if len(self._records) < MAX_RECORDS:
+            self._records.append((name, max(0.0, seconds), success))
+        else:
+            self.counters["records_dropped"] += 1
+
+    def drain(self) -> tuple[tuple[str, float, bool], ...]:
+        records, self._records = tuple(self._records), []
+        return records
+
+
+class Answers:
+    """Which pods were given a yes that is not chosen yet, and how far choices have come in."""
+
+    def __init__(self) -> None:
+        self._answered: dict[str, float] = {}  # pod uid -> when
+        self._front = float("-inf")  # latest answer whose choice was seen
+        self._last_choice = float("-inf")
+
+    def answered(self, pod_uid: str, now: float) -> None:
+        self._answered[pod_uid] = now
+
+    def chosen(self, pod_uid: str, now: float) -> float | None:
+        """A choice was seen: the seconds since the answer, or None when there was none."""
+        at = self._answered.pop(pod_uid, None)
+        if at is None:
+            return None
+        self._front = max(self._front, at)
+        self._last_choice = now
+        return now - at
+
+    def ended(self, pod_uid: str, now: float) -> float | None:
+        at = self._answered.pop(pod_uid, None)
+        return None if at is None else now - at
+
+    def oldest(self, now: float) -> float:
+        """Seconds since the oldest answer that is still waiting for a choice; 0 without one."""
+        return max((now - at for at in self._answered.values()), default=0.0)
+
+    def due(self, now: float, timeout: float, cap: float) -> list[tuple[str, bool]]:
+        """Pods whose holds may end by time, and whether the cap says so."""
+        found = []
+        for uid, at in self._answered.items():
+            if now - at >= cap:
+                found.append((uid, True))
+            elif now - at >= timeout and self._has_passed(at, now):
+                found.append((uid, False))
+        return found
+
+    def _has_passed(self, at: float, now: float) -> bool:
+        return self._front >= at + LAG_SECONDS or now - max(self._last_choice, at) >= QUIET_SECONDS
+
+    def clear(self) -> None:
+        self._answered.clear()

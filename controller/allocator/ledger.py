@@ -1,0 +1,202 @@
+"""The ledger: promises that the cluster does not show yet.
+
+A promise belongs to a volume and names a node (or ANYWHERE, for a volume that Longhorn may place where it likes).
+Claimants make it: pods, by uid; the claim itself, while it is unbound and carries a selected node; the Longhorn
+volume itself, while it is attached to the node and unplaced. Whatever the number of claimants, a volume counts once
+on a node, at the largest size.
+
+States and moves:
+
+            hold            choose                 shown / withdrawn / end by time
+    ABSENT ------> HELD --------------> ASSUMED ------------------------------------> ABSENT
+       |             |                     ^
+       |  choose     +-- end of hold --> ABSENT
+       +-----------------------------------+
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum, StrEnum, auto
+from typing import Final, NamedTuple, TypeVar
+
+from controller.errors import BugError
+from controller.model.longhorn import DiskNeeds
+
+ANYWHERE: Final = "*"
+
+_Value = TypeVar("_Value")
+
+
+class State(Enum):
+    ABSENT = auto()
+    HELD = auto()  # offered to the scheduler
+    ASSUMED = auto()  # the cluster chose; waiting to be seen as a placed replica
+
+
+class Verb(Enum):
+    HOLD = auto()
+    ASSUME = auto()
+    CONFIRM = auto()  # a replica shows it
+    FORGET = auto()  # undone by an event; idempotent
+    EXPIRE = auto()  # undone by time
+
+
+class Kind(StrEnum):
+    FIRST = "first-placement"  # the volume has no replica anywhere yet
+    MOVE = "move"  # a locality rebuild on this node, a replica exists elsewhere
+    ROAMING = "roaming"  # Longhorn may place it on any node that suits
+
+
+NEXT: Final[dict[tuple[State, Verb], State]] = {  # a pair that is missing here is a bug
+    (State.ABSENT, Verb.HOLD): State.HELD,
+    (State.ABSENT, Verb.ASSUME): State.ASSUMED,  # chosen without a hold of ours, or under an earlier leader
+    (State.ABSENT, Verb.FORGET): State.ABSENT,
+    (State.HELD, Verb.HOLD): State.HELD,  # a retried filter call replaces its own hold
+    (State.HELD, Verb.ASSUME): State.ASSUMED,
+    (State.HELD, Verb.CONFIRM): State.ABSENT,
+    (State.HELD, Verb.FORGET): State.ABSENT,
+    (State.HELD, Verb.EXPIRE): State.ABSENT,
+    (State.ASSUMED, Verb.HOLD): State.HELD,  # the choice was withdrawn and the pod came back
+    (State.ASSUMED, Verb.ASSUME): State.ASSUMED,  # the same event, delivered again
+    (State.ASSUMED, Verb.CONFIRM): State.ABSENT,
+    (State.ASSUMED, Verb.FORGET): State.ABSENT,
+    (State.ASSUMED, Verb.EXPIRE): State.ABSENT,
+}
+
+
+class Key(NamedTuple):
+    volume: str  # the demand's key
+    node: str  # or ANYWHERE
+    claimant: str  # a pod's uid, or "claim:" / "volume:" for what stands without a pod
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One claimant's promise. Sizes in bytes, times in monotonic seconds."""
+
+    state: State
+    kind: Kind
+    size_bytes: int
+    required_bytes: int
+    needs: DiskNeeds
+    since: float  # when it entered its state
+    turn_at: float | None = None  # when Longhorn had its turn on that node
+
+
+class Promise(NamedTuple):
+    """A volume's promise on a node, its claimants taken together."""
+
+    volume: str
+    size_bytes: int
+    required_bytes: int
+    needs: DiskNeeds
+    is_assumed: bool
+    since: float
+
+
+class Ledger:
+    """Entries by node, volume and claimant. Every change goes through the transition table.
+
+    Threads: none of its own; the allocator's lock guards it.
+    """
+
+    def __init__(self) -> None:
+        self._by_node: dict[str, dict[str, dict[str, Entry]]] = {}
+        self._by_claimant: dict[str, set[tuple[str, str]]] = {}
+        self._by_volume: dict[str, set[str]] = {}
+        self._totals: dict[str, int] = {}  # pending bytes a node; a filter of thousands of nodes asks for each
+
+    def get(self, key: Key) -> Entry | None:
+        return self._by_node.get(key.node, {}).get(key.volume, {}).get(key.claimant)
+
+    def put(self, verb: Verb, key: Key, entry: Entry) -> None:
+        """Enter or replace; an illegal move raises BugError before anything changes."""
+        if self._next(verb, key) is not entry.state:
+            raise BugError(f"{verb.name} of {key} makes {entry.state.name}")
+        volumes = self._by_node.setdefault(key.node, {})
+        claimants = volumes.setdefault(key.volume, {})
+        before = _largest(claimants)
+        claimants[key.claimant] = entry
+        self._totals[key.node] = self._totals.get(key.node, 0) + _largest(claimants) - before
+        self._by_claimant.setdefault(key.claimant, set()).add((key.volume, key.node))
+        self._by_volume.setdefault(key.volume, set()).add(key.node)
+
+    def drop(self, verb: Verb, key: Key) -> Entry | None:
+        """Leave the ledger; what stood there, or None (FORGET alone may find nothing)."""
+        self._next(verb, key)
+        claimants = self._by_node.get(key.node, {}).get(key.volume)
+        if claimants is None or key.claimant not in claimants:
+            return None
+        before = _largest(claimants)
+        entry = claimants.pop(key.claimant)
+        self._totals[key.node] += _largest(claimants) - before
+        _discard(self._by_claimant, key.claimant, (key.volume, key.node))
+        if not claimants:
+            volumes = self._by_node[key.node]
+            del volumes[key.volume]
+            _discard(self._by_volume, key.volume, key.node)
+            if not volumes:
+                del self._by_node[key.node], self._totals[key.node]
+        return entry
+
+    def of_claimant(self, claimant: str) -> list[tuple[Key, Entry]]:
+        places = self._by_claimant.get(claimant, ())
+        return [(Key(volume, node, claimant), self._by_node[node][volume][claimant]) for volume, node in sorted(places)]
+
+    def of_volume(self, volume: str) -> list[tuple[Key, Entry]]:
+        return [
+            (Key(volume, node, claimant), entry)
+            for node in sorted(self._by_volume.get(volume, ()))
+            for claimant, entry in sorted(self._by_node[node][volume].items())
+        ]
+
+    def claimants(self) -> list[str]:
+        return list(self._by_claimant)
+
+    def nodes(self) -> list[str]:
+        return [node for node in self._by_node if node != ANYWHERE]
+
+    def has_promises(self, node: str) -> bool:
+        return node in self._by_node
+
+    def pending_bytes(self, node: str) -> int:
+        return self._totals.get(node, 0)
+
+    def promises(self, node: str) -> Iterator[Promise]:
+        """What is pending on `node` alone (ANYWHERE is a place of its own), each volume once."""
+        for volume, claimants in self._by_node.get(node, {}).items():
+            largest = max(claimants.values(), key=lambda entry: entry.size_bytes)
+            yield Promise(
+                volume=volume,
+                size_bytes=largest.size_bytes,
+                required_bytes=max(entry.required_bytes for entry in claimants.values()),
+                needs=largest.needs,
+                is_assumed=any(entry.state is State.ASSUMED for entry in claimants.values()),
+                since=max(entry.since for entry in claimants.values()),
+            )
+
+    def entries(self) -> Iterator[tuple[Key, Entry]]:
+        for node, volumes in self._by_node.items():
+            for volume, claimants in volumes.items():
+                for claimant, entry in claimants.items():
+                    yield Key(volume, node, claimant), entry
+
+    def _next(self, verb: Verb, key: Key) -> State:
+        entry = self.get(key)
+        state = State.ABSENT if entry is None else entry.state
+        if (state, verb) not in NEXT:
+            raise BugError(f"{verb.name} of {key} while {state.name}")
+        return NEXT[state, verb]
+
+
+def _largest(claimants: dict[str, Entry]) -> int:
+    return max((entry.size_bytes for entry in claimants.values()), default=0)
+
+
+def _discard(index: dict[str, set[_Value]], key: str, value: _Value) -> None:
+    members = index[key]
+    members.discard(value)
+    if not members:
+        del index[key]

@@ -1,0 +1,83 @@
+"""What the allocator answers: values that leave its lock."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum, StrEnum, auto
+
+from controller.allocator.reasons import Reason
+
+
+class Mode(StrEnum):
+    """ACTIVE decides and holds; BYPASS lets everything pass and holds nothing; CLOSED answers nobody."""
+
+    ACTIVE = "active"
+    BYPASS = "bypass"
+    CLOSED = "closed"
+
+
+class Decision(StrEnum):
+    NOTHING_NEEDED = "nothing-needed"
+    OFFERED = "offered"
+    RESTART = "restart"
+    CHOSEN = "chosen"
+    REFUSED = "refused"
+    CONTENDED = "contended"
+    BYPASS = "bypass"
+    REMOTE = "remote-fallback"
+
+
+class PodKnowledge(Enum):
+    """What the stores know of the pod that a filter call names."""
+
+    PENDING = auto()
+    FINISHED = auto()  # terminal or being deleted
+    BOUND = auto()
+    OTHER_UID = auto()
+    UNKNOWN = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class FilterOutcome:
+    """`passed` is the request's own list where all candidates pass; `refused` covers every candidate when none
+    passes."""
+
+    decision: Decision
+    passed: Sequence[str]
+    refused: Mapping[str, Reason]
+    waitable: bool
+    version: int
+    held_bytes: int
+    is_bounded: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PromiseView:
+    """One volume's promise on a node ("*": anywhere), for people and metrics. Sizes in bytes, age in seconds."""
+
+    volume: str
+    claim: str
+    node: str
+    kind: str
+    state: str
+    size_bytes: int
+    claimants: tuple[str, ...]
+    age_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The ledger at one moment. A volume counts once on a node, whatever the number of claimants."""
+
+    mode: Mode
+    version: int
+    promises: tuple[PromiseView, ...]
+    held_count: int
+    held_bytes: int
+    assumed_count: int
+    assumed_bytes: int
+    oldest_hold_seconds: float
+    refused_count: int
+    quarantined: tuple[str, ...]
+    counters: Mapping[str, int]

@@ -1,0 +1,246 @@
+"""Level-triggered promises: what stands chosen in the cluster is worked out anew from the facts at every event.
+
+Nothing here remembers an event. Whatever order watches deliver in, whatever was missed, the same facts lead to the
+same promises, for a follower and for a new leader alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from controller.allocator.choice import Choice, choice_of
+from controller.allocator.holds import NODE_RESERVATION, SCHEDULING_WAIT, Answers, Journal
+from controller.allocator.ledger import ANYWHERE, Entry, Key, Kind, Ledger, State, Verb
+from controller.allocator.world import World
+from controller.model.demand import Missing, VolumeDemand, demand_of_claim
+from controller.model.workload import Claim, Pod
+
+CLAIM_CLAIMANT: Final = "claim:"  # an unbound claim with a selected node: provisioning goes on without its pod
+VOLUME_CLAIMANT: Final = "volume:"  # a volume attached to a node and not placed: Longhorn goes on without its pod
+_STANDING: Final = (CLAIM_CLAIMANT, VOLUME_CLAIMANT)
+
+
+class Settler:
+    """Brings the ledger's assumptions in line with the world. Threads: none of its own; the allocator's lock guards
+    it."""
+
+    def __init__(self, world: World, ledger: Ledger, answers: Answers, journal: Journal) -> None:
+        self._world, self._ledger, self._answers, self._journal = world, ledger, answers, journal
+        self._spent: dict[str, set[str]] = {}  # volume -> nodes whose assumption has ended by time
+
+    def choice(self, pod: Pod) -> Choice | None:
+        """The node that stands chosen; a nomination counts only where a promise of the pod already stands."""
+        choice = choice_of(pod, self._world.claims_of(pod), self._world.pv)
+        if choice is not None and choice.narrows_only:
+            held = {key.node for key, _ in self._ledger.of_claimant(pod.uid)}
+            if choice.node not in held and ANYWHERE not in held:
+                return None
+        return choice
+
+    def settle_claim(self, key: str, now: float) -> None:
+        """After a change of a claim, its volume or its replicas: the claim's own promises and those of its pods."""
+        claim = self._world.claims.get(key)
+        if claim is not None:
+            self._settle_standing(claim, now)
+        for pod in self._world.pods_of_claim(key):
+            self.settle_pod(pod, now)
+
+    def claim_gone(self, claim: Claim, now: float) -> None:
+        for key, _ in self._ledger.of_volume(claim.uid):
+            self._drop(Verb.FORGET, key, now)
+        self._spent.pop(claim.uid, None)
+
+    def node_came(self, node: str, now: float) -> None:
+        """Pods and claims that chose a node before it could be seen."""
+        for claim in list(self._world.claims.values()):
+            volume = self._world.volumes.get(claim.volume_name)
+            if node in (claim.selected_node, volume.node_id if volume is not None else ""):
+                self.settle_claim(claim.key, now)
+        for pod in list(self._world.pods.values()):
+            if node in (pod.node_name, pod.nominated_node):
+                self.settle_pod(pod, now)
+
+    def node_gone(self, node: str, now: float) -> None:
+        for promise in list(self._ledger.promises(node)):
+            for key, _ in self._ledger.of_volume(promise.volume):
+                if key.node == node:
+                    self._drop(Verb.FORGET, key, now)
+
+    def pod_gone(self, pod: Pod, now: float) -> None:
+        """The pod left, finished, or goes without having been bound: its claims stand on their own from now on."""
+        waited = self._answers.ended(pod.uid, now)
+        if waited is not None:
+            self._journal.record(SCHEDULING_WAIT, waited, False)
+            self._journal.counters["holds_ended_pod_gone"] += 1
+        for key, _ in self._ledger.of_claimant(pod.uid):
+            self._drop(Verb.FORGET, key, now)
+        for claim in self._world.claims_of(pod):
+            self._spent.pop(claim.uid, None)
+            self._settle_standing(claim, now)
+
+    def settle_pod(self, pod: Pod, now: float) -> None:
+        if pod.is_finished or (pod.is_deleting and not pod.node_name):
+            self.pod_gone(pod, now)
+            return
+        choice = self.choice(pod)
+        if choice is None:
+            self._withdraw(pod, now)
+            return
+        waited = self._answers.chosen(pod.uid, now)
+        if waited is not None:
+            self._journal.record(SCHEDULING_WAIT, waited, True)
+        demands, unknown = self._demands(self._world.claims_of(pod))
+        node = choice.node if self._world.has_node(choice.node) else ""
+        self._assume(pod.uid, node, demands, unknown, now)
+
+    def _withdraw(self, pod: Pod, now: float) -> None:
+        """No choice stands: assumptions go, holds stay until their end."""
+        entries = self._ledger.of_claimant(pod.uid)
+        if not entries:
+            return
+        demands, unknown = self._demands(self._world.claims_of(pod))
+        by_key = {demand.key: demand for demand in demands}
+        for key, entry in entries:
+            if entry.state is State.ASSUMED:
+                self._drop(Verb.FORGET, key, now)
+            elif key.volume not in unknown and not _still_asks(by_key.get(key.volume), key, entry):
+                self._drop(Verb.CONFIRM, key, now)
+
+    def _assume(
+        self, claimant: str, node: str, demands: Iterable[VolumeDemand], unknown: frozenset[str], now: float
+    ) -> None:
+        wanted = {key: demand for demand in demands for key in _wanted(claimant, node, demand)}
+        for key, entry in self._ledger.of_claimant(claimant):
+            if key not in wanted and key.volume not in unknown:
+                self._drop(self._verb_for(key, entry), key, now)
+        for key, demand in wanted.items() if node else ():
+            spent = self._spent.get(demand.key)
+            if spent is not None:
+                spent &= {node}
+            if not spent:
+                self._put_assumed(key, demand, now)
+
+    def _put_assumed(self, key: Key, demand: VolumeDemand, now: float) -> None:
+        kind = _kind(demand)
+        old = self._ledger.get(key)
+        if old is not None and old.state is State.ASSUMED and old.kind is kind:
+            since, turn_at = old.since, old.turn_at
+        else:
+            since, turn_at = now, None
+        turn_at = turn_at if turn_at is not None else self._turn(key, demand, kind, now)
+        entry = Entry(State.ASSUMED, kind, demand.size_bytes, demand.required_bytes, demand.needs, since, turn_at)
+        if entry != old:
+            if old is not None and old.state is State.ASSUMED and kind is Kind.MOVE and old.kind is Kind.FIRST:
+                self._journal.record(NODE_RESERVATION, now - old.since, True)  # placed, on another node
+            self._ledger.put(Verb.ASSUME, key, entry)
+
+    def _turn(self, key: Key, demand: VolumeDemand, kind: Kind, now: float) -> float | None:
+        """When Longhorn had its turn to place the volume on that node: attached there, or told that it cannot place
+        it."""
+        volume = self._world.volumes.get(demand.volume)
+        if volume is None or (key.node != ANYWHERE and volume.node_id != key.node):
+            return None
+        if kind is Kind.MOVE:
+            replicas = self._world.replicas_of(demand.volume).values()
+            is_waiting = any(not entry.node and entry.hard_node_affinity == key.node for entry in replicas)
+            return now if volume.scheduled is False and is_waiting else None
+        return now if volume.scheduled is False or (volume.state == "attached" and kind is Kind.FIRST) else None
+
+    def _verb_for(self, key: Key, entry: Entry) -> Verb:
+        """Shown, if the volume has a replica where there was none when the promise was made; undone otherwise."""
+        volume = self._world.claim_by_uid(key.volume)
+        if volume is None or entry.state is not State.ASSUMED:
+            return Verb.FORGET
+        demand = demand_of_claim(volume, self._world, self._world.settings)
+        if not isinstance(demand, VolumeDemand):
+            return Verb.FORGET
+        shown = demand.placed_nodes if entry.kind is Kind.FIRST else demand.usable_nodes & {key.node}
+        return Verb.CONFIRM if shown or (entry.kind is Kind.ROAMING and not demand.is_roaming) else Verb.FORGET
+
+    def _settle_standing(self, claim: Claim, now: float) -> None:
+        """Promises that need no pod: of a claim that is being provisioned, of a volume attached and not placed."""
+        demands, unknown = self._demands((claim,))
+        if unknown:
+            return
+        wanted: dict[str, str] = {}
+        for demand in demands:
+            if not demand.is_local or demand.placed_nodes:
+                continue
+            volume = self._world.volumes.get(demand.volume)
+            if not claim.volume_name and self._world.has_node(claim.selected_node):
+                wanted[CLAIM_CLAIMANT] = claim.selected_node
+            if volume is not None and self._world.has_node(volume.node_id):
+                wanted[VOLUME_CLAIMANT] = volume.node_id
+        for key, entry in self._ledger.of_volume(claim.uid):
+            if key.claimant in _STANDING and wanted.get(key.claimant) != key.node:
+                self._drop(self._verb_for(key, entry), key, now)
+        for claimant, node in wanted.items():
+            if node not in self._spent.get(claim.uid, ()):
+                self._put_assumed(Key(claim.uid, node, claimant), demands[0], now)
+
+    def _demands(self, claims: Iterable[Claim]) -> tuple[list[VolumeDemand], frozenset[str]]:
+        """Demands, and the uids of claims whose demand is unknown because an object is not in our stores."""
+        found: dict[str, VolumeDemand] = {}
+        unknown = set()
+        for claim in claims:
+            demand = demand_of_claim(claim, self._world, self._world.settings)
+            if isinstance(demand, Missing):
+                if demand not in self._world.absent:
+                    unknown.add(claim.uid)
+            elif demand is not None:
+                found[demand.key] = demand
+        return list(found.values()), frozenset(unknown)
+
+    def expire_assumptions(self, now: float, timeout: float) -> bool:
+        """End assumptions whose time has run out since Longhorn had its turn; whether there were any."""
+        due = [
+            (key, entry)
+            for key, entry in self._ledger.entries()
+            if entry.state is State.ASSUMED and entry.turn_at is not None and now >= entry.turn_at + timeout
+        ]
+        for key, _ in due:
+            if key.node != ANYWHERE:
+                self._spent.setdefault(key.volume, set()).add(key.node)
+            self._drop(Verb.EXPIRE, key, now)
+            self._journal.counters["assumptions_expired"] += 1
+        return bool(due)
+
+    def end_holds(self, pod_uid: str, verb: Verb, now: float, how: str) -> bool:
+        """End what the pod holds without having been chosen; whether there was anything."""
+        waited = self._answers.ended(pod_uid, now)
+        if waited is not None:
+            self._journal.record(SCHEDULING_WAIT, waited, False)
+            self._journal.counters[f"holds_ended_{how}"] += 1
+        held = [key for key, entry in self._ledger.of_claimant(pod_uid) if entry.state is State.HELD]
+        for key in held:
+            self._drop(verb, key, now)
+        return bool(held)
+
+    def _drop(self, verb: Verb, key: Key, now: float) -> None:
+        entry = self._ledger.drop(verb, key)
+        if entry is not None and entry.state is State.ASSUMED and verb in (Verb.CONFIRM, Verb.EXPIRE):
+            self._journal.record(NODE_RESERVATION, now - entry.since, verb is Verb.CONFIRM)
+
+
+def _wanted(claimant: str, node: str, demand: VolumeDemand) -> Iterable[Key]:
+    if demand.is_local:
+        if node not in demand.usable_nodes and not (demand.is_pinned and node not in demand.placed_nodes):
+            yield Key(demand.key, node, claimant)
+    elif demand.is_roaming:
+        yield Key(demand.key, ANYWHERE, claimant)
+
+
+def _kind(demand: VolumeDemand) -> Kind:
+    if not demand.is_local:
+        return Kind.ROAMING
+    return Kind.MOVE if demand.placed_nodes else Kind.FIRST
+
+
+def _still_asks(demand: VolumeDemand | None, key: Key, entry: Entry) -> bool:
+    """Whether a hold still stands for something: the volume is there and has no usable replica on that node."""
+    if demand is None:
+        return False
+    if entry.kind is Kind.ROAMING:
+        return demand.is_roaming
+    return key.node not in demand.usable_nodes

@@ -1,0 +1,234 @@
+"""The facts that the allocator decides on, with the indices that its questions need.
+
+Threads: none of its own; the allocator's lock guards it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from controller.allocator.policy import NodeRoom, check_node, disk_takes, is_usable_disk, room_of_disk
+from controller.allocator.reasons import Reason, Rejection
+from controller.model.demand import Missing
+from controller.model.longhorn import DEFAULT_NEEDS, LonghornNode, LonghornSettings, Replica, Volume
+from controller.model.workload import Claim, KubeNode, PersistentVolume, Pod, StorageClass
+
+_NO_REPLICAS: Final[Mapping[str, Replica]] = {}
+
+
+class World:
+    """Latest facts by kind and key. A `put_*` returns what its change touches; the allocator settles that."""
+
+    def __init__(self) -> None:
+        self.pods: dict[str, Pod] = {}  # by uid
+        self.claims: dict[str, Claim] = {}  # by namespace/name
+        self.pvs: dict[str, PersistentVolume] = {}
+        self.classes: dict[str, StorageClass] = {}
+        self.volumes: dict[str, Volume] = {}
+        self.nodes: dict[str, LonghornNode] = {}
+        self.kube_nodes: dict[str, KubeNode] = {}
+        self.settings = LonghornSettings()
+        self.absent: set[Missing] = set()  # a live read said that it is not there
+        self._uid_by_pod_key: dict[str, str] = {}
+        self._claim_by_uid: dict[str, str] = {}
+        self._pods_by_claim: dict[str, set[str]] = {}  # claim key -> pod uids
+        self._replicas: dict[str, dict[str, Replica]] = {}  # volume -> name -> replica
+        self._on_disk: dict[str, dict[str, Replica]] = {}  # disk uuid -> name -> replica
+        self._volume_of_replica: dict[str, str] = {}
+        self.unplaced: dict[str, Replica] = {}  # Longhorn may place these at any moment
+        self._node_of_disk: dict[str, set[str]] = {}
+        self._claim_key_by_volume: dict[str, str] = {}  # Longhorn volume -> claim key, by its PV
+        self._rooms: dict[str, NodeRoom] = {}
+
+    # Lookup, as the demands ask for it
+
+    def claim(self, namespace: str, name: str) -> Claim | None:
+        return self.claims.get(f"{namespace}/{name}")
+
+    def pv(self, name: str) -> PersistentVolume | None:
+        return self.pvs.get(name)
+
+    def volume(self, name: str) -> Volume | None:
+        return self.volumes.get(name)
+
+    def replicas_of(self, volume: str) -> Mapping[str, Replica]:
+        return self._replicas.get(volume, _NO_REPLICAS)
+
+    def storage_class(self, name: str | None) -> StorageClass | None:
+        """The class of that name; for None the default class, the newest one if there are several (as Kubernetes
+        does)."""
+        if name is not None:
+            return self.classes.get(name)
+        defaults = [entry for entry in self.classes.values() if entry.is_default]
+        return max(defaults, key=lambda entry: (entry.created_utc, entry.name), default=None)
+
+    def pod_by_key(self, key: str) -> Pod | None:
+        uid = self._uid_by_pod_key.get(key)
+        return None if uid is None else self.pods[uid]
+
+    def claims_of(self, pod: Pod) -> list[Claim]:
+        found = (self.claims.get(f"{pod.namespace}/{volume.claim}") for volume in pod.volumes)
+        return [claim for claim in found if claim is not None]
+
+    def claim_by_uid(self, uid: str) -> Claim | None:
+        key = self._claim_by_uid.get(uid)
+        return None if key is None else self.claims.get(key)
+
+    def pods_of_claim(self, key: str) -> list[Pod]:
+        return [self.pods[uid] for uid in sorted(self._pods_by_claim.get(key, ()))]
+
+    def claim_of_volume(self, volume: str) -> Claim | None:
+        key = self._claim_key_by_volume.get(volume)
+        if key is not None:
+            return self.claims.get(key)
+        return self.claim_by_uid(volume.removeprefix("pvc-"))  # provisioned, its PV not seen yet
+
+    # Changes. Sets hold the keys of the claims whose promises may change; pods are settled through their claims.
+
+    def put_pod(self, key: str, pod: Pod | None) -> Pod | None:
+        """Replace what stands under `key`; the pod that went, when it is gone or another one of that name stands
+        there now."""
+        old = self.pod_by_key(key)
+        if old is not None:
+            self._unlink_pod(old)
+        if pod is not None and (pod.volumes or pod.is_opted_in):
+            self.pods[pod.uid] = pod
+            self._uid_by_pod_key[key] = pod.uid
+            for volume in pod.volumes:
+                self._pods_by_claim.setdefault(f"{pod.namespace}/{volume.claim}", set()).add(pod.uid)
+        return old if old is not None and (pod is None or pod.uid != old.uid) else None
+
+    def _unlink_pod(self, pod: Pod) -> None:
+        self.pods.pop(pod.uid, None)
+        self._uid_by_pod_key.pop(pod.key, None)
+        for volume in pod.volumes:
+            key = f"{pod.namespace}/{volume.claim}"
+            users = self._pods_by_claim.get(key, set())
+            users.discard(pod.uid)
+            if not users:
+                self._pods_by_claim.pop(key, None)
+
+    def put_claim(self, key: str, claim: Claim | None) -> Claim | None:
+        """Replace; the claim that went, when it is gone or another one of the same name stands there now."""
+        old = self.claims.pop(key, None)
+        if old is not None:
+            self._claim_by_uid.pop(old.uid, None)
+        if claim is not None:
+            self.claims[key] = claim
+            self._claim_by_uid[claim.uid] = key
+        self.absent.discard(Missing("claim", *key.split("/", 1)))
+        return old if old is not None and (claim is None or claim.uid != old.uid) else None
+
+    def put_pv(self, name: str, pv: PersistentVolume | None) -> set[str]:
+        old = self.pvs.pop(name, None)
+        touched = {entry.claim_key for entry in (old, pv) if entry is not None and entry.claim_key}
+        if old is not None and self._claim_key_by_volume.get(old.handle) == old.claim_key:
+            del self._claim_key_by_volume[old.handle]
+        if pv is not None:
+            self.pvs[name] = pv
+            if pv.claim_key and pv.handle:
+                self._claim_key_by_volume[pv.handle] = pv.claim_key
+        self.absent.discard(Missing("pv", "", name))
+        return touched
+
+    def put_class(self, name: str, storage_class: StorageClass | None) -> set[str]:
+        self.classes.pop(name, None)
+        if storage_class is not None:
+            self.classes[name] = storage_class
+        self.absent.discard(Missing("class", "", name))
+        return {claim.key for claim in self.claims.values() if not claim.volume_name}
+
+    def put_volume(self, name: str, volume: Volume | None) -> set[str]:
+        self.volumes.pop(name, None)
+        if volume is not None:
+            self.volumes[name] = volume
+        self.absent.discard(Missing("volume", "", name))
+        return self._claims_touched_by(name)
+
+    def put_replica(self, name: str, replica: Replica | None) -> set[str]:
+        volume = self._volume_of_replica.pop(name, None)
+        touched: set[str] = set()
+        if volume is not None:
+            old = self._replicas[volume].pop(name)
+            self.unplaced.pop(name, None)
+            if not self._replicas[volume]:
+                del self._replicas[volume]
+            self._unplace(old)
+            touched |= self._claims_touched_by(volume)
+        if replica is not None:
+            self._volume_of_replica[name] = replica.volume
+            self._replicas.setdefault(replica.volume, {})[name] = replica
+            if replica.disk_uuid:
+                self._on_disk.setdefault(replica.disk_uuid, {})[name] = replica
+                self._stale_rooms(replica.disk_uuid)
+            if not replica.node and not replica.deleting and not replica.failed_at:
+                self.unplaced[name] = replica
+            touched |= self._claims_touched_by(replica.volume)
+        return touched
+
+    def _unplace(self, replica: Replica) -> None:
+        if not replica.disk_uuid:
+            return
+        members = self._on_disk.get(replica.disk_uuid, {})
+        members.pop(replica.name, None)
+        if not members:
+            self._on_disk.pop(replica.disk_uuid, None)
+        self._stale_rooms(replica.disk_uuid)
+
+    def _claims_touched_by(self, volume: str) -> set[str]:
+        claim = self.claim_of_volume(volume)
+        return set() if claim is None else {claim.key}
+
+    def put_node(self, name: str, node: LonghornNode | None) -> None:
+        old = self.nodes.pop(name, None)
+        for disk in old.disks if old is not None else ():
+            self._node_of_disk.get(disk.uuid, set()).discard(name)
+        if node is not None:
+            self.nodes[name] = node
+            for disk in node.disks:
+                self._node_of_disk.setdefault(disk.uuid, set()).add(name)
+        self._rooms.pop(name, None)
+
+    def put_kube_node(self, name: str, node: KubeNode | None) -> None:
+        self.kube_nodes.pop(name, None)
+        if node is not None:
+            self.kube_nodes[name] = node
+
+    def has_node(self, name: str) -> bool:
+        """Whether Longhorn may place a replica there at all: a node of both Longhorn and Kubernetes."""
+        return name in self.nodes and (not self.kube_nodes or name in self.kube_nodes)
+
+    def put_settings(self, settings: LonghornSettings) -> None:
+        self.settings = settings
+        self._rooms.clear()
+
+    def _stale_rooms(self, disk_uuid: str) -> None:
+        for node in self._node_of_disk.get(disk_uuid, ()):
+            self._rooms.pop(node, None)
+
+    # Rooms, computed once after a change of their node
+
+    def room(self, name: str) -> NodeRoom | None:
+        """What that Longhorn node can take, promises aside; None when Longhorn has no such node."""
+        found = self._rooms.get(name)
+        if found is None:
+            node = self.nodes.get(name)
+            if node is None:
+                return None
+            found = self._rooms[name] = self._make_room(node)
+        return found
+
+    def _make_room(self, node: LonghornNode) -> NodeRoom:
+        space = self.settings.space
+        rejection = check_node(node)
+        disks = tuple(
+            room_of_disk(disk, self._on_disk.get(disk.uuid, _NO_REPLICAS).values(), space)
+            for disk in node.disks
+            if is_usable_disk(disk)
+        )
+        if rejection is None and not disks:
+            rejection = Rejection(Reason.NO_USABLE_DISK, f"{node.name}: no disk accepts replicas")
+        plain = [room.free_bytes for room in disks if disk_takes(room, DEFAULT_NEEDS, 0, 0, space)]
+        usable = rejection is None and (space.allow_empty_node_selector or not node.tags)
+        return NodeRoom(node.name, node.tags, rejection, disks, max(plain, default=-1) if usable else -1)

@@ -1,0 +1,56 @@
+"""The one exception tree. A "no" is a value; only failures are raised."""
+
+from __future__ import annotations
+
+
+class SchedulerError(Exception):
+    """Every failure of this product."""
+
+
+class MalformedRequestError(SchedulerError):
+    """A value from outside that does not fit; `field` is its path. Maps to 400."""
+
+    def __init__(self, field: str, problem: str) -> None:
+        super().__init__(f"{field}: {problem}" if field else problem)
+        self.field = field
+        self.problem = problem
+
+
+class NotReadyError(SchedulerError):
+    """This process cannot answer now; another time or another copy can. Maps to 503."""
+
+
+class NotLeaderError(NotReadyError):
+    """Another process leads, or nobody does."""
+
+
+class NotSyncedError(NotReadyError):
+    """Stores are not caught up, or their data is too old to decide on."""
+
+
+class ConfigError(SchedulerError):
+    """A setting that cannot work; the message names it. Ends the process with code 2."""
+
+
+class BugError(SchedulerError):
+    """A broken invariant: the key that caused it is put into quarantine."""
+
+
+class ClusterError(SchedulerError):
+    """The API server refused a call, or could not be reached."""
+
+
+class NotFoundError(ClusterError):
+    """404."""
+
+
+class ConflictError(ClusterError):
+    """409: written by somebody else meanwhile, or it exists already."""
+
+
+class GoneError(ClusterError):
+    """410: the resource version is too old."""
+
+
+class UnavailableError(ClusterError):
+    """429, 5xx, a timeout or no connection: worth another try."""

@@ -1,0 +1,1 @@
+"""Facts: frozen values parsed from cluster objects, with no behaviour beyond arithmetic."""

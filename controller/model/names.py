@@ -1,0 +1,25 @@
+"""Every label, annotation, resource and driver name that the product reads or writes, in one place."""
+
+from __future__ import annotations
+
+from typing import Final
+
+EXTENDER_RESOURCE: Final = "longhorn.io/scheduler-extender"
+"""Flag resource: a pod that asks for it is sent to the extender (`managedResources`)."""
+
+LONGHORN_GROUP: Final = "longhorn.io"
+LONGHORN_VERSION: Final = "v1beta2"
+LONGHORN_DRIVER: Final = "driver.longhorn.io"
+LONGHORN_RETIRED_DRIVER: Final = "io.rancher.longhorn"
+LONGHORN_DRIVERS: Final = frozenset({LONGHORN_DRIVER, LONGHORN_RETIRED_DRIVER})
+
+SELECTED_NODE_ANNOTATION: Final = "volume.kubernetes.io/selected-node"
+DEFAULT_CLASS_ANNOTATION: Final = "storageclass.kubernetes.io/is-default-class"
+DEFAULT_CLASS_BETA_ANNOTATION: Final = "storageclass.beta.kubernetes.io/is-default-class"
+CLASS_BETA_ANNOTATION: Final = "volume.beta.kubernetes.io/storage-class"
+
+WAKE_CONDITION: Final = "scheduling.longhorn.io/RoomAvailable"
+"""Pod condition that the leader patches so that kube-scheduler looks at a refused pod again."""
+
+WAKE_ANNOTATION: Final = "scheduling.longhorn.io/woken-at"
+"""The annotation form of the wake-up, for schedulers without queueing hints."""

@@ -1,0 +1,244 @@
+"""Raw JSON objects to facts: the only reader of field names of Kubernetes' and Longhorn's objects.
+
+Every function raises MalformedRequestError, which names the field, for a value of the wrong type or size. What is
+missing has the API's own default. Sources: the Kubernetes API reference and Longhorn's `v1beta2` types.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from controller.model import names
+from controller.model.longhorn import Disk, DiskNeeds, LonghornNode, Replica, Volume
+from controller.model.quantity import quantity_bytes
+from controller.model.reader import (
+    Raw,
+    byte_count_at,
+    condition_at,
+    flag_at,
+    integer_at,
+    list_at,
+    mapping_at,
+    text_at,
+    texts_at,
+)
+from controller.model.workload import Claim, KubeNode, PersistentVolume, Pod, PodVolume, StorageClass
+
+_SHARED_MODES = frozenset({"ReadWriteMany", "ReadOnlyMany"})
+_FINISHED = frozenset({"Succeeded", "Failed"})
+
+
+def pod_facts(raw: Raw) -> Pod:
+    meta = mapping_at(raw, "", "metadata")
+    spec = mapping_at(raw, "", "spec")
+    status = mapping_at(raw, "", "status")
+    name = text_at(meta, "metadata", "name")
+    return Pod(
+        uid=text_at(meta, "metadata", "uid"),
+        namespace=text_at(meta, "metadata", "namespace"),
+        name=name,
+        created_utc=text_at(meta, "metadata", "creationTimestamp"),
+        priority=integer_at(spec, "spec", "priority"),
+        is_opted_in=_asks_for_extender(spec),
+        node_name=text_at(spec, "spec", "nodeName"),
+        nominated_node=text_at(status, "status", "nominatedNodeName"),
+        is_finished=text_at(status, "status", "phase") in _FINISHED,
+        is_deleting=meta.get("deletionTimestamp") is not None,
+        volumes=_claims_of_pod(spec, name),
+    )
+
+
+def _asks_for_extender(spec: Raw) -> bool:
+    """Whether any container names the resource in requests or limits, as kube-scheduler's `IsInterested` looks."""
+    for group in ("containers", "initContainers"):
+        for index, container in enumerate(list_at(spec, "spec", group)):
+            path = f"spec.{group}[{index}]"
+            for kind in ("requests", "limits"):
+                if names.EXTENDER_RESOURCE in mapping_at(container, path, "resources", kind):
+                    return True
+    return False
+
+
+def _claims_of_pod(spec: Raw, pod_name: str) -> tuple[PodVolume, ...]:
+    found = []
+    for index, volume in enumerate(list_at(spec, "spec", "volumes")):
+        path = f"spec.volumes[{index}]"
+        name = text_at(mapping_at(volume, path), path, "name")
+        if volume.get("persistentVolumeClaim") is not None:
+            source = mapping_at(volume, path, "persistentVolumeClaim")
+            found.append(PodVolume(name, text_at(source, f"{path}.persistentVolumeClaim", "claimName")))
+        elif volume.get("ephemeral") is not None:
+            found.append(PodVolume(name, f"{pod_name}-{name}", is_ephemeral=True))
+    return tuple(found)
+
+
+def claim_facts(raw: Raw) -> Claim:
+    meta = mapping_at(raw, "", "metadata")
+    spec = mapping_at(raw, "", "spec")
+    annotations = mapping_at(meta, "metadata", "annotations")
+    requests = mapping_at(spec, "spec", "resources", "requests")
+    size = requests.get("storage", 0)
+    return Claim(
+        uid=text_at(meta, "metadata", "uid"),
+        namespace=text_at(meta, "metadata", "namespace"),
+        name=text_at(meta, "metadata", "name"),
+        class_name=_class_name(spec, annotations),
+        volume_name=text_at(spec, "spec", "volumeName"),
+        requested_bytes=max(0, quantity_bytes(size, "spec.resources.requests.storage")),
+        selected_node=text_at(annotations, "metadata.annotations", names.SELECTED_NODE_ANNOTATION),
+        is_shared=bool(_SHARED_MODES.intersection(texts_at(spec, "spec", "accessModes"))),
+        is_deleting=meta.get("deletionTimestamp") is not None,
+        owner_pod_uid=_owner_pod(meta),
+        data_source=_data_source(spec),
+    )
+
+
+def _class_name(spec: Raw, annotations: Raw) -> str | None:
+    old_form = annotations.get(names.CLASS_BETA_ANNOTATION)
+    if isinstance(old_form, str):
+        return old_form
+    return text_at(spec, "spec", "storageClassName") if spec.get("storageClassName") is not None else None
+
+
+def _owner_pod(meta: Raw) -> str:
+    for owner in list_at(meta, "metadata", "ownerReferences"):
+        if isinstance(owner, Mapping) and owner.get("kind") == "Pod" and owner.get("controller"):
+            return str(owner.get("uid", ""))
+    return ""
+
+
+def _data_source(spec: Raw) -> str:
+    for field in ("dataSourceRef", "dataSource"):
+        source = mapping_at(spec, "spec", field)
+        if source:
+            return f"{source.get('kind', '')}/{source.get('name', '')}"
+    return ""
+
+
+def pv_facts(raw: Raw) -> PersistentVolume:
+    meta = mapping_at(raw, "", "metadata")
+    spec = mapping_at(raw, "", "spec")
+    csi = mapping_at(spec, "spec", "csi")
+    ref = mapping_at(spec, "spec", "claimRef")
+    capacity = mapping_at(spec, "spec", "capacity").get("storage", 0)
+    return PersistentVolume(
+        name=text_at(meta, "metadata", "name"),
+        driver=text_at(csi, "spec.csi", "driver"),
+        handle=text_at(csi, "spec.csi", "volumeHandle"),
+        claim_uid=text_at(ref, "spec.claimRef", "uid"),
+        claim_key=f"{text_at(ref, 'spec.claimRef', 'namespace')}/{text_at(ref, 'spec.claimRef', 'name')}"
+        if ref
+        else "",
+        capacity_bytes=max(0, quantity_bytes(capacity, "spec.capacity.storage")),
+        created_utc=text_at(meta, "metadata", "creationTimestamp"),
+    )
+
+
+def class_facts(raw: Raw) -> StorageClass:
+    meta = mapping_at(raw, "", "metadata")
+    annotations = mapping_at(meta, "metadata", "annotations")
+    parameters = mapping_at(raw, "", "parameters")
+    return StorageClass(
+        name=text_at(meta, "metadata", "name"),
+        provisioner=text_at(raw, "", "provisioner"),
+        parameters={key: text_at(parameters, "parameters", key) for key in parameters},
+        is_default="true"
+        in (annotations.get(names.DEFAULT_CLASS_ANNOTATION), annotations.get(names.DEFAULT_CLASS_BETA_ANNOTATION)),
+        waits_for_consumer=text_at(raw, "", "volumeBindingMode") == "WaitForFirstConsumer",
+        created_utc=text_at(meta, "metadata", "creationTimestamp"),
+    )
+
+
+def kube_node_facts(raw: Raw) -> KubeNode:
+    spec = mapping_at(raw, "", "spec")
+    return KubeNode(
+        name=text_at(mapping_at(raw, "", "metadata"), "metadata", "name"),
+        unschedulable=flag_at(spec, "spec", "unschedulable"),
+    )
+
+
+def volume_facts(raw: Raw) -> Volume:
+    meta = mapping_at(raw, "", "metadata")
+    spec = mapping_at(raw, "", "spec")
+    status = mapping_at(raw, "", "status")
+    return Volume(
+        name=text_at(meta, "metadata", "name"),
+        size_bytes=byte_count_at(spec, "spec", "size"),
+        actual_size_bytes=max(0, integer_at(status, "status", "actualSize")),
+        replica_count=integer_at(spec, "spec", "numberOfReplicas"),
+        data_locality=text_at(spec, "spec", "dataLocality") or "disabled",
+        access_mode=text_at(spec, "spec", "accessMode") or "rwo",
+        migratable=flag_at(spec, "spec", "migratable"),
+        node_id=text_at(spec, "spec", "nodeID"),
+        state=text_at(status, "status", "state"),
+        robustness=text_at(status, "status", "robustness"),
+        scheduled=condition_at(status, "status", "Scheduled"),
+        needs=DiskNeeds(
+            texts_at(spec, "spec", "nodeSelector"),
+            texts_at(spec, "spec", "diskSelector"),
+            text_at(spec, "spec", "dataEngine") or "v1",
+        ),
+        deleting=meta.get("deletionTimestamp") is not None,
+    )
+
+
+def replica_facts(raw: Raw) -> Replica:
+    meta = mapping_at(raw, "", "metadata")
+    spec = mapping_at(raw, "", "spec")
+    return Replica(
+        name=text_at(meta, "metadata", "name"),
+        volume=text_at(spec, "spec", "volumeName"),
+        size_bytes=byte_count_at(spec, "spec", "volumeSize"),
+        node=text_at(spec, "spec", "nodeID"),
+        disk_uuid=text_at(spec, "spec", "diskID"),
+        hard_node_affinity=text_at(spec, "spec", "hardNodeAffinity"),
+        active=flag_at(spec, "spec", "active", default=True),
+        healthy_at=text_at(spec, "spec", "healthyAt"),
+        failed_at=text_at(spec, "spec", "failedAt"),
+        eviction_requested=flag_at(spec, "spec", "evictionRequested"),
+        rebuild_retry_count=integer_at(spec, "spec", "rebuildRetryCount"),
+        deleting=meta.get("deletionTimestamp") is not None,
+    )
+
+
+def node_facts(raw: Raw) -> LonghornNode:
+    """A Longhorn Node; a disk counts only when it stands in the spec and in the status."""
+    meta = mapping_at(raw, "", "metadata")
+    spec = mapping_at(raw, "", "spec")
+    status = mapping_at(raw, "", "status")
+    specs = mapping_at(spec, "spec", "disks")
+    statuses = mapping_at(status, "status", "diskStatus")
+    return LonghornNode(
+        name=text_at(meta, "metadata", "name"),
+        zone=text_at(status, "status", "zone"),
+        region=text_at(status, "status", "region"),
+        tags=frozenset(texts_at(spec, "spec", "tags")),
+        allow_scheduling=flag_at(spec, "spec", "allowScheduling"),
+        ready=condition_at(status, "status", "Ready") is True,
+        schedulable=condition_at(status, "status", "Schedulable") is True,
+        deleting=meta.get("deletionTimestamp") is not None,
+        disks=tuple(_disk_facts(name, specs, statuses) for name in sorted(specs.keys() & statuses.keys())),
+    )
+
+
+def _disk_facts(name: str, specs: Raw, statuses: Raw) -> Disk:
+    spec_path, status_path = f"spec.disks.{name}", f"status.diskStatus.{name}"
+    spec = mapping_at(specs, "spec.disks", name)
+    status = mapping_at(statuses, "status.diskStatus", name)
+    listed = mapping_at(status, status_path, "scheduledReplica")
+    return Disk(
+        name=name,
+        uuid=text_at(status, status_path, "diskUUID"),
+        type=text_at(spec, spec_path, "diskType") or "filesystem",
+        filesystem=text_at(status, status_path, "filesystemType"),
+        allow_scheduling=flag_at(spec, spec_path, "allowScheduling"),
+        eviction_requested=flag_at(spec, spec_path, "evictionRequested"),
+        ready=condition_at(status, status_path, "Ready") is True,
+        schedulable=condition_at(status, status_path, "Schedulable") is True,
+        tags=frozenset(texts_at(spec, spec_path, "tags")),
+        maximum_bytes=integer_at(status, status_path, "storageMaximum"),
+        available_bytes=integer_at(status, status_path, "storageAvailable"),
+        reserved_bytes=integer_at(spec, spec_path, "storageReserved"),
+        scheduled_bytes=integer_at(status, status_path, "storageScheduled"),
+        scheduled_replicas={key: integer_at(listed, f"{status_path}.scheduledReplica", key) for key in listed},
+    )

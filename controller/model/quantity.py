@@ -1,0 +1,63 @@
+"""Kubernetes quantities to whole bytes and back.
+
+The grammar is the one of the Kubernetes API conventions (`apimachinery/pkg/api/resource/quantity.go`): a signed
+decimal number followed by a binary suffix (Ki to Ei), a decimal suffix (n, u, m, k to E) or a decimal exponent (e3,
+E3). Fractions of a byte round up, as `Quantity.Value()` does.
+"""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+from typing import Final
+
+from controller.errors import MalformedRequestError
+
+MAX_BYTES: Final = 2**63 - 1
+_NUMBER = re.compile(
+    r"(?P<number>[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+))(?P<suffix>(?:[eE][+-]?[0-9]{1,3})|[A-Za-z]{0,2})"
+)
+_BINARY: Final = {suffix: 1024**power for power, suffix in enumerate(("Ki", "Mi", "Gi", "Ti", "Pi", "Ei"), start=1)}
+_DECIMAL: Final = {
+    "n": Fraction(1, 10**9), "u": Fraction(1, 10**6), "m": Fraction(1, 1000), "": Fraction(1),
+    "k": Fraction(10**3), "M": Fraction(10**6), "G": Fraction(10**9), "T": Fraction(10**12), "P": Fraction(10**15),
+    "E": Fraction(10**18),
+}  # fmt: skip
+_MAX_LENGTH: Final = 64
+
+
+def quantity_bytes(text: object, field: str) -> int:
+    """Whole bytes of the quantity `text`, fractions rounded up; MalformedRequestError names `field`.
+
+    Capped at 2**63 - 1, as the API server caps what does not fit a signed 64-bit number.
+    """
+    if isinstance(text, int) and not isinstance(text, bool):
+        return min(text, MAX_BYTES)
+    if not isinstance(text, str) or len(text) > _MAX_LENGTH:
+        raise MalformedRequestError(field, f"not a quantity: {str(text)[:80]!r}")
+    match = _NUMBER.fullmatch(text)
+    if match is None:
+        raise MalformedRequestError(field, f"not a quantity: {text!r}")
+    value = Fraction(match["number"]) * _factor(match["suffix"], text, field)
+    whole = -((-value.numerator) // value.denominator)
+    return max(min(whole, MAX_BYTES), -MAX_BYTES)
+
+
+def _factor(suffix: str, text: str, field: str) -> Fraction:
+    if suffix in _DECIMAL:
+        return _DECIMAL[suffix]
+    if suffix in _BINARY:
+        return Fraction(_BINARY[suffix])
+    if suffix[:1] in ("e", "E") and len(suffix) > 1:
+        return Fraction(10) ** int(suffix[1:])
+    raise MalformedRequestError(field, f"not a quantity: {text!r}")
+
+
+def bytes_text(count: int) -> str:
+    """`count` bytes for people: `100Gi`, `1.5Gi`, `10Mi`, `17`; never used as input."""
+    for suffix in ("Ei", "Pi", "Ti", "Gi", "Mi", "Ki"):
+        unit = _BINARY[suffix]
+        if abs(count) >= unit:
+            scaled = f"{count / unit:.2f}".rstrip("0").rstrip(".")
+            return f"{scaled}{suffix}"
+    return str(count)

@@ -1,0 +1,91 @@
+"""Facts about Kubernetes' own objects: pods, claims, volumes, classes, nodes. Sizes are bytes, times RFC3339 text in
+UTC."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class PodVolume:
+    """One entry of `spec.volumes` that names a claim; an ephemeral volume's claim is `<pod>-<volume>`."""
+
+    name: str
+    claim: str  # the claim's name in the pod's namespace
+    is_ephemeral: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """A pod with at least one claim, or one that asks for the extender's resource."""
+
+    uid: str
+    namespace: str
+    name: str
+    created_utc: str
+    priority: int
+    is_opted_in: bool  # asks for longhorn.io/scheduler-extender
+    node_name: str  # spec.nodeName, "" while unbound
+    nominated_node: str  # status.nominatedNodeName
+    is_finished: bool  # Succeeded or Failed
+    is_deleting: bool
+    volumes: tuple[PodVolume, ...]
+
+    @property
+    def key(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def is_pending(self) -> bool:
+        return not self.node_name and not self.is_finished and not self.is_deleting
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A PersistentVolumeClaim. Bound is judged by `volume_name`: the phase is empty for an instant after creation."""
+
+    uid: str
+    namespace: str
+    name: str
+    class_name: str | None  # None: not given, so the default class; "": no class, static binding
+    volume_name: str
+    requested_bytes: int
+    selected_node: str
+    is_shared: bool  # an access mode of several nodes
+    is_deleting: bool
+    owner_pod_uid: str  # the pod that owns a generic ephemeral claim, "" otherwise
+    data_source: str  # "<kind>/<name>" of spec.dataSourceRef or spec.dataSource, "" without
+
+    @property
+    def key(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class PersistentVolume:
+    name: str
+    driver: str  # "" when it is not a CSI volume
+    handle: str
+    claim_uid: str
+    claim_key: str
+    capacity_bytes: int
+    created_utc: str
+
+
+@dataclass(frozen=True, slots=True)
+class StorageClass:
+    name: str
+    provisioner: str
+    parameters: Mapping[str, str]
+    is_default: bool
+    waits_for_consumer: bool
+    created_utc: str
+
+
+@dataclass(frozen=True, slots=True)
+class KubeNode:
+    """A Kubernetes node, as far as its existence and cordon matter."""
+
+    name: str
+    unschedulable: bool

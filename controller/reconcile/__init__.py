@@ -1,0 +1,1 @@
+"""What writes to the API server on behalf of the allocator."""

@@ -1,0 +1,138 @@
+"""The wake-up: makes kube-scheduler look again at pods that were refused and that now have room.
+
+A pod that an extender refused is otherwise looked at only on core events, none of which tells of Longhorn's space, or
+after five minutes. An update of the pod itself wakes that pod alone: a condition of our own through `pods/status`
+does it (kube-scheduler's `scheduling_queue.go`, Update), and where a scheduler without queueing hints needs it, an
+annotation, by setting.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, Protocol
+
+from controller.allocator.refusals import Wakeup
+from controller.clock import Clock
+from controller.errors import ClusterError, NotFoundError, SchedulerError
+from controller.model import names
+
+_log = logging.getLogger(__name__)
+
+COALESCE_SECONDS: Final = 0.2
+IDLE_SECONDS: Final = 5.0  # looked at again even if nothing was heard: fallbacks fall due by time alone
+
+
+class WakeSource(Protocol):
+    """The allocator, as far as the wake-up asks it."""
+
+    @property
+    def version(self) -> int: ...
+    def wait_for_change(self, version: int, timeout: float) -> bool: ...
+    def plan_wakeups(self) -> list[Wakeup]: ...
+    def next_wakeup_due(self) -> float | None: ...
+
+
+class PodPatcher(Protocol):
+    """Patches a pod or its status; raises ClusterError."""
+
+    def patch_pod(self, namespace: str, name: str, patch: Mapping[str, Any], subresource: str) -> None: ...
+
+
+def condition_patch(wakes: int, now_utc: str) -> dict[str, Any]:
+    """A strategic merge of one condition into `status.conditions`; the count makes every patch a change."""
+    return {
+        "status": {
+            "conditions": [
+                {
+                    "type": names.WAKE_CONDITION,
+                    "status": "True",
+                    "reason": "RoomMayBeAvailable",
+                    "message": f"Longhorn space changed; wake-up {wakes} since the last refusal",
+                    "lastProbeTime": None,
+                    "lastTransitionTime": now_utc,
+                }
+            ]
+        }
+    }
+
+
+def annotation_patch(wakes: int, now_utc: str) -> dict[str, Any]:
+    return {"metadata": {"annotations": {names.WAKE_ANNOTATION: f"{now_utc}/{wakes}"}}}
+
+
+class Waker:
+    """Wakes refused pods while this process leads.
+
+    Threads: its own, `waker`. Blocks: `stop` joins it. I/O: one patch a pod, outside every lock.
+    """
+
+    def __init__(
+        self,
+        source: WakeSource,
+        patcher: PodPatcher,
+        clock: Clock,
+        *,
+        with_annotation: Callable[[], bool],
+        is_leading: Callable[[], bool],
+    ) -> None:
+        self._source, self._patcher, self._clock = source, patcher, clock
+        self._with_annotation, self._is_leading = with_annotation, is_leading
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        self.woken = 0  # patches sent, read by the metrics
+        self.failed = 0
+
+    def start(self) -> None:
+        self._stop.clear()
+        self._thread = threading.Thread(target=self._run, name="waker", daemon=True)
+        self._thread.start()
+
+    def stop(self, timeout: float = 5.0) -> None:
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join(timeout)
+            self._thread = None
+
+    def run_once(self, version: int) -> int:
+        """Wait for a change after `version`, let it settle, wake what fits; the version that was planned on."""
+        due = self._source.next_wakeup_due()
+        self._source.wait_for_change(version, IDLE_SECONDS if due is None else min(due, IDLE_SECONDS))
+        if self._stop.wait(COALESCE_SECONDS) or not self._is_leading():
+            return self._source.version
+        planned_on = self._source.version
+        self.wake(self._source.plan_wakeups())
+        return planned_on
+
+    def wake(self, wakeups: Iterable[Wakeup]) -> None:
+        """Patch each pod; one that is gone is no matter, other failures are tried again at the pod's next back-off."""
+        for wakeup in wakeups:
+            if self._stop.is_set() or not self._is_leading():
+                return
+            try:
+                self._patch(wakeup)
+            except NotFoundError:
+                continue
+            except ClusterError as error:
+                self.failed += 1
+                _log.warning("wake-up of pod %s/%s failed: %s", wakeup.namespace, wakeup.name, error)
+            else:
+                self.woken += 1
+                _log.info("woke pod %s/%s uid=%s", wakeup.namespace, wakeup.name, wakeup.pod_uid)
+
+    def _patch(self, wakeup: Wakeup) -> None:
+        now_utc = self._clock.now_utc().strftime("%Y-%m-%dT%H:%M:%SZ")
+        if self._with_annotation():
+            self._patcher.patch_pod(wakeup.namespace, wakeup.name, annotation_patch(wakeup.wakes, now_utc), "")
+        else:
+            self._patcher.patch_pod(wakeup.namespace, wakeup.name, condition_patch(wakeup.wakes, now_utc), "status")
+
+    def _run(self) -> None:
+        version = -1
+        while not self._stop.is_set():
+            try:
+                version = self.run_once(version)
+            except SchedulerError:
+                _log.exception("wake-up failed; going on")
+                self._stop.wait(1.0)

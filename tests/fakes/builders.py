@@ -1,0 +1,248 @@
+"""Facts with only the fields that matter, and a small cluster that hands them to an allocator as the feed would."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from controller.allocator.allocator import Allocator
+from controller.allocator.outcome import FilterOutcome, Mode
+from controller.model.longhorn import Disk, DiskNeeds, LonghornNode, LonghornSettings, Replica, Volume
+from controller.model.workload import Claim, KubeNode, PersistentVolume, Pod, PodVolume, StorageClass
+from controller.settings import LiveSettings
+from tests.fakes.clock import VirtualClock
+
+GIB = 1024**3
+EPOCH = "2026-01-01T00:00:00Z"
+LATER = "2026-01-01T00:00:05Z"
+LATEST = "2026-01-01T00:00:10Z"
+
+
+def disk(name: str = "d1", free_gib: float = 400, *, node: str = "n1", tags: tuple[str, ...] = ()) -> Disk:
+    size = int(free_gib * GIB)
+    return Disk(
+        name=name,
+        uuid=f"{node}-{name}",
+        type="filesystem",
+        filesystem="ext4",
+        allow_scheduling=True,
+        eviction_requested=False,
+        ready=True,
+        schedulable=True,
+        tags=frozenset(tags),
+        maximum_bytes=size,
+        available_bytes=size,
+        reserved_bytes=0,
+        scheduled_bytes=0,
+        scheduled_replicas={},
+    )
+
+
+def node(name: str = "n1", *disks: Disk, free_gib: float = 400, zone: str = "") -> LonghornNode:
+    return LonghornNode(
+        name=name,
+        zone=zone,
+        region="",
+        tags=frozenset(),
+        allow_scheduling=True,
+        ready=True,
+        schedulable=True,
+        deleting=False,
+        disks=tuple(replace(entry, uuid=f"{name}-{entry.name}") for entry in disks)
+        or (disk(free_gib=free_gib, node=name),),
+    )
+
+
+def volume(
+    name: str, gib: float = 100, *, attached_to: str = "", locality: str = "best-effort", **other: object
+) -> Volume:
+    facts = Volume(
+        name=name,
+        size_bytes=int(gib * GIB),
+        actual_size_bytes=0,
+        replica_count=1,
+        data_locality=locality,
+        access_mode="rwo",
+        migratable=False,
+        node_id=attached_to,
+        state="attached" if attached_to else "detached",
+        robustness="",
+        scheduled=None,
+        needs=DiskNeeds(),
+        deleting=False,
+    )
+    return replace(facts, **other)  # type: ignore[arg-type]
+
+
+def replica(name: str, of: str, gib: float = 100, *, on: str = "", disk_name: str = "d1", **other: object) -> Replica:
+    facts = Replica(
+        name=name,
+        volume=of,
+        size_bytes=int(gib * GIB),
+        node=on,
+        disk_uuid=f"{on}-{disk_name}" if on else "",
+        hard_node_affinity="",
+        active=True,
+        healthy_at="",
+        failed_at="",
+        eviction_requested=False,
+        rebuild_retry_count=0,
+        deleting=False,
+    )
+    return replace(facts, **other)  # type: ignore[arg-type]
+
+
+class TestCluster:
+    """Facts of a made-up cluster and an allocator that follows them."""
+
+    __test__ = False
+
+    def __init__(self, *, live: LiveSettings | None = None, settings: LonghornSettings | None = None) -> None:
+        self.clock = VirtualClock()
+        self.allocator = Allocator(self.clock)
+        self.live = live or LiveSettings(enabled=True)
+        self.allocator.configure(self.live, settings or LonghornSettings())
+        self.pods: dict[str, Pod] = {}
+        self.claims: dict[str, Claim] = {}
+        self.allocator.observe(
+            "class",
+            "longhorn",
+            StorageClass(
+                "longhorn",
+                "driver.longhorn.io",
+                {"dataLocality": "best-effort", "numberOfReplicas": "1"},
+                is_default=True,
+                waits_for_consumer=True,
+                created_utc=EPOCH,
+            ),
+        )
+        self.allocator.set_mode(Mode.ACTIVE)
+        self.allocator.begin_term()
+
+    def add_class(self, name: str, **parameters: str) -> None:
+        self.allocator.observe(
+            "class",
+            name,
+            StorageClass(
+                name, "driver.longhorn.io", parameters, is_default=False, waits_for_consumer=True, created_utc=EPOCH
+            ),
+        )
+
+    def add_node(self, name: str, *disks: Disk, free_gib: float = 400) -> None:
+        self.allocator.observe("kube_node", name, KubeNode(name, unschedulable=False))
+        self.allocator.observe("node", name, node(name, *disks, free_gib=free_gib))
+
+    def put_node(self, facts: LonghornNode) -> None:
+        self.allocator.observe("node", facts.name, facts)
+
+    def add_claim(
+        self, name: str, gib: float = 100, *, class_name: str | None = "longhorn", uid: str = "", shared: bool = False
+    ) -> Claim:
+        claim = Claim(
+            uid=uid or f"uid-{name}",
+            namespace="ns",
+            name=name,
+            class_name=class_name,
+            volume_name="",
+            requested_bytes=int(gib * GIB),
+            selected_node="",
+            is_shared=shared,
+            is_deleting=False,
+            owner_pod_uid="",
+            data_source="",
+        )
+        return self.set_claim(claim)
+
+    def set_claim(self, claim: Claim) -> Claim:
+        self.claims[claim.name] = claim
+        self.allocator.observe("claim", claim.key, claim)
+        return claim
+
+    def drop_claim(self, name: str) -> None:
+        self.allocator.observe("claim", self.claims.pop(name).key, None)
+
+    def add_pod(
+        self, name: str, *claims: str, gib: float = 100, uid: str = "", created: str = EPOCH, priority: int = 0
+    ) -> Pod:
+        """A pending opted-in pod; claims that do not exist yet are made, one called after the pod without any named."""
+        for claim in claims or (name,):
+            if claim not in self.claims:
+                self.add_claim(claim, gib)
+        pod = Pod(
+            uid=uid or f"pod-{name}",
+            namespace="ns",
+            name=name,
+            created_utc=created,
+            priority=priority,
+            is_opted_in=True,
+            node_name="",
+            nominated_node="",
+            is_finished=False,
+            is_deleting=False,
+            volumes=tuple(PodVolume(f"v{index}", claim) for index, claim in enumerate(claims or (name,))),
+        )
+        return self.set_pod(pod)
+
+    def set_pod(self, pod: Pod) -> Pod:
+        self.pods[pod.name] = pod
+        self.allocator.observe("pod", pod.key, pod)
+        return pod
+
+    def change_pod(self, name: str, **fields: object) -> Pod:
+        return self.set_pod(replace(self.pods[name], **fields))  # type: ignore[arg-type]
+
+    def drop_pod(self, name: str) -> None:
+        self.allocator.observe("pod", self.pods.pop(name).key, None)
+
+    def filter(self, pod: str, *nodes: str) -> FilterOutcome:
+        return self.allocator.hold_pod(self.pods[pod].uid, list(nodes))
+
+    def offered(self, pod: str, *nodes: str) -> set[str]:
+        return set(self.filter(pod, *nodes).passed)
+
+    def select_node(self, claim: str, name: str) -> Claim:
+        return self.set_claim(replace(self.claims[claim], selected_node=name))
+
+    def provision(self, claim: str, *, created: str = LATER) -> str:
+        """The claim gets a PV and a Longhorn Volume with one unplaced replica; the volume's name."""
+        facts = self.claims[claim]
+        name = f"pvc-{facts.uid}"
+        self.allocator.observe("volume", name, volume(name, facts.requested_bytes / GIB))
+        self.allocator.observe("replica", f"{name}-r-1", replica(f"{name}-r-1", name, facts.requested_bytes / GIB))
+        pv = PersistentVolume(name, "driver.longhorn.io", name, facts.uid, facts.key, facts.requested_bytes, created)
+        self.allocator.observe("pv", name, pv)
+        self.set_claim(replace(facts, volume_name=name))
+        return name
+
+    def bind(self, pod: str, to: str) -> None:
+        self.change_pod(pod, node_name=to, nominated_node="")
+
+    def attach(self, name: str, to: str, gib: float = 100, **other: object) -> None:
+        self.allocator.observe("volume", name, volume(name, gib, attached_to=to, **other))
+
+    def place(self, name: str, on: str, gib: float = 100, disk_name: str = "d1") -> None:
+        self.allocator.observe("replica", f"{name}-r-1", replica(f"{name}-r-1", name, gib, on=on, disk_name=disk_name))
+
+    def run(self, pod: str, claim: str, on: str, gib: float = 100) -> str:
+        """From the scheduler's choice to a placed replica."""
+        self.select_node(claim, on)
+        name = self.provision(claim)
+        self.bind(pod, on)
+        self.attach(name, on, gib)
+        self.place(name, on, gib)
+        return name
+
+    def delete_volume(self, pod: str) -> None:
+        """The pod of that name, its claim, and all that Longhorn had for it."""
+        name = f"pvc-{self.claims[pod].uid}"
+        self.drop_pod(pod)
+        self.drop_claim(pod)
+        self.allocator.observe("pv", name, None)
+        self.allocator.observe("volume", name, None)
+        self.allocator.observe("replica", f"{name}-r-1", None)
+
+    def pending(self) -> dict[str, int]:
+        """GiB promised a node, each volume once."""
+        sums: dict[str, int] = {}
+        for promise in self.allocator.snapshot().promises:
+            sums[promise.node] = sums.get(promise.node, 0) + promise.size_bytes // GIB
+        return sums
