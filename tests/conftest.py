@@ -1,0 +1,101 @@
+"""The shared control plane of the tests that are marked `cluster`, and namespaces on it."""
+
+from __future__ import annotations
+
+import secrets
+import sys
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.cluster import Cluster
+
+NAMESPACE_SECONDS = 60.0
+
+build_failure = pytest.StashKey[Exception]()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Whatever uses the cluster carries its mark, and comes after all that is quick."""
+    for item in items:
+        if "cluster" in getattr(item, "fixturenames", ()):
+            item.add_marker("cluster")
+    items.sort(key=_uses_cluster)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Build the control plane before the first test, because a first build outlasts every test's time limit."""
+    if session.config.option.collectonly or not any(map(_uses_cluster, session.items)):
+        return
+    from tests.cluster import build
+
+    try:
+        build.ensure(_progress(session.config))
+    except Exception as error:  # the other tests still run; those that need it fail with this
+        session.config.stash[build_failure] = error
+
+
+def _uses_cluster(item: pytest.Item) -> bool:
+    return item.get_closest_marker("cluster") is not None
+
+
+def _progress(config: pytest.Config) -> Callable[[str], None]:
+    """Print a line past pytest's capturing, so that somebody who waits sees what for."""
+    capture = config.pluginmanager.getplugin("capturemanager")
+
+    def show(line: str) -> None:
+        if capture is None:
+            print(line, file=sys.stderr, flush=True)
+            return
+        with capture.global_and_fixture_disabled():
+            print(line, file=sys.stderr, flush=True)
+
+    return show
+
+
+@pytest.fixture(scope="session")
+def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    """One control plane for the whole session; name and ports are free ones, so that two sessions can run at once."""
+    failure = request.config.stash.get(build_failure, None)
+    if failure is not None:
+        raise RuntimeError(f"the control plane could not be built: {failure}") from failure
+    from tests.cluster import Cluster, ClusterOptions
+
+    options = ClusterOptions(name=f"pytest-{secrets.token_hex(4)}")
+    with Cluster.start(options, progress=_progress(request.config)) as running:
+        yield running
+
+
+@pytest.fixture
+def make_namespace(cluster: Cluster) -> Iterator[Callable[..., str]]:
+    """A function that makes a namespace ready for pods and returns its name; all of them are deleted after the test."""
+    api = cluster.api()
+    made: list[str] = []
+
+    def make(prefix: str = "test") -> str:
+        name = f"{prefix}-{secrets.token_hex(4)}"
+        api.create("/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+        made.append(name)
+        _await_service_account(cluster, name)
+        return name
+
+    yield make
+    for name in reversed(made):
+        api.delete(f"/api/v1/namespaces/{name}")
+
+
+def _await_service_account(cluster: Cluster, namespace: str) -> None:
+    """Pods are refused until the controller-manager has given their namespace its default account."""
+    api, path = cluster.api(), f"/api/v1/namespaces/{namespace}/serviceaccounts"
+    seen = api.list(path)
+    names = {item["metadata"]["name"] for item in seen["items"]}
+    if "default" in names:
+        return
+    version = seen["metadata"]["resourceVersion"]
+    for kind, account in api.watch(path, resource_version=version, timeout_seconds=int(NAMESPACE_SECONDS)):
+        if kind == "ADDED" and account["metadata"]["name"] == "default":
+            return
+    raise TimeoutError(f"namespace {namespace} has no default service account after {NAMESPACE_SECONDS:.0f} s")
