@@ -9,7 +9,7 @@ from typing import Final, Protocol
 
 from flask import Blueprint, Flask, Response, request
 from flask.typing import ResponseReturnValue
-from werkzeug.exceptions import HTTPException
+from werkzeug.exceptions import HTTPException, RequestEntityTooLarge
 
 from controller.clock import Clock
 from controller.errors import MalformedRequestError, NotReadyError, SchedulerError
@@ -48,7 +48,7 @@ def create_blueprint(service: Service, observer: RequestObserver, clock: Clock) 
     @routes.post("/<path:prefix>/filter")
     def filter_nodes(prefix: str = "") -> ResponseReturnValue:  # noqa: ARG001
         started = clock.now()
-        args = wire.decode_filter_args(request.get_data(cache=False))
+        args = wire.decode_filter_args(_body())
         try:
             reply = service.filter_pod(args, is_client_gone)
         except FilterFailedError as error:
@@ -65,6 +65,15 @@ def create_blueprint(service: Service, observer: RequestObserver, clock: Clock) 
 
     _add_error_handlers(routes, observer)
     return routes
+
+
+def _body() -> bytes:
+    """The body within its limit, or 413."""
+    body = request.get_data(cache=False)
+    limit = request.max_content_length
+    if request.content_length is None and limit is not None and len(body) >= limit:
+        raise RequestEntityTooLarge  # of a chunked body werkzeug returns what the limit lets through, without a word
+    return body
 
 
 def _add_error_handlers(routes: Blueprint, observer: RequestObserver) -> None:

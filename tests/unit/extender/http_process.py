@@ -1,0 +1,112 @@
+"""A process of its own that serves the extender's real application and server over a scripted service.
+
+`python -m tests.unit.extender.http_process PORT EVENTS REQUEST_SECONDS`: what happens is appended to the file EVENTS,
+one line each. The name of the pod in a filter call says what the service does with it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import socket
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from flask import request
+
+from controller.clock import SystemClock
+from controller.errors import BugError, NotLeaderError
+from extender import wire
+from extender.app import create_app
+from extender.server import ServerOptions, serve
+from extender.service import ClientGoneError, FilterFailedError
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import WSGIApplication
+
+BODY_LIMIT = 1_000_000
+
+
+class ScriptedService:
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say = say
+
+    def is_ready(self) -> bool:
+        return True
+
+    def filter_pod(self, args: wire.FilterArgs, is_client_gone: Callable[[], bool]) -> bytes:
+        match args.pod_name:
+            case "not-leading":
+                raise NotLeaderError("not leading")
+            case "gone":
+                raise FilterFailedError("Longhorn: the pod does not exist")
+            case "bug":
+                raise BugError("secret detail")
+            case "crash":
+                os._exit(7)
+            case "patient":
+                self._wait_for_the_client_to_leave(is_client_gone)
+                raise ClientGoneError("gone")
+            case "nodelay":
+                return wire.encode_error(json.dumps({"nodelay": bool(_nodelay())}))
+        return wire.encode_filter_result(args, args.candidates, {})
+
+    def _wait_for_the_client_to_leave(self, is_client_gone: Callable[[], bool]) -> None:
+        self._say(f"waiting gone={is_client_gone()}")
+        connection = request.environ["gunicorn.socket"]
+        poll = select.poll()
+        poll.register(connection.fileno(), select.POLLRDHUP)
+        poll.poll(20_000)
+        self._say(f"left gone={is_client_gone()}")
+
+
+def _nodelay() -> int:
+    connection: socket.socket = request.environ["gunicorn.socket"]
+    return connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
+class Answered:
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say = say
+
+    def filter_answered(self, seconds: float) -> None:
+        self._say("answered" if seconds >= 0 else "answered before it was asked")
+
+    def failed(self, kind: str) -> None:
+        self._say(f"failed {kind}")
+
+
+class ScriptedProcess:
+    def __init__(self, events: Path) -> None:
+        self._events = events
+        self._say("built")
+        service = ScriptedService(self._say)
+        self.app: WSGIApplication = create_app(
+            service, Answered(self._say), SystemClock(), max_body_bytes=BODY_LIMIT
+        ).wsgi_app
+
+    def _say(self, line: str) -> None:
+        with self._events.open("a") as file:
+            file.write(f"{os.getpid()} {line}\n")
+
+    def start(self) -> None:
+        self._say("started")
+
+    def begin_stop(self) -> None:
+        self._say("asked to stop")
+
+    def stop(self) -> None:
+        self._say("stopped")
+
+
+def main() -> None:
+    port, events, seconds = int(sys.argv[1]), Path(sys.argv[2]), float(sys.argv[3])
+    options = ServerOptions("127.0.0.1", port, threads=3, request_seconds=seconds)
+    serve(options, lambda: ScriptedProcess(events))
+
+
+if __name__ == "__main__":
+    main()

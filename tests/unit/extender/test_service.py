@@ -1,0 +1,364 @@
+"""The order of a filter call's steps, and that no failure leaves a hold behind. The allocator is the real one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from controller.allocator.allocator import Allocator
+from controller.allocator.outcome import Decision, FilterOutcome, Mode
+from controller.allocator.reasons import Reason
+from controller.errors import (
+    ClusterError,
+    NotLeaderError,
+    NotReadyError,
+    NotSyncedError,
+    UnavailableError,
+)
+from controller.model.workload import Pod
+from extender import wire
+from extender.contention import WaitBudget
+from extender.service import ClientGoneError, ExtenderService, FilterFailedError
+from tests.fakes.builders import TestCluster
+
+
+class FakeGate:
+    """Open; `script` closes it or changes its term at the given check."""
+
+    def __init__(self) -> None:
+        self.term = 1
+        self.checks = 0
+        self.closes_at: int | None = None
+
+    def check(self) -> None:
+        self.checks += 1
+        if self.closes_at is not None and self.checks >= self.closes_at:
+            raise NotLeaderError("not leading")
+
+
+class FakeLive:
+    """Objects that the API server has and our stores do not; reading one hands it to the allocator."""
+
+    def __init__(self, allocator: Allocator) -> None:
+        self.allocator = allocator
+        self.objects: dict[tuple[str, str, str], Any] = {}
+        self.failure: ClusterError | None = None
+        self.reads: list[tuple[str, str, str]] = []
+        self.timeouts: list[float] = []
+        self.before_read: Callable[[], None] = lambda: None
+
+    def refresh(self, kind: str, namespace: str, name: str, timeout_seconds: float) -> bool:
+        self.reads.append((kind, namespace, name))
+        self.timeouts.append(timeout_seconds)
+        self.before_read()
+        if self.failure is not None:
+            raise self.failure
+        facts = self.objects.get((kind, namespace, name))
+        self.allocator.observe(kind, f"{namespace}/{name}" if namespace else name, facts)
+        return facts is not None
+
+
+class Recorder:
+    def __init__(self) -> None:
+        self.decisions: list[Decision] = []
+        self.reasons: list[Mapping[Reason, int]] = []
+        self.waits: list[float] = []
+
+    def decided(self, decision: Decision, reasons: Mapping[Reason, int], is_bounded: bool) -> None:
+        self.decisions.append(decision)
+        self.reasons.append(dict(reasons))
+
+    def contention_waited(self, seconds: float) -> None:
+        self.waits.append(seconds)
+
+
+class Bench:
+    """A service over a real allocator on virtual time, with everything else in reach."""
+
+    def __init__(self, allocator: Any = None) -> None:
+        self.cluster = TestCluster()
+        self.allocator = self.cluster.allocator
+        self.gate, self.live, self.observer = FakeGate(), FakeLive(self.allocator), Recorder()
+        self.mode, self.wait_seconds = Mode.ACTIVE, 0.0
+        self.stale: str | None = None
+        self.is_gone = False
+        self.service = ExtenderService(
+            allocator if allocator is not None else self.allocator,
+            self.gate,
+            self.live,
+            self.cluster.clock,
+            self.observer,
+            mode=lambda: self.mode,
+            stale_kind=lambda: self.stale,
+            contention_wait_seconds=lambda: self.wait_seconds,
+            budget=WaitBudget(),
+        )
+
+    def filter(self, pod: Pod, *nodes: str) -> dict[str, Any]:
+        args = wire.FilterArgs(pod.uid, pod.namespace, pod.name, list(nodes), has_names=True, items=None)
+        answer: dict[str, Any] = json.loads(self.service.filter_pod(args, lambda: self.is_gone))
+        return answer
+
+    @property
+    def held(self) -> int:
+        return self.allocator.snapshot().held_count
+
+
+@pytest.fixture
+def bench() -> Bench:
+    bench = Bench()
+    bench.cluster.add_node("n1")
+    bench.cluster.add_node("n2", free_gib=50)
+    return bench
+
+
+def test_a_node_with_room_is_offered_and_held(bench: Bench) -> None:
+    answer = bench.filter(bench.cluster.add_pod("a"), "n1", "n2")
+
+    assert answer["NodeNames"] == ["n1"]
+    assert list(answer["FailedAndUnresolvableNodes"]) == ["n2"]
+    assert answer["FailedNodes"] == {}
+    assert bench.held == 1
+    assert bench.observer.decisions == [Decision.OFFERED]
+
+
+def test_a_follower_answers_nobody(bench: Bench) -> None:
+    bench.gate.closes_at = 1
+
+    with pytest.raises(NotLeaderError):
+        bench.filter(bench.cluster.add_pod("a"), "n1")
+
+    assert bench.held == 0
+    assert not bench.service.is_ready()
+
+
+def test_a_gate_that_closes_during_the_call_takes_the_answer_and_its_hold_back(bench: Bench) -> None:
+    bench.gate.closes_at = 2
+
+    with pytest.raises(NotLeaderError):
+        bench.filter(bench.cluster.add_pod("a"), "n1")
+
+    assert bench.held == 0
+
+
+def test_an_answer_of_an_earlier_term_is_not_given(bench: Bench) -> None:
+    pod = bench.cluster.add_pod("a")
+    bench.cluster.drop_claim("a")
+    bench.live.objects["claim", "ns", "a"] = bench.cluster.claims.get("a")
+
+    def next_term() -> None:
+        bench.gate.term = 2
+
+    bench.live.before_read = next_term
+
+    with pytest.raises(NotReadyError):
+        bench.filter(pod, "n1")
+
+    assert bench.held == 0
+
+
+def test_disabled_is_an_error_and_bypass_lets_all_pass_without_a_hold(bench: Bench) -> None:
+    pod = bench.cluster.add_pod("a")
+    bench.mode = Mode.CLOSED
+    with pytest.raises(NotReadyError):
+        bench.filter(pod, "n1")
+
+    bench.mode = Mode.BYPASS
+    bench.stale = "pods"  # bypass is the break-glass: it asks for nothing
+
+    assert bench.filter(pod, "n2", "n9")["NodeNames"] == ["n2", "n9"]
+    assert bench.held == 0
+    assert bench.observer.decisions == [Decision.BYPASS]
+
+
+def test_stale_stores_are_an_error(bench: Bench) -> None:
+    bench.stale = "replicas"
+
+    with pytest.raises(NotSyncedError, match="replicas"):
+        bench.filter(bench.cluster.add_pod("a"), "n1")
+
+    assert bench.held == 0
+
+
+def test_a_pod_that_our_watch_does_not_show_yet_is_read_once(bench: Bench) -> None:
+    pod = bench.cluster.add_pod("a")
+    bench.cluster.drop_pod("a")
+    bench.live.objects["pod", "ns", "a"] = pod
+
+    assert bench.filter(pod, "n1")["NodeNames"] == ["n1"]
+    assert bench.live.reads == [("pod", "ns", "a")]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"is_deleting": True}, "being deleted"),
+        ({"is_finished": True}, "has ended"),
+        ({"node_name": "n2"}, "bound already"),
+    ],
+)
+def test_a_pod_that_is_not_pending_holds_nothing(bench: Bench, change: dict[str, Any], message: str) -> None:
+    bench.cluster.add_pod("a")
+    pod = bench.cluster.change_pod("a", **change)
+
+    with pytest.raises(FilterFailedError, match=message):
+        bench.filter(pod, "n1")
+
+    assert bench.held == 0
+    assert bench.live.reads == []
+
+
+def test_a_pod_that_does_not_exist_and_one_of_another_uid_hold_nothing(bench: Bench) -> None:
+    gone = bench.cluster.add_pod("gone")
+    bench.cluster.drop_pod("gone")
+    with pytest.raises(FilterFailedError, match="does not exist"):
+        bench.filter(gone, "n1")
+
+    old = bench.cluster.add_pod("a")
+    bench.live.objects["pod", "ns", "a"] = bench.cluster.change_pod("a", uid="newer")
+    with pytest.raises(FilterFailedError, match="another pod"):
+        bench.filter(old, "n1")
+
+    assert bench.held == 0
+
+
+def test_a_claim_missing_in_our_store_is_read_and_counts(bench: Bench) -> None:
+    pod = bench.cluster.add_pod("a", gib=100)
+    claim = bench.cluster.claims["a"]
+    bench.cluster.drop_claim("a")
+    bench.live.objects["claim", "ns", "a"] = claim
+
+    assert bench.filter(pod, "n1", "n2")["NodeNames"] == ["n1"]
+    assert bench.held == 1
+
+
+def test_a_claim_that_does_not_exist_needs_nothing(bench: Bench) -> None:
+    pod = bench.cluster.add_pod("a")
+    bench.cluster.drop_claim("a")
+
+    assert bench.filter(pod, "n1", "n2")["NodeNames"] == ["n1", "n2"]
+    assert bench.live.reads == [("claim", "ns", "a")]
+    assert bench.filter(pod, "n1", "n2")["NodeNames"] == ["n1", "n2"]
+    assert bench.live.reads == [("claim", "ns", "a")]
+
+
+def test_an_api_server_that_does_not_answer_is_an_error_and_no_refusal(bench: Bench) -> None:
+    pod = bench.cluster.add_pod("a")
+    bench.cluster.drop_claim("a")
+    bench.live.failure = UnavailableError("503")
+
+    with pytest.raises(FilterFailedError, match="did not answer about the claim"):
+        bench.filter(pod, "n1")
+
+    assert bench.held == 0
+
+
+def test_all_live_reads_of_a_call_share_half_a_second(bench: Bench) -> None:
+    pod = bench.cluster.add_pod("a", "c1", "c2", "c3")
+    for name in ("c1", "c2", "c3"):
+        bench.cluster.drop_claim(name)
+    bench.live.before_read = lambda: bench.cluster.clock.advance(0.3)
+
+    with pytest.raises(FilterFailedError, match="in time"):
+        bench.filter(pod, "n1")
+
+    assert len(bench.live.reads) == 2
+    assert bench.live.timeouts[0] == pytest.approx(0.5)
+    assert bench.live.timeouts[1] == pytest.approx(0.2)
+
+
+def test_a_client_that_went_away_leaves_no_hold(bench: Bench) -> None:
+    bench.is_gone = True
+
+    with pytest.raises(ClientGoneError):
+        bench.filter(bench.cluster.add_pod("a"), "n1")
+
+    assert bench.held == 0
+
+
+class ScriptedAllocator:
+    """Answers hold_pod from a list; every wait moves the clock and succeeds."""
+
+    def __init__(self, bench: Bench, outcomes: Sequence[FilterOutcome], wait: float = 0.1) -> None:
+        self._inner, self._clock = bench.allocator, bench.cluster.clock
+        self._outcomes, self._wait = list(outcomes), wait
+        self.ended: list[str] = []
+        self.waits: list[float] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def hold_pod(self, pod_uid: str, candidates: Sequence[str]) -> FilterOutcome:
+        return self._outcomes.pop(0)
+
+    def wait_for_change(self, version: int, timeout: float) -> bool:
+        self.waits.append(timeout)
+        self._clock.advance(min(self._wait, timeout))
+        return self._wait < timeout
+
+    def end_holds(self, pod_uid: str) -> None:
+        self.ended.append(pod_uid)
+
+
+def contended(waitable: bool = True) -> FilterOutcome:
+    return FilterOutcome(Decision.CONTENDED, (), {"n1": Reason.CONTENDED}, waitable, 7, 0)
+
+
+def offered() -> FilterOutcome:
+    return FilterOutcome(Decision.OFFERED, ("n1",), {}, False, 8, 10)
+
+
+def scripted(outcomes: Sequence[FilterOutcome], wait: float = 0.1) -> tuple[Bench, ScriptedAllocator, Pod]:
+    bench = Bench()
+    allocator = ScriptedAllocator(bench, outcomes, wait)
+    pod = bench.cluster.add_pod("a")
+    bench.wait_seconds = 0.3
+    bench.service._allocator = allocator
+    return bench, allocator, pod
+
+
+def test_a_call_waits_for_other_pods_fresh_holds_and_asks_again() -> None:
+    bench, allocator, pod = scripted([contended(), offered()])
+
+    assert bench.filter(pod, "n1")["NodeNames"] == ["n1"]
+    assert allocator.waits == [pytest.approx(0.3)]
+    assert bench.observer.waits == [pytest.approx(0.1)]
+
+
+def test_a_call_gives_up_at_the_contention_wait_and_refuses() -> None:
+    bench, _, pod = scripted([contended()] * 5)
+
+    answer = bench.filter(pod, "n1")
+
+    assert answer["FailedAndUnresolvableNodes"] == {"n1": Reason.CONTENDED.text}
+    assert sum(bench.observer.waits) == pytest.approx(0.3)
+
+
+def test_a_call_does_not_wait_when_more_than_fresh_holds_is_in_the_way() -> None:
+    bench, allocator, pod = scripted([contended(waitable=False)])
+
+    assert bench.filter(pod, "n1")["NodeNames"] == []
+    assert allocator.waits == []
+
+
+def test_all_calls_together_wait_no_longer_than_the_budget() -> None:
+    bench, _, pod = scripted([contended()] * 100, wait=1.0)
+
+    for _ in range(5):
+        bench.filter(pod, "n1")
+
+    assert sum(bench.observer.waits) == pytest.approx(0.5)
+
+
+def test_a_client_that_leaves_while_its_call_waits_ends_the_call() -> None:
+    bench, allocator, pod = scripted([contended(), offered()])
+    bench.is_gone = True
+
+    with pytest.raises(ClientGoneError):
+        bench.filter(pod, "n1")
+
+    assert allocator.ended == [pod.uid]
+    assert len(allocator._outcomes) == 1

@@ -1,0 +1,170 @@
+"""The extender's JSON as kube-scheduler 1.36 sends and reads it, and everything that must be refused by name."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from controller.allocator.reasons import Reason
+from controller.errors import MalformedRequestError
+from extender import wire
+
+GOLDEN = Path(__file__).parent / "golden"
+POD: dict[str, Any] = {"metadata": {"name": "p", "namespace": "n", "uid": "u"}}
+GO_KEYS = ["Nodes", "NodeNames", "FailedNodes", "FailedAndUnresolvableNodes", "Error"]
+
+
+def body(**fields: Any) -> bytes:
+    return msgspec.json.encode(fields)
+
+
+def test_names_form_of_kube_scheduler() -> None:
+    args = wire.decode_filter_args((GOLDEN / "filter_names.json").read_bytes())
+
+    assert args.pod_key == "shop/db-3"
+    assert args.pod_uid == "0b3a1c9e-8f5e-4d2e-9c2b-6f2f0c8f8a01"
+    assert args.candidates == ["worker-2", "worker-0", "worker-1"]
+
+    answer = json.loads(wire.encode_filter_result(args, ["worker-0"], {"worker-1": Reason.CONTENDED}))
+
+    assert list(answer) == GO_KEYS
+    assert answer["NodeNames"] == ["worker-0"]
+    assert answer["Nodes"] is None
+    assert answer["FailedNodes"] == {}
+    assert answer["FailedAndUnresolvableNodes"] == {"worker-1": Reason.CONTENDED.text}
+    assert answer["Error"] == ""
+
+
+def test_full_nodes_form_is_answered_in_nodes_byte_for_byte() -> None:
+    sent = (GOLDEN / "filter_nodes.json").read_bytes().rstrip()
+    args = wire.decode_filter_args(sent)
+
+    assert args.candidates == ["worker-2", "worker-0"]
+
+    everything = wire.encode_filter_result(args, args.candidates, {})
+    one = wire.encode_filter_result(args, ["worker-0"], {"worker-2": Reason.TOO_FULL})
+
+    items = sent[sent.index(b'"items":[') : sent.index(b'},"NodeNames"')]
+    assert items in everything
+    assert json.loads(everything)["NodeNames"] is None
+    assert [node["metadata"]["name"] for node in json.loads(one)["Nodes"]["items"]] == ["worker-0"]
+    assert b'"cpu":"1.50"' in one
+
+
+@pytest.mark.parametrize("reason", list(Reason))
+def test_reasons_carry_no_numbers_because_a_changing_condition_schedules_the_pod_again(reason: Reason) -> None:
+    assert not any(letter.isdigit() for letter in reason.text)
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [("Pod", "NodeNames"), ("pod", "nodenames"), ("pod", "nodeNames"), ("POD", "NODENAMES"), ("Pod", "nodeNames")],
+)
+def test_keys_are_read_in_any_letter_case(keys: tuple[str, str]) -> None:
+    args = wire.decode_filter_args(body(**{keys[0]: POD, keys[1]: ["a", "b"]}))
+
+    assert args.candidates == ["a", "b"]
+    assert json.loads(wire.encode_filter_result(args, args.candidates, {}))["NodeNames"] == ["a", "b"]
+
+
+def test_lower_case_nodes_as_in_the_old_protocol_text() -> None:
+    args = wire.decode_filter_args(body(pod=POD, nodes={"items": [{"metadata": {"name": "a"}}]}))
+
+    assert args.candidates == ["a"]
+    assert json.loads(wire.encode_filter_result(args, ["a"], {}))["Nodes"]["items"] == [{"metadata": {"name": "a"}}]
+
+
+def test_both_forms_naming_the_same_nodes_are_both_answered() -> None:
+    nodes = {"items": [{"metadata": {"name": "b"}}, {"metadata": {"name": "a"}}]}
+    args = wire.decode_filter_args(body(Pod=POD, Nodes=nodes, NodeNames=["a", "b"]))
+
+    answer = json.loads(wire.encode_filter_result(args, ["a"], {"b": Reason.TOO_FULL}))
+
+    assert answer["NodeNames"] == ["a"]
+    assert answer["Nodes"]["items"] == [{"metadata": {"name": "a"}}]
+
+
+@pytest.mark.parametrize(
+    "form", [{"NodeNames": []}, {"Nodes": {"items": []}}, {"Nodes": {"items": None}}, {"Nodes": {}}]
+)
+def test_an_empty_list_is_answered_with_an_empty_list_in_kind(form: dict[str, Any]) -> None:
+    args = wire.decode_filter_args(body(Pod=POD, **form))
+
+    answer = json.loads(wire.encode_filter_result(args, args.candidates, {}))
+
+    assert args.candidates == []
+    assert answer["NodeNames"] == ([] if "NodeNames" in form else None)
+    assert (answer["Nodes"] or {}).get("items") == ([] if "Nodes" in form else None)
+
+
+def test_unknown_fields_mean_nothing() -> None:
+    args = wire.decode_filter_args(
+        body(Pod={**POD, "spec": {"new": [1, {"x": None}]}}, NodeNames=["a"], Future={"a": 1})
+    )
+
+    assert args.candidates == ["a"]
+
+
+def test_an_error_answer_calls_no_node_unsuitable() -> None:
+    answer = json.loads(wire.encode_error("Longhorn: the pod does not exist"))
+
+    assert list(answer) == GO_KEYS
+    assert answer["Error"] == "Longhorn: the pod does not exist"
+    assert (answer["FailedNodes"], answer["FailedAndUnresolvableNodes"]) == ({}, {})
+
+
+NAMED = {"Pod": POD, "NodeNames": ["a"]}
+
+
+@pytest.mark.parametrize(
+    ("sent", "field"),
+    [
+        (b"", "body"),
+        (b"{", "body"),
+        (b"null", "body"),
+        (b"[]", "body"),
+        (b'"text"', "body"),
+        (b'{"Pod":', "body"),
+        (b'{"Pod": NaN}', "body"),
+        (b'{"Pod":{"metadata":{"name":"\xff"}},"NodeNames":["a"]}', "body"),
+        (body(NodeNames=["a"]), "Pod"),
+        (body(Pod=None, NodeNames=["a"]), "Pod"),
+        (body(Pod={}, NodeNames=["a"]), "Pod.metadata"),
+        (body(Pod={"metadata": None}, NodeNames=["a"]), "Pod.metadata"),
+        (body(Pod=[], NodeNames=["a"]), "Pod"),
+        (body(Pod={"metadata": {"namespace": "n", "uid": "u"}}, NodeNames=["a"]), "Pod.metadata.name"),
+        (body(Pod={"metadata": {"name": "p", "namespace": "n"}}, NodeNames=["a"]), "Pod.metadata.uid"),
+        (body(Pod={"metadata": {"name": "p", "uid": "u"}}, NodeNames=["a"]), "Pod.metadata.namespace"),
+        (body(Pod={"metadata": {"name": "p", "namespace": "n", "uid": ""}}, NodeNames=["a"]), "Pod.metadata.uid"),
+        (body(Pod={"metadata": {"name": "p", "namespace": "n", "uid": 7}}, NodeNames=["a"]), "Pod.metadata.uid"),
+        (body(pod={"metadata": {"name": "p", "namespace": "n", "uid": 7}}, nodenames=["a"]), "Pod.metadata.uid"),
+        (body(Pod=POD), "NodeNames"),
+        (body(Pod=POD, Nodes=None, NodeNames=None), "NodeNames"),
+        (body(Pod=POD, NodeNames="a"), "NodeNames"),
+        (body(Pod=POD, NodeNames={"a": 1}), "NodeNames"),
+        (body(Pod=POD, NodeNames=["a", 1]), "NodeNames[1]"),
+        (body(Pod=POD, NodeNames=["a", None]), "NodeNames[1]"),
+        (body(Pod=POD, NodeNames=["a", ""]), "NodeNames[1]"),
+        (body(Pod=POD, NodeNames=["a", "b", "a"]), "NodeNames[2]"),
+        (body(Pod=POD, Nodes=["a"]), "Nodes"),
+        (body(Pod=POD, Nodes={"items": ["a"]}), "Nodes.items[0]"),
+        (body(Pod=POD, Nodes={"items": [{"metadata": {"name": "a"}}, {}]}), "Nodes.items[1].metadata.name"),
+        (body(Pod=POD, Nodes={"items": [{"metadata": {"name": 1}}]}), "Nodes.items[0].metadata.name"),
+        (body(Pod=POD, Nodes={"items": [{"metadata": {"name": "a"}}] * 2}), "Nodes.items[1]"),
+        (body(Pod=POD, Nodes={"items": [{"metadata": {"name": "b"}}]}, NodeNames=["a"]), "NodeNames"),
+        (b'{"pod":{},"Pod":{},"nodenames":[]}', "Pod"),
+        (b'{"pod":{},"POD":{},"nodenames":[]}', "Pod"),
+        (b'{"Pod":' + b"[" * 100_000 + b"]" * 100_000 + b"}", "Pod"),
+        (b'{"Pod":{"spec":' + b"[" * 100_000 + b"]" * 100_000 + b"}}", "body"),
+    ],
+)
+def test_malformed_requests_name_the_field(sent: bytes, field: str) -> None:
+    with pytest.raises(MalformedRequestError) as caught:
+        wire.decode_filter_args(sent)
+
+    assert field == caught.value.field
+    assert caught.value.problem
