@@ -74,6 +74,7 @@ lock: ## resolve the dependencies again; UPGRADE=1 takes the newest versions
 	@"$(TOOLS)/bin/python" -m pip install --quiet --require-hashes -r requirements/tools.lock
 	@$(COMPILE) $(if $(UPGRADE),--upgrade) pyproject.toml -o requirements/runtime.lock
 	@$(COMPILE) $(if $(UPGRADE),--upgrade) --extra dev -c requirements/runtime.lock pyproject.toml -o requirements/dev.lock
+	@$(COMPILE) -c requirements/dev.lock -o requirements/build.lock - <<<setuptools
 	@! grep -nE '://|@ ' requirements/*.lock || { echo 'make lock: an address in a lock' >&2; exit 1; }
 
 .PHONY: clean

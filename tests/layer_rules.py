@@ -20,6 +20,7 @@ LAYERS: Mapping[str, int] = {
     "controller.wiring": 70,
     "controller.lifecycle": 60,
     "controller.metrics": 60,
+    "controller.status": 60,
     "extender": 50,
     "controller.rpc": 50,
     "controller.reconcile": 50,
