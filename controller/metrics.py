@@ -1,0 +1,258 @@
+"""Prometheus metrics: four of the enhancement text "Longhorn Scheduler Extender", with its names, types and labels,
+and our own.
+
+The registry is built where the process is wired; nothing registers at import. No label ever carries the name of a pod,
+a claim or a volume. Gauges are read from the allocator's snapshot at the moment of a scrape, so they cannot drift.
+
+What the four mean here, where nothing waits inside a filter call:
+
+- `heartbeat{node}`: 1 on the leader, 0 on everybody else;
+- `filter_duration_seconds`: from the decoding of a request to the end of its answer;
+- `pod_scheduling_wait_duration_seconds{pod_scheduled}`: from the answer to the cluster's choice of a node (true), or
+to the end
+  of the hold without one (false);
+- `node_reservation_duration_seconds{replicas_scheduled}`: from that choice to the replica's placement (true), or to the
+  promise's end by time (false).
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from controller.allocator.holds import NODE_RESERVATION, SCHEDULING_WAIT
+from controller.allocator.outcome import Decision, Snapshot
+from controller.allocator.reasons import Reason
+
+PREFIX: Final = "longhorn_scheduler_extender"
+_CALL_BUCKETS: Final = (0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+_WAIT_BUCKETS: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0)
+_ENDED: Final = "holds_ended_"
+_HOWS: Final = ("expired", "answer_lost", "pod_gone")
+FAILURES: Final = ("malformed", "too-large", "not-ready", "pod", "client-gone", "internal")
+
+
+@dataclass(frozen=True, slots=True)
+class StoreState:
+    """One kind of objects as our stores know it. `age_seconds` is the time since it was last known current."""
+
+    kind: str
+    is_synced: bool
+    objects: int
+    bad: int
+    age_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """What a scrape reads. Every function is quick and takes no lock but its owner's."""
+
+    snapshot: Callable[[], Snapshot]
+    drain_records: Callable[[], Iterable[tuple[str, float, bool]]]
+    is_leading: Callable[[], bool]
+    stores: Callable[[], Iterable[StoreState]]
+    wakeups: Callable[[], tuple[int, int]]  # sent, failed
+    settings_problems: Callable[[], int]
+
+
+class Metrics:
+    """The instruments that code tells of events, and the collector of the rest.
+
+    Threads: any. Blocks: never. I/O: none.
+    """
+
+    def __init__(self, registry: CollectorRegistry, node: str, version: str) -> None:
+        self.registry = registry
+        self._node = node
+        self._drain: Callable[[], Iterable[tuple[str, float, bool]]] = tuple
+        registry.register(_Before(self))  # first of all, so that a scrape shows what it takes
+        self._filter = Histogram(
+            f"{PREFIX}_filter_duration_seconds",
+            "Time from request decode to response sent.",
+            buckets=_CALL_BUCKETS,
+            registry=registry,
+        )
+        self._waits = Histogram(
+            f"{PREFIX}_pod_scheduling_wait_duration_seconds",
+            "Time from the answer to the choice of a node (pod_scheduled=true), or to the end of the hold (false).",
+            ("pod_scheduled",),
+            buckets=_WAIT_BUCKETS,
+            registry=registry,
+        )
+        self._reservations = Histogram(
+            f"{PREFIX}_node_reservation_duration_seconds",
+            "Time from the choice of a node until the volume's replica is placed (replicas_scheduled=true), or until "
+            "the promise ended by time (false).",
+            ("replicas_scheduled",),
+            buckets=_WAIT_BUCKETS,
+            registry=registry,
+        )
+        self._choice_lag = self._gauge("choice_lag_seconds", "Time from the answer to the choice that was seen last.")
+        self._decisions = self._counter("decisions", "Filter calls by what was decided.", "decision")
+        self._refusals = self._counter("refusals", "Nodes refused, by reason.", "reason")
+        self._failures = self._counter("failures", "Filter calls that were answered by an error.", "kind")
+        self._waited = self._counter("contention_waits", "Waits of filter calls for other pods' holds.")
+        self._waited_seconds = self._counter("contention_wait_seconds", "Time spent in those waits.")
+        self._bounded = self._counter("bounded", "Filter calls in which a bound of time or steps was reached.")
+        self._expose_labels(version)
+
+    def _counter(self, name: str, text: str, *labels: str) -> Counter:
+        return Counter(f"{PREFIX}_{name}_total", text, labels, registry=self.registry)
+
+    def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
+        return Gauge(f"{PREFIX}_{name}", text, labels, registry=self.registry)
+
+    def _expose_labels(self, version: str) -> None:
+        """Every series is there from the start, at zero, so that rates and alerts work on the first event."""
+        for value in ("true", "false"):
+            self._waits.labels(value)
+            self._reservations.labels(value)
+        for decision in Decision:
+            self._decisions.labels(decision.value)
+        for reason in Reason:
+            self._refusals.labels(reason.value)
+        for kind in FAILURES:
+            self._failures.labels(kind)
+        build = self._gauge("build_info", "1, with the version in its labels.", "version", "python")
+        build.labels(version, platform.python_version()).set(1)
+
+    # Events
+
+    def filter_answered(self, seconds: float) -> None:
+        self._filter.observe(seconds)
+
+    def decided(self, decision: Decision, reasons: Mapping[Reason, int], is_bounded: bool) -> None:
+        self._decisions.labels(decision.value).inc()
+        for reason, count in reasons.items():
+            self._refusals.labels(reason.value).inc(count)
+        if is_bounded:
+            self._bounded.inc()
+
+    def contention_waited(self, seconds: float) -> None:
+        self._waited.inc()
+        self._waited_seconds.inc(seconds)
+
+    def failed(self, kind: str) -> None:
+        self._failures.labels(kind).inc()
+
+    def take_records(self, records: Iterable[tuple[str, float, bool]]) -> None:
+        """Durations that the allocator wrote down under its lock, handed over outside it."""
+        for name, seconds, success in records:
+            label = "true" if success else "false"
+            if name == SCHEDULING_WAIT:
+                self._waits.labels(label).observe(seconds)
+                if success:
+                    self._choice_lag.set(seconds)
+            elif name == NODE_RESERVATION:
+                self._reservations.labels(label).observe(seconds)
+
+    def drain(self) -> None:
+        """Take what the allocator has written down since the last time."""
+        self.take_records(self._drain())
+
+    def read_from(self, sources: Sources) -> None:
+        """From now on a scrape also shows what `sources` say."""
+        self._drain = sources.drain_records
+        self.registry.register(_State(self._node, sources))
+
+
+class _Before(Collector):
+    """Brings the histograms up to date before they are read."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+
+    def describe(self) -> Iterable[Metric]:
+        return ()
+
+    def collect(self) -> Iterable[Metric]:
+        self._metrics.drain()
+        return ()
+
+
+class _State(Collector):
+    """Everything that is read at the moment of a scrape."""
+
+    def __init__(self, node: str, sources: Sources) -> None:
+        self._node, self._sources = node, sources
+
+    def describe(self) -> Iterable[Metric]:
+        return ()  # registering must not read anything
+
+    def collect(self) -> Iterator[Metric]:
+        sources = self._sources
+        heartbeat = GaugeMetricFamily(
+            f"{PREFIX}_heartbeat", "1 when the leader is up, 0 otherwise; the label names its node.", labels=("node",)
+        )
+        heartbeat.add_metric((self._node,), 1.0 if sources.is_leading() else 0.0)
+        yield heartbeat
+        yield from _of_snapshot(sources.snapshot())
+        yield from _of_stores(sources.stores())
+        sent, failed = sources.wakeups()
+        yield _total("wakeups", "Refused pods that kube-scheduler was asked to look at again.", sent)
+        yield _total("wakeup_failures", "Wake-ups that the API server did not take.", failed)
+        yield _one(
+            "settings_problems",
+            "Settings whose value is not used because it does not fit.",
+            sources.settings_problems(),
+        )
+
+
+def _of_snapshot(snapshot: Snapshot) -> Iterator[Metric]:
+    counts = GaugeMetricFamily(
+        f"{PREFIX}_holds", "Promises: held for a pod without a choice, assumed after one.", labels=("state",)
+    )
+    sizes = GaugeMetricFamily(f"{PREFIX}_hold_bytes", "Bytes of those promises.", labels=("state",))
+    for state, count, size in (
+        ("held", snapshot.held_count, snapshot.held_bytes),
+        ("assumed", snapshot.assumed_count, snapshot.assumed_bytes),
+    ):
+        counts.add_metric((state,), count)
+        sizes.add_metric((state,), size)
+    yield counts
+    yield sizes
+    yield _one("oldest_hold_seconds", "Age of the oldest promise without a choice.", snapshot.oldest_hold_seconds)
+    yield _one("refused_pods", "Pods that were refused and wait for room.", snapshot.refused_count)
+    yield _one("quarantined", "Pods and claims that are answered by an error.", len(snapshot.quarantined))
+    ended = CounterMetricFamily(
+        f"{PREFIX}_holds_ended", "Pods whose holds ended without a choice, by how.", labels=("how",)
+    )
+    seen = {name.removeprefix(_ENDED): count for name, count in snapshot.counters.items() if name.startswith(_ENDED)}
+    for how, count in sorted({**dict.fromkeys(_HOWS, 0), **seen}.items()):
+        ended.add_metric((how.replace("_", "-"),), count)
+    yield ended
+    yield _total(
+        "assumptions_expired",
+        "Promises that ended by time although a node was chosen.",
+        snapshot.counters.get("assumptions_expired", 0),
+    )
+
+
+def _of_stores(stores: Iterable[StoreState]) -> Iterator[Metric]:
+    synced = GaugeMetricFamily(f"{PREFIX}_store_synced", "1 when the store of that kind follows.", labels=("kind",))
+    objects = GaugeMetricFamily(f"{PREFIX}_store_objects", "Objects of that kind that are known.", labels=("kind",))
+    bad = GaugeMetricFamily(f"{PREFIX}_bad_objects", "Objects of that kind that cannot be read.", labels=("kind",))
+    age = GaugeMetricFamily(
+        f"{PREFIX}_store_age_seconds", "Time since the store was last known to be current.", labels=("kind",)
+    )
+    for state in stores:
+        synced.add_metric((state.kind,), 1.0 if state.is_synced else 0.0)
+        objects.add_metric((state.kind,), state.objects)
+        bad.add_metric((state.kind,), state.bad)
+        age.add_metric((state.kind,), state.age_seconds)
+    yield from (synced, objects, bad, age)
+
+
+def _one(name: str, text: str, value: float) -> Metric:
+    return GaugeMetricFamily(f"{PREFIX}_{name}", text, value=value)
+
+
+def _total(name: str, text: str, value: float) -> Metric:
+    return CounterMetricFamily(f"{PREFIX}_{name}", text, value=value)

@@ -1,0 +1,181 @@
+"""The metrics page, read back with Prometheus' own text parser, over the real allocator and the real status server."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+
+import pytest
+from prometheus_client import CollectorRegistry
+from prometheus_client.metrics_core import Metric
+from prometheus_client.parser import text_string_to_metric_families
+
+from controller.allocator.holds import NODE_RESERVATION, SCHEDULING_WAIT
+from controller.allocator.outcome import Decision
+from controller.allocator.reasons import Reason
+from controller.errors import ConfigError
+from controller.metrics import PREFIX, Metrics, Sources, StoreState
+from controller.status import StatusServer, create_status_app
+from tests.fakes.builders import GIB, TestCluster
+
+PROPOSAL = {
+    f"{PREFIX}_heartbeat": ("gauge", {"node"}),
+    f"{PREFIX}_filter_duration_seconds": ("histogram", set()),
+    f"{PREFIX}_pod_scheduling_wait_duration_seconds": ("histogram", {"pod_scheduled"}),
+    f"{PREFIX}_node_reservation_duration_seconds": ("histogram", {"replicas_scheduled"}),
+}
+
+
+class Page:
+    """A process's metrics on a real port."""
+
+    def __init__(self) -> None:
+        self.cluster = TestCluster()
+        self.is_leading = self.is_ready = True
+        self.registry = CollectorRegistry()
+        self.metrics = Metrics(self.registry, node="worker-1", version="1.2.3")
+        self.metrics.read_from(
+            Sources(
+                snapshot=self.cluster.allocator.snapshot,
+                drain_records=self.cluster.allocator.drain_records,
+                is_leading=lambda: self.is_leading,
+                stores=lambda: [StoreState("pods", is_synced=True, objects=7, bad=1, age_seconds=0.5)],
+                wakeups=lambda: (3, 1),
+                settings_problems=lambda: 2,
+            )
+        )
+        app = create_status_app(self.registry, is_ready=lambda: self.is_ready, status=lambda: {"mode": "active"})
+        self.server = StatusServer(app, "127.0.0.1", 0)
+        self.server.start()
+
+    def get(self, path: str) -> tuple[int, str]:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.server.port}{path}", timeout=20) as response:
+                return response.status, response.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
+
+    def families(self) -> dict[str, Metric]:
+        status, text = self.get("/metrics")
+        assert status == 200
+        return {family.name: family for family in text_string_to_metric_families(text)}
+
+    def value(self, name: str, **labels: str) -> float:
+        for family in self.families().values():
+            for sample in family.samples:
+                if sample.name == f"{PREFIX}_{name}" and sample.labels == labels:
+                    return sample.value
+        raise AssertionError(f"no sample {name} {labels}")
+
+
+@pytest.fixture
+def page() -> Iterator[Page]:
+    page = Page()
+    yield page
+    page.server.stop()
+
+
+def test_the_four_metrics_of_the_enhancement_have_their_names_types_and_labels(page: Page) -> None:
+    families = page.families()
+
+    for name, (kind, labels) in PROPOSAL.items():
+        assert families[name].type == kind
+        assert {label for sample in families[name].samples for label in sample.labels} - {"le"} == labels
+
+
+def test_the_heartbeat_names_the_leaders_node_and_is_zero_elsewhere(page: Page) -> None:
+    assert page.value("heartbeat", node="worker-1") == 1
+    page.is_leading = False
+    assert page.value("heartbeat", node="worker-1") == 0
+
+
+def test_holds_are_counted_with_their_bytes_and_their_age(page: Page) -> None:
+    page.cluster.add_node("n1")
+    page.cluster.add_pod("a", gib=100)
+    page.cluster.filter("a", "n1")
+    page.cluster.clock.advance(1.5)
+
+    assert page.value("holds", state="held") == 1
+    assert page.value("hold_bytes", state="held") == 100 * GIB
+    assert page.value("oldest_hold_seconds") == 1.5
+
+    page.cluster.change_pod("a", node_name="n1")
+
+    assert page.value("holds", state="held") == 0
+    assert page.value("hold_bytes", state="assumed") == 100 * GIB
+    assert page.value("pod_scheduling_wait_duration_seconds_count", pod_scheduled="true") == 1
+    assert page.value("pod_scheduling_wait_duration_seconds_sum", pod_scheduled="true") == 1.5
+    assert page.value("choice_lag_seconds") == 1.5
+
+
+def test_an_expired_hold_counts_as_not_scheduled(page: Page) -> None:
+    page.cluster.add_node("n1")
+    pod = page.cluster.add_pod("a")
+    page.cluster.filter("a", "n1")
+    page.cluster.clock.advance(6)
+    page.cluster.allocator.expire_pod(pod.uid)
+
+    assert page.value("pod_scheduling_wait_duration_seconds_count", pod_scheduled="false") == 1
+    assert page.value("holds_ended_total", how="expired") == 1
+
+
+def test_durations_are_counted_once_however_they_are_taken(page: Page) -> None:
+    page.metrics.take_records(
+        [(NODE_RESERVATION, 2.0, True), (NODE_RESERVATION, 9.0, False), (SCHEDULING_WAIT, 1, False)]
+    )
+
+    assert page.value("node_reservation_duration_seconds_sum", replicas_scheduled="true") == 2
+    assert page.value("node_reservation_duration_seconds_sum", replicas_scheduled="false") == 9
+    assert page.value("pod_scheduling_wait_duration_seconds_count", pod_scheduled="false") == 1
+
+
+def test_decisions_refusals_waits_and_failures_are_counted(page: Page) -> None:
+    page.metrics.decided(Decision.REFUSED, {Reason.TOO_FULL: 3, Reason.NODE_TAGS: 1}, True)
+    page.metrics.contention_waited(0.25)
+    page.metrics.failed("malformed")
+    page.metrics.filter_answered(0.004)
+
+    assert page.value("decisions_total", decision="refused") == 1
+    assert page.value("decisions_total", decision="offered") == 0
+    assert page.value("refusals_total", reason="DiskPressure") == 3
+    assert page.value("bounded_total") == 1
+    assert page.value("contention_waits_total") == 1
+    assert page.value("contention_wait_seconds_total") == 0.25
+    assert page.value("failures_total", kind="malformed") == 1
+    assert page.value("filter_duration_seconds_bucket", le="0.005") == 1
+    assert page.value("filter_duration_seconds_bucket", le="0.002") == 0
+
+
+def test_stores_wakeups_and_settings_are_shown(page: Page) -> None:
+    assert page.value("store_synced", kind="pods") == 1
+    assert page.value("store_objects", kind="pods") == 7
+    assert page.value("bad_objects", kind="pods") == 1
+    assert page.value("wakeups_total") == 3
+    assert page.value("wakeup_failures_total") == 1
+    assert page.value("settings_problems") == 2
+
+
+def test_no_label_names_a_pod_or_a_volume(page: Page) -> None:
+    page.cluster.add_node("n1")
+    page.cluster.add_pod("very-special-name")
+    page.cluster.filter("very-special-name", "n1")
+
+    assert "very-special-name" not in page.get("/metrics")[1]
+
+
+def test_health_readiness_status_and_nothing_else(page: Page) -> None:
+    assert page.get("/healthz") == (200, "ok\n")
+    assert page.get("/readyz")[0] == 200
+    page.is_ready = False
+    assert page.get("/readyz")[0] == 503
+    assert json.loads(page.get("/status")[1]) == {"mode": "active"}
+    assert page.get("/elsewhere")[0] == 404
+
+
+def test_a_port_that_is_taken_is_a_configuration_error_that_names_it(page: Page) -> None:
+    with pytest.raises(ConfigError, match=f"metrics-port {page.server.port}"):
+        StatusServer(
+            create_status_app(page.registry, is_ready=lambda: True, status=dict), "127.0.0.1", page.server.port
+        ).start()
