@@ -62,7 +62,7 @@ soak: venv cluster ## the long runs with random delays; hours
 
 .PHONY: cluster
 cluster: venv ## build the control plane of the tests (5 to 10 minutes once, then nothing)
-	@$(RUN) -m tests.cluster.build
+	@$(RUN) -m tests.cluster build
 
 .PHONY: venv
 venv: ## the virtual environment .venv, exactly the locked versions

@@ -33,7 +33,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     from tests.cluster import build
 
     try:
-        build.ensure(_progress(session.config))
+        build.binaries(_progress(session.config))
     except Exception as error:  # the other tests still run; those that need it fail with this
         session.config.stash[build_failure] = error
 
