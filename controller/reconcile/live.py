@@ -1,0 +1,85 @@
+"""One live read of an object that our stores do not show, or show without what should have come by now.
+
+What the API server says goes to the allocator by the same verb as the watch's events. A read and a watch race: the
+answer of a read may be older than what the watch has delivered meanwhile, and nothing would ever correct it. So
+whoever is further speaks: the store, once its resource version has reached that of the answer, or the answer itself,
+which the watch will pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from controller.errors import ClusterError, MalformedRequestError, NotFoundError
+
+_ROUNDS: Final = 100
+
+
+class KnownStore(Protocol):
+    """A store of facts, as far as a live read compares itself with it."""
+
+    @property
+    def resource_version(self) -> str: ...
+    def get(self, key: str) -> Any: ...
+
+
+class Observer(Protocol):
+    def observe(self, kind: str, key: str, facts: object | None) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class LiveKind:
+    """How one kind is read. `read(namespace, name, timeout_seconds)` gives the raw object or raises ClusterError."""
+
+    read: Callable[[str, str, float], Mapping[str, Any]]
+    parse: Callable[[Mapping[str, Any]], object]
+    store: KnownStore
+    store_namespace: str = ""  # of a namespaced kind whose allocator key is the name alone
+
+
+class LiveReader:
+    """Reads single objects and hands them to the allocator.
+
+    Threads: any. Blocks: for one call to the API server. I/O: that call.
+    """
+
+    def __init__(self, kinds: Mapping[str, LiveKind], allocator: Observer) -> None:
+        self._kinds, self._allocator = kinds, allocator
+
+    def refresh(self, kind: str, namespace: str, name: str, timeout_seconds: float) -> bool:
+        """Whether the object exists; the allocator knows it then. ClusterError when that cannot be found out."""
+        row = self._kinds[kind]
+        try:
+            raw = row.read(namespace or row.store_namespace, name, timeout_seconds)
+        except NotFoundError:
+            return False
+        try:
+            facts = row.parse(raw)
+        except MalformedRequestError as error:
+            raise ClusterError(f"{kind} {namespace}/{name} cannot be read: {error}") from error
+        store_namespace = namespace or row.store_namespace
+        store_key = f"{store_namespace}/{name}" if store_namespace else name
+        key = f"{namespace}/{name}" if namespace else name
+        self._hand_over(row.store, kind, key, store_key, facts, _version(raw))
+        return True
+
+    def _hand_over(self, store: KnownStore, kind: str, key: str, store_key: str, facts: object, version: int) -> None:
+        for _ in range(_ROUNDS):
+            speaks = store.get(store_key) if _number(store.resource_version) >= version else facts
+            self._allocator.observe(kind, key, speaks)
+            now = store.get(store_key) if _number(store.resource_version) >= version else facts
+            if now == speaks:
+                return
+        raise ClusterError(f"{kind} {key} changes faster than it can be read")
+
+
+def _version(raw: Mapping[str, Any]) -> int:
+    metadata = raw.get("metadata")
+    return _number(metadata.get("resourceVersion")) if isinstance(metadata, Mapping) else 0
+
+
+def _number(version: object) -> int:
+    """Resource versions of one kind are comparable numbers; an unknown one is older than all."""
+    return int(version) if isinstance(version, str) and version.isdigit() else 0

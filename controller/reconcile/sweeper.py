@@ -1,0 +1,106 @@
+"""What time alone brings about: assumptions that end, and holds whose pod was never chosen."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable
+from typing import Final, Protocol
+
+from controller.allocator.holds import DueHold
+from controller.errors import ClusterError, SchedulerError
+
+SWEEP_EVERY_SECONDS: Final = 0.2
+LIVE_READ_SECONDS: Final = 2.0
+MAX_READS_A_ROUND: Final = 50
+
+log = logging.getLogger(__name__)
+
+
+class Sweepable(Protocol):
+    """The allocator, as far as time changes it."""
+
+    def sweep(self) -> None: ...
+    def due_holds(self) -> tuple[DueHold, ...]: ...
+    def expire_pod(self, pod_uid: str) -> None: ...
+
+
+class LiveReads(Protocol):
+    def refresh(self, kind: str, namespace: str, name: str, timeout_seconds: float) -> bool: ...
+
+
+class Sweeper:
+    """Runs while this process leads.
+
+    A hold ends by time only after a live read of its pod and claims, which reaches the allocator: a choice that it
+    shows turns the hold into an assumption, and there is nothing left to expire. A read that fails keeps the hold, up
+    to the cap.
+
+    Threads: its own, `sweeper`. Blocks: `stop` joins it. I/O: live reads, outside every lock.
+    """
+
+    def __init__(
+        self,
+        allocator: Sweepable,
+        live: LiveReads,
+        *,
+        is_leading: Callable[[], bool],
+        after_round: Callable[[], None],
+    ) -> None:
+        self._allocator, self._live = allocator, live
+        self._is_leading, self._after_round = is_leading, after_round
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, args=(self._stop,), name="sweeper", daemon=True)
+        self._thread.start()
+
+    def stop(self, timeout: float = 5.0) -> None:
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join(timeout)
+            self._thread = None
+
+    def run_once(self) -> None:
+        if not self._is_leading():
+            return
+        self._allocator.sweep()
+        over = self._unchosen(self._allocator.due_holds()[:MAX_READS_A_ROUND])
+        if over:
+            # A pod that was filtered again while we read has a new hold, which is not due.
+            still_due = {due.pod_uid for due in self._allocator.due_holds()}
+            for uid in over:
+                if uid in still_due:
+                    self._allocator.expire_pod(uid)
+        self._after_round()
+
+    def _unchosen(self, dues: Iterable[DueHold]) -> list[str]:
+        """Pods whose hold may end: read again, as far as the API server can be asked, or at their cap."""
+        over = []
+        for due in dues:
+            if not self._is_leading():
+                return []
+            try:
+                self._read_again(due)
+            except ClusterError as error:
+                log.warning("live read failed pod=%s uid=%s error=%s", due.pod_key, due.pod_uid, error)
+                if not due.is_capped:
+                    break
+            over.append(due.pod_uid)
+        return over
+
+    def _read_again(self, due: DueHold) -> None:
+        for kind, keys in (("pod", (due.pod_key,)), ("claim", due.claim_keys)):
+            for key in keys:
+                namespace, _, name = key.partition("/")
+                if name:
+                    self._live.refresh(kind, namespace, name, LIVE_READ_SECONDS)
+
+    def _run(self, stop: threading.Event) -> None:
+        while not stop.wait(SWEEP_EVERY_SECONDS):
+            try:
+                self.run_once()
+            except SchedulerError:
+                log.exception("a sweep failed; going on")

@@ -1,0 +1,122 @@
+"""Holds whose pod was never chosen, on virtual time and over the real allocator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from controller.errors import UnavailableError
+from controller.reconcile.sweeper import Sweeper
+from tests.fakes.builders import TestCluster
+
+
+class Reads:
+    """What the API server says about pods and claims; nothing new unless `on_read` does something."""
+
+    def __init__(self) -> None:
+        self.reads: list[tuple[str, str]] = []
+        self.on_read: Callable[[str, str], None] = lambda kind, key: None
+
+    def refresh(self, kind: str, namespace: str, name: str, timeout_seconds: float) -> bool:
+        self.reads.append((kind, f"{namespace}/{name}"))
+        self.on_read(kind, f"{namespace}/{name}")
+        return True
+
+
+class Bench:
+    def __init__(self) -> None:
+        self.cluster, self.reads = TestCluster(), Reads()
+        self.cluster.add_node("n1")
+        self.is_leading = True
+        self.rounds = 0
+        self.sweeper = Sweeper(
+            self.cluster.allocator, self.reads, is_leading=lambda: self.is_leading, after_round=self._count
+        )
+
+    def _count(self) -> None:
+        self.rounds += 1
+
+    @property
+    def held(self) -> int:
+        return self.cluster.allocator.snapshot().held_count
+
+
+def held_and_due() -> Bench:
+    bench = Bench()
+    bench.cluster.add_pod("a")
+    bench.cluster.filter("a", "n1")
+    bench.cluster.clock.advance(6)
+    return bench
+
+
+def test_a_hold_ends_after_its_time_and_a_live_read_of_pod_and_claims() -> None:
+    bench = held_and_due()
+
+    bench.sweeper.run_once()
+
+    assert bench.held == 0
+    assert bench.reads.reads == [("pod", "ns/a"), ("claim", "ns/a")]
+    assert bench.rounds == 1
+
+
+def test_a_hold_stays_before_its_time() -> None:
+    bench = Bench()
+    bench.cluster.add_pod("a")
+    bench.cluster.filter("a", "n1")
+    bench.cluster.clock.advance(4)
+
+    bench.sweeper.run_once()
+
+    assert bench.held == 1
+    assert bench.reads.reads == []
+
+
+def test_a_choice_that_only_the_live_read_shows_keeps_the_promise() -> None:
+    bench = held_and_due()
+
+    def choose(kind: str, key: str) -> None:
+        if kind == "claim":
+            bench.cluster.set_claim(replace(bench.cluster.claims["a"], selected_node="n1"))
+
+    bench.reads.on_read = choose
+    bench.sweeper.run_once()
+
+    snapshot = bench.cluster.allocator.snapshot()
+    assert (snapshot.held_count, snapshot.assumed_count) == (0, 1)
+
+
+def test_a_read_that_fails_keeps_the_hold_up_to_the_cap() -> None:
+    bench = held_and_due()
+
+    def fail(kind: str, key: str) -> None:
+        raise UnavailableError("503")
+
+    bench.reads.on_read = fail
+    bench.sweeper.run_once()
+    assert bench.held == 1
+
+    bench.cluster.clock.advance(120)
+    bench.sweeper.run_once()
+    assert bench.held == 0
+
+
+def test_a_pod_that_is_filtered_again_during_the_read_keeps_its_new_hold() -> None:
+    bench = held_and_due()
+
+    def filter_again(kind: str, key: str) -> None:
+        bench.cluster.filter("a", "n1")
+
+    bench.reads.on_read = filter_again
+    bench.sweeper.run_once()
+
+    assert bench.held == 1
+
+
+def test_a_follower_ends_nothing() -> None:
+    bench = held_and_due()
+    bench.is_leading = False
+
+    bench.sweeper.run_once()
+
+    assert bench.held == 1
+    assert bench.reads.reads == []
