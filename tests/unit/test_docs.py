@@ -1,0 +1,120 @@
+"""What the documents say of names, tables, links and manifests is what the code and the files say."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from prometheus_client import CollectorRegistry
+
+from controller.allocator.allocator import Allocator
+from controller.allocator.outcome import Decision
+from controller.allocator.reasons import Reason
+from controller.metrics import FAILURES, PREFIX, Metrics, Sources
+from tests.fakes.clock import VirtualClock
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md")])
+MANIFESTS = sorted((DOCS / "examples").glob("*.yaml"))
+
+LINK = re.compile(r"(?<!!)\[[^\]]+\]\(([^)\s]+)\)")
+HEADING = re.compile(r"^#{1,6} (.+)$", re.MULTILINE)
+FENCE = re.compile(r"^( *)```(\w*)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
+
+
+def page_id(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def anchors_of(text: str) -> set[str]:
+    """The anchors of a page's headings, as the usual renderers make them."""
+    headings = HEADING.findall(FENCE.sub("", text))
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def yaml_blocks(text: str) -> Iterator[str]:
+    for indent, language, body in FENCE.findall(text):
+        if language == "yaml":
+            yield re.sub(f"^{indent}", "", body, flags=re.MULTILINE)
+
+
+def first_cells(text: str, heading: str) -> list[str]:
+    """The first cells, without code marks, of the tables from `heading` to the next one of its rank or a higher one."""
+    rank = len(heading) - len(heading.lstrip("#"))
+    section = re.split(rf"^#{{1,{rank}}} ", text.split(f"{heading}\n", 1)[1], maxsplit=1, flags=re.MULTILINE)[0]
+    return re.findall(r"^\| `([^`|]+)` \|", section, re.MULTILINE)
+
+
+def documents_of(path: Path) -> list[dict[str, Any]]:
+    return [document for document in yaml.safe_load_all(path.read_text()) if document is not None]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_id)
+def test_links_lead_somewhere(page: Path) -> None:
+    broken = []
+    for target in LINK.findall(FENCE.sub("", page.read_text())):
+        if "://" in target:
+            continue
+        name, _, anchor = target.partition("#")
+        file = page.parent / name if name else page
+        if not file.exists() or (anchor and anchor not in anchors_of(file.read_text())):
+            broken.append(target)
+    assert [] == broken
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_id)
+def test_yaml_in_pages_is_yaml(page: Path) -> None:
+    for block in yaml_blocks(page.read_text()):
+        assert isinstance(yaml.safe_load(block), dict)
+
+
+@pytest.mark.parametrize("path", MANIFESTS, ids=page_id)
+def test_manifests_are_kubernetes_objects(path: Path) -> None:
+    documents = documents_of(path)
+    assert documents
+    for document in documents:
+        assert {"apiVersion", "kind", "metadata"} <= document.keys()
+
+
+def test_every_metric_is_documented_and_nothing_else() -> None:
+    registry = CollectorRegistry()
+    allocator = Allocator(VirtualClock())
+    sources = Sources(
+        snapshot=allocator.snapshot,
+        drain_records=allocator.drain_records,
+        is_leading=lambda: True,
+        stores=tuple,
+        wakeups=lambda: (0, 0),
+        settings_problems=lambda: 0,
+    )
+    Metrics(registry, "n1", "1").read_from(sources)
+    exposed = {family.name + ("_total" if family.type == "counter" else "") for family in registry.collect()}
+    text = (DOCS / "metrics.md").read_text()
+    proposed = first_cells(text, "## Of Longhorn's enhancement proposal")
+    ours = [name for name in first_cells(text, "## Ours") if name not in set(Decision)]
+    assert exposed == {*proposed, *(f"{PREFIX}_{name}" for name in ours)}
+
+
+def test_every_decision_and_failure_is_documented() -> None:
+    text = (DOCS / "metrics.md").read_text()
+    assert set(Decision) <= set(first_cells(text, "## Ours"))
+    failures = next(line for line in text.splitlines() if line.startswith("| `failures_total`"))
+    assert set(FAILURES) <= set(re.findall(r"`([^`]+)`", failures))
+
+
+def test_every_reason_is_documented_with_its_text() -> None:
+    rows = re.findall(r"^\| `(\w+)` \| (Longhorn: .+) \|$", (DOCS / "how-it-decides.md").read_text(), re.MULTILINE)
+    assert [(reason.value, reason.text) for reason in Reason] == rows
+
+
+def test_the_checks_here_can_fail() -> None:
+    text = "# A b, c\n[x](y.md#z)\n```yaml\na: 1\n```\n## T\n| `one` | two |\n## U\n| `three` | four |\n"
+    assert {"a-b-c", "t", "u"} == anchors_of(text)
+    assert ["y.md#z"] == LINK.findall(text)
+    assert ["a: 1\n"] == list(yaml_blocks(text))
+    assert ["one"] == first_cells(text, "## T")
