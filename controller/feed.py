@@ -15,6 +15,8 @@ class StoreChange(Protocol):
     @property
     def key(self) -> str: ...
     @property
+    def old(self) -> Any: ...
+    @property
     def new(self) -> Any: ...
 
 
@@ -23,7 +25,7 @@ class SubscribableStore(Protocol):
 
 
 class Observer(Protocol):
-    def observe(self, kind: str, key: str, facts: object | None) -> None: ...
+    def observe(self, kind: str, key: str, facts: object | None, gone: object | None = None) -> None: ...
 
 
 class Feed:
@@ -39,6 +41,6 @@ class Feed:
         def on_changes(changes: Sequence[StoreChange]) -> None:
             for change in changes:
                 key = change.key.rsplit("/", 1)[-1] if cluster_scoped else change.key
-                self._allocator.observe(kind, key, change.new)
+                self._allocator.observe(kind, key, change.new, change.old if change.new is None else None)
 
         store.subscribe(on_changes)

@@ -56,11 +56,16 @@ class Allocator:
 
     # Facts
 
-    def observe(self, kind: str, key: str, facts: object | None) -> None:
-        """One change of the cluster; None: the object is gone. Kinds: pod, claim, pv, class, volume, replica, node,
-        kube_node."""
+    def observe(self, kind: str, key: str, facts: object | None, gone: object | None = None) -> None:
+        """One change of the cluster. Kinds: pod, claim, pv, class, volume, replica, node, kube_node.
+
+        `facts` None: the object is gone, and `gone` tells which one it was. What a live read has shown is not undone by
+        an older event that the watch delivers later.
+        """
         apply = self._APPLY[kind]
         with self._changed:
+            if self._world.is_outdated(kind, key, facts, gone):
+                return
             with self._guarded(key):
                 apply(self, key, facts, self._clock.now())
             self._touch_locked()

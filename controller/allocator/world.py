@@ -84,6 +84,16 @@ class World:
             return self.claims.get(key)
         return self.claim_by_uid(volume.removeprefix("pvc-"))  # provisioned, its PV not seen yet
 
+    def is_outdated(self, kind: str, key: str, facts: object | None, gone: object | None) -> bool:
+        """Whether the stores know better already: a later version of the same object, or another one of that name."""
+        stores: Mapping[str, Mapping[str, object]] = {"claim": self.claims, "pv": self.pvs, "volume": self.volumes}
+        known = self.pod_by_key(key) if kind == "pod" else stores.get(kind, {}).get(key)
+        if known is None:
+            return False
+        if facts is None:
+            return gone is not None and _identity(gone) != _identity(known)
+        return _identity(facts) == _identity(known) and _version(facts) < _version(known)
+
     # Changes. Sets hold the keys of the claims whose promises may change; pods are settled through their claims.
 
     def put_pod(self, key: str, pod: Pod | None) -> Pod | None:
@@ -232,3 +242,11 @@ class World:
         plain = [room.free_bytes for room in disks if disk_takes(room, DEFAULT_NEEDS, 0, 0, space)]
         usable = rejection is None and (space.allow_empty_node_selector or not node.tags)
         return NodeRoom(node.name, node.tags, rejection, disks, max(plain, default=-1) if usable else -1)
+
+
+def _identity(facts: object) -> str:
+    return getattr(facts, "uid", "")
+
+
+def _version(facts: object) -> int:
+    return getattr(facts, "version", 0)

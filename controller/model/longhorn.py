@@ -7,7 +7,7 @@ docs/how-it-decides.md.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 LOCALITY_DISABLED: Final = "disabled"
@@ -80,6 +80,7 @@ class Volume:
     scheduled: bool | None  # the condition `Scheduled`; None while it is missing or unknown
     needs: DiskNeeds
     deleting: bool
+    version: int = field(default=0, compare=False)  # resourceVersion; a heartbeat is no change
 
 
 @dataclass(frozen=True, slots=True)

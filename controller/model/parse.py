@@ -45,7 +45,14 @@ def pod_facts(raw: Raw) -> Pod:
         is_finished=text_at(status, "status", "phase") in _FINISHED,
         is_deleting=meta.get("deletionTimestamp") is not None,
         volumes=_claims_of_pod(spec, name),
+        version=_version(meta),
     )
+
+
+def _version(meta: Raw) -> int:
+    """The resource version as a number, by which a live read and a watch of the same object are put in order."""
+    text = text_at(meta, "metadata", "resourceVersion")
+    return int(text) if text.isascii() and text.isdigit() else 0
 
 
 def _asks_for_extender(spec: Raw) -> bool:
@@ -90,6 +97,7 @@ def claim_facts(raw: Raw) -> Claim:
         is_deleting=meta.get("deletionTimestamp") is not None,
         owner_pod_uid=_owner_pod(meta),
         data_source=_data_source(spec),
+        version=_version(meta),
     )
 
 
@@ -131,6 +139,7 @@ def pv_facts(raw: Raw) -> PersistentVolume:
         else "",
         capacity_bytes=max(0, quantity_bytes(capacity, "spec.capacity.storage")),
         created_utc=text_at(meta, "metadata", "creationTimestamp"),
+        version=_version(meta),
     )
 
 
@@ -179,6 +188,7 @@ def volume_facts(raw: Raw) -> Volume:
             text_at(spec, "spec", "dataEngine") or "v1",
         ),
         deleting=meta.get("deletionTimestamp") is not None,
+        version=_version(meta),
     )
 
 

@@ -4,7 +4,7 @@ UTC."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +31,7 @@ class Pod:
     is_finished: bool  # Succeeded or Failed
     is_deleting: bool
     volumes: tuple[PodVolume, ...]
+    version: int = field(default=0, compare=False)  # resourceVersion; a heartbeat is no change
 
     @property
     def key(self) -> str:
@@ -56,6 +57,7 @@ class Claim:
     is_deleting: bool
     owner_pod_uid: str  # the pod that owns a generic ephemeral claim, "" otherwise
     data_source: str  # "<kind>/<name>" of spec.dataSourceRef or spec.dataSource, "" without
+    version: int = field(default=0, compare=False)  # resourceVersion; a heartbeat is no change
 
     @property
     def key(self) -> str:
@@ -71,6 +73,7 @@ class PersistentVolume:
     claim_key: str
     capacity_bytes: int
     created_utc: str
+    version: int = field(default=0, compare=False)  # resourceVersion; a heartbeat is no change
 
 
 @dataclass(frozen=True, slots=True)

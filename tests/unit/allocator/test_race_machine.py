@@ -1,0 +1,316 @@
+"""A made-up cluster under random schedules: whatever order watches deliver in, no byte is promised twice.
+
+The machine keeps the truth of the API server; the allocator sees it only through one queue a kind, delivered in order within
+the kind and in any order between kinds. The scheduler chooses among what was offered, provisioning, attaching and
+placement come at any later time, pods and claims go at any moment, and the leader may change.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field, replace
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from controller.allocator.allocator import Allocator, Decision
+from controller.allocator.outcome import Mode, PodKnowledge
+from controller.model.longhorn import LonghornSettings, Replica, Volume
+from controller.model.workload import Claim, KubeNode, PersistentVolume, Pod, PodVolume, StorageClass
+from controller.settings import LiveSettings
+from tests.fakes.builders import EPOCH, GIB, node, replica, volume
+from tests.fakes.clock import VirtualClock
+
+NODES = ("n1", "n2", "n3")
+ROOM_GIB = 4
+KINDS = ("pod", "claim", "pv", "volume", "replica")
+Facts = Pod | Claim | PersistentVolume | Volume | Replica
+
+
+@dataclass
+class Workload:
+    """The truth about one pod and its claims. `offered`: the last answer, while the scheduler may still act on it."""
+
+    name: str
+    sizes: tuple[int, ...]
+    uid: str
+    offered: tuple[str, ...] = ()
+    chosen: str = ""
+    alive: bool = True
+    claims: list[str] = field(default_factory=list)
+
+
+class Race(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.clock = VirtualClock()
+        self.allocator = Allocator(self.clock)
+        self.allocator.configure(LiveSettings(enabled=True), LonghornSettings())
+        parameters = {"dataLocality": "best-effort", "numberOfReplicas": "1"}
+        self.allocator.observe(
+            "class",
+            "longhorn",
+            StorageClass("longhorn", "driver.longhorn.io", parameters, True, True, EPOCH),
+        )
+        for name in NODES:
+            self.allocator.observe("kube_node", name, KubeNode(name, unschedulable=False))
+            self.allocator.observe("node", name, node(name, free_gib=ROOM_GIB))
+        self.allocator.set_mode(Mode.ACTIVE)
+        self.allocator.begin_term()
+        self.truth: dict[str, dict[str, Facts]] = {kind: {} for kind in KINDS}
+        self.queues: dict[str, deque[tuple[str, Facts | None, Facts | None]]] = {kind: deque() for kind in KINDS}
+        self.workloads: list[Workload] = []
+        self.serial = 0
+
+    def write(self, kind: str, key: str, facts: Facts | None) -> None:
+        gone = self.truth[kind].pop(key, None)
+        self.serial += 1
+        if facts is not None:
+            if hasattr(facts, "version"):
+                facts = replace(facts, version=self.serial)
+            self.truth[kind][key] = facts
+        if facts is not None or gone is not None:
+            self.queues[kind].append((key, facts, gone if facts is None else None))
+
+    def now_utc(self) -> str:
+        self.clock.advance(1)
+        return self.clock.now_utc().strftime("%Y-%m-%dT%H:%M:%SZ")
+
+    def deliver(self, kind: str) -> None:
+        key, facts, gone = self.queues[kind].popleft()
+        self.allocator.observe(kind, key, facts, gone)
+
+    def alive(self) -> list[Workload]:
+        return [entry for entry in self.workloads if entry.alive]
+
+    # Users
+
+    @precondition(lambda self: len(self.alive()) < 9)
+    @rule(sizes=st.lists(st.integers(1, 3), min_size=1, max_size=2))
+    def create(self, sizes: list[int]) -> None:
+        name = f"p{len(self.workloads)}"
+        workload = Workload(name, tuple(sizes), f"pod-{name}")
+        for index, size in enumerate(sizes):
+            claim = Claim(
+                f"c-{name}-{index}", "ns", f"{name}-{index}", "longhorn", "", size * GIB, "", False, False, "", ""
+            )
+            workload.claims.append(claim.key)
+            self.write("claim", claim.key, claim)
+        self.workloads.append(workload)
+        self.make_pod(workload)
+
+    def make_pod(self, workload: Workload) -> None:
+        volumes = tuple(PodVolume(f"v{i}", key.split("/")[1]) for i, key in enumerate(workload.claims))
+        pod = Pod(workload.uid, "ns", workload.name, self.now_utc(), 0, True, "", "", False, False, volumes)
+        self.write("pod", pod.key, pod)
+
+    @precondition(lambda self: self.alive())
+    @rule(data=st.data())
+    def delete_pod(self, data: st.DataObject) -> None:
+        workload = data.draw(st.sampled_from(self.alive()))
+        workload.alive, workload.offered, workload.chosen = False, (), ""
+        self.write("pod", f"ns/{workload.name}", None)
+        for claim in self.claims_of(workload):  # kubelet and attacher let go of it
+            facts = self.truth["volume"].get(claim.volume_name)
+            if isinstance(facts, Volume):
+                self.write("volume", facts.name, replace(facts, node_id="", state="detached"))
+
+    @precondition(lambda self: len(self.alive()) < len(self.workloads))
+    @rule(data=st.data(), with_claims=st.booleans())
+    def recreate_or_clean_up(self, data: st.DataObject, with_claims: bool) -> None:
+        workload = data.draw(st.sampled_from([entry for entry in self.workloads if not entry.alive]))
+        if with_claims and all(key in self.truth["claim"] for key in workload.claims):
+            workload.alive, workload.uid = True, workload.uid + "x"
+            self.make_pod(workload)
+            return
+        for claim in self.claims_of(workload):
+            self.write("claim", claim.key, None)
+            for kind, key in (
+                ("pv", claim.volume_name),
+                ("volume", claim.volume_name),
+                ("replica", f"{claim.volume_name}-r"),
+            ):
+                self.write(kind, key, None)
+
+    def claims_of(self, workload: Workload) -> list[Claim]:
+        found = (self.truth["claim"].get(key) for key in workload.claims)
+        return [claim for claim in found if isinstance(claim, Claim)]
+
+    # kube-scheduler
+
+    @precondition(lambda self: any(not entry.chosen for entry in self.alive()))
+    @rule(data=st.data())
+    def filter(self, data: st.DataObject) -> None:
+        workload = data.draw(st.sampled_from([entry for entry in self.alive() if not entry.chosen]))
+        key = f"ns/{workload.name}"
+        if self.allocator.knows_pod(workload.uid, key) is not PodKnowledge.PENDING:  # the extender's live read
+            self.allocator.observe("pod", key, self.truth["pod"][key])
+        for missing in self.allocator.missing(workload.uid):
+            name = f"{missing.namespace}/{missing.name}" if missing.namespace else missing.name
+            facts = self.truth[missing.kind].get(name)
+            if facts is None:
+                self.allocator.confirm_absent(missing)
+            else:
+                self.allocator.observe(missing.kind, name, facts)
+        pinned = {
+            claim.selected_node for claim in self.claims_of(workload) if claim.selected_node and not claim.volume_name
+        }
+        candidates = sorted(pinned) if len(pinned) == 1 else list(NODES)
+        outcome = self.allocator.hold_pod(workload.uid, candidates)
+        workload.offered = tuple(outcome.passed)
+        assert outcome.passed or set(outcome.refused) == set(candidates)
+        assert outcome.decision is not Decision.BYPASS
+
+    @precondition(lambda self: any(entry.offered and not entry.chosen for entry in self.alive()))
+    @rule(data=st.data())
+    def choose(self, data: st.DataObject) -> None:
+        workload = data.draw(st.sampled_from([entry for entry in self.alive() if entry.offered and not entry.chosen]))
+        workload.chosen = data.draw(st.sampled_from(workload.offered))
+        pod = self.truth["pod"][f"ns/{workload.name}"]
+        assert isinstance(pod, Pod)
+        self.write("pod", pod.key, replace(pod, nominated_node=workload.chosen))
+        for claim in self.claims_of(workload):
+            if not claim.volume_name:
+                self.write("claim", claim.key, replace(claim, selected_node=workload.chosen))
+        self.bind_if_provisioned(workload)
+
+    def bind_if_provisioned(self, workload: Workload) -> None:
+        pod = self.truth["pod"].get(f"ns/{workload.name}")
+        claims = self.claims_of(workload)
+        if workload.alive and workload.chosen and isinstance(pod, Pod) and all(claim.volume_name for claim in claims):
+            self.write("pod", pod.key, replace(pod, node_name=workload.chosen, nominated_node=""))
+
+    @precondition(lambda self: any(entry.offered and not entry.chosen for entry in self.alive()))
+    @rule(data=st.data())
+    def scheduler_gives_up_on_an_answer(self, data: st.DataObject) -> None:
+        workload = data.draw(st.sampled_from([entry for entry in self.alive() if entry.offered and not entry.chosen]))
+        workload.offered = ()
+        self.clock.advance(6)
+        for due in self.allocator.due_holds():
+            owner = next(entry for entry in self.workloads if entry.uid == due.pod_uid)
+            if not owner.chosen and not owner.offered:  # the sweeper's live read shows no choice
+                self.allocator.expire_pod(due.pod_uid)
+
+    # Longhorn
+
+    @precondition(lambda self: self.provisionable())
+    @rule(data=st.data())
+    def provision(self, data: st.DataObject) -> None:
+        claim = data.draw(st.sampled_from(self.provisionable()))
+        name = f"pvc-{claim.uid}"
+        size = claim.requested_bytes
+        self.write("volume", name, volume(name, size / GIB))
+        self.write("replica", f"{name}-r", replica(f"{name}-r", name, size / GIB))
+        self.write(
+            "pv", name, PersistentVolume(name, "driver.longhorn.io", name, claim.uid, claim.key, size, self.now_utc())
+        )
+        self.write("claim", claim.key, replace(claim, volume_name=name))
+        for workload in self.alive():
+            if claim.key in workload.claims:
+                self.bind_if_provisioned(workload)
+
+    def provisionable(self) -> list[Claim]:
+        claims = (facts for facts in self.truth["claim"].values() if isinstance(facts, Claim))
+        return [claim for claim in claims if claim.selected_node and not claim.volume_name]
+
+    @precondition(lambda self: self.attachable())
+    @rule(data=st.data())
+    def attach(self, data: st.DataObject) -> None:
+        facts, to = data.draw(st.sampled_from(self.attachable()))
+        self.write("volume", facts.name, replace(facts, node_id=to, state="attaching"))
+
+    def attachable(self) -> list[tuple[Volume, str]]:
+        found = []
+        for workload in self.alive():
+            pod = self.truth["pod"].get(f"ns/{workload.name}")
+            if isinstance(pod, Pod) and pod.node_name:
+                for claim in self.claims_of(workload):
+                    facts = self.truth["volume"].get(claim.volume_name)
+                    if isinstance(facts, Volume) and not facts.node_id:
+                        found.append((facts, pod.node_name))
+        return found
+
+    @precondition(lambda self: self.placeable())
+    @rule(data=st.data())
+    def place(self, data: st.DataObject) -> None:
+        facts, to = data.draw(st.sampled_from(self.placeable()))
+        self.write("replica", facts.name, replace(facts, node=to, disk_uuid=f"{to}-d1"))
+
+    def placeable(self) -> list[tuple[Replica, str]]:
+        found = []
+        for facts in self.truth["replica"].values():
+            owner = self.truth["volume"].get(facts.volume) if isinstance(facts, Replica) else None
+            if isinstance(facts, Replica) and not facts.node and isinstance(owner, Volume) and owner.node_id:
+                found.append((facts, owner.node_id))
+        return found
+
+    # Delivery and leadership
+
+    @precondition(lambda self: any(self.queues.values()))
+    @rule(data=st.data(), count=st.integers(1, 6))
+    def deliver_some(self, data: st.DataObject, count: int) -> None:
+        kind = data.draw(st.sampled_from([kind for kind in KINDS if self.queues[kind]]))
+        for _ in range(min(count, len(self.queues[kind]))):
+            self.deliver(kind)
+
+    @rule()
+    def sweep(self) -> None:
+        self.clock.advance(3)
+        self.allocator.sweep()
+
+    @rule()
+    def change_leader(self) -> None:
+        for kind in KINDS:  # a new leader answers only once its stores are caught up
+            while self.queues[kind]:
+                self.deliver(kind)
+        self.allocator.begin_term()
+
+    # Safety
+
+    @invariant()
+    def no_node_is_promised_more_than_it_has(self) -> None:
+        for name in NODES:
+            assert self.promised(name) <= ROOM_GIB * GIB, f"{name}: {self.promised(name) / GIB}"
+
+    def promised(self, name: str) -> int:
+        """Replicas on the node, plus demand that stands chosen for it and has no replica yet; the truth, not our memory."""
+        total = sum(
+            facts.size_bytes
+            for facts in self.truth["replica"].values()
+            if isinstance(facts, Replica) and facts.node == name
+        )
+        for facts in self.truth["claim"].values():
+            if isinstance(facts, Claim) and self.is_chosen_for(facts, name):
+                placed = self.truth["replica"].get(f"{facts.volume_name}-r")
+                if not (isinstance(placed, Replica) and placed.node == name):
+                    total += facts.requested_bytes
+        return total
+
+    def is_chosen_for(self, claim: Claim, name: str) -> bool:
+        if claim.selected_node == name and not claim.volume_name:
+            return True
+        return any(entry.chosen == name and claim.key in entry.claims for entry in self.alive())
+
+    @invariant()
+    def nothing_is_in_quarantine(self) -> None:
+        assert () == self.allocator.snapshot().quarantined
+
+    def teardown(self) -> None:
+        """When everything is gone, so are all promises."""
+        for workload in self.workloads:
+            for key in workload.claims:
+                self.write("claim", key, None)
+            self.write("pod", f"ns/{workload.name}", None)
+        for kind in KINDS:
+            for key in list(self.truth[kind]):
+                self.write(kind, key, None)
+            while self.queues[kind]:
+                self.deliver(kind)
+        assert () == self.allocator.snapshot().promises
+
+
+TestRace = Race.TestCase
+TestRace.settings = settings(
+    max_examples=150, stateful_step_count=60, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
