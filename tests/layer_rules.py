@@ -253,6 +253,12 @@ def check_wall_clock(modules: Iterable[Module]) -> list[str]:
     return findings
 
 
+def check_sleeps(modules: Iterable[Module]) -> list[str]:
+    """Nobody waits for time to pass where something can be waited for."""
+    names = {"time.sleep", "asyncio.sleep"}
+    return [f"{module.name}:{line}: uses {name}" for module in modules for name, line in uses_of(module, names)]
+
+
 def uses_of(module: Module, names: Iterable[str]) -> list[tuple[str, int]]:
     """Where the module names one of these dotted things, through whatever alias it imported it."""
     wanted = frozenset(names)

@@ -50,6 +50,15 @@ def test_the_test_cluster_does_not_know_the_stand_in() -> None:
     assert [] == rules.check_imports_none_of(modules, ["tests.longhorn"], "it is the layer below")
 
 
+def test_no_test_sleeps_instead_of_waiting_for_something() -> None:
+    modules = [
+        module
+        for module in rules.read_tree(ROOT, ["tests"])
+        if not module.name.startswith(("tests.cluster", "tests.longhorn"))  # delays are what those two simulate
+    ]
+    assert [] == rules.check_sleeps(modules)
+
+
 IMPORT_ALL = """
 import importlib, sys, threading
 for name in sys.argv[1:]:
@@ -184,6 +193,12 @@ def test_a_wall_clock_is_found(source: str) -> None:
     assert 1 == len(findings(rules.check_wall_clock, controller__feed=source))
     assert not findings(rules.check_wall_clock, controller__clock=source)
     assert not findings(rules.check_wall_clock, controller__kube__lease=source)
+
+
+def test_a_sleep_is_found() -> None:
+    assert findings(rules.check_sleeps, tests__unit__test_a="from time import sleep\nsleep(1)")
+    assert findings(rules.check_sleeps, tests__unit__test_a="import asyncio\nasyncio.sleep(1)")
+    assert not findings(rules.check_sleeps, tests__unit__test_a="import time\nevent.wait(1)")
 
 
 def test_a_monotonic_clock_is_none() -> None:
