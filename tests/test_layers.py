@@ -199,6 +199,9 @@ def test_a_sleep_is_found() -> None:
     assert findings(rules.check_sleeps, tests__unit__test_a="from time import sleep\nsleep(1)")
     assert findings(rules.check_sleeps, tests__unit__test_a="import asyncio\nasyncio.sleep(1)")
     assert not findings(rules.check_sleeps, tests__unit__test_a="import time\nevent.wait(1)")
+    polling = "import time\nwhile time.monotonic() < end:\n    if done():\n        break\n    time.sleep(0.01)\n"
+    assert not findings(rules.check_sleeps, tests__unit__test_a=polling)
+    assert findings(rules.check_sleeps, tests__unit__test_a=polling + "time.sleep(1)")
 
 
 def test_a_monotonic_clock_is_none() -> None:
