@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from tests.cluster import Cluster
+    from tests.cluster.cluster import Cluster
 
 NAMESPACE_SECONDS = 60.0
 
@@ -62,7 +62,7 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     failure = request.config.stash.get(build_failure, None)
     if failure is not None:
         raise RuntimeError(f"the control plane could not be built: {failure}") from failure
-    from tests.cluster import Cluster, ClusterOptions
+    from tests.cluster.cluster import Cluster, ClusterOptions
 
     options = ClusterOptions(name=f"pytest-{secrets.token_hex(4)}")
     with Cluster.start(options, progress=_progress(request.config)) as running:
