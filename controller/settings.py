@@ -1,13 +1,31 @@
-"""Settings (first part: what the allocator reads; flags and parsing follow)."""
+"""Settings: those of the process, from flags and environment, and those that are read live from the cluster.
+
+The live ones keep the names that Longhorn's enhancement text on the scheduler extender gave them. They stand in one
+ConfigMap; a Longhorn Setting object of the same name wins where a Longhorn knows it (today's refuse unknown names).
+Longhorn's own settings come from its Setting objects, with its defaults for what is missing (`types/setting.go`).
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import ipaddress
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any, Final
+
+from controller.errors import ConfigError
+from controller.model.longhorn import LonghornSettings, SpacePolicy
+
+PREFIX: Final = "scheduler-extender-"
+MEBIBYTE: Final = 1024**2
+_TRUE: Final = frozenset({"1", "t", "T", "TRUE", "true", "True"})
+_FALSE: Final = frozenset({"0", "f", "F", "FALSE", "false", "False"})
+_DAY: Final = 86_400
 
 
 @dataclass(frozen=True, slots=True)
 class LiveSettings:
-    """The settings that are read live. Units stand in the names."""
+    """The settings that are read live. Units stand in the names; docs/settings.md says what each is for."""
 
     enabled: bool = False
     bypass: bool = False
@@ -20,3 +38,209 @@ class LiveSettings:
     starvation_after_seconds: int = 300
     wake_with_annotation: bool = False
     hold_cap_seconds: int = 120
+
+
+@dataclass(frozen=True, slots=True)
+class SettingProblem:
+    """A value that is not used; the last good one stays."""
+
+    name: str
+    value: str
+    problem: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Key:
+    """Where a live setting goes, and its largest sensible value (integers only)."""
+
+    field: str
+    most: int = 0
+
+
+_LIVE: Final[dict[str, _Key]] = {
+    f"{PREFIX}enabled": _Key("enabled"),
+    f"{PREFIX}bypass": _Key("bypass"),
+    f"{PREFIX}pod-scheduling-timeout": _Key("pod_scheduling_timeout_seconds", 3_600),
+    f"{PREFIX}node-reservation-timeout": _Key("node_reservation_timeout_seconds", 3_600),
+    f"{PREFIX}max-offers": _Key("max_offers", 1_000_000),
+    f"{PREFIX}contention-wait-milliseconds": _Key("contention_wait_milliseconds", 2_000),
+    f"{PREFIX}filter-budget-milliseconds": _Key("filter_budget_milliseconds", 2_000),
+    f"{PREFIX}remote-fallback-after": _Key("remote_fallback_after_seconds", _DAY),
+    f"{PREFIX}starvation-after": _Key("starvation_after_seconds", _DAY),
+    f"{PREFIX}wake-with-annotation": _Key("wake_with_annotation"),
+    f"{PREFIX}hold-cap": _Key("hold_cap_seconds", 3_600),
+}
+LIVE_NAMES: Final = tuple(_LIVE)
+
+
+def live_settings(
+    config_map: Mapping[str, str], longhorn: Mapping[str, str], previous: LiveSettings | None = None
+) -> tuple[LiveSettings, tuple[SettingProblem, ...]]:
+    """The live settings of a ConfigMap's data, each overridden by Longhorn's Setting of the same name. Pure.
+
+    A value that does not parse, is negative or beyond all sense is not used: the previous one stays (the default at
+    start), and a problem tells of it. Unknown names under our prefix are problems too, everything else is ignored.
+    """
+    last = previous or LiveSettings()
+    defaults = LiveSettings()
+    changes: dict[str, Any] = {}
+    problems = []
+    for name, key in _LIVE.items():
+        text = longhorn.get(name, config_map.get(name))
+        if text is None:
+            changes[key.field] = getattr(defaults, key.field)
+            continue
+        try:
+            is_flag = isinstance(getattr(defaults, key.field), bool)
+            changes[key.field] = parse_flag(text) if is_flag else parse_integer(text, 0, key.most)
+        except ValueError as error:
+            changes[key.field] = getattr(last, key.field)
+            problems.append(SettingProblem(name, text[:80], str(error)))
+    unknown = sorted(name for name in config_map if name.startswith(PREFIX) and name not in _LIVE)
+    problems += [SettingProblem(name, config_map[name][:80], "is not a setting of this version") for name in unknown]
+    return LiveSettings(**changes), tuple(problems)
+
+
+def parse_flag(text: str) -> bool:
+    """A boolean as Go's `strconv.ParseBool` reads it; ValueError otherwise, the empty string included."""
+    if text in _TRUE:
+        return True
+    if text in _FALSE:
+        return False
+    raise ValueError("is not a boolean")
+
+
+def parse_integer(text: str, least: int, most: int) -> int:
+    """A decimal integer of that range; ValueError otherwise."""
+    digits = text[1:] if text[:1] in ("+", "-") else text
+    if not (digits.isascii() and digits.isdigit()) or len(digits) > 19:
+        raise ValueError("is not an integer")
+    value = int(text)
+    if not least <= value <= most:
+        raise ValueError(f"is not between {least} and {most}")
+    return value
+
+
+_LONGHORN: Final[dict[str, tuple[str, Callable[[str], object]]]] = {
+    "storage-over-provisioning-percentage": ("over_provisioning_pct", lambda text: parse_integer(text, 0, 2**31)),
+    "storage-minimal-available-percentage": ("minimal_available_pct", lambda text: parse_integer(text, 0, 100)),
+    "allow-empty-node-selector-volume": ("allow_empty_node_selector", parse_flag),
+    "allow-empty-disk-selector-volume": ("allow_empty_disk_selector", parse_flag),
+    "default-data-locality": ("default_data_locality", str),
+    "allow-volume-creation-with-degraded-availability": ("degraded_availability", parse_flag),
+}
+_SPACE_FIELDS: Final = frozenset(field.name for field in fields(SpacePolicy))
+REPLICA_COUNT: Final = "default-replica-count"
+
+
+def longhorn_settings(
+    values: Mapping[str, str], previous: LonghornSettings | None = None
+) -> tuple[LonghornSettings, tuple[SettingProblem, ...]]:
+    """Longhorn's settings of its Setting objects' values; what is missing has Longhorn's default. Pure.
+
+    Longhorn itself fails on a value that does not parse; here the previous one stays, and a problem tells of it.
+    """
+    last = previous or LonghornSettings()
+    space: dict[str, Any] = {}
+    other: dict[str, Any] = {}
+    problems = []
+    for name, (field, parse) in _LONGHORN.items():
+        if name not in values:
+            continue
+        target, old = (space, last.space) if field in _SPACE_FIELDS else (other, last)
+        try:
+            target[field] = parse(values[name])
+        except ValueError as error:
+            target[field] = getattr(old, field)
+            problems.append(SettingProblem(name, values[name][:80], str(error)))
+    if REPLICA_COUNT in values:
+        for engine in ("v1", "v2"):
+            field = f"default_replica_count_{engine}"
+            try:
+                text = per_engine(values[REPLICA_COUNT], engine)
+                other[field] = parse_integer(text, 1, 20) if text is not None else getattr(LonghornSettings(), field)
+            except ValueError as error:
+                other[field] = getattr(last, field)
+                problems.append(SettingProblem(REPLICA_COUNT, values[REPLICA_COUNT][:80], str(error)))
+    return replace(LonghornSettings(), space=replace(SpacePolicy(), **space), **other), tuple(problems)
+
+
+def per_engine(text: str, engine: str) -> str | None:
+    """The value for one data engine of a setting in either shape: a JSON object of strings, or one plain string for all.
+
+    None when the object lacks the engine, so that the default holds; ValueError when it is no such object.
+    """
+    if not text.lstrip().startswith("{"):
+        return text
+    try:
+        decoded = json.loads(text)
+    except ValueError as error:
+        raise ValueError("is not a JSON object") from error
+    value = decoded.get(engine)
+    if value is not None and not isinstance(value, str):
+        raise ValueError(f"has no string for {engine}")
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessSettings:
+    """What the process is started with. Ports and addresses are ours; durations in seconds, sizes in bytes."""
+
+    namespace: str = "longhorn-system"
+    pod_name: str = ""
+    pod_ip: str = ""
+    node_name: str = ""
+    kubeconfig: str = ""
+    extender_address: str = "0.0.0.0"
+    extender_port: int = 9504
+    endpoint_port: int = 0  # the port that the EndpointSlice names; 0: the extender's own
+    metrics_address: str = "0.0.0.0"
+    metrics_port: int = 9506
+    service: str = "longhorn-scheduler-extender"
+    config_map: str = "longhorn-scheduler-extender"
+    lease: str = "longhorn-manager-disk-scheduler-lock"
+    lease_duration_seconds: int = 15
+    renew_deadline_seconds: int = 10
+    retry_period_seconds: int = 2
+    threads: int = 16
+    body_limit_bytes: int = 64 * MEBIBYTE
+    log_level: str = "info"
+    log_format: str = "text"
+
+    def checked(self) -> ProcessSettings:
+        """Itself; ConfigError names the first setting that cannot work."""
+        _require(bool(self.namespace), "namespace", "is empty")
+        _require(bool(self.pod_name), "POD_NAME", "is not set: it is this process's identity in the election")
+        _require(_is_address(self.pod_ip), "POD_IP", f"is not an IP address: {self.pod_ip!r}")
+        for name in ("extender_port", "metrics_port"):
+            _require(0 < getattr(self, name) < 65_536, name, "is not a port")
+        _require(0 <= self.endpoint_port < 65_536, "endpoint_port", "is not a port")
+        _require(0 < self.retry_period_seconds, "retry_period_seconds", "is not positive")
+        _require(
+            self.retry_period_seconds < self.renew_deadline_seconds,
+            "retry_period_seconds",
+            f"is not below renew_deadline_seconds ({self.renew_deadline_seconds})",
+        )
+        _require(
+            self.renew_deadline_seconds < self.lease_duration_seconds,
+            "renew_deadline_seconds",
+            f"is not below lease_duration_seconds ({self.lease_duration_seconds})",
+        )
+        _require(1 <= self.threads <= 256, "threads", "is not between 1 and 256")
+        _require(self.body_limit_bytes >= MEBIBYTE, "body_limit_bytes", "is below 1 MiB")
+        _require(self.log_level in ("debug", "info", "warning", "error"), "log_level", "is not a level")
+        _require(self.log_format in ("text", "json"), "log_format", "is neither text nor json")
+        return self
+
+
+def _require(is_right: bool, name: str, problem: str) -> None:
+    if not is_right:
+        raise ConfigError(f"{name}: {problem}")
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True

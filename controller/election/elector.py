@@ -1,0 +1,193 @@
+"""Leader election on one Lease.
+
+Own code, because the client library's elector trusts the wall clock, has no request timeout, cannot be stopped and
+does not let go. A foreign holder is judged by what we see change, never by the times that it wrote, so clocks may
+differ.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Protocol
+
+from controller.clock import Clock
+from controller.election.gate import Gate
+from controller.errors import ClusterError, ConflictError
+
+_log = logging.getLogger(__name__)
+
+
+class Lease(Protocol):
+    """What the elector sees of a Lease record."""
+
+    @property
+    def holder(self) -> str: ...
+    @property
+    def transitions(self) -> int: ...
+    @property
+    def duration_seconds(self) -> int: ...
+    @property
+    def resource_version(self) -> str: ...
+
+
+class LeaseIO(Protocol):
+    def read(self, timeout: float) -> Lease: ...
+    def write(
+        self, holder: str, duration_seconds: int, transitions: int, *, is_new_term: bool, timeout: float
+    ) -> Lease: ...
+    def release(self, holder: str, timeout: float) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Seconds. renew_deadline < lease_duration, retry_period < renew_deadline."""
+
+    lease_duration: int = 15
+    renew_deadline: float = 10.0
+    retry_period: float = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What we know of the Lease: its last version, and since when (monotonic) it has been that."""
+
+    resource_version: str = ""
+    seen_at: float = 0.0
+
+
+class Decision(Enum):
+    WAIT = auto()
+    ACQUIRE = auto()
+    RENEW = auto()
+
+
+def observe(view: View, lease: Lease, now: float) -> View:
+    """The view after a read: a changed Lease starts its time anew."""
+    return view if lease.resource_version == view.resource_version else View(lease.resource_version, now)
+
+
+def step(view: View, lease: Lease, me: str, now: float) -> Decision:
+    """What to do about a Lease that was just read. Pure."""
+    if lease.holder == me:
+        return Decision.RENEW
+    if not lease.holder or not lease.resource_version:
+        return Decision.ACQUIRE
+    return Decision.ACQUIRE if now - view.seen_at > lease.duration_seconds else Decision.WAIT
+
+
+class Elector:
+    """Runs for the Lease until it is stopped; losing it only ends a term.
+
+    `on_started(term)` runs in the elector's own thread while renewals go on in another; `on_stopped()` after the gate
+    was closed. Threads: its own, `elector` and, per term, `term`. Blocks: `stop`. I/O: the Lease.
+    """
+
+    def __init__(
+        self,
+        leases: LeaseIO,
+        gate: Gate,
+        clock: Clock,
+        me: str,
+        timing: Timing,
+        *,
+        on_started: Callable[[int], None],
+        on_stopped: Callable[[], None],
+    ) -> None:
+        self._leases, self._gate, self._clock = leases, gate, clock
+        self._me, self._timing = me, timing
+        self._on_started, self._on_stopped = on_started, on_stopped
+        self._view = View()
+        self._holder = ""
+        self._is_leading = False
+        self._renewed_at = 0.0
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._term_thread: threading.Thread | None = None
+
+    @property
+    def holder(self) -> str:
+        """Who held the Lease when it was last read; "" when nobody did."""
+        return self._holder
+
+    @property
+    def is_leading(self) -> bool:
+        return self._is_leading
+
+    def start(self) -> None:
+        self._thread = threading.Thread(target=self._run, name="elector", daemon=True)
+        self._thread.start()
+
+    def stop(self, timeout: float = 10.0) -> None:
+        """End the term, let go of the Lease, end the thread."""
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join(timeout)
+
+    def run_once(self) -> None:
+        """One read, and one write where it is due. Failures only count against the deadline."""
+        timeout = max(0.5, min(self._timing.retry_period * 2, self._timing.renew_deadline / 2))
+        try:
+            lease = self._leases.read(timeout)
+            now = self._clock.now()
+            self._view = observe(self._view, lease, now)
+            self._holder = lease.holder
+            decision = step(self._view, lease, self._me, now)
+            if decision is Decision.WAIT:
+                self._end_term("the Lease is held by another process")
+                return
+            self._write(lease, timeout)
+        except ConflictError:
+            return  # somebody wrote: the next read tells who
+        except ClusterError as error:
+            _log.warning("lease: %s", error)
+        finally:
+            if self._is_leading and self._clock.now() - self._renewed_at >= self._timing.renew_deadline:
+                self._end_term("the Lease could not be renewed in time")
+
+    def _write(self, lease: Lease, timeout: float) -> None:
+        is_new = lease.holder != self._me or not self._is_leading
+        transitions = lease.transitions + (1 if is_new and lease.resource_version else 0)
+        sent_at, sent_at_utc = self._clock.now(), self._clock.now_utc().timestamp()
+        written = self._leases.write(
+            self._me, self._timing.lease_duration, transitions, is_new_term=is_new, timeout=timeout
+        )
+        self._view = View(written.resource_version, self._clock.now())
+        self._holder = self._me
+        self._renewed_at = sent_at
+        self._gate.renewed(sent_at, sent_at_utc, self._timing.renew_deadline)
+        if not self._is_leading:
+            self._begin_term(transitions)
+
+    def _begin_term(self, term: int) -> None:
+        self._is_leading = True
+        _log.info("leading term=%d", term)
+        # In a thread of its own: stores may take seconds to catch up, and renewals must go on meanwhile.
+        self._term_thread = threading.Thread(target=self._on_started, args=(term,), name="term", daemon=True)
+        self._term_thread.start()
+
+    def _end_term(self, why: str) -> None:
+        if not self._is_leading:
+            return
+        self._gate.close()
+        self._is_leading = False
+        _log.warning("no longer leading: %s", why)
+        self._on_stopped()
+        if self._term_thread is not None:
+            self._term_thread.join()
+            self._gate.close()
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            self.run_once()
+            self._stop.wait(self._timing.retry_period)
+        was_leading = self._is_leading
+        self._end_term("stopping")
+        if was_leading:
+            try:
+                self._leases.release(self._me, 2.0)
+            except ClusterError as error:
+                _log.warning("lease: could not let go: %s", error)

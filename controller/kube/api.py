@@ -1,0 +1,268 @@
+"""The API server as raw JSON: a small protocol, and its adapter on the `kubernetes` package.
+
+Of that package only configuration, credentials and the TLS connection pool are used. Its typed models decode ten to
+twenty times slower than raw JSON, and its watch hangs for ever when the network goes silent, so neither is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+from urllib.parse import urlencode
+
+import msgspec
+import urllib3
+from kubernetes import client, config
+
+from controller.errors import ClusterError, ConfigError, ConflictError, GoneError, NotFoundError, UnavailableError
+from controller.kube.resources import Resource
+
+Raw = dict[str, Any]
+PATCH_TYPES: Final = {
+    "merge": "application/merge-patch+json",
+    "strategic": "application/strategic-merge-patch+json",
+    "json": "application/json-patch+json",
+    "apply": "application/apply-patch+yaml",
+}
+CALL_SECONDS: Final = 10.0
+POOL_SIZE: Final = 64
+_JSON: Final = "application/json"
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One page of a list; `continue_token` is "" on the last one."""
+
+    items: list[Raw]
+    resource_version: str
+    continue_token: str
+
+
+class WatchStream(Protocol):
+    """An open watch: an iterator of raw lines, which `close` ends from any thread, also inside a blocking read."""
+
+    def __iter__(self) -> Iterator[bytes]: ...
+    def close(self) -> None: ...
+
+
+class KubeApi(Protocol):
+    """Raw objects in and out. Errors: NotFoundError, ConflictError, GoneError, UnavailableError, ClusterError."""
+
+    def get(self, resource: Resource, namespace: str | None, name: str, *, timeout: float = CALL_SECONDS) -> Raw: ...
+    def list_page(self, resource: Resource, namespace: str | None = None, **query: object) -> Page: ...
+    def watch(
+        self,
+        resource: Resource,
+        namespace: str | None,
+        resource_version: str,
+        *,
+        timeout_seconds: int,
+        read_timeout: float,
+    ) -> WatchStream: ...
+    def create(self, resource: Resource, namespace: str | None, body: Raw, *, timeout: float = CALL_SECONDS) -> Raw: ...
+    def replace(
+        self, resource: Resource, namespace: str | None, name: str, body: Raw, *, timeout: float = CALL_SECONDS
+    ) -> Raw: ...
+    def patch(
+        self,
+        resource: Resource,
+        namespace: str | None,
+        name: str,
+        body: object,
+        *,
+        kind: str = "merge",
+        subresource: str = "",
+        timeout: float = CALL_SECONDS,
+    ) -> Raw: ...
+    def delete(self, resource: Resource, namespace: str | None, name: str, *, uid: str = "") -> None: ...
+
+
+class ClientKubeApi:
+    """KubeApi on the `kubernetes` package.
+
+    Threads: any. Blocks: for the call's timeout at most. I/O: the API server; nothing is retried here.
+    """
+
+    def __init__(self, configuration: client.Configuration) -> None:
+        configuration.connection_pool_maxsize = POOL_SIZE
+        self._configuration = configuration
+        self._client = client.ApiClient(configuration)
+        self._pool: urllib3.PoolManager = self._client.rest_client.pool_manager
+        self._host = str(configuration.host).rstrip("/")
+
+    @classmethod
+    def load(cls, kubeconfig: str | None = None, context: str | None = None) -> ClientKubeApi:
+        """From a kubeconfig file, or, without one, from the pod's service account. ConfigError when neither works."""
+        configuration = client.Configuration()
+        configuration.retries = False
+        try:
+            if kubeconfig:
+                config.load_kube_config(  # type: ignore[no-untyped-call]
+                    config_file=kubeconfig, context=context, client_configuration=configuration, persist_config=False
+                )
+            else:
+                config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
+        except config.ConfigException as error:
+            raise ConfigError(f"kubeconfig: {error}") from error
+        return cls(configuration)
+
+    def get(self, resource: Resource, namespace: str | None, name: str, *, timeout: float = CALL_SECONDS) -> Raw:
+        return self._call("GET", resource.path(namespace, name), timeout=timeout)
+
+    def list_page(self, resource: Resource, namespace: str | None = None, **query: object) -> Page:
+        """One page; `query` takes the API's own parameters (limit, continue, resourceVersion, labelSelector, ...)."""
+        raw = self._call("GET", resource.path(namespace), query=query, timeout=60.0)
+        meta = raw.get("metadata") or {}
+        return Page(raw.get("items") or [], str(meta.get("resourceVersion", "")), str(meta.get("continue") or ""))
+
+    def watch(
+        self,
+        resource: Resource,
+        namespace: str | None,
+        resource_version: str,
+        *,
+        timeout_seconds: int,
+        read_timeout: float,
+    ) -> WatchStream:
+        query = {
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": resource_version,
+            "timeoutSeconds": timeout_seconds,
+        }
+        response = self._request("GET", resource.path(namespace), query, None, {}, read_timeout, preload=False)
+        if response.status != 200:
+            data = response.data
+            response.release_conn()
+            raise _error(response.status, data)
+        return _LineStream(response)
+
+    def create(self, resource: Resource, namespace: str | None, body: Raw, *, timeout: float = CALL_SECONDS) -> Raw:
+        return self._call("POST", resource.path(namespace), body=body, timeout=timeout)
+
+    def replace(
+        self, resource: Resource, namespace: str | None, name: str, body: Raw, *, timeout: float = CALL_SECONDS
+    ) -> Raw:
+        return self._call("PUT", resource.path(namespace, name), body=body, timeout=timeout)
+
+    def patch(
+        self,
+        resource: Resource,
+        namespace: str | None,
+        name: str,
+        body: object,
+        *,
+        kind: str = "merge",
+        subresource: str = "",
+        timeout: float = CALL_SECONDS,
+    ) -> Raw:
+        path = resource.path(namespace, name, subresource)
+        return self._call("PATCH", path, body=body, content_type=PATCH_TYPES[kind], timeout=timeout)
+
+    def delete(self, resource: Resource, namespace: str | None, name: str, *, uid: str = "") -> None:
+        body = {"preconditions": {"uid": uid}} if uid else None
+        self._call("DELETE", resource.path(namespace, name), body=body)
+
+    def _call(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, object] | None = None,
+        body: object = None,
+        content_type: str = _JSON,
+        timeout: float = CALL_SECONDS,
+    ) -> Raw:
+        headers = {"Content-Type": content_type} if body is not None else {}
+        data = msgspec.json.encode(body) if body is not None else None
+        response = self._request(method, path, query or {}, data, headers, timeout, preload=True)
+        if response.status >= 300:
+            raise _error(response.status, response.data)
+        try:
+            decoded = msgspec.json.decode(response.data)
+        except msgspec.DecodeError as error:
+            raise UnavailableError(f"{method} {path}: the answer is not JSON: {error}") from error
+        if not isinstance(decoded, dict):
+            raise UnavailableError(f"{method} {path}: the answer is not an object")
+        return decoded
+
+    def _request(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, object],
+        data: bytes | None,
+        headers: dict[str, str],
+        timeout: float,
+        *,
+        preload: bool,
+    ) -> urllib3.BaseHTTPResponse:
+        url = f"{self._host}{path}"
+        if query:
+            url += "?" + urlencode({name: value for name, value in query.items() if value is not None})
+        headers = {"Accept": _JSON, "User-Agent": "longhorn-scheduler-extender", **headers}
+        settings: Mapping[str, Any] = self._configuration.auth_settings()  # refreshes a token that is due
+        for setting in settings.values():
+            if setting.get("in") == "header" and setting.get("value"):
+                headers[str(setting["key"])] = str(setting["value"])
+        try:
+            return self._pool.request(
+                method,
+                url,
+                body=data,
+                headers=headers,
+                timeout=urllib3.Timeout(connect=min(timeout, 5.0), read=timeout),
+                retries=False,
+                preload_content=preload,
+            )
+        except (urllib3.exceptions.HTTPError, OSError) as error:
+            raise UnavailableError(f"{method} {path}: {error}") from error
+
+
+class _LineStream:
+    """Lines of a streamed response. `close` shuts the socket, so that a reader in another thread returns at once."""
+
+    def __init__(self, response: urllib3.BaseHTTPResponse) -> None:
+        self._response = response
+        self._is_closed = False
+
+    def __iter__(self) -> Iterator[bytes]:
+        rest = b""
+        try:
+            for chunk in self._response.stream(65_536, decode_content=True):
+                *lines, rest = (rest + chunk).split(b"\n")
+                yield from (line for line in lines if line)
+        except (urllib3.exceptions.HTTPError, OSError, ValueError) as error:
+            if not self._is_closed:
+                raise UnavailableError(f"watch: {error}") from error
+        if rest.strip() and not self._is_closed:
+            raise UnavailableError("watch: ended in the middle of a line")
+
+    def close(self) -> None:
+        self._is_closed = True
+        connection = getattr(self._response, "_connection", None)
+        sock = getattr(connection, "sock", None)
+        if sock is not None:
+            with contextlib.suppress(OSError):  # gone already
+                sock.shutdown(socket.SHUT_RDWR)
+        self._response.close()
+
+
+def _error(status: int, data: bytes) -> ClusterError:
+    try:
+        message = str(msgspec.json.decode(data).get("message", ""))
+    except (msgspec.DecodeError, AttributeError):
+        message = data[:200].decode("utf-8", "replace")
+    text = f"{status}: {message}"
+    if status == 404:
+        return NotFoundError(text)
+    if status == 409:
+        return ConflictError(text)
+    if status == 410:
+        return GoneError(text)
+    if status == 429 or status >= 500:
+        return UnavailableError(text)
+    return ClusterError(text)

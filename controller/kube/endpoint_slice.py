@@ -1,0 +1,91 @@
+"""Points a Service without a selector at this pod, by one EndpointSlice of ours."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from controller.errors import ConflictError, NotFoundError
+from controller.kube.api import KubeApi
+from controller.kube.resources import ENDPOINT_SLICES
+
+MANAGED_BY: Final = "longhorn-scheduler-extender"
+_TRIES: Final = 5
+
+
+class EndpointSlices:
+    """Writes the slice `<service>` in one namespace, under its resource version. Threads: one at a time. I/O: yes."""
+
+    def __init__(self, api: KubeApi, namespace: str) -> None:
+        self._api, self._namespace = api, namespace
+
+    def point_at(
+        self, service: str, address: str, ports: Mapping[str, int], *, node_name: str = "", pod_name: str = ""
+    ) -> None:
+        """The Service's only endpoint is `address`, ready. ClusterError when it cannot be written."""
+        endpoint: dict[str, Any] = {"addresses": [address], "conditions": {"ready": True}}
+        if node_name:
+            endpoint["nodeName"] = node_name
+        if pod_name:
+            endpoint["targetRef"] = {"kind": "Pod", "namespace": self._namespace, "name": pod_name}
+        listed = [{"name": name, "port": port, "protocol": "TCP"} for name, port in sorted(ports.items())]
+        self._write(service, [endpoint], listed, address)
+
+    def clear(self, service: str, address: str) -> None:
+        """No endpoint any more, if it is still ours: a new leader's is left alone."""
+        raw = self._read(service)
+        if raw is None or address not in _addresses(raw):
+            return
+        try:
+            self._api.replace(ENDPOINT_SLICES, self._namespace, service, {**raw, "endpoints": []})
+        except (ConflictError, NotFoundError):
+            return  # another leader has written it
+
+    def _write(self, service: str, endpoints: list[dict[str, Any]], ports: list[dict[str, Any]], address: str) -> None:
+        family = "IPv6" if ":" in address else "IPv4"
+        for attempt in range(_TRIES):
+            raw = self._read(service)
+            if raw is not None and raw.get("addressType") != family:
+                self._api.delete(ENDPOINT_SLICES, self._namespace, service)  # the family cannot be changed
+                raw = None
+            try:
+                self._put(service, raw, endpoints, ports, family)
+            except (ConflictError, NotFoundError):
+                if attempt == _TRIES - 1:
+                    raise
+            else:
+                return
+
+    def _put(
+        self,
+        service: str,
+        raw: dict[str, Any] | None,
+        endpoints: list[dict[str, Any]],
+        ports: list[dict[str, Any]],
+        family: str,
+    ) -> None:
+        labels = {"kubernetes.io/service-name": service, "endpointslice.kubernetes.io/managed-by": MANAGED_BY}
+        if raw is None:
+            body = {
+                "apiVersion": ENDPOINT_SLICES.api_version,
+                "kind": ENDPOINT_SLICES.kind,
+                "metadata": {"name": service, "namespace": self._namespace, "labels": labels},
+                "addressType": family,
+                "endpoints": endpoints,
+                "ports": ports,
+            }
+            self._api.create(ENDPOINT_SLICES, self._namespace, body)
+            return
+        meta = {**raw["metadata"], "labels": {**(raw["metadata"].get("labels") or {}), **labels}}
+        body = {**raw, "metadata": meta, "endpoints": endpoints, "ports": ports}
+        self._api.replace(ENDPOINT_SLICES, self._namespace, service, body)
+
+    def _read(self, service: str) -> dict[str, Any] | None:
+        try:
+            return self._api.get(ENDPOINT_SLICES, self._namespace, service)
+        except NotFoundError:
+            return None
+
+
+def _addresses(raw: Mapping[str, Any]) -> list[str]:
+    return [address for endpoint in raw.get("endpoints") or [] for address in endpoint.get("addresses") or []]

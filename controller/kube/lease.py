@@ -1,0 +1,94 @@
+"""One Lease under its resource version. The only place besides `certs` that writes wall-clock time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from controller.clock import Clock
+from controller.errors import ConflictError, NotFoundError
+from controller.kube.api import KubeApi
+from controller.kube.resources import LEASES
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseRecord:
+    """What stands in the Lease. `resource_version` "" means that it does not exist; holder "" that nobody holds it."""
+
+    holder: str
+    transitions: int
+    duration_seconds: int
+    resource_version: str
+    renewed_utc: str = ""
+
+
+ABSENT = LeaseRecord("", 0, 0, "")
+
+
+class LeaseClient:
+    """Reads and writes one Lease. Threads: one at a time. I/O: one call each, within `timeout` seconds."""
+
+    def __init__(self, api: KubeApi, namespace: str, name: str, clock: Clock) -> None:
+        self._api, self._namespace, self._name, self._clock = api, namespace, name, clock
+        self._raw: dict[str, Any] | None = None
+
+    def read(self, timeout: float) -> LeaseRecord:
+        try:
+            self._raw = self._api.get(LEASES, self._namespace, self._name, timeout=timeout)
+        except NotFoundError:
+            self._raw = None
+            return ABSENT
+        return _record(self._raw)
+
+    def write(
+        self, holder: str, duration_seconds: int, transitions: int, *, is_new_term: bool, timeout: float
+    ) -> LeaseRecord:
+        """Write over what was read last; ConflictError when somebody else wrote meanwhile."""
+        now = _micro(self._clock.now_utc())
+        old = dict((self._raw or {}).get("spec") or {})
+        spec = {
+            **old,
+            "holderIdentity": holder,
+            "leaseDurationSeconds": duration_seconds,
+            "leaseTransitions": transitions,
+            "renewTime": now,
+        }
+        if is_new_term or "acquireTime" not in spec:
+            spec["acquireTime"] = now
+        body: dict[str, Any] = {
+            "apiVersion": LEASES.api_version,
+            "kind": LEASES.kind,
+            "metadata": {"name": self._name, "namespace": self._namespace},
+            "spec": spec,
+        }
+        if self._raw is None:
+            self._raw = self._api.create(LEASES, self._namespace, body, timeout=timeout)
+        else:
+            body["metadata"] = self._raw["metadata"]
+            self._raw = self._api.replace(LEASES, self._namespace, self._name, body, timeout=timeout)
+        return _record(self._raw)
+
+    def release(self, holder: str, timeout: float) -> None:
+        """Let go, if it is still `holder`'s, so that the next one need not wait."""
+        record = self.read(timeout)
+        if record.holder == holder:
+            try:
+                self.write("", 1, record.transitions, is_new_term=False, timeout=timeout)
+            except ConflictError:
+                return  # somebody else has it already
+
+
+def _record(raw: dict[str, Any]) -> LeaseRecord:
+    spec = raw.get("spec") or {}
+    return LeaseRecord(
+        holder=str(spec.get("holderIdentity") or ""),
+        transitions=int(spec.get("leaseTransitions") or 0),
+        duration_seconds=int(spec.get("leaseDurationSeconds") or 0),
+        resource_version=str((raw.get("metadata") or {}).get("resourceVersion", "")),
+        renewed_utc=str(spec.get("renewTime") or ""),
+    )
+
+
+def _micro(moment: datetime) -> str:
+    return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")

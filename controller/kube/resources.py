@@ -1,0 +1,53 @@
+"""The kinds of objects that the product reads and writes, and their paths."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import quote
+
+from controller.model.names import LONGHORN_GROUP, LONGHORN_VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """One kind of objects; `group` is "" for the core group."""
+
+    group: str
+    version: str
+    plural: str
+    kind: str
+    is_namespaced: bool = True
+
+    @property
+    def api_version(self) -> str:
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    def path(self, namespace: str | None = None, name: str | None = None, subresource: str = "") -> str:
+        """The URL path of a collection or an object; without a namespace, the collection of all namespaces."""
+        root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
+        parts = [root]
+        if self.is_namespaced and namespace:
+            parts.append(f"namespaces/{quote(namespace, safe='')}")
+        parts.append(self.plural)
+        if name:
+            parts.append(quote(name, safe=""))
+        if subresource:
+            parts.append(subresource)
+        return "/".join(parts)
+
+
+PODS: Final = Resource("", "v1", "pods", "Pod")
+NODES: Final = Resource("", "v1", "nodes", "Node", is_namespaced=False)
+CLAIMS: Final = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
+VOLUMES: Final = Resource("", "v1", "persistentvolumes", "PersistentVolume", is_namespaced=False)
+CONFIG_MAPS: Final = Resource("", "v1", "configmaps", "ConfigMap")
+EVENTS: Final = Resource("", "v1", "events", "Event")
+SERVICES: Final = Resource("", "v1", "services", "Service")
+STORAGE_CLASSES: Final = Resource("storage.k8s.io", "v1", "storageclasses", "StorageClass", is_namespaced=False)
+LEASES: Final = Resource("coordination.k8s.io", "v1", "leases", "Lease")
+ENDPOINT_SLICES: Final = Resource("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice")
+LONGHORN_NODES: Final = Resource(LONGHORN_GROUP, LONGHORN_VERSION, "nodes", "Node")
+LONGHORN_VOLUMES: Final = Resource(LONGHORN_GROUP, LONGHORN_VERSION, "volumes", "Volume")
+LONGHORN_REPLICAS: Final = Resource(LONGHORN_GROUP, LONGHORN_VERSION, "replicas", "Replica")
+LONGHORN_SETTINGS: Final = Resource(LONGHORN_GROUP, LONGHORN_VERSION, "settings", "Setting")

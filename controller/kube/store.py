@@ -1,0 +1,116 @@
+"""Latest facts by key, fed by one informer and read by everybody."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from controller.errors import MalformedRequestError
+
+Facts = TypeVar("Facts")
+Raw = Mapping[str, Any]
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Change(Generic[Facts]):
+    """What happened to one key; `new` None: the object is gone."""
+
+    key: str
+    old: Facts | None
+    new: Facts | None
+
+
+class Store(Generic[Facts]):
+    """One writer, many readers; changes as values. Raw objects are parsed at once and never kept.
+
+    An object that does not parse is kept out, and `bad` names what is wrong with it: the rest goes on.
+    Threads: any; one informer writes. Subscribers run in its thread, after the lock is free.
+    """
+
+    def __init__(self, kind: str, parse: Callable[[Raw], Facts | None]) -> None:
+        self.kind = kind
+        self._parse = parse
+        self._lock = threading.Lock()  # guards _items and _bad
+        self._items: dict[str, Facts] = {}
+        self._bad: dict[str, str] = {}
+        self._subscribers: list[Callable[[Sequence[Change[Facts]]], None]] = []
+        self.synced = threading.Event()
+
+    def get(self, key: str) -> Facts | None:
+        with self._lock:
+            return self._items.get(key)
+
+    def values(self) -> list[Facts]:
+        with self._lock:
+            return list(self._items.values())
+
+    def items(self) -> dict[str, Facts]:
+        with self._lock:
+            return dict(self._items)
+
+    def __len__(self) -> int:
+        with self._lock:
+            return len(self._items)
+
+    @property
+    def bad(self) -> dict[str, str]:
+        with self._lock:
+            return dict(self._bad)
+
+    def subscribe(self, callback: Callable[[Sequence[Change[Facts]]], None]) -> None:
+        """From now on `callback` gets every change, in order. Subscribe before the informer starts."""
+        self._subscribers.append(callback)
+
+    def replace(self, raws: Iterable[Raw]) -> list[Change[Facts]]:
+        """A relist: what appeared, changed or vanished while nobody watched."""
+        fresh: dict[str, Facts] = {}
+        bad: dict[str, str] = {}
+        for raw in raws:
+            key = key_of(raw)
+            facts = self._parsed(key, raw, bad)
+            if facts is not None:
+                fresh[key] = facts
+        with self._lock:
+            old, self._items, self._bad = self._items, fresh, bad
+        changes = [Change(key, old.get(key), fresh.get(key)) for key in sorted(old.keys() | fresh.keys())]
+        return self._publish([change for change in changes if change.old != change.new])
+
+    def apply(self, verb: str, raw: Raw) -> list[Change[Facts]]:
+        """One watch event; nothing is published when no fact has changed."""
+        key, bad = key_of(raw), dict[str, str]()
+        new = None if verb == "DELETED" else self._parsed(key, raw, bad)
+        with self._lock:
+            old = self._items.pop(key, None)
+            if new is not None:
+                self._items[key] = new
+            self._bad.pop(key, None)
+            self._bad.update(bad)
+        return self._publish([Change(key, old, new)] if old != new else [])
+
+    def _parsed(self, key: str, raw: Raw, bad: dict[str, str]) -> Facts | None:
+        try:
+            return self._parse(raw)
+        except MalformedRequestError as error:
+            bad[key] = str(error)
+            _log.warning("bad object kind=%s key=%s problem=%s", self.kind, key, error)
+            return None
+
+    def _publish(self, changes: list[Change[Facts]]) -> list[Change[Facts]]:
+        if changes:
+            for subscriber in self._subscribers:
+                subscriber(changes)
+        return changes
+
+
+def key_of(raw: Raw) -> str:
+    """ "namespace/name", or the name alone for objects of the whole cluster."""
+    meta = raw.get("metadata")
+    if not isinstance(meta, Mapping) or not meta.get("name"):
+        raise MalformedRequestError("metadata.name", "is missing")
+    namespace = meta.get("namespace")
+    return f"{namespace}/{meta['name']}" if namespace else str(meta["name"])
