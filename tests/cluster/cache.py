@@ -36,7 +36,8 @@ def cache_root() -> Path:
 def state_root() -> Path:
     """The folder that holds one folder for each running cluster.
 
-    `$LONGHORN_SCHED_STATE`, else one of this user's own in the folder for temporary files. Its path is short on purpose, because Unix sockets below it may be 107 bytes long at most.
+    `$LONGHORN_SCHED_STATE`, else one of this user's own in the folder for temporary files. Its path is short on
+    purpose, because the path of a Unix socket below it may have 107 bytes at most.
     """
     if named := os.environ.get(STATE_VARIABLE):
         return _made(Path(named).expanduser().absolute())

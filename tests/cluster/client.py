@@ -12,7 +12,7 @@ import ssl
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -215,14 +215,33 @@ class ApiClient:
         when the version is compacted) and, with status 0, for a broken connection. Uses a connection of its own. A
         stop is noticed within a quarter of a second.
         """
+        decode = msgspec.json.Decoder().decode
+        for line in self.watch_lines(path, resource_version, timeout_seconds, stop_event, **params):
+            event = decode(line)
+            if event["type"] == "ERROR":
+                status = event["object"]
+                raise ApiError(int(status.get("code", 500)), status.get("reason", ""), status.get("message", ""))
+            yield event["type"], event["object"]
+
+    def watch_lines(
+        self,
+        path: str,
+        resource_version: str | None = None,
+        timeout_seconds: int | None = None,
+        stop_event: threading.Event | None = None,
+        **params: Any,
+    ) -> Iterator[bytes]:
+        """The watch's events as JSON texts, ERROR events included; ends and raises as `watch` does."""
         query = {"watch": True, "allowWatchBookmarks": True, **params}
-        if resource_version is not None:
-            query["resourceVersion"] = resource_version
-        if timeout_seconds is not None:
-            query["timeoutSeconds"] = timeout_seconds
+        query.update(resourceVersion=resource_version, timeoutSeconds=timeout_seconds)
+        target = _with_query(path, query)
         stopped = stop_event.is_set if stop_event is not None else None
+        at = self._endpoint
         try:
-            yield from self._watch(_with_query(path, query), stopped)
+            with open_stream(at.host, at.port, at.tls, target, self._headers, self._timeout) as stream:
+                if stream.status != 200:
+                    raise ApiError.from_status(stream.status, stream.read_all())
+                yield from stream.lines(stopped)
         except (OSError, http.client.HTTPException) as error:
             raise ApiError(0, "ConnectionError", f"watch {path}: {error}") from error
 
@@ -234,20 +253,6 @@ class ApiClient:
             self._local.connection = None
 
     # -- transport -----------------------------------------------------------------------------------------------
-
-    def _watch(self, target: str, stopped: Callable[[], bool] | None) -> Iterator[tuple[str, Object]]:
-        with open_stream(
-            self._endpoint.host, self._endpoint.port, self._endpoint.tls, target, self._headers, self._timeout
-        ) as stream:
-            if stream.status != 200:
-                raise ApiError.from_status(stream.status, stream.read_all())
-            decode = msgspec.json.Decoder().decode
-            for line in stream.lines(stopped):
-                event = decode(line)
-                if event["type"] == "ERROR":
-                    status = event["object"]
-                    raise ApiError(int(status.get("code", 500)), status.get("reason", ""), status.get("message", ""))
-                yield event["type"], event["object"]
 
     def _object(
         self,

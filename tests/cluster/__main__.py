@@ -1,0 +1,118 @@
+"""`python -m tests.cluster`: a control plane to play with from a terminal."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+import yaml
+
+from tests.cluster.build import binaries
+from tests.cluster.cache import state_root
+from tests.cluster.cluster import Cluster, ClusterError, ClusterOptions
+from tests.cluster.state import end, find_all, inspect
+from tests.cluster.toolchain import BuildError
+
+DEFAULT_NAME = "dev"
+
+
+def parser() -> argparse.ArgumentParser:
+    top = argparse.ArgumentParser(
+        prog="python -m tests.cluster", description="A Kubernetes control plane without containers."
+    )
+    commands = top.add_subparsers(dest="command", required=True)
+    commands.add_parser("build", help="build the control plane's binary into the cache")
+    up = commands.add_parser("up", help="start a cluster and leave it running")
+    up.add_argument("--nodes", type=int, default=0, metavar="N", help="create N ready nodes (default 0)")
+    up.add_argument("--cpu", default="16", help="cores of each node (default 16)")
+    up.add_argument("--memory", default="64Gi", help="memory of each node (default 64Gi)")
+    up.add_argument("--scheduler-config", type=Path, metavar="FILE", help="a KubeSchedulerConfiguration")
+    up.add_argument("--no-scheduler", action="store_true", help="start no kube-scheduler")
+    up.add_argument("--log-level", type=int, default=2, metavar="V", help="klog verbosity (default 2)")
+    down = commands.add_parser("down", help="end a cluster that `up` started, and nothing else")
+    down.add_argument("--all", action="store_true", help="every one that was left running")
+    commands.add_parser("status", help="list clusters and what is left of earlier ones")
+    kubeconfig = commands.add_parser("kubeconfig", help="print the path of the admin kubeconfig")
+    for command in (up, down, kubeconfig):
+        command.add_argument("--name", default=DEFAULT_NAME, help=f"(default {DEFAULT_NAME})")
+    return top
+
+
+def up(args: argparse.Namespace) -> int:
+    config = yaml.safe_load(args.scheduler_config.read_text()) if args.scheduler_config else None
+    options = ClusterOptions(
+        name=args.name, scheduler_config=config, start_scheduler=not args.no_scheduler, log_level=args.log_level
+    )
+    with Cluster.start(options, progress=print) as cluster:
+        for number in range(1, args.nodes + 1):
+            cluster.add_node(f"n{number}", cpu=args.cpu, memory=args.memory)
+        cluster.keep()
+        folder, name = cluster.state_dir, cluster.name
+        print(f"""
+The cluster {name} is running.
+  export KUBECONFIG={cluster.kubeconfig}
+  {folder}/kubectl get nodes
+  logs:    {folder}/*.log
+  history: {cluster.history}
+  stop:    python -m tests.cluster down --name {name}""")
+        cluster.release()
+    return 0
+
+
+def down(args: argparse.Namespace) -> int:
+    root = state_root()
+    if args.all:
+        chosen = [found for found in find_all(root) if found.condition != "in use"]
+    else:
+        found_one = inspect(root / args.name)
+        chosen = [found_one] if found_one is not None else []
+        if not chosen:
+            print(
+                f"there is no cluster {args.name!r}; running: {', '.join(f.state.name for f in find_all(root)) or 'none'}"
+            )
+            return 1
+    for found in chosen:
+        if found.condition == "in use":
+            print(f"{found.describe()}; end that process instead", file=sys.stderr)
+            return 1
+        ended = end(found.folder)
+        print(
+            f"{found.state.name}: ended "
+            + (", ".join(f"{r.name} (pid {r.pid})" for r in ended) or "nothing, it was dead")
+        )
+        for pid in found.strays:
+            print(f"  still running and not in its record: pid {pid}; end it by hand if it is not wanted")
+    return 0
+
+
+def status(_: argparse.Namespace) -> int:
+    for found in find_all(state_root()):
+        print(found.describe())
+    return 0
+
+
+def kubeconfig(args: argparse.Namespace) -> int:
+    print(Cluster.attach(args.name).kubeconfig)
+    return 0
+
+
+def build(_: argparse.Namespace) -> int:
+    for part, command in binaries().commands.items():
+        print(f"{part}: {' '.join(command)}")
+    return 0
+
+
+def main() -> int:
+    args = parser().parse_args()
+    try:
+        return int(
+            {"up": up, "down": down, "status": status, "kubeconfig": kubeconfig, "build": build}[args.command](args)
+        )
+    except (ClusterError, BuildError, ValueError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

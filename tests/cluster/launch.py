@@ -1,0 +1,185 @@
+"""The order in which a cluster comes up."""
+
+from __future__ import annotations
+
+import functools
+import ssl
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.cluster import components, history, service_proxy
+from tests.cluster.build import Binaries
+from tests.cluster.client import ApiClient, Endpoint
+from tests.cluster.control import call
+from tests.cluster.kubeconfig import write_kubeconfig
+from tests.cluster.pki import Authority, KeyPair, key_pem, new_key, public_pem
+from tests.cluster.supervisor import Progress, Supervisor
+from tests.cluster.state import update_state
+
+ADMIN = "admin"
+# User name of each kubeconfig, and its groups. RBAC's built-in roles know the two system users.
+USERS: dict[str, tuple[str, tuple[str, ...]]] = {
+    ADMIN: (ADMIN, ("system:masters",)),
+    "kube-scheduler": ("system:kube-scheduler", ()),
+    "kube-controller-manager": ("system:kube-controller-manager", ()),
+    "history": ("history", ("system:masters",)),
+    "service-proxy": ("service-proxy", ("system:masters",)),
+}
+SERVER_NAMES = (
+    components.LOOPBACK,
+    components.API_SERVICE_ADDRESS,
+    "localhost",
+    "kubernetes",
+    "kubernetes.default",
+    "kubernetes.default.svc",
+    "kubernetes.default.svc.cluster.local",
+)
+DEFAULT_ACCOUNT = "/api/v1/namespaces/default/serviceaccounts/default"
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterOptions:
+    """What kind of cluster to start. The defaults are a whole one with a stock scheduler."""
+
+    name: str = ""  # empty: a name made from our pid
+    state_dir: Path | None = None  # None: a folder below the state root
+    scheduler_config: dict[str, Any] | None = None
+    start_scheduler: bool = True
+    log_level: int = 2
+    record_history: bool = True
+    record_events: bool = False  # core Events, in the history
+    api_server_flags: Mapping[str, str] = field(default_factory=dict)  # without dashes; they win over ours
+    controller_manager_flags: Mapping[str, str] = field(default_factory=dict)
+
+
+class Launcher:
+    """Brings up one cluster in the supervisor's folder, step by step. Raises ClusterError, with a log's end."""
+
+    def __init__(self, supervisor: Supervisor, programs: Binaries, log_level: int) -> None:
+        self._supervisor, self._programs, self._log_level = supervisor, programs, log_level
+        self._layout = supervisor.layout
+
+    def bring_up(self, options: ClusterOptions, progress: Progress) -> None:
+        started = time.monotonic()
+        folder = self._layout.folder
+        self._write_pki()
+        progress(f"starting etcd and kube-apiserver; logs are in {folder}")
+        self._supervisor.spawn("etcd", self._programs.command("etcd") + components.etcd(self._layout))
+        self._start_api_server(options.api_server_flags)
+        self._write_kubeconfigs()
+        progress("kube-apiserver is ready; starting the rest")
+        helpers = self._start_helpers(options)
+        waits = [self._start_controller_manager(options.controller_manager_flags)]
+        if options.start_scheduler:
+            # The scheduler is told where DNS is, so the proxy comes first.
+            helpers.pop(0)()
+            dns = call(folder / service_proxy.SOCKET, {"op": "info"})["dns"]
+            waits.append(self.start_scheduler("kube-scheduler", options.scheduler_config, dns, {}))
+        for wait in [*helpers, *waits]:
+            wait()
+        self._write_kubectl_script()
+        progress(f"the cluster is ready after {time.monotonic() - started:.1f} s")
+
+    def start_scheduler(
+        self, name: str, config: Mapping[str, Any] | None, dns: str | None, env: Mapping[str, str]
+    ) -> Callable[[], None]:
+        """Start a scheduler under its own configuration file; the returned function waits until it schedules."""
+        file = self._layout.folder / f"{name}.yaml"
+        whole = components.scheduler_config(config, self._layout.kubeconfig("kube-scheduler"))
+        file.write_text(yaml.safe_dump(whole, sort_keys=False))
+        words = self._programs.command("kube-scheduler")
+        # Readiness of a scheduler includes that its informers and event handlers have seen everything listed.
+        return self._supervisor.start_serving(
+            name,
+            lambda port: words + components.scheduler(self._layout, file, port, self._log_level),
+            lambda port: self.page(port, "/readyz") == "ok",
+            {**({"CLUSTER_DNS": dns} if dns else {}), **env},
+        )
+
+    def page(self, port: int, path: str) -> str:
+        """What a component answers on its own port to somebody without credentials."""
+        client = ApiClient(Endpoint(f"https://{components.LOOPBACK}:{port}", self._tls), timeout=10.0)
+        try:
+            return client.text(path)
+        finally:
+            client.close()
+
+    @functools.cached_property
+    def _tls(self) -> ssl.SSLContext:
+        return ssl.create_default_context(cafile=str(self._layout.pki / "ca.crt"))
+
+    def write_kubeconfig(self, path: Path, user: str, pair: KeyPair) -> Path:
+        authority = (self._layout.pki / "ca.crt").read_bytes()
+        return write_kubeconfig(path, self._supervisor.state().api_url, authority, user=user, pair=pair)
+
+    def _write_pki(self) -> None:
+        folder = self._layout.pki
+        folder.mkdir(mode=0o700)
+        authority = Authority.new(f"test-cluster-{self._supervisor.state().name}")
+        authority.pair.write(folder, "ca")
+        authority.server("test-cluster", SERVER_NAMES).write(folder, "server")
+        key = new_key()
+        KeyPair(public_pem(key), key_pem(key)).write(folder, "service-account")
+        (folder / "service-account.crt").rename(folder / "service-account.pub")
+
+    def _start_api_server(self, extra: Mapping[str, str]) -> None:
+        words = self._programs.command("kube-apiserver")
+        wait = self._supervisor.start_serving(
+            "kube-apiserver",
+            lambda port: words + components.api_server(self._layout, port, self._log_level, extra),
+            lambda port: self.page(port, "/readyz") == "ok",
+        )
+        wait()
+        port = self._supervisor.state().ports["kube-apiserver"]
+        url = f"https://{components.LOOPBACK}:{port}"
+        update_state(self._layout.folder, lambda state: replace(state, api_url=url))
+
+    def _write_kubeconfigs(self) -> None:
+        authority = Authority.load(self._layout.pki, "ca")
+        for name, (user, groups) in USERS.items():
+            self.write_kubeconfig(self._layout.kubeconfig(name), user, authority.client(user, groups))
+
+    def _start_controller_manager(self, extra: Mapping[str, str]) -> Callable[[], None]:
+        words = self._programs.command("kube-controller-manager")
+        api = ApiClient.from_kubeconfig(self._layout.kubeconfig(ADMIN))
+
+        def is_ready(port: int) -> bool:
+            return self.page(port, "/healthz") == "ok" and api.get_or_none(DEFAULT_ACCOUNT) is not None
+
+        return self._supervisor.start_serving(
+            "kube-controller-manager",
+            lambda port: words + components.controller_manager(self._layout, port, self._log_level, extra),
+            is_ready,
+        )
+
+    def _start_helpers(self, options: ClusterOptions) -> list[Callable[[], None]]:
+        """The Service proxy first, then the recorder when it is wanted; the functions wait until each is of use."""
+        folder = self._layout.folder
+
+        def start(name: str, module: str, socket: str, request: str, *extra: str) -> Callable[[], None]:
+            kubeconfig = str(self._layout.kubeconfig(name))
+            record = self._supervisor.spawn_module(name, module, str(folder), kubeconfig, *extra)
+            return lambda: self._supervisor.wait_ready(
+                record, lambda: bool(call(folder / socket, {"op": request})["ready"])
+            )
+
+        waits = [start("service-proxy", service_proxy.__name__, service_proxy.SOCKET, "info")]
+        if options.record_history:
+            extra = ("--events",) if options.record_events else ()
+            waits.append(start("history", history.__name__, history.SOCKET, "status", *extra))
+        return waits
+
+    def _write_kubectl_script(self) -> None:
+        script = self._layout.folder / "kubectl"
+        words = " ".join(f"'{word}'" for word in self._programs.command("kubectl"))
+        cache = self._layout.folder / "kubectl-cache"
+        script.write_text(
+            f"#!/bin/sh\nexport KUBECONFIG='{self._layout.kubeconfig(ADMIN)}'\nexport KUBECACHEDIR='{cache}'\n"
+            f'exec {words} "$@"\n'
+        )
+        script.chmod(0o700)
