@@ -166,7 +166,7 @@ def longhorn_settings(
 
 
 def per_engine(text: str, engine: str) -> str | None:
-    """The value for one data engine of a setting in either shape: a JSON object of strings, or one plain string for all.
+    """The value for one data engine of a setting in either shape: a JSON object of strings, or a plain string for all.
 
     None when the object lacks the engine, so that the default holds; ValueError when it is no such object.
     """

@@ -82,8 +82,9 @@ def step(view: View, lease: Lease, me: str, now: float) -> Decision:
 class Elector:
     """Runs for the Lease until it is stopped; losing it only ends a term.
 
-    `on_started(term)` runs in the elector's own thread while renewals go on in another; `on_stopped()` after the gate
-    was closed. Threads: its own, `elector` and, per term, `term`. Blocks: `stop`. I/O: the Lease.
+    `on_started(term)` and `on_stopped()` run in the elector's thread and must not block: renewals wait for them. The
+    gate is closed before `on_stopped` is called.
+    Threads: its own, `elector`. Blocks: `stop`. I/O: the Lease.
     """
 
     def __init__(
@@ -106,7 +107,6 @@ class Elector:
         self._renewed_at = 0.0
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
-        self._term_thread: threading.Thread | None = None
 
     @property
     def holder(self) -> str:
@@ -165,9 +165,7 @@ class Elector:
     def _begin_term(self, term: int) -> None:
         self._is_leading = True
         _log.info("leading term=%d", term)
-        # In a thread of its own: stores may take seconds to catch up, and renewals must go on meanwhile.
-        self._term_thread = threading.Thread(target=self._on_started, args=(term,), name="term", daemon=True)
-        self._term_thread.start()
+        self._on_started(term)
 
     def _end_term(self, why: str) -> None:
         if not self._is_leading:
@@ -176,9 +174,6 @@ class Elector:
         self._is_leading = False
         _log.warning("no longer leading: %s", why)
         self._on_stopped()
-        if self._term_thread is not None:
-            self._term_thread.join()
-            self._gate.close()
 
     def _run(self) -> None:
         while not self._stop.is_set():
