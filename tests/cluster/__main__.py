@@ -56,7 +56,6 @@ The cluster {name} is running.
   logs:    {folder}/*.log
   history: {cluster.history}
   stop:    python -m tests.cluster down --name {name}""")
-        cluster.release()
     return 0
 
 
@@ -68,9 +67,8 @@ def down(args: argparse.Namespace) -> int:
         found_one = inspect(root / args.name)
         chosen = [found_one] if found_one is not None else []
         if not chosen:
-            print(
-                f"there is no cluster {args.name!r}; running: {', '.join(f.state.name for f in find_all(root)) or 'none'}"
-            )
+            names = ", ".join(found.state.name for found in find_all(root)) or "none"
+            print(f"there is no cluster {args.name!r}; there are: {names}", file=sys.stderr)
             return 1
     for found in chosen:
         if found.condition == "in use":

@@ -41,7 +41,8 @@ class Cluster:
     """A running control plane: started by us, or found by `attach`.
 
     Threads: one at a time for starting and stopping; everything else from any. A cluster that `start` made ends with
-    this process, however that ends, unless `keep` was called; as a context manager it ends with the block.
+    this process, however that ends, unless `keep` was called; as a context manager it ends with the block. One that
+    was attached to is left alone by both.
     """
 
     def __init__(self, folder: Path, programs: Binaries, supervisor: Supervisor, log_level: int = 2) -> None:
@@ -56,6 +57,7 @@ class Cluster:
         self.services = ServiceProxy(folder)
         self._programs = programs
         self._supervisor = supervisor
+        self._ends_with_block = False
         self._launcher = Launcher(supervisor, programs, log_level)
 
     # -- start and stop ------------------------------------------------------------------------------------------
@@ -84,7 +86,9 @@ class Cluster:
         except BaseException:
             supervisor.end_everything(keep_files=True)
             raise
-        return cls(folder, programs, supervisor, options.log_level)
+        cluster = cls(folder, programs, supervisor, options.log_level)
+        cluster._ends_with_block = True
+        return cluster
 
     @classmethod
     def attach(cls, name: str = "", *, state_dir: Path | None = None) -> Self:
@@ -104,12 +108,14 @@ class Cluster:
     def keep(self) -> None:
         """Let the cluster live on when this process ends; `python -m tests.cluster down` ends it."""
         self._supervisor.keep()
+        self._ends_with_block = False
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.stop()
+        if self._ends_with_block:
+            self.stop()
 
     # -- access --------------------------------------------------------------------------------------------------
 

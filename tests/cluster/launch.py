@@ -18,8 +18,8 @@ from tests.cluster.client import ApiClient, Endpoint
 from tests.cluster.control import call
 from tests.cluster.kubeconfig import write_kubeconfig
 from tests.cluster.pki import Authority, KeyPair, key_pem, new_key, public_pem
-from tests.cluster.supervisor import Progress, Supervisor
 from tests.cluster.state import update_state
+from tests.cluster.supervisor import Progress, Supervisor
 
 ADMIN = "admin"
 # User name of each kubeconfig, and its groups. RBAC's built-in roles know the two system users.
