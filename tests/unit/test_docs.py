@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from controller.allocator.allocator import Allocator
 from controller.allocator.outcome import Decision
 from controller.allocator.reasons import Reason
 from controller.metrics import FAILURES, PREFIX, Metrics, Sources
+from controller.settings import LIVE_NAMES, LiveSettings, ProcessSettings, live_settings
 from tests.fakes.clock import VirtualClock
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -110,6 +112,31 @@ def test_every_decision_and_failure_is_documented() -> None:
 def test_every_reason_is_documented_with_its_text() -> None:
     rows = re.findall(r"^\| `(\w+)` \| (Longhorn: .+) \|$", (DOCS / "how-it-decides.md").read_text(), re.MULTILINE)
     assert [(reason.value, reason.text) for reason in Reason] == rows
+
+
+def rows_of(path: Path) -> dict[str, str]:
+    """First cell to second cell, without code marks, of all the page's table rows that begin with code."""
+    return dict(re.findall(r"^\| `([^`|]+)` \| *`?([^`|]*?)`?(?: \w+)? *\|", path.read_text(), re.MULTILINE))
+
+
+@pytest.mark.parametrize("page", [DOCS / "settings.md", ROOT / "README.md"], ids=page_id)
+def test_live_settings_are_documented_with_their_defaults(page: Path) -> None:
+    named = {name: default for name, default in rows_of(page).items() if name.startswith("scheduler-extender-")}
+    if page.parent == DOCS:
+        assert set(LIVE_NAMES) == set(named)
+    assert (LiveSettings(), ()) == live_settings(named, {})
+    assert len(named) > 5
+
+
+def test_flags_of_the_process_are_documented_with_their_defaults() -> None:
+    rows = rows_of(DOCS / "settings.md")
+    documented = {name: default for name, default in rows.items() if name.startswith(("--", "POD_", "NODE_"))}
+    expected = {}
+    for field in fields(ProcessSettings):
+        from_environment = field.name in ("pod_name", "pod_ip", "node_name")
+        name = field.name.upper() if from_environment else "--" + field.name.replace("_", "-")
+        expected[name] = str(field.default)
+    assert expected == documented
 
 
 def test_the_checks_here_can_fail() -> None:
