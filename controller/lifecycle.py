@@ -52,7 +52,7 @@ class Follower(Protocol):
 
     def start(self) -> None: ...
     def stop(self) -> None: ...
-    def catch_up(self, deadline: float) -> bool: ...
+    def catch_up(self, timeout: float) -> bool: ...
     def state(self) -> StoreState: ...
 
 
@@ -135,8 +135,9 @@ class Lifecycle:
         self._parts = parts
         self._mode = Mode.CLOSED
         self._configured: Configured | None = None
-        self._wanted_term = 0  # 0: none; written by the elector's thread
-        self._term = 0
+        self._wanted_term: int | None = None  # written by the elector's thread
+        self._term: int | None = None
+        self._openings = 0
         self._points_here = False
         self._next_endpoint_at = 0.0
         self._wake_at: list[float] = []  # when pods that wait are to be woken because bypass began
@@ -154,8 +155,14 @@ class Lifecycle:
         return self._mode
 
     @property
-    def term(self) -> int:
+    def term(self) -> int | None:
+        """The Lease's term in which this process answers; None while it follows."""
         return self._term
+
+    @property
+    def openings(self) -> int:
+        """How often the gate was opened: an answer belongs to the opening in which it was decided."""
+        return self._openings
 
     @property
     def configured(self) -> Configured | None:
@@ -176,7 +183,7 @@ class Lifecycle:
 
     def end_term(self) -> None:
         """The elector lost, or could not renew in time."""
-        self._wanted_term = 0  # before the gate: whoever opens it looks here afterwards
+        self._wanted_term = None  # before the gate: whoever opens it looks here afterwards
         self._parts.gate.close()
         self._signal.set()
 
@@ -219,10 +226,11 @@ class Lifecycle:
             self._is_electing = True
             log.info("stores synced, standing for election")
             self._parts.elector.start()
-        if self._term and (self._wanted_term != self._term or not self._parts.gate.is_open):
+        if self._term is not None and (self._wanted_term != self._term or not self._parts.gate.is_open):
             self._end_term()
-        if self._wanted_term and not self._term:
-            self._begin_term(self._wanted_term)
+        wanted = self._wanted_term
+        if wanted is not None and self._term is None:
+            self._begin_term(wanted)
         self._apply_endpoint()
         self._wake_bypassed()
 
@@ -254,8 +262,7 @@ class Lifecycle:
 
     def _begin_term(self, term: int) -> None:
         """Stores that have seen all that the leader before could have caused, then the allocator, then the gate."""
-        deadline = self._parts.clock.now() + CATCH_UP_SECONDS
-        if not self._catch_up(deadline):
+        if not self._catch_up():
             log.warning("stores did not catch up in time; trying again term=%d", term)
             self._signal.set()
             return
@@ -263,6 +270,7 @@ class Lifecycle:
             return
         self._parts.allocator.begin_term()
         self._term = term
+        self._openings += 1
         self._parts.gate.open(term)
         if self._wanted_term != term:
             self._parts.gate.close()  # lost between the look above and the opening; the next step ends the term
@@ -271,13 +279,13 @@ class Lifecycle:
         self._next_endpoint_at = 0.0
         log.info("leading term=%d mode=%s", term, self._mode)
 
-    def _catch_up(self, deadline: float) -> bool:
+    def _catch_up(self) -> bool:
         """All stores at once: each may need a few seconds for its watch's bookmark."""
         results: list[bool] = []
 
         def one(follower: Follower) -> None:
             try:
-                results.append(follower.catch_up(deadline))
+                results.append(follower.catch_up(CATCH_UP_SECONDS))
             except ClusterError as error:
                 log.warning("catching up failed: %s", error)
 
@@ -297,7 +305,7 @@ class Lifecycle:
         self._parts.sweeper.stop()
         self._parts.allocator.end_term()
         log.info("following; term=%d has ended", self._term)
-        self._term = 0
+        self._term = None
         self._points_here = False
 
     def _apply_endpoint(self) -> None:
@@ -340,7 +348,7 @@ class Lifecycle:
                 log.warning("EndpointSlice: %s", error)
         if self._is_electing:
             parts.elector.stop()
-        if self._term:
+        if self._term is not None:
             parts.waker.stop()
             parts.sweeper.stop()
         for worker in (*parts.followers, *parts.always):

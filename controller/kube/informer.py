@@ -70,6 +70,12 @@ class Informer:
         if self._thread is not None:
             self._thread.join(timeout)
 
+    @property
+    def resource_version(self) -> str:
+        """Up to which version the store has seen everything; "" while it begins anew."""
+        with self._changed:
+            return self._resource_version
+
     def age(self) -> float:
         """Seconds since the store was last known to be current; infinite before the first list."""
         with self._changed:

@@ -91,7 +91,7 @@ class FakeFollower(Named):
     def __init__(self, said: list[str]) -> None:
         super().__init__("informer", said)
 
-    def catch_up(self, deadline: float) -> bool:
+    def catch_up(self, timeout: float) -> bool:
         self.said.append("catch up")
         return self.catches_up
 
@@ -168,7 +168,7 @@ def test_losing_the_lease_closes_the_gate_first_and_in_the_electors_own_thread()
     assert parted.said == ["gate close"]
 
     assert parted.step() == ["gate close", "waker stop", "sweeper stop"]
-    assert parted.lifecycle.term == 0
+    assert parted.lifecycle.term is None
 
 
 def test_a_lease_that_is_lost_while_the_stores_catch_up_opens_nothing() -> None:
@@ -177,9 +177,9 @@ def test_a_lease_that_is_lost_while_the_stores_catch_up_opens_nothing() -> None:
     parted.lifecycle.begin_term(1)
     catch_up = parted.follower.catch_up
 
-    def lost_meanwhile(deadline: float) -> bool:
+    def lost_meanwhile(timeout: float) -> bool:
         parted.lifecycle.end_term()
-        return catch_up(deadline)
+        return catch_up(timeout)
 
     parted.follower.catch_up = lost_meanwhile  # type: ignore[method-assign]
 
@@ -204,7 +204,7 @@ def test_a_lease_that_is_lost_as_the_gate_opens_closes_it_again() -> None:
     parted.step()
     assert not parted.gate.is_open
     parted.step()
-    assert parted.lifecycle.term == 0
+    assert parted.lifecycle.term is None
 
 
 def test_a_new_term_right_after_the_old_one_is_begun_anew() -> None:
@@ -294,7 +294,7 @@ def test_the_mode_follows_settings_and_pods(enabled: bool, bypass: bool, pods: b
 
 def test_a_clean_stop_clears_the_endpoint_while_the_lease_is_still_ours() -> None:
     parted = Parted()
-    parted.lifecycle.begin_term(1)
+    parted.lifecycle.begin_term(0)
     parted.lifecycle.start()
     end = time.monotonic() + 30
     while "point here" not in parted.said and time.monotonic() < end:

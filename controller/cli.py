@@ -1,0 +1,127 @@
+"""Commands: `run` serves, `status` asks a running process how it is. Exit codes are decided here and nowhere else."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import secrets
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from typing import Any, Final
+
+from controller.errors import ConfigError
+from controller.settings import ProcessSettings
+
+EXIT_CONFIG: Final = 2
+EXIT_UNREACHABLE: Final = 1
+ENVIRONMENT: Final = {
+    "pod_name": "POD_NAME",
+    "pod_ip": "POD_IP",
+    "node_name": "NODE_NAME",
+    "namespace": "POD_NAMESPACE",
+}
+_HELP: Final = {
+    "namespace": "namespace of Longhorn, Lease, ConfigMap and Service (environment: POD_NAMESPACE)",
+    "pod_name": "identity in the election (environment: POD_NAME)",
+    "pod_ip": "address that the EndpointSlice names (environment: POD_IP)",
+    "node_name": "node of this pod (environment: NODE_NAME)",
+    "kubeconfig": "file to reach the API server with; default: the pod's service account",
+    "extender_address": "address to serve kube-scheduler on",
+    "extender_port": "port to serve kube-scheduler on",
+    "endpoint_port": "port that the EndpointSlice names, when it differs from the extender's",
+    "metrics_address": "address of metrics, health and status",
+    "metrics_port": "port of metrics, health and status",
+    "service": "Service without a selector that is pointed at the leader",
+    "config_map": "ConfigMap with the live settings",
+    "lease": "Lease that the copies elect their leader on",
+    "lease_duration_seconds": "after so long without renewal another copy may lead",
+    "renew_deadline_seconds": "after so long without renewal the leader stops answering",
+    "retry_period_seconds": "pause between two looks at the Lease",
+    "threads": "filter calls that are served at once",
+    "body_limit_bytes": "largest request body",
+    "log_level": "debug, info, warning or error",
+    "log_format": "text or json",
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; the process's exit code."""
+    options = _parser().parse_args(arguments)
+    try:
+        if options.command == "run":
+            return _run(process_settings(vars(options), os.environ))
+        return _status(options.metrics_address, options.metrics_port)
+    except ConfigError as error:
+        print(f"configuration: {error}", file=sys.stderr)
+        return EXIT_CONFIG
+
+
+def process_settings(options: Mapping[str, Any], environment: Mapping[str, str]) -> ProcessSettings:
+    """Flags first, then the environment, then the defaults; checked together, ConfigError names what cannot work."""
+    chosen: dict[str, Any] = {}
+    for field in fields(ProcessSettings):
+        value = options.get(field.name)
+        if value is None:
+            value = environment.get(ENVIRONMENT.get(field.name, "")) or None
+        if value is not None:
+            chosen[field.name] = value
+    return ProcessSettings(**chosen).checked()
+
+
+def _run(settings: ProcessSettings) -> int:
+    # Only this command needs the server and the client library; `status` starts without them.
+    from controller.kube.api import ClientKubeApi
+    from controller.logs import configure_logging
+    from controller.wiring import Controller
+    from extender.server import ServerOptions, serve
+
+    configure_logging(settings.log_level, settings.log_format)
+    ClientKubeApi.load(settings.kubeconfig or None)  # what is wrong with it is said here, not in a worker
+    # One identity for the life of the pod's process: a worker that is started again takes its own Lease up at once. Two
+    # workers never live at the same time (extender.server).
+    identity = f"{settings.pod_name}_{secrets.token_hex(4)}"
+    options = ServerOptions(settings.extender_address, settings.extender_port, threads=settings.threads)
+    serve(options, lambda: Controller(settings, identity, ClientKubeApi.load(settings.kubeconfig or None)))
+    return 0
+
+
+def _status(address: str | None, port: int | None) -> int:
+    default = ProcessSettings()
+    host = address or "127.0.0.1"
+    host = f"[{host}]" if ":" in host else host
+    url = f"http://{host}:{port or default.metrics_port}/status"
+    try:
+        with urllib.request.urlopen(url, timeout=10) as response:  # a fixed scheme, to an address the caller names
+            document = json.load(response)
+    except (urllib.error.URLError, OSError, ValueError) as error:
+        print(f"{url}: {error}", file=sys.stderr)
+        return EXIT_UNREACHABLE
+    json.dump(document, sys.stdout, indent=2)
+    print()
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="longhorn-scheduler-extender",
+        description="Lets kube-scheduler choose only nodes with room for Longhorn volumes.",
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    run = commands.add_parser("run", help="follow the cluster, stand for election, answer kube-scheduler")
+    defaults = ProcessSettings()
+    for field in fields(ProcessSettings):
+        default = getattr(defaults, field.name)
+        run.add_argument(
+            f"--{field.name.replace('_', '-')}",
+            type=type(default),
+            metavar="N" if isinstance(default, int) else "TEXT",
+            help=f"{_HELP.get(field.name, field.name)} (default: {default or 'none'})",
+        )
+    status = commands.add_parser("status", help="print the status document of a running process")
+    status.add_argument("--metrics-address", help="where it serves metrics (default: 127.0.0.1)")
+    status.add_argument("--metrics-port", type=int, help=f"and on which port (default: {defaults.metrics_port})")
+    return parser

@@ -1,0 +1,384 @@
+"""Builds the controller's object graph: the one place that knows which part is given to which."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any, Final
+
+from prometheus_client import CollectorRegistry
+
+from controller.allocator.allocator import Allocator
+from controller.clock import Clock, SystemClock
+from controller.election.elector import Elector, Timing
+from controller.election.gate import Gate
+from controller.feed import Feed
+from controller.kube import resources
+from controller.kube.api import KubeApi
+from controller.kube.endpoint_slice import EndpointSlices
+from controller.kube.informer import STALE_SECONDS, Informer
+from controller.kube.lease import LeaseClient
+from controller.kube.resources import Resource
+from controller.kube.store import Store
+from controller.lifecycle import Configured, Lifecycle, Parts
+from controller.metrics import Metrics, Sources, StoreState
+from controller.model import parse
+from controller.model.longhorn import LonghornSettings
+from controller.model.reader import Raw, mapping_at, text_at
+from controller.model.workload import Pod
+from controller.reconcile.live import LiveKind, LiveReader
+from controller.reconcile.sweeper import Sweeper
+from controller.reconcile.wake import Waker
+from controller.settings import LiveSettings, ProcessSettings, live_settings, longhorn_settings
+from controller.status import StatusServer, create_status_app
+from extender.app import create_app
+from extender.contention import WaitBudget
+from extender.service import ExtenderService
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import WSGIApplication
+
+PACKAGE: Final = "longhorn-scheduler-extender"
+PORT_NAME: Final = "http"  # of the Service's port that the EndpointSlice fills
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One kind of objects that is followed, and what the allocator calls it."""
+
+    name: str
+    resource: Resource
+    parse: Callable[[Raw], Any]
+    in_longhorn: bool = False  # lives in Longhorn's namespace, known by its name alone
+    is_live: bool = False  # read live where the store lacks it
+
+
+def interesting_pod(raw: Raw) -> Pod | None:
+    """Pods that concern us: those with a claim, and those that ask for the extender. The rest is not kept."""
+    pod = parse.pod_facts(raw)
+    return pod if pod.volumes or pod.is_opted_in else None
+
+
+KINDS: Final = (
+    Kind("pod", resources.PODS, interesting_pod, is_live=True),
+    Kind("claim", resources.CLAIMS, parse.claim_facts, is_live=True),
+    Kind("pv", resources.VOLUMES, parse.pv_facts, is_live=True),
+    Kind("class", resources.STORAGE_CLASSES, parse.class_facts, is_live=True),
+    Kind("kube_node", resources.NODES, parse.kube_node_facts),
+    Kind("node", resources.LONGHORN_NODES, parse.node_facts, in_longhorn=True),
+    Kind("volume", resources.LONGHORN_VOLUMES, parse.volume_facts, in_longhorn=True, is_live=True),
+    Kind("replica", resources.LONGHORN_REPLICAS, parse.replica_facts, in_longhorn=True),
+)
+
+
+class Followed:
+    """An informer with its store, as the lifecycle and the status page see them."""
+
+    def __init__(self, name: str, informer: Informer) -> None:
+        self.name, self.informer = name, informer
+        self.store: Store[Any] = informer.store
+
+    def start(self) -> None:
+        self.informer.start()
+
+    def stop(self) -> None:
+        self.informer.stop()
+
+    def catch_up(self, timeout: float) -> bool:
+        caught_up = self.informer.catch_up(timeout)
+        if not caught_up:
+            log.warning("store has not caught up kind=%s", self.name)
+        return caught_up
+
+    def age(self) -> float:
+        return self.informer.age()
+
+    def state(self) -> StoreState:
+        store = self.store
+        return StoreState(self.name, store.synced.is_set(), len(store), len(store.bad), self.informer.age())
+
+    # As a live read compares itself with it
+
+    @property
+    def resource_version(self) -> str:
+        return self.informer.resource_version
+
+    def get(self, key: str) -> Any:
+        return self.store.get(key)
+
+
+class SettingsReader:
+    """What the ConfigMap and Longhorn's Setting objects say together. Threads: the lifecycle's. I/O: none."""
+
+    def __init__(self, config_maps: Store[Mapping[str, str]], longhorn: Store[str]) -> None:
+        self._config_maps, self._longhorn = config_maps, longhorn
+        self._last: tuple[LiveSettings | None, LonghornSettings | None] = (None, None)
+
+    def __call__(self) -> Configured:
+        values = {key.rsplit("/", 1)[-1]: value for key, value in self._longhorn.items().items()}
+        data = next(iter(self._config_maps.values()), {})
+        live, problems = live_settings(data, values, self._last[0])
+        longhorn, more = longhorn_settings(values, self._last[1])
+        self._last = (live, longhorn)
+        return Configured(
+            live, longhorn, {entry.name: f"{entry.value!r} {entry.problem}" for entry in (*problems, *more)}
+        )
+
+
+class ServiceEndpoint:
+    """The extender's Service, pointed at this pod or at nobody."""
+
+    def __init__(self, slices: EndpointSlices, settings: ProcessSettings) -> None:
+        self._slices, self._settings = slices, settings
+
+    def point_here(self) -> None:
+        settings = self._settings
+        self._slices.point_at(
+            settings.service,
+            settings.pod_ip,
+            {PORT_NAME: settings.endpoint_port or settings.extender_port},
+            node_name=settings.node_name,
+            pod_name=settings.pod_name,
+        )
+
+    def clear(self) -> None:
+        self._slices.clear(self._settings.service, self._settings.pod_ip)
+
+
+class PodPatches:
+    """The wake-up's one write."""
+
+    def __init__(self, api: KubeApi) -> None:
+        self._api = api
+
+    def patch_pod(self, namespace: str, name: str, patch: Mapping[str, Any], subresource: str) -> None:
+        self._api.patch(resources.PODS, namespace, name, patch, kind="strategic", subresource=subresource, timeout=5.0)
+
+
+class OpenedGate:
+    """The gate as a filter call sees it: an answer belongs to one opening, even when a term is taken up twice."""
+
+    def __init__(self, gate: Gate, openings: Callable[[], int]) -> None:
+        self._gate, self._openings = gate, openings
+
+    @property
+    def term(self) -> int:
+        return self._openings()
+
+    def check(self) -> None:
+        self._gate.check()
+
+
+class Controller:
+    """The whole process: what gunicorn's worker builds, starts and stops."""
+
+    def __init__(self, settings: ProcessSettings, identity: str, api: KubeApi, clock: Clock | None = None) -> None:
+        self.settings, self.identity = settings, identity
+        self.clock: Clock = clock or SystemClock()
+        self.allocator = Allocator(self.clock)
+        self.gate = Gate(self.clock)
+        self.metrics = Metrics(CollectorRegistry(), settings.node_name, product_version())
+        self._follow(api)
+        self.live = LiveReader(self._live_kinds(api), self.allocator)
+        self.waker = Waker(
+            self.allocator,
+            PodPatches(api),
+            self.clock,
+            with_annotation=lambda: self._live_settings().wake_with_annotation,
+            is_leading=lambda: self.gate.is_open,
+        )
+        self.elector = self._make_elector(api)
+        self.lifecycle = self._make_lifecycle(api)
+        self.service = self._make_service()
+        self.app: WSGIApplication = create_app(
+            self.service, self.metrics, self.clock, max_body_bytes=settings.body_limit_bytes
+        ).wsgi_app
+        self.metrics.read_from(self._sources())
+
+    # The process, as the server runs it
+
+    def start(self) -> None:
+        self.lifecycle.start()
+
+    def begin_stop(self) -> None:
+        self.lifecycle.begin_stop()
+
+    def stop(self) -> None:
+        self.lifecycle.stop()
+
+    def _begin_term(self, term: int) -> None:
+        self.lifecycle.begin_term(term)
+
+    def _end_term(self) -> None:
+        self.lifecycle.end_term()
+
+    # Parts
+
+    def _follow(self, api: KubeApi) -> None:
+        feed = Feed(self.allocator)
+        namespace = self.settings.namespace
+        self.followed: dict[str, Followed] = {}
+        for kind in KINDS:
+            followed = self._followed(
+                api, kind.name, kind.resource, kind.parse, namespace if kind.in_longhorn else None
+            )
+            feed.follow(kind.name, followed.store, cluster_scoped=kind.in_longhorn or not kind.resource.is_namespaced)
+        config_maps = self._followed(api, "config_map", resources.CONFIG_MAPS, self._our_config_map, namespace)
+        longhorn = self._followed(api, "setting", resources.LONGHORN_SETTINGS, _setting_value, namespace)
+        for followed in (config_maps, longhorn):
+            followed.store.subscribe(lambda _changes: self.lifecycle.settings_changed())
+        self._read_settings = SettingsReader(config_maps.store, longhorn.store)
+
+    def _followed(
+        self, api: KubeApi, name: str, resource: Resource, facts: Callable[[Raw], Any], namespace: str | None
+    ) -> Followed:
+        store: Store[Any] = Store(name, facts)
+        followed = Followed(name, Informer(api, resource, store, self.clock, namespace=namespace))
+        self.followed[name] = followed
+        return followed
+
+    def _our_config_map(self, raw: Raw) -> Mapping[str, str] | None:
+        if text_at(mapping_at(raw, "", "metadata"), "metadata", "name") != self.settings.config_map:
+            return None
+        data = mapping_at(raw, "", "data")
+        return {name: text_at(data, "data", name) for name in data}
+
+    def _live_kinds(self, api: KubeApi) -> dict[str, LiveKind]:
+        kinds = {}
+        for kind in KINDS:
+            if kind.is_live:
+                namespace = self.settings.namespace if kind.in_longhorn else ""
+                kinds[kind.name] = LiveKind(
+                    _reader(api, kind.resource), kind.parse, self.followed[kind.name], namespace
+                )
+        return kinds
+
+    def _make_elector(self, api: KubeApi) -> Elector:
+        settings = self.settings
+        return Elector(
+            LeaseClient(api, settings.namespace, settings.lease, self.clock),
+            self.gate,
+            self.clock,
+            self.identity,
+            Timing(settings.lease_duration_seconds, settings.renew_deadline_seconds, settings.retry_period_seconds),
+            on_started=self._begin_term,
+            on_stopped=self._end_term,
+        )
+
+    def _make_lifecycle(self, api: KubeApi) -> Lifecycle:
+        settings = self.settings
+        page = create_status_app(self.metrics.registry, is_ready=self.is_synced, status=self.status)
+        return Lifecycle(
+            Parts(
+                clock=self.clock,
+                allocator=self.allocator,
+                followers=tuple(self.followed.values()),
+                gate=self.gate,
+                elector=self.elector,
+                sweeper=Sweeper(
+                    self.allocator, self.live, is_leading=lambda: self.gate.is_open, after_round=self.metrics.drain
+                ),
+                waker=self.waker,
+                endpoint=ServiceEndpoint(EndpointSlices(api, settings.namespace), settings),
+                always=(StatusServer(page, settings.metrics_address, settings.metrics_port),),
+                read_settings=self._read_settings,
+            )
+        )
+
+    def _make_service(self) -> ExtenderService:
+        return ExtenderService(
+            self.allocator,
+            OpenedGate(self.gate, lambda: self.lifecycle.openings),
+            self.live,
+            self.clock,
+            self.metrics,
+            mode=lambda: self.lifecycle.mode,
+            stale_kind=self.stale_kind,
+            contention_wait_seconds=lambda: self._live_settings().contention_wait_milliseconds / 1000,
+            budget=WaitBudget(),
+        )
+
+    # Views
+
+    def _live_settings(self) -> LiveSettings:
+        configured = self.lifecycle.configured
+        return configured.live if configured is not None else LiveSettings()
+
+    def is_synced(self) -> bool:
+        """Whether every store follows the cluster; true on followers too."""
+        return all(followed.store.synced.is_set() for followed in self.followed.values())
+
+    def stale_kind(self) -> str | None:
+        """The first kind whose store is too old to decide on."""
+        for name, followed in self.followed.items():
+            if followed.age() > STALE_SECONDS:
+                return name
+        return None
+
+    def _store_states(self) -> Sequence[StoreState]:
+        return [followed.state() for followed in self.followed.values()]
+
+    def _sources(self) -> Sources:
+        return Sources(
+            snapshot=self.allocator.snapshot,
+            drain_records=self.allocator.drain_records,
+            is_leading=lambda: self.gate.is_open,
+            stores=self._store_states,
+            wakeups=lambda: (self.waker.woken, self.waker.failed),
+            settings_problems=lambda: len(self.lifecycle.configured.problems) if self.lifecycle.configured else 0,
+        )
+
+    def status(self) -> Mapping[str, Any]:
+        """What `/status` shows: who leads, in which mode, every promise, and how current the stores are."""
+        snapshot = self.allocator.snapshot()
+        configured = self.lifecycle.configured
+        return {
+            "identity": self.identity,
+            "node": self.settings.node_name,
+            "is_leading": self.gate.is_open,
+            "holder": self.elector.holder,
+            "term": self.lifecycle.term,
+            "mode": self.lifecycle.mode,
+            "settings": configured.live if configured else None,
+            "longhorn_settings": configured.longhorn if configured else None,
+            "settings_problems": configured.problems if configured else {},
+            "held": {"count": snapshot.held_count, "bytes": snapshot.held_bytes},
+            "assumed": {"count": snapshot.assumed_count, "bytes": snapshot.assumed_bytes},
+            "oldest_hold_seconds": round(snapshot.oldest_hold_seconds, 3),
+            "refused_pods": snapshot.refused_count,
+            "quarantined": snapshot.quarantined,
+            "promises": snapshot.promises,
+            "counters": snapshot.counters,
+            "stores": [
+                {
+                    "kind": state.kind,
+                    "is_synced": state.is_synced,
+                    "objects": state.objects,
+                    "bad": self.followed[state.kind].store.bad,
+                    "age_seconds": round(state.age_seconds, 3) if state.age_seconds < float("inf") else None,
+                }
+                for state in self._store_states()
+            ],
+        }
+
+
+def product_version() -> str:
+    try:
+        return version(PACKAGE)
+    except PackageNotFoundError:
+        return "unknown"
+
+
+def _setting_value(raw: Raw) -> str:
+    return text_at(raw, "", "value")
+
+
+def _reader(api: KubeApi, resource: Resource) -> Callable[[str, str, float], Mapping[str, Any]]:
+    def read(namespace: str, name: str, timeout_seconds: float) -> Mapping[str, Any]:
+        return api.get(resource, namespace or None, name, timeout=timeout_seconds)
+
+    return read
