@@ -59,13 +59,13 @@ def etcd(layout: Layout) -> list[str]:
     """One member that listens on Unix sockets only; nobody dials the addresses that it has to advertise."""
     nobody = "http://127.0.0.1:1"
     return [
-        "--name=default",
+        "--name=member",
         f"--data-dir={layout.folder / 'etcd'}",
         f"--listen-client-urls=unix://{layout.etcd_socket}",
         f"--advertise-client-urls={nobody}",
         f"--listen-peer-urls=unix://{layout.folder / 'peer.sock'}",
         f"--initial-advertise-peer-urls={nobody}",
-        f"--initial-cluster=default={nobody}",
+        f"--initial-cluster=member={nobody}",
         # The data need not outlive a power cut.
         "--unsafe-no-fsync",
         "--log-level=warn",

@@ -25,6 +25,8 @@ class Stream:
 
     def lines(self, stopped: Callable[[], bool] | None = None) -> Iterator[bytes]:
         """Complete lines without their newline, until the answer ends or `stopped` returns true."""
+        if stopped is not None:
+            self._sock.settimeout(STOP_POLL_SECONDS)
         rest = bytearray()
         for piece in self._pieces(stopped):
             rest += piece
@@ -84,8 +86,6 @@ class Stream:
                     return False
                 raise ConnectionError("the connection ended in the middle of an answer")
             self._buffer += data
-            if stopped is not None:
-                self._sock.settimeout(STOP_POLL_SECONDS)
             return True
         return False
 
