@@ -19,15 +19,13 @@ from tests.cluster.client import ApiError
 from tests.cluster.components import Layout, free_ports
 from tests.cluster.control import ControlError
 from tests.cluster.process import Record, is_alive, send, spawn, stop_all, wait_ended
-from tests.cluster.state import MARK, State, end, find_all, inspect, read_state, update_state
+from tests.cluster.state import MARK, State, end, end_processes, find_all, inspect, read_state, update_state
 
 READY_SECONDS = 90.0
 LOOK_SECONDS = 0.03
 PORT_TRIES = 3
 PORT_TAKEN = "address already in use"
 LOG_LINES = 15
-# Nothing of what these hold is needed at the end, and a polite one waits for every open watch.
-ENDED_LAST = ("kube-apiserver", "etcd")
 
 Progress = Callable[[str], None]
 Check = Callable[[], bool]
@@ -130,8 +128,7 @@ class Supervisor:
         """End all recorded processes and remove the folder. May be called twice."""
         state = read_state(self._folder)
         records = state.processes if state is not None else ()
-        stop_all([record for record in records if record.name not in ENDED_LAST], timeout=3.0)
-        stop_all([record for record in records if record.name in ENDED_LAST], timeout=0.0)
+        end_processes(records)
         for record in records:
             self._reap(record)
         self._release_guard(b"")
