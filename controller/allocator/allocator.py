@@ -17,6 +17,7 @@ from controller.allocator.ledger import ANYWHERE, Entry, Key, Kind, Ledger, Stat
 from controller.allocator.outcome import Decision, FilterOutcome, Mode, PodKnowledge, PromiseView, Snapshot
 from controller.allocator.refusals import Refusals, Wakeup
 from controller.allocator.settle import Settler
+from controller.allocator.views import promise_views, snapshot_of
 from controller.allocator.world import World
 from controller.clock import Clock
 from controller.errors import BugError, NotFoundError
@@ -337,44 +338,14 @@ class Allocator:
 
     def snapshot(self) -> Snapshot:
         with self._changed:
-            views = self._views_locked(self._clock.now())
-            held = [view for view in views if view.state == State.HELD.name]
-            assumed = [view for view in views if view.state == State.ASSUMED.name]
-            return Snapshot(
+            return snapshot_of(
+                promise_views(self._world, self._ledger, self._clock.now()),
                 mode=self._mode,
                 version=self._version,
-                promises=tuple(views),
-                held_count=len(held),
-                held_bytes=sum(view.size_bytes for view in held),
-                assumed_count=len(assumed),
-                assumed_bytes=sum(view.size_bytes for view in assumed),
-                oldest_hold_seconds=max((view.age_seconds for view in held), default=0.0),
                 refused_count=len(self._refusals),
-                quarantined=tuple(sorted(self._quarantined)),
-                counters=dict(self._journal.counters),
+                quarantined=self._quarantined,
+                counters=self._journal.counters,
             )
-
-    def _views_locked(self, now: float) -> list[PromiseView]:
-        grouped: dict[tuple[str, str], list[tuple[Key, Entry]]] = {}
-        for key, entry in self._ledger.entries():
-            grouped.setdefault((key.volume, key.node), []).append((key, entry))
-        views = []
-        for (volume, node), members in sorted(grouped.items()):
-            claim = self._world.claim_by_uid(volume)
-            first = max(members, key=lambda member: (member[1].state is State.ASSUMED, member[1].size_bytes))[1]
-            views.append(
-                PromiseView(
-                    volume=volume,
-                    claim=claim.key if claim is not None else "",
-                    node=node,
-                    kind=str(first.kind),
-                    state=first.state.name,
-                    size_bytes=max(entry.size_bytes for _, entry in members),
-                    claimants=tuple(sorted(key.claimant for key, _ in members)),
-                    age_seconds=max(now - entry.since for _, entry in members),
-                )
-            )
-        return views
 
     def drain_records(self) -> tuple[tuple[str, float, bool], ...]:
         """Durations since the last call: (name, seconds, success)."""
