@@ -11,8 +11,8 @@ import os
 import sys
 from pathlib import Path
 
-from tests.cluster.process import Record, find_marked, start_ticks, stop_all
-from tests.cluster.state import MARK, read_state
+from tests.cluster.process import Record, find_marked, start_ticks
+from tests.cluster.state import MARK, end_processes, read_state
 
 KEEP = b"keep"
 
@@ -29,7 +29,7 @@ def main(folder: Path) -> None:
         ticks = start_ticks(pid)
         if pid not in known and ticks is not None:
             records.append(Record("unrecorded", pid, ticks, ""))
-    stop_all(records)
+    end_processes(records)
 
 
 if __name__ == "__main__":
