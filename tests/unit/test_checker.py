@@ -1,0 +1,423 @@
+"""The checker of recorded histories, rule by rule, on histories made up here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.e2e.checker import HistoryError, Report, check
+from tests.e2e.history_facts import SELECTED_NODE, bytes_of, volume_bytes
+
+GIB = 2**30
+GROUPS = {"StorageClass": "storage.k8s.io", "Volume": "longhorn.io", "Replica": "longhorn.io"} | {
+    "Node": "longhorn.io",
+    "Setting": "longhorn.io",
+}
+KINDS = ("Pod", "PersistentVolumeClaim", "PersistentVolume", "StorageClass", "Volume", "Replica", "Node", "Setting")
+
+
+class History:
+    """Lines as the recorder writes them; every call is the next revision, one second after the last."""
+
+    def __init__(self) -> None:
+        self.lines: list[dict[str, Any]] = []
+        self._uids: dict[tuple[str, str], str] = {}
+        for kind in KINDS:
+            self._add(kind, "START", None)
+
+    def _add(self, kind: str, event: str, obj: dict[str, Any] | None) -> int:
+        rv = len(self.lines) + 1
+        group = GROUPS.get(kind, "")
+        self.lines.append({"rv": rv, "type": event, "kind": kind, "group": group, "at": 1000.0 + rv, "object": obj})
+        return rv
+
+    def put(self, kind: str, name: str, body: dict[str, Any], *, namespace: str = "", meta: Any = None) -> int:
+        uid = self._uids.setdefault((kind, name), f"{kind}-{name}-{len(self.lines)}".lower())
+        metadata = {"name": name, "uid": uid, **({"namespace": namespace} if namespace else {}), **(meta or {})}
+        known = any(line["object"] and line["object"]["metadata"]["uid"] == uid for line in self.lines)
+        return self._add(kind, "MODIFIED" if known else "ADDED", {"metadata": metadata, **body})
+
+    def gone(self, kind: str, name: str) -> int:
+        uid = self._uids.pop((kind, name))
+        last = next(x for x in reversed(self.lines) if x["object"] and x["object"]["metadata"]["uid"] == uid)
+        return self._add(kind, "DELETED", last["object"])
+
+    def storage_class(self, name: str = "lh", locality: str = "best-effort", replicas: str = "1") -> None:
+        parameters = {"dataLocality": locality, "numberOfReplicas": replicas}
+        self.put("StorageClass", name, {"provisioner": "driver.longhorn.io", "parameters": parameters})
+
+    def node(self, name: str, *disks_gib: int, reserved_gib: int = 0) -> None:
+        self.put(
+            "Node",
+            name,
+            {
+                "spec": {"disks": {f"d{i}": {"storageReserved": reserved_gib * GIB} for i, _ in enumerate(disks_gib)}},
+                "status": {
+                    "diskStatus": {
+                        f"d{i}": {"diskUUID": f"{name}-d{i}", "storageMaximum": gib * GIB}
+                        for i, gib in enumerate(disks_gib)
+                    }
+                },
+            },
+            namespace="longhorn-system",
+        )
+
+    def claim(self, name: str, gib: int = 100, *, selected: str = "", pv: str = "", **spec: Any) -> int:
+        body = {
+            "spec": {
+                "storageClassName": "lh",
+                "accessModes": ["ReadWriteOnce"],
+                "resources": {"requests": {"storage": f"{gib}Gi"}},
+                **({"volumeName": pv} if pv else {}),
+                **spec,
+            }
+        }
+        meta = {"annotations": {SELECTED_NODE: selected}} if selected else {}
+        return self.put("PersistentVolumeClaim", name, body, namespace="ns", meta=meta)
+
+    def pod(self, name: str, *claims: str, node: str = "", deleting: bool = False, **status: Any) -> int:
+        volumes = [{"name": c, "persistentVolumeClaim": {"claimName": c}} for c in claims]
+        meta = {"deletionTimestamp": "2026-01-01T00:00:00Z"} if deleting else {}
+        spec = {"volumes": volumes, **({"nodeName": node} if node else {})}
+        return self.put("Pod", name, {"spec": spec, "status": status}, namespace="ns", meta=meta)
+
+    def ready_pod(self, name: str, *claims: str, node: str) -> int:
+        return self.pod(name, *claims, node=node, conditions=[{"type": "Ready", "status": "True"}])
+
+    def refused_pod(self, name: str, *claims: str) -> int:
+        condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+        return self.pod(name, *claims, conditions=[condition])
+
+    def pv(self, name: str, volume: str) -> int:
+        return self.put(
+            "PersistentVolume", name, {"spec": {"csi": {"driver": "driver.longhorn.io", "volumeHandle": volume}}}
+        )
+
+    def volume(
+        self, name: str, gib: int = 100, *, node: str = "", locality: str = "best-effort", replicas: int = 1
+    ) -> int:
+        spec = {"size": str(gib * GIB), "nodeID": node, "dataLocality": locality, "numberOfReplicas": replicas}
+        return self.put("Volume", name, {"spec": spec}, namespace="longhorn-system")
+
+    def replica(self, name: str, volume: str, node: str = "", disk: str = "", gib: int = 100) -> int:
+        spec = {"volumeName": volume, "nodeID": node, "diskID": disk, "volumeSize": str(gib * GIB)}
+        return self.put("Replica", name, {"spec": spec}, namespace="longhorn-system")
+
+    def check(self, **scope: Any) -> Report:
+        return check(self.lines, **scope)
+
+
+def history(*disks_gib: int) -> History:
+    made = History()
+    made.storage_class()
+    made.node("n1", *(disks_gib or (400,)))
+    return made
+
+
+def promised_at_end(made: History) -> int:
+    return made.check().series[-1].node_bytes["n1"] // GIB
+
+
+def test_replicas_up_to_the_limit_are_no_violation_and_one_byte_more_is() -> None:
+    made = history()
+    for number in range(4):
+        made.replica(f"r{number}", f"v{number}", "n1", "n1-d0")
+    assert [] == made.check().violations
+
+    rv = made.put(
+        "Replica",
+        "r4",
+        {"spec": {"volumeName": "v4", "nodeID": "n1", "diskID": "n1-d0", "volumeSize": "1"}},
+        namespace="longhorn-system",
+    )
+
+    (violation,) = made.check().violations
+    assert ("node n1", rv, 1) == (violation.place, violation.rv, violation.over_bytes)
+    assert {f"replica r{number}" for number in range(5)} == {item.name for item in violation.items}
+
+
+def test_a_replica_that_has_no_disk_yet_counts_nothing() -> None:
+    made = history()
+    made.replica("r", "v", "n1", "")
+    assert 0 == promised_at_end(made)
+
+
+def test_a_violation_lasts_until_it_ends_and_keeps_its_worst_amount() -> None:
+    made = history(100)
+    made.replica("a", "va", "n1", "n1-d0")
+    made.replica("b", "vb", "n1", "n1-d0", gib=10)
+    made.replica("c", "vc", "n1", "n1-d0", gib=20)
+    made.gone("Replica", "c")
+    made.gone("Replica", "b")
+    made.replica("d", "vd", "n1", "n1-d0", gib=1)
+
+    assert [30 * GIB, 1 * GIB] == [violation.over_bytes for violation in made.check().violations]
+
+
+def test_reserved_bytes_and_over_provisioning_shape_the_limit_with_truncation() -> None:
+    made = history()
+    made.node("n1", 400, reserved_gib=100)
+    made.put("Setting", "storage-over-provisioning-percentage", {"value": "33"}, namespace="longhorn-system")
+
+    assert {"n1": int(300 * GIB * 33 / 100)} == made.check().node_limits
+
+
+def test_selected_node_counts_while_the_claim_is_unbound_even_without_a_pod() -> None:
+    made = history()
+    made.claim("c", selected="n1")
+    assert 100 == promised_at_end(made)
+
+
+def test_a_claim_without_a_choice_counts_nothing() -> None:
+    made = history()
+    made.claim("c")
+    made.pod("p", "c")
+    assert 0 == promised_at_end(made)
+
+
+def test_the_annotation_of_a_bound_claim_speaks_only_for_a_pod_that_is_older_than_the_volume() -> None:
+    made = history()
+    made.pod("p", "c")
+    made.claim("c", selected="n1")
+    made.pv("pv", "v")
+    made.claim("c", selected="n1", pv="pv")
+    assert 100 == promised_at_end(made)
+
+    made.gone("Pod", "p")
+    assert 0 == promised_at_end(made)
+
+    made.pod("p", "c")
+    assert 0 == promised_at_end(made)
+
+
+def test_a_bound_pod_chooses_for_its_claim_until_the_replica_is_placed_anywhere() -> None:
+    made = history()
+    made.claim("c", pv="pv")
+    made.pv("pv", "v")
+    made.pod("p", "c", node="n1")
+    made.replica("r", "v")
+    assert 100 == promised_at_end(made)
+
+    made.replica("r", "v", "n2", "n2-d0")
+    assert 0 == promised_at_end(made)
+
+
+def test_a_placed_replica_and_the_claim_behind_it_are_counted_once() -> None:
+    made = history()
+    made.claim("c", pv="pv")
+    made.pv("pv", "v")
+    made.pod("p", "c", node="n1")
+    made.replica("r", "v", "n1", "n1-d0")
+    assert 100 == promised_at_end(made)
+
+
+def test_the_replica_of_a_claim_that_is_not_bound_yet_belongs_to_it() -> None:
+    made = history()
+    made.claim("c", selected="n1")
+    uid = made.lines[-1]["object"]["metadata"]["uid"]
+    made.replica("r", f"pvc-{uid}", "n1", "n1-d0")
+    assert 100 == promised_at_end(made)
+
+
+def test_two_pods_of_one_claim_count_once_and_where_longhorn_attaches_it() -> None:
+    made = history()
+    made.node("n2", 400)
+    made.claim("c", pv="pv")
+    made.pv("pv", "v")
+    made.volume("v", node="n2")
+    made.pod("p", "c", node="n1")
+    made.pod("q", "c", node="n2")
+
+    assert {"n1": 0, "n2": 100 * GIB} == made.check().series[-1].node_bytes
+
+
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+def test_a_finished_pod_chooses_nothing(phase: str) -> None:
+    made = history()
+    made.claim("c", pv="pv")
+    made.pv("pv", "v")
+    made.pod("p", "c", node="n1", phase=phase)
+    assert 0 == promised_at_end(made)
+
+
+def test_a_deleted_pod_still_counts_on_its_node_but_not_if_it_was_never_bound() -> None:
+    made = history()
+    made.claim("c", pv="pv")
+    made.pv("pv", "v")
+    made.pod("p", "c", node="n1", deleting=True)
+    assert 100 == promised_at_end(made)
+
+    unbound = history()
+    unbound.pod("p", "c")
+    unbound.claim("c", selected="n1")
+    unbound.pv("pv", "v")
+    unbound.claim("c", selected="n1", pv="pv")
+    unbound.pod("p", "c", deleting=True)
+    assert 0 == promised_at_end(unbound)
+
+
+@pytest.mark.parametrize(
+    ("locality", "replicas", "counts"),
+    [("best-effort", "1", True), ("strict-local", "1", True), ("best-effort", "2", False), ("disabled", "1", False)],
+)
+def test_only_volumes_of_one_copy_beside_their_pod_are_demand_on_a_node(
+    locality: str, replicas: str, counts: bool
+) -> None:
+    made = history()
+    made.storage_class(locality=locality, replicas=replicas)
+    made.claim("c", selected="n1")
+    assert (100 if counts else 0) == promised_at_end(made)
+
+
+def test_a_class_that_leaves_locality_and_copies_open_takes_longhorns_settings() -> None:
+    made = history()
+    made.storage_class(locality="", replicas="")
+    made.claim("c", selected="n1")
+    assert 0 == promised_at_end(made)
+
+    made.put("Setting", "default-data-locality", {"value": "best-effort"}, namespace="longhorn-system")
+    made.put("Setting", "default-replica-count", {"value": "1"}, namespace="longhorn-system")
+    assert 100 == promised_at_end(made)
+
+
+def test_what_the_volume_says_wins_over_claim_and_class() -> None:
+    made = history()
+    made.storage_class(locality="disabled")
+    made.claim("c", gib=1, selected="n1")
+    uid = made.lines[-1]["object"]["metadata"]["uid"]
+    made.volume(f"pvc-{uid}", gib=7)
+    assert 7 == promised_at_end(made)
+
+
+def test_shared_claims_and_other_drivers_are_no_demand() -> None:
+    made = history()
+    made.put("StorageClass", "other", {"provisioner": "example.com/disk"})
+    made.claim("a", selected="n1", storageClassName="other")
+    made.claim("b", selected="n1", accessModes=["ReadWriteMany"])
+    made.claim("c", selected="n1", storageClassName="missing")
+    assert 0 == promised_at_end(made)
+
+
+def test_an_ephemeral_volume_is_a_claim_named_after_pod_and_volume() -> None:
+    made = history()
+    made.claim("p-scratch", pv="pv")
+    made.pv("pv", "v")
+    made.put(
+        "Pod", "p", {"spec": {"nodeName": "n1", "volumes": [{"name": "scratch", "ephemeral": {}}]}}, namespace="ns"
+    )
+    assert 100 == promised_at_end(made)
+
+
+def test_of_several_disks_each_answers_for_its_replicas_and_the_node_for_the_sum() -> None:
+    made = history(100, 100)
+    made.replica("a", "va", "n1", "n1-d0", gib=80)
+    made.replica("b", "vb", "n1", "n1-d0", gib=30)
+    assert ["disk n1-d0 of n1"] == [violation.place for violation in made.check().violations]
+
+    made = history(100, 100)
+    made.replica("a", "va", "n1", "n1-d0", gib=80)
+    made.claim("c", gib=110, selected="n1")
+    assert [] == made.check().violations
+    made.claim("d", gib=11, selected="n1")
+    assert ["node n1"] == [violation.place for violation in made.check().violations]
+
+
+def test_a_violation_elsewhere_is_not_judged_when_nodes_are_given() -> None:
+    made = history()
+    made.node("n2", 10)
+    made.replica("a", "va", "n2", "n2-d0")
+    assert 1 == len(made.check().violations)
+    assert [] == made.check(nodes={"n1"}).violations
+
+
+def test_a_ready_pod_whose_only_replica_is_elsewhere_is_a_locality_miss() -> None:
+    made = history()
+    for name, node in (("here", "n1"), ("away", "n2")):
+        made.claim(f"c-{name}", pv=f"pv-{name}")
+        made.pv(f"pv-{name}", f"v-{name}")
+        made.replica(f"r-{name}", f"v-{name}", node, f"{node}-d0")
+        made.ready_pod(name, f"c-{name}", node="n1")
+
+    report = made.check()
+    assert ["ns/here"] == [pod.key for pod in report.local]
+    assert [("ns/away", ("ns/c-away",))] == [(pod.key, pod.missed) for pod in report.misses]
+    assert ["ns/away ready on n1 away from ns/c-away"] == report.complaints()
+
+
+def test_pods_are_counted_with_their_times_and_refusals() -> None:
+    made = history()
+    made.refused_pod("p", "c")
+    made.refused_pod("p", "c")
+    made.pod("p", "c")
+    made.refused_pod("p", "c")
+    bound = made.pod("p", "c", node="n1")
+    ready = made.ready_pod("p", "c", node="n1")
+    made.pod("stuck")
+
+    report = made.check()
+    assert [(2, 1000.0 + bound, 1000.0 + ready)] == [(pod.refusals, pod.bound_at, pod.ready_at) for pod in report.bound]
+    assert {"n1": 1} == report.pods_per_node()
+    assert 2 == len(report.pods)
+    assert 1 == len(report.refused)
+    assert {} == made.check(namespaces={"other"}).pods
+
+
+def test_the_series_has_a_sample_for_every_change_of_what_is_promised() -> None:
+    made = history()
+    made.replica("a", "va", "n1", "n1-d0")
+    made.pod("unrelated")
+    made.gone("Replica", "a")
+
+    report = made.check()
+    assert [0, 100, 0] == [sample.node_bytes["n1"] // GIB for sample in report.series if sample.node_bytes]
+    assert {"n1": 100 * GIB} == report.peaks()
+
+
+def test_a_recreated_object_of_the_same_name_is_a_new_one() -> None:
+    made = history()
+    made.claim("c", selected="n1")
+    made.gone("PersistentVolumeClaim", "c")
+    assert 0 == promised_at_end(made)
+    made.claim("c")
+    assert 0 == promised_at_end(made)
+
+
+def test_a_gap_in_a_kind_that_matters_cannot_be_judged() -> None:
+    made = history()
+    made.lines.append(
+        {"rv": 99, "type": "GAP", "kind": "Lease", "group": "coordination.k8s.io", "at": 0, "object": None}
+    )
+    made.check()
+    made.lines.append({"rv": 100, "type": "GAP", "kind": "Replica", "group": "longhorn.io", "at": 0, "object": None})
+    with pytest.raises(HistoryError, match="Replica"):
+        made.check()
+
+
+def test_a_history_that_never_recorded_replicas_cannot_be_judged() -> None:
+    made = history()
+    made.lines = [line for line in made.lines if line["kind"] != "Replica"]
+    with pytest.raises(HistoryError, match="Replica"):
+        made.check()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("100Gi", 100 * GIB), ("1e3", 1000), ("1.5Ki", 1536), ("2k", 2000), ("1M", 10**6), ("1500m", 2), (7, 7)],
+)
+def test_quantities_become_bytes(text: str | int, expected: int) -> None:
+    assert expected == bytes_of(text)
+
+
+@pytest.mark.parametrize("text", ["", "Gi", "1e3Ki4", "ten"])
+def test_what_is_no_quantity_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="not a quantity"):
+        bytes_of(text)
+
+
+def test_volume_sizes_are_rounded_as_longhorn_does() -> None:
+    assert [10 * 2**20, 12 * 2**20, 100 * GIB] == [
+        volume_bytes(1),
+        volume_bytes(10 * 2**20 + 1),
+        volume_bytes(100 * GIB),
+    ]
