@@ -102,6 +102,7 @@ class Follower:
     def __init__(self, api: ApiClient, kind: Kind, writer: Writer) -> None:
         self.kind = kind
         self._api, self._writer = api, writer
+        self._stopped = threading.Event()
         self._interrupt = threading.Event()  # ends the watch in progress; the next one goes on where it ended
         self._moved = threading.Condition()  # guards the next two
         self._version = 0  # everything up to here is written
@@ -109,6 +110,12 @@ class Follower:
         self.started = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"history-{kind.plural}", daemon=True)
         self._thread.start()
+
+    def stop(self) -> None:
+        """Write nothing more; returns when the thread has ended."""
+        self._stopped.set()
+        self._interrupt.set()
+        self._thread.join()
 
     def catch_up(self, deadline: float) -> None:
         """Return once everything that the API server had done before this call is written. Raises TimeoutError."""
@@ -128,16 +135,16 @@ class Follower:
 
     def _run(self) -> None:
         first = True
-        while True:
+        while not self._stopped.is_set():
             try:
                 self._list(first=first)
                 first = False
-                while True:
+                while not self._stopped.is_set():
                     self._watch()
             except ApiError as error:  # refused, or gone, or the list failed: only a fresh list helps
                 if not error.not_found:
                     logger.warning("%s: %s", self.kind.path, error)
-                time.sleep(RETRY_SECONDS if not self.started.is_set() else RETRY_SECONDS * 10)
+                self._stopped.wait(RETRY_SECONDS if not self.started.is_set() else RETRY_SECONDS * 10)
 
     def _list(self, *, first: bool) -> None:
         answer = self._api.list(self.kind.path)
@@ -152,6 +159,8 @@ class Follower:
         """One watch, from where the last ended. Raises ApiError only when that place is lost."""
         with self._moved:
             self._interrupt.clear()
+            if self._stopped.is_set():
+                return
             timeout, version = (PROBE_SECONDS if self._probes else None), str(self._version)
         try:
             for line in self._api.watch_lines(self.kind.path, version, timeout, self._interrupt):
@@ -160,7 +169,7 @@ class Follower:
             if not error.unavailable:
                 raise
             logger.warning("%s: %s", self.kind.path, error)
-            time.sleep(RETRY_SECONDS)
+            self._stopped.wait(RETRY_SECONDS)
 
     def _record(self, line: bytes) -> None:
         event = msgspec.json.decode(line, type=_Event)

