@@ -1,0 +1,188 @@
+"""The extenders of the end-to-end tests as processes: the product, and what it is compared with.
+
+Both listen on loopback and are reached through the Service alone, at made-up pod addresses.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import signal
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tests.cluster.cache import REPOSITORY
+from tests.cluster.client import ApiClient, ApiError, Object
+from tests.cluster.cluster import Cluster
+from tests.cluster.components import LOOPBACK, free_ports
+from tests.cluster.process import Record, is_alive, send, wait_ended
+from tests.cluster.supervisor import Supervisor, tail
+from tests.e2e.scheduling import NAMESPACE, SERVICE, SERVICE_PORT
+from tests.e2e.view import poll
+
+START_SECONDS = 60.0
+_numbers = itertools.count(1)
+SLICES = f"/apis/discovery.k8s.io/v1/namespaces/{NAMESPACE}/endpointslices"
+
+
+class Program:
+    """One process in the cluster's care: it ends with the cluster at the latest.
+
+    Threads: one at a time.
+    """
+
+    def __init__(self, cluster: Cluster, name: str, command: Sequence[str], env: Mapping[str, str]) -> None:
+        self._cluster, self.name = cluster, name
+        self._supervisor = Supervisor(cluster.state_dir)
+        path = os.pathsep.join(filter(None, [str(REPOSITORY), os.environ.get("PYTHONPATH")]))
+        self.record: Record = self._supervisor.spawn(name, command, {**env, "PYTHONPATH": path})
+
+    @property
+    def is_running(self) -> bool:
+        return is_alive(self.record)
+
+    @property
+    def log(self) -> Path:
+        return Path(self.record.log)
+
+    def stop(self, *, kill: bool = False) -> None:
+        """Ask it to end; `kill` ends it and its workers without a word, as the kernel would."""
+        if kill:
+            self._kill_session()
+        self._supervisor.end(self.record, kill=kill)
+
+    def _kill_session(self) -> None:
+        if self.is_running:
+            # The process leads its own group, and its workers stay in it.
+            os.killpg(self.record.pid, signal.SIGKILL)
+        wait_ended(self.record, 10.0)
+
+    def signal(self, number: signal.Signals) -> None:
+        send(self.record, number)
+
+    def fail(self, what: str) -> RuntimeError:
+        return RuntimeError(f"{self.name}: {what}; the end of {self.log}:\n{tail(self.log)}")
+
+
+class Controller(Program):
+    """The product: `python -m controller run`, as its Deployment would start one copy of it."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        kubeconfig: Path,
+        *,
+        name: str = "",
+        module: str = "controller",
+        flags: Sequence[str] = (),
+    ) -> None:
+        number = next(_numbers)
+        name = name or f"extender-{number}"
+        self.ip = f"10.244.{number // 250}.{number % 250 + 1}"
+        self.port, self.metrics_port = free_ports(2)
+        command = [
+            *(sys.executable, "-m", module, "run", "--kubeconfig", str(kubeconfig), "--namespace", NAMESPACE),
+            *("--extender-address", LOOPBACK, "--extender-port", str(self.port)),
+            *("--metrics-address", LOOPBACK, "--metrics-port", str(self.metrics_port)),
+            *("--endpoint-port", str(SERVICE_PORT), *flags),
+        ]
+        cluster.services.map_pod(self.ip, SERVICE_PORT, self.port)
+        env = {"POD_NAME": name, "POD_IP": self.ip, "NODE_NAME": f"node-of-{name}", "POD_NAMESPACE": NAMESPACE}
+        super().__init__(cluster, name, command, env)
+
+    def page(self, path: str) -> str:
+        """What its second port answers. Raises OSError while nobody listens there."""
+        with urllib.request.urlopen(f"http://{LOOPBACK}:{self.metrics_port}{path}", timeout=10) as answer:
+            text: str = answer.read().decode()
+        return text
+
+    def status(self) -> dict[str, Any]:
+        document: dict[str, Any] = json.loads(self.page("/status"))
+        return document
+
+    def wait_leading(self, timeout: float = START_SECONDS) -> None:
+        """Return once it leads and the Service leads to it."""
+
+        def leads() -> bool:
+            if not self.is_running:
+                raise self.fail("ended while it was starting")
+            try:
+                return bool(self.status()["is_leading"]) and self._is_endpoint()
+            except OSError:
+                return False
+
+        poll(leads, f"{self.name} that leads", timeout)
+
+    def _is_endpoint(self) -> bool:
+        found = self._cluster.services.endpoints(NAMESPACE, SERVICE, SERVICE_PORT)
+        return [(self.ip, SERVICE_PORT)] == found
+
+    def wait_ledger_empty(self, timeout: float = 30.0) -> None:
+        def is_empty() -> bool:
+            return not self.status()["promises"]
+
+        try:
+            poll(is_empty, "an empty ledger", timeout)
+        except TimeoutError as error:
+            raise AssertionError(f"{error}: {self.status()['promises']}") from error
+
+
+class ProposalPolicy(Program):
+    """The enhancement text's own policy, for comparison."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        number = next(_numbers)
+        self.ip = f"10.245.{number // 250}.{number % 250 + 1}"
+        self.port = free_ports(1)[0]
+        command = [
+            *(sys.executable, "-m", "bench.proposal_policy"),
+            *("--kubeconfig", str(cluster.kubeconfig), "--port", str(self.port)),
+        ]
+        super().__init__(cluster, f"proposal-policy-{number}", command, {})
+        cluster.services.map_pod(self.ip, SERVICE_PORT, self.port)
+        point_service(cluster.api(), self.ip)
+
+    def wait_serving(self, timeout: float = START_SECONDS) -> None:
+        host, port = self._cluster.services.address(NAMESPACE, SERVICE, SERVICE_PORT)
+
+        def answers() -> bool:
+            if not self.is_running:
+                raise self.fail("ended while it was starting")
+            try:
+                with urllib.request.urlopen(f"http://{host}:{port}/healthz", timeout=5):
+                    return True
+            except OSError:
+                return False
+
+        poll(answers, f"{self.name} that answers", timeout)
+
+    def stop(self, *, kill: bool = False) -> None:
+        clear_service(self._cluster.api())
+        super().stop(kill=kill)
+
+
+def point_service(api: ApiClient, ip: str) -> None:
+    """Lead the extender's Service to one address, as the product's leader does for itself."""
+    clear_service(api)
+    piece: Object = {
+        "apiVersion": "discovery.k8s.io/v1",
+        "kind": "EndpointSlice",
+        "metadata": {"name": SERVICE, "labels": {"kubernetes.io/service-name": SERVICE}},
+        "addressType": "IPv4",
+        "endpoints": [{"addresses": [ip], "conditions": {"ready": True}}],
+        "ports": [{"name": "http", "port": SERVICE_PORT, "protocol": "TCP"}],
+    }
+    api.create(SLICES, piece)
+
+
+def clear_service(api: ApiClient) -> None:
+    try:
+        api.delete(f"{SLICES}/{SERVICE}")
+    except ApiError as error:
+        if not error.not_found:
+            raise
