@@ -8,6 +8,7 @@ import itertools
 import logging
 import socket
 import struct
+import weakref
 from collections.abc import Callable
 
 from tests.cluster.endpoints import Target
@@ -37,7 +38,7 @@ class Listener:
         self._targets: list[Target] = []
         self._turn = itertools.count()
         self._tasks: set[asyncio.Task[None]] = set()
-        self.accepted = 0
+        self.pipes: weakref.WeakSet[Pipe] = weakref.WeakSet()  # both sides of every connection that is open
 
     @property
     def targets(self) -> list[Target]:
@@ -71,7 +72,6 @@ class Listener:
                 logger.warning("accept on %s: %s", self.address, error)
                 return
             sock.setblocking(False)
-            self.accepted += 1
             target = self._targets[next(self._turn) % len(self._targets)]
             task = self._loop.create_task(self._forward(sock, target))
             self._tasks.add(task)
@@ -91,10 +91,15 @@ class Listener:
             back.close()
             _reset(front)
             return
+        for sock in (front, back):
+            # asyncio does so only for sockets that were made with the protocol's number; without it a large request
+            # now and then waits 40 ms for a delayed acknowledgement.
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         near, far = Pipe(), Pipe()
         near.peer, far.peer = far, near
         await self._loop.connect_accepted_socket(lambda: near, front)
         await self._loop.connect_accepted_socket(lambda: far, back)
+        self.pipes.update((near, far))
         near.start()
         far.start()
 
