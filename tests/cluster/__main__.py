@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -39,8 +40,18 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
+def read_config(path: Path) -> dict[str, Any]:
+    try:
+        config = yaml.safe_load(path.read_text())
+    except yaml.YAMLError as error:
+        raise ValueError(f"{path}: {error}") from error
+    if not isinstance(config, dict):
+        raise ValueError(f"{path}: not a KubeSchedulerConfiguration")
+    return config
+
+
 def up(args: argparse.Namespace) -> int:
-    config = yaml.safe_load(args.scheduler_config.read_text()) if args.scheduler_config else None
+    config = read_config(args.scheduler_config) if args.scheduler_config else None
     options = ClusterOptions(
         name=args.name, scheduler_config=config, start_scheduler=not args.no_scheduler, log_level=args.log_level
     )
@@ -110,6 +121,9 @@ def main() -> int:
     except (ClusterError, BuildError, ValueError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print("interrupted; nothing is left running", file=sys.stderr)
+        return 130
 
 
 if __name__ == "__main__":

@@ -205,8 +205,10 @@ def wait_for(check: Check, what: str, timeout: float) -> None:
 
 
 def tail(path: Path, lines: int = LOG_LINES) -> str:
+    """The last lines of a log, without the list of all flags that every component begins with."""
     try:
-        return "\n".join(path.read_text(errors="replace").splitlines()[-lines:])
+        text = path.read_text(errors="replace")
+        return "\n".join([line for line in text.splitlines() if "] FLAG: --" not in line][-lines:])
     except FileNotFoundError:
         return "(no log)"
 

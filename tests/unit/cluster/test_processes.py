@@ -14,7 +14,7 @@ import pytest
 
 from tests.cluster.process import Record, find_marked, is_alive, send, spawn, start_ticks, stop_all, wait_ended
 from tests.cluster.state import State, end, find_all, inspect, own_record, read_state, update_state, write_state
-from tests.cluster.supervisor import ClusterError, tidy_up
+from tests.cluster.supervisor import ClusterError, Supervisor, tidy_up
 
 WAITS = "import signal; signal.pause()"
 IGNORES = "import signal; signal.signal(15, signal.SIG_IGN); print('ready', flush=True); signal.pause()"
@@ -105,6 +105,45 @@ def test_what_is_left_of_a_cluster_is_told_apart(tmp_path: Path, sleeper: Record
     damaged = inspect(tmp_path / "b")
     assert damaged is not None
     assert f"running: sleeper (pid {sleeper.pid}); ended: etcd" in damaged.describe()
+
+
+SERVES_ON_SECOND_TRY = """
+import pathlib, signal, sys
+folder, port = pathlib.Path(sys.argv[1]), sys.argv[2]
+if not list(folder.glob("tried-*")):
+    (folder / f"tried-{port}").touch()
+    sys.exit("bind: address already in use")
+(folder / f"ready-{port}").touch()
+signal.pause()
+"""
+
+
+def test_a_process_whose_port_was_taken_is_started_again_on_another(tmp_path: Path) -> None:
+    folder = cluster_at(tmp_path / "a")
+    supervisor = Supervisor(folder)
+    try:
+        wait = supervisor.start_serving(
+            "x",
+            lambda port: [sys.executable, "-c", SERVES_ON_SECOND_TRY, str(tmp_path), str(port)],
+            lambda port: (tmp_path / f"ready-{port}").exists(),
+        )
+        wait()
+        port = supervisor.state().ports["x"]
+        assert (tmp_path / f"ready-{port}").exists()
+        assert not (tmp_path / f"tried-{port}").exists()
+    finally:
+        supervisor.end_everything(keep_files=False)
+
+
+def test_a_process_that_ends_while_it_starts_is_an_error_with_its_last_words(tmp_path: Path) -> None:
+    supervisor = Supervisor(cluster_at(tmp_path / "a"))
+    record = supervisor.spawn("x", [sys.executable, "-c", "import sys; sys.exit('unknown field: bogus')"])
+    with pytest.raises(ClusterError, match="unknown field: bogus"):
+        supervisor.wait_ready(record, lambda: False)
+    with pytest.raises(ClusterError, match="not ready after 0 s"):
+        supervisor.wait_ready(supervisor.spawn("y", [sys.executable, "-c", WAITS]), lambda: False, timeout=0.1)
+    supervisor.end_everything(keep_files=False)
+    assert not (tmp_path / "a").exists()
 
 
 def test_ending_a_cluster_ends_its_processes_and_removes_its_folder(tmp_path: Path, sleeper: Record) -> None:
