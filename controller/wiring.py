@@ -319,7 +319,7 @@ class Controller:
                 return name
         return None
 
-    def _store_states(self) -> Sequence[StoreState]:
+    def store_states(self) -> Sequence[StoreState]:
         return [followed.state() for followed in self.followed.values()]
 
     def _sources(self) -> Sources:
@@ -327,7 +327,7 @@ class Controller:
             snapshot=self.allocator.snapshot,
             drain_records=self.allocator.drain_records,
             is_leading=lambda: self.gate.is_open,
-            stores=self._store_states,
+            stores=self.store_states,
             wakeups=lambda: (self.waker.woken, self.waker.failed),
             settings_problems=lambda: len(self.lifecycle.configured.problems) if self.lifecycle.configured else 0,
         )
@@ -361,7 +361,7 @@ class Controller:
                     "bad": self.followed[state.kind].store.bad,
                     "age_seconds": round(state.age_seconds, 3) if state.age_seconds < float("inf") else None,
                 }
-                for state in self._store_states()
+                for state in self.store_states()
             ],
         }
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import random
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import msgspec
@@ -151,22 +151,26 @@ class Informer:
             self._resource_version = ""
 
     def _list(self) -> None:
-        items: list[dict[str, Any]] = []
-        token, version = "", ""
-        while not self._stop.is_set():
+        versions: list[str] = []
+        self.store.replace(self._pages(versions))
+        self._seen(versions[-1])
+        self.store.synced.set()
+
+    def _pages(self, versions: list[str]) -> Iterator[dict[str, Any]]:
+        """Every object of the kind, one page in memory at a time; the list's version is appended to `versions`."""
+        token = ""
+        while True:
+            if self._stop.is_set():
+                raise UnavailableError("stopped in the middle of a list")
             query: dict[str, object] = {"limit": PAGE_SIZE}
             if token:
                 query["continue"] = token
             page = self._api.list_page(self.resource, self._namespace, **query)
-            items.extend(page.items)
-            token, version = page.continue_token, page.resource_version
+            yield from page.items
+            token = page.continue_token
             if not token:
-                break
-        if self._stop.is_set():
-            return
-        self.store.replace(items)
-        self._seen(version)
-        self.store.synced.set()
+                versions.append(page.resource_version)
+                return
 
     def _watch(self) -> None:
         with self._changed:
