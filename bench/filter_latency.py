@@ -36,7 +36,10 @@ if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication
 
 GIB = 1024**3
-POD = {"metadata": {"name": "p", "namespace": "ns", "uid": "uid-p"}, "spec": {"containers": [{"name": "c"}]}}
+POD = {
+    "metadata": {"name": "p", "namespace": "ns", "uid": "uid-p"},
+    "spec": {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}], "containers": [{"name": "c"}]},
+}
 START_SECONDS = 60.0
 
 

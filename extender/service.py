@@ -111,8 +111,9 @@ class ExtenderService:
         """
         started = self._clock.now()
         term = self._check_ready()
-        if self._mode() is Mode.BYPASS:
-            outcome = FilterOutcome(Decision.BYPASS, args.candidates, {}, False, 0, 0)
+        if self._mode() is Mode.BYPASS or not args.has_claims:
+            decision = Decision.NOTHING_NEEDED if not args.has_claims else Decision.BYPASS
+            outcome = FilterOutcome(decision, args.candidates, {}, False, 0, 0)
             reply = wire.encode_filter_result(args, outcome.passed, outcome.refused)
             self._check_term(term)
         else:

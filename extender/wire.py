@@ -44,8 +44,22 @@ class _Meta(msgspec.Struct, gc=False):
     uid: str | None = None
 
 
+class _Source(msgspec.Struct, gc=False):
+    """That it is there is all that matters."""
+
+
+class _Volume(msgspec.Struct, gc=False, rename="camel"):
+    persistent_volume_claim: _Source | None = None
+    ephemeral: _Source | None = None
+
+
+class _Spec(msgspec.Struct, gc=False):
+    volumes: list[_Volume] | None = None
+
+
 class _Pod(msgspec.Struct, gc=False):
     metadata: _Meta | None = None
+    spec: _Spec | None = None
 
 
 class _NodeList(msgspec.Struct):
@@ -81,6 +95,7 @@ class FilterArgs:
     candidates: list[str]
     has_names: bool  # NodeNames was sent
     items: list[msgspec.Raw] | None  # the items of Nodes as they came, or None when Nodes was not sent
+    has_claims: bool = True  # a pod's volumes never change, so what the request says of them holds
 
     @property
     def pod_key(self) -> str:
@@ -107,7 +122,7 @@ def decode_filter_args(body: bytes) -> FilterArgs:
     args = _decode(_ARGS, body, "")
     if args.pod is None or (args.nodes is None and args.node_names is None):
         args = _decode_any_case(body)
-    uid, namespace, name = _checked_pod(args.pod)
+    uid, namespace, name, has_claims = _checked_pod(args.pod)
     names, items = args.node_names, None
     if args.nodes is not None:
         items = args.nodes.items if args.nodes.items is not None else []
@@ -123,7 +138,7 @@ def decode_filter_args(body: bytes) -> FilterArgs:
     else:
         raise MalformedRequestError("NodeNames", "is missing, and so is Nodes")
     _check_names(candidates, "NodeNames" if names is not None else "Nodes.items")
-    return FilterArgs(uid, namespace, name, candidates, names is not None, items)
+    return FilterArgs(uid, namespace, name, candidates, names is not None, items, has_claims)
 
 
 def encode_filter_result(args: FilterArgs, passed: Sequence[str], refused: Mapping[str, Reason]) -> bytes:
@@ -189,8 +204,8 @@ def _decode_any_case(body: bytes) -> _Args:
     return args
 
 
-def _checked_pod(pod: _Pod | None) -> tuple[str, str, str]:
-    """uid, namespace and name."""
+def _checked_pod(pod: _Pod | None) -> tuple[str, str, str, bool]:
+    """uid, namespace, name, and whether any volume is a claim."""
     if pod is None:
         raise MalformedRequestError("Pod", "is missing")
     meta = pod.metadata
@@ -202,7 +217,9 @@ def _checked_pod(pod: _Pod | None) -> tuple[str, str, str]:
         raise MalformedRequestError("Pod.metadata.name", "is missing or empty")
     if not meta.namespace:
         raise MalformedRequestError("Pod.metadata.namespace", "is missing or empty")
-    return meta.uid, meta.namespace, meta.name
+    volumes = (pod.spec.volumes if pod.spec is not None else None) or ()
+    has_claims = any(entry.persistent_volume_claim or entry.ephemeral for entry in volumes)
+    return meta.uid, meta.namespace, meta.name, has_claims
 
 
 def _names_of(items: list[msgspec.Raw]) -> list[str]:

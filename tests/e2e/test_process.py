@@ -125,10 +125,16 @@ class Site:
 
     def add_pod(self, name: str, opted_in: bool = True) -> dict[str, Any]:
         resource = {"longhorn.io/scheduler-extender": "1"} if opted_in else {}
+        volume = {"name": "data", "persistentVolumeClaim": {"claimName": "not-there"}}
         container = {"name": "c", "image": "none", "resources": {"requests": resource, "limits": resource}}
         return self.api.create(
             f"/api/v1/namespaces/{self.namespace}/pods",
-            {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {"containers": [container]}},
+            {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "metadata": {"name": name},
+                "spec": {"containers": [container], "volumes": [volume]},
+            },
         )
 
     def endpoints(self) -> list[str]:
@@ -198,12 +204,12 @@ def test_a_worker_that_is_killed_takes_up_its_own_lease_again(site: Site) -> Non
 def test_a_pod_that_does_not_exist_is_an_error_and_holds_nothing(site: Site) -> None:
     leader = site.start_leader()
     pod = site.add_pod("a")
-    meta = {**pod["metadata"], "name": "other"}
+    other = {**pod, "metadata": {**pod["metadata"], "name": "other"}}
 
-    status, answer = leader.filter({"metadata": meta}, "n1")
+    status, answer = leader.filter(other, "n1")
     assert (status, answer["Error"]) == (200, "Longhorn: the pod does not exist")
 
-    status, answer = leader.filter({"metadata": {**pod["metadata"], "uid": "another"}}, "n1")
+    status, answer = leader.filter({**pod, "metadata": {**pod["metadata"], "uid": "another"}}, "n1")
     assert (status, answer["Error"]) == (200, "Longhorn: another pod of that name exists")
     assert leader.status()["held"]["count"] == 0
 

@@ -28,6 +28,7 @@ def test_names_form_of_kube_scheduler() -> None:
     assert args.pod_key == "shop/db-3"
     assert args.pod_uid == "0b3a1c9e-8f5e-4d2e-9c2b-6f2f0c8f8a01"
     assert args.candidates == ["worker-2", "worker-0", "worker-1"]
+    assert args.has_claims
 
     answer = json.loads(wire.encode_filter_result(args, ["worker-0"], {"worker-1": Reason.CONTENDED}))
 
@@ -101,6 +102,22 @@ def test_an_empty_list_is_answered_with_an_empty_list_in_kind(form: dict[str, An
     assert (answer["Nodes"] or {}).get("items") == ([] if "Nodes" in form else None)
 
 
+@pytest.mark.parametrize(
+    ("volume", "has_claims"),
+    [
+        ({"name": "v", "persistentVolumeClaim": {"claimName": "c"}}, True),
+        ({"name": "v", "ephemeral": {"volumeClaimTemplate": {}}}, True),
+        ({"name": "v", "persistentVolumeClaim": None, "emptyDir": {}}, False),
+        ({"name": "v", "configMap": {"name": "c"}}, False),
+    ],
+)
+def test_claims_and_ephemeral_volumes_are_told_from_the_rest(volume: dict[str, Any], has_claims: bool) -> None:
+    pod = {**POD, "spec": {"volumes": [{"name": "a", "emptyDir": {}}, volume]}}
+
+    assert wire.decode_filter_args(body(Pod=pod, NodeNames=["a"])).has_claims is has_claims
+    assert wire.decode_filter_args(body(pod=pod, nodenames=["a"])).has_claims is has_claims
+
+
 def test_unknown_fields_mean_nothing() -> None:
     args = wire.decode_filter_args(
         body(Pod={**POD, "spec": {"new": [1, {"x": None}]}}, NodeNames=["a"], Future={"a": 1})
@@ -142,6 +159,7 @@ NAMED = {"Pod": POD, "NodeNames": ["a"]}
         (body(Pod={"metadata": {"name": "p", "namespace": "n", "uid": ""}}, NodeNames=["a"]), "Pod.metadata.uid"),
         (body(Pod={"metadata": {"name": "p", "namespace": "n", "uid": 7}}, NodeNames=["a"]), "Pod.metadata.uid"),
         (body(pod={"metadata": {"name": "p", "namespace": "n", "uid": 7}}, nodenames=["a"]), "Pod.metadata.uid"),
+        (body(Pod={**POD, "spec": {"volumes": "all"}}, NodeNames=["a"]), "Pod.spec.volumes"),
         (body(Pod=POD), "NodeNames"),
         (body(Pod=POD, Nodes=None, NodeNames=None), "NodeNames"),
         (body(Pod=POD, NodeNames="a"), "NodeNames"),
@@ -159,7 +177,7 @@ NAMED = {"Pod": POD, "NodeNames": ["a"]}
         (b'{"pod":{},"Pod":{},"nodenames":[]}', "Pod"),
         (b'{"pod":{},"POD":{},"nodenames":[]}', "Pod"),
         (b'{"Pod":' + b"[" * 100_000 + b"]" * 100_000 + b"}", "Pod"),
-        (b'{"Pod":{"spec":' + b"[" * 100_000 + b"]" * 100_000 + b"}}", "body"),
+        (b'{"Pod":{"status":' + b"[" * 100_000 + b"]" * 100_000 + b"}}", "body"),
     ],
 )
 def test_malformed_requests_name_the_field(sent: bytes, field: str) -> None:

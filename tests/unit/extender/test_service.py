@@ -183,6 +183,17 @@ def test_stale_stores_are_an_error(bench: Bench) -> None:
     assert bench.held == 0
 
 
+def test_a_pod_without_claims_passes_without_being_looked_up(bench: Bench) -> None:
+    bench.stale = "replicas"
+    args = wire.FilterArgs("unknown", "ns", "plain", ["n1", "n9"], has_names=True, items=None, has_claims=False)
+
+    answer = json.loads(bench.service.filter_pod(args, lambda: False))
+
+    assert answer["NodeNames"] == ["n1", "n9"]
+    assert bench.observer.decisions == [Decision.NOTHING_NEEDED]
+    assert bench.live.reads == []
+
+
 def test_a_pod_that_our_watch_does_not_show_yet_is_read_once(bench: Bench) -> None:
     pod = bench.cluster.add_pod("a")
     bench.cluster.drop_pod("a")
