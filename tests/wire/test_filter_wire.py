@@ -52,7 +52,7 @@ def test_full_nodes_form_is_answered_in_nodes_byte_for_byte() -> None:
     everything = wire.encode_filter_result(args, args.candidates, {})
     one = wire.encode_filter_result(args, ["worker-0"], {"worker-2": Reason.TOO_FULL})
 
-    items = sent[sent.index(b'"items":[') : sent.rindex(b'},"NodeNames"')]
+    items = sent[sent.index(b'"items":[', sent.index(b'"Nodes"')) : sent.rindex(b'},"NodeNames"')]
     assert items in everything
     assert json.loads(everything)["NodeNames"] is None
     assert [node["metadata"]["name"] for node in json.loads(one)["Nodes"]["items"]] == ["worker-0"]
