@@ -12,6 +12,7 @@ import logging
 import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -114,6 +115,9 @@ class ExtenderWorker(ThreadWorker):
         )
         watch.start()
         super().init_process()
+
+    def get_thread_pool(self) -> ThreadPoolExecutor:
+        return ThreadPoolExecutor(self.cfg.threads, thread_name_prefix="http")
 
     def handle(self, conn: TConn) -> bool:
         with self._deadlines.watching(conn):
