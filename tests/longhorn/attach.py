@@ -1,0 +1,162 @@
+"""The CSI attacher and Longhorn's attachment: a Kubernetes VolumeAttachment to `volume.spec.nodeID`, and back."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from tests.longhorn import paths
+from tests.longhorn.volumes import Volumes
+from tests.longhorn.world import Raw, World
+
+POLL_SECONDS = 0.5
+
+
+class Attacher:
+    """Follows attachments that kube-controller-manager makes and deletes. Threads: reflectors' and the pool's."""
+
+    def __init__(self, world: World, volumes: Volumes, on_attached: Callable[[str], None]) -> None:
+        self._world, self._volumes, self._on_attached = world, volumes, on_attached
+        self._lock = threading.Lock()
+        self._busy: set[tuple[str, str]] = set()  # (what, attachment's uid)
+        self._starting: set[str] = set()  # volumes
+        world.listen("attachments", self._on_attachment)
+        world.listen("replicas", self._on_replica)
+        world.listen("volumes", self._on_volume)
+
+    def _on_attachment(self, verb: str, raw: Raw) -> None:
+        if verb == "DELETED" or raw["spec"].get("attacher") != paths.DRIVER:
+            return
+        if raw["metadata"].get("deletionTimestamp"):
+            if self._first("detach", raw["metadata"]["uid"]):
+                self._world.after("detach", self._detach, raw)
+        elif not (raw.get("status") or {}).get("attached") and self._first("attach", raw["metadata"]["uid"]):
+            self._world.timers.now(self._mark, raw)
+            self._world.after("attach", self._attach, raw)
+
+    def _first(self, what: str, uid: str) -> bool:
+        with self._lock:
+            if (what, uid) in self._busy:
+                return False
+            self._busy.add((what, uid))
+            return True
+
+    def _mark(self, raw: Raw) -> None:
+        def edit(entry: Raw) -> bool:
+            finalizers = entry["metadata"].setdefault("finalizers", [])
+            if entry["metadata"].get("deletionTimestamp") or paths.ATTACH_FINALIZER in finalizers:
+                return False
+            finalizers.append(paths.ATTACH_FINALIZER)
+            return True
+
+        self._world.change(self._path(raw), edit)
+
+    def _path(self, raw: Raw) -> str:
+        return f"{paths.ATTACHMENTS}/{raw['metadata']['name']}"
+
+    def _volume_of(self, raw: Raw) -> str:
+        name = raw["spec"]["source"].get("persistentVolumeName", "")
+        pv = self._world.stores["pvs"].get(name)
+        return str(pv["spec"]["csi"]["volumeHandle"]) if pv is not None else str(name)
+
+    def _attach(self, raw: Raw) -> None:
+        current = self._world.api.get_or_none(self._path(raw))
+        if current is None or current["metadata"].get("deletionTimestamp"):
+            return
+        name, node = self._volume_of(raw), raw["spec"]["nodeName"]
+        is_busy = False
+
+        def edit(volume: Raw) -> bool:
+            nonlocal is_busy
+            here = volume["spec"].get("nodeID") or ""
+            is_busy = here not in ("", node)
+            if is_busy or here == node:
+                return False
+            volume["spec"]["nodeID"] = node
+            return True
+
+        if self._world.change(self._world.longhorn("volumes", name), edit) is None or is_busy:
+            self._world.timers.after(POLL_SECONDS, self._attach, raw)  # not there yet, or attached elsewhere still
+            return
+        self._begin(name)
+
+    def _on_replica(self, verb: str, raw: Raw) -> None:
+        if verb != "DELETED" and raw["spec"].get("nodeID"):
+            self._begin(str(raw["spec"]["volumeName"]))
+
+    def _on_volume(self, verb: str, raw: Raw) -> None:
+        if verb != "DELETED" and raw["spec"].get("nodeID"):
+            self._begin(str(raw["metadata"]["name"]))
+
+    def _begin(self, name: str) -> None:
+        """Start the engine once the volume has a node and a placed replica: without one nothing can be attached."""
+        volume = self._world.volume(name)
+        if volume is None or not volume["spec"].get("nodeID"):
+            return
+        if (volume.get("status") or {}).get("state") == "attached":
+            return
+        if not any(_is_usable(replica) for replica in self._world.replicas_of(name)):
+            return
+        with self._lock:
+            if name in self._starting:
+                return
+            self._starting.add(name)
+        self._world.after("start", self._started, name)
+
+    def _started(self, name: str) -> None:
+        with self._lock:
+            self._starting.discard(name)
+
+        def edit(volume: Raw) -> bool:
+            node = volume["spec"].get("nodeID")
+            if not node:
+                return False
+            volume.setdefault("status", {}).update(state="attached", currentNodeID=node, robustness="healthy")
+            return True
+
+        volume = self._world.change(self._world.longhorn("volumes", name), edit, status=True)
+        if volume is None or (volume.get("status") or {}).get("state") != "attached":
+            return
+        for raw in self._world.stores["attachments"].snapshot().values():
+            if self._volume_of(raw) == name and raw["spec"]["nodeName"] == volume["spec"]["nodeID"]:
+                self._world.change(self._path(raw), _set_attached, status=True)
+        self._on_attached(name)
+
+    def _detach(self, raw: Raw) -> None:
+        name, node = self._volume_of(raw), raw["spec"]["nodeName"]
+
+        def edit(volume: Raw) -> bool:
+            if volume["spec"].get("nodeID") != node:
+                return False
+            volume["spec"]["nodeID"] = ""
+            return True
+
+        def settle(volume: Raw) -> bool:
+            if volume["spec"].get("nodeID"):
+                return False
+            volume.setdefault("status", {}).update(state="detached", currentNodeID="")
+            return True
+
+        self._world.change(self._world.longhorn("volumes", name), edit)
+        self._world.change(self._world.longhorn("volumes", name), settle, status=True)
+        self._world.change(self._path(raw), _let_go)
+
+
+def _is_usable(replica: Raw) -> bool:
+    spec = replica["spec"]
+    return bool(spec.get("nodeID") and spec.get("diskID") and not spec.get("failedAt") and spec.get("healthyAt"))
+
+
+def _set_attached(raw: Raw) -> bool:
+    if raw["metadata"].get("deletionTimestamp"):
+        return False
+    raw["status"] = {**(raw.get("status") or {}), "attached": True}
+    return True
+
+
+def _let_go(raw: Raw) -> bool:
+    finalizers = raw["metadata"].get("finalizers") or []
+    if paths.ATTACH_FINALIZER not in finalizers:
+        return False
+    raw["metadata"]["finalizers"] = [entry for entry in finalizers if entry != paths.ATTACH_FINALIZER]
+    return True

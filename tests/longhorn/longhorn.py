@@ -1,0 +1,147 @@
+"""The stand-in as one thing to start, ask and stop."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Self
+
+from tests.cluster.client import ApiClient
+from tests.longhorn import install, paths
+from tests.longhorn.attach import Attacher
+from tests.longhorn.capacity import Capacity
+from tests.longhorn.figures import Figures
+from tests.longhorn.kubelet import Kubelet
+from tests.longhorn.options import DiskOptions, LonghornOptions
+from tests.longhorn.provisioner import Provisioner
+from tests.longhorn.volumes import Volumes
+from tests.longhorn.world import Raw, World, set_condition
+
+
+class Longhorn:
+    """Installs itself, then follows the cluster until stopped. Threads: reflectors, timers, a pool."""
+
+    def __init__(self, api: ApiClient, options: LonghornOptions | None = None) -> None:
+        self.api, self.options = api, options or LonghornOptions()
+        self._world: World | None = None
+
+    def start(self) -> Self:
+        options = self.options
+        install.install(self.api, options.namespace, options.settings, capacity_tracking=options.capacity_tracking)
+        world = self._world = World(self.api, options)
+        volumes = Volumes(world)
+        kubelet = Kubelet(world)
+        Figures(world)
+        Provisioner(world, volumes)
+        Attacher(world, volumes, kubelet.on_attached)
+        world.start()
+        Capacity(world)
+        return self
+
+    def stop(self) -> None:
+        if self._world is not None:
+            self._world.stop()
+            self._world = None
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    # The operator's hands
+
+    def add_node(
+        self,
+        name: str,
+        disks: Mapping[str, DiskOptions] | None = None,
+        *,
+        tags: Sequence[str] = (),
+        zone: str = "",
+        allow_scheduling: bool = True,
+    ) -> None:
+        add_node(self.api, self.options.namespace, name, disks, tags=tags, zone=zone, allow_scheduling=allow_scheduling)
+
+    def set_setting(self, name: str, value: str) -> None:
+        install.set_setting(self.api, self.options.namespace, name, value)
+
+    def remove_node(self, name: str) -> None:
+        self.api.delete(paths.longhorn("nodes", self.options.namespace, name))
+
+
+def add_node(
+    api: ApiClient,
+    namespace: str,
+    name: str,
+    disks: Mapping[str, DiskOptions] | None = None,
+    *,
+    tags: Sequence[str] = (),
+    zone: str = "",
+    allow_scheduling: bool = True,
+) -> None:
+    """A Longhorn node with its disks, and the CSI node of the driver. The Kubernetes node is made elsewhere."""
+    chosen = disks if disks is not None else {"disk1": DiskOptions()}
+    node = {
+        "apiVersion": f"{paths.GROUP}/{paths.VERSION}",
+        "kind": "Node",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {
+            "name": name,
+            "allowScheduling": allow_scheduling,
+            "evictionRequested": False,
+            "tags": list(tags),
+            "disks": {disk: _disk_spec(disk, entry) for disk, entry in chosen.items()},
+        },
+    }
+    status: Raw = {
+        "zone": zone,
+        "region": "",
+        "diskStatus": {disk: _disk_status(name, disk, entry) for disk, entry in chosen.items()},
+    }
+    set_condition(status, "Ready", "True")
+    set_condition(status, "Schedulable", "True")
+    created = api.create(paths.longhorn("nodes", namespace), node)
+    created["status"] = status
+    api.replace(f"{paths.longhorn('nodes', namespace, name)}/status", created)
+    csi_node = {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "CSINode",
+        "metadata": {"name": name},
+        "spec": {"drivers": [{"name": paths.DRIVER, "nodeID": name, "topologyKeys": ["kubernetes.io/hostname"]}]},
+    }
+    install.ensure(api, paths.CSI_NODES, csi_node)
+
+
+def disk_uuid(node: str, disk: str) -> str:
+    return f"{node}-{disk}-uuid"
+
+
+def _disk_spec(name: str, entry: DiskOptions) -> Raw:
+    return {
+        "diskType": entry.type,
+        "path": f"/var/lib/longhorn/{name}",
+        "allowScheduling": entry.allow_scheduling,
+        "evictionRequested": entry.eviction_requested,
+        "storageReserved": entry.reserved_bytes,
+        "tags": list(entry.tags),
+    }
+
+
+def _disk_status(node: str, name: str, entry: DiskOptions) -> Raw:
+    status: Raw = {
+        "diskUUID": disk_uuid(node, name),
+        "diskName": name,
+        "diskPath": f"/var/lib/longhorn/{name}",
+        "diskType": entry.type,
+        "filesystemType": entry.filesystem,
+        "storageMaximum": entry.maximum_bytes,
+        "storageAvailable": entry.maximum_bytes if entry.available_bytes is None else entry.available_bytes,
+        "storageScheduled": 0,
+        "scheduledReplica": {},
+        "scheduledBackingImage": {},
+    }
+    set_condition(status, "Ready", "True")
+    set_condition(status, "Schedulable", "True")
+    return status

@@ -1,0 +1,104 @@
+"""Every knob of the stand-in. A delay is a number of seconds, or a range from which each one is drawn."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import random
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+Delay = float | tuple[float, float]
+GIB: Final = 1024**3
+MAX_DELAY_SECONDS: Final = 120.0
+
+
+@dataclass(frozen=True)
+class Delays:
+    """Seconds, each 0 to 120.
+
+    provision: CreateVolume, from the selected claim to its PV; attach: from the Kubernetes VolumeAttachment to
+    `volume.spec.nodeID`; placement: from there to a replica's disk; start: from a placed replica to the attached
+    volume and the ready pod; disk_figures: from a replica's change to the node's status; detach, delete, stop: the
+    ways back.
+    """
+
+    provision: Delay = 0.5
+    attach: Delay = 0.3
+    placement: Delay = 0.1
+    start: Delay = 0.2
+    disk_figures: Delay = 1.0
+    detach: Delay = 0.1
+    delete: Delay = 0.1
+    stop: Delay = 0.1
+
+    def __post_init__(self) -> None:
+        for entry in dataclasses.fields(self):
+            value = getattr(self, entry.name)
+            low, high = value if isinstance(value, (tuple, list)) else (value, value)
+            if not 0 <= low <= high <= MAX_DELAY_SECONDS:
+                raise ValueError(f"delays.{entry.name}: {value} is not within 0 to {MAX_DELAY_SECONDS:.0f} seconds")
+
+
+@dataclass(frozen=True)
+class LonghornOptions:
+    """How this Longhorn behaves. `settings` go into Setting objects on top of Longhorn's defaults."""
+
+    namespace: str = "longhorn-system"
+    delays: Delays = field(default_factory=Delays)
+    retry_seconds: float = 30.0  # an unplaced replica is tried again after this
+    capacity_tracking: bool = False
+    capacity_seconds: float = 60.0  # publish period of CSIStorageCapacity
+    settings: dict[str, str] = field(default_factory=dict)
+    seed: int = 0
+    workers: int = 24
+
+    @classmethod
+    def load(cls, path: Path) -> LonghornOptions:
+        """From a JSON file with the fields' names; ValueError names an unknown one."""
+        return cls.of(json.loads(path.read_text()))
+
+    @classmethod
+    def of(cls, raw: dict[str, Any]) -> LonghornOptions:
+        known = {entry.name for entry in dataclasses.fields(cls)}
+        for name in raw:
+            if name not in known:
+                raise ValueError(f"{name}: is not an option")
+        delays = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in raw.get("delays", {}).items()
+        }
+        return cls(**{**raw, "delays": Delays(**delays)})
+
+    def as_json(self) -> str:
+        return json.dumps(dataclasses.asdict(self))
+
+
+class Dice:
+    """Draws delays; seeded, so that a run's draws can be repeated as far as threads allow."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = random.Random(seed)
+
+    def seconds(self, delay: Delay) -> float:
+        return self._random.uniform(*delay) if isinstance(delay, tuple) else delay
+
+    def choice(self, count: int) -> int:
+        return self._random.randrange(count)
+
+    def hexadecimal(self, digits: int = 8) -> str:
+        return f"{self._random.getrandbits(4 * digits):0{digits}x}"
+
+
+@dataclass(frozen=True)
+class DiskOptions:
+    """One disk of a node. `available_bytes` None: all of it."""
+
+    maximum_bytes: int = 400 * GIB
+    reserved_bytes: int = 0
+    available_bytes: int | None = None
+    tags: tuple[str, ...] = ()
+    type: str = "filesystem"
+    filesystem: str = "ext4"
+    allow_scheduling: bool = True
+    eviction_requested: bool = False

@@ -1,0 +1,41 @@
+"""API paths and names that the stand-in uses."""
+
+from __future__ import annotations
+
+from typing import Final
+
+DRIVER: Final = "driver.longhorn.io"
+GROUP: Final = "longhorn.io"
+VERSION: Final = "v1beta2"
+SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
+PROVISIONER: Final = "volume.kubernetes.io/storage-provisioner"
+OLD_PROVISIONER: Final = "volume.beta.kubernetes.io/storage-provisioner"
+PROVISIONED_BY: Final = "pv.kubernetes.io/provisioned-by"
+PV_FINALIZER: Final = "external-provisioner.volume.kubernetes.io/finalizer"
+ATTACH_FINALIZER: Final = "external-attacher/driver-longhorn-io"
+PODS: Final = "/api/v1/pods"
+CLAIMS: Final = "/api/v1/persistentvolumeclaims"
+PVS: Final = "/api/v1/persistentvolumes"
+CLASSES: Final = "/apis/storage.k8s.io/v1/storageclasses"
+ATTACHMENTS: Final = "/apis/storage.k8s.io/v1/volumeattachments"
+CSI_NODES: Final = "/apis/storage.k8s.io/v1/csinodes"
+CSI_DRIVERS: Final = "/apis/storage.k8s.io/v1/csidrivers"
+CRDS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+
+
+def longhorn(plural: str, namespace: str, name: str = "") -> str:
+    root = f"/apis/{GROUP}/{VERSION}/namespaces/{namespace}/{plural}"
+    return f"{root}/{name}" if name else root
+
+
+def pod(namespace: str, name: str) -> str:
+    return f"/api/v1/namespaces/{namespace}/pods/{name}"
+
+
+def claim(namespace: str, name: str) -> str:
+    return f"/api/v1/namespaces/{namespace}/persistentvolumeclaims/{name}"
+
+
+def capacities(namespace: str, name: str = "") -> str:
+    root = f"/apis/storage.k8s.io/v1/namespaces/{namespace}/csistoragecapacities"
+    return f"{root}/{name}" if name else root

@@ -1,0 +1,172 @@
+"""The external provisioner and Longhorn's CSI controller: claims to volumes and PVs, and the way back."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from tests.cluster.client import ApiError
+from tests.longhorn import paths
+from tests.longhorn.install import ensure
+from tests.longhorn.quantity import quantity_bytes
+from tests.longhorn.volumes import Volumes
+from tests.longhorn.world import Raw, World
+
+MIN_BYTES, GRANULE_BYTES = 10 * 1024**2, 2 * 1024**2
+
+
+def rounded(requested: int) -> int:
+    """At least 10 MiB, rounded up to 2 MiB."""
+    return -(-max(requested, MIN_BYTES) // GRANULE_BYTES) * GRANULE_BYTES
+
+
+class Provisioner:
+    """Threads: reflectors' and the pool's."""
+
+    def __init__(self, world: World, volumes: Volumes) -> None:
+        self._world, self._volumes = world, volumes
+        self._lock = threading.Lock()
+        self._started: set[str] = set()  # claim uids
+        self._reclaiming: set[str] = set()  # PV uids
+        world.listen("claims", self._on_claim)
+        world.listen("classes", self._on_class)
+        world.listen("pvs", self._on_pv)
+
+    def _on_class(self, verb: str, _raw: Raw) -> None:
+        if verb == "ADDED":
+            for claim in self._world.stores["claims"].snapshot().values():
+                self._on_claim("MODIFIED", claim)
+
+    def _on_claim(self, verb: str, claim: Raw) -> None:
+        if verb == "DELETED" or claim["spec"].get("volumeName") or claim["metadata"].get("deletionTimestamp"):
+            return
+        annotations = claim["metadata"].get("annotations") or {}
+        if paths.DRIVER not in (annotations.get(paths.PROVISIONER), annotations.get(paths.OLD_PROVISIONER)):
+            return
+        storage_class = self._world.stores["classes"].get(claim["spec"].get("storageClassName") or "")
+        if storage_class is None or storage_class.get("provisioner") != paths.DRIVER:
+            return
+        waits = storage_class.get("volumeBindingMode") == "WaitForFirstConsumer"
+        if waits and not annotations.get(paths.SELECTED_NODE):
+            return
+        uid = claim["metadata"]["uid"]
+        with self._lock:
+            if uid in self._started:
+                return
+            self._started.add(uid)
+        self._world.timers.now(self._create_volume, claim, storage_class)
+
+    def _create_volume(self, claim: Raw, storage_class: Raw) -> None:
+        name = f"pvc-{claim['metadata']['uid']}"
+        self._volumes.create(name, self._spec(claim, storage_class))
+        self._world.after("provision", self._publish, name, claim, storage_class)
+
+    def _spec(self, claim: Raw, storage_class: Raw) -> Raw:
+        """The Volume's spec by the class's parameters and Longhorn's default settings."""
+        parameters = storage_class.get("parameters") or {}
+        settings = self._world.settings()
+        engine = parameters.get("dataEngine") or "v1"
+        modes = claim["spec"].get("accessModes") or []
+        shared = any(mode in ("ReadWriteMany", "ReadOnlyMany") for mode in modes)
+        spec: Raw = {
+            "size": str(rounded(quantity_bytes(claim["spec"]["resources"]["requests"]["storage"]))),
+            "numberOfReplicas": int(parameters.get("numberOfReplicas") or _default_count(settings, engine)),
+            "staleReplicaTimeout": int(parameters.get("staleReplicaTimeout") or 2880),
+            "dataLocality": parameters.get("dataLocality") or settings.get("default-data-locality", "disabled"),
+            "accessMode": "rwx" if shared else "rwop" if "ReadWriteOncePod" in modes else "rwo",
+            "migratable": shared and parameters.get("migratable") == "true",
+            "dataEngine": engine,
+            "frontend": "blockdev",
+            "nodeID": "",
+        }
+        for selector in ("nodeSelector", "diskSelector"):
+            if parameters.get(selector):
+                spec[selector] = sorted(parameters[selector].split(","))
+        for flag in ("replicaSoftAntiAffinity", "replicaZoneSoftAntiAffinity", "replicaDiskSoftAntiAffinity"):
+            spec[flag] = parameters.get(flag) or "ignored"
+        return spec
+
+    def _publish(self, name: str, claim: Raw, storage_class: Raw) -> None:
+        """CreateVolume has returned: the PV appears, also when its claim went meanwhile (it is then reclaimed)."""
+        self._volumes.created(name)
+        meta = claim["metadata"]
+        volume = self._world.api.get_or_none(self._world.longhorn("volumes", name))
+        if volume is None:
+            return
+        pv = {
+            "apiVersion": "v1",
+            "kind": "PersistentVolume",
+            "metadata": {
+                "name": name,
+                "annotations": {paths.PROVISIONED_BY: paths.DRIVER},
+                "finalizers": [paths.PV_FINALIZER],
+            },
+            "spec": {
+                "accessModes": claim["spec"].get("accessModes"),
+                "capacity": {"storage": str(int(volume["spec"]["size"]))},
+                "claimRef": {
+                    "apiVersion": "v1",
+                    "kind": "PersistentVolumeClaim",
+                    "namespace": meta["namespace"],
+                    "name": meta["name"],
+                    "uid": meta["uid"],
+                },
+                "csi": {
+                    "driver": paths.DRIVER,
+                    "fsType": "ext4",
+                    "volumeHandle": name,
+                    "volumeAttributes": storage_class.get("parameters") or {},
+                },
+                "persistentVolumeReclaimPolicy": storage_class.get("reclaimPolicy") or "Delete",
+                "storageClassName": storage_class["metadata"]["name"],
+                "volumeMode": claim["spec"].get("volumeMode") or "Filesystem",
+            },
+        }
+        ensure(self._world.api, paths.PVS, pv)
+
+    def _on_pv(self, verb: str, pv: Raw) -> None:
+        """Released with policy Delete: the volume goes, then the PV."""
+        annotations = pv["metadata"].get("annotations") or {}
+        if verb == "DELETED" or annotations.get(paths.PROVISIONED_BY) != paths.DRIVER:
+            return
+        is_released = (pv.get("status") or {}).get("phase") in ("Released", "Failed")
+        deleting = bool(pv["metadata"].get("deletionTimestamp"))
+        if not is_released or (pv["spec"].get("persistentVolumeReclaimPolicy") != "Delete" and not deleting):
+            return
+        uid = pv["metadata"]["uid"]
+        with self._lock:
+            if uid in self._reclaiming:
+                return
+            self._reclaiming.add(uid)
+        self._world.after("delete", self._reclaim, pv)
+
+    def _reclaim(self, pv: Raw) -> None:
+        name = pv["metadata"]["name"]
+        if pv["spec"].get("persistentVolumeReclaimPolicy") == "Delete":
+            volume = self._world.volume(pv["spec"]["csi"]["volumeHandle"])
+            if volume is not None and volume["spec"].get("nodeID"):
+                self._world.timers.after(0.2, self._reclaim, pv)  # attached still
+                return
+            self._volumes.delete(pv["spec"]["csi"]["volumeHandle"])
+        self._world.change(f"{paths.PVS}/{name}", _without_finalizer)
+        try:
+            self._world.delete(f"{paths.PVS}/{name}")
+        except ApiError as error:
+            if not error.conflict:
+                raise
+
+
+def _without_finalizer(raw: Raw) -> bool:
+    finalizers = raw["metadata"].get("finalizers") or []
+    if paths.PV_FINALIZER not in finalizers:
+        return False
+    raw["metadata"]["finalizers"] = [entry for entry in finalizers if entry != paths.PV_FINALIZER]
+    return True
+
+
+def _default_count(settings: dict[str, str], engine: str) -> int:
+    import json
+
+    text = settings.get("default-replica-count", "3")
+    value: Any = json.loads(text).get(engine, "3") if text.startswith("{") else text
+    return int(value)

@@ -1,0 +1,62 @@
+"""Work at a later moment: one thread for the clock, a pool for the work."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import logging
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+logger = logging.getLogger(__name__)
+
+
+class Timers:
+    """`after(seconds, work)` runs `work` in the pool. Threads: `timers` and the pool's; any may call."""
+
+    def __init__(self, workers: int) -> None:
+        self._pool = ThreadPoolExecutor(workers, thread_name_prefix="longhorn")
+        self._changed = threading.Condition()
+        self._heap: list[tuple[float, int, Callable[..., Any], tuple[Any, ...]]] = []
+        self._count = itertools.count()
+        self._is_stopped = False
+        self.failures = 0
+        self._thread = threading.Thread(target=self._run, name="timers", daemon=True)
+        self._thread.start()
+
+    def after(self, seconds: float, work: Callable[..., Any], *args: Any) -> None:
+        with self._changed:
+            if not self._is_stopped:
+                heapq.heappush(self._heap, (time.monotonic() + seconds, next(self._count), work, args))
+                self._changed.notify()
+
+    def now(self, work: Callable[..., Any], *args: Any) -> None:
+        self.after(0.0, work, *args)
+
+    def stop(self) -> None:
+        with self._changed:
+            self._is_stopped = True
+            self._heap.clear()
+            self._changed.notify()
+        self._thread.join(5)
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                while not self._is_stopped and (not self._heap or self._heap[0][0] > time.monotonic()):
+                    self._changed.wait(self._heap[0][0] - time.monotonic() if self._heap else None)
+                if self._is_stopped:
+                    return
+                _, _, work, args = heapq.heappop(self._heap)
+            self._pool.submit(self._do, work, args)
+
+    def _do(self, work: Callable[..., Any], args: tuple[Any, ...]) -> None:
+        try:
+            work(*args)
+        except Exception:  # thread top
+            self.failures += 1
+            logger.exception("work failed: %s%r", getattr(work, "__name__", work), args)

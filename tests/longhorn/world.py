@@ -1,0 +1,150 @@
+"""What the stand-in sees of the cluster: one reflector a kind, and writes that try again on conflicts."""
+
+from __future__ import annotations
+
+import copy
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from tests.cluster.client import ApiClient, ApiError
+from tests.cluster.watch import Reflector
+from tests.longhorn import paths
+from tests.longhorn.options import Dice, LonghornOptions
+from tests.longhorn.timers import Timers
+
+Raw = dict[str, Any]
+Listener = Callable[[str, Raw], None]
+_TRIES: Final = 20
+
+
+class World:
+    """Stores, clock and writes that all parts share. Threads: any."""
+
+    def __init__(self, api: ApiClient, options: LonghornOptions) -> None:
+        self.api, self.options = api, options
+        self.dice = Dice(options.seed)
+        self.timers = Timers(options.workers)
+        namespace = options.namespace
+        self._paths = {
+            "claims": paths.CLAIMS,
+            "pvs": paths.PVS,
+            "classes": paths.CLASSES,
+            "pods": paths.PODS,
+            "attachments": paths.ATTACHMENTS,
+            "volumes": paths.longhorn("volumes", namespace),
+            "replicas": paths.longhorn("replicas", namespace),
+            "nodes": paths.longhorn("nodes", namespace),
+            "settings": paths.longhorn("settings", namespace),
+        }
+        self._listeners: dict[str, list[Listener]] = {kind: [] for kind in self._paths}
+        self._lock = threading.Lock()  # guards the index of replicas
+        self._replicas: dict[str, dict[str, Raw]] = {}  # volume -> name -> replica
+        self.stores = {
+            kind: Reflector(api, path, self._teller(kind), start=False, name=f"longhorn-{kind}")
+            for kind, path in self._paths.items()
+        }
+
+    def listen(self, kind: str, listener: Listener) -> None:
+        self._listeners[kind].append(listener)
+
+    def start(self) -> None:
+        for store in self.stores.values():
+            store.start()
+        for store in self.stores.values():
+            store.wait_synced()
+
+    def stop(self) -> None:
+        for store in self.stores.values():
+            store.stop()
+        self.timers.stop()
+
+    def _teller(self, kind: str) -> Listener:
+        def tell(verb: str, raw: Raw) -> None:
+            if kind == "replicas":
+                self._index_replica(verb, raw)
+            for listener in self._listeners[kind]:
+                listener(verb, raw)
+
+        return tell
+
+    def _index_replica(self, verb: str, raw: Raw) -> None:
+        volume, name = str(raw["spec"].get("volumeName", "")), str(raw["metadata"]["name"])
+        with self._lock:
+            members = self._replicas.setdefault(volume, {})
+            if verb == "DELETED":
+                members.pop(name, None)
+            else:
+                members[name] = raw
+
+    def replicas_of(self, volume: str) -> list[Raw]:
+        with self._lock:
+            return list(self._replicas.get(volume, {}).values())
+
+    def after(self, delay: str, work: Callable[..., Any], *args: Any) -> None:
+        """Run `work` after one draw of the delay of that name."""
+        self.timers.after(self.dice.seconds(getattr(self.options.delays, delay)), work, *args)
+
+    def volume(self, name: str) -> Raw | None:
+        return self.stores["volumes"].get(f"{self.options.namespace}/{name}")
+
+    def longhorn(self, plural: str, name: str = "") -> str:
+        return paths.longhorn(plural, self.options.namespace, name)
+
+    def settings(self) -> dict[str, str]:
+        return {
+            raw["metadata"]["name"]: str(raw.get("value", "")) for raw in self.stores["settings"].snapshot().values()
+        }
+
+    def nodes(self) -> dict[str, Raw]:
+        """Longhorn nodes as the informers show them: as stale as their last status."""
+        return {raw["metadata"]["name"]: raw for raw in self.stores["nodes"].snapshot().values()}
+
+    def change(self, path: str, edit: Callable[[Raw], bool], *, status: bool = False) -> Raw | None:
+        """Read, edit, write under the resource version, again on a conflict. None when it is gone; `edit` false: no
+        write."""
+        for _ in range(_TRIES):
+            raw = self.api.get_or_none(path)
+            if raw is None:
+                return None
+            raw = copy.deepcopy(raw)
+            if not edit(raw):
+                return raw
+            try:
+                return self.api.replace(f"{path}/status" if status else path, raw)
+            except ApiError as error:
+                if error.not_found:
+                    return None
+                if not error.conflict:
+                    raise
+        raise RuntimeError(f"{path}: too many conflicts")
+
+    def delete(self, path: str, **options: Any) -> None:
+        try:
+            self.api.delete(path, **options)
+        except ApiError as error:
+            if not error.not_found:
+                raise
+
+
+def utc_now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def set_condition(status: Raw, kind: str, value: str, reason: str = "", message: str = "") -> bool:
+    """Put one condition of Longhorn's form; whether it changed."""
+    conditions = status.setdefault("conditions", [])
+    old = next((entry for entry in conditions if entry.get("type") == kind), None)
+    if old is not None and (old.get("status"), old.get("reason", "")) == (value, reason):
+        return False
+    entry = {
+        "type": kind,
+        "status": value,
+        "reason": reason,
+        "message": message,
+        "lastProbeTime": "",
+        "lastTransitionTime": utc_now(),
+    }
+    status["conditions"] = [other for other in conditions if other.get("type") != kind] + [entry]
+    return True
