@@ -97,7 +97,7 @@ class FakeApiServer:
         if resource.plural in self.absent:
             raise NotFoundError(f"404: no {resource.plural}")
 
-    def get(self, resource: Resource, namespace: str | None, name: str, *, timeout: float = 10.0) -> Raw:  # noqa: ARG002
+    def get(self, resource: Resource, namespace: str | None, name: str, *, timeout: float = 10.0) -> Raw:
         self._enter("get", resource)
         with self.changed:
             return copy.deepcopy(self._at(resource, namespace, name))
@@ -128,7 +128,7 @@ class FakeApiServer:
         resource_version: str,
         *,
         timeout_seconds: int,
-        read_timeout: float,  # noqa: ARG002
+        read_timeout: float,
     ) -> FakeWatch:
         self._enter("watch", resource)
         version = int(resource_version)
@@ -136,7 +136,7 @@ class FakeApiServer:
             raise GoneError("410: too old resource version")
         return FakeWatch(self, resource, namespace, version, is_short=timeout_seconds <= 5)
 
-    def create(self, resource: Resource, namespace: str | None, body: Raw, *, timeout: float = 10.0) -> Raw:  # noqa: ARG002
+    def create(self, resource: Resource, namespace: str | None, body: Raw, *, timeout: float = 10.0) -> Raw:
         self._enter("create", resource)
         with self.changed:
             key = (resource.path(), namespace or "", str(body["metadata"]["name"]))
@@ -144,7 +144,7 @@ class FakeApiServer:
                 raise ConflictError("409: exists")
             return self._store(key, "ADDED", body)
 
-    def replace(self, resource: Resource, namespace: str | None, name: str, body: Raw, *, timeout: float = 10.0) -> Raw:  # noqa: ARG002
+    def replace(self, resource: Resource, namespace: str | None, name: str, body: Raw, *, timeout: float = 10.0) -> Raw:
         self._enter("replace", resource)
         with self.changed:
             old = self._at(resource, namespace, name)
@@ -159,9 +159,9 @@ class FakeApiServer:
         name: str,
         body: object,
         *,
-        kind: str = "merge",  # noqa: ARG002
-        subresource: str = "",  # noqa: ARG002
-        timeout: float = 10.0,  # noqa: ARG002
+        kind: str = "merge",
+        subresource: str = "",
+        timeout: float = 10.0,
     ) -> Raw:
         self._enter("patch", resource)
         with self.changed:

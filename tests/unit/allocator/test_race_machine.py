@@ -22,7 +22,7 @@ from controller.settings import LiveSettings
 from tests.fakes.builders import EPOCH, GIB, node, replica, volume
 from tests.fakes.clock import VirtualClock
 
-NODES = ("n1", "n2", "n3")
+NODES = ("n1", "n2")
 ROOM_GIB = 4
 KINDS = ("pod", "claim", "pv", "volume", "replica")
 Facts = Pod | Claim | PersistentVolume | Volume | Replica
@@ -142,7 +142,18 @@ class Race(RuleBasedStateMachine):
     @precondition(lambda self: any(not entry.chosen for entry in self.alive()))
     @rule(data=st.data())
     def filter(self, data: st.DataObject) -> None:
-        workload = data.draw(st.sampled_from([entry for entry in self.alive() if not entry.chosen]))
+        self.ask(data.draw(st.sampled_from([entry for entry in self.alive() if not entry.chosen])))
+
+    @precondition(lambda self: any(not entry.chosen for entry in self.alive()))
+    @rule(data=st.data())
+    def schedule_everybody(self, data: st.DataObject) -> None:
+        for workload in self.alive():
+            if not workload.chosen:
+                self.ask(workload)
+                if workload.offered:
+                    self.pick(workload, data.draw(st.sampled_from(workload.offered)))
+
+    def ask(self, workload: Workload) -> None:
         key = f"ns/{workload.name}"
         if self.allocator.knows_pod(workload.uid, key) is not PodKnowledge.PENDING:  # the extender's live read
             self.allocator.observe("pod", key, self.truth["pod"][key])
@@ -166,7 +177,10 @@ class Race(RuleBasedStateMachine):
     @rule(data=st.data())
     def choose(self, data: st.DataObject) -> None:
         workload = data.draw(st.sampled_from([entry for entry in self.alive() if entry.offered and not entry.chosen]))
-        workload.chosen = data.draw(st.sampled_from(workload.offered))
+        self.pick(workload, data.draw(st.sampled_from(workload.offered)))
+
+    def pick(self, workload: Workload, name: str) -> None:
+        workload.chosen = name
         pod = self.truth["pod"][f"ns/{workload.name}"]
         assert isinstance(pod, Pod)
         self.write("pod", pod.key, replace(pod, nominated_node=workload.chosen))
