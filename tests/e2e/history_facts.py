@@ -6,6 +6,7 @@ the product: the checker must not repeat the product's mistakes.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -243,6 +244,11 @@ def node_facts(raw: Raw) -> NodeFacts:
         if name in specs
     )
     return NodeFacts(uid_of(raw), raw["metadata"]["name"], tuple(disk for disk in disks if disk.uuid))
+
+
+def per_engine(value: str, engine: str = "v1") -> str:
+    """One data engine's part of a setting that is a JSON object of strings, or a plain string for all engines."""
+    return str(json.loads(value).get(engine, "")) if value.startswith("{") else value
 
 
 def setting_facts(raw: Raw) -> str:

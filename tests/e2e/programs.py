@@ -122,6 +122,17 @@ class Controller(Program):
         found = self._cluster.services.endpoints(NAMESPACE, SERVICE, SERVICE_PORT)
         return [(self.ip, SERVICE_PORT)] == found
 
+    def decisions(self, decision: str) -> int:
+        """How many filter calls ended so."""
+        wanted = f'longhorn_scheduler_extender_decisions_total{{decision="{decision}"}} '
+        for line in self.page("/metrics").splitlines():
+            if line.startswith(wanted):
+                return int(float(line.removeprefix(wanted)))
+        return 0
+
+    def wait_decisions(self, decision: str, count: int, timeout: float = 60.0) -> None:
+        poll(lambda: self.decisions(decision) >= count, f"{count} filter calls that ended {decision}", timeout)
+
     def wait_ledger_empty(self, timeout: float = 30.0) -> None:
         def is_empty() -> bool:
             return not self.status()["promises"]

@@ -88,6 +88,7 @@ def stateful_set(
     gib: int = 100,
     opted_in: bool = True,
     selector: dict[str, str] | None = None,
+    scheduler: str = "default-scheduler",
 ) -> Object:
     """The workload of the enhancement text's test plan: all pods at once, one claim each."""
     labels = {"app": name}
@@ -96,6 +97,7 @@ def stateful_set(
         "spec": {
             "containers": [container("data", opted_in=opted_in)],
             "nodeSelector": selector or {},
+            "schedulerName": scheduler,
             "terminationGracePeriodSeconds": 0,
         },
     }

@@ -277,7 +277,7 @@ def test_a_class_that_leaves_locality_and_copies_open_takes_longhorns_settings()
     assert 0 == promised_at_end(made)
 
     made.put("Setting", "default-data-locality", {"value": "best-effort"}, namespace="longhorn-system")
-    made.put("Setting", "default-replica-count", {"value": "1"}, namespace="longhorn-system")
+    made.put("Setting", "default-replica-count", {"value": '{"v1":"1","v2":"3"}'}, namespace="longhorn-system")
     assert 100 == promised_at_end(made)
 
 
@@ -329,6 +329,19 @@ def test_a_violation_elsewhere_is_not_judged_when_nodes_are_given() -> None:
     made.replica("a", "va", "n2", "n2-d0")
     assert 1 == len(made.check().violations)
     assert [] == made.check(nodes={"n1"}).violations
+
+
+def test_what_came_before_is_known_but_not_judged_when_a_revision_is_given() -> None:
+    made = history()
+    made.replica("a", "va", "n1", "n1-d0", gib=300)
+    made.replica("b", "vb", "n1", "n1-d0", gib=300)
+    made.pod("p")
+    before = made.gone("Replica", "b")
+    assert [] == made.check(after=before).violations
+    assert {} == made.check(after=before).pods
+
+    rv = made.replica("c", "vc", "n1", "n1-d0", gib=101)
+    assert [rv] == [violation.rv for violation in made.check(after=before).violations]
 
 
 def test_a_ready_pod_whose_only_replica_is_elsewhere_is_a_locality_miss() -> None:

@@ -1,0 +1,55 @@
+"""One scene for the tests of the product's own behaviour, and a cell of its own for each test."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.e2e.harness import Cell, Scene
+from tests.longhorn.options import Delays, LonghornOptions
+
+DELAYS = Delays(
+    provision=(0.1, 1.5), attach=(0.1, 1.0), placement=(0.0, 0.5), start=0.1, disk_figures=(0.2, 2.0), delete=0.2
+)
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def shared_scene() -> Iterator[Scene]:
+    with Scene.start(LonghornOptions(delays=DELAYS, retry_seconds=3.0)) as scene:
+        scene.start_stock_scheduler()
+        yield scene
+
+
+@pytest.fixture
+def scene(shared_scene: Scene) -> Scene:
+    """The shared scene with Longhorn at work and one copy of the product in charge."""
+    shared_scene.longhorn.resume()
+    if not (shared_scene.controllers and shared_scene.controllers[-1].is_running):
+        shared_scene.stop_controllers()
+        shared_scene.start_controller()
+    return shared_scene
+
+
+@pytest.fixture
+def make_cell(scene: Scene) -> Iterator[Callable[..., Cell]]:
+    """A function that makes a cell; its workloads and volumes go after the test, whatever the test left behind."""
+    cells: list[Cell] = []
+
+    def make(**options: object) -> Cell:
+        cell = scene.cell(f"cell{next(_numbers)}", **options)
+        cells.append(cell)
+        return cell
+
+    yield make
+    scene.longhorn.resume()
+    for cell in cells:
+        cell.clear()
+
+
+@pytest.fixture
+def cell(make_cell: Callable[..., Cell]) -> Cell:
+    """Four nodes with one disk of 400 GiB each, two of them three quarters full of something else."""
+    return make_cell()

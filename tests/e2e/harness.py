@@ -1,0 +1,382 @@
+"""The whole scene: a real control plane, Longhorn's stand-in on it, and the product behind its Service.
+
+A *cell* is a namespace with nodes of its own, so that several runs share one scene without touching each other.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import yaml
+
+from tests.cluster.cache import REPOSITORY
+from tests.cluster.client import ApiError, Object
+from tests.cluster.cluster import Cluster, ClusterOptions
+from tests.e2e import scheduling, workloads
+from tests.e2e.checker import Report, check_file
+from tests.e2e.history_facts import SELECTED_NODE
+from tests.e2e.programs import Controller
+from tests.e2e.scheduling import NAMESPACE, SERVICE, SERVICE_PORT
+from tests.e2e.standin import StandIn
+from tests.e2e.view import CLAIMS, LONGHORN_NODES, LONGHORN_VOLUMES, PODS, VOLUMES, View, poll
+from tests.longhorn.options import LonghornOptions
+
+GIB = workloads.GIB
+CONFIG_MAP = f"/api/v1/namespaces/{NAMESPACE}/configmaps/{SERVICE}"
+CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
+# What a Deployment would run is started as processes here.
+NOT_APPLIED = ("Deployment", "PodDisruptionBudget")
+FILL_CPU, FILL_MEMORY = "12", "48Gi"  # three quarters of a node as the test cluster makes it
+STOCK_SCHEDULER = "stock-scheduler"
+
+
+def _silent(_: str) -> None:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the extender said to one filter call."""
+
+    status: int
+    body: dict[str, Any]
+
+    @property
+    def passed(self) -> list[str]:
+        return sorted(self.body.get("NodeNames") or [])
+
+    @property
+    def refused(self) -> dict[str, str]:
+        return dict(self.body.get("FailedAndUnresolvableNodes") or {})
+
+
+class Scene:
+    """A cluster with Longhorn's stand-in and the product's objects installed; no copy of the product runs yet.
+
+    Threads: one at a time for starting and stopping; looking and waiting from any.
+    """
+
+    def __init__(self, cluster: Cluster, options: LonghornOptions) -> None:
+        self.cluster = cluster
+        self.api = cluster.api()
+        self.longhorn = StandIn(cluster, options)
+        self.controllers: list[Controller] = []
+        self.longhorn.start()
+        install_product(cluster)
+        self.view = View(self.api)
+        cluster.history_covers(LONGHORN_NODES, LONGHORN_VOLUMES)
+        self.kubeconfig = cluster.service_account_kubeconfig(
+            NAMESPACE, SERVICE, cluster.state_dir / "extender.kubeconfig"
+        )
+
+    @classmethod
+    def start(
+        cls,
+        options: LonghornOptions,
+        *,
+        name: str = "",
+        run_scheduler: bool = True,
+        progress: Callable[[str], None] = _silent,
+    ) -> Self:
+        """About ten seconds. The scheduler is configured as the product's documents say."""
+        cluster = Cluster.start(ClusterOptions(name=name, start_scheduler=False), progress=progress)
+        try:
+            scene = cls(cluster, options)
+            if run_scheduler:
+                cluster.start_scheduler(scene.extender_config())
+        except BaseException:
+            cluster.stop()
+            raise
+        return scene
+
+    def stop(self) -> None:
+        self.view.close()
+        self.cluster.stop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    # -- the product ---------------------------------------------------------------------------------------------
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Where kube-scheduler reaches the extender's Service."""
+        return self.cluster.services.address(NAMESPACE, SERVICE, SERVICE_PORT)
+
+    def extender_config(self, **options: Any) -> scheduling.Config:
+        return scheduling.with_extender(self.address, **options)
+
+    def start_controller(self, **options: Any) -> Controller:
+        """Start one more copy; returns once the Service leads to it."""
+        controller = self.launch_controller(**options)
+        controller.wait_leading()
+        return controller
+
+    def launch_controller(self, **options: Any) -> Controller:
+        controller = Controller(self.cluster, self.kubeconfig, **options)
+        self.controllers.append(controller)
+        return controller
+
+    def stop_controllers(self, *, kill: bool = False) -> None:
+        while self.controllers:
+            self.controllers.pop().stop(kill=kill)
+
+    def set_settings(self, **settings: str) -> None:
+        """Change the product's live settings; underscores in names stand for dashes, without the common prefix."""
+        data = {f"scheduler-extender-{name.replace('_', '-')}": value for name, value in settings.items()}
+        self.api.patch(CONFIG_MAP, {"data": data})
+
+    def start_stock_scheduler(self) -> None:
+        """A second kube-scheduler, without any extender, for pods that name it."""
+        self.cluster.start_scheduler(
+            {**scheduling.stock(), "profiles": [{"schedulerName": STOCK_SCHEDULER}]}, name=STOCK_SCHEDULER
+        )
+
+    def filter(self, pod: Object, nodes: Sequence[str], *, body: bytes | None = None) -> Answer:
+        """Call the extender through its Service as kube-scheduler does. `body` replaces the whole request."""
+        args = {"Pod": pod, "Nodes": None, "NodeNames": list(nodes)}
+        host, port = self.address
+        request = urllib.request.Request(
+            f"http://{host}:{port}/filter",
+            data=body if body is not None else json.dumps(args).encode(),
+            headers={"Content-Type": "application/json"},
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=10) as answer:
+                return Answer(answer.status, json.loads(answer.read()))
+        except urllib.error.HTTPError as error:
+            return Answer(error.code, json.loads(error.read() or b"{}"))
+
+    # -- verdicts ------------------------------------------------------------------------------------------------
+
+    def judge(self, *cells: Cell) -> Report:
+        """What the API server's history says of these cells; of all nodes and pods when none is named."""
+        self.cluster.history_caught_up()
+        if not cells:
+            return check_file(self.cluster.history)
+        return check_file(
+            self.cluster.history,
+            nodes={node for cell in cells for node in cell.nodes},
+            namespaces={cell.namespace for cell in cells},
+            after=min(cell.since for cell in cells),
+        )
+
+    def cell(self, name: str, **options: Any) -> Cell:
+        return Cell(self, name, **options)
+
+
+class Cell:
+    """A namespace, nodes that only its pods may use, and a storage class that only uses those nodes' disks.
+
+    Threads: one at a time.
+    """
+
+    def __init__(
+        self,
+        scene: Scene,
+        name: str,
+        *,
+        nodes: int = 4,
+        node_names: Sequence[str] = (),
+        disks_gib: Sequence[int] = (400,),
+        fillers: int = 2,
+        reclaim: str = "Delete",
+    ) -> None:
+        self.scene, self.name = scene, name
+        self.nodes = list(node_names) or [f"{name}-n{number}" for number in range(1, nodes + 1)]
+        self.class_name = f"longhorn-{name}"
+        self.selector = {"cell": name}
+        self._runs = 0
+        for node in self.nodes:
+            scene.cluster.add_node(node, labels=self.selector)
+            scene.longhorn.add_node(node, disks_gib, tags=(name,))
+        scene.api.create(CLASSES, workloads.storage_class(self.class_name, node_selector=name, reclaim=reclaim))
+        if fillers:
+            self._fill(self.nodes[:fillers])
+        self.renew()
+
+    def _fill(self, nodes: Sequence[str]) -> None:
+        """Take three quarters of these nodes, for good: kube-scheduler spreads pods over equal nodes by itself."""
+        namespace = f"{self.name}-fillers"
+        self.scene.cluster.create_namespace(namespace)
+        for node in nodes:
+            pod = workloads.filler(f"filler-{node}", node, cpu=FILL_CPU, memory=FILL_MEMORY)
+            self.scene.api.create(f"/api/v1/namespaces/{namespace}/pods", pod)
+
+    def renew(self) -> None:
+        """Begin another run on the same nodes: a new namespace, judged from here on."""
+        self._runs += 1
+        self.namespace = f"{self.name}-{self._runs}"
+        self.scene.cluster.create_namespace(self.namespace)
+        made = self.scene.api.get(f"/api/v1/namespaces/{self.namespace}")
+        self.since = int(made["metadata"]["resourceVersion"])
+
+    # -- objects -------------------------------------------------------------------------------------------------
+
+    def path(self, plural: str, name: str = "") -> str:
+        group = "apis/apps/v1" if plural == "statefulsets" else "api/v1"
+        return f"/{group}/namespaces/{self.namespace}/{plural}" + (f"/{name}" if name else "")
+
+    def create(self, plural: str, obj: Object) -> Object:
+        return self.scene.api.create(self.path(plural), obj)
+
+    def delete(self, plural: str, name: str, **options: Any) -> None:
+        with ignored_when_gone():
+            self.scene.api.delete(self.path(plural, name), **options)
+
+    def claim(self, name: str, gib: int = 100) -> Object:
+        return self.create("persistentvolumeclaims", workloads.claim(name, self.class_name, gib))
+
+    def pod(self, name: str, *claims: str, **options: Any) -> Object:
+        return self.create("pods", workloads.pod(name, *claims, selector=self.selector, **options))
+
+    def stateful_set(self, name: str = "web", **options: Any) -> Object:
+        return self.create(
+            "statefulsets", workloads.stateful_set(name, self.class_name, selector=self.selector, **options)
+        )
+
+    def select(self, claim: str, node: str | None) -> None:
+        """Choose a node for a claim as kube-scheduler does, or take the choice back."""
+        patch = {"metadata": {"annotations": {SELECTED_NODE: node}}}
+        self.scene.api.patch(self.path("persistentvolumeclaims", claim), patch)
+
+    def bind(self, pod: str, node: str) -> None:
+        target = {"apiVersion": "v1", "kind": "Node", "name": node}
+        binding = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": pod}, "target": target}
+        self.scene.api.create(self.path("pods", pod) + "/binding", binding)
+
+    # -- looking and waiting -------------------------------------------------------------------------------------
+
+    def pods(self) -> list[Object]:
+        return self.scene.view.all(PODS, self.namespace)
+
+    def claims(self) -> list[Object]:
+        return self.scene.view.all(CLAIMS, self.namespace)
+
+    def bound(self) -> list[Object]:
+        return [pod for pod in self.pods() if pod["spec"].get("nodeName")]
+
+    def ready(self) -> list[Object]:
+        return [pod for pod in self.pods() if has_condition(pod, "Ready", "True")]
+
+    def refused(self) -> list[Object]:
+        return [
+            pod
+            for pod in self.pods()
+            if has_condition(pod, "PodScheduled", "False") and not pod["spec"].get("nodeName")
+        ]
+
+    def chosen(self) -> list[Object]:
+        """Claims for which a node was chosen."""
+        return [claim for claim in self.claims() if SELECTED_NODE in (claim["metadata"].get("annotations") or {})]
+
+    def wait_bound(self, count: int, timeout: float = 60.0) -> None:
+        self._wait(lambda: len(self.bound()) >= count, f"{count} bound pods", timeout)
+
+    def wait_ready(self, count: int, timeout: float = 60.0) -> None:
+        self._wait(lambda: len(self.ready()) >= count, f"{count} ready pods", timeout)
+
+    def wait_refused(self, count: int, timeout: float = 60.0) -> None:
+        self._wait(lambda: len(self.refused()) >= count, f"{count} refused pods", timeout)
+
+    def wait_chosen(self, count: int, timeout: float = 60.0) -> None:
+        self._wait(lambda: len(self.chosen()) >= count, f"{count} claims with a chosen node", timeout)
+
+    def wait_pod_ready(self, name: str, timeout: float = 60.0) -> None:
+        self._wait(lambda: any(p["metadata"]["name"] == name for p in self.ready()), f"ready pod {name}", timeout)
+
+    def wait_gone(self, name: str, timeout: float = 60.0) -> None:
+        key = f"{self.namespace}/{name}"
+        self._wait(lambda: self.scene.view.get(PODS, key) is None, f"end of pod {name}", timeout)
+
+    def promised(self, controller: Controller) -> dict[str, int]:
+        """What the product's ledger promises to this cell's volumes, GiB by node ("*": anywhere). Sizes are whole."""
+        found: dict[str, int] = {}
+        for promise in controller.status()["promises"]:
+            if promise["claim"].startswith(f"{self.namespace}/"):
+                found[promise["node"]] = found.get(promise["node"], 0) + promise["size_bytes"] // GIB
+        return dict(sorted(found.items()))
+
+    def wait_promised(self, controller: Controller, expected: Mapping[str, int], timeout: float = 20.0) -> None:
+        """Wait until the ledger promises exactly this; AssertionError tells what it promises instead."""
+        try:
+            poll(lambda: self.promised(controller) == dict(expected), "such promises", timeout)
+        except TimeoutError:
+            raise AssertionError(f"expected {dict(expected)}, promised {self.promised(controller)}") from None
+
+    def chosen_nodes(self) -> dict[str, int]:
+        """How many claims chose each node."""
+        found: dict[str, int] = {}
+        for claim in self.chosen():
+            node = claim["metadata"]["annotations"][SELECTED_NODE]
+            found[node] = found.get(node, 0) + 1
+        return dict(sorted(found.items()))
+
+    def filter(self, pod: str, nodes: Sequence[str] = ()) -> Answer:
+        """Ask the extender about one of its pods as kube-scheduler would, of all its nodes unless some are named."""
+        return self.scene.filter(self.scene.api.get(self.path("pods", pod)), nodes or self.nodes)
+
+    def _wait(self, condition: Callable[[], bool], what: str, timeout: float) -> None:
+        try:
+            self.scene.view.wait_for(condition, f"{what} in {self.namespace}", timeout)
+        except TimeoutError as error:
+            raise TimeoutError(f"{error}; {self.describe()}") from None
+
+    def describe(self) -> str:
+        """Where its pods stand, for the message of a failed test."""
+        return (
+            f"{len(self.pods())} pods, {len(self.bound())} bound, {len(self.ready())} ready, "
+            f"{len(self.refused())} refused, {len(self.claims())} claims, {len(self.chosen())} chosen"
+        )
+
+    def clear(self, timeout: float = 120.0) -> None:
+        """Delete its workloads and claims, and wait until Longhorn has given their bytes back."""
+        api = self.scene.api
+        for workload in api.list(self.path("statefulsets"))["items"]:
+            self.delete("statefulsets", workload["metadata"]["name"], propagationPolicy="Background")
+        api.delete(self.path("pods"), gracePeriodSeconds=0)
+        api.delete(self.path("persistentvolumeclaims"))
+        self._wait(lambda: not self.pods() and not self.claims(), "end of its pods and claims", timeout)
+        self._wait(lambda: not self._volumes(), "end of its volumes", timeout)
+
+    def _volumes(self) -> list[Object]:
+        """PersistentVolumes and Longhorn Volumes that were made for this cell."""
+        view = self.scene.view
+        pvs = [pv for pv in view.all(VOLUMES) if pv["spec"].get("storageClassName") == self.class_name]
+        volumes = [v for v in view.all(LONGHORN_VOLUMES) if self.name in (v["spec"].get("nodeSelector") or ())]
+        return pvs + volumes
+
+
+def has_condition(obj: Object, kind: str, status: str) -> bool:
+    conditions = (obj.get("status") or {}).get("conditions") or []
+    return any(condition["type"] == kind and condition["status"] == status for condition in conditions)
+
+
+@contextlib.contextmanager
+def ignored_when_gone() -> Iterator[None]:
+    try:
+        yield
+    except ApiError as error:
+        if not error.not_found:
+            raise
+
+
+def install_product(cluster: Cluster, settings: Mapping[str, str] | None = None) -> None:
+    """Apply the documented manifest, so that the product has the rights that users give it, and switch it on."""
+    text = (REPOSITORY / "docs" / "examples" / "install.yaml").read_text()
+    wanted = [document for document in yaml.safe_load_all(text) if document and document["kind"] not in NOT_APPLIED]
+    if cluster.api().get_or_none(f"/api/v1/namespaces/{NAMESPACE}") is None:
+        cluster.create_namespace(NAMESPACE)
+    done = cluster.kubectl("apply", "-f", "-", input=yaml.safe_dump_all(wanted))
+    if done.returncode != 0:
+        raise RuntimeError(f"the manifest was refused: {done.stderr}")
+    cluster.api().patch(CONFIG_MAP, {"data": {"scheduler-extender-enabled": "true", **(settings or {})}})

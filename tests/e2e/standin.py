@@ -1,0 +1,67 @@
+"""Longhorn's stand-in as a process of its own, so that its work never slows the test that measures."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+
+from tests.cluster.cluster import Cluster
+from tests.e2e.programs import Program
+from tests.e2e.view import poll
+from tests.e2e.workloads import GIB
+from tests.longhorn.longhorn import add_node
+from tests.longhorn.options import Delays, DiskOptions, LonghornOptions
+
+START_SECONDS = 60.0
+
+
+class StandIn:
+    """One Longhorn for a cluster; it can be paused, and goes on from what the API server shows.
+
+    Threads: one at a time.
+    """
+
+    def __init__(self, cluster: Cluster, options: LonghornOptions) -> None:
+        self._cluster = cluster
+        self.options = options
+        self._usual_delays = options.delays
+        self._program: Program | None = None
+        self._starts = 0
+
+    def start(self) -> None:
+        """Install what is missing and begin to work; returns when it does."""
+        self._starts += 1
+        file = self._cluster.state_dir / f"longhorn-{self._starts}.json"
+        file.write_text(self.options.as_json())
+        command = [
+            *(sys.executable, "-m", "tests.longhorn"),
+            *("--kubeconfig", str(self._cluster.kubeconfig), "--options", str(file)),
+        ]
+        program = self._program = Program(self._cluster, f"longhorn-{self._starts}", command, {})
+
+        def is_ready() -> bool:
+            if not program.is_running:
+                raise program.fail("ended while it was starting")
+            return "ready" in program.log.read_text().splitlines()
+
+        poll(is_ready, "ready stand-in for Longhorn", START_SECONDS)
+
+    def pause(self) -> None:
+        """Nothing is provisioned, attached, placed or reported from now on."""
+        if self._program is not None:
+            self._program.stop()
+            self._program = None
+
+    def resume(self, delays: Delays | None = None) -> None:
+        """Work again, with these delays or the usual ones."""
+        wanted = delays or self._usual_delays
+        if self._program is not None and wanted == self.options.delays:
+            return
+        self.pause()
+        self.options = replace(self.options, delays=wanted)
+        self.start()
+
+    def add_node(self, name: str, disks_gib: Sequence[int], *, tags: Sequence[str] = ()) -> None:
+        disks = {f"disk{number}": DiskOptions(maximum_bytes=gib * GIB) for number, gib in enumerate(disks_gib, 1)}
+        add_node(self._cluster.api(), self.options.namespace, name, disks, tags=tags)

@@ -1,0 +1,198 @@
+"""What is promised between an answer and Longhorn's replica, through everything that may happen in between.
+
+Longhorn's stand-in is paused where a test looks at a moment that would otherwise pass: nothing is provisioned, attached
+or placed then, as with a Longhorn that is busy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.e2e.harness import Cell, Scene
+from tests.e2e.programs import Controller
+from tests.e2e.view import LONGHORN_NODES
+from tests.longhorn.options import Delays
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+
+NOBODY = "nobody"  # pods of this scheduler are left to the test
+
+
+@pytest.fixture
+def controller(scene: Scene) -> Controller:
+    return scene.controllers[-1]
+
+
+@pytest.fixture
+def paused(scene: Scene) -> Scene:
+    scene.longhorn.pause()
+    return scene
+
+
+def asked(cell: Cell, pod: str = "p", claim: str = "c") -> None:
+    """A pending pod that the extender was asked about, and offered every node."""
+    cell.claim(claim)
+    cell.pod(pod, claim, schedulerName=NOBODY)
+    assert cell.nodes == cell.filter(pod).passed
+
+
+def each(cell: Cell, gib: int) -> dict[str, int]:
+    return dict.fromkeys(cell.nodes, gib)
+
+
+def finish(scene: Scene, cell: Cell, pods: int) -> None:
+    """Longhorn goes on: all become ready, nothing was promised twice, and the ledger empties."""
+    scene.longhorn.resume()
+    cell.wait_ready(pods, 120)
+    assert [] == scene.judge(cell).complaints()
+    scene.controllers[-1].wait_ledger_empty()
+
+
+def test_an_answer_holds_room_on_every_node_offered_until_the_pod_is_deleted(
+    cell: Cell, controller: Controller
+) -> None:
+    asked(cell)
+    assert each(cell, 100) == cell.promised(controller)
+
+    cell.delete("pods", "p", gracePeriodSeconds=0)
+    cell.wait_promised(controller, {})
+
+
+def test_a_second_call_of_the_same_pod_replaces_the_first(cell: Cell, controller: Controller) -> None:
+    asked(cell)
+    cell.filter("p", cell.nodes[:1])
+    assert {cell.nodes[0]: 100} == cell.promised(controller)
+
+
+def test_a_choice_frees_the_other_nodes_and_its_withdrawal_the_chosen_one(
+    paused: Scene, cell: Cell, controller: Controller
+) -> None:
+    asked(cell)
+    cell.select("c", cell.nodes[1])
+    cell.wait_promised(controller, {cell.nodes[1]: 100})
+
+    cell.select("c", None)
+    cell.wait_promised(controller, {})
+
+
+def test_what_was_held_on_a_node_goes_with_the_node(paused: Scene, cell: Cell, controller: Controller) -> None:
+    asked(cell)
+    gone = cell.nodes.pop()
+    paused.cluster.delete_node(gone)
+    paused.api.delete(f"{LONGHORN_NODES.replace('/nodes', '/namespaces/longhorn-system/nodes')}/{gone}")
+    cell.wait_promised(controller, each(cell, 100))
+
+
+def test_a_claim_of_two_pods_is_promised_once(paused: Scene, cell: Cell, controller: Controller) -> None:
+    cell.claim("c")
+    cell.pod("p", "c")
+    cell.wait_chosen(1)
+    cell.pod("q", "c")
+    # The second pod is filtered too, for the one node that the claim has chosen.
+    (node,) = cell.chosen_nodes()
+    paused.view.wait_for(lambda: all(_nominated(pod) == node for pod in cell.pods()), "nomination of both", 30)
+    cell.wait_promised(controller, {node: 100})
+    finish(paused, cell, 2)
+
+
+def _nominated(pod: dict[str, dict[str, str]]) -> str:
+    return pod.get("status", {}).get("nominatedNodeName", "")
+
+
+@pytest.mark.parametrize("kill", [False, True], ids=["SIGTERM", "SIGKILL"])
+def test_a_new_leader_knows_what_the_old_one_promised(paused: Scene, cell: Cell, kill: bool) -> None:
+    """In the middle of the burst: some pods are chosen, some held, some not asked about."""
+    cell.stateful_set()
+    cell.wait_chosen(4)
+    paused.stop_controllers(kill=kill)
+    controller = paused.start_controller()
+    cell.wait_chosen(16, 120)
+    cell.wait_promised(controller, each(cell, 400))
+    finish(paused, cell, 16)
+
+
+def test_pods_that_wait_for_their_volumes_survive_a_restart_of_kube_scheduler(
+    paused: Scene, cell: Cell, controller: Controller
+) -> None:
+    cell.stateful_set()
+    cell.wait_chosen(16)
+    chosen = cell.chosen_nodes()
+    before = controller.decisions("chosen")
+    paused.cluster.restart_scheduler(kill=True)
+    controller.wait_decisions("chosen", before + 16)
+    assert chosen == cell.chosen_nodes()
+    cell.wait_promised(controller, each(cell, 400))
+    finish(paused, cell, 16)
+
+
+def test_a_pod_deleted_during_provisioning_leaves_its_claim_promised_for_the_next_of_its_name(
+    paused: Scene, cell: Cell, controller: Controller
+) -> None:
+    cell.claim("c")
+    cell.pod("p", "c")
+    cell.wait_chosen(1)
+    (node,) = cell.chosen_nodes()
+    cell.delete("pods", "p", gracePeriodSeconds=0)
+    cell.wait_gone("p")
+    cell.wait_promised(controller, {node: 100})
+
+    cell.pod("p", "c")
+    cell.wait_promised(controller, {node: 100})
+    finish(paused, cell, 1)
+
+
+def test_old_choices_on_bound_claims_do_not_speak_for_a_stateful_set_that_is_made_again(
+    scene: Scene, cell: Cell, controller: Controller
+) -> None:
+    """Provisioned and bound, but never attached: the volumes have no replica yet, and their claims name a node."""
+    scene.longhorn.resume(Delays(attach=120.0))
+    cell.stateful_set(replicas=8)
+    cell.wait_bound(8)
+    cell.wait_promised(controller, {node: 100 * count for node, count in cell.chosen_nodes().items()})
+
+    cell.delete("statefulsets", "web", propagationPolicy="Background")
+    scene.view.wait_for(lambda: not cell.pods(), "end of the pods", 60)
+    cell.wait_promised(controller, {})
+
+    cell.stateful_set(replicas=8)
+    cell.wait_bound(8)
+    counts = scene.judge(cell).pods_per_node()
+    assert 16 == sum(counts.values())
+    cell.wait_promised(controller, {node: 100 * count for node, count in _bound_nodes(cell).items()})
+    finish(scene, cell, 8)
+
+
+def _bound_nodes(cell: Cell) -> dict[str, int]:
+    nodes = [pod["spec"]["nodeName"] for pod in cell.bound()]
+    return {node: nodes.count(node) for node in nodes}
+
+
+def test_a_stateful_set_made_again_finds_its_data_and_needs_no_room(
+    scene: Scene, cell: Cell, controller: Controller
+) -> None:
+    cell.stateful_set()
+    cell.wait_ready(16, 120)
+    before = {pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in cell.pods()}
+    cell.delete("statefulsets", "web", propagationPolicy="Background")
+    scene.view.wait_for(lambda: not cell.pods(), "end of the pods", 60)
+
+    scene.longhorn.pause()
+    cell.stateful_set()
+    cell.wait_bound(16)
+    assert before == {pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in cell.pods()}
+    cell.wait_promised(controller, {})
+    finish(scene, cell, 16)
+
+
+def test_room_held_for_one_pod_is_not_offered_to_another(
+    make_cell: Callable[..., Cell], controller: Controller
+) -> None:
+    cell = make_cell(nodes=1, disks_gib=(150,), fillers=0)
+    asked(cell)
+    cell.claim("d")
+    cell.pod("q", "d", schedulerName=NOBODY)
+    answer = cell.filter("q")
+    assert ([], cell.nodes) == (answer.passed, list(answer.refused))
+    assert {cell.nodes[0]: 100} == cell.promised(controller)

@@ -1,0 +1,86 @@
+"""The race for space on a real kube-scheduler, judged by the API server's history alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.e2e.harness import GIB, STOCK_SCHEDULER, Cell, Scene
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+
+
+def fill(cell: Cell) -> None:
+    """The workload of the enhancement text's first goal: as many pods at once as the cell has room for."""
+    cell.stateful_set(replicas=4 * len(cell.nodes))
+
+
+def assert_exactly_full(scene: Scene, *cells: Cell) -> None:
+    for cell in cells:
+        cell.wait_ready(4 * len(cell.nodes), 120)
+    for cell in cells:
+        report = scene.judge(cell)
+        assert [] == report.complaints()
+        assert dict.fromkeys(cell.nodes, 4) == report.pods_per_node()
+        assert 4 * len(cell.nodes) == len(report.local)
+        assert dict.fromkeys(cell.nodes, 400 * GIB) == report.peaks()
+    scene.controllers[-1].wait_ledger_empty()
+
+
+@pytest.mark.parametrize("run", [1, 2])
+def test_sixteen_pods_fill_four_nodes_exactly(scene: Scene, cell: Cell, run: int) -> None:
+    fill(cell)
+    assert_exactly_full(scene, cell)
+
+
+def test_without_the_extender_the_same_workload_is_promised_too_much(scene: Scene, cell: Cell) -> None:
+    cell.stateful_set(opted_in=False, scheduler=STOCK_SCHEDULER)
+    cell.wait_bound(16, 120)
+
+    report = scene.judge(cell)
+    assert report.violations
+    assert any(peak > 400 * GIB for peak in report.peaks().values())
+
+
+def test_cells_that_race_at_once_are_all_filled_exactly(scene: Scene, make_cell: Callable[..., Cell]) -> None:
+    cells = [make_cell() for _ in range(4)]
+    for cell in cells:
+        fill(cell)
+    assert_exactly_full(scene, *cells)
+
+
+def test_a_pod_that_found_no_room_is_bound_soon_after_a_volume_is_deleted(
+    scene: Scene, make_cell: Callable[..., Cell]
+) -> None:
+    cell = make_cell(nodes=1, disks_gib=(100,), fillers=0)
+    cell.claim("first")
+    cell.pod("first", "first")
+    cell.wait_ready(1)
+    cell.claim("second")
+    cell.pod("second", "second")
+    cell.wait_refused(1)
+
+    cell.delete("pods", "first", gracePeriodSeconds=0)
+    cell.delete("persistentvolumeclaims", "first")
+    # Without a wake-up kube-scheduler would look at the pod again after five minutes.
+    cell.wait_pod_ready("second", 30)
+
+    assert [] == scene.judge(cell).complaints()
+    scene.controllers[-1].wait_ledger_empty()
+
+
+def test_the_checker_turns_red_on_a_build_whose_promises_end_by_themselves(
+    scene: Scene, make_cell: Callable[..., Cell]
+) -> None:
+    """More pods than there is room for, and Longhorn slower than those promises last: the rest take what is taken."""
+    scene.stop_controllers()
+    scene.start_controller(module="tests.e2e.expiring_mutant")
+    try:
+        cell = make_cell(fillers=0)
+        scene.longhorn.pause()
+        cell.stateful_set(replicas=20)
+        cell.wait_chosen(17, 60)
+        assert scene.judge(cell).violations
+    finally:
+        scene.stop_controllers()
