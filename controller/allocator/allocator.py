@@ -228,16 +228,21 @@ class Allocator:
 
     def end_holds(self, pod_uid: str) -> None:
         """The answer never reached the scheduler, so nothing is offered. Idempotent."""
-        self._end(pod_uid, Verb.FORGET, "answer_lost")
+        with self._changed:
+            self._end_locked(pod_uid, Verb.FORGET, "answer_lost")
 
     def expire_pod(self, pod_uid: str) -> None:
-        """The hold's time has passed and a live read showed no choice."""
-        self._end(pod_uid, Verb.EXPIRE, "expired")
-
-    def _end(self, pod_uid: str, verb: Verb, how: str) -> None:
+        """The hold's time has passed and a live read showed no choice. Nothing happens to a hold that is not due,
+        such as that of a pod which was filtered again meanwhile."""
         with self._changed:
-            if self._settler.end_holds(pod_uid, verb, self._clock.now(), how):
-                self._touch_locked()
+            live = self._live
+            timeout, cap = live.pod_scheduling_timeout_seconds, live.hold_cap_seconds
+            if self._answers.is_due(pod_uid, self._clock.now(), timeout, cap):
+                self._end_locked(pod_uid, Verb.EXPIRE, "expired")
+
+    def _end_locked(self, pod_uid: str, verb: Verb, how: str) -> None:
+        if self._settler.end_holds(pod_uid, verb, self._clock.now(), how):
+            self._touch_locked()
 
     # Time
 

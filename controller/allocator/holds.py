@@ -76,13 +76,14 @@ class Answers:
 
     def due(self, now: float, timeout: float, cap: float) -> list[tuple[str, bool]]:
         """Pods whose holds may end by time, and whether the cap says so."""
-        found = []
-        for uid, at in self._answered.items():
-            if now - at >= cap:
-                found.append((uid, True))
-            elif now - at >= timeout and self._has_passed(at, now):
-                found.append((uid, False))
-        return found
+        return [(uid, now - at >= cap) for uid, at in self._answered.items() if self._is_due(at, now, timeout, cap)]
+
+    def is_due(self, pod_uid: str, now: float, timeout: float, cap: float) -> bool:
+        at = self._answered.get(pod_uid)
+        return at is not None and self._is_due(at, now, timeout, cap)
+
+    def _is_due(self, at: float, now: float, timeout: float, cap: float) -> bool:
+        return now - at >= cap or (now - at >= timeout and self._has_passed(at, now))
 
     def _has_passed(self, at: float, now: float) -> bool:
         return self._front >= at + LAG_SECONDS or now - max(self._last_choice, at) >= QUIET_SECONDS

@@ -21,6 +21,7 @@ from controller.model import names
 _log = logging.getLogger(__name__)
 
 COALESCE_SECONDS: Final = 0.2
+SLICE_SECONDS: Final = 0.5
 IDLE_SECONDS: Final = 5.0  # looked at again even if nothing was heard: fallbacks fall due by time alone
 
 
@@ -97,13 +98,21 @@ class Waker:
 
     def run_once(self, version: int) -> int:
         """Wait for a change after `version`, let it settle, wake what fits; the version that was planned on."""
-        due = self._source.next_wakeup_due()
-        self._source.wait_for_change(version, IDLE_SECONDS if due is None else min(due, IDLE_SECONDS))
+        self._wait(version)
         if self._stop.wait(COALESCE_SECONDS) or not self._is_leading():
             return self._source.version
         planned_on = self._source.version
         self.wake(self._source.plan_wakeups())
         return planned_on
+
+    def _wait(self, version: int) -> None:
+        """Until something changed, a back-off ended, or long enough; in slices, so that `stop` is heard."""
+        due = self._source.next_wakeup_due()
+        end = self._clock.now() + (IDLE_SECONDS if due is None else min(due, IDLE_SECONDS))
+        while not self._stop.is_set():
+            left = end - self._clock.now()
+            if left <= 0 or self._source.wait_for_change(version, min(left, SLICE_SECONDS)):
+                return
 
     def wake(self, wakeups: Iterable[Wakeup]) -> None:
         """Patch each pod; one that is gone is no matter, other failures are tried again at the pod's next back-off."""

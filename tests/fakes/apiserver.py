@@ -1,4 +1,5 @@
-"""An API server in memory, behind the same protocol as the adapter: resource versions, conflicts, watches, faults on demand."""
+"""An API server in memory, behind the same protocol as the adapter: resource versions, conflicts, watches, faults on
+demand."""
 
 from __future__ import annotations
 

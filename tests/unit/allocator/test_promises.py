@@ -418,7 +418,7 @@ def test_no_hold_outlives_the_cap() -> None:
     cluster = cluster_of("n1", free_gib=40_000)
     cluster.add_pod("a")
     cluster.filter("a", "n1")
-    for second in range(120):
+    for _ in range(120):
         cluster.clock.advance(1)
 
     assert [True] == [due.is_capped for due in cluster.allocator.due_holds()]

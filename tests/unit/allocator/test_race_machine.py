@@ -1,8 +1,8 @@
 """A made-up cluster under random schedules: whatever order watches deliver in, no byte is promised twice.
 
-The machine keeps the truth of the API server; the allocator sees it only through one queue a kind, delivered in order within
-the kind and in any order between kinds. The scheduler chooses among what was offered, provisioning, attaching and
-placement come at any later time, pods and claims go at any moment, and the leader may change.
+The machine keeps the truth of the API server; the allocator sees it only through one queue a kind, delivered in order
+within the kind and in any order between kinds. The scheduler chooses among what was offered, provisioning, attaching
+and placement come at any later time, pods and claims go at any moment, and the leader may change.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from controller.allocator.allocator import Allocator, Decision
+from controller.allocator.allocator import Allocator, Decision, DueHold
 from controller.allocator.outcome import Mode, PodKnowledge
 from controller.model.longhorn import LonghornSettings, Replica, Volume
 from controller.model.workload import Claim, KubeNode, PersistentVolume, Pod, PodVolume, StorageClass
@@ -202,9 +202,15 @@ class Race(RuleBasedStateMachine):
         workload.offered = ()
         self.clock.advance(6)
         for due in self.allocator.due_holds():
-            owner = next(entry for entry in self.workloads if entry.uid == due.pod_uid)
-            if not owner.chosen and not owner.offered:  # the sweeper's live read shows no choice
+            self.read_live(due)
+            if due.pod_uid in {entry.pod_uid for entry in self.allocator.due_holds()}:
                 self.allocator.expire_pod(due.pod_uid)
+
+    def read_live(self, due: DueHold) -> None:
+        """What the sweeper does before it lets a hold end: pod and claims as they are now reach the allocator first."""
+        for kind, key in [("pod", due.pod_key), *(("claim", key) for key in due.claim_keys)]:
+            if key in self.truth[kind]:
+                self.allocator.observe(kind, key, self.truth[kind][key])
 
     # Longhorn
 
@@ -288,7 +294,8 @@ class Race(RuleBasedStateMachine):
             assert self.promised(name) <= ROOM_GIB * GIB, f"{name}: {self.promised(name) / GIB}"
 
     def promised(self, name: str) -> int:
-        """Replicas on the node, plus demand that stands chosen for it and has no replica yet; the truth, not our memory."""
+        """Replicas on the node, plus demand that stands chosen for it and has no replica yet; the truth, not our
+        memory."""
         total = sum(
             facts.size_bytes
             for facts in self.truth["replica"].values()

@@ -39,7 +39,7 @@ class FakeLeases:
         self.seen = ""
         self.fault = ""
 
-    def read(self, timeout: float) -> LeaseRecord:  # noqa: ARG002
+    def read(self, timeout: float) -> LeaseRecord:
         if self.fault == "cut":
             raise UnavailableError("no connection")
         self.seen = self.shared.record.resource_version
@@ -51,8 +51,8 @@ class FakeLeases:
         duration_seconds: int,
         transitions: int,
         *,
-        is_new_term: bool,  # noqa: ARG002
-        timeout: float,  # noqa: ARG002
+        is_new_term: bool,
+        timeout: float,
     ) -> LeaseRecord:
         if self.fault == "cut":
             raise UnavailableError("no connection")
@@ -64,7 +64,7 @@ class FakeLeases:
         self.seen = written.resource_version
         return written
 
-    def release(self, holder: str, timeout: float) -> None:  # noqa: ARG002
+    def release(self, holder: str, timeout: float) -> None:
         if self.shared.record.holder == holder:
             self.shared.store(replace(self.shared.record, holder=""))
 
