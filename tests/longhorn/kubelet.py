@@ -21,6 +21,12 @@ class Kubelet:
         self._busy: set[tuple[str, str]] = set()
         self._serial = 0
         world.listen("pods", self._on_pod)
+        world.listen("volumes", self._on_volume)
+
+    def _on_volume(self, verb: str, volume: Raw) -> None:
+        # The store may show the attachment only after `on_attached` was called.
+        if verb != "DELETED" and (volume.get("status") or {}).get("state") == "attached":
+            self.on_attached(str(volume["metadata"]["name"]))
 
     def _on_pod(self, verb: str, pod: Raw) -> None:
         uid = pod["metadata"]["uid"]
