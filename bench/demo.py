@@ -130,10 +130,11 @@ def verdict(report: Report) -> str:
 
 def short_verdict(report: Report) -> str:
     counts = report.pods_per_node()
-    text = "-".join(str(counts.get(node, 0)) for node in NODES)
-    over, stuck = over_nodes(report), PODS - len(report.bound)
-    text += f" pods; {len(over)} disks over" if over else " pods; no disk over"
-    return text + (f"; {stuck} pods stuck" if stuck else "")
+    over, stuck, bound = over_nodes(report), PODS - len(report.bound), last_bound(report, PODS)
+    parts = ["-".join(str(counts.get(node, 0)) for node in NODES) + " pods"]
+    parts.append(f"{len(over)} disks promised too much" if over else "no disk promised too much")
+    parts.append(f"{stuck} pods never bound" if bound is None else f"all bound after {bound:.1f} s")
+    return "; ".join(parts)
 
 
 def panel(name: str, report: Report) -> Panel:
@@ -158,7 +159,7 @@ def panel(name: str, report: Report) -> Panel:
         for node in NODES
     )
     is_good = not over_nodes(report) and bound is not None
-    return Panel(name, short_verdict(report), is_good, curves, tuple(marks), max(latest * 1.08, 1.0))
+    return Panel(name, short_verdict(report), is_good, curves, tuple(marks), max(latest * 1.1, 1.0))
 
 
 def write_results(reports: dict[str, Report], folder: Path) -> list[Path]:

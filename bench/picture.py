@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7")
 DASHES = ("-", (0, (6, 1.5)), (0, (3, 1.5)), (0, (1, 1)))
 OVER = "#D55E00"
-INK, PALE = "#222222", "#777777"
+INK, PALE = "#222222", "#555555"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +46,14 @@ def draw(panels: Sequence[Panel], limit_gib: float, heading: str, files: Sequenc
     from matplotlib import pyplot as plt
 
     figure, axes = plt.subplots(1, len(panels), sharey=True, figsize=(5.2 * len(panels), 5.4), layout="constrained")
-    figure.suptitle(heading, fontsize=14, color=INK, fontweight="bold", x=0.012, ha="left")
+    figure.suptitle(heading, fontsize=14, color=INK, fontweight="bold", x=0.008, ha="left")
     most = max([limit_gib, *(value for panel in panels for curve in panel.curves for value in curve.gib)])
     for axis, panel in zip([axes] if len(panels) == 1 else axes, panels, strict=True):
         _draw_panel(axis, panel, limit_gib, most)
     first = axes if len(panels) == 1 else axes[0]
+    figure.legend(
+        *first.get_legend_handles_labels(), title="disk of", loc="upper right", ncols=4, frameon=False, handlelength=3.4
+    )
     first.set_ylabel("promised on the disk, GiB\n(replicas + chosen, not placed yet)", color=INK)
     for file in files:
         figure.savefig(file, dpi=150, facecolor="white", metadata={"Date": None} if file.suffix == ".svg" else None)
@@ -69,21 +72,22 @@ def _draw_panel(axis: Axes, panel: Panel, limit_gib: float, most: float) -> None
             where="post",
             color=COLOURS[index % len(COLOURS)],
             linestyle=DASHES[index % len(DASHES)],
-            linewidth=5.0 - 1.1 * min(index, 3),
+            linewidth=5.6 - 1.2 * min(index, 3),
             label=curve.disk,
         )
-    for seconds, label in panel.marks:
+    for index, (seconds, label) in enumerate(panel.marks):
         axis.axvline(seconds, color=PALE, linewidth=1, linestyle=":")
+        # Two moments may lie close together: the first is named on its left, the second on its right.
         axis.annotate(
             label,
-            (seconds, 0.015),
+            (seconds, 0.02),
             xycoords=("data", "axes fraction"),
-            xytext=(-4, 0),
+            xytext=(-3 if index == 0 else 3, 0),
             textcoords="offset points",
             rotation=90,
-            ha="right",
+            ha="right" if index == 0 else "left",
             va="bottom",
-            fontsize=9,
+            fontsize=9.5,
             color=PALE,
         )
     axis.set_ylim(0, top)
@@ -99,4 +103,3 @@ def _draw_panel(axis: Axes, panel: Panel, limit_gib: float, most: float) -> None
     )  # fmt: skip
     axis.grid(axis="y", color="#dddddd", linewidth=0.6)
     axis.spines[["top", "right"]].set_visible(False)
-    axis.legend(loc="lower right", fontsize=9, frameon=True, framealpha=0.9, title="disk of", handlelength=3.2)
