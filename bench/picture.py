@@ -52,7 +52,7 @@ def draw(panels: Sequence[Panel], limit_gib: float, heading: str, files: Sequenc
         _draw_panel(axis, panel, limit_gib, most)
     first = axes if len(panels) == 1 else axes[0]
     figure.legend(
-        *first.get_legend_handles_labels(), title="disk of", loc="upper right", ncols=4, frameon=False, handlelength=3.4
+        *first.get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False, handlelength=3.4
     )
     first.set_ylabel("promised on the disk, GiB\n(replicas + chosen, not placed yet)", color=INK)
     for file in files:
@@ -73,7 +73,7 @@ def _draw_panel(axis: Axes, panel: Panel, limit_gib: float, most: float) -> None
             color=COLOURS[index % len(COLOURS)],
             linestyle=DASHES[index % len(DASHES)],
             linewidth=5.6 - 1.2 * min(index, 3),
-            label=curve.disk,
+            label=f"disk of {curve.disk}",
         )
     for index, (seconds, label) in enumerate(panel.marks):
         axis.axvline(seconds, color=PALE, linewidth=1, linestyle=":")

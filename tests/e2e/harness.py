@@ -29,6 +29,7 @@ from tests.longhorn.options import LonghornOptions
 
 GIB = workloads.GIB
 CONFIG_MAP = f"/api/v1/namespaces/{NAMESPACE}/configmaps/{SERVICE}"
+ATTACHMENTS = "/apis/storage.k8s.io/v1/volumeattachments"
 CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
 # What a Deployment would run is started as processes here.
 NOT_APPLIED = ("Deployment", "PodDisruptionBudget")
@@ -346,7 +347,20 @@ class Cell:
         api.delete(self.path("pods"), gracePeriodSeconds=0)
         api.delete(self.path("persistentvolumeclaims"))
         self._wait(lambda: not self.pods() and not self.claims(), "end of its pods and claims", timeout)
+        self.drop_attachments()
         self._wait(lambda: not self._volumes(), "end of its volumes", timeout)
+
+    def drop_attachments(self) -> None:
+        """Delete the attachments of volumes that no pod uses any more.
+
+        kube-controller-manager does so itself, but where an attachment never came about only after two minutes.
+        """
+        nodes = {pod["spec"].get("nodeName") for pod in self.pods()}
+        for attachment in self.scene.api.list(ATTACHMENTS)["items"]:
+            node = attachment["spec"]["nodeName"]
+            if node in self.nodes and node not in nodes:
+                with ignored_when_gone():
+                    self.scene.api.delete(f"{ATTACHMENTS}/{attachment['metadata']['name']}")
 
     def _volumes(self) -> list[Object]:
         """PersistentVolumes and Longhorn Volumes that were made for this cell."""

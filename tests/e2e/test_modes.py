@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.e2e import scheduling
+from tests.e2e import scheduling, workloads
 from tests.e2e.harness import GIB, Cell, Scene
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
@@ -90,9 +90,11 @@ def test_a_call_that_cannot_be_read_is_refused_by_its_field_and_holds_nothing(
 
 
 def test_a_pod_that_does_not_exist_gets_an_error_and_holds_nothing(scene: Scene, cell: Cell) -> None:
-    answer = scene.filter({"metadata": {"name": "ghost", "namespace": cell.namespace, "uid": "u"}}, cell.nodes)
-    assert answer.body["Error"]
-    assert [] == answer.passed
+    ghost = workloads.pod("ghost", "c")
+    ghost["metadata"] |= {"namespace": cell.namespace, "uid": "u"}
+    answer = scene.filter(ghost, cell.nodes)
+    assert (200, []) == (answer.status, answer.passed)
+    assert "does not exist" in answer.body["Error"]
     scene.controllers[-1].wait_ledger_empty(0)
 
 
