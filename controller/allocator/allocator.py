@@ -254,9 +254,10 @@ class Allocator:
             found = []
             for uid, is_capped in due:
                 pod = self._world.pods.get(uid)
-                key = pod.key if pod is not None else ""
-                claims = tuple(claim.key for claim in self._world.claims_of(pod)) if pod is not None else ()
-                found.append(DueHold(uid, key, claims, is_capped))
+                volumes = {key.volume for key, _ in self._ledger.of_claimant(uid)}
+                claims = (self._world.claim_by_uid(volume) for volume in sorted(volumes))
+                keys = tuple(claim.key for claim in claims if claim is not None)
+                found.append(DueHold(uid, pod.key if pod is not None else "", keys, is_capped))
             return tuple(found)
 
     def sweep(self) -> None:

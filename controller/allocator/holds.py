@@ -51,15 +51,23 @@ class Answers:
 
     def __init__(self) -> None:
         self._answered: dict[str, float] = {}  # pod uid -> when
+        self._doubted: set[str] = set()  # of these: the pod went, or its choice was withdrawn
         self._front = float("-inf")  # latest answer whose choice was seen
         self._last_choice = float("-inf")
 
     def answered(self, pod_uid: str, now: float) -> None:
         self._answered[pod_uid] = now
+        self._doubted.discard(pod_uid)
+
+    def doubted(self, pod_uid: str, now: float) -> None:
+        """The promise need not last for its full time, only until a choice under way would have been seen."""
+        self._answered.setdefault(pod_uid, now)
+        self._doubted.add(pod_uid)
 
     def chosen(self, pod_uid: str, now: float) -> float | None:
         """A choice was seen: the seconds since the answer, or None when there was none."""
         at = self._answered.pop(pod_uid, None)
+        self._doubted.discard(pod_uid)
         if at is None:
             return None
         self._front = max(self._front, at)
@@ -68,6 +76,7 @@ class Answers:
 
     def ended(self, pod_uid: str, now: float) -> float | None:
         at = self._answered.pop(pod_uid, None)
+        self._doubted.discard(pod_uid)
         return None if at is None else now - at
 
     def oldest(self, now: float) -> float:
@@ -76,17 +85,17 @@ class Answers:
 
     def due(self, now: float, timeout: float, cap: float) -> list[tuple[str, bool]]:
         """Pods whose holds may end by time, and whether the cap says so."""
-        return [(uid, now - at >= cap) for uid, at in self._answered.items() if self._is_due(at, now, timeout, cap)]
+        return [
+            (uid, now - at >= cap) for uid, at in self._answered.items() if self._is_due(uid, at, now, timeout, cap)
+        ]
 
     def is_due(self, pod_uid: str, now: float, timeout: float, cap: float) -> bool:
         at = self._answered.get(pod_uid)
-        return at is not None and self._is_due(at, now, timeout, cap)
+        return at is not None and self._is_due(pod_uid, at, now, timeout, cap)
 
-    def _is_due(self, at: float, now: float, timeout: float, cap: float) -> bool:
-        return now - at >= cap or (now - at >= timeout and self._has_passed(at, now))
+    def _is_due(self, pod_uid: str, at: float, now: float, timeout: float, cap: float) -> bool:
+        is_over = now - at >= timeout or pod_uid in self._doubted
+        return now - at >= cap or (is_over and self._has_passed(at, now))
 
     def _has_passed(self, at: float, now: float) -> bool:
         return self._front >= at + LAG_SECONDS or now - max(self._last_choice, at) >= QUIET_SECONDS
-
-    def clear(self) -> None:
-        self._answered.clear()

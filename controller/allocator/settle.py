@@ -7,6 +7,7 @@ same promises, for a follower and for a new leader alike.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Final
 
 from controller.allocator.choice import Choice, choice_of
@@ -68,16 +69,39 @@ class Settler:
                     self._drop(Verb.FORGET, key, now)
 
     def pod_gone(self, pod: Pod, now: float) -> None:
-        """The pod left, finished, or goes without having been bound: its claims stand on their own from now on."""
-        waited = self._answers.ended(pod.uid, now)
-        if waited is not None:
-            self._journal.record(SCHEDULING_WAIT, waited, False)
-            self._journal.counters["holds_ended_pod_gone"] += 1
-        for key, _ in self._ledger.of_claimant(pod.uid):
-            self._drop(Verb.FORGET, key, now)
+        """The pod left, finished, or goes without having been bound: its claims stand on their own from now on.
+
+        Where a choice may be under way that our stores do not show yet (kinds are watched apart, and kube-scheduler
+        writes the selected node late), the promise is kept as a hold in doubt, until that would have been seen.
+        """
+        is_doubted = False
+        for key, entry in self._ledger.of_claimant(pod.uid):
+            if self._may_be_chosen(key):
+                self._doubt(key, entry, now)
+                is_doubted = True
+            else:
+                self._drop(Verb.FORGET, key, now)
+        if not is_doubted:
+            self._end_answer(pod.uid, now, "pod_gone")
         for claim in self._world.claims_of(pod):
             self._spent.pop(claim.uid, None)
             self._settle_standing(claim, now)
+
+    def _may_be_chosen(self, key: Key) -> bool:
+        """Whether the claim, as we see it, says nothing of a choice that may have been made."""
+        claim = self._world.claim_by_uid(key.volume)
+        return claim is not None and not claim.volume_name and not claim.selected_node
+
+    def _doubt(self, key: Key, entry: Entry, now: float) -> None:
+        if entry.state is State.ASSUMED:
+            self._ledger.put(Verb.HOLD, key, replace(entry, state=State.HELD, since=now, turn_at=None))
+        self._answers.doubted(key.claimant, now)
+
+    def _end_answer(self, pod_uid: str, now: float, how: str) -> None:
+        waited = self._answers.ended(pod_uid, now)
+        if waited is not None:
+            self._journal.record(SCHEDULING_WAIT, waited, False)
+            self._journal.counters[f"holds_ended_{how}"] += 1
 
     def settle_pod(self, pod: Pod, now: float) -> None:
         if pod.is_finished or (pod.is_deleting and not pod.node_name):
@@ -95,7 +119,7 @@ class Settler:
         self._assume(pod.uid, node, demands, unknown, now)
 
     def _withdraw(self, pod: Pod, now: float) -> None:
-        """No choice stands: assumptions go, holds stay until their end."""
+        """No choice stands: assumptions go, in doubt after a while, and holds stay until their end."""
         entries = self._ledger.of_claimant(pod.uid)
         if not entries:
             return
@@ -103,7 +127,10 @@ class Settler:
         by_key = {demand.key: demand for demand in demands}
         for key, entry in entries:
             if entry.state is State.ASSUMED:
-                self._drop(Verb.FORGET, key, now)
+                if self._may_be_chosen(key):
+                    self._doubt(key, entry, now)
+                else:
+                    self._drop(Verb.FORGET, key, now)
             elif key.volume not in unknown and not _still_asks(by_key.get(key.volume), key, entry):
                 self._drop(Verb.CONFIRM, key, now)
 
@@ -208,10 +235,7 @@ class Settler:
 
     def end_holds(self, pod_uid: str, verb: Verb, now: float, how: str) -> bool:
         """End what the pod holds without having been chosen; whether there was anything."""
-        waited = self._answers.ended(pod_uid, now)
-        if waited is not None:
-            self._journal.record(SCHEDULING_WAIT, waited, False)
-            self._journal.counters[f"holds_ended_{how}"] += 1
+        self._end_answer(pod_uid, now, how)
         held = [key for key, entry in self._ledger.of_claimant(pod_uid) if entry.state is State.HELD]
         for key in held:
             self._drop(verb, key, now)
