@@ -1,0 +1,146 @@
+"""Raw objects to facts: defaults for what is missing, a named field for what is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from controller.errors import MalformedRequestError
+from controller.model import parse
+
+GIB = 1024**3
+
+
+def pod(**spec: Any) -> dict[str, Any]:
+    return {"metadata": {"name": "a", "namespace": "ns", "uid": "u", "resourceVersion": "7"}, "spec": spec}
+
+
+def test_a_pods_claims_are_those_it_names_and_those_of_its_ephemeral_volumes() -> None:
+    volumes = [
+        {"name": "data", "persistentVolumeClaim": {"claimName": "c"}},
+        {"name": "scratch", "ephemeral": {"volumeClaimTemplate": {}}},
+        {"name": "cm", "configMap": {"name": "x"}},
+    ]
+    facts = parse.pod_facts(pod(volumes=volumes))
+
+    assert [("c", False), ("a-scratch", True)] == [(entry.claim, entry.is_ephemeral) for entry in facts.volumes]
+    assert 7 == facts.version
+
+
+@pytest.mark.parametrize("group", ["containers", "initContainers"])
+@pytest.mark.parametrize("kind", ["requests", "limits"])
+def test_a_pod_is_opted_in_by_any_container_that_names_the_resource(group: str, kind: str) -> None:
+    container = {"name": "c", "resources": {kind: {"longhorn.io/scheduler-extender": "1"}}}
+    assert parse.pod_facts(pod(**{group: [{"name": "b"}, container]})).is_opted_in
+    assert not parse.pod_facts(pod(**{group: [{"name": "b", "resources": {kind: {"cpu": "1"}}}]})).is_opted_in
+
+
+def test_a_claims_class_is_unknown_empty_or_named() -> None:
+    def class_of(**spec: Any) -> str | None:
+        return parse.claim_facts({"metadata": {"name": "c"}, "spec": spec}).class_name
+
+    assert (None, "", "x") == (class_of(), class_of(storageClassName=""), class_of(storageClassName="x"))
+
+
+def test_a_claims_signals_are_read() -> None:
+    raw = {
+        "metadata": {
+            "name": "c",
+            "namespace": "ns",
+            "uid": "u",
+            "annotations": {"volume.kubernetes.io/selected-node": "n1"},
+            "ownerReferences": [{"kind": "Pod", "uid": "p", "controller": True}],
+        },
+        "spec": {
+            "accessModes": ["ReadWriteMany"],
+            "resources": {"requests": {"storage": "1Gi"}},
+            "dataSourceRef": {"kind": "VolumeSnapshot", "name": "s"},
+        },
+    }
+    facts = parse.claim_facts(raw)
+
+    assert ("n1", "p", GIB, True, "VolumeSnapshot/s") == (
+        facts.selected_node,
+        facts.owner_pod_uid,
+        facts.requested_bytes,
+        facts.is_shared,
+        facts.data_source,
+    )
+
+
+def longhorn_node() -> dict[str, Any]:
+    def disk(**fields: Any) -> dict[str, Any]:
+        return {"conditions": [{"type": "Schedulable", "status": "True"}], "storageMaximum": 10, **fields}
+
+    return {
+        "metadata": {"name": "n1"},
+        "spec": {
+            "allowScheduling": True,
+            "disks": {"a": {"allowScheduling": True, "storageReserved": 3, "tags": ["ssd"]}, "spec-only": {}},
+        },
+        "status": {
+            "conditions": [{"type": "Ready", "status": "True"}, {"type": "Schedulable", "status": "Unknown"}],
+            "diskStatus": {"a": disk(diskUUID="u-a", scheduledReplica={"r": 5}), "status-only": disk()},
+        },
+    }
+
+
+def test_a_disk_counts_only_in_spec_and_status_together() -> None:
+    facts = parse.node_facts(longhorn_node())
+    (disk,) = facts.disks
+
+    assert (True, False) == (facts.ready, facts.schedulable)
+    assert ("a", "u-a", 3, 10, 0) == (
+        disk.name,
+        disk.uuid,
+        disk.reserved_bytes,
+        disk.maximum_bytes,
+        disk.available_bytes,
+    )
+    assert {"r": 5} == disk.scheduled_replicas
+
+
+def test_missing_parts_have_the_apis_defaults() -> None:
+    bare = {"metadata": {"name": "x"}}
+    assert ("v1", "disabled", "rwo") == (
+        parse.volume_facts(bare).needs.data_engine,
+        parse.volume_facts(bare).data_locality,
+        parse.volume_facts(bare).access_mode,
+    )
+    assert parse.replica_facts(bare).active
+    assert () == parse.node_facts(bare).disks
+    assert not parse.class_facts(bare).is_default
+    assert 0 == parse.claim_facts(bare).requested_bytes
+
+
+@pytest.mark.parametrize(
+    ("read", "raw", "field"),
+    [
+        (parse.pod_facts, {"metadata": "x"}, "metadata"),
+        (parse.pod_facts, {"metadata": {}, "spec": {"volumes": {}}}, "spec.volumes"),
+        (parse.pod_facts, {"metadata": {}, "spec": {"priority": "high"}}, "spec.priority"),
+        (parse.pod_facts, {"metadata": {}, "spec": {"volumes": [{"name": 3}]}}, "spec.volumes[0].name"),
+        (
+            parse.claim_facts,
+            {"metadata": {}, "spec": {"resources": {"requests": {"storage": "1e3Ki"}}}},
+            "spec.resources.requests.storage",
+        ),
+        (parse.volume_facts, {"metadata": {}, "spec": {"size": "-5"}}, "spec.size"),
+        (parse.volume_facts, {"metadata": {}, "spec": {"size": "99999999999999999999"}}, "spec.size"),
+        (parse.volume_facts, {"metadata": {}, "status": {"actualSize": 1.5}}, "status.actualSize"),
+        (parse.volume_facts, {"metadata": {}, "spec": {"nodeSelector": ["a", 1]}}, "spec.nodeSelector[1]"),
+        (parse.replica_facts, {"metadata": {}, "spec": {"active": "yes"}}, "spec.active"),
+        (
+            parse.node_facts,
+            {"metadata": {}, "spec": {"disks": {"d": {}}}, "status": {"diskStatus": {"d": {"storageMaximum": 2**63}}}},
+            "status.diskStatus.d.storageMaximum",
+        ),
+        (parse.node_facts, {"metadata": {}, "spec": {"disks": []}}, "spec.disks"),
+    ],
+)
+def test_a_wrong_value_is_named(read: Callable[[Any], object], raw: dict[str, Any], field: str) -> None:
+    with pytest.raises(MalformedRequestError) as caught:
+        read(raw)
+    assert field == caught.value.field
