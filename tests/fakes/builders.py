@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from controller.allocator.allocator import Allocator
 from controller.allocator.outcome import FilterOutcome, Mode
@@ -53,7 +54,7 @@ def node(name: str = "n1", *disks: Disk, free_gib: float = 400, zone: str = "") 
 
 
 def volume(
-    name: str, gib: float = 100, *, attached_to: str = "", locality: str = "best-effort", **other: object
+    name: str, gib: float = 100, *, attached_to: str = "", locality: str = "best-effort", **other: Any
 ) -> Volume:
     facts = Volume(
         name=name,
@@ -70,10 +71,10 @@ def volume(
         needs=DiskNeeds(),
         deleting=False,
     )
-    return replace(facts, **other)  # type: ignore[arg-type]
+    return replace(facts, **other)
 
 
-def replica(name: str, of: str, gib: float = 100, *, on: str = "", disk_name: str = "d1", **other: object) -> Replica:
+def replica(name: str, of: str, gib: float = 100, *, on: str = "", disk_name: str = "d1", **other: Any) -> Replica:
     facts = Replica(
         name=name,
         volume=of,
@@ -88,7 +89,7 @@ def replica(name: str, of: str, gib: float = 100, *, on: str = "", disk_name: st
         rebuild_retry_count=0,
         deleting=False,
     )
-    return replace(facts, **other)  # type: ignore[arg-type]
+    return replace(facts, **other)
 
 
 class TestCluster:
@@ -187,8 +188,8 @@ class TestCluster:
         self.allocator.observe("pod", pod.key, pod)
         return pod
 
-    def change_pod(self, name: str, **fields: object) -> Pod:
-        return self.set_pod(replace(self.pods[name], **fields))  # type: ignore[arg-type]
+    def change_pod(self, name: str, **fields: Any) -> Pod:
+        return self.set_pod(replace(self.pods[name], **fields))
 
     def drop_pod(self, name: str) -> None:
         self.allocator.observe("pod", self.pods.pop(name).key, None)
@@ -216,7 +217,7 @@ class TestCluster:
     def bind(self, pod: str, to: str) -> None:
         self.change_pod(pod, node_name=to, nominated_node="")
 
-    def attach(self, name: str, to: str, gib: float = 100, **other: object) -> None:
+    def attach(self, name: str, to: str, gib: float = 100, **other: Any) -> None:
         self.allocator.observe("volume", name, volume(name, gib, attached_to=to, **other))
 
     def place(self, name: str, on: str, gib: float = 100, disk_name: str = "d1") -> None:

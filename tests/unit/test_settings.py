@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from controller.errors import ConfigError
@@ -98,7 +100,6 @@ def test_a_plain_value_serves_every_engine_and_a_missing_one_has_none() -> None:
     ],
 )
 def test_a_process_that_cannot_work_is_told_which_setting(fields: dict[str, object], named: str) -> None:
-    good = {"pod_name": "p", "pod_ip": "10.0.0.1"}
-    ProcessSettings(**good).checked()
+    good = ProcessSettings(pod_name="p", pod_ip="10.0.0.1").checked()
     with pytest.raises(ConfigError, match=named):
-        ProcessSettings(**{**good, **fields}).checked()  # type: ignore[arg-type]
+        replace(good, **fields).checked()  # type: ignore[arg-type]

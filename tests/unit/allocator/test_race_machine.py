@@ -67,7 +67,7 @@ class Race(RuleBasedStateMachine):
         gone = self.truth[kind].pop(key, None)
         self.serial += 1
         if facts is not None:
-            if hasattr(facts, "version"):
+            if not isinstance(facts, Replica):
                 facts = replace(facts, version=self.serial)
             self.truth[kind][key] = facts
         if facts is not None or gone is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -16,9 +17,9 @@ MIB = 1024**2
 SETTINGS = LonghornSettings()
 
 
-def claim(**fields: object) -> Claim:
+def claim(**fields: Any) -> Claim:
     facts = Claim("u", "ns", "c", "sc", "", GIB, "", False, False, "", "")
-    return replace(facts, **fields)  # type: ignore[arg-type]
+    return replace(facts, **fields)
 
 
 def world(provisioner: str = "driver.longhorn.io", **parameters: str) -> World:
@@ -116,9 +117,7 @@ def test_what_is_not_in_the_stores_is_missing_not_nothing() -> None:
         ({"active": False}, False),
     ],
 )
-def test_a_replica_is_usable_unless_failed_evicting_deleting_or_a_twin(
-    fields: dict[str, object], is_usable: bool
-) -> None:
+def test_a_replica_is_usable_unless_failed_evicting_deleting_or_a_twin(fields: dict[str, Any], is_usable: bool) -> None:
     made = world()
     made.put_volume("vol", volume("vol"))
     made.put_replica("r", replica("r", "vol", on="n1", **fields))
