@@ -192,6 +192,8 @@ class Ledger:
 
 
 def _largest(claimants: dict[str, Entry]) -> int:
+    if len(claimants) == 1:  # nearly always
+        return next(iter(claimants.values())).size_bytes
     return max((entry.size_bytes for entry in claimants.values()), default=0)
 
 

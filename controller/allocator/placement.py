@@ -40,6 +40,7 @@ class Judgement:
 
 
 SURE: Final = Judgement(Verdict.SURE)
+FULL: Final = Judgement(Verdict.FULL, Reason.INSUFFICIENT_STORAGE)
 
 
 class Judge:
@@ -88,8 +89,12 @@ class Judge:
         """The verdict on node `name` for all local volumes of the pod together."""
         room = self._world.room(name)
         size = self._plain_size
-        if size >= 0 and room is not None and size <= room.plain_free_bytes and self._quick(name, room, size):
-            return SURE
+        if size >= 0 and room is not None:
+            if size <= room.plain_free_bytes:
+                if self._quick(name, room, size):
+                    return SURE
+            elif room.plain_free_bytes >= 0 and not self._lies_on(name):
+                return FULL
         wanted = []
         for demand in self._local:
             if name in demand.usable_nodes:
@@ -103,6 +108,9 @@ class Judge:
         if self._local[0].is_pinned or name in self._bound_to or name in self._extra:
             return False
         return size + self._ledger.pending_bytes(name) + self._anywhere_bytes <= room.plain_free_bytes
+
+    def _lies_on(self, name: str) -> bool:
+        return name in self._local[0].usable_nodes or self._local[0].is_pinned
 
     def judge_room(self, name: str, wanted: Sequence[VolumeDemand]) -> Judgement:
         """The verdict on placing one replica of each of `wanted` on node `name`."""
@@ -147,7 +155,7 @@ class Judge:
         if pack(items, free, steps) is None:
             if steps.exhausted:
                 return Judgement(Verdict.CONTENDED, Reason.NOT_EVALUATED, is_bounded=True)
-            return Judgement(Verdict.FULL, Reason.INSUFFICIENT_STORAGE)
+            return FULL
         pending = self._pending(name)
         steps = Steps(COVER_STEPS)
         if is_sure(items, self._items(room, pending), free, steps):

@@ -1,0 +1,1 @@
+"""Transcripts of what the allocator answers, and their runner."""
