@@ -10,6 +10,9 @@ TOOLS ?= .tools
 # Handed to pytest, as in: make test-unit PYTEST_ARGS='-k ledger'
 PYTEST_ARGS ?=
 
+# Progress is to be seen at once, in a log as well.
+export PYTHONUNBUFFERED := 1
+
 RUN := $(VENV)/bin/python
 CODE := $(wildcard controller extender webhook certs tests bench)
 COMPILE := $(TOOLS)/bin/uv --no-config pip compile --quiet --universal --python-version 3.11 --generate-hashes \
