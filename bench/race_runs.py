@@ -98,7 +98,7 @@ def exact_verdict(runs: Sequence[Run]) -> list[str]:
         if run.way != POLICY or run.last_bound_seconds is None:
             continue
         # What was never bound took longer than the last that was.
-        least = "" if run.bound >= run.pods else f" at least, {run.pods - run.bound} pods never bound"
+        least = "" if run.bound >= run.pods else f" at least, pods never bound: {run.pods - run.bound}"
         faster = run.last_bound_seconds / mine
         lines.append(
             f"exact: {faster:.0f} times faster than the {POLICY}{least} (at least {POLICY_RATIO:.0f}): "
