@@ -128,6 +128,7 @@ _LONGHORN: Final[dict[str, tuple[str, Callable[[str], object]]]] = {
     "allow-empty-disk-selector-volume": ("allow_empty_disk_selector", parse_flag),
     "default-data-locality": ("default_data_locality", str),
     "allow-volume-creation-with-degraded-availability": ("degraded_availability", parse_flag),
+    "replica-soft-anti-affinity": ("soft_anti_affinity", parse_flag),
 }
 _SPACE_FIELDS: Final = frozenset(field.name for field in fields(SpacePolicy))
 REPLICA_COUNT: Final = "default-replica-count"

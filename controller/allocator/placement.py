@@ -61,29 +61,39 @@ class Judge:
         self._extra = extra or {}
         self._local = [demand for demand in demands if demand.is_local]
         self._own = frozenset(demand.key for demand in demands)
-        self._anywhere = [promise for promise in ledger.promises(ANYWHERE) if promise.volume not in self._own]
+        self._anywhere = [
+            (promise, self._barred(promise.volume))
+            for promise in ledger.promises(ANYWHERE)
+            if promise.volume not in self._own
+        ]
         self._bound_to: dict[str, list[Promise]] = {}
         self._add_unplaced_replicas()
-        self._anywhere_bytes = sum(promise.size_bytes for promise in self._anywhere)
+        self._anywhere_bytes = sum(promise.size_bytes for promise, _ in self._anywhere)
         single = self._local[0] if len(self._local) == 1 else None
         self._plain_size = -1  # the size of a single plain new volume, the usual case
         if single is not None and single.needs == DEFAULT_NEEDS and not single.required_bytes:
             self._plain_size = single.size_bytes if single.size_bytes < EXT_LIMIT_BYTES else -1
 
+    def _barred(self, volume: str) -> frozenset[str]:
+        """Where a roaming volume cannot go, by its key in the ledger."""
+        claim = self._world.claim_by_uid(volume)
+        return self._world.barred_nodes(claim.volume_name) if claim is not None and claim.volume_name else frozenset()
+
     def _add_unplaced_replicas(self) -> None:
         """Replica objects that Longhorn may place at any moment and that no promise stands for."""
-        for replica in self._world.unplaced.values():
-            volume = self._world.volumes.get(replica.volume)
+        world = self._world
+        for replica in world.unplaced.values():
+            volume = world.volumes.get(replica.volume)
             if volume is None or (volume.data_locality != LOCALITY_DISABLED and not volume.node_id):
                 continue  # placed at attach only
-            claim = self._world.claim_of_volume(replica.volume)
+            claim = world.claim_of_volume(replica.volume)
             if claim is not None and (claim.uid in self._own or self._ledger.of_volume(claim.uid)):
                 continue
-            promise = _promise_of_replica(replica, self._world)
+            promise = _promise_of_replica(replica, world)
             if replica.hard_node_affinity:
                 self._bound_to.setdefault(replica.hard_node_affinity, []).append(promise)
             else:
-                self._anywhere.append(promise)
+                self._anywhere.append((promise, world.barred_nodes(replica.volume)))
 
     def judge(self, name: str) -> Judgement:
         """The verdict on node `name` for all local volumes of the pod together."""
@@ -172,14 +182,16 @@ class Judge:
         return [item for item in items if item.disks]
 
     def _pending(self, name: str) -> list[Promise]:
-        own = [promise for promise in self._ledger.promises(name) if promise.volume not in self._own]
-        return [*own, *self._anywhere, *self._bound_to.get(name, ()), *self._extra.get(name, ())]
+        here = [promise for promise in self._ledger.promises(name) if promise.volume not in self._own]
+        roaming = [promise for promise, barred in self._anywhere if name not in barred]
+        return [*here, *roaming, *self._bound_to.get(name, ()), *self._extra.get(name, ())]
 
     def judge_cluster(self, demand: VolumeDemand, nodes: Iterable[str], copies: int) -> Judgement:
         """Whether Longhorn finds room for `copies` replicas of a roaming volume, each on a node of its own."""
         found, worst = 0, Judgement(Verdict.FULL, Reason.NO_ROOM_IN_CLUSTER)
+        barred = self._world.barred_nodes(demand.volume)
         for name in nodes:
-            if name in demand.placed_nodes:
+            if name in barred:
                 continue
             judgement = self.judge_room(name, (demand,))
             if judgement.verdict is Verdict.SURE:

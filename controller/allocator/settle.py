@@ -144,8 +144,8 @@ class Settler:
         for key, demand in wanted.items() if node else ():
             spent = self._spent.get(demand.key)
             if spent is not None:
-                spent &= {node}
-            if not spent:
+                spent &= {node, ANYWHERE}
+            if not spent or key.node not in spent:
                 self._put_assumed(key, demand, now)
 
     def _put_assumed(self, key: Key, demand: VolumeDemand, now: float) -> None:
@@ -227,8 +227,7 @@ class Settler:
             if entry.state is State.ASSUMED and entry.turn_at is not None and now >= entry.turn_at + timeout
         ]
         for key, _ in due:
-            if key.node != ANYWHERE:
-                self._spent.setdefault(key.volume, set()).add(key.node)
+            self._spent.setdefault(key.volume, set()).add(key.node)
             self._drop(Verb.EXPIRE, key, now)
             self._journal.counters["assumptions_expired"] += 1
         return bool(due)

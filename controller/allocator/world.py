@@ -205,6 +205,16 @@ class World:
         if node is not None:
             self.kube_nodes[name] = node
 
+    def barred_nodes(self, volume: str) -> frozenset[str]:
+        """Nodes that take no further replica of the volume, because one is there and Longhorn keeps them apart."""
+        facts = self.volumes.get(volume)
+        own = facts.soft_anti_affinity if facts is not None else "ignored"
+        if own == "enabled" or (own != "disabled" and self.settings.soft_anti_affinity):
+            return frozenset()
+        return frozenset(
+            replica.node for replica in self.replicas_of(volume).values() if replica.node and not replica.failed_at
+        )
+
     def has_node(self, name: str) -> bool:
         """Whether Longhorn may place a replica there at all: a node of both Longhorn and Kubernetes."""
         return name in self.nodes and (not self.kube_nodes or name in self.kube_nodes)

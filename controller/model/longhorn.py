@@ -79,6 +79,7 @@ class Volume:
     robustness: str
     scheduled: bool | None  # the condition `Scheduled`; None while it is missing or unknown
     needs: DiskNeeds
+    soft_anti_affinity: str  # several replicas on a node: "enabled", "disabled", or "ignored" for the setting
     deleting: bool
     version: int = field(default=0, compare=False)  # resourceVersion; a heartbeat is no change
 
@@ -131,6 +132,7 @@ class LonghornSettings:
     default_replica_count_v2: int = 3
     default_data_locality: str = LOCALITY_DISABLED
     degraded_availability: bool = True
+    soft_anti_affinity: bool = False
 
     def default_replica_count(self, data_engine: str) -> int:
         return self.default_replica_count_v2 if data_engine == "v2" else self.default_replica_count_v1

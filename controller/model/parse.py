@@ -187,6 +187,7 @@ def volume_facts(raw: Raw) -> Volume:
             texts_at(spec, "spec", "diskSelector"),
             text_at(spec, "spec", "dataEngine") or "v1",
         ),
+        soft_anti_affinity=text_at(spec, "spec", "replicaSoftAntiAffinity") or "ignored",
         deleting=meta.get("deletionTimestamp") is not None,
         version=_version(meta),
     )

@@ -69,6 +69,7 @@ def volume(
         robustness="",
         scheduled=None,
         needs=DiskNeeds(),
+        soft_anti_affinity="ignored",
         deleting=False,
     )
     return replace(facts, **other)

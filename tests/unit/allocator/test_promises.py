@@ -9,6 +9,7 @@ import pytest
 from controller.allocator.allocator import Decision
 from controller.allocator.outcome import Mode
 from controller.allocator.reasons import Reason
+from controller.model.longhorn import LonghornSettings
 from controller.settings import LiveSettings
 from tests.fakes.builders import GIB, LATER, LATEST, TestCluster, disk, node, replica
 
@@ -562,3 +563,49 @@ def test_a_replica_listed_by_the_disk_counts_once() -> None:
     assert {"n1"} == cluster.offered("b", "n1")
     cluster.allocator.observe("replica", f"{name}-r-1", replica(f"{name}-r-1", name, 101, on="n1"))  # grown, not listed
     assert Decision.REFUSED is cluster.filter("b", "n1").decision
+
+
+def one_node_with_a_degraded_volume() -> TestCluster:
+    """One node, and Longhorn's default class: of three replicas two find no node, for ever."""
+    cluster = cluster_of("n1", free_gib=400)
+    cluster.add_class("default", numberOfReplicas="3", dataLocality="disabled")
+    cluster.add_claim("a", class_name="default")
+    cluster.add_pod("a")
+    assert {"n1"} == cluster.offered("a", "n1")
+    cluster.select_node("a", "n1")
+    name = cluster.provision("a")
+    for index in (2, 3):
+        cluster.allocator.observe("replica", f"{name}-r-{index}", replica(f"{name}-r-{index}", name))
+    cluster.place(name, "n1")
+    cluster.bind("a", "n1")
+    cluster.attach(name, "n1", locality="disabled", replica_count=3, scheduled=False)
+    return cluster
+
+
+def test_replicas_that_find_no_node_apart_from_their_twins_take_no_room() -> None:
+    cluster = one_node_with_a_degraded_volume()
+    for index in range(3):
+        cluster.add_pod(f"b{index}")
+        cluster.select_node(f"b{index}", "n1") if cluster.offered(f"b{index}", "n1") else None
+
+    assert {"n1": 300, "*": 100} == cluster.pending()
+    cluster.clock.advance(5)
+    cluster.allocator.sweep()
+    cluster.change_pod("a", priority=1)  # any later event
+    assert {"n1": 300} == cluster.pending()
+
+
+def test_roaming_replicas_take_room_where_they_may_go() -> None:
+    cluster = one_node_with_a_degraded_volume()
+    cluster.add_node("n2", free_gib=100)
+    cluster.add_pod("b")
+
+    assert {"n1"} == cluster.offered("b", "n1", "n2")
+
+
+def test_soft_anti_affinity_lets_replicas_come_back_to_a_node() -> None:
+    cluster = one_node_with_a_degraded_volume()
+    cluster.allocator.configure(cluster.live, LonghornSettings(soft_anti_affinity=True))
+    cluster.add_pod("b", gib=250)
+
+    assert not cluster.offered("b", "n1")
