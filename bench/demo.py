@@ -223,7 +223,7 @@ def leave_running(scene: Scene) -> None:
     """Our extender and its scheduler stay, for workloads of the user's own."""
     scene.api.create(CLASSES, workloads.storage_class(CLASS_OF_KEPT))
     start_ours(scene)
-    scene.cluster.keep()
+    scene.keep()
     kubectl = scene.cluster.state_dir / "kubectl"
     print(f"""
 The cluster, Longhorn's stand-in and the extender stay up. Try a workload of your own:

@@ -12,7 +12,8 @@ import yaml
 from tests.cluster.build import binaries
 from tests.cluster.cache import state_root
 from tests.cluster.cluster import Cluster, ClusterError, ClusterOptions
-from tests.cluster.state import end, find_all, inspect
+from tests.cluster.process import find_marked
+from tests.cluster.state import MARK, end, find_all, inspect
 from tests.cluster.toolchain import BuildError
 
 DEFAULT_NAME = "dev"
@@ -90,7 +91,8 @@ def down(args: argparse.Namespace) -> int:
             f"{found.state.name}: ended "
             + (", ".join(f"{r.name} (pid {r.pid})" for r in ended) or "nothing, it was dead")
         )
-        for pid in found.strays:
+        # Children of the recorded processes mostly ended with them.
+        for pid in set(found.strays) & set(find_marked(MARK, str(found.folder))):
             print(f"  still running and not in its record: pid {pid}; end it by hand if it is not wanted")
     return 0
 

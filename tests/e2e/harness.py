@@ -68,6 +68,7 @@ class Scene:
         self.api = cluster.api()
         self.longhorn = StandIn(cluster, options)
         self.controllers: list[Controller] = []
+        self._is_kept = False
         self.longhorn.start()
         install_product(cluster)
         self.view = View(self.api)
@@ -97,8 +98,15 @@ class Scene:
         return scene
 
     def stop(self) -> None:
+        """End everything that was started, unless it is kept."""
         self.view.close()
-        self.cluster.stop()
+        if not self._is_kept:
+            self.cluster.stop()
+
+    def keep(self) -> None:
+        """Let it all live on when this process ends; `python -m tests.cluster down` ends it."""
+        self.cluster.keep()
+        self._is_kept = True
 
     def __enter__(self) -> Self:
         return self
