@@ -68,6 +68,8 @@ class LonghornOptions:
         delays = {
             name: tuple(value) if isinstance(value, list) else value for name, value in raw.get("delays", {}).items()
         }
+        for name in delays.keys() - {entry.name for entry in dataclasses.fields(Delays)}:
+            raise ValueError(f"delays.{name}: is not an option")
         return cls(**{**raw, "delays": Delays(**delays)})
 
     def as_json(self) -> str:

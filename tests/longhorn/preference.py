@@ -1,0 +1,63 @@
+"""Which candidate Longhorn takes: near a best-effort volume's node, and else where the disks end up most alike."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
+
+from tests.longhorn.state import Candidate, Raw, State
+
+_K = TypeVar("_K")
+
+
+def choose(state: State, volume: Raw, candidates: Sequence[Candidate], pick: Callable[[int], int]) -> Candidate | None:
+    """The candidate that Longhorn takes; `pick(n)` decides ties and failures, which are arbitrary in Longhorn."""
+    candidates = near(state, volume, candidates)
+    if len(candidates) < 2:
+        return candidates[0] if candidates else None
+    size = int(volume["spec"].get("size") or 0)
+    usable = {entry: _usable(state, entry) for entry in candidates}
+    by_node: dict[str, int] = {}
+    for entry in candidates:
+        by_node[entry.node] = by_node.get(entry.node, 0) + usable[entry]
+    node = _best(by_node, size, list(by_node), pick)
+    if node is not None:
+        disk = _best(usable, size, [entry for entry in candidates if entry.node == node], pick)
+        if disk is not None:
+            return disk
+    return candidates[pick(len(candidates))]
+
+
+def near(state: State, volume: Raw, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
+    """Only those on the node that an attached best-effort volume has no replica on yet, if there are any."""
+    node = volume["spec"].get("nodeID")
+    if volume["spec"].get("dataLocality") != "best-effort" or not node or _has_replica_on(state, node):
+        return candidates
+    return [entry for entry in candidates if entry.node == node] or candidates
+
+
+def _has_replica_on(state: State, node: str) -> bool:
+    return any(
+        replica["spec"].get("nodeID") == node and not replica["spec"].get("failedAt") for replica in state.replicas
+    )
+
+
+def _usable(state: State, candidate: Candidate) -> int:
+    node = state.nodes[candidate.node]
+    status = node["status"]["diskStatus"][candidate.disk]
+    reserved = int(node["spec"]["disks"][candidate.disk].get("storageReserved") or 0)
+    return max(0, int(status.get("storageAvailable") or 0) - reserved - int(status.get("storageScheduled") or 0))
+
+
+def _best(usable: Mapping[_K, int], size: int, among: Sequence[_K], pick: Callable[[int], int]) -> _K | None:
+    """The key whose choice leaves the smallest (highest - lowest) / mean over all of `usable`."""
+    scores: dict[_K, float] = {}
+    for key in among:
+        if usable[key] >= size:
+            after = [room - size if other == key else room for other, room in usable.items()]
+            mean = sum(after) / len(after)
+            scores[key] = (max(after) - min(after)) / mean if mean > 0 else math.inf
+    lowest = min(scores.values(), default=math.inf)
+    ties = [key for key, score in scores.items() if score == lowest < math.inf]
+    return ties[pick(len(ties))] if ties else None

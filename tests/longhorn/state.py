@@ -1,0 +1,94 @@
+"""What placement is asked about: raw objects as Longhorn's informers show them, and what it answers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final
+
+Raw = Mapping[str, Any]
+# Go's strconv.ParseBool knows exactly these.
+_TRUE: Final = frozenset(("1", "t", "T", "true", "TRUE", "True"))
+_FALSE: Final = frozenset(("0", "f", "F", "false", "FALSE", "False"))
+_INTEGER: Final = re.compile(r"[+-]?[0-9]+")
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A disk that Longhorn would take."""
+
+    node: str
+    disk: str
+    uuid: str
+    path: str
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why a node (`disk` empty) or a disk was not taken, with Longhorn's own reason."""
+
+    node: str
+    disk: str
+    reason: str
+    message: str
+
+
+@dataclass
+class State:
+    """The world that Longhorn's informers show it: possibly stale. None instead of objects: that rule is not applied.
+
+    Settings that do not parse raise ValueError with the setting's name, as every caller in Longhorn fails on them.
+    """
+
+    nodes: Mapping[str, Raw]
+    replicas: Sequence[Raw]  # of this volume
+    settings: Mapping[str, str]
+    engine_images: Sequence[Raw] | None = None
+    instance_managers: Sequence[Raw] | None = None
+    backing_images: Mapping[str, Raw] = field(default_factory=dict)
+    kube_nodes: Mapping[str, Raw] | None = None
+    source_replicas: Sequence[Raw] = ()  # of the volume that a linked clone is made of
+    now: datetime | None = None
+
+    def flag(self, name: str, default: bool) -> bool:
+        text = self.settings.get(name)
+        if text is None:
+            return default
+        if text not in _TRUE | _FALSE:
+            raise ValueError(f"setting {name}: {text!r} is neither true nor false")
+        return text in _TRUE
+
+    def number(self, name: str, default: int) -> int:
+        text = self.settings.get(name)
+        if text is None:
+            return default
+        if not _INTEGER.fullmatch(text):
+            raise ValueError(f"setting {name}: {text!r} is not a whole number")
+        return int(text)
+
+
+@dataclass
+class Answer:
+    """`candidates` sorted by node and disk; `refusals` each once, in the order in which they were met."""
+
+    candidates: list[Candidate]
+    refusals: list[Refusal]
+
+
+def is_true(conditions: Iterable[Raw] | None, kind: str) -> bool:
+    """A missing condition counts as unknown, hence not true."""
+    return any(entry.get("type") == kind and entry.get("status") == "True" for entry in conditions or ())
+
+
+def has_reusable_data(replica: Raw) -> bool:
+    """Whether a failed replica may be brought back instead of being replaced."""
+    spec = replica["spec"]
+    return bool(
+        spec.get("failedAt")
+        and spec.get("nodeID")
+        and spec.get("diskID")
+        and int(spec.get("rebuildRetryCount") or 0) < 5
+        and not spec.get("evictionRequested")
+    )

@@ -1,0 +1,1 @@
+"""Tests of the stand-in for Longhorn itself."""
