@@ -183,6 +183,9 @@ def test_what_the_volume_says_wins_over_claim_and_class() -> None:
     made.volume(f"pvc-{uid}", gib=7)
     assert 7 == promised_at_end(made)
 
+    made.volume(f"pvc-{uid}", gib=7, replicas=2)
+    assert 0 == promised_at_end(made)
+
 
 def test_shared_claims_and_other_drivers_are_no_demand() -> None:
     made = history()
@@ -258,6 +261,7 @@ def test_pods_are_counted_with_their_times_and_refusals() -> None:
     made.refused_pod("p", "c")
     made.pod("p", "c")
     made.refused_pod("p", "c")
+    made.refused_pod("p", "c", "d")
     bound = made.pod("p", "c", node="n1")
     ready = made.ready_pod("p", "c", node="n1")
     made.pod("stuck")
