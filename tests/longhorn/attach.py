@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from tests.longhorn import paths
+from tests.longhorn import locality, paths
 from tests.longhorn.volumes import Volumes
 from tests.longhorn.world import Raw, World
 
@@ -25,9 +25,9 @@ class Attacher:
         world.listen("volumes", self._on_volume)
 
     def _on_attachment(self, verb: str, raw: Raw) -> None:
-        if verb == "DELETED" or raw["spec"].get("attacher") != paths.DRIVER:
+        if raw["spec"].get("attacher") != paths.DRIVER:
             return
-        if raw["metadata"].get("deletionTimestamp"):
+        if verb == "DELETED" or raw["metadata"].get("deletionTimestamp"):
             if self._first("detach", raw["metadata"]["uid"]):
                 self._world.after("detach", self._detach, raw)
         elif not (raw.get("status") or {}).get("attached") and self._first("attach", raw["metadata"]["uid"]):
@@ -60,25 +60,49 @@ class Attacher:
         return str(pv["spec"]["csi"]["volumeHandle"]) if pv is not None else str(name)
 
     def _attach(self, raw: Raw) -> None:
-        current = self._world.api.get_or_none(self._path(raw))
-        if current is None or current["metadata"].get("deletionTimestamp"):
+        """Give the volume its node, as soon as it exists and is free. Ends when the attachment is given up."""
+        self._mark(raw)
+        if not self._is_wanted(raw):
             return
         name, node = self._volume_of(raw), raw["spec"]["nodeName"]
-        is_busy = False
+        is_refused = False
 
         def edit(volume: Raw) -> bool:
-            nonlocal is_busy
+            nonlocal is_refused
             here = volume["spec"].get("nodeID") or ""
-            is_busy = here not in ("", node)
-            if is_busy or here == node:
+            is_refused = here not in ("", node) or self._is_bound_elsewhere(volume, node)
+            if is_refused or here == node:
                 return False
             volume["spec"]["nodeID"] = node
             return True
 
-        if self._world.change(self._world.longhorn("volumes", name), edit) is None or is_busy:
+        volume = self._world.change(self._world.longhorn("volumes", name), edit)
+        if volume is None or is_refused:
             self._world.timers.after(POLL_SECONDS, self._attach, raw)  # not there yet, or attached elsewhere still
-            return
-        self._begin(name)
+        elif not self._is_wanted(raw):  # given up while we wrote
+            self._detach(raw)
+        elif locality.attached_node(volume):
+            self._report(volume)
+        else:
+            self._begin(name)
+
+    def _is_wanted(self, raw: Raw) -> bool:
+        current = self._world.api.get_or_none(self._path(raw))
+        return (
+            current is not None
+            and current["metadata"]["uid"] == raw["metadata"]["uid"]
+            and not current["metadata"].get("deletionTimestamp")
+        )
+
+    def _is_bound_elsewhere(self, volume: Raw, node: str) -> bool:
+        """A strict-local volume is never attached away from its replica."""
+        if volume["spec"].get("dataLocality") != "strict-local":
+            return False
+        placed = [replica["spec"]["nodeID"] for replica in self._replicas(volume) if replica["spec"].get("nodeID")]
+        return bool(placed) and node not in placed
+
+    def _replicas(self, volume: Raw) -> list[Raw]:
+        return self._world.replicas_of(str(volume["metadata"]["name"]))
 
     def _on_replica(self, verb: str, raw: Raw) -> None:
         if verb != "DELETED" and raw["spec"].get("nodeID"):
@@ -93,9 +117,9 @@ class Attacher:
         volume = self._world.volume(name)
         if volume is None or not volume["spec"].get("nodeID"):
             return
-        if (volume.get("status") or {}).get("state") == "attached":
+        if locality.attached_node(volume):
             return
-        if not any(_is_usable(replica) for replica in self._world.replicas_of(name)):
+        if not locality.starters(self._world.replicas_of(name)):
             return
         with self._lock:
             if name in self._starting:
@@ -106,23 +130,32 @@ class Attacher:
     def _started(self, name: str) -> None:
         with self._lock:
             self._starting.discard(name)
+        self._volumes.first_use(name)
 
         def edit(volume: Raw) -> bool:
             node = volume["spec"].get("nodeID")
-            if not node:
+            status = volume.setdefault("status", {})
+            if not node or locality.attached_node(volume):
                 return False
-            volume.setdefault("status", {}).update(state="attached", currentNodeID=node, robustness="healthy")
+            status.update(state="attached", currentNodeID=node)
             return True
 
         volume = self._world.change(self._world.longhorn("volumes", name), edit, status=True)
-        if volume is None or (volume.get("status") or {}).get("state") != "attached":
-            return
+        if volume is not None and locality.attached_node(volume):
+            self._volumes.report_robustness(name)
+            self._report(volume)
+
+    def _report(self, volume: Raw) -> None:
+        name = str(volume["metadata"]["name"])
         for raw in self._world.stores["attachments"].snapshot().values():
             if self._volume_of(raw) == name and raw["spec"]["nodeName"] == volume["spec"]["nodeID"]:
                 self._world.change(self._path(raw), _set_attached, status=True)
         self._on_attached(name)
 
     def _detach(self, raw: Raw) -> None:
+        current = self._world.api.get_or_none(self._path(raw))
+        if current is not None and current["metadata"]["uid"] != raw["metadata"]["uid"]:
+            return  # attached to the same node again already
         name, node = self._volume_of(raw), raw["spec"]["nodeName"]
 
         def edit(volume: Raw) -> bool:
@@ -134,17 +167,12 @@ class Attacher:
         def settle(volume: Raw) -> bool:
             if volume["spec"].get("nodeID"):
                 return False
-            volume.setdefault("status", {}).update(state="detached", currentNodeID="")
+            volume.setdefault("status", {}).update(state="detached", currentNodeID="", robustness="unknown")
             return True
 
         self._world.change(self._world.longhorn("volumes", name), edit)
         self._world.change(self._world.longhorn("volumes", name), settle, status=True)
         self._world.change(self._path(raw), _let_go)
-
-
-def _is_usable(replica: Raw) -> bool:
-    spec = replica["spec"]
-    return bool(spec.get("nodeID") and spec.get("diskID") and not spec.get("failedAt") and spec.get("healthyAt"))
 
 
 def _set_attached(raw: Raw) -> bool:

@@ -1,10 +1,11 @@
-"""Longhorn's node controller: disk figures worked out anew from Replica objects, some time after they changed."""
+"""Disk figures of Longhorn nodes, worked out anew from Replica objects, some time after they changed."""
 
 from __future__ import annotations
 
 import threading
 
-from tests.longhorn.placement import State, space_problem
+from tests.longhorn.nodes import settle_disks
+from tests.longhorn.placement import State, is_true, space_problem
 from tests.longhorn.world import Raw, World, set_condition
 
 
@@ -16,8 +17,17 @@ class Figures:
         self._lock = threading.Lock()
         self._dirty: set[str] = set()
         self._where: dict[str, str] = {}  # replica -> node
+        self._generations: dict[str, int] = {}  # node -> generation of the spec that was seen
         world.listen("replicas", self._on_replica)
         world.listen("nodes", self._on_node)
+
+    def start(self) -> None:
+        self._world.timers.after(self._world.options.resync_seconds, self._resync)
+
+    def _resync(self) -> None:
+        for node in self._world.nodes():
+            self.refresh_later(node)
+        self.start()
 
     def _on_replica(self, verb: str, raw: Raw) -> None:
         name, node = str(raw["metadata"]["name"]), str(raw["spec"].get("nodeID") or "")
@@ -29,8 +39,13 @@ class Figures:
             self.refresh_later(touched)
 
     def _on_node(self, verb: str, raw: Raw) -> None:
-        if verb == "ADDED":
-            self.refresh_later(str(raw["metadata"]["name"]))
+        """A new or edited spec counts; our own status writes do not."""
+        name, generation = str(raw["metadata"]["name"]), int(raw["metadata"].get("generation") or 0)
+        with self._lock:
+            is_new = self._generations.get(name) != generation
+            self._generations[name] = generation
+        if verb != "DELETED" and is_new:
+            self.refresh_later(name)
 
     def refresh_later(self, node: str) -> None:
         with self._lock:
@@ -45,23 +60,46 @@ class Figures:
         self._world.change(self._world.longhorn("nodes", node), self._recompute, status=True)
 
     def _recompute(self, raw: Raw) -> bool:
-        statuses = (raw.get("status") or {}).get("diskStatus") or {}
-        changed = False
+        status = raw.setdefault("status", {})
+        if not is_true(status.get("conditions"), "Ready"):
+            return settle_disks(raw)
+        changed = settle_disks(raw)
         state = State(nodes={}, replicas=(), settings=self._world.settings())
-        replicas = self._world.stores["replicas"].snapshot().values()
-        for name, status in statuses.items():
-            uuid = status.get("diskUUID")
-            listed = {
-                replica["metadata"]["name"]: int(replica["spec"].get("volumeSize") or 0)
-                for replica in replicas
-                if (replica["metadata"].get("labels") or {}).get("longhorndiskuuid") == uuid
-            }
-            total = sum(listed.values())
-            if (status.get("scheduledReplica") or {}, status.get("storageScheduled") or 0) != (listed, total):
-                status["scheduledReplica"], status["storageScheduled"] = listed, total
-                changed = True
+        replicas = list(self._world.stores["replicas"].snapshot().values())
+        images = list(self._world.images().values())
+        for name, disk in (status.get("diskStatus") or {}).items():
+            changed = count(disk, replicas, images) or changed
             spec = ((raw["spec"].get("disks") or {}).get(name)) or {}
-            problem = space_problem(state, spec, status, 0, 0, 0)
-            value = ("False", "DiskPressure") if problem else ("True", "")
-            changed = set_condition(status, "Schedulable", *value) or changed
+            if not is_true(disk.get("conditions"), "Ready"):
+                value = ("False", "DiskNotReady")
+            else:
+                value = ("False", "DiskPressure") if space_problem(state, spec, disk, 0, 0, 0) else ("True", "")
+            changed = set_condition(disk, "Schedulable", *value) or changed
         return changed
+
+
+def count(disk: Raw, replicas: list[Raw], images: list[Raw]) -> bool:
+    """Sum up, at nominal size, every replica whose label names the disk, and the images on it; whether it changed.
+
+    Nothing is left out: failed, evicting and deleting replicas count until they are gone.
+    """
+    uuid = disk.get("diskUUID")
+    if not is_true(disk.get("conditions"), "Ready"):
+        listed, kept = {}, disk.get("scheduledBackingImage") or {}
+        total = 0
+    else:
+        listed = {
+            replica["metadata"]["name"]: int(replica["spec"].get("volumeSize") or 0)
+            for replica in replicas
+            if uuid and (replica["metadata"].get("labels") or {}).get("longhorndiskuuid") == uuid
+        }
+        kept = {
+            image["metadata"]["name"]: int((image.get("status") or {}).get("realSize") or 0)
+            for image in images
+            if uuid in (image["spec"].get("diskFileSpecMap") or {})
+        }
+        total = sum(listed.values()) + sum(kept.values())
+    new = {"scheduledReplica": listed, "scheduledBackingImage": kept, "storageScheduled": total}
+    old = {name: disk.get(name) or type(value)() for name, value in new.items()}
+    disk.update(new)
+    return old != new

@@ -28,6 +28,7 @@ DEFAULT_SETTINGS: Final = {
     "default-replica-count": '{"v1":"3","v2":"3"}',
     "default-data-locality": "disabled",
     "replica-replenishment-wait-interval": "600",
+    "concurrent-replica-rebuild-per-node-limit": "5",
     "node-drain-policy": "block-if-contains-last-replica",
     "csi-storage-capacity-tracking": "false",
 }

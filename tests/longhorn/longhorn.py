@@ -12,6 +12,7 @@ from tests.longhorn.attach import Attacher
 from tests.longhorn.capacity import Capacity
 from tests.longhorn.figures import Figures
 from tests.longhorn.kubelet import Kubelet
+from tests.longhorn.nodes import Nodes
 from tests.longhorn.options import DiskOptions, LonghornOptions
 from tests.longhorn.provisioner import Provisioner
 from tests.longhorn.volumes import Volumes
@@ -31,10 +32,12 @@ class Longhorn:
         world = self._world = World(self.api, options)
         volumes = Volumes(world)
         kubelet = Kubelet(world)
-        Figures(world)
+        figures = Figures(world)
+        Nodes(world)
         Provisioner(world, volumes)
         Attacher(world, volumes, kubelet.on_attached)
         world.start()
+        figures.start()
         Capacity(world)
         return self
 

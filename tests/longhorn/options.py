@@ -20,8 +20,8 @@ class Delays:
 
     provision: CreateVolume, from the selected claim to its PV; attach: from the Kubernetes VolumeAttachment to
     `volume.spec.nodeID`; placement: from there to a replica's disk; start: from a placed replica to the attached
-    volume and the ready pod; disk_figures: from a replica's change to the node's status; detach, delete, stop: the
-    ways back.
+    volume and the ready pod; disk_figures: from a replica's change to the node's status; rebuild: from a replica's
+    disk to its copy of the data, when it joins a volume in use; detach, delete, stop: the ways back.
     """
 
     provision: Delay = 0.5
@@ -29,6 +29,7 @@ class Delays:
     placement: Delay = 0.1
     start: Delay = 0.2
     disk_figures: Delay = 1.0
+    rebuild: Delay = 1.0
     detach: Delay = 0.1
     delete: Delay = 0.1
     stop: Delay = 0.1
@@ -48,6 +49,7 @@ class LonghornOptions:
     namespace: str = "longhorn-system"
     delays: Delays = field(default_factory=Delays)
     retry_seconds: float = 30.0  # an unplaced replica is tried again after this
+    resync_seconds: float = 30.0  # every node's disk figures are worked out anew after this
     capacity_tracking: bool = False
     capacity_seconds: float = 60.0  # publish period of CSIStorageCapacity
     settings: dict[str, str] = field(default_factory=dict)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import logging
 import threading
 from typing import Any
 
@@ -11,6 +13,8 @@ from tests.longhorn.install import ensure
 from tests.longhorn.quantity import quantity_bytes
 from tests.longhorn.volumes import Volumes
 from tests.longhorn.world import Raw, World
+
+logger = logging.getLogger(__name__)
 
 MIN_BYTES, GRANULE_BYTES = 10 * 1024**2, 2 * 1024**2
 
@@ -58,7 +62,11 @@ class Provisioner:
 
     def _create_volume(self, claim: Raw, storage_class: Raw) -> None:
         name = f"pvc-{claim['metadata']['uid']}"
-        self._volumes.create(name, self._spec(claim, storage_class))
+        spec = self._spec(claim, storage_class)
+        if spec["dataLocality"] == "strict-local" and spec["numberOfReplicas"] != 1:
+            logger.warning("claim %s: strict-local needs exactly one replica", claim["metadata"]["name"])
+            return  # CreateVolume is refused, and the claim stays pending
+        self._volumes.create(name, spec)
         self._world.after("provision", self._publish, name, claim, storage_class)
 
     def _spec(self, claim: Raw, storage_class: Raw) -> Raw:
@@ -88,7 +96,7 @@ class Provisioner:
 
     def _publish(self, name: str, claim: Raw, storage_class: Raw) -> None:
         """CreateVolume has returned: the PV appears, also when its claim went meanwhile (it is then reclaimed)."""
-        self._volumes.created(name)
+        self._volumes.set_state(name, "detached")
         meta = claim["metadata"]
         volume = self._world.api.get_or_none(self._world.longhorn("volumes", name))
         if volume is None:
@@ -165,8 +173,6 @@ def _without_finalizer(raw: Raw) -> bool:
 
 
 def _default_count(settings: dict[str, str], engine: str) -> int:
-    import json
-
     text = settings.get("default-replica-count", "3")
     value: Any = json.loads(text).get(engine, "3") if text.startswith("{") else text
     return int(value)

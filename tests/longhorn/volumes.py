@@ -3,53 +3,162 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any
+from typing import Literal
 
 from tests.cluster.client import ApiError
-from tests.longhorn import paths, placement
+from tests.longhorn import locality, paths, placement
 from tests.longhorn.install import ensure
 from tests.longhorn.world import Raw, World, set_condition, utc_now
 
 API_VERSION = f"{paths.GROUP}/{paths.VERSION}"
+NO_REUSE = 5  # a replica made for rebuilding is not used again if it fails
 
 
 class Volumes:
     """Creates volumes and replicas and places them from whatever the informers show at that moment.
 
     Volumes are handled side by side and no lock is held between them: two may take the same space. That is the race.
-    Threads: reflectors' and the pool's. One volume is handled by one thread at a time.
+    A volume's own replicas are read live. Threads: reflectors' and the pool's; one at a time for one volume, and what
+    happens to it meanwhile gives it another turn.
     """
 
     def __init__(self, world: World) -> None:
         self._world = world
         self._lock = threading.Lock()
-        self._placing: set[str] = set()  # volumes whose turn is under way
-        self._placed: dict[str, list[Any]] = {}  # volume -> what waits for its first replica
+        self._turns: dict[str, Literal["waiting", "running", "again"]] = {}
+        self._retrying: set[str] = set()
+        self._rebuilding: set[str] = set()  # replicas
         world.listen("volumes", self._on_volume)
 
+    # What the CSI controller asks for
+
     def create(self, name: str, spec: Raw) -> None:
-        meta = {"name": name, "namespace": self._world.options.namespace, "labels": {"longhornvolume": name}}
-        body = {"apiVersion": API_VERSION, "kind": "Volume", "metadata": meta, "spec": spec}
-        body["status"] = {"state": "creating", "robustness": "unknown"}
-        ensure(self._world.api, self._world.longhorn("volumes"), body)
-        self._world.change(self._world.longhorn("volumes", name), _set_state("creating"), status=True)
-        self.add_replicas(name, spec)
+        with self._lock:
+            self._turns[name] = "running"
+        try:
+            meta = {"name": name, "namespace": self._world.options.namespace, "labels": {"longhornvolume": name}}
+            body = {"apiVersion": API_VERSION, "kind": "Volume", "metadata": meta, "spec": spec}
+            if ensure(self._world.api, self._world.longhorn("volumes"), body):
+                self.set_state(name, "creating")
+            volume = self._world.api.get_or_none(self._world.longhorn("volumes", name))
+            if volume is not None:
+                self._make_replicas(volume, self._live_replicas(name))
+        finally:
+            with self._lock:
+                self._turns.pop(name, None)
+            self.consider(name)
 
-    def add_replicas(self, name: str, spec: Raw) -> None:
-        for _ in range(int(spec["numberOfReplicas"]) - len(self._world.replicas_of(name))):
-            self.add_replica(name, spec)
+    def set_state(self, name: str, state: str) -> None:
+        def edit(raw: Raw) -> bool:
+            status = raw.setdefault("status", {})
+            if status.get("state") in (state, "attached"):
+                return False
+            status.update(state=state, robustness="unknown")
+            return True
 
-    def add_replica(self, name: str, spec: Raw, hard_node_affinity: str = "") -> None:
-        meta = {
-            "name": f"{name}-r-{self._world.dice.hexadecimal()}",
-            "namespace": self._world.options.namespace,
-            "labels": {"longhornvolume": name, "longhornnode": "", "longhorndiskuuid": ""},
-        }
+        self._world.change(self._world.longhorn("volumes", name), edit, status=True)
+
+    def delete(self, name: str) -> None:
+        self._world.delete(self._world.longhorn("volumes", name))
+        for replica in self._live_replicas(name):
+            self._delete_replica(replica)
+
+    # Turns
+
+    def _on_volume(self, verb: str, volume: Raw) -> None:
+        name = str(volume["metadata"]["name"])
+        if verb == "DELETED":
+            with self._lock:
+                self._retrying.discard(name)
+        elif locality.needs_turn(volume, self._world.replicas_of(name), self._world.settings(), self._world.nodes()):
+            self.consider(name)
+
+    def consider(self, name: str) -> None:
+        with self._lock:
+            if name in self._turns:
+                if self._turns[name] == "running":
+                    self._turns[name] = "again"
+                return
+            self._turns[name] = "waiting"
+        self._world.after("placement", self._turn, name)
+
+    def _turn(self, name: str) -> None:
+        with self._lock:
+            self._turns[name] = "running"
+        is_done = False
+        try:
+            is_done = self._handle(name)
+        finally:
+            with self._lock:
+                is_due = self._turns.pop(name) == "again"
+                is_retry = not is_done and name not in self._retrying
+                if is_retry:
+                    self._retrying.add(name)
+            if is_retry:
+                self._world.timers.after(self._world.options.retry_seconds, self._retry, name)
+            if is_due:
+                self.consider(name)
+
+    def _retry(self, name: str) -> None:
+        with self._lock:
+            self._retrying.discard(name)
+        self.consider(name)
+
+    def _handle(self, name: str) -> bool:
+        """Whatever the volume's replicas need now; whether nothing is left to try again."""
+        volume = self._world.api.get_or_none(self._world.longhorn("volumes", name))
+        if volume is None or volume["metadata"].get("deletionTimestamp"):
+            return True
+        replicas = self._live_replicas(name)
+        for replica in locality.obsolete(volume, replicas):
+            self._delete_replica(replica)
+            replicas.remove(replica)
+        if not replicas:
+            replicas = self._make_replicas(volume, replicas)
+            if not replicas:
+                return False
+        if not locality.may_place(volume):
+            return True
+        node = locality.wants_local(volume, replicas, self._world.settings())
+        if node:
+            replicas.append(self._make_replica(volume, hardNodeAffinity=node, rebuildRetryCount=NO_REUSE))
+        failed = self._place_all(volume, replicas)
+        self._tell(volume, failed)
+        if locality.attached_node(volume):
+            self._rebuild(volume, replicas)
+            gone = locality.surplus(volume, replicas, self._world.nodes())
+            if gone is not None:
+                self._delete_replica(gone)
+        return not failed
+
+    # Replicas
+
+    def _live_replicas(self, name: str) -> list[Raw]:
+        selector = f"longhornvolume={name}"
+        found: list[Raw] = self._world.api.list(self._world.longhorn("replicas"), label_selector=selector)["items"]
+        return found
+
+    def _make_replicas(self, volume: Raw, replicas: list[Raw]) -> list[Raw]:
+        """The replicas of a new volume, unless no disk at all would take one: then there is none to be placed."""
+        new: Raw = {"metadata": {"name": ""}, "spec": {"volumeSize": volume["spec"]["size"]}}
+        if not placement.find_candidates(self._state(replicas), volume, new).candidates:
+            self._tell(volume, "any")
+            return replicas
+        missing = int(volume["spec"]["numberOfReplicas"]) - len(replicas)
+        return replicas + [self._make_replica(volume) for _ in range(missing)]
+
+    def _make_replica(self, volume: Raw, **more: object) -> Raw:
+        name, spec = volume["metadata"]["name"], volume["spec"]
         body = {
             "apiVersion": API_VERSION,
             "kind": "Replica",
-            "metadata": meta,
+            "metadata": {
+                "name": f"{name}-r-{self._world.dice.hexadecimal()}",
+                "namespace": self._world.options.namespace,
+                "labels": {"longhornvolume": name, "longhornnode": "", "longhorndiskuuid": ""},
+            },
             "spec": {
                 "volumeName": name,
                 "volumeSize": spec["size"],
@@ -57,95 +166,73 @@ class Volumes:
                 "diskID": "",
                 "active": True,
                 "dataEngine": spec.get("dataEngine", "v1"),
-                "hardNodeAffinity": hard_node_affinity,
+                "hardNodeAffinity": "",
                 "healthyAt": "",
                 "failedAt": "",
+                **more,
             },
         }
-        self._world.api.create(self._world.longhorn("replicas"), body)
+        return self._world.api.create(self._world.longhorn("replicas"), body)
 
-    def created(self, name: str) -> None:
-        self._world.change(self._world.longhorn("volumes", name), _set_state("detached"), status=True)
+    def _delete_replica(self, replica: Raw) -> None:
+        self._world.delete(self._world.longhorn("replicas", replica["metadata"]["name"]))
 
-    def delete(self, name: str) -> None:
-        self._world.delete(self._world.longhorn("volumes", name))
-        selector = f"longhornvolume={name}"
-        for replica in self._world.api.list(self._world.longhorn("replicas"), label_selector=selector)["items"]:
-            self._world.delete(self._world.longhorn("replicas", replica["metadata"]["name"]))
-
-    def _on_volume(self, verb: str, volume: Raw) -> None:
-        """A volume whose turn has come: `disabled` at once, the others when they are attached to a node."""
-        if verb == "DELETED" or volume["metadata"].get("deletionTimestamp"):
-            return
-        if volume["spec"].get("dataLocality") != "disabled" and not volume["spec"].get("nodeID"):
-            return
-        self.consider(str(volume["metadata"]["name"]))
-
-    def consider(self, name: str) -> None:
-        with self._lock:
-            if name in self._placing:
-                return
-            self._placing.add(name)
-        self._world.after("placement", self._turn, name)
-
-    def _turn(self, name: str) -> None:
-        try:
-            is_done = self._place_all(name)
-        finally:
-            with self._lock:
-                self._placing.discard(name)
-        if not is_done:
-            self._world.timers.after(self._world.options.retry_seconds, self.consider, name)
-
-    def _place_all(self, name: str) -> bool:
-        """Place every replica of the volume that has no node yet; whether none is left to try again."""
-        volume = self._world.api.get_or_none(self._world.longhorn("volumes", name))
-        if volume is None:
-            return True
-        spec = volume["spec"]
-        if spec.get("dataLocality") != "disabled" and not spec.get("nodeID"):
-            return True
-        selector = f"longhornvolume={name}"
-        replicas = self._world.api.list(self._world.longhorn("replicas"), label_selector=selector)["items"]
-        self._ask_for_local(volume, replicas)
+    def _place_all(self, volume: Raw, replicas: list[Raw]) -> str:
+        """Place what has no node yet, one after the other. The answer names what failed: "", "any", or a node."""
         failed = ""
+        if volume["spec"].get("dataLocality") == "strict-local":
+            replicas[:] = [self._pinned(replica, volume["spec"]["nodeID"]) for replica in replicas]
         for replica in replicas:
             if not replica["spec"].get("nodeID") and not self._place(volume, replica, replicas):
                 failed = replica["spec"].get("hardNodeAffinity") or failed or "any"
-        self._tell(name, failed)
-        return not failed
+        return failed
 
-    def _ask_for_local(self, volume: Raw, replicas: list[Raw]) -> None:
-        if volume["spec"].get("dataLocality") == "strict-local":
-            for replica in replicas:
-                if not replica["spec"].get("nodeID"):
-                    replica["spec"]["hardNodeAffinity"] = volume["spec"]["nodeID"]
+    def _pinned(self, replica: Raw, node: str) -> Raw:
+        """The replica, bound to the volume's node unless it lies somewhere already; written even if it does not fit."""
+        if replica["spec"].get("nodeID"):
+            return replica
+
+        def edit(raw: Raw) -> bool:
+            is_new = bool(raw["spec"].get("hardNodeAffinity") != node)
+            raw["spec"]["hardNodeAffinity"] = node
+            return is_new
+
+        path = self._world.longhorn("replicas", replica["metadata"]["name"])
+        return self._world.change(path, edit) or replica
+
+    def _state(self, replicas: list[Raw]) -> placement.State:
+        return placement.State(
+            nodes=self._world.nodes(),
+            replicas=replicas,
+            settings=self._world.settings(),
+            backing_images=self._world.images(),
+            now=datetime.now(UTC),
+        )
 
     def _place(self, volume: Raw, replica: Raw, replicas: list[Raw]) -> bool:
-        state = placement.State(
-            nodes=self._world.nodes(), replicas=replicas, settings=self._world.settings(), now=datetime.now(UTC)
-        )
+        state = self._state(replicas)
         answer = placement.find_candidates(state, volume, replica)
         chosen = placement.choose(state, volume, answer.candidates, self._world.dice.choice)
         if chosen is None:
             return False
-        replica["spec"] |= {
-            "nodeID": chosen.node,
-            "diskID": chosen.uuid,
-            "diskPath": chosen.path,
-            "dataDirectoryName": f"{volume['metadata']['name']}-{self._world.dice.hexadecimal()}",
-            "healthyAt": utc_now(),
-        }
-        replica["metadata"]["labels"] |= {"longhornnode": chosen.node, "longhorndiskuuid": chosen.uuid}
+        where = {"nodeID": chosen.node, "diskID": chosen.uuid, "diskPath": chosen.path}
+        where["dataDirectoryName"] = f"{volume['metadata']['name']}-{self._world.dice.hexadecimal()}"
+        placed = {**replica, "metadata": dict(replica["metadata"]), "spec": {**replica["spec"], **where}}
+        labels = {"longhornnode": chosen.node, "longhorndiskuuid": chosen.uuid}
+        placed["metadata"]["labels"] = {**replica["metadata"].get("labels", {}), **labels}
         try:
-            self._world.api.replace(self._world.longhorn("replicas", replica["metadata"]["name"]), replica)
+            replica.update(
+                self._world.api.replace(self._world.longhorn("replicas", placed["metadata"]["name"]), placed)
+            )
         except ApiError as error:
             if not (error.conflict or error.not_found):
                 raise
             return error.not_found
         return True
 
-    def _tell(self, name: str, failed: str) -> None:
+    def _tell(self, volume: Raw, failed: str) -> None:
+        """Write the condition `Scheduled`, if it is not written already."""
+
         def edit(raw: Raw) -> bool:
             status = raw.setdefault("status", {})
             reason = "LocalReplicaSchedulingFailure" if failed not in ("", "any") else "ReplicaSchedulingFailure"
@@ -153,15 +240,60 @@ class Volumes:
                 return set_condition(status, "Scheduled", "False", reason, "insufficient storage")
             return set_condition(status, "Scheduled", "True")
 
-        self._world.change(self._world.longhorn("volumes", name), edit, status=True)
+        if edit({**volume, "status": dict(volume.get("status") or {})}):
+            self._world.change(self._world.longhorn("volumes", volume["metadata"]["name"]), edit, status=True)
+
+    # Rebuilding
+
+    def _rebuild(self, volume: Raw, replicas: list[Raw]) -> None:
+        """Copy data to the replicas that joined an attached volume."""
+        for replica in replicas:
+            name = str(replica["metadata"]["name"])
+            if locality.is_usable(replica) and not locality.is_healthy(replica):
+                with self._lock:
+                    is_new = name not in self._rebuilding
+                    self._rebuilding.add(name)
+                if is_new:
+                    self._world.after("rebuild", self._rebuilt, volume["metadata"]["name"], name)
+
+    def _rebuilt(self, volume_name: str, name: str) -> None:
+        with self._lock:
+            self._rebuilding.discard(name)
+        volume = self._world.api.get_or_none(self._world.longhorn("volumes", volume_name))
+        if volume is None or not locality.attached_node(volume):
+            return
+        self._world.change(self._world.longhorn("replicas", name), mark_healthy)
+        self.report_robustness(volume_name)
+        self.consider(volume_name)
+
+    def first_use(self, name: str) -> None:
+        """The volume is about to be attached: at its very first use every placed replica becomes healthy."""
+        replicas = self._live_replicas(name)
+        if not any(map(locality.is_healthy, replicas)):
+            for replica in filter(locality.is_usable, replicas):
+                self._world.change(self._world.longhorn("replicas", replica["metadata"]["name"]), mark_healthy)
+
+    def report_robustness(self, name: str) -> None:
+        healthy = sum(map(locality.is_healthy, self._live_replicas(name)))
+        self._world.change(self._world.longhorn("volumes", name), robustness_edit(healthy), status=True)
 
 
-def _set_state(state: str) -> Any:
-    def edit(raw: Raw) -> bool:
-        status = raw.setdefault("status", {})
-        if status.get("state") == state:
+def robustness_edit(healthy: int) -> Callable[[Raw], bool]:
+    def edit(volume: Raw) -> bool:
+        status = volume.setdefault("status", {})
+        if not locality.attached_node(volume):
             return False
-        status["state"] = state
-        return True
+        before = status.get("robustness")
+        status["robustness"] = "healthy" if healthy >= int(volume["spec"]["numberOfReplicas"]) else "degraded"
+        if status["robustness"] == "degraded" and before != "degraded":
+            status["lastDegradedAt"] = utc_now()
+        return bool(before != status["robustness"])
 
     return edit
+
+
+def mark_healthy(replica: Raw) -> bool:
+    if not locality.is_usable(replica) or locality.is_healthy(replica):
+        return False
+    replica["spec"].update(healthyAt=utc_now(), lastHealthyAt=utc_now())
+    return True

@@ -37,6 +37,8 @@ class World:
             "replicas": paths.longhorn("replicas", namespace),
             "nodes": paths.longhorn("nodes", namespace),
             "settings": paths.longhorn("settings", namespace),
+            "images": paths.longhorn("backingimages", namespace),
+            "kube_nodes": paths.NODES,
         }
         self._listeners: dict[str, list[Listener]] = {kind: [] for kind in self._paths}
         self._lock = threading.Lock()  # guards the index of replicas
@@ -100,6 +102,9 @@ class World:
     def nodes(self) -> dict[str, Raw]:
         """Longhorn nodes as the informers show them: as stale as their last status."""
         return {raw["metadata"]["name"]: raw for raw in self.stores["nodes"].snapshot().values()}
+
+    def images(self) -> dict[str, Raw]:
+        return {raw["metadata"]["name"]: raw for raw in self.stores["images"].snapshot().values()}
 
     def change(self, path: str, edit: Callable[[Raw], bool], *, status: bool = False) -> Raw | None:
         """Read, edit, write under the resource version, again on a conflict. None when it is gone; `edit` false: no

@@ -1,0 +1,117 @@
+"""What Longhorn's volume controller does about a volume's replicas, as pure decisions on raw objects.
+
+Only what placement and data locality need: replenishment after failures, eviction and balancing are not imitated yet.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+Raw = dict[str, Any]
+
+
+def is_placed(replica: Raw) -> bool:
+    spec = replica["spec"]
+    return bool(spec.get("nodeID") and spec.get("diskID"))
+
+
+def is_usable(replica: Raw) -> bool:
+    """Placed and not failed; it may never have held data yet."""
+    return is_placed(replica) and not replica["spec"].get("failedAt")
+
+
+def is_healthy(replica: Raw) -> bool:
+    return is_usable(replica) and bool(replica["spec"].get("healthyAt"))
+
+
+def starters(replicas: Sequence[Raw]) -> list[Raw]:
+    """The replicas that an engine can start from: the healthy ones, or at first use every placed one."""
+    return [entry for entry in replicas if is_healthy(entry)] or [entry for entry in replicas if is_usable(entry)]
+
+
+def attached_node(volume: Raw) -> str:
+    """Where the volume is attached and meant to be; "" while it is on its way."""
+    status, wanted = volume.get("status") or {}, str(volume["spec"].get("nodeID") or "")
+    return wanted if status.get("state") == "attached" and status.get("currentNodeID") == wanted else ""
+
+
+def may_place(volume: Raw) -> bool:
+    """`disabled` is placed at once, the others when they are attached to a node."""
+    return (volume["spec"].get("dataLocality") or "disabled") == "disabled" or bool(volume["spec"].get("nodeID"))
+
+
+def wants_local(volume: Raw, replicas: Sequence[Raw], settings: Mapping[str, str]) -> str:
+    """The node that a best-effort volume is to get one more replica on, or "".
+
+    It is attached there, has as many healthy replicas as it should have, and none on that node nor on its way to it.
+    """
+    node = attached_node(volume)
+    if volume["spec"].get("dataLocality") != "best-effort" or not node:
+        return ""
+    if settings.get("concurrent-replica-rebuild-per-node-limit") == "0":
+        return ""
+    if sum(map(is_healthy, replicas)) < int(volume["spec"].get("numberOfReplicas") or 0):
+        return ""
+    is_there = any(
+        replica["spec"].get("nodeID") == node
+        or (not replica["spec"].get("nodeID") and replica["spec"].get("hardNodeAffinity") == node)
+        for replica in replicas
+        if not replica["spec"].get("failedAt")
+    )
+    return "" if is_there else node
+
+
+def obsolete(volume: Raw, replicas: Sequence[Raw]) -> list[Raw]:
+    """Replicas that were to move a best-effort volume's data to a node that it has left before they were healthy."""
+    if volume["spec"].get("dataLocality") != "best-effort" or not any(map(is_healthy, replicas)):
+        return []
+    return [
+        replica
+        for replica in replicas
+        if replica["spec"].get("hardNodeAffinity")
+        and not is_healthy(replica)
+        and replica["spec"]["hardNodeAffinity"] != volume["spec"].get("nodeID")
+    ]
+
+
+def surplus(volume: Raw, replicas: Sequence[Raw], nodes: Mapping[str, Raw]) -> Raw | None:
+    """The replica to give up once a local one is healthy and there is one too many.
+
+    One that shares its disk with another goes first, then its node, then its zone; then the first by name.
+    """
+    node = attached_node(volume)
+    healthy = sorted(filter(is_healthy, replicas), key=lambda entry: str(entry["metadata"]["name"]))
+    if not node or len(healthy) <= int(volume["spec"].get("numberOfReplicas") or 0):
+        return None
+    remote = [replica for replica in healthy if replica["spec"]["nodeID"] != node]
+    if len(remote) == len(healthy) or not remote:
+        return None
+
+    def zone(replica: Raw) -> str:
+        return str(((nodes.get(replica["spec"]["nodeID"]) or {}).get("status") or {}).get("zone") or "")
+
+    places = [lambda entry: str(entry["spec"]["diskID"]), lambda entry: str(entry["spec"]["nodeID"]), zone]
+    for place in places:
+        count = Counter(map(place, healthy))
+        shared = [replica for replica in remote if count[place(replica)] > 1]
+        if shared:
+            return shared[0]
+    return remote[0]
+
+
+def needs_turn(volume: Raw, replicas: Sequence[Raw], settings: Mapping[str, str], nodes: Mapping[str, Raw]) -> bool:
+    """Whether there may be something to do about the volume, by what the informers show."""
+    if volume["metadata"].get("deletionTimestamp"):
+        return False
+    if obsolete(volume, replicas):
+        return True
+    if not may_place(volume):
+        return False
+    if not replicas or not all(map(is_placed, replicas)):
+        return True
+    is_rebuilding = bool(attached_node(volume)) and not all(map(is_healthy, replicas))
+    return (
+        is_rebuilding or bool(wants_local(volume, replicas, settings)) or surplus(volume, replicas, nodes) is not None
+    )
