@@ -15,6 +15,7 @@ COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7")
 DASHES = ("-", (0, (6, 1.5)), (0, (3, 1.5)), (0, (1, 1)))
 OVER = "#D55E00"
 INK, PALE = "#222222", "#555555"
+PANEL_INCHES, LEAST_INCHES = 5.2, 7.6  # wide; the heading and the legend need the latter however few panels there are
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,8 @@ def draw(panels: Sequence[Panel], limit_gib: float, heading: str, files: Sequenc
     mpl.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "demo", "font.family": "DejaVu Sans"})
     from matplotlib import pyplot as plt
 
-    figure, axes = plt.subplots(1, len(panels), sharey=True, figsize=(5.2 * len(panels), 5.4), layout="constrained")
+    width = max(PANEL_INCHES * len(panels), LEAST_INCHES)
+    figure, axes = plt.subplots(1, len(panels), sharey=True, figsize=(width, 5.4), layout="constrained")
     figure.suptitle(heading, fontsize=14, color=INK, fontweight="bold", x=0.008, ha="left")
     most = max([limit_gib, *(value for panel in panels for curve in panel.curves for value in curve.gib)])
     for axis, panel in zip([axes] if len(panels) == 1 else axes, panels, strict=True):
