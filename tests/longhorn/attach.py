@@ -70,7 +70,7 @@ class Attacher:
         def edit(volume: Raw) -> bool:
             nonlocal is_refused
             here = volume["spec"].get("nodeID") or ""
-            is_refused = here not in ("", node) or self._is_bound_elsewhere(volume, node)
+            is_refused = here not in ("", node) or not locality.may_attach(volume, self._world.replicas_of(name), node)
             if is_refused or here == node:
                 return False
             volume["spec"]["nodeID"] = node
@@ -93,16 +93,6 @@ class Attacher:
             and current["metadata"]["uid"] == raw["metadata"]["uid"]
             and not current["metadata"].get("deletionTimestamp")
         )
-
-    def _is_bound_elsewhere(self, volume: Raw, node: str) -> bool:
-        """A strict-local volume is never attached away from its replica."""
-        if volume["spec"].get("dataLocality") != "strict-local":
-            return False
-        placed = [replica["spec"]["nodeID"] for replica in self._replicas(volume) if replica["spec"].get("nodeID")]
-        return bool(placed) and node not in placed
-
-    def _replicas(self, volume: Raw) -> list[Raw]:
-        return self._world.replicas_of(str(volume["metadata"]["name"]))
 
     def _on_replica(self, verb: str, raw: Raw) -> None:
         if verb != "DELETED" and raw["spec"].get("nodeID"):

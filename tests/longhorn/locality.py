@@ -42,6 +42,12 @@ def may_place(volume: Raw) -> bool:
     return (volume["spec"].get("dataLocality") or "disabled") == "disabled" or bool(volume["spec"].get("nodeID"))
 
 
+def may_attach(volume: Raw, replicas: Sequence[Raw], node: str) -> bool:
+    """A strict-local volume is never attached away from its replica."""
+    places = {replica["spec"].get("nodeID") or "" for replica in replicas} - {""}
+    return volume["spec"].get("dataLocality") != "strict-local" or not places or node in places
+
+
 def wants_local(volume: Raw, replicas: Sequence[Raw], settings: Mapping[str, str]) -> str:
     """The node that a best-effort volume is to get one more replica on, or "".
 

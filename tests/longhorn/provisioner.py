@@ -97,7 +97,7 @@ class Provisioner:
     def _publish(self, name: str, claim: Raw, storage_class: Raw) -> None:
         """CreateVolume has returned: the PV appears, also when its claim went meanwhile (it is then reclaimed)."""
         self._volumes.set_state(name, "detached")
-        meta = claim["metadata"]
+        meta, reclaim = claim["metadata"], storage_class.get("reclaimPolicy") or "Delete"
         volume = self._world.api.get_or_none(self._world.longhorn("volumes", name))
         if volume is None:
             return
@@ -107,7 +107,7 @@ class Provisioner:
             "metadata": {
                 "name": name,
                 "annotations": {paths.PROVISIONED_BY: paths.DRIVER},
-                "finalizers": [paths.PV_FINALIZER],
+                "finalizers": [paths.PV_FINALIZER] if reclaim == "Delete" else [],
             },
             "spec": {
                 "accessModes": claim["spec"].get("accessModes"),
@@ -125,7 +125,7 @@ class Provisioner:
                     "volumeHandle": name,
                     "volumeAttributes": storage_class.get("parameters") or {},
                 },
-                "persistentVolumeReclaimPolicy": storage_class.get("reclaimPolicy") or "Delete",
+                "persistentVolumeReclaimPolicy": reclaim,
                 "storageClassName": storage_class["metadata"]["name"],
                 "volumeMode": claim["spec"].get("volumeMode") or "Filesystem",
             },
