@@ -12,11 +12,13 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Protocol
+from typing import Final, Protocol
 
 from controller.clock import Clock
 from controller.election.gate import Gate
 from controller.errors import ClusterError, ConflictError
+
+RELEASE_SECONDS: Final = 2.0
 
 _log = logging.getLogger(__name__)
 
@@ -70,20 +72,25 @@ def observe(view: View, lease: Lease, now: float) -> View:
     return view if lease.resource_version == view.resource_version else View(lease.resource_version, now)
 
 
-def step(view: View, lease: Lease, me: str, now: float) -> Decision:
-    """What to do about a Lease that was just read. Pure."""
+def step(view: View, lease: Lease, me: str, now: float, least_seconds: float = 0.0) -> Decision:
+    """What to do about a Lease that was just read. Pure.
+
+    A foreign holder keeps it for the duration that it wrote, or `least_seconds` if that is longer: a Lease without a
+    duration is nobody's invitation.
+    """
     if lease.holder == me:
         return Decision.RENEW
     if not lease.holder or not lease.resource_version:
         return Decision.ACQUIRE
-    return Decision.ACQUIRE if now - view.seen_at > lease.duration_seconds else Decision.WAIT
+    unchanged_seconds = now - view.seen_at
+    return Decision.ACQUIRE if unchanged_seconds > max(lease.duration_seconds, least_seconds) else Decision.WAIT
 
 
 class Elector:
     """Runs for the Lease until it is stopped; losing it only ends a term.
 
     `on_started(term)` and `on_stopped()` run in the elector's thread and must not block: renewals wait for them. The
-    gate is closed before `on_stopped` is called.
+    gate is closed before `on_stopped` is called. `me` is one process's own name: two that share one would both lead.
     Threads: its own, `elector`. Blocks: `stop`. I/O: the Lease.
     """
 
@@ -104,6 +111,7 @@ class Elector:
         self._view = View()
         self._holder = ""
         self._is_leading = False
+        self._term = 0
         self._renewed_at = 0.0
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -135,21 +143,28 @@ class Elector:
             now = self._clock.now()
             self._view = observe(self._view, lease, now)
             self._holder = lease.holder
-            decision = step(self._view, lease, self._me, now)
-            if decision is Decision.WAIT:
-                self._end_term("the Lease is held by another process")
-                return
-            self._write(lease, timeout)
+            self._end_lost_term(lease)
+            if step(self._view, lease, self._me, now, self._timing.lease_duration) is not Decision.WAIT:
+                self._write(lease, timeout)
         except ConflictError:
             return  # somebody wrote: the next read tells who
         except ClusterError as error:
             _log.warning("lease: %s", error)
         finally:
-            if self._is_leading and self._clock.now() - self._renewed_at >= self._timing.renew_deadline:
-                self._end_term("the Lease could not be renewed in time")
+            self._end_overdue_term()
+
+    def _end_lost_term(self, lease: Lease) -> None:
+        """A term is one unbroken time in the Lease: whoever was in it meanwhile may have promised anything."""
+        if lease.holder != self._me or lease.transitions != self._term:
+            self._end_term(f"the Lease has changed hands, to {lease.holder or 'nobody'}")
+        self._end_overdue_term()
+
+    def _end_overdue_term(self) -> None:
+        if self._clock.now() - self._renewed_at >= self._timing.renew_deadline:
+            self._end_term("the Lease could not be renewed in time")
 
     def _write(self, lease: Lease, timeout: float) -> None:
-        is_new = lease.holder != self._me or not self._is_leading
+        is_new = not self._is_leading
         transitions = lease.transitions + (1 if is_new and lease.resource_version else 0)
         sent_at, sent_at_utc = self._clock.now(), self._clock.now_utc().timestamp()
         written = self._leases.write(
@@ -159,11 +174,11 @@ class Elector:
         self._holder = self._me
         self._renewed_at = sent_at
         self._gate.renewed(sent_at, sent_at_utc, self._timing.renew_deadline)
-        if not self._is_leading:
+        if is_new:
             self._begin_term(transitions)
 
     def _begin_term(self, term: int) -> None:
-        self._is_leading = True
+        self._is_leading, self._term = True, term
         _log.info("leading term=%d", term)
         self._on_started(term)
 
@@ -175,14 +190,22 @@ class Elector:
         _log.warning("no longer leading: %s", why)
         self._on_stopped()
 
-    def _run(self) -> None:
-        while not self._stop.is_set():
-            self.run_once()
-            self._stop.wait(self._timing.retry_period)
+    def let_go(self) -> None:
+        """End the term and hand the Lease back, so that the next one need not wait. For the end of the loop."""
         was_leading = self._is_leading
         self._end_term("stopping")
         if was_leading:
             try:
-                self._leases.release(self._me, 2.0)
+                self._leases.release(self._me, RELEASE_SECONDS)
             except ClusterError as error:
                 _log.warning("lease: could not let go: %s", error)
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            try:
+                self.run_once()
+            except Exception:  # thread top
+                # Whatever it was, an elector that is dead would leave the Lease to nobody. The deadline still counts.
+                _log.exception("lease: a try failed; going on")
+            self._stop.wait(self._timing.retry_period)
+        self.let_go()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import pytest
@@ -38,6 +40,7 @@ class FakeLeases:
         self.shared = shared
         self.seen = ""
         self.fault = ""
+        self.before_write: Callable[[], None] = lambda: None
 
     def read(self, timeout: float) -> LeaseRecord:
         if self.fault == "cut":
@@ -54,6 +57,8 @@ class FakeLeases:
         is_new_term: bool,
         timeout: float,
     ) -> LeaseRecord:
+        happens, self.before_write = self.before_write, lambda: None
+        happens()
         if self.fault == "cut":
             raise UnavailableError("no connection")
         if self.seen != self.shared.record.resource_version:
@@ -65,6 +70,8 @@ class FakeLeases:
         return written
 
     def release(self, holder: str, timeout: float) -> None:
+        if self.fault == "cut":
+            raise UnavailableError("no connection")
         if self.shared.record.holder == holder:
             self.shared.store(replace(self.shared.record, holder=""))
 
@@ -161,11 +168,73 @@ def test_a_released_lease_is_taken_at_once() -> None:
     clock, shared = VirtualClock(), SharedLease()
     a, b = Process("a", shared, clock), Process("b", shared, clock)
     a.elector.run_once()
-    a.leases.release("a", 1)
+    a.elector.let_go()
+    assert not a.gate.is_open
 
     b.elector.run_once()
 
     assert b.gate.is_open
+
+
+def test_a_process_that_slept_through_a_foreign_term_begins_a_new_one() -> None:
+    clock, shared = VirtualClock(), SharedLease()
+    a, b = Process("a", shared, clock), Process("b", shared, clock)
+    a.elector.run_once()
+    b.elector.run_once()
+    clock.advance(16)
+    b.elector.run_once()
+    b.elector.let_go()
+
+    a.elector.run_once()  # finds a Lease that nobody holds, and last knew it as its own
+
+    assert [0, 2] == a.terms
+    assert 2 == a.gate.term
+
+
+def test_a_process_that_slept_for_longer_than_its_deadline_begins_a_new_term() -> None:
+    clock, shared = VirtualClock(), SharedLease()
+    a = Process("a", shared, clock)
+    a.elector.run_once()
+    clock.advance(10)
+
+    a.elector.run_once()
+
+    assert [0, 1] == a.terms
+    a.gate.check()
+
+
+def test_a_lease_without_a_duration_is_not_taken_before_ours_is_over() -> None:
+    lease = LeaseRecord("b", 3, 0, "7")
+    view = observe(View(), lease, 100.0)
+
+    assert Decision.WAIT is step(view, lease, "a", 115.0, 15)
+    assert Decision.ACQUIRE is step(view, lease, "a", 115.1, 15)
+
+
+def test_the_elector_goes_on_after_a_failure_that_nobody_foresaw() -> None:
+    shared, tries = SharedLease(), threading.Semaphore(0)
+
+    class Broken(FakeLeases):
+        def read(self, timeout: float) -> LeaseRecord:
+            tries.release()
+            if self.seen:
+                return super().read(timeout)
+            self.seen = "broken once"
+            raise ValueError("no such thing")
+
+    clock = VirtualClock()
+    gate = Gate(clock)
+    leads = threading.Event()
+    timing = Timing(15, 10.0, 0.01)
+    elector = Elector(
+        Broken(shared), gate, clock, "a", timing, on_started=lambda _: leads.set(), on_stopped=lambda: None
+    )
+    elector.start()
+    try:
+        assert leads.wait(10)
+    finally:
+        elector.stop()
+    assert "" == shared.record.holder
 
 
 def test_the_step_is_pure_and_judges_by_what_it_saw_change() -> None:
@@ -191,6 +260,23 @@ class Election(RuleBasedStateMachine):
     def run(self, index: int) -> None:
         self.processes[index].elector.run_once()
 
+    @rule(index=st.integers(0, 2), other=st.integers(0, 2), seconds=st.floats(0, 20))
+    def run_slowly(self, index: int, other: int, seconds: float) -> None:
+        """Suspended between its read and its write, while somebody else runs."""
+
+        def meanwhile() -> None:
+            self.clock.advance(seconds)
+            if other != index:
+                self.processes[other].elector.run_once()
+
+        self.processes[index].leases.before_write = meanwhile
+        self.processes[index].elector.run_once()
+        self.processes[index].leases.before_write = lambda: None  # nothing was written
+
+    @rule(index=st.integers(0, 2))
+    def stop_cleanly(self, index: int) -> None:
+        self.processes[index].elector.let_go()
+
     @rule(seconds=st.floats(0.1, 8))
     def advance(self, seconds: float) -> None:
         self.clock.advance(seconds)
@@ -202,6 +288,12 @@ class Election(RuleBasedStateMachine):
     @invariant()
     def at_most_one_gate_is_open(self) -> None:
         assert 1 >= sum(process.gate.is_open for process in self.processes)
+
+    @invariant()
+    def an_open_gate_belongs_to_the_term_that_the_lease_tells(self) -> None:
+        for process in self.processes:
+            if process.gate.is_open:
+                assert (process.name, process.gate.term) == (self.shared.record.holder, self.shared.record.transitions)
 
     @invariant()
     def no_term_is_given_twice(self) -> None:
