@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 
 from tests.longhorn import locality, paths
-from tests.longhorn.volumes import Volumes
+from tests.longhorn.volumes import Volumes, set_robustness
 from tests.longhorn.world import Raw, World
 
 POLL_SECONDS = 0.5
@@ -120,7 +120,7 @@ class Attacher:
     def _started(self, name: str) -> None:
         with self._lock:
             self._starting.discard(name)
-        self._volumes.first_use(name)
+        healthy = self._volumes.first_use(name)
 
         def edit(volume: Raw) -> bool:
             node = volume["spec"].get("nodeID")
@@ -128,11 +128,11 @@ class Attacher:
             if not node or locality.attached_node(volume):
                 return False
             status.update(state="attached", currentNodeID=node)
+            set_robustness(volume, healthy)
             return True
 
         volume = self._world.change(self._world.longhorn("volumes", name), edit, status=True)
         if volume is not None and locality.attached_node(volume):
-            self._volumes.report_robustness(name)
             self._report(volume)
 
     def _report(self, volume: Raw) -> None:

@@ -16,7 +16,7 @@ from tests.longhorn.nodes import Nodes
 from tests.longhorn.options import DiskOptions, LonghornOptions
 from tests.longhorn.provisioner import Provisioner
 from tests.longhorn.volumes import Volumes
-from tests.longhorn.world import Raw, World, set_condition
+from tests.longhorn.world import Raw, World, change, set_condition
 
 
 class Longhorn:
@@ -46,6 +46,11 @@ class Longhorn:
             self._world.stop()
             self._world = None
 
+    @property
+    def failures(self) -> int:
+        """How many pieces of work ended in an exception since the start; they are in the log."""
+        return self._world.timers.failures if self._world is not None else 0
+
     def __enter__(self) -> Self:
         return self.start()
 
@@ -66,6 +71,10 @@ class Longhorn:
         allow_scheduling: bool = True,
     ) -> None:
         add_node(self.api, self.options.namespace, name, disks, tags=tags, zone=zone, allow_scheduling=allow_scheduling)
+
+    def set_disk(self, node: str, name: str, disk: DiskOptions) -> None:
+        """Add the disk, or give it these properties. What lies on it stays counted."""
+        set_disk(self.api, self.options.namespace, node, name, disk)
 
     def set_setting(self, name: str, value: str) -> None:
         install.set_setting(self.api, self.options.namespace, name, value)
@@ -115,6 +124,25 @@ def add_node(
         "spec": {"drivers": [{"name": paths.DRIVER, "nodeID": name, "topologyKeys": ["kubernetes.io/hostname"]}]},
     }
     install.ensure(api, paths.CSI_NODES, csi_node)
+
+
+def set_disk(api: ApiClient, namespace: str, node: str, name: str, disk: DiskOptions) -> None:
+    """Spec first, then status: between the two the disk is in one of them alone, as with a real Longhorn."""
+
+    def edit_spec(raw: Raw) -> bool:
+        raw["spec"].setdefault("disks", {})[name] = _disk_spec(name, disk)
+        return True
+
+    def edit_status(raw: Raw) -> bool:
+        disks = raw.setdefault("status", {}).setdefault("diskStatus", {})
+        fresh = _disk_status(node, name, disk)
+        counted = ("storageScheduled", "scheduledReplica", "scheduledBackingImage", "conditions")
+        disks[name] = {**fresh, **{field: disks[name][field] for field in counted if field in disks.get(name, {})}}
+        return True
+
+    path = paths.longhorn("nodes", namespace, node)
+    if change(api, path, edit_spec) is None or change(api, path, edit_status, status=True) is None:
+        raise KeyError(f"there is no Longhorn node {node}")
 
 
 def disk_uuid(node: str, disk: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Literal
 
@@ -263,33 +262,42 @@ class Volumes:
         if volume is None or not locality.attached_node(volume):
             return
         self._world.change(self._world.longhorn("replicas", name), mark_healthy)
-        self.report_robustness(volume_name)
+        self._report_robustness(volume_name)
         self.consider(volume_name)
 
-    def first_use(self, name: str) -> None:
-        """The volume is about to be attached: at its very first use every placed replica becomes healthy."""
+    def first_use(self, name: str) -> int:
+        """The volume is about to be attached: at its very first use every placed replica becomes healthy.
+
+        The answer is how many are healthy.
+        """
         replicas = self._live_replicas(name)
-        if not any(map(locality.is_healthy, replicas)):
-            for replica in filter(locality.is_usable, replicas):
-                self._world.change(self._world.longhorn("replicas", replica["metadata"]["name"]), mark_healthy)
+        healthy = sum(map(locality.is_healthy, replicas))
+        if healthy:
+            return healthy
+        placed = [replica for replica in replicas if locality.is_usable(replica)]
+        for replica in placed:
+            self._world.change(self._world.longhorn("replicas", replica["metadata"]["name"]), mark_healthy)
+        return len(placed)
 
-    def report_robustness(self, name: str) -> None:
+    def _report_robustness(self, name: str) -> None:
         healthy = sum(map(locality.is_healthy, self._live_replicas(name)))
-        self._world.change(self._world.longhorn("volumes", name), robustness_edit(healthy), status=True)
+
+        def edit(volume: Raw) -> bool:
+            return bool(locality.attached_node(volume)) and set_robustness(volume, healthy)
+
+        self._world.change(self._world.longhorn("volumes", name), edit, status=True)
 
 
-def robustness_edit(healthy: int) -> Callable[[Raw], bool]:
-    def edit(volume: Raw) -> bool:
-        status = volume.setdefault("status", {})
-        if not locality.attached_node(volume):
-            return False
-        before = status.get("robustness")
-        status["robustness"] = "healthy" if healthy >= int(volume["spec"]["numberOfReplicas"]) else "degraded"
-        if status["robustness"] == "degraded" and before != "degraded":
+def set_robustness(volume: Raw, healthy: int) -> bool:
+    """Of an attached volume, by the number of its healthy replicas; whether it changed."""
+    status = volume.setdefault("status", {})
+    before, now = status.get("robustness"), "healthy"
+    if healthy < int(volume["spec"]["numberOfReplicas"]):
+        now = "degraded"
+        if before != now:
             status["lastDegradedAt"] = utc_now()
-        return bool(before != status["robustness"])
-
-    return edit
+    status["robustness"] = now
+    return bool(before != now)
 
 
 def mark_healthy(replica: Raw) -> bool:

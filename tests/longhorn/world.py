@@ -107,23 +107,7 @@ class World:
         return {raw["metadata"]["name"]: raw for raw in self.stores["images"].snapshot().values()}
 
     def change(self, path: str, edit: Callable[[Raw], bool], *, status: bool = False) -> Raw | None:
-        """Read, edit, write under the resource version, again on a conflict. None when it is gone; `edit` false: no
-        write."""
-        for _ in range(_TRIES):
-            raw = self.api.get_or_none(path)
-            if raw is None:
-                return None
-            raw = copy.deepcopy(raw)
-            if not edit(raw):
-                return raw
-            try:
-                return self.api.replace(f"{path}/status" if status else path, raw)
-            except ApiError as error:
-                if error.not_found:
-                    return None
-                if not error.conflict:
-                    raise
-        raise RuntimeError(f"{path}: too many conflicts")
+        return change(self.api, path, edit, status=status)
 
     def delete(self, path: str, **options: Any) -> None:
         try:
@@ -131,6 +115,26 @@ class World:
         except ApiError as error:
             if not error.not_found:
                 raise
+
+
+def change(api: ApiClient, path: str, edit: Callable[[Raw], bool], *, status: bool = False) -> Raw | None:
+    """Read, edit, write under the resource version, again on a conflict. None when it is gone; `edit` false: no
+    write."""
+    for _ in range(_TRIES):
+        raw = api.get_or_none(path)
+        if raw is None:
+            return None
+        raw = copy.deepcopy(raw)
+        if not edit(raw):
+            return raw
+        try:
+            return api.replace(f"{path}/status" if status else path, raw)
+        except ApiError as error:
+            if error.not_found:
+                return None
+            if not error.conflict:
+                raise
+    raise RuntimeError(f"{path}: too many conflicts")
 
 
 def utc_now() -> str:

@@ -1,0 +1,456 @@
+"""The stand-in for Longhorn on the real control plane, without the product: what the other tests build on."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.cluster.client import Object
+from tests.cluster.cluster import Cluster
+from tests.e2e import workloads
+from tests.e2e.view import CLAIMS, LONGHORN_NODES, LONGHORN_REPLICAS, LONGHORN_VOLUMES, PODS, VOLUMES, View
+from tests.longhorn import install, locality, paths
+from tests.longhorn.longhorn import Longhorn
+from tests.longhorn.nodes import condition
+from tests.longhorn.options import GIB, Delays, DiskOptions, LonghornOptions
+
+pytestmark = pytest.mark.cluster
+
+OPTIONS = LonghornOptions(
+    delays=Delays(
+        provision=0.5, attach=0.1, placement=0.05, start=0.1, disk_figures=0.7, rebuild=0.3, detach=0.05, delete=0.05
+    ),
+    retry_seconds=0.5,
+    resync_seconds=2.0,
+    settings={"storage-minimal-available-percentage": "10"},
+)
+CAPACITIES = "/apis/storage.k8s.io/v1/csistoragecapacities"
+WATCHED = (PODS, CLAIMS, VOLUMES, LONGHORN_NODES, LONGHORN_VOLUMES, LONGHORN_REPLICAS, paths.ATTACHMENTS, CAPACITIES)
+SECONDS = 20.0
+_numbers = itertools.count(1)
+
+
+class Cell:
+    """A namespace with nodes of its own; its class leads volumes to these nodes, by their tag.
+
+    Threads: one at a time.
+    """
+
+    def __init__(self, cluster: Cluster, longhorn: Longhorn, view: View, name: str, **options: Any) -> None:
+        self.cluster, self.longhorn, self.view, self.name = cluster, longhorn, view, name
+        self.api = cluster.api()
+        self.nodes: list[str] = []
+        self.api.create(paths.CLASSES, workloads.storage_class(name, node_selector=name, **options))
+        cluster.create_namespace(name)
+
+    def add_node(self, gib: int = 100) -> str:
+        name = f"{self.name}-n{len(self.nodes)}"
+        self.nodes.append(name)
+        self.cluster.add_node(name, labels={"cell": self.name})
+        self.longhorn.add_node(name, {"disk1": DiskOptions(maximum_bytes=gib * GIB)}, tags=[self.name])
+        return name
+
+    def path(self, plural: str, name: str = "") -> str:
+        return f"/api/v1/namespaces/{self.name}/{plural}" + (f"/{name}" if name else "")
+
+    def claim(self, name: str = "data", gib: int = 10) -> None:
+        self.api.create(self.path("persistentvolumeclaims"), workloads.claim(name, self.name, gib))
+
+    def pod(self, name: str, *claims: str, node: str = "", **spec: Any) -> None:
+        selector = {"cell": self.name, **({"kubernetes.io/hostname": node} if node else {})}
+        self.api.create(self.path("pods"), workloads.pod(name, *claims, opted_in=False, selector=selector, **spec))
+
+    def delete_pod(self, name: str) -> None:
+        self.api.delete(self.path("pods", name))
+        self.wait(lambda: self.view.get(PODS, f"{self.name}/{name}") is None, f"end of pod {name}")
+
+    # What is to be seen
+
+    def wait(self, condition: Callable[[], Any], what: str) -> Any:
+        return self.view.wait_for(condition, f"{what} in {self.name}", SECONDS)
+
+    def wait_ready(self, name: str) -> Object:
+        def ready() -> Object | None:
+            pod = self.view.get(PODS, f"{self.name}/{name}")
+            return pod if pod and condition(pod.get("status") or {}, "Ready").get("status") == "True" else None
+
+        pod: Object = self.wait(ready, f"ready pod {name}")
+        return pod
+
+    def wait_volume(self, claim: str = "data") -> str:
+        """The name of the claim's volume, once the claim is bound."""
+
+        def bound() -> str:
+            found = self.view.get(CLAIMS, f"{self.name}/{claim}") or {"spec": {}}
+            return str(found["spec"].get("volumeName") or "")
+
+        name: str = self.wait(bound, f"volume of claim {claim}")
+        return name
+
+    def volume(self, name: str) -> Object:
+        return self.view.get(LONGHORN_VOLUMES, f"{OPTIONS.namespace}/{name}") or {"spec": {}, "status": {}}
+
+    def replicas(self, volume: str) -> list[Object]:
+        found = self.view.all(LONGHORN_REPLICAS, OPTIONS.namespace)
+        return [entry for entry in found if entry["spec"]["volumeName"] == volume]
+
+    def places(self, volume: str) -> list[str]:
+        """The nodes of the volume's replicas, "" for one that has none."""
+        return sorted(entry["spec"].get("nodeID") or "" for entry in self.replicas(volume))
+
+    def reason(self, volume: str) -> str:
+        """Why the volume counts as not scheduled; "" if it does not."""
+        return str(condition(self.volume(volume).get("status") or {}, "Scheduled").get("reason", ""))
+
+    def longhorn_node(self, name: str) -> Object:
+        return self.view.get(LONGHORN_NODES, f"{OPTIONS.namespace}/{name}") or {"status": {"diskStatus": {}}}
+
+    def disk(self, node: str) -> Object:
+        status: Object = (self.longhorn_node(node)["status"]).get("diskStatus", {}).get("disk1", {})
+        return status
+
+    def enlarge(self, node: str, gib: int) -> None:
+        """The disk's file system grew."""
+        figures = {"storageMaximum": gib * GIB, "storageAvailable": gib * GIB}
+        path = paths.longhorn("nodes", OPTIONS.namespace, node) + "/status"
+        self.api.patch(path, {"status": {"diskStatus": {"disk1": figures}}})
+
+    def attachments(self, node: str) -> list[Object]:
+        return [entry for entry in self.view.all(paths.ATTACHMENTS) if entry["spec"]["nodeName"] == node]
+
+    def clear(self) -> None:
+        """Workloads first, then attachments that never came about, then claims; nodes at last."""
+        self.api.delete(self.path("pods"))
+        self.wait(lambda: not self.view.all(PODS, self.name), "end of all pods")
+        for node in self.nodes:
+            for attachment in self.attachments(node):
+                self.longhorn_delete(f"{paths.ATTACHMENTS}/{attachment['metadata']['name']}")
+        self.api.delete(self.path("persistentvolumeclaims"))
+        self.wait(lambda: not self._volumes(), "end of all volumes")
+        self.longhorn_delete(f"{paths.CLASSES}/{self.name}")
+        for node in self.nodes:
+            for path in (paths.longhorn("nodes", OPTIONS.namespace, node), f"/api/v1/nodes/{node}"):
+                self.longhorn_delete(path)
+            self.longhorn_delete(f"{paths.CSI_NODES}/{node}")
+        self.longhorn_delete(f"/api/v1/namespaces/{self.name}")
+
+    def _volumes(self) -> list[Object]:
+        return [pv for pv in self.view.all(VOLUMES) if pv["spec"]["storageClassName"] == self.name]
+
+    def longhorn_delete(self, path: str) -> None:
+        if self.api.get_or_none(path) is not None:
+            self.api.delete(path)
+
+
+@pytest.fixture(scope="module")
+def longhorn(cluster: Cluster) -> Iterator[Longhorn]:
+    with Longhorn(cluster.api(), OPTIONS) as running:
+        yield running
+        assert 0 == running.failures
+
+
+@pytest.fixture(scope="module")
+def view(cluster: Cluster, longhorn: Longhorn) -> Iterator[View]:
+    found = View(cluster.api(), WATCHED)
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def make_cell(cluster: Cluster, longhorn: Longhorn, view: View) -> Iterator[Callable[..., Cell]]:
+    with ExitStack() as cells:
+
+        def make(nodes: int = 1, gib: int = 100, **options: Any) -> Cell:
+            cell = Cell(cluster, longhorn, view, f"lh{next(_numbers)}", **options)
+            cells.callback(cell.clear)
+            for _ in range(nodes):
+                cell.add_node(gib)
+            return cell
+
+        yield make
+
+
+MakeCell = Callable[..., Cell]
+
+
+# Placement
+
+
+def test_a_strict_local_replica_lies_where_the_pod_is(make_cell: MakeCell) -> None:
+    cell = make_cell(nodes=3, locality="strict-local")
+    cell.claim()
+    cell.pod("p", "data")
+    where = cell.wait_ready("p")["spec"]["nodeName"]
+    (replica,) = cell.replicas(cell.wait_volume())
+    assert (where, where) == (replica["spec"]["nodeID"], replica["spec"]["hardNodeAffinity"])
+    assert replica["spec"]["healthyAt"]
+
+
+def test_a_strict_local_replica_without_room_waits_for_its_node(make_cell: MakeCell) -> None:
+    cell = make_cell(nodes=1, gib=5, locality="strict-local")
+    roomy = cell.add_node()
+    cell.claim()
+    cell.pod("p", "data", node=cell.nodes[0])
+    volume = cell.wait_volume()
+    # The roomy node is a candidate for the Replica object to be made, and not for its place.
+    cell.wait(lambda: cell.reason(volume) == "LocalReplicaSchedulingFailure", "refused replica")
+    (replica,) = cell.replicas(volume)
+    assert ("", cell.nodes[0]) == (replica["spec"]["nodeID"], replica["spec"]["hardNodeAffinity"])
+    cell.enlarge(cell.nodes[0], 100)
+    cell.wait_ready("p")
+    assert [cell.nodes[0]] == cell.places(volume)
+    assert roomy not in cell.places(volume)
+    cell.wait(lambda: cell.reason(volume) == "", "scheduled volume")
+
+
+def test_an_immediate_volume_is_placed_on_three_nodes_before_anybody_uses_it(make_cell: MakeCell) -> None:
+    cell = make_cell(nodes=4, locality="disabled", replicas=3, binding="Immediate")
+    cell.claim()
+    volume = cell.wait_volume()
+    cell.wait(lambda: len(set(cell.places(volume)) - {""}) == 3, "three places")
+    assert "" == cell.volume(volume)["spec"].get("nodeID", "")
+    assert not any(entry["spec"]["healthyAt"] for entry in cell.replicas(volume))
+    cell.wait(lambda: sum(cell.disk(node)["storageScheduled"] for node in cell.nodes) == 30 * GIB, "figures")
+    cell.pod("p", "data")
+    cell.wait_ready("p")
+    cell.wait(lambda: all(map(locality.is_healthy, cell.replicas(volume))), "healthy replicas")
+    cell.wait(lambda: cell.volume(volume)["status"]["robustness"] == "healthy", "healthy volume")
+
+
+def test_a_volume_is_used_while_a_replica_still_looks_for_a_node(make_cell: MakeCell) -> None:
+    cell = make_cell(nodes=2, locality="disabled", replicas=3)
+    cell.claim()
+    cell.pod("p", "data")
+    cell.wait_ready("p")
+    volume = cell.wait_volume()
+    cell.wait(lambda: cell.places(volume) == ["", *sorted(cell.nodes)], "two places of three")
+    cell.wait(lambda: cell.reason(volume) == "ReplicaSchedulingFailure", "refused replica")
+    cell.wait(lambda: cell.volume(volume)["status"]["robustness"] == "degraded", "degraded volume")
+    cell.add_node()
+    cell.wait(lambda: cell.places(volume) == sorted(cell.nodes), "three places")
+    cell.wait(lambda: cell.volume(volume)["status"]["robustness"] == "healthy", "healthy volume")
+
+
+def test_a_volume_that_no_disk_takes_has_no_replica_until_one_does(make_cell: MakeCell) -> None:
+    cell = make_cell(nodes=1, gib=5, locality="disabled", binding="Immediate")
+    cell.claim()
+    volume = cell.wait_volume()
+    cell.wait(lambda: cell.reason(volume) == "ReplicaSchedulingFailure", "refused volume")
+    assert [] == cell.replicas(volume)
+    cell.enlarge(cell.nodes[0], 100)
+    cell.wait(lambda: cell.places(volume) == cell.nodes, "place")
+
+
+def test_two_volumes_take_the_same_room_while_the_figures_are_old(make_cell: MakeCell) -> None:
+    cell = make_cell(nodes=1, gib=100)
+    for name in ("one", "two"):
+        cell.claim(name, 60)
+        cell.pod(name, name)
+    for name in ("one", "two"):
+        cell.wait_ready(name)
+    cell.wait(lambda: cell.disk(cell.nodes[0])["storageScheduled"] == 120 * GIB, "figures of an overfull disk")
+    # Known now: nothing more is taken.
+    assert "DiskPressure" == condition(cell.disk(cell.nodes[0]), "Schedulable")["reason"]
+
+
+def test_a_volumes_own_replicas_are_never_old(cluster: Cluster, make_cell: MakeCell) -> None:
+    cell = make_cell(nodes=1, gib=100, locality="disabled", replicas=2, binding="Immediate", reclaim="Delete")
+    path = f"{paths.CLASSES}/{cell.name}"
+    soft = cell.api.get(path)
+    cell.api.delete(path)
+    soft["metadata"] = {"name": cell.name}
+    soft["parameters"]["replicaSoftAntiAffinity"] = "enabled"
+    cell.api.create(paths.CLASSES, soft)
+    cell.claim(gib=60)
+    volume = cell.wait_volume()
+    cell.wait(lambda: cell.reason(volume) == "ReplicaSchedulingFailure", "refused second replica")
+    assert ["", cell.nodes[0]] == cell.places(volume)
+
+
+# Locality
+
+
+def test_the_data_of_a_best_effort_volume_follows_its_pod(make_cell: MakeCell) -> None:
+    cell = make_cell(nodes=2)
+    here, there = cell.nodes
+    cell.claim()
+    cell.pod("first", "data", node=here)
+    cell.wait_ready("first")
+    volume = cell.wait_volume()
+    assert [here] == cell.places(volume)
+    cell.delete_pod("first")
+    cell.pod("second", "data", node=there)
+    cell.wait_ready("second")  # at once, with its data on the other node
+    cell.wait(lambda: cell.places(volume) == [here, there], "second replica")
+    cell.wait(lambda: cell.places(volume) == [there], "end of the remote replica")
+    (replica,) = cell.replicas(volume)
+    assert (there, True) == (replica["spec"]["hardNodeAffinity"], locality.is_healthy(replica))
+    cell.wait(lambda: cell.disk(here)["storageScheduled"] == 0, "figures of the node that was left")
+
+
+def test_data_that_does_not_fit_near_its_pod_stays_where_it_is(make_cell: MakeCell) -> None:
+    cell = make_cell(nodes=1)
+    here, there = cell.nodes[0], cell.add_node(gib=5)
+    cell.claim()
+    cell.pod("first", "data", node=here)
+    cell.wait_ready("first")
+    volume = cell.wait_volume()
+    cell.delete_pod("first")
+    cell.pod("second", "data", node=there)
+    cell.wait_ready("second")
+    cell.wait(lambda: cell.reason(volume) == "LocalReplicaSchedulingFailure", "refused local replica")
+    assert ["", here] == cell.places(volume)
+    assert [there] == [
+        entry["spec"]["hardNodeAffinity"] for entry in cell.replicas(volume) if not locality.is_placed(entry)
+    ]
+    cell.delete_pod("second")
+    cell.wait(lambda: cell.places(volume) == [here], "end of the replica that found no place")
+
+
+# Lives of volumes
+
+
+def test_an_ephemeral_volume_lives_and_dies_with_its_pod(make_cell: MakeCell) -> None:
+    cell = make_cell()
+    template = {"spec": workloads.claim("unused", cell.name, 10)["spec"]}
+    scratch = {"name": "scratch", "ephemeral": {"volumeClaimTemplate": template}}
+    cell.pod("p", volumes=[scratch])
+    cell.wait_ready("p")
+    volume = cell.wait_volume("p-scratch")
+    assert cell.nodes == cell.places(volume)
+    cell.delete_pod("p")
+    cell.wait(lambda: not cell.replicas(volume) and not cell.volume(volume)["spec"], "end of the volume")
+    cell.wait(lambda: cell.view.get(VOLUMES, volume) is None, "end of the PV")
+
+
+def test_a_retained_volume_outlives_its_claim_and_its_pv(make_cell: MakeCell) -> None:
+    cell = make_cell(reclaim="Retain")
+    cell.claim()
+    cell.pod("p", "data")
+    cell.wait_ready("p")
+    volume = cell.wait_volume()
+    cell.delete_pod("p")
+    cell.api.delete(cell.path("persistentvolumeclaims", "data"))
+
+    def phase() -> str:
+        return str(((cell.view.get(VOLUMES, volume) or {}).get("status") or {}).get("phase", "gone"))
+
+    cell.wait(lambda: phase() == "Released", "released PV")
+    assert cell.nodes == cell.places(volume)
+    cell.api.delete(f"{paths.PVS}/{volume}")
+    cell.wait(lambda: phase() == "gone", "end of the PV")
+    assert cell.nodes == cell.places(volume)
+    assert str(10 * GIB) == cell.volume(volume)["spec"]["size"]
+    for plural, name in [("volumes", volume), *(("replicas", r["metadata"]["name"]) for r in cell.replicas(volume))]:
+        cell.api.delete(paths.longhorn(plural, OPTIONS.namespace, name))
+
+
+def test_a_claim_deleted_during_provisioning_leaves_nothing(make_cell: MakeCell) -> None:
+    cell = make_cell(binding="Immediate", locality="disabled")
+    # Again until our deletion comes before the PV.
+    assert any(_delete_early(cell) for _ in range(10))
+
+
+def _delete_early(cell: Cell) -> bool:
+    """Delete a claim as soon as its volume exists; whether there was no PV then. Nothing may be left in any case."""
+    cell.claim()
+    path = cell.path("persistentvolumeclaims", "data")
+    volume = f"pvc-{cell.api.get(path)['metadata']['uid']}"
+    cell.wait(lambda: cell.volume(volume)["spec"], "volume")
+    is_early = cell.api.get_or_none(f"{paths.PVS}/{volume}") is None
+    cell.api.delete(path)
+    cell.wait(lambda: cell.view.get(CLAIMS, f"{cell.name}/data") is None, "end of the claim")
+    cell.wait(lambda: not cell.volume(volume)["spec"] and not cell.replicas(volume), "end of the volume")
+    cell.wait(lambda: cell.view.get(VOLUMES, volume) is None, "end of the PV")
+    return is_early
+
+
+@pytest.mark.parametrize("is_marked", [False, True], ids=["at once", "after the finalizer"])
+def test_an_attachment_that_never_came_about_leaves_the_volume_free(make_cell: MakeCell, is_marked: bool) -> None:
+    cell = make_cell(binding="Immediate", nodes=2, locality="disabled")
+    cell.claim()
+    volume = cell.wait_volume()
+    body = {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "VolumeAttachment",
+        "metadata": {"name": f"{cell.name}-attachment"},
+        "spec": {
+            "attacher": paths.DRIVER,
+            "nodeName": cell.nodes[0],
+            "source": {"persistentVolumeName": volume},
+        },
+    }
+    cell.api.create(paths.ATTACHMENTS, body)
+    if is_marked:
+        cell.wait(lambda: any(entry["metadata"].get("finalizers") for entry in cell.attachments(cell.nodes[0])), "mark")
+    cell.longhorn_delete(f"{paths.ATTACHMENTS}/{cell.name}-attachment")
+    cell.wait(lambda: not cell.attachments(cell.nodes[0]), "end of the attachment")
+    cell.pod("p", "data", node=cell.nodes[1])
+    cell.wait_ready("p")
+    assert cell.nodes[1] == cell.volume(volume)["spec"]["nodeID"]
+
+
+# Nodes
+
+
+def test_a_node_follows_its_kubernetes_node(cluster: Cluster, make_cell: MakeCell) -> None:
+    cell = make_cell(nodes=1)
+    (node,) = cell.nodes
+    cell.claim()
+    cell.pod("p", "data")
+    cell.wait_ready("p")
+    cell.wait(lambda: cell.disk(node)["storageScheduled"] == 10 * GIB, "figures")
+
+    def reasons(kind: str) -> list[str]:
+        return [
+            condition(part, kind).get("reason", "") for part in (cell.longhorn_node(node)["status"], cell.disk(node))
+        ]
+
+    cluster.api().patch(f"/api/v1/nodes/{node}", {"spec": {"unschedulable": True}})
+    cell.wait(lambda: reasons("Schedulable") == ["KubernetesNodeCordoned", ""], "cordon")
+    cluster.delete_node(node)
+    cell.wait(lambda: reasons("Ready") == ["KubernetesNodeGone", "NodeNotReady"], "node that is gone")
+    assert 10 * GIB == cell.disk(node)["storageScheduled"]
+    cluster.add_node(node, labels={"cell": cell.name})
+    cell.wait(lambda: reasons("Ready") == ["", ""] and reasons("Schedulable") == ["", ""], "node that is back")
+
+
+# Capacity tracking, which is a way to run the whole of it, so it comes last
+
+
+def test_with_capacity_tracking_the_scheduler_reads_what_was_published(
+    cluster: Cluster, longhorn: Longhorn, view: View
+) -> None:
+    assert 0 == longhorn.failures
+    longhorn.stop()
+    options = replace(OPTIONS, capacity_tracking=True, capacity_seconds=0.3)
+    with Longhorn(cluster.api(), options) as tracking, ExitStack() as stack:
+        stack.callback(install.set_driver, cluster.api(), capacity_tracking=False)
+        cell = Cell(cluster, tracking, view, f"lh{next(_numbers)}")
+        stack.callback(cell.clear)
+        small, large = cell.add_node(gib=50), cell.add_node(gib=200)
+
+        def published() -> dict[str, str]:
+            mine = [entry for entry in view.all(CAPACITIES) if entry["storageClassName"] == cell.name]
+            return {entry["nodeTopology"]["matchLabels"]["kubernetes.io/hostname"]: entry["capacity"] for entry in mine}
+
+        cell.wait(lambda: published() == {small: str(50 * GIB), large: str(200 * GIB)}, "capacities")
+        cell.claim("big", 150)
+        cell.pod("big", "big")
+        assert large == cell.wait_ready("big")["spec"]["nodeName"]
+        cell.wait(lambda: published() == {small: str(50 * GIB), large: str(50 * GIB)}, "capacities of what is left")
+        cell.claim("second", 150)
+        cell.pod("second", "second")
+
+        def why() -> str:
+            pod = view.get(PODS, f"{cell.name}/second") or {}
+            return str(condition(pod.get("status") or {}, "PodScheduled").get("message", ""))
+
+        cell.wait(lambda: "did not have enough free storage" in why(), "refusal by the scheduler")
+        for entry in view.all(CAPACITIES, OPTIONS.namespace):
+            stack.callback(cluster.api().delete, paths.capacities(OPTIONS.namespace, entry["metadata"]["name"]))
