@@ -188,6 +188,8 @@ class ExtenderService:
 
     def _hold(self, args: wire.FilterArgs, is_client_gone: Callable[[], bool]) -> FilterOutcome:
         """Check and hold; where only other pods' fresh holds are in the way, wait for a change as the budget allows."""
+        if is_client_gone():
+            raise ClientGoneError("the client went away before its call was looked at")
         outcome = self._allocator.hold_pod(args.pod_uid, args.candidates)
         deadline = self._clock.now() + self._contention_wait_seconds()
         while outcome.waitable and not outcome.passed:

@@ -6,6 +6,7 @@ critical section in which its bytes start to count on the disk, or they would be
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -29,6 +30,7 @@ from controller.settings import LiveSettings
 __all__ = ["Allocator", "Decision", "DueHold", "FilterOutcome", "Mode", "PodKnowledge", "PromiseView", "Snapshot"]
 
 MAX_QUARANTINED: Final = 1_000
+ABSENT_SECONDS: Final = 1.0  # longer than the live reads of one call, shorter than a retry of the scheduler
 
 
 class Allocator:
@@ -76,7 +78,9 @@ class Allocator:
         gone = self._world.put_pod(key, pod)
         if gone is not None:
             self._refusals.drop(gone.uid)
-            self._settler.pod_gone(gone, now)
+            self._quarantined.pop(key, None)
+            if self._mode is Mode.ACTIVE:
+                self._settler.pod_gone(gone, now)
         if pod is not None and pod.uid in self._world.pods:
             if not pod.is_pending:
                 self._refusals.drop(pod.uid)
@@ -138,9 +142,10 @@ class Allocator:
                 self._settler.settle_pod(pod, now)
 
     def confirm_absent(self, missing: Missing) -> None:
-        """A live read said that the object does not exist: its claim needs nothing until it appears."""
+        """A live read said that the object does not exist: its claim needs nothing in this call. A later call asks
+        again, since the object may have been made meanwhile and our watch may lag."""
         with self._changed:
-            self._world.absent.add(missing)
+            self._world.absent[missing] = self._clock.now()
             self._touch_locked()
 
     def configure(self, live: LiveSettings, longhorn: LonghornSettings) -> None:
@@ -181,7 +186,8 @@ class Allocator:
             if pod is None or self._mode is not Mode.ACTIVE:
                 return ()
             _, missing = demands_of_pod(pod, self._world, self._world.settings)
-            return tuple(entry for entry in missing if entry not in self._world.absent)
+            since = self._clock.now() - ABSENT_SECONDS
+            return tuple(entry for entry in missing if self._world.absent.get(entry, -math.inf) < since)
 
     def hold_pod(self, pod_uid: str, candidates: Sequence[str]) -> FilterOutcome:
         """Which candidates have room for all the pod's volumes, and a promise on each that is offered: one step.
@@ -307,6 +313,7 @@ class Allocator:
             self._settler.settle_claim(key, now)
 
     def _hold_everywhere_locked(self, pod: Pod, now: float) -> None:
+        self._refusals.refused(pod.uid, list(self._world.nodes), True, now)  # the leader before may have refused it
         if self._live.pod_scheduling_timeout_seconds == 0:
             return
         for demand in self._demands_locked(pod):
@@ -314,7 +321,7 @@ class Allocator:
                 kind = Kind.FIRST if demand.is_local else Kind.ROAMING
                 entry = Entry(State.HELD, kind, demand.size_bytes, demand.required_bytes, demand.needs, now)
                 self._ledger.put(Verb.HOLD, Key(demand.key, ANYWHERE, pod.uid), entry)
-                self._answers.answered(pod.uid, now)
+                self._answers.answered(pod.uid, now, is_ours=False)
 
     def _demands_locked(self, pod: Pod) -> list[VolumeDemand]:
         return demands_of_pod(pod, self._world, self._world.settings)[0]
@@ -327,8 +334,7 @@ class Allocator:
             now = self._clock.now()
             if self._mode is not Mode.ACTIVE or not len(self._refusals):
                 return []
-            remote = self._filtering_locked(now).is_due_remotely
-            return self._refusals.plan(self._world, self._ledger, self._demands_locked, now, remote)
+            return self._refusals.plan(self._filtering_locked(now), self._demands_locked)
 
     def next_wakeup_due(self) -> float | None:
         """Seconds until the back-off of some refused pod ends, None when only changes matter."""

@@ -17,14 +17,20 @@ from controller.model.workload import Claim, PersistentVolume, Pod
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """`narrows_only`: a nomination. `is_certain`: false when the times of pod and volume do not tell them apart."""
+    """`narrows_only`: a nomination. `is_certain`: false when the times of pod and volume do not tell them apart, or
+    when the claim has other users, of whom it may speak."""
 
     node: str
     narrows_only: bool = False
     is_certain: bool = True
 
 
-def choice_of(pod: Pod, claims: Iterable[Claim], pv_of: Callable[[str], PersistentVolume | None]) -> Choice | None:
+def choice_of(
+    pod: Pod,
+    claims: Iterable[Claim],
+    pv_of: Callable[[str], PersistentVolume | None],
+    is_used_by_others: Callable[[Claim], bool] = lambda _claim: False,
+) -> Choice | None:
     """The node that stands chosen for `pod`, or None.
 
     The annotation stays on bound claims for ever. It then speaks only for a pod that is older than the volume, since
@@ -37,11 +43,16 @@ def choice_of(pod: Pod, claims: Iterable[Claim], pv_of: Callable[[str], Persiste
         if not claim.selected_node:
             continue
         if not claim.volume_name:
-            return Choice(claim.selected_node)
+            chosen = Choice(claim.selected_node, is_certain=not is_used_by_others(claim))
+            if chosen.is_certain:
+                return chosen
+            late = late or chosen
+            continue
         pv = pv_of(claim.volume_name)
         if pv is None or claim.is_shared or pod.created_utc > pv.created_utc:
             continue
-        late = late or Choice(claim.selected_node, is_certain=pod.created_utc < pv.created_utc)
+        is_certain = pod.created_utc < pv.created_utc and not is_used_by_others(claim)
+        late = late or Choice(claim.selected_node, is_certain=is_certain)
     if late is not None:
         return late
     return Choice(pod.nominated_node, narrows_only=True) if pod.nominated_node else None

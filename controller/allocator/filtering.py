@@ -42,14 +42,15 @@ class Filtering:
         chosen = self._standing_choice(pod, candidates, demands)
         if chosen is not None:
             return self._passed(Decision.CHOSEN, (chosen,), pod)
-        for key, entry in self.ledger.of_claimant(pod.uid):
-            if entry.state is State.HELD:
-                self.ledger.drop(Verb.FORGET, key)
+        for key, _ in self.ledger.of_claimant(
+            pod.uid
+        ):  # an assumption that no longer stands must not narrow a new answer
+            self.ledger.drop(Verb.FORGET, key)
         self.answers.ended(pod.uid, self.now)
         if not any(demand.is_local or demand.is_roaming for demand in demands):
             return self._passed(Decision.NOTHING_NEEDED, candidates, pod)
         judge = Judge(self.world, self.ledger, demands, self.now)
-        closed = self._cluster_verdict(judge, demands)
+        closed = self.cluster_verdict(judge, demands)
         if closed is not None:
             return self._refuse(pod, candidates, dict.fromkeys(candidates, closed), demands)
         local = [demand for demand in demands if demand.is_local]
@@ -73,7 +74,7 @@ class Filtering:
             return choice.node if judge.judge(choice.node).verdict is Verdict.SURE else None
         return choice.node
 
-    def _cluster_verdict(self, judge: Judge, demands: Iterable[VolumeDemand]) -> Judgement | None:
+    def cluster_verdict(self, judge: Judge, demands: Sequence[VolumeDemand]) -> Judgement | None:
         """Why a roaming volume finds no room in the whole cluster, None when it does.
 
         With `allow-volume-creation-with-degraded-availability` one replica is enough for Longhorn to go on.
@@ -86,6 +87,7 @@ class Filtering:
             judgement = judge.judge_cluster(demand, self.world.nodes, copies)
             if judgement.verdict is not Verdict.SURE:
                 return judgement
+            judge.count_anywhere(demand)
         return None
 
     def _restart_nodes(self, judge: Judge, candidates: Sequence[str], local: Sequence[VolumeDemand]) -> list[str]:

@@ -51,13 +51,19 @@ class Answers:
 
     def __init__(self) -> None:
         self._answered: dict[str, float] = {}  # pod uid -> when
+        self._foreign: set[str] = set()  # of these: answered by the leader before, if at all
         self._doubted: set[str] = set()  # of these: the pod went, or its choice was withdrawn
         self._front = float("-inf")  # latest answer whose choice was seen
         self._last_choice = float("-inf")
 
-    def answered(self, pod_uid: str, now: float) -> None:
+    def answered(self, pod_uid: str, now: float, *, is_ours: bool = True) -> None:
+        """`is_ours` false: the leader before us may have answered, so its durations are not ours to tell."""
         self._answered[pod_uid] = now
         self._doubted.discard(pod_uid)
+        if is_ours:
+            self._foreign.discard(pod_uid)
+        else:
+            self._foreign.add(pod_uid)
 
     def doubted(self, pod_uid: str, now: float) -> None:
         """The promise need not last for its full time, only until a choice under way would have been seen."""
@@ -66,18 +72,24 @@ class Answers:
 
     def chosen(self, pod_uid: str, now: float) -> float | None:
         """A choice was seen: the seconds since the answer, or None when there was none."""
-        at = self._answered.pop(pod_uid, None)
-        self._doubted.discard(pod_uid)
+        at, is_foreign = self._forget(pod_uid)
         if at is None:
             return None
-        self._front = max(self._front, at)
         self._last_choice = now
+        if is_foreign:
+            return None
+        self._front = max(self._front, at)
         return now - at
 
     def ended(self, pod_uid: str, now: float) -> float | None:
-        at = self._answered.pop(pod_uid, None)
+        at, is_foreign = self._forget(pod_uid)
+        return None if at is None or is_foreign else now - at
+
+    def _forget(self, pod_uid: str) -> tuple[float | None, bool]:
         self._doubted.discard(pod_uid)
-        return None if at is None else now - at
+        is_foreign = pod_uid in self._foreign
+        self._foreign.discard(pod_uid)
+        return self._answered.pop(pod_uid, None), is_foreign
 
     def oldest(self, now: float) -> float:
         """Seconds since the oldest answer that is still waiting for a choice; 0 without one."""

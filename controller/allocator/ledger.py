@@ -152,11 +152,9 @@ class Ledger:
             for claimant, entry in sorted(self._by_node[node][volume].items())
         ]
 
-    def claimants(self) -> list[str]:
-        return list(self._by_claimant)
-
-    def nodes(self) -> list[str]:
-        return [node for node in self._by_node if node != ANYWHERE]
+    def at(self, volume: str, node: str) -> list[Entry]:
+        """Every claimant's entry of that volume on that node."""
+        return list(self._by_node.get(node, {}).get(volume, {}).values())
 
     def has_promises(self, node: str) -> bool:
         return node in self._by_node

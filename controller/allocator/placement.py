@@ -74,6 +74,12 @@ class Judge:
         if single is not None and single.needs == DEFAULT_NEEDS and not single.required_bytes:
             self._plain_size = single.size_bytes if single.size_bytes < EXT_LIMIT_BYTES else -1
 
+    def count_anywhere(self, demand: VolumeDemand) -> None:
+        """From now on another volume of the same pod is pending too, wherever Longhorn may put it."""
+        promise = Promise(demand.key, demand.size_bytes, demand.required_bytes, demand.needs, True, self._now)
+        self._anywhere.append((promise, self._world.barred_nodes(demand.volume)))
+        self._anywhere_bytes += demand.size_bytes
+
     def _barred(self, volume: str) -> frozenset[str]:
         """Where a roaming volume cannot go, by its key in the ledger."""
         claim = self._world.claim_by_uid(volume)

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, Protocol
 
 from controller.allocator.ledger import Ledger, Promise
-from controller.allocator.placement import Judge, Verdict
+from controller.allocator.placement import Judge, Judgement, Verdict
 from controller.allocator.world import World
+from controller.clock import Clock
 from controller.model.demand import VolumeDemand
 from controller.model.workload import Pod
 
 BACKOFF_SECONDS: Final = (0.5, 1.0, 2.0, 5.0, 10.0)
+PLAN_SECONDS: Final = 0.05  # under the allocator's lock
+PATIENT_WAKES: Final = 2  # wake-ups without a filter call after which a pod reserves no room any more
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +28,7 @@ class Refusal:
     at: float
     is_contended: bool
     wakes: int = 0  # since the last contended refusal
+    unanswered: int = 0  # wake-ups since the last filter call
     next_wake_at: float = 0.0
 
 
@@ -34,6 +38,21 @@ class Wakeup:
     namespace: str
     name: str
     wakes: int
+
+
+class PlanView(Protocol):
+    """The state that a plan is made on, and the rules that a filter call would apply."""
+
+    @property
+    def world(self) -> World: ...
+    @property
+    def ledger(self) -> Ledger: ...
+    @property
+    def clock(self) -> Clock: ...
+    @property
+    def now(self) -> float: ...
+    def cluster_verdict(self, judge: Judge, demands: Sequence[VolumeDemand]) -> Judgement | None: ...
+    def is_due_remotely(self, refusal: Refusal, demands: Sequence[VolumeDemand]) -> bool: ...
 
 
 class Refusals:
@@ -77,22 +96,18 @@ class Refusals:
     def mark_woken(self, pod_uid: str, now: float) -> Refusal:
         old = self._refused[pod_uid]
         backoff = BACKOFF_SECONDS[min(old.wakes, len(BACKOFF_SECONDS) - 1)]
-        woken = replace(old, wakes=old.wakes + 1, next_wake_at=now + backoff)
+        woken = replace(old, wakes=old.wakes + 1, unanswered=old.unanswered + 1, next_wake_at=now + backoff)
         self._refused[pod_uid] = woken
         return woken
 
-    def plan(
-        self,
-        world: World,
-        ledger: Ledger,
-        demands_of: Callable[[Pod], Sequence[VolumeDemand]],
-        now: float,
-        is_due_remotely: Callable[[Refusal, Sequence[VolumeDemand]], bool],
-    ) -> list[Wakeup]:
+    def plan(self, view: PlanView, demands_of: Callable[[Pod], Sequence[VolumeDemand]]) -> list[Wakeup]:
         """The refused pods that now fit together, by priority, then age; each is marked as woken.
 
-        Planned as if every pod woken before took its room already, so that K pods are woken for room for K.
+        Planned as if every pod woken before took its room already, so that K pods are woken for room for K. A pod
+        that was woken and does not come back (something else keeps it now) stops reserving room. Bounded by
+        PLAN_SECONDS: what is not reached waits for the next round.
         """
+        world, now = view.world, view.now
         order = sorted(
             (world.pods[uid] for uid in self._refused if uid in world.pods),
             key=lambda pod: (-pod.priority, pod.created_utc, pod.key),
@@ -101,47 +116,45 @@ class Refusals:
         hopeless: set[tuple[object, ...]] = set()
         wakeups = []
         for pod in order:
+            if view.clock.now() > now + PLAN_SECONDS:
+                break
             refusal = self._refused[pod.uid]
             demands = demands_of(pod)
             shape = (
                 tuple((entry.size_bytes, entry.needs, entry.placed_nodes) for entry in demands),
                 refusal.candidates,
             )
-            node = None
-            if shape not in hopeless:
-                node = _sure_node(Judge(world, ledger, demands, now, extra), refusal.candidates, demands, ledger, extra)
+            node = None if shape in hopeless else self._sure_node(view, refusal.candidates, demands, extra)
             if node is None:
                 hopeless.add(shape)
-                if not is_due_remotely(refusal, demands):
+                if not view.is_due_remotely(refusal, demands):
                     continue
-            else:
+            elif refusal.unanswered < PATIENT_WAKES:
                 extra.setdefault(node, []).extend(_as_promises(demands, node, now))
             if refusal.next_wake_at <= now:
                 woken = self.mark_woken(pod.uid, now)
                 wakeups.append(Wakeup(pod.uid, pod.namespace, pod.name, woken.wakes))
         return wakeups
 
+    def _sure_node(
+        self,
+        view: PlanView,
+        candidates: Sequence[str],
+        demands: Sequence[VolumeDemand],
+        extra: dict[str, list[Promise]],
+    ) -> str | None:
+        """The least-promised candidate that is sure, if roaming volumes find room in the cluster."""
+        judge = Judge(view.world, view.ledger, demands, view.now, extra)
+        if view.cluster_verdict(judge, demands) is not None:
+            return None
 
-def _sure_node(
-    judge: Judge,
-    candidates: Sequence[str],
-    demands: Sequence[VolumeDemand],
-    ledger: Ledger,
-    extra: dict[str, list[Promise]],
-) -> str | None:
-    """The least-promised candidate that is sure; roaming volumes need room anywhere."""
+        def pending(node: str) -> int:
+            return view.ledger.pending_bytes(node) + sum(promise.size_bytes for promise in extra.get(node, ()))
 
-    def pending(node: str) -> int:
-        return ledger.pending_bytes(node) + sum(promise.size_bytes for promise in extra.get(node, ()))
-
-    for demand in demands:
-        if demand.is_roaming and not demand.placed_nodes:
-            if judge.judge_cluster(demand, candidates, 1).verdict is not Verdict.SURE:
-                return None
-    for name in sorted(candidates, key=pending):
-        if judge.judge(name).verdict is Verdict.SURE:
-            return name
-    return None
+        for name in sorted(candidates, key=pending):
+            if judge.judge(name).verdict is Verdict.SURE:
+                return name
+        return None
 
 
 def _as_promises(demands: Sequence[VolumeDemand], node: str, now: float) -> list[Promise]:

@@ -31,13 +31,20 @@ class Settler:
         self._spent: dict[str, set[str]] = {}  # volume -> nodes whose assumption has ended by time
 
     def choice(self, pod: Pod) -> Choice | None:
-        """The node that stands chosen; a nomination counts only where a promise of the pod already stands."""
-        choice = choice_of(pod, self._world.claims_of(pod), self._world.pv)
-        if choice is not None and choice.narrows_only:
+        """The node that stands chosen; what does not surely speak of this pod counts only where it has a promise
+        already."""
+        choice = choice_of(pod, self._world.claims_of(pod), self._world.pv, self._is_shared)
+        if choice is not None and (choice.narrows_only or not choice.is_certain):
             held = {key.node for key, _ in self._ledger.of_claimant(pod.uid)}
             if choice.node not in held and ANYWHERE not in held:
                 return None
         return choice
+
+    def _is_shared(self, claim: Claim) -> bool:
+        """Whether several pods that have not ended use the claim, so that its selected node may speak for another
+        one."""
+        users = (pod for pod in self._world.pods_of_claim(claim.key) if not pod.is_finished)
+        return sum(1 for _ in users) > 1
 
     def settle_claim(self, key: str, now: float) -> None:
         """After a change of a claim, its volume or its replicas: the claim's own promises and those of its pods."""
@@ -126,13 +133,13 @@ class Settler:
         demands, unknown = self._demands(self._world.claims_of(pod))
         by_key = {demand.key: demand for demand in demands}
         for key, entry in entries:
-            if entry.state is State.ASSUMED:
-                if self._may_be_chosen(key):
+            if key.volume in unknown:
+                if entry.state is State.ASSUMED:
                     self._doubt(key, entry, now)
-                else:
-                    self._drop(Verb.FORGET, key, now)
-            elif key.volume not in unknown and not _still_asks(by_key.get(key.volume), key, entry):
+            elif not _still_asks(by_key.get(key.volume), key, entry):
                 self._drop(Verb.CONFIRM, key, now)
+            elif entry.state is State.ASSUMED:
+                self._doubt(key, entry, now)
 
     def _assume(
         self, claimant: str, node: str, demands: Iterable[VolumeDemand], unknown: frozenset[str], now: float
@@ -192,19 +199,29 @@ class Settler:
             return
         wanted: dict[str, str] = {}
         for demand in demands:
-            if not demand.is_local or demand.placed_nodes:
-                continue
-            volume = self._world.volumes.get(demand.volume)
-            if not claim.volume_name and self._world.has_node(claim.selected_node):
-                wanted[CLAIM_CLAIMANT] = claim.selected_node
-            if volume is not None and self._world.has_node(volume.node_id):
-                wanted[VOLUME_CLAIMANT] = volume.node_id
+            wanted |= self._places_without_pod(claim, demand)
         for key, entry in self._ledger.of_volume(claim.uid):
             if key.claimant in _STANDING and wanted.get(key.claimant) != key.node:
                 self._drop(self._verb_for(key, entry), key, now)
         for claimant, node in wanted.items():
             if node not in self._spent.get(claim.uid, ()):
                 self._put_assumed(Key(claim.uid, node, claimant), demands[0], now)
+
+    def _places_without_pod(self, claim: Claim, demand: VolumeDemand) -> dict[str, str]:
+        """Claimant to place: where Longhorn goes on with the volume, whatever becomes of its pods."""
+        volume = self._world.volumes.get(demand.volume)
+        places = {}
+        if demand.is_roaming:
+            if claim.selected_node and not claim.volume_name:
+                places[CLAIM_CLAIMANT] = ANYWHERE
+            if volume is not None and not demand.placed_nodes:
+                places[VOLUME_CLAIMANT] = ANYWHERE
+        elif demand.is_local and not demand.placed_nodes:
+            if not claim.volume_name and self._world.has_node(claim.selected_node):
+                places[CLAIM_CLAIMANT] = claim.selected_node
+            if volume is not None and self._world.has_node(volume.node_id):
+                places[VOLUME_CLAIMANT] = volume.node_id
+        return places
 
     def _demands(self, claims: Iterable[Claim]) -> tuple[list[VolumeDemand], frozenset[str]]:
         """Demands, and the uids of claims whose demand is unknown because an object is not in our stores."""
@@ -242,7 +259,9 @@ class Settler:
 
     def _drop(self, verb: Verb, key: Key, now: float) -> None:
         entry = self._ledger.drop(verb, key)
-        if entry is not None and entry.state is State.ASSUMED and verb in (Verb.CONFIRM, Verb.EXPIRE):
+        if entry is None or entry.state is not State.ASSUMED or verb not in (Verb.CONFIRM, Verb.EXPIRE):
+            return
+        if not any(other.state is State.ASSUMED for other in self._ledger.at(key.volume, key.node)):
             self._journal.record(NODE_RESERVATION, now - entry.since, verb is Verb.CONFIRM)
 
 

@@ -29,7 +29,7 @@ class World:
         self.nodes: dict[str, LonghornNode] = {}
         self.kube_nodes: dict[str, KubeNode] = {}
         self.settings = LonghornSettings()
-        self.absent: set[Missing] = set()  # a live read said that it is not there
+        self.absent: dict[Missing, float] = {}  # a live read said at that time that it is not there
         self._uid_by_pod_key: dict[str, str] = {}
         self._claim_by_uid: dict[str, str] = {}
         self._pods_by_claim: dict[str, set[str]] = {}  # claim key -> pod uids
@@ -127,7 +127,7 @@ class World:
         if claim is not None:
             self.claims[key] = claim
             self._claim_by_uid[claim.uid] = key
-        self.absent.discard(Missing("claim", *key.split("/", 1)))
+        self.absent.pop(Missing("claim", *key.split("/", 1)), None)
         return old if old is not None and (claim is None or claim.uid != old.uid) else None
 
     def put_pv(self, name: str, pv: PersistentVolume | None) -> set[str]:
@@ -139,21 +139,21 @@ class World:
             self.pvs[name] = pv
             if pv.claim_key and pv.handle:
                 self._claim_key_by_volume[pv.handle] = pv.claim_key
-        self.absent.discard(Missing("pv", "", name))
+        self.absent.pop(Missing("pv", "", name), None)
         return touched
 
     def put_class(self, name: str, storage_class: StorageClass | None) -> set[str]:
         self.classes.pop(name, None)
         if storage_class is not None:
             self.classes[name] = storage_class
-        self.absent.discard(Missing("class", "", name))
+        self.absent.pop(Missing("class", "", name), None)
         return {claim.key for claim in self.claims.values() if not claim.volume_name}
 
     def put_volume(self, name: str, volume: Volume | None) -> set[str]:
         self.volumes.pop(name, None)
         if volume is not None:
             self.volumes[name] = volume
-        self.absent.discard(Missing("volume", "", name))
+        self.absent.pop(Missing("volume", "", name), None)
         return self._claims_touched_by(name)
 
     def put_replica(self, name: str, replica: Replica | None) -> set[str]:

@@ -59,7 +59,7 @@ def coverings(draw: st.DrawFn) -> tuple[list[Item], list[Item], list[int]]:
     return draw(items_for(disks, 3)), draw(items_for(disks, 4)), free
 
 
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=400, deadline=None)
 @given(packings())
 def test_a_packing_is_found_exactly_when_one_exists(case: tuple[list[Item], list[int]]) -> None:
     items, free = case
@@ -74,7 +74,7 @@ def test_a_packing_is_found_exactly_when_one_exists(case: tuple[list[Item], list
         assert all(left[disk] >= 0 for disk in found)
 
 
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=400, deadline=None)
 @given(coverings())
 def test_sure_means_that_a_packing_remains_wherever_pending_items_go(
     case: tuple[list[Item], list[Item], list[int]],
@@ -85,7 +85,7 @@ def test_sure_means_that_a_packing_remains_wherever_pending_items_go(
     assert expected == is_sure(items, pending, free, Steps(COVER_STEPS))
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(coverings(), st.integers(0, 6))
 def test_a_search_that_gives_up_never_says_yes_wrongly(
     case: tuple[list[Item], list[Item], list[int]], bound: int

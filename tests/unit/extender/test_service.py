@@ -294,10 +294,11 @@ class ScriptedAllocator:
     """Answers hold_pod from a list; every wait moves the clock and succeeds."""
 
     def __init__(self, bench: Bench, outcomes: Sequence[FilterOutcome], wait: float = 0.1) -> None:
-        self._inner, self._clock = bench.allocator, bench.cluster.clock
+        self._bench, self._inner, self._clock = bench, bench.allocator, bench.cluster.clock
         self._outcomes, self._wait = list(outcomes), wait
         self.ended: list[str] = []
         self.waits: list[float] = []
+        self.leaves_while_waiting = False
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
@@ -307,6 +308,7 @@ class ScriptedAllocator:
 
     def wait_for_change(self, version: int, timeout: float) -> bool:
         self.waits.append(timeout)
+        self._bench.is_gone = self.leaves_while_waiting
         self._clock.advance(min(self._wait, timeout))
         return self._wait < timeout
 
@@ -366,10 +368,20 @@ def test_all_calls_together_wait_no_longer_than_the_budget() -> None:
 
 def test_a_client_that_leaves_while_its_call_waits_ends_the_call() -> None:
     bench, allocator, pod = scripted([contended(), offered()])
-    bench.is_gone = True
+    allocator.leaves_while_waiting = True
 
     with pytest.raises(ClientGoneError):
         bench.filter(pod, "n1")
 
     assert allocator.ended == [pod.uid]
+    assert len(allocator._outcomes) == 1
+
+
+def test_a_call_whose_client_has_left_is_not_looked_at() -> None:
+    bench, allocator, pod = scripted([offered()])
+    bench.is_gone = True
+
+    with pytest.raises(ClientGoneError):
+        bench.filter(pod, "n1")
+
     assert len(allocator._outcomes) == 1

@@ -1,0 +1,189 @@
+"""Watches of different kinds lag behind each other, and the leader before us is unknown: still nothing is promised
+twice."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from controller.allocator.allocator import Decision
+from controller.allocator.outcome import Mode
+from controller.model.demand import Missing
+from controller.model.workload import PersistentVolume
+from tests.fakes.builders import GIB, LATER, TestCluster, node, replica, volume
+
+
+def with_roaming_pod(name: str = "a", gib: float = 100) -> TestCluster:
+    """One node of 100 GiB, and a pod with a volume of locality `disabled` that was chosen for it."""
+    cluster = TestCluster()
+    cluster.add_class("roaming", dataLocality="disabled", numberOfReplicas="1")
+    cluster.add_node("n1", free_gib=100)
+    cluster.add_claim(name, gib, class_name="roaming")
+    cluster.add_pod(name, name)
+    assert {"n1"} == cluster.offered(name, "n1")
+    cluster.select_node(name, "n1")
+    return cluster
+
+
+def assert_nothing_left(cluster: TestCluster) -> None:
+    cluster.add_pod("late")
+    assert Decision.CONTENDED is cluster.filter("late", "n1").decision
+
+
+def test_a_roaming_volume_that_is_being_made_outlives_its_pod() -> None:
+    cluster = with_roaming_pod()
+    cluster.drop_pod("a")
+    assert_nothing_left(cluster)
+
+
+def test_a_roaming_volume_whose_pv_is_not_seen_yet_keeps_its_promise() -> None:
+    cluster = with_roaming_pod()
+    cluster.set_claim(replace(cluster.claims["a"], volume_name="pvc-uid-a"))
+    assert_nothing_left(cluster)
+
+
+def test_a_shared_volume_that_is_bound_before_its_pod_keeps_its_promise() -> None:
+    cluster = TestCluster()
+    cluster.add_node("n1", free_gib=100)
+    claim = cluster.add_claim("a", shared=True)
+    cluster.add_pod("a", "a")
+    cluster.filter("a", "n1")
+    claim, name = cluster.select_node("a", "n1"), f"pvc-{claim.uid}"
+    cluster.allocator.observe("volume", name, volume(name, access_mode="rwx"))
+    cluster.allocator.observe("replica", f"{name}-r", replica(f"{name}-r", name))
+    pv = PersistentVolume(name, "driver.longhorn.io", name, claim.uid, claim.key, 100 * GIB, LATER)
+    cluster.allocator.observe("pv", name, pv)
+    cluster.set_claim(replace(claim, volume_name=name))
+    assert_nothing_left(cluster)
+
+
+def test_a_nomination_that_was_answered_anew_does_not_narrow_the_new_answer() -> None:
+    cluster = TestCluster()
+    cluster.add_node("n1", free_gib=100)
+    cluster.add_node("n2", free_gib=100)
+    cluster.add_pod("a")
+    cluster.filter("a", "n1")
+    cluster.change_pod("a", nominated_node="n1")
+    cluster.put_node(replace(node("n1", free_gib=100), allow_scheduling=False))
+    assert {"n2"} == cluster.offered("a", "n1", "n2")
+
+    cluster.set_claim(replace(cluster.claims["a"], requested_bytes=99 * GIB))  # any event of the claim
+
+    cluster.add_pod("b")
+    assert Decision.CONTENDED is cluster.filter("b", "n2").decision
+
+
+def test_another_pods_choice_of_a_shared_claim_is_not_taken_unchecked() -> None:
+    cluster = TestCluster()
+    cluster.add_node("n1", free_gib=100)
+    cluster.add_claim("shared", 60)
+    cluster.add_claim("own", 60)
+    cluster.add_pod("a", "shared")
+    cluster.filter("a", "n1")
+    cluster.select_node("shared", "n1")
+    cluster.add_pod("b", "shared", "own")
+
+    assert not cluster.offered("b", "n1")
+    assert {"n1": 60} == cluster.pending()
+
+
+def test_a_pods_roaming_volumes_are_counted_against_each_other_and_against_its_local_ones() -> None:
+    cluster = TestCluster()
+    cluster.add_class("roaming", dataLocality="disabled", numberOfReplicas="1")
+    cluster.add_node("n1", free_gib=100)
+    for name in ("x", "y"):
+        cluster.add_claim(name, class_name="roaming")
+    cluster.add_pod("two-roaming", "x", "y")
+    assert not cluster.offered("two-roaming", "n1")
+
+    cluster.add_pod("roaming-and-local", "x", "z")
+    assert not cluster.offered("roaming-and-local", "n1")
+    cluster.add_node("n2", free_gib=300)
+    assert {"n2"} == cluster.offered("roaming-and-local", "n1", "n2")
+
+
+def test_what_was_absent_is_asked_for_again_by_a_later_call() -> None:
+    cluster = TestCluster()
+    cluster.add_node("n1", free_gib=10)
+    cluster.add_pod("a")
+    cluster.drop_claim("a")
+    missing = (Missing("claim", "ns", "a"),)
+    assert missing == cluster.allocator.missing("pod-a")
+    cluster.allocator.confirm_absent(missing[0])
+    assert () == cluster.allocator.missing("pod-a")
+
+    cluster.clock.advance(1.1)
+
+    assert missing == cluster.allocator.missing("pod-a")
+
+
+def test_a_new_leader_wakes_pods_that_the_one_before_had_refused() -> None:
+    cluster = TestCluster()
+    cluster.add_node("n1", free_gib=100)
+    cluster.add_pod("a")
+    cluster.run("a", "a", "n1")
+    cluster.add_pod("b")
+    assert Decision.REFUSED is cluster.filter("b", "n1").decision
+    cluster.allocator.end_term()
+    cluster.allocator.begin_term()
+    assert [] == cluster.allocator.plan_wakeups()
+
+    cluster.delete_volume("a")
+
+    assert ["b"] == [wakeup.name for wakeup in cluster.allocator.plan_wakeups()]
+
+
+def test_room_for_a_roaming_volume_on_a_node_that_is_no_candidate_wakes_its_pod() -> None:
+    cluster = TestCluster()
+    cluster.add_class("roaming", dataLocality="disabled", numberOfReplicas="1")
+    cluster.add_node("compute", free_gib=10)
+    cluster.add_claim("a", class_name="roaming")
+    cluster.add_pod("a", "a")
+    assert Decision.REFUSED is cluster.filter("a", "compute").decision
+
+    cluster.add_node("storage", free_gib=400)
+
+    assert ["a"] == [wakeup.name for wakeup in cluster.allocator.plan_wakeups()]
+
+
+def test_a_woken_pod_that_does_not_come_back_stops_keeping_room_from_the_next() -> None:
+    cluster = TestCluster()
+    cluster.add_node("n1", free_gib=50)
+    cluster.add_pod("a")
+    cluster.add_pod("b", created=LATER)
+    for name in ("a", "b"):
+        cluster.filter(name, "n1")
+    cluster.put_node(node("n1", free_gib=100))
+    woken = []
+    for _ in range(4):
+        woken.append([wakeup.name for wakeup in cluster.allocator.plan_wakeups()])
+        cluster.clock.advance(10)
+
+    assert [["a"], ["a"], ["a", "b"], ["a", "b"]] == woken
+
+
+def test_durations_are_recorded_once_and_only_for_answers_of_ours() -> None:
+    cluster = TestCluster()
+    cluster.add_node("n1")
+    cluster.add_pod("a")
+    cluster.filter("a", "n1")
+    cluster.run("a", "a", "n1")
+    assert (("pod_scheduling_wait", 0.0, True), ("node_reservation", 0.0, True)) == cluster.allocator.drain_records()
+
+    cluster.add_pod("b")
+    cluster.allocator.begin_term()
+    cluster.clock.advance(5)
+    cluster.let_doubts_pass()
+    assert {} == cluster.pending()
+    assert () == cluster.allocator.drain_records()
+
+
+def test_bypass_keeps_the_ledger_empty_whatever_goes() -> None:
+    cluster = TestCluster()
+    cluster.add_node("n1")
+    cluster.add_pod("a")
+    cluster.select_node("a", "n1")
+    cluster.allocator.set_mode(Mode.BYPASS)
+
+    cluster.drop_pod("a")
+
+    assert {} == cluster.pending()
