@@ -150,3 +150,14 @@ def test_under_pressure_even_a_smaller_size_is_refused(available: int, expected:
 def test_a_smaller_size_is_not_measured_physically() -> None:
     assert may_grow(disk(100, available=26, scheduled=110), -10)
     assert not may_grow(disk(100, available=26, scheduled=111), -10)
+
+
+@pytest.mark.parametrize(("growth", "expected"), [(0, True), (1, False)])
+def test_no_growth_is_not_measured_physically_either(growth: int, expected: bool) -> None:
+    # 74 of 100 are in use already, and the limit is 50.
+    assert expected == may_grow(disk(100, available=26), growth, storage_over_provisioning_percentage="50")
+
+
+@pytest.mark.parametrize("entry", [disk(1), disk(4, available=2)])
+def test_the_smallest_disks_are_disks(entry: tuple[Raw, Raw]) -> None:
+    assert has_room(entry, 1)
