@@ -180,7 +180,8 @@ def _step(state: State, volume: Raw, replica: Any) -> dict[str, Any]:
     candidates = preference.near(state, volume, found.candidates)
     chosen = placement.choose(state, volume, candidates, lambda _: 0)
     if chosen is not None:
-        spec.update(nodeID=chosen.node, diskID=chosen.uuid, volumeSize=volume["spec"]["size"])
+        spec.update(nodeID=chosen.node, diskID=chosen.uuid)
+        spec.setdefault("volumeSize", volume["spec"]["size"])
     refusals = sorted(found.refusals, key=lambda entry: (entry.node, entry.disk, entry.reason, entry.message))
     return {
         "replica": replica["metadata"]["name"],
