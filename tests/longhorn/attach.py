@@ -49,7 +49,9 @@ class Attacher:
             finalizers.append(paths.ATTACH_FINALIZER)
             return True
 
-        self._world.change(self._path(raw), edit)
+        shown = (self._world.stores["attachments"].get(raw["metadata"]["name"]) or raw)["metadata"]
+        if shown["uid"] != raw["metadata"]["uid"] or paths.ATTACH_FINALIZER not in (shown.get("finalizers") or ()):
+            self._world.change(self._path(raw), edit)
 
     def _path(self, raw: Raw) -> str:
         return f"{paths.ATTACHMENTS}/{raw['metadata']['name']}"

@@ -92,13 +92,13 @@ class Provisioner:
                 spec[selector] = sorted(parameters[selector].split(","))
         for flag in ("replicaSoftAntiAffinity", "replicaZoneSoftAntiAffinity", "replicaDiskSoftAntiAffinity"):
             spec[flag] = parameters.get(flag) or "ignored"
+        spec["replicaAutoBalance"] = parameters.get("replicaAutoBalance") or "ignored"
         return spec
 
     def _publish(self, name: str, claim: Raw, storage_class: Raw) -> None:
         """CreateVolume has returned: the PV appears, also when its claim went meanwhile (it is then reclaimed)."""
-        self._volumes.set_state(name, "detached")
         meta, reclaim = claim["metadata"], storage_class.get("reclaimPolicy") or "Delete"
-        volume = self._world.api.get_or_none(self._world.longhorn("volumes", name))
+        volume = self._volumes.set_state(name, "detached")
         if volume is None:
             return
         pv = {

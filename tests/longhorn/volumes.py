@@ -36,20 +36,21 @@ class Volumes:
     def create(self, name: str, spec: Raw) -> None:
         with self._lock:
             self._turns[name] = "running"
+        is_done = False
         try:
             meta = {"name": name, "namespace": self._world.options.namespace, "labels": {"longhornvolume": name}}
             body = {"apiVersion": API_VERSION, "kind": "Volume", "metadata": meta, "spec": spec}
-            if ensure(self._world.api, self._world.longhorn("volumes"), body):
-                self.set_state(name, "creating")
-            volume = self._world.api.get_or_none(self._world.longhorn("volumes", name))
+            is_new = ensure(self._world.api, self._world.longhorn("volumes"), body)
+            volume = self.set_state(name, "creating") if is_new else None
             if volume is not None:
-                self._make_replicas(volume, self._live_replicas(name))
+                is_done = bool(self._make_replicas(volume, [])) and not locality.may_place(volume)
         finally:
             with self._lock:
-                self._turns.pop(name, None)
-            self.consider(name)
+                is_due = self._turns.pop(name) == "again"
+            if is_due or not is_done:
+                self.consider(name)
 
-    def set_state(self, name: str, state: str) -> None:
+    def set_state(self, name: str, state: str) -> Raw | None:
         def edit(raw: Raw) -> bool:
             status = raw.setdefault("status", {})
             if status.get("state") in (state, "attached"):
@@ -57,12 +58,23 @@ class Volumes:
             status.update(state=state, robustness="unknown")
             return True
 
-        self._world.change(self._world.longhorn("volumes", name), edit, status=True)
+        return self._world.change(self._world.longhorn("volumes", name), edit, status=True)
 
     def delete(self, name: str) -> None:
         self._world.delete(self._world.longhorn("volumes", name))
         for replica in self._live_replicas(name):
             self._delete_replica(replica)
+
+    def _sweep(self, name: str) -> None:
+        """Delete what a turn that overlapped with the volume's end may have left of it."""
+        with self._lock:
+            is_busy = name in self._turns
+        if is_busy:
+            self._world.timers.after(0.2, self._sweep, name)
+            return
+        if self._world.volume(name) is None:
+            for replica in self._live_replicas(name):
+                self._delete_replica(replica)
 
     # Turns
 
@@ -71,6 +83,7 @@ class Volumes:
         if verb == "DELETED":
             with self._lock:
                 self._retrying.discard(name)
+            self._world.after("delete", self._sweep, name)
         elif locality.needs_turn(volume, self._world.replicas_of(name), self._world.settings(), self._world.nodes()):
             self.consider(name)
 
@@ -239,8 +252,21 @@ class Volumes:
                 return set_condition(status, "Scheduled", "False", reason, "insufficient storage")
             return set_condition(status, "Scheduled", "True")
 
+        name = str(volume["metadata"]["name"])
         if edit({**volume, "status": dict(volume.get("status") or {})}):
-            self._world.change(self._world.longhorn("volumes", volume["metadata"]["name"]), edit, status=True)
+            self._world.change(self._world.longhorn("volumes", name), edit, status=True)
+        self._annotate(name, "insufficient storage" if failed else "")
+
+    def _annotate(self, name: str, error: str) -> None:
+        """Write the reason on the PV, which has the volume's name, if it is there and says something else."""
+        pv = self._world.stores["pvs"].get(name)
+        if pv is None or (pv["metadata"].get("annotations") or {}).get(paths.SCHEDULING_ERROR, "") == error:
+            return
+        try:
+            self._world.api.patch(f"{paths.PVS}/{name}", {"metadata": {"annotations": {paths.SCHEDULING_ERROR: error}}})
+        except ApiError as gone:
+            if not gone.not_found:
+                raise
 
     # Rebuilding
 

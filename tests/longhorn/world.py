@@ -40,6 +40,7 @@ class World:
             "images": paths.longhorn("backingimages", namespace),
             "kube_nodes": paths.NODES,
         }
+        self._kinds = {path: kind for kind, path in self._paths.items()}
         self._listeners: dict[str, list[Listener]] = {kind: [] for kind in self._paths}
         self._lock = threading.Lock()  # guards the index of replicas
         self._replicas: dict[str, dict[str, Raw]] = {}  # volume -> name -> replica
@@ -107,7 +108,16 @@ class World:
         return {raw["metadata"]["name"]: raw for raw in self.stores["images"].snapshot().values()}
 
     def change(self, path: str, edit: Callable[[Raw], bool], *, status: bool = False) -> Raw | None:
-        return change(self.api, path, edit, status=status)
+        """As `change`, and what the informer shows is tried first: that spares a read wherever it is current."""
+        return change(self.api, path, edit, status=status, known=self._known(path))
+
+    def _known(self, path: str) -> Raw | None:
+        collection, _, name = path.rpartition("/")
+        kind = self._kinds.get(collection)
+        if kind is None:
+            return None
+        is_namespaced = collection.startswith(f"/apis/{paths.GROUP}/")
+        return self.stores[kind].get(f"{self.options.namespace}/{name}" if is_namespaced else name)
 
     def delete(self, path: str, **options: Any) -> None:
         try:
@@ -117,23 +127,29 @@ class World:
                 raise
 
 
-def change(api: ApiClient, path: str, edit: Callable[[Raw], bool], *, status: bool = False) -> Raw | None:
-    """Read, edit, write under the resource version, again on a conflict. None when it is gone; `edit` false: no
-    write."""
+def change(
+    api: ApiClient, path: str, edit: Callable[[Raw], bool], *, status: bool = False, known: Raw | None = None
+) -> Raw | None:
+    """Read, edit, write under the resource version, again on a conflict. None when it is gone; `edit` false: no write.
+
+    `known` may be stale: it is only good for a write that then proves it current, so `edit` may be called again.
+    """
     for _ in range(_TRIES):
-        raw = api.get_or_none(path)
+        raw = known if known is not None else api.get_or_none(path)
         if raw is None:
             return None
         raw = copy.deepcopy(raw)
-        if not edit(raw):
+        if edit(raw):
+            try:
+                return api.replace(f"{path}/status" if status else path, raw)
+            except ApiError as error:
+                if error.not_found:
+                    return None
+                if not error.conflict:
+                    raise
+        elif known is None:
             return raw
-        try:
-            return api.replace(f"{path}/status" if status else path, raw)
-        except ApiError as error:
-            if error.not_found:
-                return None
-            if not error.conflict:
-                raise
+        known = None
     raise RuntimeError(f"{path}: too many conflicts")
 
 
