@@ -133,12 +133,11 @@ class ClientKubeApi:
             "resourceVersion": resource_version,
             "timeoutSeconds": timeout_seconds,
         }
-        response = self._request("GET", resource.path(namespace), query, None, {}, read_timeout, preload=False)
+        path, head_timeout = resource.path(namespace), min(read_timeout, CALL_SECONDS)
+        response = self._request("GET", path, query, None, {}, head_timeout, preload=False)
         if response.status != 200:
-            data = response.data
-            response.release_conn()
-            raise _error(response.status, data)
-        return _LineStream(response)
+            raise _error(response.status, _rest_of(response))
+        return _LineStream(response, read_timeout)
 
     def create(self, resource: Resource, namespace: str | None, body: Raw, *, timeout: float = CALL_SECONDS) -> Raw:
         return self._call("POST", resource.path(namespace), body=body, timeout=timeout)
@@ -204,7 +203,10 @@ class ClientKubeApi:
         if query:
             url += "?" + urlencode({name: value for name, value in query.items() if value is not None})
         headers = {"Accept": _JSON, "User-Agent": "longhorn-scheduler-extender", **headers}
-        settings: Mapping[str, Any] = self._configuration.auth_settings()  # refreshes a token that is due
+        try:
+            settings: Mapping[str, Any] = self._configuration.auth_settings()  # refreshes a token that is due
+        except (config.ConfigException, OSError) as error:
+            raise UnavailableError(f"credentials: {error}") from error
         for setting in settings.values():
             if setting.get("in") == "header" and setting.get("value"):
                 headers[str(setting["key"])] = str(setting["value"])
@@ -223,11 +225,17 @@ class ClientKubeApi:
 
 
 class _LineStream:
-    """Lines of a streamed response. `close` shuts the socket, so that a reader in another thread returns at once."""
+    """Lines of a streamed response, no more than `read_timeout` seconds of silence apart.
 
-    def __init__(self, response: urllib3.BaseHTTPResponse) -> None:
+    `close` shuts the socket, so that a reader in another thread returns at once.
+    """
+
+    def __init__(self, response: urllib3.BaseHTTPResponse, read_timeout: float) -> None:
         self._response = response
         self._is_closed = False
+        sock = _socket_of(response)
+        if sock is not None:
+            sock.settimeout(read_timeout)
 
     def __iter__(self) -> Iterator[bytes]:
         rest = b""
@@ -243,12 +251,27 @@ class _LineStream:
 
     def close(self) -> None:
         self._is_closed = True
-        connection = getattr(self._response, "_connection", None)
-        sock = getattr(connection, "sock", None)
+        sock = _socket_of(self._response)
         if sock is not None:
             with contextlib.suppress(OSError):  # gone already
                 sock.shutdown(socket.SHUT_RDWR)
         self._response.close()
+
+
+def _socket_of(response: urllib3.BaseHTTPResponse) -> socket.socket | None:
+    """The socket that the response still reads from; None once it went back to the pool, for others to use."""
+    sock = getattr(getattr(response, "_connection", None), "sock", None)
+    return sock if isinstance(sock, socket.socket) else None
+
+
+def _rest_of(response: urllib3.BaseHTTPResponse) -> bytes:
+    """The body of a refusal, as far as it can be read."""
+    try:
+        return response.data
+    except (urllib3.exceptions.HTTPError, OSError):
+        return b""
+    finally:
+        response.close()
 
 
 def _error(status: int, data: bytes) -> ClusterError:

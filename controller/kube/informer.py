@@ -27,7 +27,10 @@ SILENCE_SECONDS: Final = 40.0  # no byte for so long: the connection is dead
 PROOF_SECONDS: Final = 3
 STALE_SECONDS: Final = 60.0
 ABSENT_RETRY_SECONDS: Final = 10.0
+BACKOFF_SECONDS: Final = 0.25
 MAX_BACKOFF_SECONDS: Final = 10.0
+SHORT_WATCH_SECONDS: Final = 1.0
+TRIES_BEFORE_LIST: Final = 4  # a position that the server refuses for so long may be one that it never had
 
 _log = logging.getLogger(__name__)
 
@@ -35,6 +38,9 @@ _log = logging.getLogger(__name__)
 class Informer:
     """Keeps one store in step with the cluster until it is stopped.
 
+    Whatever fails is tried again with a growing pause. A store whose data may be older than STALE_SECONDS is not
+    `synced`, until a list, or the bookmark of a watch from its own version, proves that it has seen everything.
+    What goes wrong in a subscriber is told to `on_failure`, and the subscriber gets the changes again.
     Threads: its own, `informer-<plural>`. Blocks: `catch_up` and `stop`, for the time given. I/O: list and watch.
     """
 
@@ -47,16 +53,20 @@ class Informer:
         *,
         namespace: str | None = None,
         on_failure: Callable[[str, BaseException], None] | None = None,
+        backoff_seconds: float = BACKOFF_SECONDS,
     ) -> None:
         self.resource, self.store = resource, store
         self._api, self._clock, self._namespace = api, clock, namespace
-        self._on_failure = on_failure
+        self._on_failure, self._backoff_seconds = on_failure, backoff_seconds
+        self._failures = 0  # in a row; the thread's own
         self._changed = threading.Condition()  # guards the fields below
         self._resource_version = ""
         self._current_at: float | None = None  # when the store was last known to match the cluster
-        self._proof_wanted = False
+        self._proofs_wanted = 0
         self._stream: WatchStream | None = None
+        self._is_cut = False  # the stream was closed by us
         self._stop = threading.Event()
+        self._nudge = threading.Event()  # ends a pause early
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
@@ -67,6 +77,7 @@ class Informer:
         """End the thread, also out of a blocking read."""
         self._stop.set()
         self._close_stream()
+        self._nudge.set()
         if self._thread is not None:
             self._thread.join(timeout)
 
@@ -98,63 +109,73 @@ class Informer:
         with self._changed:
             if self._has_seen(wanted):
                 return True
-            self._proof_wanted = True
+            self._proofs_wanted += 1
         self._close_stream()
+        self._nudge.set()
         with self._changed:
             self._changed.wait_for(lambda: self._has_seen(wanted) or self._stop.is_set(), deadline - self._clock.now())
-            self._proof_wanted = False
+            self._proofs_wanted -= 1
             return self._has_seen(wanted)
 
     def _has_seen(self, wanted: str) -> bool:
-        return bool(self._resource_version) and _number(self._resource_version) >= _number(wanted)
+        return _number(self._resource_version) >= _number(wanted) > 0
 
     def _run(self) -> None:
-        failures = 0
         while not self._stop.is_set():
             try:
-                if not self._resource_version:
-                    self._list()
-                self._watch()
-                failures = 0
-            except GoneError:
-                self._forget_position()
-            except NotFoundError:
-                self._be_absent()
-            except (ClusterError, MalformedRequestError, msgspec.DecodeError) as error:
-                failures += 1
-                self._failed(error, failures)
+                self._follow_once()
             except Exception as error:  # thread top
-                failures += 1
-                self._forget_position()  # a subscriber may have missed a change: begin anew
-                self._failed(error, failures)
+                self._failures += 1
+                self._failed(error)
 
-    def _failed(self, error: BaseException, failures: int) -> None:
-        level = logging.WARNING if isinstance(error, ClusterError) else logging.ERROR
-        _log.log(level, "informer kind=%s failures=%d error=%s", self.resource.plural, failures, error)
-        if self._on_failure is not None and not isinstance(error, ClusterError):
+    def _follow_once(self) -> None:
+        """List where the position is unknown, then watch until the watch ends."""
+        try:
+            if not self._resource_version:
+                self._list()
+            self._watch()
+        except NotFoundError:
+            self._be_absent()
+
+    def _failed(self, error: Exception) -> None:
+        """Tell, and pause: the first "too old" is followed by a list at once, everything else by a back-off."""
+        if self._stop.is_set():
+            return
+        is_ours = not isinstance(error, ClusterError | MalformedRequestError | msgspec.DecodeError)
+        level = logging.ERROR if is_ours else logging.WARNING
+        _log.log(level, "informer kind=%s failures=%d error=%r", self.resource.plural, self._failures, error)
+        if is_ours and self._on_failure is not None:
             self._on_failure(self.resource.plural, error)
+        if isinstance(error, GoneError) or self._failures % TRIES_BEFORE_LIST == 0:
+            self._forget_position()
         if self.age() > STALE_SECONDS:
             self.store.synced.clear()
-        backoff = min(MAX_BACKOFF_SECONDS, 0.25 * 2 ** min(failures, 6))
-        self._stop.wait(backoff * random.uniform(0.5, 1.0))
+        if isinstance(error, GoneError) and self._failures == 1:
+            return
+        self._pause(backoff_seconds(self._failures, self._backoff_seconds) * random.uniform(0.5, 1.0))
+
+    def _pause(self, seconds: float) -> None:
+        if not self._stop.is_set():
+            self._nudge.wait(seconds)
+            self._nudge.clear()
 
     def _be_absent(self) -> None:
         """The kind does not exist (yet): nothing of it exists, which is knowledge too."""
-        self.store.replace(())
         self._forget_position()
+        self.store.replace(())
         self._mark_current()
-        self.store.synced.set()
-        self._stop.wait(ABSENT_RETRY_SECONDS)
+        self._failures = 0
+        self._pause(ABSENT_RETRY_SECONDS)
 
     def _forget_position(self) -> None:
         with self._changed:
             self._resource_version = ""
 
     def _list(self) -> None:
-        versions: list[str] = []
+        began_at, versions = self._clock.now(), list[str]()
         self.store.replace(self._pages(versions))
         self._seen(versions[-1])
-        self.store.synced.set()
+        self._mark_current(began_at)  # all pages show the cluster as it was at the first one
 
     def _pages(self, versions: list[str]) -> Iterator[dict[str, Any]]:
         """Every object of the kind, one page in memory at a time; the list's version is appended to `versions`."""
@@ -173,29 +194,42 @@ class Informer:
                 return
 
     def _watch(self) -> None:
+        in_doubt = self.age() > STALE_SECONDS
         with self._changed:
-            seconds = PROOF_SECONDS if self._proof_wanted else WATCH_SECONDS
+            is_proof = in_doubt or self._proofs_wanted > 0
             version = self._resource_version
-        if self._stop.is_set() or not version:
-            return
+        opened_at = self._clock.now()
         stream = self._api.watch(
-            self.resource, self._namespace, version, timeout_seconds=seconds, read_timeout=SILENCE_SECONDS
+            self.resource,
+            self._namespace,
+            version,
+            timeout_seconds=PROOF_SECONDS if is_proof else WATCH_SECONDS,
+            read_timeout=SILENCE_SECONDS,
         )
         with self._changed:
-            self._stream = stream
-            is_late = self._stop.is_set() or (self._proof_wanted and seconds != PROOF_SECONDS)
+            self._stream, self._is_cut = stream, False
+            is_late = self._stop.is_set() or (self._proofs_wanted > 0 and not is_proof)
         try:
-            if not is_late:
-                self._follow(stream)
+            lines = 0 if is_late else self._follow(stream, in_doubt=in_doubt)
         finally:
             with self._changed:
                 self._stream = None
+                is_cut = self._is_cut or is_late
             stream.close()
+        if not lines and not is_cut and self._clock.now() - opened_at < SHORT_WATCH_SECONDS:
+            raise UnavailableError("watch: ended at once")
+        if not is_cut:
+            self._failures = 0
 
-    def _follow(self, stream: WatchStream) -> None:
+    def _follow(self, stream: WatchStream, *, in_doubt: bool) -> int:
+        """Take every event to the store; how many lines there were.
+
+        In doubt, only a bookmark tells that the store is current: the events before it may be a backlog.
+        """
+        lines = 0
         for line in stream:
             event = msgspec.json.decode(line)
-            verb, raw = event.get("type"), event.get("object")
+            verb, raw = (event.get("type"), event.get("object")) if isinstance(event, dict) else (None, None)
             if not isinstance(raw, dict):
                 raise UnavailableError("watch: an event without an object")
             if verb == "ERROR":
@@ -203,25 +237,38 @@ class Informer:
             if verb != "BOOKMARK":
                 self.store.apply(str(verb), raw)
             self._seen(str((raw.get("metadata") or {}).get("resourceVersion", "")))
+            in_doubt = in_doubt and verb != "BOOKMARK"
+            if not in_doubt:
+                self._mark_current()
+            lines += 1
+            self._failures = 0
             if self._stop.is_set():
-                return
+                return lines
+        if in_doubt and not self._is_cut:
+            self._forget_position()  # no bookmark came: a list tells
+        return lines
 
     def _seen(self, version: str) -> None:
         with self._changed:
             if version:
                 self._resource_version = version
-            self._current_at = self._clock.now()
             self._changed.notify_all()
 
-    def _mark_current(self) -> None:
+    def _mark_current(self, at: float | None = None) -> None:
         with self._changed:
-            self._current_at = self._clock.now()
+            self._current_at = self._clock.now() if at is None else at
+        self.store.synced.set()
 
     def _close_stream(self) -> None:
         with self._changed:
-            stream = self._stream
+            stream, self._is_cut = self._stream, True
         if stream is not None:
             stream.close()
+
+
+def backoff_seconds(failures: int, first_seconds: float) -> float:
+    """The longest pause after so many failures in a row: doubled by each, up to MAX_BACKOFF_SECONDS."""
+    return min(MAX_BACKOFF_SECONDS, first_seconds * (1 << min(failures, 16)))
 
 
 def _number(version: str) -> int:

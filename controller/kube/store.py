@@ -5,13 +5,19 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from controller.errors import MalformedRequestError
 
 Facts = TypeVar("Facts")
 Raw = Mapping[str, Any]
+
+# What keeps one object from being parsed, a mistake in the parser included; it must not keep the others out.
+_UNPARSABLE: Final = (MalformedRequestError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+MAX_OWED: Final = 50_000  # changes; beyond it only each object's last one is kept for a subscriber that fails
+NAMELESS: Final = "(without a name)"
 
 _log = logging.getLogger(__name__)
 
@@ -25,10 +31,27 @@ class Change(Generic[Facts]):
     new: Facts | None
 
 
+class _Subscriber(Generic[Facts]):
+    """A callback and what it has not taken yet. Threads: the informer's."""
+
+    def __init__(self, callback: Callable[[Sequence[Change[Facts]]], None]) -> None:
+        self._callback = callback
+        self.owed: list[Change[Facts]] = []
+
+    def deliver(self) -> None:
+        """Hand over all that is owed; what the callback raises goes up, and it is owed everything again."""
+        if len(self.owed) > MAX_OWED:
+            self.owed = list({change.key: change for change in self.owed}.values())
+        if self.owed:
+            self._callback(tuple(self.owed))
+            self.owed = []
+
+
 class Store(Generic[Facts]):
     """One writer, many readers; changes as values. Raw objects are parsed at once and never kept.
 
     An object that does not parse is kept out, and `bad` names what is wrong with it: the rest goes on.
+    A subscriber that fails keeps nobody else from the changes, and gets them again with the next ones.
     Threads: any; one informer writes. Subscribers run in its thread, after the lock is free.
     """
 
@@ -38,7 +61,7 @@ class Store(Generic[Facts]):
         self._lock = threading.Lock()  # guards _items and _bad
         self._items: dict[str, Facts] = {}
         self._bad: dict[str, str] = {}
-        self._subscribers: list[Callable[[Sequence[Change[Facts]]], None]] = []
+        self._subscribers: list[_Subscriber[Facts]] = []
         self.synced = threading.Event()
 
     def get(self, key: str) -> Facts | None:
@@ -63,16 +86,18 @@ class Store(Generic[Facts]):
             return dict(self._bad)
 
     def subscribe(self, callback: Callable[[Sequence[Change[Facts]]], None]) -> None:
-        """From now on `callback` gets every change, in order. Subscribe before the informer starts."""
-        self._subscribers.append(callback)
+        """From now on `callback` gets every change, in order; after a failure of its own, the same ones again.
+
+        Subscribe before the informer starts.
+        """
+        self._subscribers.append(_Subscriber(callback))
 
     def replace(self, raws: Iterable[Raw]) -> list[Change[Facts]]:
         """A relist: what appeared, changed or vanished while nobody watched."""
         fresh: dict[str, Facts] = {}
         bad: dict[str, str] = {}
         for raw in raws:
-            key = key_of(raw)
-            facts = self._parsed(key, raw, bad)
+            key, facts = self._parsed(raw, bad)
             if facts is not None:
                 fresh[key] = facts
         with self._lock:
@@ -82,8 +107,8 @@ class Store(Generic[Facts]):
 
     def apply(self, verb: str, raw: Raw) -> list[Change[Facts]]:
         """One watch event; nothing is published when no fact has changed."""
-        key, bad = key_of(raw), dict[str, str]()
-        new = None if verb == "DELETED" else self._parsed(key, raw, bad)
+        bad: dict[str, str] = {}
+        key, new = self._parsed(raw, bad) if verb != "DELETED" else (key_of(raw), None)
         with self._lock:
             old = self._items.pop(key, None)
             if new is not None:
@@ -92,18 +117,21 @@ class Store(Generic[Facts]):
             self._bad.update(bad)
         return self._publish([Change(key, old, new)] if old != new else [])
 
-    def _parsed(self, key: str, raw: Raw, bad: dict[str, str]) -> Facts | None:
+    def _parsed(self, raw: Raw, bad: dict[str, str]) -> tuple[str, Facts | None]:
+        key = NAMELESS
         try:
-            return self._parse(raw)
-        except MalformedRequestError as error:
-            bad[key] = str(error)
-            _log.warning("bad object kind=%s key=%s problem=%s", self.kind, key, error)
-            return None
+            key = key_of(raw)
+            return key, self._parse(raw)
+        except _UNPARSABLE as error:
+            bad[key] = str(error) if isinstance(error, MalformedRequestError) else repr(error)
+            _log.warning("bad object kind=%s key=%s problem=%s", self.kind, key, bad[key])
+            return key, None
 
     def _publish(self, changes: list[Change[Facts]]) -> list[Change[Facts]]:
-        if changes:
-            for subscriber in self._subscribers:
-                subscriber(changes)
+        with ExitStack() as every_one:  # runs all, also when one of them raises
+            for subscriber in reversed(self._subscribers):
+                subscriber.owed.extend(changes)
+                every_one.callback(subscriber.deliver)
         return changes
 
 

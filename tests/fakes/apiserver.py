@@ -33,7 +33,7 @@ class FakeWatch:
             self._server.changed.notify_all()
 
     def __iter__(self) -> Iterator[bytes]:
-        while True:
+        while not self._server.ends_watches:
             for version, verb, raw in self._server.events_after(self._version, self._resource, self._namespace):
                 self._version = version
                 yield _line(verb, raw)
@@ -45,7 +45,7 @@ class FakeWatch:
                         tail = fault
                     else:
                         raise fault
-                elif self.is_closed:
+                elif self.is_closed or (self._is_short and not self._server.has_bookmarks):
                     return
                 elif self._is_short or self._server.bookmark:
                     self._server.bookmark = False
@@ -76,6 +76,8 @@ class FakeApiServer:
         self.bookmark = False
         self.absent: set[str] = set()  # plurals whose CRD does not exist
         self.page_size: int | None = None
+        self.has_bookmarks = True  # False: a short watch ends without its closing bookmark
+        self.ends_watches = False  # every watch ends as soon as it is open
 
     def has_news(self, watch: FakeWatch) -> bool:
         return (

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import pytest
 
-from controller.clock import SystemClock
+from controller.clock import Clock, SystemClock
 from controller.errors import GoneError, MalformedRequestError, SchedulerError, UnavailableError
-from controller.kube.informer import Informer
+from controller.kube.informer import Informer, backoff_seconds
 from controller.kube.resources import CLAIMS, Resource
 from controller.kube.store import Change, Store
 from tests.fakes.apiserver import FakeApiServer
+from tests.fakes.clock import VirtualClock
 from tests.fakes.waiting import wait_until
 
 
@@ -31,15 +33,35 @@ def put(server: FakeApiServer, name: str, size: object) -> None:
         server.create(CLAIMS, "ns", body)
 
 
+def put_down(server: FakeApiServer, name: str, size: int) -> None:
+    """Written by somebody who reaches the server, while we do not."""
+    fail, server.fail = server.fail, lambda _verb, _resource: None
+    put(server, name, size)
+    server.fail = fail
+
+
 class Follower:
-    def __init__(self, server: FakeApiServer) -> None:
+    def __init__(self, server: FakeApiServer, clock: Clock | None = None, backoff_seconds: float = 0.01) -> None:
         self.store: Store[int] = Store("claim", size_of)
         self.changes: list[Change[int]] = []
         self.store.subscribe(self.note)
         self.failures: list[BaseException] = []
         self.informer = Informer(
-            server, CLAIMS, self.store, SystemClock(), on_failure=lambda _, error: self.failures.append(error)
+            server,
+            CLAIMS,
+            self.store,
+            clock or SystemClock(),
+            on_failure=lambda _, error: self.failures.append(error),
+            backoff_seconds=backoff_seconds,
         )
+
+    @contextmanager
+    def running(self) -> Iterator[Follower]:
+        self.informer.start()
+        try:
+            yield self
+        finally:
+            self.informer.stop()
 
     def note(self, changes: Sequence[Change[int]]) -> None:
         self.changes.extend(changes)
@@ -48,14 +70,8 @@ class Follower:
         wait_until(lambda: self.store.items() == {f"ns/{name}": size for name, size in sizes.items()})
 
 
-@contextmanager
-def following(server: FakeApiServer) -> Iterator[Follower]:
-    follower = Follower(server)
-    follower.informer.start()
-    try:
-        yield follower
-    finally:
-        follower.informer.stop()
+def following(server: FakeApiServer) -> AbstractContextManager[Follower]:
+    return Follower(server).running()
 
 
 def test_it_lists_in_pages_then_watches() -> None:
@@ -149,26 +165,218 @@ def test_one_bad_object_does_not_keep_the_others_out() -> None:
         assert {} == follower.store.bad
 
 
-def test_a_subscriber_that_fails_is_reported_and_sees_the_change_again() -> None:
+def test_a_subscriber_that_fails_is_reported_and_gets_its_changes_again() -> None:
     server = FakeApiServer()
     follower = Follower(server)
-    seen: list[str] = []
+    got: list[tuple[str, int | None]] = []
+    broken = threading.Event()
 
     def once_broken(changes: Sequence[Change[int]]) -> None:
-        seen.extend(change.key for change in changes)
-        if len(seen) == 1:
+        if any(change.key == "ns/b" for change in changes) and not broken.is_set():
+            broken.set()
             raise ValueError("broken")
+        got.extend((change.key, change.new) for change in changes)
 
     follower.store.subscribe(once_broken)
     put(server, "a", 1)
-    follower.informer.start()
-    try:
-        wait_until(lambda: bool(follower.failures))
-        put(server, "a", 2)
-        follower.wait_for(a=2)
-    finally:
-        follower.informer.stop()
-    assert isinstance(follower.failures[0], ValueError)
+    with follower.running():
+        follower.wait_for(a=1)
+        put(server, "b", 2)
+        wait_until(lambda: ("ns/b", 2) in got)
+
+    assert [("ns/a", 1), ("ns/b", 2)] == got
+    assert [("ns/a", 1), ("ns/b", 2)] == [(change.key, change.new) for change in follower.changes]
+    assert ["broken"] == [str(error) for error in follower.failures]
+
+
+def test_subscribers_after_one_that_fails_get_the_change_at_once() -> None:
+    store: Store[int] = Store("claim", size_of)
+    got: list[str] = []
+
+    def broken(_: Sequence[Change[int]]) -> None:
+        raise ValueError("broken")
+
+    store.subscribe(broken)
+    store.subscribe(lambda changes: got.extend(change.key for change in changes))
+
+    with pytest.raises(ValueError, match="broken"):
+        store.apply("ADDED", {"metadata": {"name": "a"}, "size": 1})
+
+    assert ["a"] == got
+
+
+def test_a_parser_that_fails_on_one_object_and_an_object_without_a_name_keep_only_themselves_out() -> None:
+    def parse(raw: Mapping[str, Any]) -> int:
+        return int(raw["size"]["bytes"])
+
+    store: Store[int] = Store("claim", parse)
+    good = {"metadata": {"name": "good"}, "size": {"bytes": 1}}
+    store.replace([good, {"metadata": {"name": "odd"}, "size": None}, {"metadata": {}}])
+    assert {"good": 1} == store.items()
+    assert {"odd", "(without a name)"} == store.bad.keys()
+
+    store.apply("MODIFIED", {"metadata": None})
+    store.apply("MODIFIED", {"metadata": {"name": "odd"}, "size": {"bytes": 2}})
+
+    assert {"good": 1, "odd": 2} == store.items()
+
+
+def test_a_store_that_fell_behind_is_synced_again_only_when_a_bookmark_proves_it() -> None:
+    server, clock = FakeApiServer(), VirtualClock()
+    follower = Follower(server, clock)
+    is_down = threading.Event()
+
+    def fail(_verb: str, _resource: Resource) -> None:
+        if is_down.is_set():
+            raise UnavailableError("429: too many requests")
+
+    server.fail = fail
+    put(server, "a", 1)
+    with follower.running():
+        follower.wait_for(a=1)
+        is_down.set()
+        clock.advance(61)
+        server.break_watches(lambda: UnavailableError("reset"))
+        wait_until(lambda: not follower.store.synced.is_set())
+        put_down(server, "b", 2)
+        is_down.clear()
+        wait_until(follower.store.synced.is_set)
+        assert {"ns/a": 1, "ns/b": 2} == follower.store.items()
+        assert 0 == follower.informer.age()
+
+
+def test_a_backlog_does_not_prove_that_the_store_is_current() -> None:
+    server, clock = FakeApiServer(), VirtualClock()
+    follower = Follower(server, clock)
+    ages: list[float] = []
+
+    def after_the_backlog() -> bytes:
+        ages.append(follower.informer.age())
+        return b'{"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "999"}}}'
+
+    def behind() -> SchedulerError:
+        put(server, "b", 2)
+        server.cut = after_the_backlog
+        return UnavailableError("reset")
+
+    put(server, "a", 1)
+    with follower.running():
+        follower.wait_for(a=1)
+        clock.advance(61)
+        server.break_watches(behind)
+        wait_until(lambda: follower.informer.resource_version == "999")
+        follower.wait_for(a=1, b=2)
+    assert [61] == ages
+
+
+def test_without_bookmarks_a_doubtful_store_is_listed_anew() -> None:
+    server, clock = FakeApiServer(), VirtualClock()
+    server.has_bookmarks = False
+    follower = Follower(server, clock)
+    calls: list[str] = []
+
+    def note(verb: str, _: Resource) -> None:
+        calls.append(verb)
+        if verb == "watch":
+            clock.advance(3)  # as long as a watch lasts that shall prove something
+
+    server.fail = note
+    with follower.running():
+        wait_until(lambda: "watch" in calls)
+        clock.advance(61)
+        server.break_watches(lambda: UnavailableError("reset"))
+        wait_until(lambda: calls.count("list") == 2)
+    assert ["list", "watch", "watch", "list"] == calls[:4]
+
+
+def test_the_age_counts_from_the_first_page_of_a_list() -> None:
+    server, clock = FakeApiServer(), VirtualClock()
+    server.page_size = 1
+    put(server, "a", 1)
+    put(server, "b", 2)
+
+    def slow(verb: str, _: Resource) -> None:
+        clock.advance(5 if verb == "list" else 0)
+
+    server.fail = slow
+    follower = Follower(server, clock)
+    with follower.running():
+        wait_until(follower.store.synced.is_set)
+        assert 10 == follower.informer.age()
+
+
+def test_a_watch_that_is_refused_for_long_makes_way_for_a_list() -> None:
+    server = FakeApiServer()
+    lists: list[str] = []
+
+    def fail(verb: str, _: Resource) -> None:
+        if verb == "list":
+            lists.append(verb)
+        elif len(lists) < 2:
+            raise UnavailableError("504: too large resource version")
+
+    server.fail = fail
+    with following(server) as follower:
+        wait_until(lambda: len(lists) == 2)
+        put_down(server, "a", 1)
+        follower.wait_for(a=1)
+
+
+def test_pauses_grow_up_to_their_limit() -> None:
+    assert [0.5, 1.0, 2.0, 4.0, 8.0, 10.0, 10.0] == [backoff_seconds(failures, 0.25) for failures in range(1, 8)]
+    assert 10.0 == backoff_seconds(10**9, 0.25)
+
+
+def test_a_bookmark_alone_moves_the_position() -> None:
+    server = FakeApiServer()
+    with following(server) as follower:
+        wait_until(follower.store.synced.is_set)
+        server.version += 500
+        server.send_bookmark()
+        wait_until(lambda: follower.informer.resource_version == str(server.version))
+
+
+def test_watches_that_end_at_once_are_a_failure(caplog: pytest.LogCaptureFixture) -> None:
+    server = FakeApiServer()
+    server.ends_watches = True
+    with following(server) as follower:
+        wait_until(lambda: "watch: ended at once" in caplog.text)
+        server.ends_watches = False
+        put(server, "a", 1)
+        follower.wait_for(a=1)
+
+
+def test_a_position_that_is_gone_again_and_again_is_not_listed_in_a_hot_loop() -> None:
+    server = FakeApiServer()
+    follower = Follower(server, backoff_seconds=100)
+    calls: list[str] = []
+    is_gone = threading.Event()
+    is_gone.set()
+
+    def fail(verb: str, _: Resource) -> None:
+        calls.append(verb)
+        if verb == "watch" and is_gone.is_set():
+            raise GoneError("410")
+
+    server.fail = fail
+    with follower.running():
+        wait_until(lambda: calls.count("watch") == 2, timeout=4)  # a pause would last five seconds at least
+        is_gone.clear()
+        put_down(server, "a", 1)
+        assert follower.informer.catch_up(10.0)  # ends the pause
+    assert ["list", "watch", "list", "watch", "list"] == calls[:5]
+
+
+def test_a_kind_that_begins_to_exist_is_found_by_catching_up() -> None:
+    server = FakeApiServer()
+    server.absent.add("persistentvolumeclaims")
+    with following(server) as follower:
+        wait_until(follower.store.synced.is_set)
+        server.absent.clear()
+        put(server, "a", 1)
+
+        assert follower.informer.catch_up(5.0)  # less than the pause until the kind is looked for again
+        assert {"ns/a": 1} == follower.store.items()
 
 
 def test_catching_up_proves_that_an_idle_store_has_seen_everything() -> None:
