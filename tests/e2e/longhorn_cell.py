@@ -108,9 +108,7 @@ class Cell:
 
     def enlarge(self, node: str, gib: int) -> None:
         """The disk's file system grew."""
-        figures = {"storageMaximum": gib * GIB, "storageAvailable": gib * GIB}
-        path = paths.longhorn("nodes", OPTIONS.namespace, node) + "/status"
-        self.api.patch(path, {"status": {"diskStatus": {"disk1": figures}}})
+        self.longhorn.set_disk(node, "disk1", DiskOptions(maximum_bytes=gib * GIB))
 
     def attachments(self, node: str) -> list[Object]:
         return [entry for entry in self.view.all(paths.ATTACHMENTS) if entry["spec"]["nodeName"] == node]

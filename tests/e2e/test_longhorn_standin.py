@@ -15,9 +15,9 @@ from tests.e2e import workloads
 from tests.e2e.longhorn_cell import CAPACITIES, OPTIONS, WATCHED, Cell
 from tests.e2e.view import CLAIMS, PODS, VOLUMES, View
 from tests.longhorn import install, locality, paths
-from tests.longhorn.longhorn import Longhorn
+from tests.longhorn.longhorn import Longhorn, disk_uuid
 from tests.longhorn.nodes import condition
-from tests.longhorn.options import GIB
+from tests.longhorn.options import GIB, DiskOptions
 
 pytestmark = pytest.mark.cluster
 
@@ -295,6 +295,39 @@ def test_a_node_follows_its_kubernetes_node(cluster: Cluster, make_cell: MakeCel
     assert 10 * GIB == cell.disk(node)["storageScheduled"]
     cluster.add_node(node, labels={"cell": cell.name})
     cell.wait(lambda: reasons("Ready") == ["", ""] and reasons("Schedulable") == ["", ""], "node that is back")
+
+
+def test_a_disk_that_changes_keeps_what_lies_on_it_and_a_new_one_takes_volumes(make_cell: MakeCell) -> None:
+    cell = make_cell(nodes=1, gib=15)
+    (node,) = cell.nodes
+    cell.claim("one")
+    cell.pod("one", "one")
+    cell.wait_ready("one")
+    cell.wait(lambda: cell.disk(node)["storageScheduled"] == 10 * GIB, "figures")
+    cell.enlarge(node, 16)
+    live = cell.api.get(paths.longhorn("nodes", OPTIONS.namespace, node))
+    assert 10 * GIB == live["status"]["diskStatus"]["disk1"]["storageScheduled"]
+    cell.longhorn.set_disk(node, "disk2", DiskOptions(maximum_bytes=20 * GIB))
+    cell.claim("two")
+    cell.pod("two", "two")
+    cell.wait_ready("two")
+    (replica,) = cell.replicas(cell.wait_volume("two"))
+    assert disk_uuid(node, "disk2") == replica["spec"]["diskID"]
+
+
+# A workload
+
+
+def test_a_stateful_set_that_starts_at_once_becomes_ready_without_any_extender(make_cell: MakeCell) -> None:
+    cell = make_cell(nodes=4, gib=400)
+    wanted = workloads.stateful_set("web", cell.name, replicas=8, gib=50, opted_in=False, selector={"cell": cell.name})
+    sets = f"/apis/apps/v1/namespaces/{cell.name}/statefulsets"
+    cell.api.create(sets, wanted)
+    pods = [cell.wait_ready(f"web-{number}") for number in range(8)]
+    volumes = [cell.wait_volume(f"data-web-{number}") for number in range(8)]
+    assert [[pod["spec"]["nodeName"]] for pod in pods] == [cell.places(volume) for volume in volumes]
+    cell.wait(lambda: sum(cell.disk(node)["storageScheduled"] for node in cell.nodes) == 400 * GIB, "figures")
+    cell.api.delete(f"{sets}/web", propagationPolicy="Background")
 
 
 # Capacity tracking, which is a way to run the whole of it, so it comes last
