@@ -1,0 +1,313 @@
+"""The adapter against a real HTTP server: what each answer becomes, and watches that break in every way."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+import yaml
+from kubernetes import client
+
+from controller.errors import (
+    ClusterError,
+    ConfigError,
+    ConflictError,
+    GoneError,
+    NotFoundError,
+    UnavailableError,
+)
+from controller.kube.api import ClientKubeApi
+from controller.kube.resources import CLAIMS, NODES, PODS
+
+Answer = Callable[["Handler"], None]
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Answers as its server's script says, and notes what it was asked."""
+
+    protocol_version = "HTTP/1.1"
+    server: ScriptedServer
+
+    def handle_any(self) -> None:
+        length = int(self.headers.get("Content-Length") or 0)
+        body = json.loads(self.rfile.read(length)) if length else None
+        self.server.asked.append((self.command, self.path, body))
+        self.server.headers_seen.append({name.lower(): value for name, value in self.headers.items()})
+        self.server.answer(self)
+
+    do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = handle_any  # noqa: N815
+
+    def reply(self, status: int, body: bytes) -> None:
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def begin_stream(self) -> None:
+        self.send_response(200)
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+
+    def chunk(self, data: bytes) -> None:
+        self.wfile.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
+        self.wfile.flush()
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+        """Nothing on the screen."""
+
+
+class ScriptedServer(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.asked: list[tuple[str, str, object]] = []
+        self.headers_seen: list[dict[str, str]] = []
+        self.answer: Answer = lambda handler: handler.reply(200, b"{}")
+        self.released = threading.Event()  # lets handlers that hang go on
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Clients that went away are part of the tests."""
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+
+@pytest.fixture
+def server() -> Iterator[ScriptedServer]:
+    server = ScriptedServer()
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield server
+    server.released.set()
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.fixture
+def api(server: ScriptedServer) -> ClientKubeApi:
+    configuration = client.Configuration()
+    configuration.host = server.url
+    return ClientKubeApi(configuration)
+
+
+def status(code: int, message: str = "because") -> Answer:
+    return lambda handler: handler.reply(code, json.dumps({"kind": "Status", "message": message}).encode())
+
+
+@pytest.mark.parametrize(
+    ("code", "error"),
+    [
+        (401, ClusterError),
+        (403, ClusterError),
+        (404, NotFoundError),
+        (409, ConflictError),
+        (410, GoneError),
+        (422, ClusterError),
+        (429, UnavailableError),
+        (500, UnavailableError),
+        (503, UnavailableError),
+    ],
+)
+def test_every_status_becomes_its_error_with_the_servers_message(
+    server: ScriptedServer, api: ClientKubeApi, code: int, error: type[ClusterError]
+) -> None:
+    server.answer = status(code)
+    with pytest.raises(ClusterError, match=f"{code}: because") as caught:
+        api.get(PODS, "ns", "p")
+    assert error is type(caught.value)
+
+
+@pytest.mark.parametrize("body", [b"not json", b"[]", b""])
+def test_an_answer_that_is_no_object_is_a_failure_of_the_server(
+    server: ScriptedServer, api: ClientKubeApi, body: bytes
+) -> None:
+    server.answer = lambda handler: handler.reply(200, body)
+    with pytest.raises(UnavailableError, match="/api/v1/namespaces/ns/pods/p"):
+        api.get(PODS, "ns", "p")
+
+
+def test_an_error_whose_body_is_no_status_keeps_its_text(server: ScriptedServer, api: ClientKubeApi) -> None:
+    server.answer = lambda handler: handler.reply(502, b"<html>bad gateway")
+    with pytest.raises(UnavailableError, match="502: <html>bad gateway"):
+        api.get(PODS, "ns", "p")
+
+
+def test_no_connection_and_no_answer_are_unavailable(server: ScriptedServer, api: ClientKubeApi) -> None:
+    def hang(_: Handler) -> None:
+        server.released.wait(30)
+
+    server.answer = hang
+    with pytest.raises(UnavailableError, match="timed out"):
+        api.get(PODS, "ns", "p", timeout=0.1)
+
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # bound and not listening: connections are refused
+        configuration = client.Configuration()
+        configuration.host = f"http://127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(UnavailableError):
+            ClientKubeApi(configuration).get(PODS, "ns", "p")
+
+
+def test_each_verb_asks_for_the_right_path_with_the_right_body(server: ScriptedServer, api: ClientKubeApi) -> None:
+    api.create(CLAIMS, "ns", {"a": 1})
+    api.replace(NODES, None, "n1", {"a": 2})
+    api.patch(PODS, "ns", "p", [{"op": "remove"}], kind="json", subresource="status")
+    api.delete(PODS, "ns", "odd/name", uid="u1")
+    api.delete(PODS, "ns", "p")
+
+    assert [
+        ("POST", "/api/v1/namespaces/ns/persistentvolumeclaims", {"a": 1}),
+        ("PUT", "/api/v1/nodes/n1", {"a": 2}),
+        ("PATCH", "/api/v1/namespaces/ns/pods/p/status", [{"op": "remove"}]),
+        ("DELETE", "/api/v1/namespaces/ns/pods/odd%2Fname", {"preconditions": {"uid": "u1"}}),
+        ("DELETE", "/api/v1/namespaces/ns/pods/p", None),
+    ] == server.asked
+    assert "application/json-patch+json" == server.headers_seen[2]["content-type"]
+
+
+def test_a_page_carries_items_version_and_the_way_on(server: ScriptedServer, api: ClientKubeApi) -> None:
+    answer = {"metadata": {"resourceVersion": "7", "continue": "next"}, "items": [{"metadata": {"name": "a"}}]}
+    server.answer = lambda handler: handler.reply(200, json.dumps(answer).encode())
+
+    page = api.list_page(PODS, limit=2, labelSelector="a=b", resourceVersion=None)
+
+    assert ([{"metadata": {"name": "a"}}], "7", "next") == (page.items, page.resource_version, page.continue_token)
+    assert "/api/v1/pods?limit=2&labelSelector=a%3Db" == server.asked[0][1]
+
+
+def watch(api: ClientKubeApi, read_timeout: float = 20.0) -> Iterator[bytes]:
+    return iter(api.watch(PODS, None, "5", timeout_seconds=30, read_timeout=read_timeout))
+
+
+def test_lines_are_whole_however_they_were_cut(server: ScriptedServer, api: ClientKubeApi) -> None:
+    def answer(handler: Handler) -> None:
+        handler.begin_stream()
+        for piece in (b'{"a"', b":1}\n{", b'"b":2}\n\n{"c":3}\n', b""):
+            handler.chunk(piece)
+
+    server.answer = answer
+
+    assert [b'{"a":1}', b'{"b":2}', b'{"c":3}'] == list(watch(api))
+    assert "/api/v1/pods?watch=true&allowWatchBookmarks=true&resourceVersion=5&timeoutSeconds=30" == server.asked[0][1]
+
+
+def test_lines_arrive_while_the_watch_goes_on(server: ScriptedServer, api: ClientKubeApi) -> None:
+    def answer(handler: Handler) -> None:
+        handler.begin_stream()
+        handler.chunk(b'{"a":1}\n')
+        server.released.wait(30)
+
+    server.answer = answer
+
+    assert b'{"a":1}' == next(watch(api))
+
+
+def half_a_line(handler: Handler) -> None:
+    handler.begin_stream()
+    handler.chunk(b'{"a":1}\n{"b"')
+    handler.chunk(b"")
+
+
+def cut_in_a_chunk(handler: Handler) -> None:
+    handler.begin_stream()
+    handler.chunk(b'{"a":1}\n')
+    handler.wfile.write(b'20\r\n{"b"')
+    handler.close_connection = True
+
+
+def silent(handler: Handler) -> None:
+    handler.begin_stream()
+    handler.chunk(b'{"a":1}\n')
+    handler.server.released.wait(30)
+
+
+@pytest.mark.parametrize("answer", [half_a_line, cut_in_a_chunk, silent])
+def test_a_watch_that_breaks_is_unavailable_after_its_whole_lines(
+    server: ScriptedServer, api: ClientKubeApi, answer: Answer
+) -> None:
+    server.answer = answer
+    lines = watch(api, read_timeout=0.5)
+    assert b'{"a":1}' == next(lines)
+    with pytest.raises(UnavailableError, match="watch: "):
+        next(lines)
+
+
+def test_a_refused_watch_is_the_error_that_it_names(server: ScriptedServer, api: ClientKubeApi) -> None:
+    server.answer = status(410, "too old")
+    with pytest.raises(GoneError, match="410: too old"):
+        watch(api)
+
+
+def test_a_refusal_that_never_ends_is_still_a_refusal(server: ScriptedServer, api: ClientKubeApi) -> None:
+    def answer(handler: Handler) -> None:
+        handler.send_response(503)
+        handler.send_header("Content-Length", "100")
+        handler.end_headers()
+        server.released.wait(30)
+
+    server.answer = answer
+    with pytest.raises(UnavailableError, match="503"):
+        watch(api, read_timeout=0.2)
+
+
+def test_closing_ends_a_blocking_read_in_another_thread(server: ScriptedServer, api: ClientKubeApi) -> None:
+    server.answer = silent
+    stream = api.watch(PODS, None, "5", timeout_seconds=30, read_timeout=60)
+    lines: list[bytes] = []
+    reading = threading.Event()
+
+    def read() -> None:
+        for line in stream:
+            lines.append(line)
+            reading.set()
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    assert reading.wait(10)
+
+    stream.close()
+
+    reader.join(10)
+    assert not reader.is_alive()
+    assert [b'{"a":1}'] == lines
+
+
+def kubeconfig(path: Path, server: str, **user: object) -> str:
+    document = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "one",
+        "clusters": [{"name": "c", "cluster": {"server": server}}],
+        "contexts": [{"name": "one", "context": {"cluster": "c", "user": "u"}}],
+        "users": [{"name": "u", "user": user}],
+    }
+    path.write_text(yaml.safe_dump(document))
+    return str(path)
+
+
+def test_a_kubeconfig_says_where_and_as_whom(server: ScriptedServer, tmp_path: Path) -> None:
+    ClientKubeApi.load(kubeconfig(tmp_path / "config", server.url, token="secret")).get(PODS, "ns", "p")
+
+    assert "Bearer secret" == server.headers_seen[0]["authorization"]
+
+
+@pytest.mark.parametrize(("name", "context"), [("config", "other"), ("missing", None)])
+def test_a_kubeconfig_that_does_not_fit_is_a_setting_that_cannot_work(
+    tmp_path: Path, name: str, context: str | None
+) -> None:
+    kubeconfig(tmp_path / "config", "http://127.0.0.1:1")
+    with pytest.raises(ConfigError, match="kubeconfig"):
+        ClientKubeApi.load(str(tmp_path / name), context)
+
+
+def test_without_kubeconfig_and_service_account_there_is_nothing_to_start_with() -> None:
+    with pytest.raises(ConfigError):
+        ClientKubeApi.load()
