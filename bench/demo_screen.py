@@ -34,7 +34,8 @@ class Screen:
     def __init__(self, nodes: Sequence[str], limit_bytes: int, history: Path) -> None:
         self._nodes, self._limit = nodes, limit_bytes
         self._tail = HistoryTail(history)
-        self._checker = Checker(nodes=nodes)
+        self._checker = Checker()
+        self._scope = self._checker.open(nodes=nodes)
         self._is_terminal = sys.stdout.isatty()
         self._drawn = 0
         self._last: tuple[object, ...] = ()
@@ -47,7 +48,7 @@ class Screen:
     def show(self, seconds: float, counts: Counts) -> None:
         for entry in self._tail.read():
             self._checker.feed(entry)
-        series = self._checker.report.series
+        series = self._scope.report.series
         promised = series[-1].node_bytes if series else {}
         if self._is_terminal:
             self._redraw([self._bar(node, promised.get(node, 0)) for node in self._nodes] + [

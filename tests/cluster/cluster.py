@@ -178,15 +178,17 @@ class Cluster:
 
     # -- history -------------------------------------------------------------------------------------------------
 
-    def history_caught_up(self, timeout: float = 30.0) -> None:
+    def history_caught_up(self, timeout: float = 30.0) -> int:
         """Return once everything that the API server had done before this call is in `history`. Takes 1 to 2 s.
 
-        Raises TimeoutError. What is proven is the order of each kind's own watch, by a bookmark past a fresh list.
+        The answer is the version up to which the file is whole; lines after it may still be missing some kinds. Raises
+        TimeoutError. What is proven is the order of each kind's own watch, by a bookmark past a fresh list.
         """
         try:
-            call(self.state_dir / history.SOCKET, {"op": "catch_up", "timeout": timeout}, timeout + 5)
+            answer = call(self.state_dir / history.SOCKET, {"op": "catch_up", "timeout": timeout}, timeout + 5)
         except ControlError as error:
             raise TimeoutError(str(error)) from error
+        return int(answer["version"])
 
     def history_covers(self, *paths: str, timeout: float = 30.0) -> None:
         """Wait until these collections (API paths) are recorded; custom kinds begin when their CRD is established."""

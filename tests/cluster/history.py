@@ -117,8 +117,11 @@ class Follower:
         self._interrupt.set()
         self._thread.join()
 
-    def catch_up(self, deadline: float) -> None:
-        """Return once everything that the API server had done before this call is written. Raises TimeoutError."""
+    def catch_up(self, deadline: float) -> int:
+        """Return once everything that the API server had done before this call is written; up to which version that is.
+
+        Raises TimeoutError.
+        """
         if not self.started.wait(max(0.0, deadline - time.monotonic())):
             raise TimeoutError(f"{self.kind.path}: not listed yet")
         # A list brings the API server's cache up to its present version; a bookmark of a watch, which comes in the
@@ -132,6 +135,7 @@ class Follower:
                     raise TimeoutError(f"{self.kind.path}: at version {self._version}, waiting for {target}")
             finally:
                 self._probes -= 1
+        return target
 
     def _run(self) -> None:
         first = True
@@ -207,16 +211,17 @@ class Recorder:
                     "started": started,
                 }
             case {"op": "catch_up", "timeout": float() | int() as timeout}:
-                self._catch_up(followers, time.monotonic() + timeout)
-                return {}
+                return {"version": self._catch_up(followers, time.monotonic() + timeout)}
         raise ValueError(f"not a request: {request}")
 
-    def _catch_up(self, followers: list[Follower], deadline: float) -> None:
+    def _catch_up(self, followers: list[Follower], deadline: float) -> int:
+        """Up to which version everything is written, of every kind."""
         errors: list[Exception] = []
+        versions: list[int] = []
 
         def run(follower: Follower) -> None:
             try:
-                follower.catch_up(deadline)
+                versions.append(follower.catch_up(deadline))
             except (ApiError, TimeoutError) as error:
                 errors.append(error)
 
@@ -227,6 +232,7 @@ class Recorder:
             thread.join()
         if errors:
             raise errors[0]
+        return min(versions, default=0)
 
     def _on_definition(self, event: str, definition: Object) -> None:
         spec = definition["spec"]

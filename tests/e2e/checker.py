@@ -17,14 +17,12 @@ demand that has no disk yet counts against their sum, and each disk answers for 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from tests.cluster.history import read_history
 from tests.e2e import history_facts as facts
-from tests.e2e.history_facts import ClaimFacts, PodFacts
-from tests.e2e.world import PARSERS, Item, Promised, World, places_over, promised_in, total
+from tests.e2e.history_facts import PodFacts
+from tests.e2e.world import PARSERS, Item, Over, World, places_over, promised_in, total
 
 _NEEDED: Final = frozenset(PARSERS)
 
@@ -88,7 +86,6 @@ class Report:
     pods: dict[str, PodRecord] = field(default_factory=dict)  # by uid
     series: list[Sample] = field(default_factory=list)
     node_limits: dict[str, int] = field(default_factory=dict)
-    last_rv: int = 0
 
     @property
     def bound(self) -> list[PodRecord]:
@@ -132,100 +129,52 @@ class Report:
         return [str(violation) for violation in self.violations] + missed
 
 
-class Checker:
-    """Reads a history line by line and keeps the verdict.
+class Scope:
+    """What is judged together: these nodes, the pods of these namespaces (None: all), after that revision."""
 
-    `nodes`, `namespaces`: judge these alone; None: all. `after`: judge what came after this revision.
-    """
-
-    def __init__(
-        self,
-        *,
-        nodes: Collection[str] | None = None,
-        namespaces: Collection[str] | None = None,
-        after: int = 0,
-    ) -> None:
+    def __init__(self, nodes: Collection[str] | None, namespaces: Collection[str] | None, after: int) -> None:
         self.report = Report()
-        self.world = World()
-        self._nodes = nodes
-        self._namespaces = namespaces
-        self._after = after
-        self._started: set[tuple[str, str]] = set()
-        self._open: dict[str, int] = {}  # place -> index of its violation, while it lasts
+        self.after = after
+        self._nodes, self._namespaces = nodes, namespaces
+        self._lasting: dict[str, int] = {}  # place -> index of its violation, while it lasts
 
-    def feed(self, entry: Mapping[str, Any]) -> None:
-        """Take in the next line, in the API server's order. Raises HistoryError for a gap in what matters."""
-        kind = (str(entry["group"]), str(entry["kind"]))
-        if kind not in _NEEDED:
-            return
-        if entry["type"] == "GAP":
-            raise HistoryError(f"events of {kind[1]} may be missing before revision {entry['rv']}")
-        if entry["type"] == "START":
-            self._started.add(kind)
-            return
-        if not self.world.apply(entry):
-            return
-        self.report.last_rv = int(entry["rv"])
-        if self.report.last_rv <= self._after:
-            return
-        if kind[1] == "Pod":
-            self._note_pod(entry)
-        self._judge(entry)
-
-    def finish(self) -> Report:
-        """The verdict. Raises HistoryError when a kind that matters was never recorded."""
-        missing = sorted(name for _, name in _NEEDED - self._started)
-        if missing:
-            raise HistoryError(f"not in the history: {', '.join(missing)}")
-        for node in self.world.nodes():
-            if self._judges(node.name):
-                self.report.node_limits[node.name] = sum(self.world.limit_bytes(disk) for disk in node.disks)
-        return self.report
-
-    def _judges(self, node: str) -> bool:
+    def covers_node(self, node: str) -> bool:
         return self._nodes is None or node in self._nodes
 
-    def _judge(self, entry: Mapping[str, Any]) -> None:
-        promised = promised_in(self.world)
-        self._sample(entry, promised)
-        over = {
-            place: (limit, items)
-            for node, place, limit, items in places_over(self.world, promised)
-            if self._judges(node)
-        }
-        for place in self._open.keys() - over.keys():
-            del self._open[place]
-        for place, (limit, items) in over.items():
-            if place not in self._open:
-                self._open[place] = len(self.report.violations)
-                self.report.violations.append(
-                    Violation(place, int(entry["rv"]), float(entry["at"]), limit, total(items), tuple(items))
-                )
-            else:
-                self._worsen(self._open[place], total(items))
+    def covers_namespace(self, namespace: str) -> bool:
+        return self._namespaces is None or namespace in self._namespaces
 
-    def _worsen(self, index: int, promised_bytes: int) -> None:
-        old = self.report.violations[index]
-        if promised_bytes > old.promised_bytes:
-            self.report.violations[index] = Violation(
-                old.place, old.rv, old.at, old.limit_bytes, promised_bytes, old.items
-            )
-
-    def _sample(self, entry: Mapping[str, Any], promised: Promised) -> None:
-        now = {
-            node.name: total(promised.nodes.get(node.name, ()))
-            for node in self.world.nodes()
-            if self._judges(node.name)
-        }
+    def note_promised(self, entry: Mapping[str, Any], node_bytes: Mapping[str, int]) -> None:
+        """What is promised on every node of the cluster from this line on."""
+        now = {node: promised for node, promised in node_bytes.items() if self.covers_node(node)}
         series = self.report.series
         if not series or series[-1].node_bytes != now:
             series.append(Sample(float(entry["at"]), int(entry["rv"]), now))
 
-    def _note_pod(self, entry: Mapping[str, Any]) -> None:
-        raw, at = entry["object"], float(entry["at"])
-        pod = facts.pod_facts(raw)
-        if self._namespaces is not None and pod.namespace not in self._namespaces:
+    def note_over(self, entry: Mapping[str, Any], over: Mapping[str, Over]) -> None:
+        """All places that are promised too much after this line, by their names."""
+        here = {place: found for place, found in over.items() if self.covers_node(found.node)}
+        for place in self._lasting.keys() - here.keys():
+            del self._lasting[place]
+        for place, found in here.items():
+            promised = total(found.items)
+            if place in self._lasting:
+                self._worsen(self._lasting[place], promised)
+                continue
+            self._lasting[place] = len(self.report.violations)
+            self.report.violations.append(
+                Violation(place, int(entry["rv"]), float(entry["at"]), found.limit_bytes, promised, tuple(found.items))
+            )
+
+    def _worsen(self, index: int, promised_bytes: int) -> None:
+        old = self.report.violations[index]
+        if promised_bytes > old.promised_bytes:
+            self.report.violations[index] = replace(old, promised_bytes=promised_bytes)
+
+    def note_pod(self, entry: Mapping[str, Any], pod: PodFacts, world: World) -> None:
+        if not self.covers_namespace(pod.namespace):
             return
+        at = float(entry["at"])
         record = self.report.pods.setdefault(pod.uid, PodRecord(pod.key, at))
         if entry["type"] == "DELETED":
             record.gone_at = at
@@ -237,18 +186,70 @@ class Checker:
         record.is_refused = pod.is_refused
         if pod.is_ready and record.ready_at is None:
             record.ready_at = at
-            self._note_locality(record, pod)
+            claims = world.local_claims(pod)
+            there = world.volumes_on(pod.node)
+            record.has_local_claims = bool(claims)
+            record.missed = tuple(claim.key for claim in claims if world.volume_of(claim) not in there)
 
-    def _note_locality(self, record: PodRecord, pod: PodFacts) -> None:
-        claims = self.world.all("PersistentVolumeClaim", ClaimFacts)
-        local = [claims[key] for key in pod.claims if key in claims and self.world.keeps_one_local_copy(claims[key])]
-        there = {
-            replica.volume
-            for replica in self.world.all("Replica", facts.ReplicaFacts).values()
-            if replica.is_placed and replica.node == pod.node
-        }
-        record.has_local_claims = bool(local)
-        record.missed = tuple(claim.key for claim in local if self.world.volume_of(claim) not in there)
+
+class Checker:
+    """Reads a history line by line, in the API server's order, and keeps the verdict on each scope opened."""
+
+    def __init__(self) -> None:
+        self.world = World()
+        self._scopes: list[Scope] = []
+        self._started: set[tuple[str, str]] = set()
+
+    def open(
+        self,
+        *,
+        nodes: Collection[str] | None = None,
+        namespaces: Collection[str] | None = None,
+        after: int = 0,
+    ) -> Scope:
+        """Judge this from the next line on."""
+        scope = Scope(nodes, namespaces, after)
+        self._scopes.append(scope)
+        return scope
+
+    def close(self, scope: Scope) -> None:
+        self._scopes.remove(scope)
+
+    def feed(self, entry: Mapping[str, Any]) -> None:
+        """Take in the next line. Raises HistoryError for a gap in what matters."""
+        kind = (str(entry["group"]), str(entry["kind"]))
+        if kind not in _NEEDED:
+            return
+        if entry["type"] == "GAP":
+            raise HistoryError(f"events of {kind[1]} may be missing before revision {entry['rv']}")
+        if entry["type"] == "START":
+            self._started.add(kind)
+            return
+        if not self.world.apply(entry):
+            return
+        scopes = [scope for scope in self._scopes if int(entry["rv"]) > scope.after]
+        if not scopes:
+            return
+        if kind[1] == "Pod":
+            pod = facts.pod_facts(entry["object"])
+            for scope in scopes:
+                scope.note_pod(entry, pod, self.world)
+        promised = promised_in(self.world)
+        node_bytes = {node.name: total(promised.nodes.get(node.name, ())) for node in self.world.nodes()}
+        over = {found.place: found for found in places_over(self.world, promised)}
+        for scope in scopes:
+            scope.note_promised(entry, node_bytes)
+            scope.note_over(entry, over)
+
+    def verdict(self, scope: Scope) -> Report:
+        """What is known of the scope by now. Raises HistoryError when a kind that matters was never recorded."""
+        missing = sorted(name for _, name in _NEEDED - self._started)
+        if missing:
+            raise HistoryError(f"not in the history: {', '.join(missing)}")
+        for node in self.world.nodes():
+            if scope.covers_node(node.name):
+                scope.report.node_limits[node.name] = sum(self.world.limit_bytes(disk) for disk in node.disks)
+        return scope.report
 
 
 def check(
@@ -259,18 +260,8 @@ def check(
     after: int = 0,
 ) -> Report:
     """The verdict on a history that is in the API server's order."""
-    checker = Checker(nodes=nodes, namespaces=namespaces, after=after)
+    checker = Checker()
+    scope = checker.open(nodes=nodes, namespaces=namespaces, after=after)
     for entry in entries:
         checker.feed(entry)
-    return checker.finish()
-
-
-def check_file(
-    path: Path,
-    *,
-    nodes: Collection[str] | None = None,
-    namespaces: Collection[str] | None = None,
-    after: int = 0,
-) -> Report:
-    """The verdict on a recorded file. Let the recorder catch up first (`Cluster.history_caught_up`)."""
-    return check(read_history(path), nodes=nodes, namespaces=namespaces, after=after)
+    return checker.verdict(scope)

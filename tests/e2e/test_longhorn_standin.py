@@ -78,11 +78,18 @@ def test_a_strict_local_replica_without_room_waits_for_its_node(make_cell: MakeC
     cell.wait(lambda: cell.reason(volume) == "LocalReplicaSchedulingFailure", "refused replica")
     (replica,) = cell.replicas(volume)
     assert ("", cell.nodes[0]) == (replica["spec"]["nodeID"], replica["spec"]["hardNodeAffinity"])
+
+    def told() -> str:
+        annotations = (cell.view.get(VOLUMES, volume) or {"metadata": {}})["metadata"].get("annotations") or {}
+        return str(annotations.get(paths.SCHEDULING_ERROR))
+
+    cell.wait(lambda: told() == "insufficient storage", "reason on the PV")
     cell.enlarge(cell.nodes[0], 100)
     cell.wait_ready("p")
     assert [cell.nodes[0]] == cell.places(volume)
     assert roomy not in cell.places(volume)
     cell.wait(lambda: cell.reason(volume) == "", "scheduled volume")
+    cell.wait(lambda: told() == "", "end of the reason on the PV")
 
 
 def test_an_immediate_volume_is_placed_on_three_nodes_before_anybody_uses_it(make_cell: MakeCell) -> None:

@@ -84,6 +84,16 @@ class World:
         replicas = storage.replicas or facts.per_engine(self.setting("default-replica-count"))
         return locality == "strict-local" or (locality == "best-effort" and replicas == "1")
 
+    def local_claims(self, pod: PodFacts) -> list[ClaimFacts]:
+        """The claims of a pod whose volumes live as one copy beside it."""
+        claims = self.all("PersistentVolumeClaim", ClaimFacts)
+        return [claims[key] for key in pod.claims if key in claims and self.keeps_one_local_copy(claims[key])]
+
+    def volumes_on(self, node: str) -> set[str]:
+        """Longhorn Volumes that have a placed replica on a node."""
+        replicas = self.all("Replica", facts.ReplicaFacts).values()
+        return {replica.volume for replica in replicas if replica.is_placed and replica.node == node}
+
     def demand_bytes(self, claim: ClaimFacts) -> int:
         volume = self._volume(self.volume_of(claim))
         return volume.size_bytes if volume is not None else claim.size_bytes
@@ -144,8 +154,17 @@ def promised_in(world: World) -> Promised:
     return promised
 
 
-def places_over(world: World, promised: Promised) -> Iterator[tuple[str, str, int, list[Item]]]:
-    """(node, place, limit, items) of every node and disk that is promised more than it can take."""
+@dataclass(frozen=True, slots=True)
+class Over:
+    """A node or a disk that is promised more than it can take."""
+
+    place: str
+    node: str
+    limit_bytes: int
+    items: list[Item]
+
+
+def places_over(world: World, promised: Promised) -> Iterator[Over]:
     for node in world.nodes():
         limits = {disk.uuid: world.limit_bytes(disk) for disk in node.disks}
         if not limits:  # nothing is known of its disks yet
@@ -157,7 +176,7 @@ def places_over(world: World, promised: Promised) -> Iterator[tuple[str, str, in
             ]
         for place, limit, items in places:
             if total(items) > limit:
-                yield node.name, place, limit, items
+                yield Over(place, node.name, limit, items)
 
 
 def total(items: Iterable[Item]) -> int:

@@ -41,9 +41,15 @@ class Volumes:
             meta = {"name": name, "namespace": self._world.options.namespace, "labels": {"longhornvolume": name}}
             body = {"apiVersion": API_VERSION, "kind": "Volume", "metadata": meta, "spec": spec}
             is_new = ensure(self._world.api, self._world.longhorn("volumes"), body)
-            volume = self.set_state(name, "creating") if is_new else None
+            if is_new:
+                volume, there = self.set_state(name, "creating"), []
+            else:  # begun by a stand-in that ended in the middle of it
+                volume, there = (
+                    self._world.api.get_or_none(self._world.longhorn("volumes", name)),
+                    self._live_replicas(name),
+                )
             if volume is not None:
-                is_done = bool(self._make_replicas(volume, [])) and not locality.may_place(volume)
+                is_done = bool(self._make_replicas(volume, there)) and not locality.may_place(volume)
         finally:
             with self._lock:
                 is_due = self._turns.pop(name) == "again"

@@ -73,6 +73,12 @@ def test_earlier_picks_are_kept_and_figures_are_not_refreshed() -> None:
     assert "" == objects[2]["spec"]["nodeID"]  # what was given stays as it was
 
 
+def test_an_earlier_pick_counts_with_the_size_of_its_own_replica() -> None:
+    objects = [node("a", disk(250)), volume(), replica("r0", size=151), replica("r1")]
+    _, step = schedule(objects, "r0", "r1", settings={"replica-soft-anti-affinity": "true"})
+    assert "size 100 + scheduled 151 > limit 250" == step["refusals"][0]["message"]
+
+
 def test_three_replicas_go_to_three_nodes() -> None:
     objects = [*(node(name) for name in "abc"), volume(), *(replica(f"r{number}") for number in range(4))]
     steps = schedule(objects, "r0", "r1", "r2", "r3")
