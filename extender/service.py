@@ -10,6 +10,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Final, Protocol
 
 from controller.allocator.outcome import Decision, FilterOutcome, Mode, PodKnowledge
@@ -44,7 +45,7 @@ class Allocator(Protocol):
     def confirm_absent(self, missing: Missing) -> None: ...
     def hold_pod(self, pod_uid: str, candidates: Sequence[str]) -> FilterOutcome: ...
     def wait_for_change(self, version: int, timeout: float) -> bool: ...
-    def end_holds(self, pod_uid: str) -> None: ...
+    def end_holds(self, pod_uid: str, serial: int) -> None: ...
 
 
 class Gate(Protocol):
@@ -66,6 +67,18 @@ class FilterObserver(Protocol):
 
     def decided(self, decision: Decision, reasons: Mapping[Reason, int], is_bounded: bool) -> None: ...
     def contention_waited(self, seconds: float) -> None: ...
+
+
+@dataclass(slots=True)
+class _Attempt:
+    """One filter call's holds; `serial` None until it has asked for any. Those of other calls are not its to end."""
+
+    serial: int | None = None
+
+    def hold(self, allocator: Allocator, args: wire.FilterArgs) -> FilterOutcome:
+        outcome = allocator.hold_pod(args.pod_uid, args.candidates)
+        self.serial = outcome.serial
+        return outcome
 
 
 class ExtenderService:
@@ -120,8 +133,8 @@ class ExtenderService:
             self._check_fresh()
             self._know_pod(args)
             self._know_objects(args.pod_uid)
-            with self._no_hold_left_behind(args.pod_uid):
-                outcome = self._hold(args, is_client_gone)
+            with self._no_hold_left_behind(args.pod_uid) as attempt:
+                outcome = self._hold(args, attempt, is_client_gone)
                 reply = wire.encode_filter_result(args, outcome.passed, outcome.refused)
                 if is_client_gone():
                     raise ClientGoneError("the client went away before the answer")
@@ -186,11 +199,11 @@ class ExtenderService:
             log.warning("live read failed kind=%s name=%s/%s error=%s", kind, namespace, name, error)
             raise FilterFailedError(f"Longhorn: the API server did not answer about the {kind}") from error
 
-    def _hold(self, args: wire.FilterArgs, is_client_gone: Callable[[], bool]) -> FilterOutcome:
+    def _hold(self, args: wire.FilterArgs, attempt: _Attempt, is_client_gone: Callable[[], bool]) -> FilterOutcome:
         """Check and hold; where only other pods' fresh holds are in the way, wait for a change as the budget allows."""
         if is_client_gone():
             raise ClientGoneError("the client went away before its call was looked at")
-        outcome = self._allocator.hold_pod(args.pod_uid, args.candidates)
+        outcome = attempt.hold(self._allocator, args)
         deadline = self._clock.now() + self._contention_wait_seconds()
         while outcome.waitable and not outcome.passed:
             now = self._clock.now()
@@ -206,19 +219,20 @@ class ExtenderService:
             if is_client_gone():
                 raise ClientGoneError("the client went away while its call waited")
             self._gate.check()
-            outcome = self._allocator.hold_pod(args.pod_uid, args.candidates)
+            outcome = attempt.hold(self._allocator, args)
         return outcome
 
     @contextmanager
-    def _no_hold_left_behind(self, pod_uid: str) -> Iterator[None]:
+    def _no_hold_left_behind(self, pod_uid: str) -> Iterator[_Attempt]:
         """What is held inside ends when the answer is not given, for whatever reason."""
+        attempt = _Attempt()
         is_answered = False
         try:
-            yield
+            yield attempt
             is_answered = True
         finally:
-            if not is_answered:
-                self._allocator.end_holds(pod_uid)
+            if not is_answered and attempt.serial is not None:
+                self._allocator.end_holds(pod_uid, attempt.serial)
 
     def _report(self, args: wire.FilterArgs, outcome: FilterOutcome, seconds: float) -> None:
         reasons = Counter(outcome.refused.values())

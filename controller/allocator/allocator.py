@@ -10,6 +10,7 @@ import math
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Final, cast
 
 from controller.allocator.filtering import Filtering
@@ -30,6 +31,7 @@ from controller.settings import LiveSettings
 __all__ = ["Allocator", "Decision", "DueHold", "FilterOutcome", "Mode", "PodKnowledge", "PromiseView", "Snapshot"]
 
 MAX_QUARANTINED: Final = 1_000
+QUARANTINE_SECONDS: Final = 300.0  # then the key is tried again; a rule still broken brings it back at once
 ABSENT_SECONDS: Final = 1.0  # longer than the live reads of one call, shorter than a retry of the scheduler
 
 
@@ -43,13 +45,14 @@ class Allocator:
         self._clock = clock
         self._changed = threading.Condition(threading.Lock())  # guards every field below
         self._version = 0
+        self._calls = 0
         self._mode = Mode.CLOSED
         self._is_leading = False
         self._live = LiveSettings()
         self._world = World()
         self._journal = Journal()
         self._refusals = Refusals()
-        self._quarantined: dict[str, str] = {}  # pod or claim key -> what broke
+        self._quarantined: dict[str, tuple[str, float]] = {}  # pod or claim key -> what broke, and when
         self._start_ledger()
 
     def _start_ledger(self) -> None:
@@ -202,12 +205,14 @@ class Allocator:
                 return FilterOutcome(Decision.BYPASS, candidates, {}, False, self._version, 0)
             if pod is None:
                 raise NotFoundError(f"pod {pod_uid} went away during its filter call")
-            if pod.key in self._quarantined:
-                raise BugError(f"pod {pod.key} is in quarantine: {self._quarantined[pod.key]}")
+            for key in (pod.key, *(f"{pod.namespace}/{volume.claim}" for volume in pod.volumes)):
+                self._check_quarantine_locked(key, now)
             with self._guarded(pod.key, reraise=True):
                 outcome = self._filtering_locked(now).decide(pod, candidates)
             self._journal.counters[f"decisions_{outcome.decision}"] += 1
-            return outcome
+            self._calls += 1
+            self._answers.name_call(pod_uid, self._calls)
+            return replace(outcome, serial=self._calls)
 
     def _filtering_locked(self, now: float) -> Filtering:
         return Filtering(
@@ -232,10 +237,12 @@ class Allocator:
         with self._changed:
             return self._version
 
-    def end_holds(self, pod_uid: str) -> None:
-        """The answer never reached the scheduler, so nothing is offered. Idempotent."""
+    def end_holds(self, pod_uid: str, serial: int) -> None:
+        """The answer of that call never reached the scheduler, so what it held is not offered. Idempotent; holds that
+        a later call of the same pod has made stay."""
         with self._changed:
-            self._end_locked(pod_uid, Verb.FORGET, "answer_lost")
+            if self._answers.is_of_call(pod_uid, serial):
+                self._end_locked(pod_uid, Verb.FORGET, "answer_lost")
 
     def expire_pod(self, pod_uid: str) -> None:
         """The hold's time has passed and a live read showed no choice. Nothing happens to a hold that is not due,
@@ -373,15 +380,20 @@ class Allocator:
             yield
         except BugError as error:
             if len(self._quarantined) < MAX_QUARANTINED:
-                self._quarantined[key] = str(error)
+                self._quarantined[key] = str(error), self._clock.now()
             self._journal.counters["quarantines"] += 1
             self._derive_locked(holds_everywhere=self._is_leading)
             if reraise:
                 raise
 
-    def release_quarantine(self, key: str) -> bool:
-        with self._changed:
-            return self._quarantined.pop(key, None) is not None
+    def _check_quarantine_locked(self, key: str, now: float) -> None:
+        """BugError while `key` is in quarantine; after a while it has another chance."""
+        what, since = self._quarantined.get(key, ("", now))
+        if not what:
+            return
+        if now - since < QUARANTINE_SECONDS:
+            raise BugError(f"{key} is in quarantine: {what}")
+        del self._quarantined[key]
 
     def _touch_locked(self) -> None:
         self._version += 1

@@ -46,7 +46,7 @@ class Filtering:
             pod.uid
         ):  # an assumption that no longer stands must not narrow a new answer
             self.ledger.drop(Verb.FORGET, key)
-        self.answers.ended(pod.uid, self.now)
+        self.settler.end_answer(pod.uid, self.now, "filtered_again")
         if not any(demand.is_local or demand.is_roaming for demand in demands):
             return self._passed(Decision.NOTHING_NEEDED, candidates, pod)
         judge = Judge(self.world, self.ledger, demands, self.now)

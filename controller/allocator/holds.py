@@ -53,6 +53,7 @@ class Answers:
         self._answered: dict[str, float] = {}  # pod uid -> when
         self._foreign: set[str] = set()  # of these: answered by the leader before, if at all
         self._doubted: set[str] = set()  # of these: the pod went, or its choice was withdrawn
+        self._serials: dict[str, int] = {}  # of these: the call that made the holds
         self._front = float("-inf")  # latest answer whose choice was seen
         self._last_choice = float("-inf")
 
@@ -64,6 +65,14 @@ class Answers:
             self._foreign.discard(pod_uid)
         else:
             self._foreign.add(pod_uid)
+
+    def name_call(self, pod_uid: str, serial: int) -> None:
+        """The holds of an answered pod were made by that call, and only it may take them back."""
+        if pod_uid in self._answered:
+            self._serials[pod_uid] = serial
+
+    def is_of_call(self, pod_uid: str, serial: int) -> bool:
+        return self._serials.get(pod_uid) == serial
 
     def doubted(self, pod_uid: str, now: float) -> None:
         """The promise need not last for its full time, only until a choice under way would have been seen."""
@@ -87,6 +96,7 @@ class Answers:
 
     def _forget(self, pod_uid: str) -> tuple[float | None, bool]:
         self._doubted.discard(pod_uid)
+        self._serials.pop(pod_uid, None)
         is_foreign = pod_uid in self._foreign
         self._foreign.discard(pod_uid)
         return self._answered.pop(pod_uid, None), is_foreign

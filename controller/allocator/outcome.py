@@ -50,6 +50,7 @@ class FilterOutcome:
     version: int
     held_bytes: int
     is_bounded: bool = False
+    serial: int = 0  # which call this answers; names the holds that it made
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,7 +89,7 @@ class Settler:
             else:
                 self._drop(Verb.FORGET, key, now)
         if not is_doubted:
-            self._end_answer(pod.uid, now, "pod_gone")
+            self.end_answer(pod.uid, now, "pod_gone")
         for claim in self._world.claims_of(pod):
             self._spent.pop(claim.uid, None)
             self._settle_standing(claim, now)
@@ -104,7 +104,7 @@ class Settler:
             self._ledger.put(Verb.HOLD, key, replace(entry, state=State.HELD, since=now, turn_at=None))
         self._answers.doubted(key.claimant, now)
 
-    def _end_answer(self, pod_uid: str, now: float, how: str) -> None:
+    def end_answer(self, pod_uid: str, now: float, how: str) -> None:
         waited = self._answers.ended(pod_uid, now)
         if waited is not None:
             self._journal.record(SCHEDULING_WAIT, waited, False)
@@ -251,7 +251,7 @@ class Settler:
 
     def end_holds(self, pod_uid: str, verb: Verb, now: float, how: str) -> bool:
         """End what the pod holds without having been chosen; whether there was anything."""
-        self._end_answer(pod_uid, now, how)
+        self.end_answer(pod_uid, now, how)
         held = [key for key, entry in self._ledger.of_claimant(pod_uid) if entry.state is State.HELD]
         for key in held:
             self._drop(verb, key, now)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from controller.allocator.ledger import Entry, Key, Ledger, State
 from controller.allocator.outcome import Mode, PromiseView, Snapshot
@@ -39,7 +39,7 @@ def snapshot_of(
     mode: Mode,
     version: int,
     refused_count: int,
-    quarantined: Mapping[str, str],
+    quarantined: Iterable[str],
     counters: Mapping[str, int],
 ) -> Snapshot:
     held = [view for view in views if view.state == State.HELD.name]

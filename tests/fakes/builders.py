@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from controller.allocator.allocator import Allocator
 from controller.allocator.outcome import FilterOutcome, Mode
+from controller.clock import Clock
 from controller.model.longhorn import Disk, DiskNeeds, LonghornNode, LonghornSettings, Replica, Volume
 from controller.model.workload import Claim, KubeNode, PersistentVolume, Pod, PodVolume, StorageClass
 from controller.settings import LiveSettings
@@ -98,9 +100,15 @@ class TestCluster:
 
     __test__ = False
 
-    def __init__(self, *, live: LiveSettings | None = None, settings: LonghornSettings | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        live: LiveSettings | None = None,
+        settings: LonghornSettings | None = None,
+        make_allocator: Callable[[Clock], Allocator] = Allocator,
+    ) -> None:
         self.clock = VirtualClock()
-        self.allocator = Allocator(self.clock)
+        self.allocator = make_allocator(self.clock)
         self.live = live or LiveSettings(enabled=True)
         self.allocator.configure(self.live, settings or LonghornSettings())
         self.pods: dict[str, Pod] = {}

@@ -609,3 +609,15 @@ def test_soft_anti_affinity_lets_replicas_come_back_to_a_node() -> None:
     cluster.add_pod("b", gib=250)
 
     assert not cluster.offered("b", "n1")
+
+
+def test_a_filter_call_that_replaces_an_answer_ends_the_wait_for_its_choice_unfulfilled() -> None:
+    cluster = TestCluster()
+    cluster.add_node("n1", free_gib=100)
+    cluster.add_pod("a")
+    cluster.filter("a", "n1")
+    cluster.clock.advance(3)
+    cluster.filter("a", "n1")
+
+    assert cluster.allocator.drain_records() == (("pod_scheduling_wait", 3.0, False),)
+    assert cluster.allocator.snapshot().counters["holds_ended_filtered_again"] == 1

@@ -296,7 +296,7 @@ class ScriptedAllocator:
     def __init__(self, bench: Bench, outcomes: Sequence[FilterOutcome], wait: float = 0.1) -> None:
         self._bench, self._inner, self._clock = bench, bench.allocator, bench.cluster.clock
         self._outcomes, self._wait = list(outcomes), wait
-        self.ended: list[str] = []
+        self.ended: list[tuple[str, int]] = []
         self.waits: list[float] = []
         self.leaves_while_waiting = False
 
@@ -312,8 +312,8 @@ class ScriptedAllocator:
         self._clock.advance(min(self._wait, timeout))
         return self._wait < timeout
 
-    def end_holds(self, pod_uid: str) -> None:
-        self.ended.append(pod_uid)
+    def end_holds(self, pod_uid: str, serial: int) -> None:
+        self.ended.append((pod_uid, serial))
 
 
 def contended(waitable: bool = True) -> FilterOutcome:
@@ -373,7 +373,7 @@ def test_a_client_that_leaves_while_its_call_waits_ends_the_call() -> None:
     with pytest.raises(ClientGoneError):
         bench.filter(pod, "n1")
 
-    assert allocator.ended == [pod.uid]
+    assert allocator.ended == [(pod.uid, 0)]
     assert len(allocator._outcomes) == 1
 
 
@@ -385,3 +385,26 @@ def test_a_call_whose_client_has_left_is_not_looked_at() -> None:
         bench.filter(pod, "n1")
 
     assert len(allocator._outcomes) == 1
+
+
+def test_a_call_that_was_given_up_before_it_held_anything_leaves_an_earlier_answer_alone(bench: Bench) -> None:
+    pod = bench.cluster.add_pod("a")
+    bench.filter(pod, "n1")
+    bench.is_gone = True
+
+    with pytest.raises(ClientGoneError):
+        bench.filter(pod, "n1")
+
+    assert bench.held == 1
+
+
+def test_a_call_that_fails_late_does_not_end_what_a_later_call_of_the_pod_holds(bench: Bench) -> None:
+    pod = bench.cluster.add_pod("a")
+    late = bench.allocator.hold_pod(pod.uid, ["n1"])
+    bench.filter(pod, "n1")
+
+    bench.allocator.end_holds(pod.uid, late.serial)
+    assert bench.held == 1
+
+    bench.allocator.end_holds(pod.uid, late.serial + 1)
+    assert bench.held == 0

@@ -1,0 +1,82 @@
+"""A broken rule costs the one pod or claim that broke it, for a while, and nobody else."""
+
+from __future__ import annotations
+
+import pytest
+
+from controller.allocator.allocator import QUARANTINE_SECONDS, Allocator
+from controller.allocator.filtering import Filtering
+from controller.clock import Clock
+from controller.errors import BugError
+from tests.fakes.builders import TestCluster
+
+
+class BrokenOnce(Allocator):
+    """Breaks in the next filter call after `break_next`."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(clock)
+        self.break_next = False
+
+    def _filtering_locked(self, now: float) -> Filtering:
+        if self.break_next:
+            self.break_next = False
+            raise BugError("HOLD of nothing while ABSENT")
+        return super()._filtering_locked(now)
+
+
+@pytest.fixture
+def cluster() -> TestCluster:
+    cluster = TestCluster(make_allocator=BrokenOnce)
+    cluster.add_node("n1", free_gib=300)
+    return cluster
+
+
+def breaks(cluster: TestCluster, pod: str) -> None:
+    assert isinstance(cluster.allocator, BrokenOnce)
+    cluster.allocator.break_next = True
+    with pytest.raises(BugError, match="while ABSENT"):
+        cluster.filter(pod, "n1")
+
+
+def test_a_pod_that_broke_a_rule_gets_errors_and_others_answers(cluster: TestCluster) -> None:
+    cluster.add_pod("a")
+    cluster.add_pod("b")
+    breaks(cluster, "a")
+
+    with pytest.raises(BugError, match="ns/a is in quarantine: HOLD of nothing"):
+        cluster.filter("a", "n1")
+    assert cluster.offered("b", "n1") == {"n1"}
+    assert cluster.allocator.snapshot().quarantined == ("ns/a",)
+
+
+def test_the_ledger_is_derived_anew_so_promises_of_others_survive(cluster: TestCluster) -> None:
+    cluster.add_pod("b")
+    assert cluster.offered("b", "n1") == {"n1"}
+    cluster.select_node("b", "n1")
+    cluster.add_pod("a")
+    breaks(cluster, "a")
+
+    promises = {promise.node: promise for promise in cluster.allocator.snapshot().promises}
+    assert "pod-b" in promises["n1"].claimants
+    assert promises["n1"].state.upper() == "ASSUMED"
+
+
+def test_quarantine_ends_with_the_pod(cluster: TestCluster) -> None:
+    cluster.add_pod("a")
+    breaks(cluster, "a")
+    cluster.drop_pod("a")
+
+    assert cluster.allocator.snapshot().quarantined == ()
+
+
+def test_quarantine_ends_after_a_while(cluster: TestCluster) -> None:
+    cluster.add_pod("a")
+    breaks(cluster, "a")
+
+    cluster.clock.advance(QUARANTINE_SECONDS - 1)
+    with pytest.raises(BugError):
+        cluster.filter("a", "n1")
+    cluster.clock.advance(1)
+    assert cluster.offered("a", "n1") == {"n1"}
+    assert cluster.allocator.snapshot().quarantined == ()
