@@ -2,24 +2,33 @@
 
 The live ones keep the names that Longhorn's enhancement text on the scheduler extender gave them. They stand in one
 ConfigMap; a Longhorn Setting object of the same name wins where a Longhorn knows it (today's refuse unknown names).
-Longhorn's own settings come from its Setting objects, with its defaults for what is missing (`types/setting.go`).
+Longhorn's own settings are read in controller/model/longhorn_settings.py.
 """
 
 from __future__ import annotations
 
 import ipaddress
-import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from controller.errors import ConfigError
-from controller.model.longhorn import LonghornSettings, SpacePolicy
+from controller.model.longhorn_settings import SettingProblem, longhorn_settings, parse_flag, parse_integer, per_engine
+
+__all__ = [
+    "LIVE_NAMES",
+    "LiveSettings",
+    "ProcessSettings",
+    "SettingProblem",
+    "live_settings",
+    "longhorn_settings",
+    "parse_flag",
+    "parse_integer",
+    "per_engine",
+]
 
 PREFIX: Final = "scheduler-extender-"
 MEBIBYTE: Final = 1024**2
-_TRUE: Final = frozenset({"1", "t", "T", "TRUE", "true", "True"})
-_FALSE: Final = frozenset({"0", "f", "F", "FALSE", "false", "False"})
 _DAY: Final = 86_400
 
 
@@ -38,15 +47,6 @@ class LiveSettings:
     starvation_after_seconds: int = 300
     wake_with_annotation: bool = False
     hold_cap_seconds: int = 120
-
-
-@dataclass(frozen=True, slots=True)
-class SettingProblem:
-    """A value that is not used; the last good one stays."""
-
-    name: str
-    value: str
-    problem: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,88 +99,6 @@ def live_settings(
     unknown = sorted(name for name in config_map if name.startswith(PREFIX) and name not in _LIVE)
     problems += [SettingProblem(name, config_map[name][:80], "is not a setting of this version") for name in unknown]
     return LiveSettings(**changes), tuple(problems)
-
-
-def parse_flag(text: str) -> bool:
-    """A boolean as Go's `strconv.ParseBool` reads it; ValueError otherwise, the empty string included."""
-    if text in _TRUE:
-        return True
-    if text in _FALSE:
-        return False
-    raise ValueError("is not a boolean")
-
-
-def parse_integer(text: str, least: int, most: int) -> int:
-    """A decimal integer of that range; ValueError otherwise."""
-    digits = text[1:] if text[:1] in ("+", "-") else text
-    if not (digits.isascii() and digits.isdigit()) or len(digits) > 19:
-        raise ValueError("is not an integer")
-    value = int(text)
-    if not least <= value <= most:
-        raise ValueError(f"is not between {least} and {most}")
-    return value
-
-
-_LONGHORN: Final[dict[str, tuple[str, Callable[[str], object]]]] = {
-    "storage-over-provisioning-percentage": ("over_provisioning_pct", lambda text: parse_integer(text, 0, 2**31)),
-    "storage-minimal-available-percentage": ("minimal_available_pct", lambda text: parse_integer(text, 0, 100)),
-    "allow-empty-node-selector-volume": ("allow_empty_node_selector", parse_flag),
-    "allow-empty-disk-selector-volume": ("allow_empty_disk_selector", parse_flag),
-    "default-data-locality": ("default_data_locality", str),
-    "allow-volume-creation-with-degraded-availability": ("degraded_availability", parse_flag),
-    "replica-soft-anti-affinity": ("soft_anti_affinity", parse_flag),
-}
-_SPACE_FIELDS: Final = frozenset(field.name for field in fields(SpacePolicy))
-REPLICA_COUNT: Final = "default-replica-count"
-
-
-def longhorn_settings(
-    values: Mapping[str, str], previous: LonghornSettings | None = None
-) -> tuple[LonghornSettings, tuple[SettingProblem, ...]]:
-    """Longhorn's settings of its Setting objects' values; what is missing has Longhorn's default. Pure.
-
-    Longhorn itself fails on a value that does not parse; here the previous one stays, and a problem tells of it.
-    """
-    last = previous or LonghornSettings()
-    space: dict[str, Any] = {}
-    other: dict[str, Any] = {}
-    problems = []
-    for name, (field, parse) in _LONGHORN.items():
-        if name not in values:
-            continue
-        target, old = (space, last.space) if field in _SPACE_FIELDS else (other, last)
-        try:
-            target[field] = parse(values[name])
-        except ValueError as error:
-            target[field] = getattr(old, field)
-            problems.append(SettingProblem(name, values[name][:80], str(error)))
-    if REPLICA_COUNT in values:
-        for engine in ("v1", "v2"):
-            field = f"default_replica_count_{engine}"
-            try:
-                text = per_engine(values[REPLICA_COUNT], engine)
-                other[field] = parse_integer(text, 1, 20) if text is not None else getattr(LonghornSettings(), field)
-            except ValueError as error:
-                other[field] = getattr(last, field)
-                problems.append(SettingProblem(REPLICA_COUNT, values[REPLICA_COUNT][:80], str(error)))
-    return replace(LonghornSettings(), space=replace(SpacePolicy(), **space), **other), tuple(problems)
-
-
-def per_engine(text: str, engine: str) -> str | None:
-    """The value for one data engine of a setting in either shape: a JSON object of strings, or a plain string for all.
-
-    None when the object lacks the engine, so that the default holds; ValueError when it is no such object.
-    """
-    if not text.lstrip().startswith("{"):
-        return text
-    try:
-        decoded = json.loads(text)
-    except ValueError as error:
-        raise ValueError("is not a JSON object") from error
-    value = decoded.get(engine)
-    if value is not None and not isinstance(value, str):
-        raise ValueError(f"has no string for {engine}")
-    return value
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,15 +14,41 @@ LOCALITY_DISABLED: Final = "disabled"
 LOCALITY_BEST_EFFORT: Final = "best-effort"
 LOCALITY_STRICT: Final = "strict-local"
 MAX_REBUILD_RETRIES: Final = 5
+BALANCE_DISABLED: Final = "disabled"
+BALANCE_BEST_EFFORT: Final = "best-effort"
+LINKED_CLONE: Final = "linked-clone"
+SHARDED: Final = "sharded"
+
+
+@dataclass(frozen=True, slots=True)
+class TopologyTerm:
+    """One term of `spec.topologyRequirement`: every part that is not empty has to equal the node's."""
+
+    zone: str = ""
+    region: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ImageNeeds:
+    """The selectors of a volume's backing image, which a replica's node and disk have to satisfy as well."""
+
+    node_selector: tuple[str, ...] = ()
+    disk_selector: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class DiskNeeds:
-    """What a volume asks of a node and its disks besides room. Hashable: rooms are summed up per kind of need."""
+    """What a volume asks of a node and its disks besides room. Hashable: rooms are summed up per kind of need.
+
+    `image` is None without a backing image; `engine_image` is empty where none is known, and then not asked for.
+    """
 
     node_selector: tuple[str, ...] = ()
     disk_selector: tuple[str, ...] = ()
     data_engine: str = "v1"
+    topology: tuple[TopologyTerm, ...] = ()
+    image: ImageNeeds | None = None
+    engine_image: str = ""
 
 
 DEFAULT_NEEDS: Final = DiskNeeds()
@@ -82,6 +108,28 @@ class Volume:
     soft_anti_affinity: str  # several replicas on a node: "enabled", "disabled", or "ignored" for the setting
     deleting: bool
     version: int = field(default=0, compare=False)  # resourceVersion; a heartbeat is no change
+    zone_soft_anti_affinity: str = "ignored"
+    disk_soft_anti_affinity: str = "ignored"
+    auto_balance: str = "ignored"  # "ignored" for the setting, "disabled", "least-effort", "best-effort"
+    clone_mode: str = ""  # "", "full-copy" or "linked-clone"
+    data_source: str = ""  # vol://<volume> or snap://<volume>/<snapshot>
+    clone_state: str = ""  # status.cloneStatus.state
+    backing_image: str = ""
+    image: str = ""  # the engine image
+    frontend: str = ""
+    from_backup: str = ""
+    last_degraded_at: str = ""  # RFC3339, "" for never
+    data_layout: str = "replicated"  # or "sharded"
+    migration_node_id: str = ""
+    restore_required: bool = False
+    is_standby: bool = False
+    expansion_required: bool = False
+
+    @property
+    def source_volume(self) -> str:
+        """The volume that this one is a clone of, or "" when it is none."""
+        kind, _, rest = self.data_source.partition("://")
+        return rest.split("/", 1)[0] if kind in ("vol", "snap") else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +148,10 @@ class Replica:
     eviction_requested: bool
     rebuild_retry_count: int
     deleting: bool
+    image: str = ""  # the engine image
+    data_engine: str = "v1"
+    backing_image: str = ""
+    linked_clone_source: str = ""  # spec.linkedCloneSrcReplicaName
 
     @property
     def is_placed(self) -> bool:
@@ -111,6 +163,64 @@ class Replica:
         return (
             self.is_placed and not self.failed_at and not self.eviction_requested and self.active and not self.deleting
         )
+
+    @property
+    def is_potentially_reusable(self) -> bool:
+        """Failed, but Longhorn may bring its data back instead of making a new copy."""
+        return (
+            bool(self.failed_at)
+            and self.is_placed
+            and self.rebuild_retry_count < MAX_REBUILD_RETRIES
+            and not self.eviction_requested
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class BackingImage:
+    """An image that volumes are made on. Sizes are 0 until Longhorn knows them."""
+
+    name: str
+    node_selector: tuple[str, ...] = ()
+    disk_selector: tuple[str, ...] = ()
+    data_engine: str = "v1"
+    real_size_bytes: int = 0
+    virtual_size_bytes: int = 0
+    size_bytes: int = 0
+    disk_uuids: frozenset[str] = frozenset()  # the disks that hold a copy or are to get one
+    min_copies: int = 1
+
+    @property
+    def needs(self) -> ImageNeeds:
+        return ImageNeeds(self.node_selector, self.disk_selector)
+
+
+@dataclass(frozen=True, slots=True)
+class EngineImage:
+    """A v1 engine's image and the nodes that have it."""
+
+    name: str
+    image: str
+    state: str
+    nodes: frozenset[str]  # status.nodeDeploymentMap is true there
+
+    def is_ready_on(self, node: str) -> bool:
+        return self.state in ("deployed", "deploying") and node in self.nodes
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceManager:
+    """The process on a node that runs engines and replicas of one data engine."""
+
+    name: str
+    node: str
+    data_engine: str
+    image: str
+    state: str
+    type: str = "aio"
+
+    @property
+    def is_running(self) -> bool:
+        return self.state == "running"
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +243,22 @@ class LonghornSettings:
     default_data_locality: str = LOCALITY_DISABLED
     degraded_availability: bool = True
     soft_anti_affinity: bool = False
+    zone_soft_anti_affinity: bool = True
+    disk_soft_anti_affinity: bool = True
+    auto_balance: str = BALANCE_DISABLED
+    disk_pressure_pct: int = 90  # of a disk in use, beyond which best-effort auto-balance moves replicas; 0: never
+    disable_scheduling_on_cordoned_node: bool = True
+    replenishment_wait_seconds: int = 600
+    instance_manager_image: str = ""  # "": not known, any instance manager serves
+    fast_rebuild_v1: bool = True
+    fast_rebuild_v2: bool | None = None  # None: neither of the setting's names is there, the version's default holds
+    concurrent_rebuild_limit: int = 5  # a node's; 0: no rebuilding, no eviction, no locality moves
+    offline_rebuilding_v1: bool = False
+    offline_rebuilding_v2: bool = False
+    v1_engine: bool = True
+    v2_engine: bool = False
+    min_backing_image_copies: int = 3
+    allowed_topology_keys: tuple[str, ...] = ()
 
     def default_replica_count(self, data_engine: str) -> int:
         return self.default_replica_count_v2 if data_engine == "v2" else self.default_replica_count_v1

@@ -23,3 +23,6 @@ WAKE_CONDITION: Final = "scheduling.longhorn.io/RoomAvailable"
 
 WAKE_ANNOTATION: Final = "scheduling.longhorn.io/woken-at"
 """The annotation form of the wake-up, for schedulers without queueing hints."""
+
+DISABLE_V2_LABEL: Final = "node.longhorn.io/disable-v2-data-engine"
+"""On a Kubernetes node, `true`: no replica of a v2 volume goes there."""

@@ -9,11 +9,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from controller.model import names
-from controller.model.longhorn import Disk, DiskNeeds, LonghornNode, Replica, Volume
+from controller.model.longhorn import (
+    BackingImage,
+    Disk,
+    DiskNeeds,
+    EngineImage,
+    InstanceManager,
+    LonghornNode,
+    Replica,
+    TopologyTerm,
+    Volume,
+)
 from controller.model.quantity import quantity_bytes
 from controller.model.reader import (
     Raw,
     byte_count_at,
+    choice_at,
     condition_at,
     flag_at,
     integer_at,
@@ -21,11 +32,20 @@ from controller.model.reader import (
     mapping_at,
     text_at,
     texts_at,
+    time_at,
 )
 from controller.model.workload import Claim, KubeNode, PersistentVolume, Pod, PodVolume, StorageClass
 
 _SHARED_MODES = frozenset({"ReadWriteMany", "ReadOnlyMany"})
 _FINISHED = frozenset({"Succeeded", "Failed"})
+_LOCALITIES = ("disabled", "best-effort", "strict-local")
+_ACCESS_MODES = ("rwo", "rwop", "rwx")
+_ENGINES = ("v1", "v2")
+_ANTI_AFFINITY = ("ignored", "enabled", "disabled")
+_BALANCE = ("ignored", "disabled", "least-effort", "best-effort")
+_CLONE_MODES = ("full-copy", "linked-clone")
+_LAYOUTS = ("replicated", "sharded")
+_DISK_TYPES = ("filesystem", "block")
 
 
 def pod_facts(raw: Raw) -> Pod:
@@ -159,38 +179,69 @@ def class_facts(raw: Raw) -> StorageClass:
 
 
 def kube_node_facts(raw: Raw) -> KubeNode:
+    meta = mapping_at(raw, "", "metadata")
     spec = mapping_at(raw, "", "spec")
     return KubeNode(
-        name=text_at(mapping_at(raw, "", "metadata"), "metadata", "name"),
+        name=text_at(meta, "metadata", "name"),
         unschedulable=flag_at(spec, "spec", "unschedulable"),
+        disables_v2=mapping_at(meta, "metadata", "labels").get(names.DISABLE_V2_LABEL) == "true",
     )
 
 
 def volume_facts(raw: Raw) -> Volume:
+    """A Longhorn Volume. A value outside an enum is refused, as the API server refuses it; empty means the default."""
     meta = mapping_at(raw, "", "metadata")
     spec = mapping_at(raw, "", "spec")
     status = mapping_at(raw, "", "status")
     return Volume(
         name=text_at(meta, "metadata", "name"),
         size_bytes=byte_count_at(spec, "spec", "size"),
-        actual_size_bytes=max(0, integer_at(status, "status", "actualSize")),
+        actual_size_bytes=integer_at(status, "status", "actualSize"),
         replica_count=integer_at(spec, "spec", "numberOfReplicas"),
-        data_locality=text_at(spec, "spec", "dataLocality") or "disabled",
-        access_mode=text_at(spec, "spec", "accessMode") or "rwo",
+        data_locality=choice_at(spec, "spec", "dataLocality", _LOCALITIES, "disabled"),
+        access_mode=choice_at(spec, "spec", "accessMode", _ACCESS_MODES, "rwo"),
         migratable=flag_at(spec, "spec", "migratable"),
         node_id=text_at(spec, "spec", "nodeID"),
         state=text_at(status, "status", "state"),
         robustness=text_at(status, "status", "robustness"),
         scheduled=condition_at(status, "status", "Scheduled"),
         needs=DiskNeeds(
-            texts_at(spec, "spec", "nodeSelector"),
-            texts_at(spec, "spec", "diskSelector"),
-            text_at(spec, "spec", "dataEngine") or "v1",
+            node_selector=texts_at(spec, "spec", "nodeSelector"),
+            disk_selector=texts_at(spec, "spec", "diskSelector"),
+            data_engine=choice_at(spec, "spec", "dataEngine", _ENGINES, "v1"),
+            topology=_topology(spec),
         ),
-        soft_anti_affinity=text_at(spec, "spec", "replicaSoftAntiAffinity") or "ignored",
+        soft_anti_affinity=choice_at(spec, "spec", "replicaSoftAntiAffinity", _ANTI_AFFINITY, "ignored"),
         deleting=meta.get("deletionTimestamp") is not None,
         version=_version(meta),
+        zone_soft_anti_affinity=choice_at(spec, "spec", "replicaZoneSoftAntiAffinity", _ANTI_AFFINITY, "ignored"),
+        disk_soft_anti_affinity=choice_at(spec, "spec", "replicaDiskSoftAntiAffinity", _ANTI_AFFINITY, "ignored"),
+        auto_balance=choice_at(spec, "spec", "replicaAutoBalance", _BALANCE, "ignored"),
+        clone_mode=choice_at(spec, "spec", "cloneMode", _CLONE_MODES, ""),
+        data_source=text_at(spec, "spec", "dataSource"),
+        clone_state=text_at(mapping_at(status, "status", "cloneStatus"), "status.cloneStatus", "state"),
+        backing_image=text_at(spec, "spec", "backingImage"),
+        image=text_at(spec, "spec", "image"),
+        frontend=text_at(spec, "spec", "frontend"),
+        from_backup=text_at(spec, "spec", "fromBackup"),
+        last_degraded_at=time_at(status, "status", "lastDegradedAt"),
+        data_layout=choice_at(
+            mapping_at(spec, "spec", "dataLayout"), "spec.dataLayout", "type", _LAYOUTS, "replicated"
+        ),
+        migration_node_id=text_at(spec, "spec", "migrationNodeID"),
+        restore_required=flag_at(status, "status", "restoreRequired"),
+        is_standby=flag_at(status, "status", "isStandby"),
+        expansion_required=flag_at(status, "status", "expansionRequired"),
     )
+
+
+def _topology(spec: Raw) -> tuple[TopologyTerm, ...]:
+    terms = []
+    for index, entry in enumerate(list_at(spec, "spec", "topologyRequirement")):
+        path = f"spec.topologyRequirement[{index}]"
+        term = mapping_at(entry, path)
+        terms.append(TopologyTerm(text_at(term, path, "zone"), text_at(term, path, "region")))
+    return tuple(terms)
 
 
 def replica_facts(raw: Raw) -> Replica:
@@ -204,11 +255,54 @@ def replica_facts(raw: Raw) -> Replica:
         disk_uuid=text_at(spec, "spec", "diskID"),
         hard_node_affinity=text_at(spec, "spec", "hardNodeAffinity"),
         active=flag_at(spec, "spec", "active", default=True),
-        healthy_at=text_at(spec, "spec", "healthyAt"),
-        failed_at=text_at(spec, "spec", "failedAt"),
+        healthy_at=time_at(spec, "spec", "healthyAt"),
+        failed_at=time_at(spec, "spec", "failedAt"),
         eviction_requested=flag_at(spec, "spec", "evictionRequested"),
         rebuild_retry_count=integer_at(spec, "spec", "rebuildRetryCount"),
         deleting=meta.get("deletionTimestamp") is not None,
+        image=text_at(spec, "spec", "image"),
+        data_engine=choice_at(spec, "spec", "dataEngine", _ENGINES, "v1"),
+        backing_image=text_at(spec, "spec", "backingImage"),
+        linked_clone_source=text_at(spec, "spec", "linkedCloneSrcReplicaName"),
+    )
+
+
+def backing_image_facts(raw: Raw) -> BackingImage:
+    spec = mapping_at(raw, "", "spec")
+    status = mapping_at(raw, "", "status")
+    return BackingImage(
+        name=text_at(mapping_at(raw, "", "metadata"), "metadata", "name"),
+        node_selector=texts_at(spec, "spec", "nodeSelector"),
+        disk_selector=texts_at(spec, "spec", "diskSelector"),
+        data_engine=choice_at(spec, "spec", "dataEngine", _ENGINES, "v1"),
+        real_size_bytes=integer_at(status, "status", "realSize"),
+        virtual_size_bytes=integer_at(status, "status", "virtualSize"),
+        size_bytes=integer_at(status, "status", "size"),
+        disk_uuids=frozenset(mapping_at(spec, "spec", "diskFileSpecMap")),
+        min_copies=integer_at(spec, "spec", "minNumberOfCopies", default=1),
+    )
+
+
+def engine_image_facts(raw: Raw) -> EngineImage:
+    status = mapping_at(raw, "", "status")
+    deployed = mapping_at(status, "status", "nodeDeploymentMap")
+    return EngineImage(
+        name=text_at(mapping_at(raw, "", "metadata"), "metadata", "name"),
+        image=text_at(mapping_at(raw, "", "spec"), "spec", "image"),
+        state=text_at(status, "status", "state"),
+        nodes=frozenset(node for node in deployed if flag_at(deployed, "status.nodeDeploymentMap", node)),
+    )
+
+
+def instance_manager_facts(raw: Raw) -> InstanceManager:
+    spec = mapping_at(raw, "", "spec")
+    return InstanceManager(
+        name=text_at(mapping_at(raw, "", "metadata"), "metadata", "name"),
+        node=text_at(spec, "spec", "nodeID"),
+        data_engine=choice_at(spec, "spec", "dataEngine", _ENGINES, "v1"),
+        image=text_at(spec, "spec", "image"),
+        state=text_at(mapping_at(raw, "", "status"), "status", "currentState"),
+        type=text_at(spec, "spec", "type") or "aio",
     )
 
 
@@ -240,7 +334,7 @@ def _disk_facts(name: str, specs: Raw, statuses: Raw) -> Disk:
     return Disk(
         name=name,
         uuid=text_at(status, status_path, "diskUUID"),
-        type=text_at(spec, spec_path, "diskType") or "filesystem",
+        type=choice_at(spec, spec_path, "diskType", _DISK_TYPES, "filesystem"),
         filesystem=text_at(status, status_path, "filesystemType"),
         allow_scheduling=flag_at(spec, spec_path, "allowScheduling"),
         eviction_requested=flag_at(spec, spec_path, "evictionRequested"),

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from controller.errors import MalformedRequestError
+from controller.model.times import utc_time
 
 Raw = Mapping[str, Any]
 _EMPTY: Raw = {}
@@ -31,6 +32,25 @@ def text_at(raw: Raw, path: str, name: str, default: str = "") -> str:
         return default
     if not isinstance(value, str):
         raise MalformedRequestError(_join(path, (name,)), f"is not a string: {str(value)[:80]!r}")
+    return value
+
+
+def choice_at(raw: Raw, path: str, name: str, choices: Collection[str], default: str) -> str:
+    """One of `choices`; `default` where it is missing or empty, as Longhorn's webhook fills it in."""
+    value = text_at(raw, path, name) or default
+    if value != default and value not in choices:
+        raise MalformedRequestError(_join(path, (name,)), f"is not one of {sorted(choices)}: {value[:80]!r}")
+    return value
+
+
+def time_at(raw: Raw, path: str, name: str) -> str:
+    """An RFC3339 time as it stands there; "" where it is missing or empty."""
+    value = text_at(raw, path, name)
+    if value:
+        try:
+            utc_time(value)
+        except ValueError as error:
+            raise MalformedRequestError(_join(path, (name,)), f"{error}: {value[:80]!r}") from error
     return value
 
 

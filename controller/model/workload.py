@@ -92,3 +92,4 @@ class KubeNode:
 
     name: str
     unschedulable: bool
+    disables_v2: bool = False  # label node.longhorn.io/disable-v2-data-engine=true

@@ -1,0 +1,183 @@
+"""Longhorn's own settings: the values of its Setting objects, its defaults for what is missing (`types/setting.go`).
+
+Booleans are read as Go's `strconv.ParseBool` reads them, integers as its `strconv.ParseInt` with base 10. A setting
+that may differ by data engine is a JSON object of strings or one plain string for every engine; the value's first
+character tells, whatever Longhorn's version.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any, Final
+
+from controller.errors import MalformedRequestError
+from controller.model.longhorn import LonghornSettings, SpacePolicy
+
+REPLICA_COUNT: Final = "default-replica-count"
+FAST_REBUILD: Final = "fast-replica-rebuild-enabled"
+FAST_REBUILD_V2: Final = "v2-data-engine-fast-replica-rebuilding"  # its name up to Longhorn 1.9
+_TRUE: Final = frozenset({"1", "t", "T", "TRUE", "true", "True"})
+_FALSE: Final = frozenset({"0", "f", "F", "FALSE", "false", "False"})
+_LEAST: Final = -(2**63)
+_MOST: Final = 2**63 - 1
+_ENGINES: Final = ("v1", "v2")
+
+
+@dataclass(frozen=True, slots=True)
+class SettingProblem:
+    """A value that is not used; the last good one stays."""
+
+    name: str
+    value: str
+    problem: str
+
+
+def parse_flag(text: str) -> bool:
+    """A boolean as Go's `strconv.ParseBool` reads it; ValueError otherwise, the empty string included."""
+    if text in _TRUE:
+        return True
+    if text in _FALSE:
+        return False
+    raise ValueError("is not a boolean")
+
+
+def parse_integer(text: str, least: int, most: int) -> int:
+    """A decimal integer of that range; ValueError otherwise."""
+    digits = text[1:] if text[:1] in ("+", "-") else text
+    if not (digits.isascii() and digits.isdigit()) or len(digits.lstrip("0")) > 19:
+        raise ValueError("is not an integer")
+    value = int(digits.lstrip("0") or "0") * (-1 if text.startswith("-") else 1)
+    if not least <= value <= most:
+        raise ValueError(f"is not between {least} and {most}")
+    return value
+
+
+def per_engine(text: str, engine: str) -> str | None:
+    """The value for one data engine of a setting in either shape: a JSON object of strings, or a plain string for all.
+
+    None when the object lacks the engine, so that the default holds; ValueError when it is no such object.
+    """
+    if not text.lstrip().startswith("{"):
+        return text
+    try:
+        decoded = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError("is not a JSON object") from error
+    for key, value in decoded.items():
+        if not isinstance(value, str):
+            raise ValueError(f"has no string for {key}")
+    found: str | None = decoded.get(engine)
+    return found
+
+
+def _number(least: int, most: int = _MOST) -> Callable[[str], int]:
+    return lambda text: parse_integer(text, least, most)
+
+
+def _choice(*choices: str) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if text not in choices:
+            raise ValueError(f"is none of {', '.join(choices)}")
+        return text
+
+    return parse
+
+
+def _trimmed_list(text: str) -> tuple[str, ...]:
+    return tuple(part for part in (entry.strip() for entry in text.split(",")) if part)
+
+
+_PLAIN: Final[dict[str, tuple[str, Callable[[str], object]]]] = {
+    "storage-over-provisioning-percentage": ("over_provisioning_pct", _number(0)),
+    "storage-minimal-available-percentage": ("minimal_available_pct", _number(0, 100)),
+    "allow-empty-node-selector-volume": ("allow_empty_node_selector", parse_flag),
+    "allow-empty-disk-selector-volume": ("allow_empty_disk_selector", parse_flag),
+    "default-data-locality": ("default_data_locality", _choice("disabled", "best-effort", "strict-local")),
+    "allow-volume-creation-with-degraded-availability": ("degraded_availability", parse_flag),
+    "replica-soft-anti-affinity": ("soft_anti_affinity", parse_flag),
+    "replica-zone-soft-anti-affinity": ("zone_soft_anti_affinity", parse_flag),
+    "replica-disk-soft-anti-affinity": ("disk_soft_anti_affinity", parse_flag),
+    "replica-auto-balance": ("auto_balance", _choice("disabled", "least-effort", "best-effort")),
+    "replica-auto-balance-disk-pressure-percentage": ("disk_pressure_pct", _number(_LEAST)),
+    "disable-scheduling-on-cordoned-node": ("disable_scheduling_on_cordoned_node", parse_flag),
+    "replica-replenishment-wait-interval": ("replenishment_wait_seconds", _number(0)),
+    "default-instance-manager-image": ("instance_manager_image", str),
+    "concurrent-replica-rebuild-per-node-limit": ("concurrent_rebuild_limit", _number(0)),
+    "v1-data-engine": ("v1_engine", parse_flag),
+    "v2-data-engine": ("v2_engine", parse_flag),
+    "default-min-number-of-backing-image-copies": ("min_backing_image_copies", _number(1)),
+    "csi-allowed-topology-keys": ("allowed_topology_keys", _trimmed_list),
+}
+# A field for each data engine, named with it, and the value of an engine that the object does not name.
+_BY_ENGINE: Final[dict[str, tuple[str, Callable[[str], object], object]]] = {
+    REPLICA_COUNT: ("default_replica_count", _number(1, 20), 3),
+    FAST_REBUILD: ("fast_rebuild", parse_flag, True),
+    "offline-replica-rebuilding": ("offline_rebuilding", parse_flag, False),
+}
+_SPACE_FIELDS: Final = frozenset(field.name for field in fields(SpacePolicy))
+LONGHORN_NAMES: Final = (*_PLAIN, *_BY_ENGINE, FAST_REBUILD_V2)
+"""The Setting objects that are read."""
+
+
+def longhorn_settings(
+    values: Mapping[str, str], previous: LonghornSettings | None = None
+) -> tuple[LonghornSettings, tuple[SettingProblem, ...]]:
+    """Longhorn's settings of its Setting objects' values; what is missing has Longhorn's default. Pure.
+
+    Longhorn itself fails on a value that does not parse; here the previous one stays, and a problem tells of it.
+    """
+    last = previous or LonghornSettings()
+    read = _Reader(values, last)
+    for name, (field, parse) in _PLAIN.items():
+        read.plain(name, field, parse)
+    if FAST_REBUILD not in values:
+        read.plain(FAST_REBUILD_V2, "fast_rebuild_v2", parse_flag)
+    for name, (field, parse, missing) in _BY_ENGINE.items():
+        read.by_engine(name, field, parse, missing)
+    space = {key: value for key, value in read.found.items() if key in _SPACE_FIELDS}
+    other = {key: value for key, value in read.found.items() if key not in _SPACE_FIELDS}
+    return replace(LonghornSettings(), space=replace(SpacePolicy(), **space), **other), tuple(read.problems)
+
+
+def checked_longhorn_settings(values: Mapping[str, str]) -> LonghornSettings:
+    """The same for one answer without a past: MalformedRequestError names the first setting that does not parse."""
+    settings, problems = longhorn_settings(values)
+    for entry in problems:
+        raise MalformedRequestError(entry.name, f"{entry.problem}: {entry.value!r}")
+    return settings
+
+
+class _Reader:
+    """Collects the fields of the settings, and what is wrong with the values."""
+
+    def __init__(self, values: Mapping[str, str], last: LonghornSettings) -> None:
+        self._values, self._last = values, last
+        self.found: dict[str, Any] = {}
+        self.problems: list[SettingProblem] = []
+
+    def plain(self, name: str, field: str, parse: Callable[[str], object]) -> None:
+        if name not in self._values:
+            return
+        try:
+            self.found[field] = parse(self._values[name])
+        except ValueError as error:
+            owner = self._last.space if field in _SPACE_FIELDS else self._last
+            self.found[field] = getattr(owner, field)
+            self._complain(name, error)
+
+    def by_engine(self, name: str, field: str, parse: Callable[[str], object], missing: object) -> None:
+        for engine in _ENGINES if name in self._values else ():
+            key = f"{field}_{engine}"
+            try:
+                text = per_engine(self._values[name], engine)
+                self.found[key] = missing if text is None else parse(text)
+            except ValueError as error:
+                self.found[key] = getattr(self._last, key)
+                self._complain(name, error)
+
+    def _complain(self, name: str, error: ValueError) -> None:
+        entry = SettingProblem(name, self._values[name][:80], str(error))
+        if entry not in self.problems:
+            self.problems.append(entry)
