@@ -12,17 +12,37 @@ from enum import StrEnum
 
 
 class Reason(StrEnum):
-    """Why a node was refused. The value is the stable code, `text` the sentence that kube-scheduler shows."""
+    """Why a node or a disk was refused. The value is the stable code, `text` the sentence that kube-scheduler shows."""
 
     NO_LONGHORN_NODE = "NoLonghornNode"
+    NODE_DELETING = "NodeDeleting"
     NODE_NOT_READY = "NodeNotReady"
     NODE_UNSCHEDULABLE = "NodeUnschedulable"
+    V2_DISABLED = "V2Disabled"
+    HARD_AFFINITY = "HardAffinity"
+    TOPOLOGY = "TopologyRequirement"
+    LINKED_CLONE = "LinkedClone"
+    ENGINE_NOT_READY = "EngineNotReady"
     NODE_TAGS = "NodeTagsNotFulfilled"
+    NODE_ANTI_AFFINITY = "NodeAntiAffinity"
+    ZONE_ANTI_AFFINITY = "ZoneAntiAffinity"
+    DISK_ANTI_AFFINITY = "DiskAntiAffinity"
+    DISK_NOT_FOUND = "DiskNotFound"
+    DISK_UNSCHEDULABLE = "DiskUnschedulable"
+    DISK_TYPE = "DiskType"
+    DISK_TAGS = "DiskTagsNotFulfilled"
     NO_USABLE_DISK = "NoUsableDisk"
     REPLICA_ELSEWHERE = "ReplicaElsewhere"
     INCOMPATIBLE_SIZE = "IncompatibleVolumeSize"
     TOO_FULL = "DiskPressure"
     INSUFFICIENT_STORAGE = "InsufficientStorage"
+    PHYSICAL_SPACE = "InsufficientPhysicalSpace"
+    BACKING_IMAGE = "BackingImage"
+    BACKING_IMAGE_NOT_FOUND = "BackingImageNotFound"
+    ALREADY_SCHEDULED = "ReplicaAlreadyScheduled"
+    UNUSED_FAILED_REPLICA = "UnusedFailedReplica"
+    NOT_REUSABLE = "ReplicaNotReusable"
+    NOT_EXPANDABLE = "NotExpandable"
     NO_ROOM_IN_CLUSTER = "NoRoomInCluster"
     CONTENDED = "Contended"
     NOT_EVALUATED = "NotEvaluated"
@@ -31,20 +51,69 @@ class Reason(StrEnum):
     def text(self) -> str:
         return _TEXTS[self]
 
+    @property
+    def longhorn_reason(self) -> str | None:
+        """What Longhorn calls it in the volume's condition; None where it names no reason, or has no such rule."""
+        return _LONGHORN.get(self)
+
 
 _TEXTS = {
     Reason.NO_LONGHORN_NODE: "Longhorn: no Longhorn node",
+    Reason.NODE_DELETING: "Longhorn: node is being deleted",
     Reason.NODE_NOT_READY: "Longhorn: node is not ready",
     Reason.NODE_UNSCHEDULABLE: "Longhorn: node does not accept replicas",
+    Reason.V2_DISABLED: "Longhorn: node does not run the v2 data engine",
+    Reason.HARD_AFFINITY: "Longhorn: the replica is bound to another node",
+    Reason.TOPOLOGY: "Longhorn: node is outside the volume's zone or region",
+    Reason.LINKED_CLONE: "Longhorn: no source replica for the linked clone",
+    Reason.ENGINE_NOT_READY: "Longhorn: engine image or instance manager is not ready on the node",
     Reason.NODE_TAGS: "Longhorn: node tags do not match the volume's",
+    Reason.NODE_ANTI_AFFINITY: "Longhorn: another replica of the volume is on the node",
+    Reason.ZONE_ANTI_AFFINITY: "Longhorn: another replica of the volume is in the zone",
+    Reason.DISK_ANTI_AFFINITY: "Longhorn: another replica of the volume is on the disk",
+    Reason.DISK_NOT_FOUND: "Longhorn: the disk is not on the node",
+    Reason.DISK_UNSCHEDULABLE: "Longhorn: disk does not accept replicas",
+    Reason.DISK_TYPE: "Longhorn: disk type does not fit the volume's data engine",
+    Reason.DISK_TAGS: "Longhorn: disk tags do not match the volume's",
     Reason.NO_USABLE_DISK: "Longhorn: no disk accepts the volume",
     Reason.REPLICA_ELSEWHERE: "Longhorn: the volume's data is on another node",
     Reason.INCOMPATIBLE_SIZE: "Longhorn: volume is too large for the disk's file system",
     Reason.TOO_FULL: "Longhorn: disks are below their minimal available space",
     Reason.INSUFFICIENT_STORAGE: "Longhorn: not enough space on the node's disks",
+    Reason.PHYSICAL_SPACE: "Longhorn: the growth does not fit the disk physically",
+    Reason.BACKING_IMAGE: "Longhorn: no room for the volume's backing image as well",
+    Reason.BACKING_IMAGE_NOT_FOUND: "Longhorn: the volume's backing image does not exist",
+    Reason.ALREADY_SCHEDULED: "Longhorn: the replica is placed already",
+    Reason.UNUSED_FAILED_REPLICA: "Longhorn: the replica failed before it was ever healthy",
+    Reason.NOT_REUSABLE: "Longhorn: the failed replica cannot be brought back",
+    Reason.NOT_EXPANDABLE: "Longhorn: the volume cannot be expanded in its present state",
     Reason.NO_ROOM_IN_CLUSTER: "Longhorn: no disk in the cluster can take the volume's replica",
     Reason.CONTENDED: "Longhorn: space is promised to other pods",
     Reason.NOT_EVALUATED: "Longhorn: node was not evaluated in time",
+}
+_LONGHORN = {
+    Reason.NO_LONGHORN_NODE: "nodes are unavailable",
+    Reason.NODE_DELETING: "nodes are unavailable",
+    Reason.NODE_NOT_READY: "nodes are unavailable",
+    Reason.NODE_UNSCHEDULABLE: "nodes are unavailable",
+    Reason.V2_DISABLED: "nodes are unavailable",
+    Reason.HARD_AFFINITY: "hard affinity cannot be satisfied",
+    Reason.TOPOLOGY: "topology requirement cannot be satisfied",
+    Reason.LINKED_CLONE: "linked clone replica cannot be satisfied",
+    Reason.ENGINE_NOT_READY: "none of the node candidates contains a ready engine image",
+    Reason.NODE_TAGS: "tags not fulfilled",
+    Reason.DISK_NOT_FOUND: "disk not found",
+    Reason.DISK_UNSCHEDULABLE: "disks are unavailable",
+    Reason.DISK_TYPE: "disks are unavailable",
+    Reason.DISK_TAGS: "tags not fulfilled",
+    Reason.NO_USABLE_DISK: "disks are unavailable",
+    Reason.INCOMPATIBLE_SIZE: "incompatible volume size",
+    Reason.TOO_FULL: "insufficient storage",
+    Reason.INSUFFICIENT_STORAGE: "insufficient storage",
+    Reason.PHYSICAL_SPACE: "insufficient storage",
+    Reason.BACKING_IMAGE_NOT_FOUND: "longhorn client operation failed",
+    Reason.ALREADY_SCHEDULED: "replica already scheduled",
+    Reason.UNUSED_FAILED_REPLICA: "unused failed replica is not supported",
 }
 
 
@@ -54,3 +123,16 @@ class Rejection:
 
     reason: Reason
     message: str
+
+    @property
+    def longhorn_reason(self) -> str | None:
+        return self.reason.longhorn_reason
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A rejection of one node (`disk` empty) or of one disk, by names; both empty: of the replica as such."""
+
+    node: str
+    disk: str
+    rejection: Rejection

@@ -6,7 +6,7 @@ docs/how-it-decides.md.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -40,7 +40,7 @@ class ImageNeeds:
 class DiskNeeds:
     """What a volume asks of a node and its disks besides room. Hashable: rooms are summed up per kind of need.
 
-    `image` is None without a backing image; `engine_image` is empty where none is known, and then not asked for.
+    `image` is None without a backing image; `engine_image` is empty where none is known yet.
     """
 
     node_selector: tuple[str, ...] = ()
@@ -72,6 +72,8 @@ class Disk:
     reserved_bytes: int
     scheduled_bytes: int
     scheduled_replicas: Mapping[str, int]  # replica name -> bytes
+    is_under_pressure: bool = False  # Schedulable is False with reason DiskPressure
+    scheduled_images: Mapping[str, int] = field(default_factory=dict)  # backing image name -> bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +89,16 @@ class LonghornNode:
     schedulable: bool
     deleting: bool
     disks: tuple[Disk, ...]
+
+
+def shared_disk_uuids(nodes: Iterable[LonghornNode]) -> frozenset[str]:
+    """UUIDs that more than one disk claims; a disk without a UUID shares none."""
+    seen: set[str] = set()
+    shared: set[str] = set()
+    for node in nodes:
+        for disk in node.disks:
+            (shared if disk.uuid in seen else seen).add(disk.uuid)
+    return frozenset(shared - {""})
 
 
 @dataclass(frozen=True, slots=True)

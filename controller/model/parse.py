@@ -26,6 +26,7 @@ from controller.model.reader import (
     byte_count_at,
     choice_at,
     condition_at,
+    condition_reason_at,
     flag_at,
     integer_at,
     list_at,
@@ -331,6 +332,7 @@ def _disk_facts(name: str, specs: Raw, statuses: Raw) -> Disk:
     spec = mapping_at(specs, "spec.disks", name)
     status = mapping_at(statuses, "status.diskStatus", name)
     listed = mapping_at(status, status_path, "scheduledReplica")
+    images = mapping_at(status, status_path, "scheduledBackingImage")
     return Disk(
         name=name,
         uuid=text_at(status, status_path, "diskUUID"),
@@ -346,4 +348,6 @@ def _disk_facts(name: str, specs: Raw, statuses: Raw) -> Disk:
         reserved_bytes=integer_at(spec, spec_path, "storageReserved"),
         scheduled_bytes=integer_at(status, status_path, "storageScheduled"),
         scheduled_replicas={key: integer_at(listed, f"{status_path}.scheduledReplica", key) for key in listed},
+        is_under_pressure=condition_reason_at(status, status_path, "Schedulable") == "DiskPressure",
+        scheduled_images={key: integer_at(images, f"{status_path}.scheduledBackingImage", key) for key in images},
     )

@@ -117,5 +117,13 @@ def condition_at(status: Raw, path: str, type_name: str) -> bool | None:
     return None
 
 
+def condition_reason_at(status: Raw, path: str, type_name: str) -> str:
+    """Why a condition is False; "" for one that is not."""
+    for entry in list_at(status, path, "conditions"):
+        if isinstance(entry, Mapping) and entry.get("type") == type_name:
+            return str(entry.get("reason", "")) if entry.get("status") == "False" else ""
+    return ""
+
+
 def _join(path: str, names: Sequence[str]) -> str:
     return ".".join((path, *names)) if path else ".".join(names)

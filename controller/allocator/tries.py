@@ -1,0 +1,112 @@
+"""Longhorn's anti-affinity among the replicas of one volume: what is used, and which nodes are tried in which order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from controller.model.longhorn import BALANCE_BEST_EFFORT, LonghornNode, LonghornSettings, Replica, Volume
+
+
+class Try(StrEnum):
+    """The group of nodes that decided, in the order in which Longhorn tries them."""
+
+    NEW_ZONE = "1"
+    EVICTING_ZONE = "2a"
+    NEW_NODE = "2b"
+    EVICTING_NODE = "2b-evicting"
+    NEW_NODE_SOFT = "2c"
+    USED_NODE = "2c-used"
+
+
+@dataclass(frozen=True, slots=True)
+class Affinity:
+    """The effective flags of one volume: its own field where it says something, else the setting."""
+
+    node_soft: bool
+    zone_soft: bool
+    disk_soft: bool
+    balances: bool  # auto-balance is best-effort
+
+    @classmethod
+    def of(cls, volume: Volume, settings: LonghornSettings) -> Affinity:
+        balance = settings.auto_balance if volume.auto_balance == "ignored" else volume.auto_balance
+        return cls(
+            node_soft=_effective(volume.soft_anti_affinity, settings.soft_anti_affinity),
+            zone_soft=_effective(volume.zone_soft_anti_affinity, settings.zone_soft_anti_affinity),
+            disk_soft=_effective(volume.disk_soft_anti_affinity, settings.disk_soft_anti_affinity),
+            balances=balance == BALANCE_BEST_EFFORT,
+        )
+
+
+def _effective(own: str, setting: bool) -> bool:
+    return own == "enabled" if own in ("enabled", "disabled") else setting
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Which of the candidate nodes and zones hold replicas of the volume, and which of those nothing but evicting
+    ones."""
+
+    nodes: frozenset[str]
+    zones: frozenset[str]
+    evicting_nodes: frozenset[str]
+    evicting_zones: frozenset[str]
+
+    @classmethod
+    def of(cls, replicas: Iterable[Replica], nodes: Mapping[str, LonghornNode]) -> Usage:
+        """By the replicas given, of which only those on `nodes` count."""
+        by_node: dict[str, bool] = {}
+        by_zone: dict[str, bool] = {}
+        for replica in replicas:
+            node = nodes.get(replica.node)
+            if node is not None:
+                by_node[node.name] = by_node.get(node.name, True) and replica.eviction_requested
+                by_zone[node.zone] = by_zone.get(node.zone, True) and replica.eviction_requested
+        return cls(
+            frozenset(by_node),
+            frozenset(by_zone),
+            frozenset(name for name, evicting in by_node.items() if evicting),
+            frozenset(zone for zone, evicting in by_zone.items() if evicting),
+        )
+
+
+def counted_replicas(replicas: Iterable[Replica], *, ignore_failed: bool, replacement_due: bool) -> list[Replica]:
+    """The replicas that make their node and zone used."""
+    return [
+        replica
+        for replica in replicas
+        if replica.node
+        and not replica.deleting
+        and not (replica.failed_at and (ignore_failed or replacement_due or not replica.is_potentially_reusable))
+    ]
+
+
+def groups_of_nodes(
+    nodes: Mapping[str, LonghornNode],
+    tagged: Mapping[str, LonghornNode],
+    usage: Usage,
+    affinity: Affinity,
+    reopened: frozenset[str],
+) -> list[tuple[Try, list[LonghornNode]]]:
+    """The tries in their order. `tagged` are the nodes whose tags match, `reopened` used ones that count as unused."""
+    unused = [node for name, node in tagged.items() if name not in usage.nodes or name in reopened]
+    evicting = [node for name, node in tagged.items() if name in usage.evicting_nodes]
+    tries = [(Try.NEW_ZONE, [node for node in tagged.values() if node.zone not in usage.zones])]
+    if not affinity.zone_soft:
+        zones = usage.evicting_zones
+        return [*tries, (Try.EVICTING_ZONE, [node for node in evicting if affinity.balances or node.zone in zones])]
+    if not affinity.node_soft:
+        return [*tries, (Try.NEW_NODE, unused), (Try.EVICTING_NODE, evicting)]
+    used = [node for name, node in nodes.items() if name in usage.nodes]
+    return [*tries, (Try.NEW_NODE_SOFT, unused), (Try.USED_NODE, used)]
+
+
+def disks_with_replicas(replicas: Iterable[Replica], *, ignore_failed: bool) -> frozenset[str]:
+    """UUIDs of the disks that the volume's anti-affinity avoids. Replicas being deleted still count here."""
+    return frozenset(
+        replica.disk_uuid
+        for replica in replicas
+        if replica.disk_uuid and (not replica.failed_at or (replica.is_potentially_reusable and not ignore_failed))
+    )
