@@ -3,7 +3,7 @@
 Longhorn picks a replica's disk itself and partly at random, so a promise names a node, never a disk. A demand is
 *sure* on a node when, wherever Longhorn puts everything that is pending there, in whatever order, the demand still
 fits. That is a covering problem; cheap tests settle nearly all of it, a bounded search the rest, and past the bound
-the answer is the careful one.
+the answer is the careful one. A pod is *robust* on a node when each of its own volumes is sure against all the others.
 """
 
 from __future__ import annotations
@@ -12,16 +12,25 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-PACK_STEPS: Final = 20_000
+PACK_STEPS: Final = 5_000
 COVER_STEPS: Final = 2_000
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One replica to place: its bytes, and the indices of the disks whose rules (room aside) it passes."""
+    """One replica to place: its bytes, and the indices of the disks whose rules (room aside) it passes.
+
+    `spare` are disks that hold another replica of the same volume: Longhorn takes one only when none of `disks` has
+    room (soft disk anti-affinity).
+    """
 
     size_bytes: int
     disks: tuple[int, ...]
+    spare: tuple[int, ...] = ()
+
+    @property
+    def all_disks(self) -> tuple[int, ...]:
+        return self.disks + self.spare if self.spare else self.disks
 
 
 @dataclass(slots=True)
@@ -39,6 +48,9 @@ class Steps:
         return True
 
 
+# Packing
+
+
 def pack(items: Sequence[Item], free: Sequence[int], steps: Steps) -> tuple[int, ...] | None:
     """A disk for every item so that no disk's `free` bytes are exceeded, in the items' order; None when there is none.
 
@@ -47,37 +59,90 @@ def pack(items: Sequence[Item], free: Sequence[int], steps: Steps) -> tuple[int,
     if len(items) == 1:  # the usual pod
         item = items[0]
         best = max((disk for disk in item.disks if free[disk] >= item.size_bytes), key=free.__getitem__, default=None)
+        if best is None and item.spare:
+            return pack((Item(item.size_bytes, item.spare),), free, steps)
         return None if best is None else (best,)
-    order = sorted(range(len(items)), key=lambda index: (-items[index].size_bytes, len(items[index].disks)))
-    left = list(free)
-    placed = [-1] * len(items)
-    if not _place(order, 0, items, left, placed, steps):
+    if not all(any(free[disk] >= item.size_bytes for disk in item.all_disks) for item in items):
         return None
-    return tuple(placed)
+    return _Packing(items, free, steps).solve()
 
 
-def _place(
-    order: Sequence[int], depth: int, items: Sequence[Item], left: list[int], placed: list[int], steps: Steps
-) -> bool:
-    if depth == len(order):
-        return True
-    index = order[depth]
-    item = items[index]
-    first = 0
-    if depth and items[order[depth - 1]] == item:
-        first = placed[order[depth - 1]]  # equal items go to disks in ascending order: their permutations are one case
-    for disk in sorted(item.disks, key=left.__getitem__):
-        if disk < first or left[disk] < item.size_bytes:
-            continue
-        if not steps.take():
-            return False
-        left[disk] -= item.size_bytes
-        placed[index] = disk
-        if _place(order, depth + 1, items, left, placed, steps):
+class _Packing:
+    """One search: large items first, the tightest disk first; whole branches that cannot hold the rest are cut."""
+
+    def __init__(self, items: Sequence[Item], free: Sequence[int], steps: Steps) -> None:
+        self._steps = steps
+        self._order = sorted(
+            range(len(items)), key=lambda index: (-items[index].size_bytes, len(items[index].all_disks), index)
+        )
+        self._items = [items[index] for index in self._order]
+        self._left = list(free)
+        self._placed = [-1] * len(items)
+        serves = [0] * len(free)  # by disk, the items that it serves, as bits: disks that serve the same are alike
+        for number, item in enumerate(self._items):
+            for disk in item.all_disks:
+                serves[disk] |= 1 << number
+        self._serves = serves
+        self._used = [disk for disk, served in enumerate(serves) if served]
+        self._rest = [0] * (len(items) + 1)  # bytes of the items from here on
+        self._least = [0] * len(items)  # the smallest of them
+        for number in range(len(items) - 1, -1, -1):
+            size = self._items[number].size_bytes
+            self._rest[number] = self._rest[number + 1] + size
+            self._least[number] = size if number == len(items) - 1 else min(size, self._least[number + 1])
+        self._failed: set[tuple[int, tuple[int, ...]]] = set()
+
+    def solve(self) -> tuple[int, ...] | None:
+        if not self._place(0):
+            return None
+        found = [-1] * len(self._placed)
+        for number, disk in enumerate(self._placed):
+            found[self._order[number]] = disk
+        return tuple(found)
+
+    def _place(self, number: int) -> bool:
+        items, left = self._items, self._left
+        if number == len(items):
             return True
-        left[disk] += item.size_bytes
-    placed[index] = -1
-    return False
+        item = items[number]
+        if not self._may_hold(number):
+            return False
+        state = (number, tuple(left))
+        if state in self._failed:
+            return False
+        size = item.size_bytes
+        tried: set[tuple[int, int]] = set()
+        for disk in sorted(item.all_disks, key=left.__getitem__):
+            room = left[disk]
+            alike = (room, self._serves[disk] >> number)
+            if room < size or alike in tried:
+                continue
+            tried.add(alike)
+            if not self._steps.take():
+                return False
+            left[disk] = room - size
+            self._placed[number] = disk
+            if self._place(number + 1):
+                return True
+            left[disk] = room
+            if self._steps.exhausted:
+                return False
+        self._failed.add(state)
+        return False
+
+    def _may_hold(self, number: int) -> bool:
+        """Whether the bytes suffice; what is left of a disk below the smallest item is lost."""
+        least, need, left = self._least[number], self._rest[number], self._left
+        for disk in self._used:
+            room = left[disk]
+            if room >= least and self._serves[disk] >> number:
+                need -= room
+                if need <= 0:
+                    return True
+        return need <= 0
+
+
+# What others may take
 
 
 def is_sure(items: Sequence[Item], pending: Sequence[Item], free: Sequence[int], steps: Steps) -> bool:
@@ -85,9 +150,11 @@ def is_sure(items: Sequence[Item], pending: Sequence[Item], free: Sequence[int],
 
     Never a wrong yes: past the bound the answer is no, with `steps.exhausted`.
     """
+    if not pending:
+        return pack(items, free, steps) is not None
     if survives_total(items, sum(item.size_bytes for item in pending), free):
         return True
-    touching = [item for item in pending if any(free[disk] >= item.size_bytes for disk in item.disks)]
+    touching = _touching(items, pending, free)
     if closing_cost(items, free) > sum(item.size_bytes for item in touching):
         return True
     touching.sort(key=lambda item: -item.size_bytes)
@@ -97,17 +164,29 @@ def is_sure(items: Sequence[Item], pending: Sequence[Item], free: Sequence[int],
     return not _can_block(items, touching, suffix, 0, list(free), steps, set())
 
 
+def _touching(items: Sequence[Item], pending: Sequence[Item], free: Sequence[int]) -> list[Item]:
+    """The pending items that can come upon a disk of `items` at all, on those disks alone: elsewhere they harm none."""
+    least = min(item.size_bytes for item in items)
+    open_disks = {disk for item in items for disk in item.all_disks if free[disk] >= least}
+    found = []
+    for item in pending:
+        disks = tuple(disk for disk in item.all_disks if disk in open_disks and free[disk] >= item.size_bytes)
+        if disks:
+            found.append(Item(item.size_bytes, disks))
+    return found
+
+
 def survives_total(items: Sequence[Item], total_bytes: int, free: Sequence[int]) -> bool:
     """A cheap sufficient test: the items pack even if every single disk lost all of `total_bytes`."""
     return pack(items, [room - total_bytes for room in free], Steps(64)) is not None
 
 
 def closing_cost(items: Sequence[Item], free: Sequence[int]) -> int:
-    """Bytes it takes at least to close every disk to a single item; 0 for several items, where it says nothing."""
+    """Bytes it takes at least to close every disk to one of the items; 0 for several items, where it says nothing."""
     if len(items) != 1:
         return 0
     size = items[0].size_bytes
-    return sum(free[disk] - size + 1 for disk in items[0].disks if free[disk] >= size)
+    return sum(free[disk] - size + 1 for disk in items[0].all_disks if free[disk] >= size)
 
 
 def _can_block(
@@ -123,7 +202,7 @@ def _can_block(
     item that found no room, or whose promise was withdrawn; fewer items never hurt, so this adds no wrong "yes"."""
     if pack(items, left, steps) is None:
         return True
-    if depth == len(pending) or survives_total(items, suffix[depth], left):
+    if depth == len(pending) or closing_cost(items, left) > suffix[depth] or survives_total(items, suffix[depth], left):
         return False
     state = (depth, tuple(left))
     if state in seen:
@@ -141,3 +220,55 @@ def _can_block(
         if blocked:
             return True
     return _can_block(items, pending, suffix, depth + 1, left, steps, seen)
+
+
+# Within one pod
+
+
+def is_robust(items: Sequence[Item], free: Sequence[int], steps: Steps) -> bool:
+    """Whether every order in which Longhorn may place `items`, and every disk that it may choose, places them all.
+
+    Exact while `steps` lasts; after that False with `steps.exhausted`.
+    """
+    if len(items) == 1:
+        return pack(items, free, steps) is not None
+    if any(item.spare for item in items):
+        return not _may_strand(tuple(range(len(items))), items, list(free), steps, set())
+    done: set[Item] = set()
+    for number, item in enumerate(items):
+        if item not in done:  # equal items meet the same others
+            done.add(item)
+            if not is_sure((item,), [*items[:number], *items[number + 1 :]], free, steps):
+                return False
+    return True
+
+
+def _may_strand(
+    remaining: tuple[int, ...],
+    items: Sequence[Item],
+    left: list[int],
+    steps: Steps,
+    seen: set[tuple[tuple[int, ...], tuple[int, ...]]],
+) -> bool:
+    """Whether some order and choice from here on leaves an item without room; spare disks serve as a last resort."""
+    state = (remaining, tuple(left))
+    if state in seen:
+        return False
+    seen.add(state)
+    for index in remaining:
+        item = items[index]
+        size = item.size_bytes
+        choices = [disk for disk in item.disks if left[disk] >= size]
+        choices = choices or [disk for disk in item.spare if left[disk] >= size]
+        if not choices:
+            return True
+        after = tuple(entry for entry in remaining if entry != index)
+        for disk in choices:
+            if not steps.take():
+                return True
+            left[disk] -= size
+            is_stranded = _may_strand(after, items, left, steps, seen)
+            left[disk] += size
+            if is_stranded:
+                return True
+    return False
