@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from controller.model.versions import NEWEST, Behaviour
+
 LOCALITY_DISABLED: Final = "disabled"
 LOCALITY_BEST_EFFORT: Final = "best-effort"
 LOCALITY_STRICT: Final = "strict-local"
@@ -271,6 +273,7 @@ class LonghornSettings:
     v2_engine: bool = False
     min_backing_image_copies: int = 3
     allowed_topology_keys: tuple[str, ...] = ()
+    behaviour: Behaviour = NEWEST  # of the release that runs
 
     def default_replica_count(self, data_engine: str) -> int:
         return self.default_replica_count_v2 if data_engine == "v2" else self.default_replica_count_v1

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from controller.errors import MalformedRequestError
 from controller.model.longhorn import LonghornSettings, SpacePolicy
+from controller.model.versions import VERSION_SETTING, behaviour_of
 
 REPLICA_COUNT: Final = "default-replica-count"
 FAST_REBUILD: Final = "fast-replica-rebuild-enabled"
@@ -117,7 +118,7 @@ _BY_ENGINE: Final[dict[str, tuple[str, Callable[[str], object], object]]] = {
     "offline-replica-rebuilding": ("offline_rebuilding", parse_flag, False),
 }
 _SPACE_FIELDS: Final = frozenset(field.name for field in fields(SpacePolicy))
-LONGHORN_NAMES: Final = (*_PLAIN, *_BY_ENGINE, FAST_REBUILD_V2)
+LONGHORN_NAMES: Final = (*_PLAIN, *_BY_ENGINE, FAST_REBUILD_V2, VERSION_SETTING)
 """The Setting objects that are read."""
 
 
@@ -126,7 +127,8 @@ def longhorn_settings(
 ) -> tuple[LonghornSettings, tuple[SettingProblem, ...]]:
     """Longhorn's settings of its Setting objects' values; what is missing has Longhorn's default. Pure.
 
-    Longhorn itself fails on a value that does not parse; here the previous one stays, and a problem tells of it.
+    Longhorn itself fails on a value that does not parse; here the previous one stays, and a problem tells of it. The
+    running release is among them: without its Setting it is not known.
     """
     last = previous or LonghornSettings()
     read = _Reader(values, last)
@@ -138,6 +140,7 @@ def longhorn_settings(
         read.by_engine(name, field, parse, missing)
     space = {key: value for key, value in read.found.items() if key in _SPACE_FIELDS}
     other = {key: value for key, value in read.found.items() if key not in _SPACE_FIELDS}
+    other["behaviour"] = behaviour_of(values.get(VERSION_SETTING))
     return replace(LonghornSettings(), space=replace(SpacePolicy(), **space), **other), tuple(read.problems)
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from controller.errors import ConfigError
 from controller.model.longhorn import LonghornSettings, SpacePolicy
+from controller.model.versions import UNKNOWN
 from controller.settings import LiveSettings, ProcessSettings, live_settings, longhorn_settings, per_engine
 
 NAME = "scheduler-extender-pod-scheduling-timeout"
@@ -55,7 +56,7 @@ def test_a_misspelt_setting_is_a_problem_and_foreign_keys_are_not() -> None:
 
 
 def test_longhorns_settings_have_longhorns_defaults() -> None:
-    assert (LonghornSettings(), ()) == longhorn_settings({})
+    assert (LonghornSettings(behaviour=UNKNOWN), ()) == longhorn_settings({})
 
 
 def test_longhorns_settings_are_read_in_both_shapes() -> None:
