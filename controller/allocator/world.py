@@ -11,7 +11,16 @@ from typing import Final
 from controller.allocator.policy import NodeRoom, check_node, disk_takes, is_usable_disk, room_of_disk
 from controller.allocator.reasons import Reason, Rejection
 from controller.model.demand import Missing
-from controller.model.longhorn import DEFAULT_NEEDS, LonghornNode, LonghornSettings, Replica, Volume
+from controller.model.longhorn import (
+    DEFAULT_NEEDS,
+    BackingImage,
+    EngineImage,
+    InstanceManager,
+    LonghornNode,
+    LonghornSettings,
+    Replica,
+    Volume,
+)
 from controller.model.workload import Claim, KubeNode, PersistentVolume, Pod, StorageClass
 
 _NO_REPLICAS: Final[Mapping[str, Replica]] = {}
@@ -28,6 +37,9 @@ class World:
         self.volumes: dict[str, Volume] = {}
         self.nodes: dict[str, LonghornNode] = {}
         self.kube_nodes: dict[str, KubeNode] = {}
+        self.backing_images: dict[str, BackingImage] = {}
+        self.engine_images: dict[str, EngineImage] = {}
+        self.instance_managers: dict[str, InstanceManager] = {}
         self.settings = LonghornSettings()
         self.absent: dict[Missing, float] = {}  # a live read said at that time that it is not there
         self._uid_by_pod_key: dict[str, str] = {}
@@ -51,6 +63,16 @@ class World:
 
     def volume(self, name: str) -> Volume | None:
         return self.volumes.get(name)
+
+    def backing_image(self, name: str) -> BackingImage | None:
+        return self.backing_images.get(name)
+
+    def default_engine_image(self) -> str:
+        """The image that a new v1 volume's engine gets: Longhorn's setting, else the one on most nodes; "" without
+        any EngineImage object."""
+        if self.settings.default_engine_image or not self.engine_images:
+            return self.settings.default_engine_image
+        return max(self.engine_images.values(), key=lambda entry: (len(entry.nodes), entry.image)).image
 
     def replicas_of(self, volume: str) -> Mapping[str, Replica]:
         return self._replicas.get(volume, _NO_REPLICAS)
@@ -204,6 +226,26 @@ class World:
         self.kube_nodes.pop(name, None)
         if node is not None:
             self.kube_nodes[name] = node
+
+    def put_backing_image(self, name: str, image: BackingImage | None) -> set[str]:
+        self.backing_images.pop(name, None)
+        if image is not None:
+            self.backing_images[name] = image
+        return {
+            claim.key
+            for volume in self.volumes.values()
+            if volume.backing_image == name and (claim := self.claim_of_volume(volume.name)) is not None
+        }
+
+    def put_engine_image(self, name: str, image: EngineImage | None) -> None:
+        self.engine_images.pop(name, None)
+        if image is not None:
+            self.engine_images[name] = image
+
+    def put_instance_manager(self, name: str, manager: InstanceManager | None) -> None:
+        self.instance_managers.pop(name, None)
+        if manager is not None:
+            self.instance_managers[name] = manager
 
     def barred_nodes(self, volume: str) -> frozenset[str]:
         """Nodes that take no further replica of the volume, because one is there and Longhorn keeps them apart."""

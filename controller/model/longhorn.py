@@ -273,6 +273,7 @@ class LonghornSettings:
     v2_engine: bool = False
     min_backing_image_copies: int = 3
     allowed_topology_keys: tuple[str, ...] = ()
+    default_engine_image: str = ""  # of new v1 volumes; "": not known
     behaviour: Behaviour = NEWEST  # of the release that runs
 
     def default_replica_count(self, data_engine: str) -> int:

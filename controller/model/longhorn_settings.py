@@ -109,6 +109,7 @@ _PLAIN: Final[dict[str, tuple[str, Callable[[str], object]]]] = {
     "v1-data-engine": ("v1_engine", parse_flag),
     "v2-data-engine": ("v2_engine", parse_flag),
     "default-min-number-of-backing-image-copies": ("min_backing_image_copies", _number(1)),
+    "default-engine-image": ("default_engine_image", str),
     "csi-allowed-topology-keys": ("allowed_topology_keys", _trimmed_list),
 }
 # A field for each data engine, named with it, and the value of an engine that the object does not name.
