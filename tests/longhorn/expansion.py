@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from tests.longhorn.space import growth_problem
+from tests.longhorn.space import growth_problem, int64
 from tests.longhorn.state import Raw, State
 
 GRANULE_BYTES: Final = 2 * 1024**2
@@ -33,7 +33,7 @@ def check_expansion(state: State, volume: Raw, size: int) -> list[DiskGrowth]:
         if replica["spec"].get("nodeID")
     )
     old = int(volume["spec"]["size"])
-    found = [_grow(state, node, uuid, count * (size - old)) for (node, uuid), count in counts.items()]
+    found = [_grow(state, node, uuid, int64(count * (size - old))) for (node, uuid), count in counts.items()]
     return sorted(found, key=lambda entry: (entry.node, entry.disk))
 
 

@@ -11,7 +11,8 @@ from datetime import datetime, timedelta
 from typing import Final, TypeAlias
 
 from tests.longhorn.preference import choose
-from tests.longhorn.space import space_problem
+from tests.longhorn.release import at_least
+from tests.longhorn.space import int64, space_problem
 from tests.longhorn.state import Answer, Candidate, Raw, Refusal, State, has_reusable_data, is_true
 
 __all__ = ["Answer", "Candidate", "Raw", "Refusal", "State", "choose", "find_candidates", "is_true", "space_problem"]
@@ -104,12 +105,18 @@ def _node_problem(state: State, spec: Raw, name: str, node: Raw) -> str | None:
 
 
 def _source_disks(state: State, replica: Raw) -> Disks:
-    """Node and disk UUID of every healthy replica that a linked clone may share its blocks with."""
-    named = replica["spec"].get("linkedCloneSrcReplicaName")
+    """Node and disk UUID of every healthy replica that a linked clone may share its blocks with.
+
+    Before 1.12.1 an evicting source served as well, and no particular one could be named.
+    """
+    is_choosy = at_least(state.release, (1, 12, 1))
+    named = replica["spec"].get("linkedCloneSrcReplicaName") if is_choosy else None
     found = set()
     for source in state.source_replicas:
         spec = source["spec"]
-        is_healthy = spec.get("healthyAt") and not spec.get("failedAt") and not spec.get("evictionRequested")
+        is_healthy = spec.get("healthyAt") and not spec.get("failedAt")
+        if is_choosy and spec.get("evictionRequested"):
+            continue
         if is_healthy and spec.get("nodeID") and spec.get("diskID") and named in (None, "", source["metadata"]["name"]):
             found.add((str(spec["nodeID"]), str(spec["diskID"])))
     return found
@@ -188,7 +195,9 @@ def _tries(state: State, volume: Raw, nodes: Mapping[str, Raw]) -> Iterable[tupl
         evicting = bool(replica["spec"].get("evictionRequested"))
         used.setdefault(node, []).append(evicting)
         zones.setdefault(_zone(nodes[node]), []).append(evicting)
-    pressed = {name for name in used if balances and _is_pressed(state, nodes[name])}
+    # Before 1.10.2 a used node counted as unused whatever its disks' pressure.
+    needs_pressure = at_least(state.release, (1, 10, 2))
+    pressed = {name for name in used if balances and (not needs_pressure or _is_pressed(state, nodes[name]))}
     unused = [name for name in nodes if name not in used or name in pressed]
     yield [name for name in nodes if _zone(nodes[name]) not in zones], True
     only_evicting = [name for name in used if all(used[name])]
@@ -237,11 +246,15 @@ def _is_pressed(state: State, node: Raw) -> bool:
     percentage = state.number("replica-auto-balance-disk-pressure-percentage", 90)
     if percentage <= 0:
         return False
+    specs = node["spec"].get("disks") or {}
     for name, status in ((node.get("status") or {}).get("diskStatus") or {}).items():
+        if name not in specs:
+            continue
         maximum = int(status.get("storageMaximum") or 0)
-        reserved = int(((node["spec"].get("disks") or {}).get(name) or {}).get("storageReserved") or 0)
-        free = int(status.get("storageAvailable") or 0) - reserved
-        if maximum > 0 and max(0, free * 100 // maximum) < 100 - percentage:
+        free = int64(int(status.get("storageAvailable") or 0) - int(specs[name].get("storageReserved") or 0))
+        # A disk without a size, as one that is not ready shows, has nothing free.
+        free_percentage = int64(free * 100) // maximum if free > 0 and maximum > 0 else 0
+        if max(0, free_percentage) < 100 - percentage:
             return True
     return False
 
@@ -262,7 +275,7 @@ def _disks(
             if sources is not None and (name, uuid) not in sources:
                 refusals.append(Refusal(name, disk, LINKED_CLONE, "the disk holds no healthy source replica"))
                 continue
-            problem = _disk_problem(state, volume, specs[disk], status)
+            problem = _disk_problem(state, volume, name, specs[disk], status)
             if problem:
                 refusals.append(Refusal(name, disk, *problem))
             else:
@@ -270,7 +283,7 @@ def _disks(
     return _spread(state, volume, found)
 
 
-def _disk_problem(state: State, volume: Raw, spec: Raw, status: Raw) -> tuple[str, str] | None:
+def _disk_problem(state: State, volume: Raw, node: str, spec: Raw, status: Raw) -> tuple[str, str] | None:
     wanted = volume["spec"]
     engine = wanted.get("dataEngine") or "v1"
     if not spec.get("allowScheduling") or spec.get("evictionRequested"):
@@ -288,7 +301,7 @@ def _disk_problem(state: State, volume: Raw, spec: Raw, status: Raw) -> tuple[st
         if not _tags_match(tags, selector, allow_empty):
             return TAGS, f"disk has {sorted(tags)}"
     required = int((volume.get("status") or {}).get("actualSize") or 0)
-    return space_problem(state, spec, status, size, required, _fresh_bytes(state, status))
+    return space_problem(state, spec, status, size, required, _fresh_bytes(state, node, status))
 
 
 def _file_system_takes(kind: str, size: int) -> bool:
@@ -297,16 +310,21 @@ def _file_system_takes(kind: str, size: int) -> bool:
     return size < 8 * EIB - 1 if kind == "xfs" else True
 
 
-def _fresh_bytes(state: State, status: Raw) -> int:
-    """Replicas of the same volume on that disk that its figures do not list yet."""
+def _fresh_bytes(state: State, node: str, status: Raw) -> int:
+    """Replicas of the same volume on that disk that its figures do not list yet.
+
+    Before 1.11.1 those on the whole node counted, for each of its disks; so they do where the release is not known, as
+    that promises less.
+    """
+    per_node = state.release is None or not at_least(state.release, (1, 11, 1))
     listed = status.get("scheduledReplica") or {}
-    return sum(
-        int(replica["spec"].get("volumeSize") or 0)
-        for replica in state.replicas
-        if replica["spec"].get("nodeID")
-        and replica["spec"].get("diskID") == status.get("diskUUID")
-        and replica["metadata"]["name"] not in listed
-    )
+    total = 0
+    for replica in state.replicas:
+        place = replica["spec"].get("nodeID")
+        is_here = place == node if per_node else place and replica["spec"].get("diskID") == status.get("diskUUID")
+        if is_here and replica["metadata"]["name"] not in listed:
+            total += int(replica["spec"].get("volumeSize") or 0)
+    return total
 
 
 def _spread(state: State, volume: Raw, found: list[Candidate]) -> list[Candidate]:
@@ -316,6 +334,6 @@ def _spread(state: State, volume: Raw, found: list[Candidate]) -> list[Candidate
         for replica in state.replicas
         if not replica["spec"].get("failedAt") or has_reusable_data(replica)
     }
-    free = [entry for entry in found if entry.uuid not in taken]
+    free = [entry for entry in found if not entry.uuid or entry.uuid not in taken]
     soft = _soft(state, volume["spec"], "replicaDiskSoftAntiAffinity", "replica-disk-soft-anti-affinity", True)
     return free or (found if soft else [])

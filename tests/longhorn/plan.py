@@ -23,6 +23,7 @@ import yaml
 from tests.longhorn import checked, expansion, placement, preference
 from tests.longhorn.checked import InputError
 from tests.longhorn.placement import Raw, Refusal, State
+from tests.longhorn.release import NEWEST, Release, release_of
 
 Objects = dict[str, dict[str, Raw]]  # kind -> name -> object
 
@@ -36,6 +37,7 @@ def answer(document: Any) -> dict[str, Any]:
     objects = _objects(document.get("objects"))
     settings = _settings(objects, document.get("settings"))
     now = _now(document.get("now"))
+    release = _release(document.get("longhornVersion"))
     question = document.get("question")
     if not isinstance(question, dict) or len(question) != 1 or not question.keys() <= {"schedule", "expand"}:
         raise InputError("question: is not one of schedule and expand")
@@ -47,7 +49,7 @@ def answer(document: Any) -> dict[str, Any]:
         raise InputError(f"question.{kind}.volume: there is no Volume {details['volume']}")
     if (volume.get("spec") or {}).get("size") is None:
         raise InputError(f"Volume {details['volume']}: spec.size: is missing")
-    state = _state(objects, settings, now, volume)
+    state = _state(objects, settings, now, volume, release)
     try:
         return _schedule(state, volume, details) if kind == "schedule" else _expand(state, volume, details)
     except InputError:
@@ -128,7 +130,15 @@ def _now(given: Any) -> datetime:
     return checked.parse_moment(given)
 
 
-def _state(objects: Objects, settings: dict[str, str], now: datetime, volume: Raw) -> State:
+def _release(given: Any) -> Release | None:
+    if given is None:
+        return NEWEST
+    if not isinstance(given, str):
+        raise InputError(f"longhornVersion: {given!r} is not a string")
+    return release_of(given)
+
+
+def _state(objects: Objects, settings: dict[str, str], now: datetime, volume: Raw, release: Release | None) -> State:
     return State(
         nodes=objects["Node"],
         replicas=[copy.deepcopy(raw) for raw in _replicas_of(objects, volume["metadata"]["name"])],
@@ -139,6 +149,7 @@ def _state(objects: Objects, settings: dict[str, str], now: datetime, volume: Ra
         kube_nodes=objects["v1 Node"] or None,
         source_replicas=_replicas_of(objects, _source_of(volume)),
         now=now,
+        release=release,
     )
 
 

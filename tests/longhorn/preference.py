@@ -6,16 +6,23 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
+from tests.longhorn.release import at_least
 from tests.longhorn.state import Candidate, Raw, State
 
 _K = TypeVar("_K")
 
 
 def choose(state: State, volume: Raw, candidates: Sequence[Candidate], pick: Callable[[int], int]) -> Candidate | None:
-    """The candidate that Longhorn takes; `pick(n)` decides ties and failures, which are arbitrary in Longhorn."""
+    """The candidate that Longhorn takes; `pick(n)` decides ties and failures, which are arbitrary in Longhorn.
+
+    Before 1.11.0 it took the disk with the most unreserved bytes, whatever was scheduled there.
+    """
     candidates = near(state, volume, candidates)
     if len(candidates) < 2:
         return candidates[0] if candidates else None
+    if not at_least(state.release, (1, 11, 0)):
+        free = {entry: _free(state, entry) for entry in candidates}
+        return _any([entry for entry in candidates if free[entry] == max(free.values())], pick)
     size = int(volume["spec"].get("size") or 0)
     usable = {entry: _usable(state, entry) for entry in candidates}
     by_node: dict[str, int] = {}
@@ -26,11 +33,20 @@ def choose(state: State, volume: Raw, candidates: Sequence[Candidate], pick: Cal
         disk = _best(usable, size, [entry for entry in candidates if entry.node == node], pick)
         if disk is not None:
             return disk
-    return candidates[pick(len(candidates))]
+    return _any(candidates, pick)
+
+
+def _any(entries: Sequence[Candidate], pick: Callable[[int], int]) -> Candidate:
+    return entries[pick(len(entries))]
 
 
 def near(state: State, volume: Raw, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
-    """Only those on the node that an attached best-effort volume has no replica on yet, if there are any."""
+    """Only those on the node that an attached best-effort volume has no replica on yet, if there are any.
+
+    Before 1.10.0 such volumes were placed with no regard to that node.
+    """
+    if not at_least(state.release, (1, 10, 0)):
+        return candidates
     node = volume["spec"].get("nodeID")
     if volume["spec"].get("dataLocality") != "best-effort" or not node or _has_replica_on(state, node):
         return candidates
@@ -44,10 +60,15 @@ def _has_replica_on(state: State, node: str) -> bool:
 
 
 def _usable(state: State, candidate: Candidate) -> int:
+    status = state.nodes[candidate.node]["status"]["diskStatus"][candidate.disk]
+    return max(0, _free(state, candidate) - int(status.get("storageScheduled") or 0))
+
+
+def _free(state: State, candidate: Candidate) -> int:
+    """Available bytes that are not reserved; below 0 if more is reserved than there is."""
     node = state.nodes[candidate.node]
-    status = node["status"]["diskStatus"][candidate.disk]
     reserved = int(node["spec"]["disks"][candidate.disk].get("storageReserved") or 0)
-    return max(0, int(status.get("storageAvailable") or 0) - reserved - int(status.get("storageScheduled") or 0))
+    return int(node["status"]["diskStatus"][candidate.disk].get("storageAvailable") or 0) - reserved
 
 
 def _best(usable: Mapping[_K, int], size: int, among: Sequence[_K], pick: Callable[[int], int]) -> _K | None:

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
+from tests.longhorn.release import at_least
 from tests.longhorn.state import Raw, State
 
 INSUFFICIENT: Final = "insufficient storage"
@@ -70,11 +71,11 @@ def space_problem(state: State, spec: Raw, status: Raw, size: int, required: int
 def growth_problem(state: State, spec: Raw, status: Raw, growth: int) -> tuple[str, str] | None:
     """The space check of an expansion for one disk whose replicas grow by `growth` bytes in all (negative: shrink).
 
-    The growth must fit physically, whatever over-provisioning says; the usual two formulas come on top, for a negative
-    growth too, so that even asking for less is refused while a disk is under pressure.
+    From 1.11.0 on the growth must fit physically, whatever over-provisioning says; the usual two formulas come on top,
+    for a negative growth too, so that even asking for less is refused while a disk is under pressure.
     """
     disk = Figures.of(state, spec, status)
-    if growth > 0:
+    if growth > 0 and at_least(state.release, (1, 11, 0)):
         if disk.maximum <= 0 or disk.available <= 0:
             return INSUFFICIENT, f"maximum {disk.maximum}, available {disk.available}"
         after = int64(disk.maximum - disk.available - disk.reserved + growth)

@@ -8,11 +8,14 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
+from tests.longhorn.release import NEWEST, Release
+
 Raw = Mapping[str, Any]
 # Go's strconv.ParseBool knows exactly these.
 _TRUE: Final = frozenset(("1", "t", "T", "true", "TRUE", "True"))
 _FALSE: Final = frozenset(("0", "f", "F", "false", "FALSE", "False"))
 _INTEGER: Final = re.compile(r"[+-]?[0-9]+")
+_LOWEST: Final = -(2**63)
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,7 @@ class State:
     kube_nodes: Mapping[str, Raw] | None = None
     source_replicas: Sequence[Raw] = ()  # of the volume that a linked clone is made of
     now: datetime | None = None
+    release: Release | None = NEWEST  # None: a Longhorn whose version nobody can tell
 
     def flag(self, name: str, default: bool) -> bool:
         text = self.settings.get(name)
@@ -66,7 +70,11 @@ class State:
             return default
         if not _INTEGER.fullmatch(text):
             raise ValueError(f"setting {name}: {text!r} is not a whole number")
-        return int(text)
+        digits = text.lstrip("+-").lstrip("0") or "0"
+        value = -int(digits[:20]) if text.startswith("-") else int(digits[:20])
+        if len(digits) > 19 or not _LOWEST <= value < -_LOWEST:
+            raise ValueError(f"setting {name}: {text!r} does not fit in 64 bits")
+        return value
 
 
 @dataclass

@@ -161,3 +161,16 @@ def test_no_growth_is_not_measured_physically_either(growth: int, expected: bool
 @pytest.mark.parametrize("entry", [disk(1), disk(4, available=2)])
 def test_the_smallest_disks_are_disks(entry: tuple[Raw, Raw]) -> None:
     assert has_room(entry, 1)
+
+
+@pytest.mark.parametrize("text", [str(2**63), str(-(2**63) - 1), "9" * 5000, "1e2", "0x10", "", " 5", "1_0"])
+def test_settings_are_whole_numbers_of_64_bits(text: str) -> None:
+    with pytest.raises(ValueError, match="storage-over-provisioning-percentage"):
+        has_room(disk(), 1, storage_over_provisioning_percentage=text)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("+050", 50), ("-7", -7), ("0" * 30 + "9", 9), (str(2**63 - 1), 2**63 - 1)]
+)
+def test_settings_may_have_a_sign_and_leading_zeros(text: str, expected: int) -> None:
+    assert expected == state(number=text).number("number", 0)

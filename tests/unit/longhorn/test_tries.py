@@ -197,6 +197,7 @@ def test_a_replica_on_a_node_that_is_no_candidate_blocks_nothing(lost: Raw) -> N
 # Disks under pressure, under best-effort auto-balance
 
 PRESSED = disk(100, available=9)
+SOFT_DISKS = {"replica-disk-soft-anti-affinity": "true"}
 
 
 @pytest.mark.parametrize(
@@ -239,3 +240,21 @@ def test_a_volumes_own_balance_wins_over_the_setting() -> None:
     assert ["a-d2"] == places(ask(nodes, volume(replicaAutoBalance="best-effort"), there, settings=settings))
     settings["replica-auto-balance"] = "best-effort"
     assert [] == places(ask(nodes, volume(replicaAutoBalance="disabled"), there, settings=settings))
+
+
+def test_a_disk_without_a_size_has_nothing_free_and_only_disks_in_spec_and_status_count_for_pressure() -> None:
+    settings = soft(in_zone=True, on_node=False, balance="best-effort")
+    for is_in_spec, expected in ((True, ["a-d2"]), (False, [])):
+        known = node("a", disk(0), disk())
+        if not is_in_spec:
+            del known["spec"]["disks"]["d1"]
+        assert expected == places(ask([known], replicas=[replica("r", "a-d2")], settings=settings | SOFT_DISKS))
+
+
+@pytest.mark.parametrize(("available", "expected"), [(2**62, ["a-d2"]), (2**56, [])])
+def test_pressure_wraps_as_64_bit_products_do(available: int, expected: list[str]) -> None:
+    # 2**62 * 100 is 0 in 64 bits.
+    settings = soft(in_zone=True, on_node=False, balance="best-effort")
+    settings["replica-auto-balance-disk-pressure-percentage"] = "99"
+    nodes = [node("a", disk(available + 1, available=available), disk())]
+    assert expected == places(ask(nodes, replicas=[replica("r", "a-d1")], settings=settings))
