@@ -107,7 +107,7 @@ def controller_manager(layout: Layout, port: int, log_level: int, extra: Mapping
         # The defaults (20 and 30 requests a second) would hide what is measured behind their own queue.
         "kube-api-qps": "1000",
         "kube-api-burst": "2000",
-        "pvclaimbinder-sync-period": "5s",
+        "pvclaimbinder-sync-period": "1s",
         **_serving(layout, port),
         "v": str(log_level),
         **extra,
