@@ -63,6 +63,7 @@ def interesting_pod(raw: Raw) -> Pod | None:
     return pod if pod.volumes or pod.is_opted_in else None
 
 
+# A kind that the cluster does not have (its CRD is absent) has no objects: its store is in sync, and empty.
 KINDS: Final = (
     Kind("pod", resources.PODS, interesting_pod, is_live=True),
     Kind("claim", resources.CLAIMS, parse.claim_facts, is_live=True),
@@ -72,6 +73,9 @@ KINDS: Final = (
     Kind("node", resources.LONGHORN_NODES, parse.node_facts, in_longhorn=True),
     Kind("volume", resources.LONGHORN_VOLUMES, parse.volume_facts, in_longhorn=True, is_live=True),
     Kind("replica", resources.LONGHORN_REPLICAS, parse.replica_facts, in_longhorn=True),
+    Kind("backing_image", resources.LONGHORN_BACKING_IMAGES, parse.backing_image_facts, in_longhorn=True),
+    Kind("engine_image", resources.LONGHORN_ENGINE_IMAGES, parse.engine_image_facts, in_longhorn=True),
+    Kind("instance_manager", resources.LONGHORN_INSTANCE_MANAGERS, parse.instance_manager_facts, in_longhorn=True),
 )
 
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Final, cast
+from typing import Any, Final, cast
 
 from controller.allocator.filtering import Filtering
 from controller.allocator.holds import Answers, DueHold, Journal
@@ -24,8 +24,8 @@ from controller.allocator.world import World
 from controller.clock import Clock
 from controller.errors import BugError, NotFoundError
 from controller.model.demand import Missing, VolumeDemand, demands_of_pod
-from controller.model.longhorn import LonghornNode, LonghornSettings, Replica, Volume
-from controller.model.workload import Claim, KubeNode, PersistentVolume, Pod, StorageClass
+from controller.model.longhorn import LonghornNode, LonghornSettings
+from controller.model.workload import Claim, KubeNode, Pod
 from controller.settings import LiveSettings
 
 __all__ = ["Allocator", "Decision", "DueHold", "FilterOutcome", "Mode", "PodKnowledge", "PromiseView", "Snapshot"]
@@ -33,6 +33,15 @@ __all__ = ["Allocator", "Decision", "DueHold", "FilterOutcome", "Mode", "PodKnow
 MAX_QUARANTINED: Final = 1_000
 QUARANTINE_SECONDS: Final = 300.0  # then the key is tried again; a rule still broken brings it back at once
 ABSENT_SECONDS: Final = 1.0  # longer than the live reads of one call, shorter than a retry of the scheduler
+_PUTS: Final[Mapping[str, Callable[[World, str, Any], Iterable[str]]]] = {  # claims that the change touches
+    "pv": World.put_pv,
+    "class": World.put_class,
+    "volume": World.put_volume,
+    "replica": World.put_replica,
+    "backing_image": World.put_backing_image,
+    "engine_image": World.put_engine_image,
+    "instance_manager": World.put_instance_manager,
+}
 
 
 class Allocator:
@@ -63,17 +72,23 @@ class Allocator:
     # Facts
 
     def observe(self, kind: str, key: str, facts: object | None, gone: object | None = None) -> None:
-        """One change of the cluster. Kinds: pod, claim, pv, class, volume, replica, node, kube_node.
+        """One change of the cluster. Kinds: pod, claim, node, kube_node, and those of `_PUTS`.
 
         `facts` None: the object is gone, and `gone` tells which one it was. What a live read has shown is not undone by
         an older event that the watch delivers later.
         """
-        apply = self._APPLY[kind]
+        apply, put = self._APPLY.get(kind), _PUTS.get(kind)
+        if apply is None and put is None:
+            raise ValueError(f"no such kind: {kind}")
         with self._changed:
             if self._world.is_outdated(kind, key, facts, gone):
                 return
+            now = self._clock.now()
             with self._guarded(key):
-                apply(self, key, facts, self._clock.now())
+                if apply is not None:
+                    apply(self, key, facts, now)
+                elif put is not None:
+                    self._settle_claims_locked(put(self._world, key, facts), now)
             self._touch_locked()
 
     def _apply_pod(self, key: str, facts: object | None, now: float) -> None:
@@ -95,18 +110,6 @@ class Allocator:
             self._settler.claim_gone(gone, now)
         self._settle_claims_locked((key,), now)
 
-    def _apply_pv(self, key: str, facts: object | None, now: float) -> None:
-        self._settle_claims_locked(self._world.put_pv(key, cast("PersistentVolume | None", facts)), now)
-
-    def _apply_class(self, key: str, facts: object | None, now: float) -> None:
-        self._settle_claims_locked(self._world.put_class(key, cast("StorageClass | None", facts)), now)
-
-    def _apply_volume(self, key: str, facts: object | None, now: float) -> None:
-        self._settle_claims_locked(self._world.put_volume(key, cast("Volume | None", facts)), now)
-
-    def _apply_replica(self, key: str, facts: object | None, now: float) -> None:
-        self._settle_claims_locked(self._world.put_replica(key, cast("Replica | None", facts)), now)
-
     def _apply_node(self, key: str, facts: object | None, now: float) -> None:
         known = key in self._world.nodes
         self._world.put_node(key, cast("LonghornNode | None", facts))
@@ -126,10 +129,6 @@ class Allocator:
     _APPLY: Final[dict[str, Callable[[Allocator, str, object | None, float], None]]] = {
         "pod": _apply_pod,
         "claim": _apply_claim,
-        "pv": _apply_pv,
-        "class": _apply_class,
-        "volume": _apply_volume,
-        "replica": _apply_replica,
         "node": _apply_node,
         "kube_node": _apply_kube_node,
     }

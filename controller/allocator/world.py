@@ -237,15 +237,17 @@ class World:
             if volume.backing_image == name and (claim := self.claim_of_volume(volume.name)) is not None
         }
 
-    def put_engine_image(self, name: str, image: EngineImage | None) -> None:
+    def put_engine_image(self, name: str, image: EngineImage | None) -> set[str]:
         self.engine_images.pop(name, None)
         if image is not None:
             self.engine_images[name] = image
+        return set()  # it decides where replicas may go, not what a claim asks for
 
-    def put_instance_manager(self, name: str, manager: InstanceManager | None) -> None:
+    def put_instance_manager(self, name: str, manager: InstanceManager | None) -> set[str]:
         self.instance_managers.pop(name, None)
         if manager is not None:
             self.instance_managers[name] = manager
+        return set()
 
     def barred_nodes(self, volume: str) -> frozenset[str]:
         """Nodes that take no further replica of the volume, because one is there and Longhorn keeps them apart."""
