@@ -20,7 +20,15 @@ from controller.allocator.policy import (
     wrapped,
 )
 from controller.allocator.reasons import Reason, Refusal, Rejection
-from controller.allocator.tries import Affinity, Try, Usage, counted_replicas, disks_with_replicas, groups_of_nodes
+from controller.allocator.tries import (
+    Affinity,
+    Try,
+    Usage,
+    counted_replicas,
+    disks_with_replicas,
+    groups_of_nodes,
+    is_replacement_due,
+)
 from controller.model.longhorn import (
     LINKED_CLONE,
     BackingImage,
@@ -34,7 +42,6 @@ from controller.model.longhorn import (
     Volume,
     shared_disk_uuids,
 )
-from controller.model.times import utc_time
 from controller.model.versions import NEWEST, Behaviour
 from controller.model.workload import KubeNode
 
@@ -84,14 +91,6 @@ def needs_of(volume: Volume, replica: Replica | None, image: BackingImage | None
         image=image.needs if volume.backing_image and image is not None else None,
         engine_image=(replica.image if replica is not None else "") or volume.image,
     )
-
-
-def is_replacement_due(volume: Volume, settings: LonghornSettings, now_utc: datetime | None) -> bool:
-    """Whether a degraded volume has waited long enough for its failed replicas to come back."""
-    if volume.robustness != "degraded" or not volume.last_degraded_at or now_utc is None:
-        return False
-    waited = (now_utc - utc_time(volume.last_degraded_at)).total_seconds()
-    return waited > settings.replenishment_wait_seconds
 
 
 def check_replica(replica: Replica) -> Rejection | None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
 
 from controller.model.longhorn import BALANCE_BEST_EFFORT, LonghornNode, LonghornSettings, Replica, Volume
+from controller.model.times import utc_time
 
 
 class Try(StrEnum):
@@ -70,6 +72,14 @@ class Usage:
             frozenset(name for name, evicting in by_node.items() if evicting),
             frozenset(zone for zone, evicting in by_zone.items() if evicting),
         )
+
+
+def is_replacement_due(volume: Volume, settings: LonghornSettings, now_utc: datetime | None) -> bool:
+    """Whether a degraded volume has waited long enough for its failed replicas to come back."""
+    if volume.robustness != "degraded" or not volume.last_degraded_at or now_utc is None:
+        return False
+    waited = (now_utc - utc_time(volume.last_degraded_at)).total_seconds()
+    return waited > settings.replenishment_wait_seconds
 
 
 def counted_replicas(replicas: Iterable[Replica], *, ignore_failed: bool, replacement_due: bool) -> list[Replica]:
