@@ -1,0 +1,72 @@
+"""Answers of `python -m controller.plan` as JSON objects; docs/plan-format.md is their description.
+
+Lists are sorted by node and disk. A reason is one of our stable codes, "" where nothing is refused; `node` and `disk`
+are "" where a refusal concerns the whole node, or the volume or replica as such.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from controller.allocator.candidates import Candidate
+from controller.allocator.expansion import ExpansionPlan
+from controller.allocator.reasons import Refusal
+from controller.allocator.schedule import Step
+
+Json = dict[str, Any]
+
+
+def encode_step(step: Step) -> Json:
+    """One replica of a `schedule` question; `candidates` are those that Longhorn's choice is narrowed to."""
+    ordered = sorted(step.preferred, key=lambda entry: (entry.node, entry.disk))
+    return {
+        "replica": step.replica,
+        "scheduled": None if step.scheduled is None else _place(step.scheduled),
+        "candidates": [_place(entry) for entry in ordered],
+        "refusals": encode_refusals(step.search.refusals),
+    }
+
+
+def _place(entry: Candidate) -> Json:
+    return {"node": entry.node, "disk": entry.disk, "diskUUID": entry.uuid}
+
+
+def encode_refusals(refusals: Iterable[Refusal]) -> list[Json]:
+    found = [
+        {
+            "node": entry.node,
+            "disk": entry.disk,
+            "reason": str(entry.rejection.reason),
+            "message": entry.rejection.message,
+        }
+        for entry in refusals
+    ]
+    return sorted(found, key=lambda entry: tuple(entry.values()))
+
+
+def encode_expansion(plan: ExpansionPlan) -> Json:
+    """The answer to an `expand` question. What speaks against the volume itself stands first, without node and disk."""
+    disks: list[Json] = []
+    if plan.rejection is not None:
+        disks.append(
+            {
+                "node": "",
+                "disk": "",
+                "growth": 0,
+                "reason": str(plan.rejection.reason),
+                "message": plan.rejection.message,
+            }
+        )
+    for entry in plan.disks:
+        rejection = entry.rejection
+        disks.append(
+            {
+                "node": entry.node,
+                "disk": entry.disk,
+                "growth": entry.growth_bytes,
+                "reason": "" if rejection is None else str(rejection.reason),
+                "message": "" if rejection is None else rejection.message,
+            }
+        )
+    return {"admitted": plan.admitted, "largestSize": plan.largest_bytes, "disks": disks}

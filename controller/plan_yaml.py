@@ -1,0 +1,50 @@
+"""YAML as Kubernetes' own tools read it: one document, keys are strings, times stay text. By the C library if there."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any, ClassVar, Final
+
+import yaml
+
+from controller.plan_objects import InputError
+
+_Base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_TIME_TAG: Final = "tag:yaml.org,2002:timestamp"
+
+
+class _Loader(_Base):  # type: ignore[misc]
+    """The safe loader without times: an object's `creationTimestamp` is text, in quotes or not."""
+
+    yaml_implicit_resolvers: ClassVar = {
+        first: [(tag, pattern) for tag, pattern in resolvers if tag != _TIME_TAG]
+        for first, resolvers in _Base.yaml_implicit_resolvers.items()
+    }
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+        keys = Counter(key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode))
+        for key, count in keys.items():
+            if count > 1:
+                raise yaml.constructor.ConstructorError(None, None, f"{key!r} stands there twice", node.start_mark)
+        found: dict[Any, Any] = super().construct_mapping(node, deep=deep)
+        for key in found:
+            if not isinstance(key, str):
+                raise yaml.constructor.ConstructorError(None, None, f"the key {key!r} is no string", node.start_mark)
+        return found
+
+
+def load_yaml(text: str) -> object:
+    """The one document in `text`; InputError with line and column for what is no YAML."""
+    try:
+        found: object = yaml.load(text, Loader=_Loader)
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        raise InputError("", "", f"is not YAML: {_one_line(error)}") from error
+    return found
+
+
+def _one_line(error: Exception) -> str:
+    mark = getattr(error, "problem_mark", None)
+    problem = getattr(error, "problem", None) or str(error)
+    return (
+        f"{problem}, line {mark.line + 1}, column {mark.column + 1}" if mark is not None else " ".join(problem.split())
+    )
