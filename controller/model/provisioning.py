@@ -1,0 +1,153 @@
+"""The Longhorn Volume that a claim will get, foretold from its StorageClass and Longhorn's settings.
+
+The parameters are those of Longhorn's CSI plugin (`csi/util.go`, `csi/controller_server.go`); what a class leaves open
+is filled in from Longhorn's settings, as its mutating webhook does. Parameters that Longhorn would refuse lead to a
+volume that never comes, so they need no exact outcome here, only a defined one: what cannot be read counts as not
+given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, Protocol
+
+from controller.model.longhorn import (
+    BackingImage,
+    DiskNeeds,
+    ImageNeeds,
+    LonghornSettings,
+    Replica,
+    Volume,
+)
+from controller.model.longhorn_settings import parse_flag
+from controller.model.workload import Claim, PersistentVolume, StorageClass
+
+MIN_VOLUME_BYTES: Final = 10 * 1024**2
+VOLUME_GRANULE_BYTES: Final = 2 * 1024**2
+MAX_VOLUME_BYTES: Final = 2**63 - VOLUME_GRANULE_BYTES
+CLAIM_SOURCE: Final = "PersistentVolumeClaim/"
+SNAPSHOT_SOURCE: Final = "VolumeSnapshot/"
+
+
+class Lookup(Protocol):
+    """The facts that demands are made of."""
+
+    def claim(self, namespace: str, name: str) -> Claim | None: ...
+    def pv(self, name: str) -> PersistentVolume | None: ...
+    def storage_class(self, name: str | None) -> StorageClass | None: ...
+    def volume(self, name: str) -> Volume | None: ...
+    def replicas_of(self, volume: str) -> Mapping[str, Replica]: ...
+    def backing_image(self, name: str) -> BackingImage | None: ...
+    def default_engine_image(self) -> str: ...
+
+
+def provisioned_name(claim: Claim) -> str:
+    """The name that the external provisioner gives to the PV, and Longhorn's CSI controller to the Volume."""
+    return f"pvc-{claim.uid}"
+
+
+def rounded_volume_bytes(requested_bytes: int) -> int:
+    """A volume's size as Longhorn makes it of a request: at least 10 MiB, rounded up to a multiple of 2 MiB."""
+    size = max(requested_bytes, MIN_VOLUME_BYTES)
+    return min(-(-size // VOLUME_GRANULE_BYTES) * VOLUME_GRANULE_BYTES, MAX_VOLUME_BYTES)
+
+
+def new_volume(claim: Claim, storage_class: StorageClass, lookup: Lookup, settings: LonghornSettings) -> Volume:
+    """The volume of a claim that is not provisioned yet, as CreateVolume would make it."""
+    given = storage_class.parameters
+    engine = given.get("dataEngine") or "v1"
+    source = _source_volume(claim, given, lookup)
+    is_shared = claim.is_shared or _flag(given, "share")
+    return Volume(
+        name=provisioned_name(claim),
+        size_bytes=source.size_bytes if source is not None else rounded_volume_bytes(claim.requested_bytes),
+        actual_size_bytes=0,
+        replica_count=_count(given.get("numberOfReplicas")) or settings.default_replica_count(engine),
+        data_locality=given.get("dataLocality") or settings.default_data_locality,
+        access_mode="rwx" if is_shared else "rwo",
+        migratable=is_shared and _flag(given, "migratable"),
+        node_id="",
+        state="",
+        robustness="",
+        scheduled=None,
+        needs=DiskNeeds(
+            node_selector=_selector(given, "nodeSelector"),
+            disk_selector=_selector(given, "diskSelector"),
+            data_engine=engine,
+        ),
+        soft_anti_affinity=_softness(given, "replicaSoftAntiAffinity", engine, settings),
+        zone_soft_anti_affinity=_softness(given, "replicaZoneSoftAntiAffinity", engine, settings),
+        disk_soft_anti_affinity=_softness(given, "replicaDiskSoftAntiAffinity", engine, settings),
+        deleting=False,
+        auto_balance=given.get("replicaAutoBalance") or "ignored",
+        clone_mode=given.get("cloneMode", ""),
+        data_source=given.get("dataSource") or (f"vol://{source.name}" if source is not None else ""),
+        backing_image=given.get("backingImage", ""),
+        image=lookup.default_engine_image() if engine == "v1" else "",
+        frontend=given.get("frontend") or "blockdev",
+        from_backup=given.get("fromBackup", ""),
+        data_layout=given.get("dataLayout.type") or "replicated",
+    )
+
+
+def image_needs(volume: Volume, storage_class: StorageClass | None, lookup: Lookup) -> ImageNeeds | None:
+    """What the volume's backing image asks of a replica's node and disk; None without one.
+
+    An image that is not there yet, but that the class describes, is made together with the volume.
+    """
+    if not volume.backing_image:
+        return None
+    image = lookup.backing_image(volume.backing_image)
+    if image is not None:
+        return image.needs
+    given = storage_class.parameters if storage_class is not None else {}
+    node_selector, disk_selector = given.get("backingImageNodeSelector"), given.get("backingImageDiskSelector")
+    return ImageNeeds(
+        tuple(node_selector.split(",")) if node_selector else (),
+        tuple(disk_selector.split(",")) if disk_selector else (),
+    )
+
+
+def follows_topology(storage_class: StorageClass) -> str:
+    """Which part of the chosen node's topology a new volume is bound to: "zone", "region" or "" for none."""
+    return {"zonal": "zone", "regional": "region"}.get(storage_class.parameters.get("volumeTopology", ""), "")
+
+
+def _source_volume(claim: Claim, given: Mapping[str, str], lookup: Lookup) -> Volume | None:
+    """The volume that the claim is a clone of, as far as it is known. A clone has its source's size, whatever is
+    requested: Longhorn refuses any other."""
+    kind, _, rest = given.get("dataSource", "").partition("://")
+    if kind in ("vol", "snap") and rest:
+        return lookup.volume(rest.split("/", 1)[0])
+    if not claim.data_source.startswith(CLAIM_SOURCE):
+        return None  # a VolumeSnapshot's source stands in objects that are not followed; the request equals its size
+    source = lookup.claim(claim.namespace, claim.data_source.removeprefix(CLAIM_SOURCE))
+    pv = lookup.pv(source.volume_name) if source is not None and source.volume_name else None
+    return lookup.volume(pv.handle) if pv is not None else None
+
+
+def _softness(given: Mapping[str, str], name: str, engine: str, settings: LonghornSettings) -> str:
+    """One of the soft anti-affinity fields; older releases stored "ignored" for a v2 volume's "enabled"."""
+    value = given.get(name) or "ignored"
+    if value == "enabled" and engine == "v2" and not settings.behaviour.keeps_v2_soft_anti_affinity:
+        return "ignored"
+    return value
+
+
+def _flag(given: Mapping[str, str], name: str) -> bool:
+    try:
+        return parse_flag(given.get(name, ""))
+    except ValueError:
+        return False
+
+
+def _count(text: str | None) -> int:
+    """A replica count out of a class parameter; 0, and so the default, for what Longhorn would refuse anyway."""
+    return int(text) if text is not None and text.isascii() and text.isdigit() and len(text) < 4 else 0
+
+
+def _selector(parameters: Mapping[str, str], name: str) -> tuple[str, ...]:
+    """A comma list as Longhorn splits it: not trimmed, and sorted as its mutating webhook stores it. An empty string is
+    one empty selector, which no node and no disk fulfils."""
+    text = parameters.get(name)
+    return () if text is None else tuple(sorted(text.split(",")))
