@@ -329,7 +329,7 @@ def test_a_failed_replica_keeps_its_disk_though_its_replacement_is_due() -> None
 def test_a_hard_disk_sends_the_search_on_to_the_next_try() -> None:
     """The used disk in the new zone belongs to a failed replica whose node counts as unused by now."""
     degraded = volume(robustness="degraded", last_degraded_at="2026-01-01T00:00:00Z")
-    nodes = node("n1", zone=A), node("n2", zone=B), node("n3", zone=B)
+    nodes = node("n1", zone="a"), node("n2", zone="b"), node("n3", zone="b")
     seen = view(*nodes, replicas=[failed("a", "n1"), replica("b", "n2")], settings=flags(disk_soft=False))
     found = search(seen, degraded)
     assert (["n3/d1"], Try.NEW_NODE) == (names(found), found.tried)

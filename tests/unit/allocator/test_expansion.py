@@ -1,0 +1,203 @@
+"""Whether a volume may grow: both blocks of the check, several replicas on a disk, the largest size."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from controller.allocator.expansion import GRANULE_BYTES, LARGEST_BYTES, ExpansionPlan, check_growth, plan_expansion
+from controller.allocator.reasons import Reason
+from controller.model.longhorn import Disk, DiskNeeds, LonghornNode, Replica, SpacePolicy, Volume
+from controller.model.versions import Behaviour
+from tests.unit.allocator.placing import disk, failed, node, replica, volume
+
+GIB = 1024**3
+OLD = Behaviour(expansion_checks_physical_space=False)
+
+
+def space(over: int = 100, least: int = 0) -> SpacePolicy:
+    return SpacePolicy(over_provisioning_pct=over, minimal_available_pct=least)
+
+
+def facts(maximum: int, available: int, *, reserved: int = 0, scheduled: int = 0) -> Disk:
+    return disk(size=maximum, available_bytes=available, reserved_bytes=reserved, scheduled_bytes=scheduled)
+
+
+@pytest.mark.parametrize(
+    ("found", "policy", "growth", "expected"),
+    [
+        pytest.param(facts(100, 40), space(), 40, None, id="physically to the brim"),
+        pytest.param(facts(100, 40), space(), 41, Reason.PHYSICAL_SPACE, id="a byte over"),
+        pytest.param(facts(100, 60), space(least=25), 35, None, id="leaves the minimum exactly"),
+        pytest.param(facts(100, 60), space(least=25), 36, Reason.PHYSICAL_SPACE, id="a byte less than the minimum"),
+        pytest.param(facts(100, 40, reserved=30), space(), 40, None, id="limit 70, used 30"),
+        pytest.param(
+            facts(100, 40, reserved=30), space(), 41, Reason.PHYSICAL_SPACE, id="reserved counts as free once"
+        ),
+        pytest.param(facts(100, 90, reserved=30), space(over=200), 120, None, id="used -20, room by the maximum 120"),
+        pytest.param(facts(100, 90, reserved=30), space(over=200), 121, Reason.PHYSICAL_SPACE, id="121 is too much"),
+        pytest.param(facts(100, 90, scheduled=60), space(), 40, None, id="scheduled full"),
+        pytest.param(facts(100, 90, scheduled=60), space(), 41, Reason.INSUFFICIENT_STORAGE, id="scheduled over"),
+        pytest.param(facts(100, 0), space(), 1, Reason.TOO_FULL, id="nothing available"),
+        pytest.param(facts(0, 10), space(), 1, Reason.TOO_FULL, id="no maximum"),
+        pytest.param(facts(100, 25), space(least=25), 0, Reason.TOO_FULL, id="no growth, under pressure"),
+        pytest.param(facts(100, 26), space(least=25), 0, None, id="no growth, no pressure"),
+        pytest.param(facts(100, 25), space(least=25), -10, Reason.TOO_FULL, id="less, under pressure"),
+        pytest.param(facts(100, 26, scheduled=110), space(least=25), -10, None, id="less, and within the limit"),
+        pytest.param(facts(100, 26, scheduled=111), space(), -10, Reason.INSUFFICIENT_STORAGE, id="less, and not"),
+    ],
+)
+def test_growth_of_a_disk(found: Disk, policy: SpacePolicy, growth: int, expected: Reason | None) -> None:
+    rejection = check_growth(found, growth, policy)
+    assert expected == (None if rejection is None else rejection.reason)
+
+
+def test_older_releases_let_thin_provisioned_growth_pass() -> None:
+    found = facts(100, 40)
+    assert check_growth(found, 100, space(), OLD) is None
+    assert check_growth(found, 101, space(), OLD) is not None
+    assert Reason.PHYSICAL_SPACE == getattr(check_growth(found, 100, space()), "reason", None)
+
+
+# The volume
+
+
+def plan(
+    new: int,
+    *nodes: LonghornNode,
+    replicas: tuple[Replica, ...] = (replica("a", "n1"),),
+    of: Volume | None = None,
+    policy: SpacePolicy | None = None,
+    behaviour: Behaviour | None = None,
+) -> ExpansionPlan:
+    return plan_expansion(
+        {entry.name: entry for entry in nodes},
+        of or volume(size=GIB),
+        replicas,
+        new,
+        policy or space(),
+        behaviour or Behaviour(),
+    )
+
+
+def roomy(name: str = "n1", free: int = 4 * GIB, **other: Any) -> LonghornNode:
+    """One replica of 1 GiB lies there; so much is free by both figures."""
+    return node(name, disk(size=free + GIB, available_bytes=free, scheduled_bytes=GIB, **other))
+
+
+def test_all_disks_have_to_take_the_growth() -> None:
+    replicas = replica("a", "n1"), replica("b", "n2"), replica("c")
+    nodes = roomy("n1"), roomy("n2", free=3 * GIB)
+    admitted = plan(4 * GIB, *nodes, replicas=replicas)
+    assert (True, 4 * GIB) == (admitted.admitted, admitted.largest_bytes)
+    assert [("n1", "d1", 3 * GIB), ("n2", "d1", 3 * GIB)] == [
+        (entry.node, entry.disk, entry.growth_bytes) for entry in admitted.disks
+    ]
+    refused = plan(4 * GIB + 1, *nodes, replicas=replicas)
+    assert (False, 4 * GIB) == (refused.admitted, refused.largest_bytes)
+    assert [None, Reason.PHYSICAL_SPACE] == [getattr(entry.rejection, "reason", None) for entry in refused.disks]
+
+
+def test_several_replicas_on_a_disk_grow_together_and_failed_ones_count() -> None:
+    replicas = replica("a", "n1"), failed("b", "n1"), replica("c", "n1", active=False)
+    exact = plan(2 * GIB, roomy(free=3 * GIB), replicas=replicas)
+    assert (True, 2 * GIB, 3 * GIB) == (exact.admitted, exact.largest_bytes, exact.disks[0].growth_bytes)
+    assert 1 == len(exact.disks)
+    less = plan(2 * GIB, roomy(free=3 * GIB - 1), replicas=replicas)
+    assert (False, 2 * GIB - GRANULE_BYTES) == (less.admitted, less.largest_bytes)
+
+
+def test_the_largest_size_is_a_multiple_of_the_granule() -> None:
+    for spare in (GRANULE_BYTES - 1, GRANULE_BYTES, GRANULE_BYTES + 1):
+        expected = GIB + spare // GRANULE_BYTES * GRANULE_BYTES
+        assert expected == plan(2 * GIB, roomy(free=spare)).largest_bytes
+
+
+def test_a_full_disk_leaves_the_present_size() -> None:
+    assert GIB == plan(2 * GIB, roomy(free=0)).largest_bytes
+    overfull = node("n1", disk(size=5 * GIB, scheduled_bytes=9 * GIB))
+    assert (False, GIB) == (plan(2 * GIB, overfull).admitted, plan(2 * GIB, overfull).largest_bytes)
+
+
+def test_a_volume_without_placed_replicas_passes() -> None:
+    found = plan(2**63 - 1, replicas=(replica("a"),))
+    assert (True, LARGEST_BYTES, ()) == (found.admitted, found.largest_bytes, found.disks)
+    assert 0 == LARGEST_BYTES % GRANULE_BYTES
+
+
+@pytest.mark.parametrize("gone", [replica("a", "n9"), replica("a", "n1", "d9"), replica("a", "n1", disk_uuid="")])
+def test_a_disk_that_is_not_there_fails_the_check(gone: Replica) -> None:
+    found = plan(2 * GIB, roomy(), replicas=(gone,))
+    assert (False, GIB) == (found.admitted, found.largest_bytes)
+    (entry,) = found.disks
+    assert ("", Reason.DISK_NOT_FOUND) == (entry.disk, getattr(entry.rejection, "reason", None))
+
+
+def test_disks_that_share_a_uuid_fail_the_check() -> None:
+    twins = node("n1", disk("d1", 9 * GIB), disk("d1", 9 * GIB))
+    assert not plan(2 * GIB, twins).admitted
+
+
+def test_shrinking_is_checked_by_the_second_block() -> None:
+    pressed = node("n1", disk(size=4 * GIB, available_bytes=GIB, scheduled_bytes=GIB))
+    lower = plan(GIB // 2, pressed, policy=space(least=25))
+    assert (False, GIB) == (lower.admitted, lower.largest_bytes)
+    assert plan(GIB // 2, pressed, policy=space(least=24)).admitted
+
+
+@pytest.mark.parametrize(
+    ("change", "behaviour", "is_expandable"),
+    [
+        ({}, {}, True),
+        ({"robustness": "faulted"}, {}, False),
+        ({"clone_state": "initiated"}, {}, False),
+        ({"clone_state": "completed"}, {}, True),
+        ({"scheduled": None}, {}, True),
+        ({"scheduled": False}, {"expansion_needs_scheduled": True}, False),
+        ({"scheduled": None}, {"expansion_needs_scheduled": True}, False),
+        ({"scheduled": True}, {"expansion_needs_scheduled": True}, True),
+        ({}, {"expansion_needs_all_placed": True}, False),
+        ({"needs": DiskNeeds(data_engine="v2")}, {}, True),
+        ({"needs": DiskNeeds(data_engine="v2"), "frontend": "ublk"}, {}, False),
+        ({"needs": DiskNeeds(data_engine="v2")}, {"expands_v2": False}, False),
+        ({"frontend": "ublk"}, {"expands_v2": False}, True),
+    ],
+)
+def test_the_volumes_state(change: dict[str, Any], behaviour: dict[str, bool], is_expandable: bool) -> None:
+    """One replica is placed, one is not."""
+    replicas = replica("a", "n1"), replica("b")
+    found = plan(2 * GIB, roomy(), replicas=replicas, of=volume(size=GIB, **change), behaviour=Behaviour(**behaviour))
+    assert is_expandable == found.admitted
+    assert is_expandable == (found.rejection is None)
+    assert (5 * GIB if is_expandable else GIB) == found.largest_bytes
+
+
+def test_what_is_admitted_is_exactly_what_is_not_above_the_largest_size() -> None:
+    """In multiples of the granule, on random disks, both releases, sizes up to the limit of 64 bits."""
+    dice = random.Random(7)
+    for _ in range(3000):
+        scale = 2 ** dice.randrange(30, 63)
+        count, behaviour = dice.randrange(1, 4), dice.choice([Behaviour(), OLD])
+        found = node(
+            "n1",
+            disk(
+                size=dice.randrange(scale),
+                available_bytes=dice.randrange(scale),
+                reserved_bytes=dice.randrange(scale // 4),
+                scheduled_bytes=dice.randrange(scale),
+            ),
+        )
+        policy = space(dice.choice([50, 100, 150, 200]), dice.choice([0, 10, 25]))
+        of = volume(size=dice.randrange(scale) // GRANULE_BYTES * GRANULE_BYTES)
+        own = tuple(replica(f"r{index}", "n1") for index in range(count))
+
+        def admitted(size: int) -> bool:
+            return plan(size, found, replicas=own, of=of, policy=policy, behaviour=behaviour).admitted  # noqa: B023
+
+        largest = plan(of.size_bytes, found, replicas=own, of=of, policy=policy, behaviour=behaviour).largest_bytes
+        assert 0 == largest % GRANULE_BYTES
+        assert largest >= of.size_bytes
+        assert largest == of.size_bytes or admitted(largest)
+        assert largest >= LARGEST_BYTES or not admitted(largest + GRANULE_BYTES)

@@ -1,0 +1,148 @@
+"""Which candidate Longhorn is predicted to take, and several replicas one after the other."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from controller.allocator.candidates import Candidate
+from controller.allocator.preference import imbalance, prefer_attach_node, preferred, usable_bytes
+from controller.allocator.schedule import Step, schedule_replicas
+from controller.model.longhorn import LonghornNode
+from controller.model.versions import Behaviour
+from tests.unit.allocator.placing import ROOMY, disk, failed, node, replica, view, volume
+
+
+def choice(size: int, *nodes: LonghornNode, **behaviour: Any) -> str:
+    """The preferred one of all the nodes' disks, given in the wrong order."""
+    candidates = [Candidate(entry.name, found.name, found.uuid) for entry in nodes for found in entry.disks][::-1]
+    found = preferred(candidates, {entry.name: entry for entry in nodes}, size, Behaviour(**behaviour))
+    assert found is not None
+    return f"{found.node}/{found.disk}"
+
+
+def test_without_candidates_there_is_no_choice_and_a_single_one_is_taken_whatever_it_has() -> None:
+    assert preferred([], {}, 1) is None
+    assert "n1/d1" == choice(5000, node("n1"))
+
+
+def test_usable_bytes_are_what_neither_reserved_nor_scheduled_takes() -> None:
+    assert 600 == usable_bytes(disk(available_bytes=900, reserved_bytes=100, scheduled_bytes=200))
+    assert 0 == usable_bytes(disk(available_bytes=900, reserved_bytes=700, scheduled_bytes=201))
+
+
+def test_imbalance_is_the_spread_over_the_mean_after_the_choice() -> None:
+    assert 0.0 == imbalance([300, 200], 0, 100)
+    assert pytest.approx(200 / 200) == imbalance([300, 200], 1, 100)
+    assert math.inf == imbalance([100, 0], 0, 100)
+    assert math.inf == imbalance([50, 50], 0, 200)
+
+
+def test_the_node_that_leaves_the_nodes_most_even_is_taken() -> None:
+    assert "n2/d1" == choice(100, node("n1", disk(size=200)), node("n2", disk(size=300)))
+    assert "n1/d1" == choice(100, node("n1", disk(size=300)), node("n2", disk(size=200)))
+
+
+def test_a_nodes_disks_count_together() -> None:
+    """n2 has more in sum, though n1 has the largest disk."""
+    assert "n2/d1" == choice(100, node("n1", disk(size=250)), node("n2", disk("d1", 200), disk("d2", 200)))
+
+
+def test_among_the_nodes_disks_the_one_that_leaves_all_disks_most_even_is_taken() -> None:
+    nodes = node("n1", disk("d1", 300), disk("d2", 500)), node("n2", disk("d1", 490))
+    usable = [300, 500, 490]
+    assert imbalance(usable, 1, 100) < imbalance(usable, 0, 100)
+    assert "n1/d2" == choice(100, *nodes)
+
+
+def test_only_what_has_room_is_weighed() -> None:
+    assert "n2/d1" == choice(150, node("n1", disk(size=149)), node("n2", disk(size=150)))
+    assert "n1/d2" == choice(150, node("n1", disk("d1", 149), disk("d2", 150)))
+
+
+def test_ties_and_failures_go_by_name() -> None:
+    assert "n1/d1" == choice(100, node("n2", disk("d1"), disk("d2")), node("n1", disk("d1"), disk("d2")))
+    assert "n1/d1" == choice(5000, node("n2"), node("n1"))  # nothing has room
+    assert "n1/d1" == choice(
+        150, node("n2", disk(size=100)), node("n1", disk("d1", 100), disk("d2", 100))
+    )  # no disk has
+    assert "n1/d1" == choice(1, *(node(name, disk(scheduled_bytes=1000)) for name in ("n2", "n1")))  # all zero
+
+
+def test_older_releases_take_the_most_available_whatever_is_scheduled() -> None:
+    nodes = (
+        node("n1", disk("d1", 300)),
+        node("n2", disk("d1", 900, scheduled_bytes=900), disk("d2", 1000, reserved_bytes=101, scheduled_bytes=1000)),
+    )
+    assert "n1/d1" == choice(100, *nodes)
+    assert "n2/d1" == choice(100, *nodes, picks_by_balance_score=False)
+    assert "n1/d1" == choice(100, node("n2"), node("n1"), picks_by_balance_score=False)
+
+
+# The attach node
+
+ALL = [Candidate("n1", "d1", "n1-d1"), Candidate("n2", "d1", "n2-d1"), Candidate("n2", "d2", "n2-d2")]
+
+
+@pytest.mark.parametrize(
+    ("locality", "attached", "others", "expected"),
+    [
+        ("best-effort", "n2", [], ALL[1:]),
+        ("best-effort", "n3", [], ALL),
+        ("best-effort", "", [], ALL),
+        ("disabled", "n2", [], ALL),
+        ("strict-local", "n2", [], ALL),
+        ("best-effort", "n2", [replica("a", "n2")], ALL),
+        ("best-effort", "n2", [replica("a", "n2", active=False)], ALL),
+        ("best-effort", "n2", [failed("a", "n2")], ALL[1:]),
+        ("best-effort", "n2", [replica("a", "n1")], ALL[1:]),
+    ],
+)
+def test_best_effort_prefers_the_attach_node_without_an_unfailed_replica(
+    locality: str, attached: str, others: list[Any], expected: list[Candidate]
+) -> None:
+    of = volume(data_locality=locality, node_id=attached)
+    assert tuple(expected) == prefer_attach_node(ALL, of, replica(), [replica(), *others])
+    assert tuple(ALL) == prefer_attach_node(ALL, of, replica(), others, Behaviour(prefers_attach_node=False))
+
+
+# One after the other
+
+
+def placed(steps: tuple[Step, ...]) -> list[str | None]:
+    found = [step.scheduled for step in steps]
+    return [None if entry is None else f"{entry.node}/{entry.disk}" for entry in found]
+
+
+def test_later_replicas_see_the_earlier_picks() -> None:
+    new = [replica("r1"), replica("r2"), replica("r3")]
+    steps = schedule_replicas(view(node("n1"), node("n2"), replicas=new), volume(), new)
+    assert ["n1/d1", "n2/d1", None] == placed(steps)
+    assert ["r1", "r2", "r3"] == [step.replica for step in steps]
+    soft = view(node("n1"), node("n2"), replicas=new, settings=replace(ROOMY, soft_anti_affinity=True))
+    assert ["n1/d1", "n2/d1", "n1/d1"] == placed(schedule_replicas(soft, volume(), new))
+
+
+def test_earlier_picks_take_their_bytes_though_the_figures_stay() -> None:
+    new = [replica(f"r{index}") for index in range(3)]
+    settings = replace(ROOMY, soft_anti_affinity=True)
+    exact = schedule_replicas(view(node("n1", disk(size=200)), replicas=new, settings=settings), volume(), new)
+    assert ["n1/d1", "n1/d1", None] == placed(exact)
+    less = schedule_replicas(view(node("n1", disk(size=199)), replicas=new, settings=settings), volume(), new)
+    assert ["n1/d1", None, None] == placed(less)
+
+
+def test_a_replica_that_is_no_object_yet_is_placed_as_well() -> None:
+    steps = schedule_replicas(view(node("n1"), node("n2")), volume(), [replica("r1"), replica("r2")])
+    assert ["n1/d1", "n2/d1"] == placed(steps)
+
+
+def test_the_candidates_of_a_step_are_all_though_the_choice_is_narrowed() -> None:
+    local = volume(data_locality="best-effort", node_id="n2")
+    (step,) = schedule_replicas(view(node("n1", disk(size=5000)), node("n2")), local, [replica()])
+    assert ["n1", "n2"] == [entry.node for entry in step.search.candidates]
+    assert ["n2"] == [entry.node for entry in step.preferred]
+    assert ["n2/d1"] == placed((step,))
