@@ -10,6 +10,7 @@ import yaml
 from controller.plan_objects import InputError
 
 _Base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+MAX_DEPTH: Final = 200
 _TIME_TAG: Final = "tag:yaml.org,2002:timestamp"
 
 
@@ -20,6 +21,19 @@ class _Loader(_Base):  # type: ignore[misc]
         first: [(tag, pattern) for tag, pattern in resolvers if tag != _TIME_TAG]
         for first, resolvers in _Base.yaml_implicit_resolvers.items()
     }
+
+    _depth = 0
+
+    def descend_resolver(self, current_node: Any, current_index: Any) -> None:
+        """One level down. The C library recurses without looking at its stack."""
+        self._depth += 1
+        if self._depth > MAX_DEPTH:
+            raise yaml.composer.ComposerError(None, None, f"nested deeper than {MAX_DEPTH} levels")
+        super().descend_resolver(current_node, current_index)
+
+    def ascend_resolver(self) -> None:
+        self._depth -= 1
+        super().ascend_resolver()
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
         keys = Counter(key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode))
