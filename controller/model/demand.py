@@ -5,8 +5,8 @@ Rules, by volume (docs/how-it-decides.md has them as a table for operators):
 - the volume's data lies on the node and stays there: nothing is placed there, so no room is needed;
 - `strict-local` with a placed replica: only that node is possible;
 - `strict-local`, or `best-effort` with one replica, without one on the node: room for one replica on that node;
-- everything else (`disabled`, `best-effort` with more copies, non-migratable RWX): Longhorn places it where it likes, so
-  the volume is a demand on the cluster, not on the pod's node;
+- everything else (`disabled`, `best-effort` with more copies, non-migratable RWX): Longhorn places it where it likes,
+  so the volume is a demand on the cluster, not on the pod's node;
 - sharded volumes restrict nothing: their bytes count once Longhorn's figures show them;
 - a claim that is not bound yet: the same, of the volume that it will get (controller/model/provisioning.py).
 """
