@@ -1,0 +1,207 @@
+"""Longhorn's objects: what is read, what is missing, and what is refused with the field's name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from controller.errors import MalformedRequestError
+from controller.model import parse
+from controller.model.longhorn import (
+    BackingImage,
+    EngineImage,
+    ImageNeeds,
+    InstanceManager,
+    TopologyTerm,
+    shared_disk_uuids,
+)
+from controller.model.times import utc_time
+from tests.fakes import builders
+
+
+def volume(status: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
+    return {"metadata": {"name": "v"}, "spec": spec, "status": status or {}}
+
+
+def test_a_volume_has_everything_that_placement_asks_for() -> None:
+    facts = parse.volume_facts(
+        volume(
+            {"lastDegradedAt": "2026-01-01T00:00:00Z", "cloneStatus": {"state": "initiated"}, "restoreRequired": True},
+            replicaZoneSoftAntiAffinity="enabled",
+            replicaDiskSoftAntiAffinity="disabled",
+            replicaAutoBalance="best-effort",
+            cloneMode="linked-clone",
+            dataSource="snap://other/s1",
+            backingImage="bi",
+            image="e:1",
+            frontend="ublk",
+            fromBackup="s3://b",
+            dataLayout={"type": "sharded"},
+            migrationNodeID="n2",
+            topologyRequirement=[{"zone": "z"}, {"region": "r"}, {}],
+        )
+    )
+    assert ("ignored", "enabled", "disabled", "best-effort") == (
+        facts.soft_anti_affinity,
+        facts.zone_soft_anti_affinity,
+        facts.disk_soft_anti_affinity,
+        facts.auto_balance,
+    )
+    assert ("linked-clone", "other", "initiated") == (facts.clone_mode, facts.source_volume, facts.clone_state)
+    assert ("bi", "e:1", "ublk", "s3://b") == (facts.backing_image, facts.image, facts.frontend, facts.from_backup)
+    assert ("2026-01-01T00:00:00Z", "sharded", "n2") == (
+        facts.last_degraded_at,
+        facts.data_layout,
+        facts.migration_node_id,
+    )
+    assert facts.restore_required
+    assert (TopologyTerm("z", ""), TopologyTerm("", "r"), TopologyTerm()) == facts.needs.topology
+
+
+def test_empty_texts_mean_the_defaults() -> None:
+    enums = "dataLocality", "accessMode", "replicaSoftAntiAffinity", "replicaAutoBalance", "dataEngine", "cloneMode"
+    empty: dict[str, Any] = dict.fromkeys(enums, "")
+    facts = parse.volume_facts(volume(size="", **empty))
+    assert parse.volume_facts(volume()) == facts
+    assert (0, "v1", "disabled", "rwo", "ignored", "ignored", "") == (
+        facts.size_bytes,
+        facts.needs.data_engine,
+        facts.data_locality,
+        facts.access_mode,
+        facts.soft_anti_affinity,
+        facts.auto_balance,
+        facts.clone_mode,
+    )
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [("vol://a", "a"), ("snap://a/b", "a"), ("", ""), ("a", ""), ("http://a", ""), ("vol://", "")],
+)
+def test_the_volume_that_a_clone_is_made_of(source: str, expected: str) -> None:
+    assert expected == parse.volume_facts(volume(dataSource=source)).source_volume
+
+
+def test_selectors_are_kept_as_they_stand() -> None:
+    facts = parse.volume_facts(volume(nodeSelector=[" ssd", ""], diskSelector=["a b"]))
+    assert ((" ssd", ""), ("a b",)) == (facts.needs.node_selector, facts.needs.disk_selector)
+
+
+def test_a_negative_written_size_is_kept_as_it_stands() -> None:
+    assert -5 == parse.volume_facts(volume({"actualSize": -5})).actual_size_bytes
+
+
+def test_the_largest_sizes_are_read_exactly() -> None:
+    assert 2**63 - 1 == parse.volume_facts(volume(size=str(2**63 - 1))).size_bytes
+    assert 2**53 + 1 == parse.volume_facts(volume({"actualSize": 2**53 + 1})).actual_size_bytes
+
+
+def test_the_other_kinds() -> None:
+    image = {
+        "metadata": {"name": "bi"},
+        "spec": {
+            "nodeSelector": ["a"],
+            "diskSelector": ["b"],
+            "dataEngine": "v2",
+            "minNumberOfCopies": 2,
+            "diskFileSpecMap": {"u1": {}, "u2": {"evictionRequested": True}},
+        },
+        "status": {"realSize": 7, "virtualSize": 9, "size": 8},
+    }
+    found = parse.backing_image_facts(image)
+    assert BackingImage("bi", ("a",), ("b",), "v2", 7, 9, 8, frozenset({"u1", "u2"}), 2) == found
+    assert ImageNeeds(("a",), ("b",)) == found.needs
+    engine = {
+        "metadata": {"name": "ei"},
+        "spec": {"image": "e:1"},
+        "status": {"state": "deployed", "nodeDeploymentMap": {"n1": True, "n2": False}},
+    }
+    assert EngineImage("ei", "e:1", "deployed", frozenset({"n1"})) == parse.engine_image_facts(engine)
+    manager = {
+        "metadata": {"name": "im"},
+        "spec": {"nodeID": "n1", "image": "im:1", "dataEngine": "v2", "type": "aio"},
+        "status": {"currentState": "running"},
+    }
+    assert InstanceManager("im", "n1", "v2", "im:1", "running") == parse.instance_manager_facts(manager)
+    assert InstanceManager("im", "", "v1", "", "") == parse.instance_manager_facts({"metadata": {"name": "im"}})
+
+
+def test_a_disks_pressure_is_the_reason_of_its_condition() -> None:
+    def pressed(status: str, reason: str) -> bool:
+        conditions = [{"type": "Schedulable", "status": status, "reason": reason}]
+        raw = {"spec": {"disks": {"d": {}}}, "status": {"diskStatus": {"d": {"conditions": conditions}}}}
+        return parse.node_facts(raw).disks[0].is_under_pressure
+
+    assert pressed("False", "DiskPressure")
+    assert not pressed("False", "DiskNotReady")
+    assert not pressed("True", "DiskPressure")
+
+
+@pytest.mark.parametrize(("value", "expected"), [("true", True), ("false", False), ("", False), ("True", False)])
+def test_a_kubernetes_node_may_be_closed_to_v2(value: str, expected: bool) -> None:
+    raw = {"metadata": {"name": "n", "labels": {"node.longhorn.io/disable-v2-data-engine": value}}}
+    assert expected == parse.kube_node_facts(raw).disables_v2
+
+
+def test_uuids_that_several_disks_claim() -> None:
+    one = builders.node("n1", builders.disk("a"), builders.disk("b"))
+    assert frozenset() == shared_disk_uuids([one, builders.node("n2")])
+    assert {"n1-a"} == shared_disk_uuids([one, builders.node("n1", builders.disk("a"))])
+
+
+def disk_status(**status: Any) -> dict[str, Any]:
+    return {"spec": {"disks": {"d": {}}}, "status": {"diskStatus": {"d": status}}}
+
+
+@pytest.mark.parametrize(
+    ("read", "raw", "field"),
+    [
+        (parse.volume_facts, volume(dataLocality="near"), "spec.dataLocality"),
+        (parse.volume_facts, volume(accessMode="rwz"), "spec.accessMode"),
+        (parse.volume_facts, volume(replicaSoftAntiAffinity="maybe"), "spec.replicaSoftAntiAffinity"),
+        (parse.volume_facts, volume(replicaZoneSoftAntiAffinity="true"), "spec.replicaZoneSoftAntiAffinity"),
+        (parse.volume_facts, volume(replicaDiskSoftAntiAffinity="Enabled"), "spec.replicaDiskSoftAntiAffinity"),
+        (parse.volume_facts, volume(replicaAutoBalance="some"), "spec.replicaAutoBalance"),
+        (parse.volume_facts, volume(dataEngine="v3"), "spec.dataEngine"),
+        (parse.volume_facts, volume(cloneMode="deep"), "spec.cloneMode"),
+        (parse.volume_facts, volume(dataLayout={"type": "striped"}), "spec.dataLayout.type"),
+        (parse.volume_facts, volume(migratable=""), "spec.migratable"),
+        (parse.volume_facts, volume(size=str(2**63)), "spec.size"),
+        (parse.volume_facts, volume(size="1Gi"), "spec.size"),
+        (parse.volume_facts, volume({"actualSize": 2**63}), "status.actualSize"),
+        (parse.volume_facts, volume({"lastDegradedAt": "yesterday"}), "status.lastDegradedAt"),
+        (parse.volume_facts, volume(topologyRequirement=[{}, "z"]), "spec.topologyRequirement[1]"),
+        (parse.volume_facts, volume(topologyRequirement=[{"zone": 1}]), "spec.topologyRequirement[0].zone"),
+        (parse.replica_facts, volume(evictionRequested=""), "spec.evictionRequested"),
+        (parse.replica_facts, volume(failedAt="2026-13-01T00:00:00Z"), "spec.failedAt"),
+        (parse.replica_facts, volume(healthyAt="2026-01-01 00:00:00"), "spec.healthyAt"),
+        (parse.replica_facts, volume(volumeSize="-1"), "spec.volumeSize"),
+        (parse.backing_image_facts, {"status": {"realSize": "7"}}, "status.realSize"),
+        (parse.engine_image_facts, {"status": {"nodeDeploymentMap": {"n": "true"}}}, "status.nodeDeploymentMap.n"),
+        (parse.instance_manager_facts, {"spec": {"dataEngine": "v9"}}, "spec.dataEngine"),
+        (parse.node_facts, disk_status(scheduledReplica={"r": "1"}), "status.diskStatus.d.scheduledReplica.r"),
+        (parse.node_facts, disk_status(storageAvailable=-(2**63) - 1), "status.diskStatus.d.storageAvailable"),
+        (
+            parse.node_facts,
+            {"spec": {"disks": {"d": {"diskType": "tape"}}}, "status": {"diskStatus": {"d": {}}}},
+            "spec.disks.d.diskType",
+        ),
+    ],
+)
+def test_a_wrong_value_is_named(read: Callable[[Any], object], raw: dict[str, Any], field: str) -> None:
+    with pytest.raises(MalformedRequestError) as caught:
+        read(raw)
+    assert field == caught.value.field
+
+
+@pytest.mark.parametrize("text", ["2026-01-01T12:00:00Z", "2026-01-01T13:00:00.000+01:00", "2026-01-01t12:00:00z"])
+def test_times_are_read_with_their_zone(text: str) -> None:
+    assert utc_time("2026-01-01T12:00:00Z") == utc_time(text)
+
+
+@pytest.mark.parametrize("text", ["", "2026-01-01", "2026-01-01T12:00:00", "20260101T120000Z", "2026-02-30T12:00:00Z"])
+def test_what_is_no_time(text: str) -> None:
+    with pytest.raises(ValueError, match="RFC3339"):
+        utc_time(text)
