@@ -29,6 +29,7 @@ from controller.model.workload import Claim, KubeNode, Pod, PodVolume, StorageCl
 from controller.settings import LiveSettings
 from extender.app import create_app
 from extender.contention import WaitBudget
+from extender.preconditions import Preconditions
 from extender.server import ServerOptions, serve
 from extender.service import ExtenderService
 
@@ -74,12 +75,9 @@ class Process:
         silent = Silent()
         service = ExtenderService(
             allocator,
-            OpenGate(),
-            NoReads(),
+            Preconditions(allocator, OpenGate(), NoReads(), clock, mode=lambda: Mode.ACTIVE, stale_kind=lambda: None),
             clock,
             silent,
-            mode=lambda: Mode.ACTIVE,
-            stale_kind=lambda: None,
             contention_wait_seconds=lambda: 0.0,
             budget=WaitBudget(),
         )

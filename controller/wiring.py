@@ -35,6 +35,7 @@ from controller.settings import LiveSettings, ProcessSettings, live_settings, lo
 from controller.status import StatusServer, create_status_app
 from extender.app import create_app
 from extender.contention import WaitBudget
+from extender.preconditions import Preconditions
 from extender.service import ExtenderService
 
 if TYPE_CHECKING:
@@ -294,14 +295,19 @@ class Controller:
         )
 
     def _make_service(self) -> ExtenderService:
-        return ExtenderService(
+        preconditions = Preconditions(
             self.allocator,
             OpenedGate(self.gate, lambda: self.lifecycle.openings),
             self.live,
             self.clock,
-            self.metrics,
             mode=lambda: self.lifecycle.mode,
             stale_kind=self.stale_kind,
+        )
+        return ExtenderService(
+            self.allocator,
+            preconditions,
+            self.clock,
+            self.metrics,
             contention_wait_seconds=lambda: self._live_settings().contention_wait_milliseconds / 1000,
             budget=WaitBudget(),
         )

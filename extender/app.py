@@ -14,7 +14,8 @@ from werkzeug.exceptions import HTTPException, RequestEntityTooLarge
 from controller.clock import Clock
 from controller.errors import MalformedRequestError, NotReadyError, SchedulerError
 from extender import wire
-from extender.service import ClientGoneError, FilterFailedError
+from extender.preconditions import PodFailedError
+from extender.service import ClientGoneError
 
 _JSON: Final = "application/json"
 _GONE: Final = getattr(select, "POLLRDHUP", 0) | select.POLLHUP | select.POLLERR
@@ -51,7 +52,7 @@ def create_blueprint(service: Service, observer: RequestObserver, clock: Clock) 
         args = wire.decode_filter_args(_body())
         try:
             reply = service.filter_pod(args, is_client_gone)
-        except FilterFailedError as error:
+        except PodFailedError as error:
             observer.failed("pod")
             log.warning("filter pod=%s uid=%s error=%s", args.pod_key, args.pod_uid, error)
             reply = wire.encode_error(str(error), args)

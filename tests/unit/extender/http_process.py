@@ -21,8 +21,9 @@ from controller.clock import SystemClock
 from controller.errors import BugError, NotLeaderError
 from extender import wire
 from extender.app import create_app
+from extender.preconditions import PodFailedError
 from extender.server import ServerOptions, serve
-from extender.service import ClientGoneError, FilterFailedError
+from extender.service import ClientGoneError
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication
@@ -42,7 +43,7 @@ class ScriptedService:
             case "not-leading":
                 raise NotLeaderError("not leading")
             case "gone":
-                raise FilterFailedError("Longhorn: the pod does not exist")
+                raise PodFailedError("Longhorn: the pod does not exist")
             case "bug":
                 raise BugError("secret detail")
             case "crash":

@@ -21,7 +21,8 @@ from controller.errors import (
 from controller.model.workload import Pod
 from extender import wire
 from extender.contention import WaitBudget
-from extender.service import ClientGoneError, ExtenderService, FilterFailedError
+from extender.preconditions import PodFailedError, Preconditions
+from extender.service import ClientGoneError, ExtenderService
 from tests.fakes.builders import TestCluster
 
 
@@ -87,12 +88,16 @@ class Bench:
         self.is_gone = False
         self.service = ExtenderService(
             allocator if allocator is not None else self.allocator,
-            self.gate,
-            self.live,
+            Preconditions(
+                self.allocator,
+                self.gate,
+                self.live,
+                self.cluster.clock,
+                mode=lambda: self.mode,
+                stale_kind=lambda: self.stale,
+            ),
             self.cluster.clock,
             self.observer,
-            mode=lambda: self.mode,
-            stale_kind=lambda: self.stale,
             contention_wait_seconds=lambda: self.wait_seconds,
             budget=WaitBudget(),
         )
@@ -215,7 +220,7 @@ def test_a_pod_that_is_not_pending_holds_nothing(bench: Bench, change: dict[str,
     bench.cluster.add_pod("a")
     pod = bench.cluster.change_pod("a", **change)
 
-    with pytest.raises(FilterFailedError, match=message):
+    with pytest.raises(PodFailedError, match=message):
         bench.filter(pod, "n1")
 
     assert bench.held == 0
@@ -225,12 +230,12 @@ def test_a_pod_that_is_not_pending_holds_nothing(bench: Bench, change: dict[str,
 def test_a_pod_that_does_not_exist_and_one_of_another_uid_hold_nothing(bench: Bench) -> None:
     gone = bench.cluster.add_pod("gone")
     bench.cluster.drop_pod("gone")
-    with pytest.raises(FilterFailedError, match="does not exist"):
+    with pytest.raises(PodFailedError, match="does not exist"):
         bench.filter(gone, "n1")
 
     old = bench.cluster.add_pod("a")
     bench.live.objects["pod", "ns", "a"] = bench.cluster.change_pod("a", uid="newer")
-    with pytest.raises(FilterFailedError, match="another pod"):
+    with pytest.raises(PodFailedError, match="another pod"):
         bench.filter(old, "n1")
 
     assert bench.held == 0
@@ -261,7 +266,7 @@ def test_an_api_server_that_does_not_answer_is_an_error_and_no_refusal(bench: Be
     bench.cluster.drop_claim("a")
     bench.live.failure = UnavailableError("503")
 
-    with pytest.raises(FilterFailedError, match="did not answer about the claim"):
+    with pytest.raises(PodFailedError, match="did not answer about the claim"):
         bench.filter(pod, "n1")
 
     assert bench.held == 0
@@ -273,7 +278,7 @@ def test_all_live_reads_of_a_call_share_half_a_second(bench: Bench) -> None:
         bench.cluster.drop_claim(name)
     bench.live.before_read = lambda: bench.cluster.clock.advance(0.3)
 
-    with pytest.raises(FilterFailedError, match="in time"):
+    with pytest.raises(PodFailedError, match="in time"):
         bench.filter(pod, "n1")
 
     assert len(bench.live.reads) == 2
