@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from controller.allocator.policy import NodeRoom, check_node, disk_takes, is_usable_disk, room_of_disk
-from controller.allocator.reasons import Reason, Rejection
-from controller.model.demand import Missing
+from controller.allocator.policy import Engines, NodeRoom, check_engine
+from controller.allocator.rooms import Rooms, make_room
+from controller.allocator.tries import Affinity
+from controller.model.demand import Missing, VolumeDemand, demand_of_claim
 from controller.model.longhorn import (
-    DEFAULT_NEEDS,
     BackingImage,
+    DiskNeeds,
     EngineImage,
     InstanceManager,
     LonghornNode,
@@ -49,9 +50,12 @@ class World:
         self._on_disk: dict[str, dict[str, Replica]] = {}  # disk uuid -> name -> replica
         self._volume_of_replica: dict[str, str] = {}
         self.unplaced: dict[str, Replica] = {}  # Longhorn may place these at any moment
-        self._node_of_disk: dict[str, set[str]] = {}
+        self._nodes_of_disk: dict[str, list[str]] = {}  # disk uuid -> its nodes, a node once for each such disk
         self._claim_key_by_volume: dict[str, str] = {}  # Longhorn volume -> claim key, by its PV
-        self._rooms: dict[str, NodeRoom] = {}
+        self._rooms = Rooms(self._make_room, self.has_node)
+        self._engines: Engines | None = None
+        self._engine_gaps: dict[tuple[str, str], frozenset[str]] = {}
+        self._demands: dict[str, VolumeDemand | None] = {}  # of promises' volumes, by claim uid
 
     # Lookup, as the demands ask for it
 
@@ -143,6 +147,7 @@ class World:
 
     def put_claim(self, key: str, claim: Claim | None) -> Claim | None:
         """Replace; the claim that went, when it is gone or another one of the same name stands there now."""
+        self._demands.clear()
         old = self.claims.pop(key, None)
         if old is not None:
             self._claim_by_uid.pop(old.uid, None)
@@ -153,6 +158,7 @@ class World:
         return old if old is not None and (claim is None or claim.uid != old.uid) else None
 
     def put_pv(self, name: str, pv: PersistentVolume | None) -> set[str]:
+        self._demands.clear()
         old = self.pvs.pop(name, None)
         touched = {entry.claim_key for entry in (old, pv) if entry is not None and entry.claim_key}
         if old is not None and self._claim_key_by_volume.get(old.handle) == old.claim_key:
@@ -165,6 +171,7 @@ class World:
         return touched
 
     def put_class(self, name: str, storage_class: StorageClass | None) -> set[str]:
+        self._demands.clear()
         self.classes.pop(name, None)
         if storage_class is not None:
             self.classes[name] = storage_class
@@ -172,6 +179,7 @@ class World:
         return {claim.key for claim in self.claims.values() if not claim.volume_name}
 
     def put_volume(self, name: str, volume: Volume | None) -> set[str]:
+        self._demands.clear()
         self.volumes.pop(name, None)
         if volume is not None:
             self.volumes[name] = volume
@@ -179,6 +187,7 @@ class World:
         return self._claims_touched_by(name)
 
     def put_replica(self, name: str, replica: Replica | None) -> set[str]:
+        self._demands.clear()
         volume = self._volume_of_replica.pop(name, None)
         touched: set[str] = set()
         if volume is not None:
@@ -214,20 +223,32 @@ class World:
 
     def put_node(self, name: str, node: LonghornNode | None) -> None:
         old = self.nodes.pop(name, None)
+        touched = {name}
         for disk in old.disks if old is not None else ():
-            self._node_of_disk.get(disk.uuid, set()).discard(name)
+            holders = self._nodes_of_disk[disk.uuid]
+            holders.remove(name)
+            touched.update(holders)
+            if not holders:
+                del self._nodes_of_disk[disk.uuid]
         if node is not None:
             self.nodes[name] = node
             for disk in node.disks:
-                self._node_of_disk.setdefault(disk.uuid, set()).add(name)
-        self._rooms.pop(name, None)
+                holders = self._nodes_of_disk.setdefault(disk.uuid, [])
+                touched.update(holders)
+                holders.append(name)
+        if (old is None) is not (node is None):
+            self._engine_gaps.clear()
+        self._rooms.touch(touched)
 
     def put_kube_node(self, name: str, node: KubeNode | None) -> None:
+        had_any = bool(self.kube_nodes)
         self.kube_nodes.pop(name, None)
         if node is not None:
             self.kube_nodes[name] = node
+        self._rooms.touch((name,) if had_any and self.kube_nodes else self.nodes)
 
     def put_backing_image(self, name: str, image: BackingImage | None) -> set[str]:
+        self._demands.clear()
         self.backing_images.pop(name, None)
         if image is not None:
             self.backing_images[name] = image
@@ -238,13 +259,15 @@ class World:
         }
 
     def put_engine_image(self, name: str, image: EngineImage | None) -> set[str]:
-        self.engine_images.pop(name, None)
+        if self.engine_images.pop(name, None) != image:
+            self._forget_engines()
         if image is not None:
             self.engine_images[name] = image
         return set()  # it decides where replicas may go, not what a claim asks for
 
     def put_instance_manager(self, name: str, manager: InstanceManager | None) -> set[str]:
-        self.instance_managers.pop(name, None)
+        if self.instance_managers.pop(name, None) != manager:
+            self._forget_engines()
         if manager is not None:
             self.instance_managers[name] = manager
         return set()
@@ -252,11 +275,15 @@ class World:
     def barred_nodes(self, volume: str) -> frozenset[str]:
         """Nodes that take no further replica of the volume, because one is there and Longhorn keeps them apart."""
         facts = self.volumes.get(volume)
-        own = facts.soft_anti_affinity if facts is not None else "ignored"
-        if own == "enabled" or (own != "disabled" and self.settings.soft_anti_affinity):
+        if facts is None:
+            return frozenset()
+        affinity = Affinity.of(facts, self.settings)
+        if affinity.balances or (affinity.node_soft and affinity.zone_soft):
             return frozenset()
         return frozenset(
-            replica.node for replica in self.replicas_of(volume).values() if replica.node and not replica.failed_at
+            replica.node
+            for replica in self.replicas_of(volume).values()
+            if replica.node and not (replica.failed_at or replica.deleting or replica.eviction_requested)
         )
 
     def has_node(self, name: str) -> bool:
@@ -265,37 +292,79 @@ class World:
 
     def put_settings(self, settings: LonghornSettings) -> None:
         self.settings = settings
-        self._rooms.clear()
+        self._demands.clear()
+        self._forget_engines()
+        self._rooms.touch(self.nodes)
+        self.refresh()
 
     def _stale_rooms(self, disk_uuid: str) -> None:
-        for node in self._node_of_disk.get(disk_uuid, ()):
-            self._rooms.pop(node, None)
+        self._rooms.touch(self._nodes_of_disk.get(disk_uuid, ()))
 
     # Rooms, computed once after a change of their node
 
     def room(self, name: str) -> NodeRoom | None:
         """What that Longhorn node can take, promises aside; None when Longhorn has no such node."""
-        found = self._rooms.get(name)
+        return self._rooms.get(name)
+
+    def refresh(self) -> None:
+        """Work out the rooms of nodes that changed, for `best` and `tops`."""
+        self._rooms.refresh(self.settings.space)
+
+    @property
+    def best(self) -> Mapping[str, int]:
+        """The most that a plain volume finds on one disk, by node, as of the last `refresh`."""
+        return self._rooms.best
+
+    @property
+    def tops(self) -> Mapping[str, tuple[int, ...]]:
+        """Free bytes of the disks that take plain volumes, largest first, by node, as of the last `refresh`."""
+        return self._rooms.tops
+
+    def _make_room(self, name: str) -> NodeRoom | None:
+        node = self.nodes.get(name)
+        return None if node is None else make_room(node, self._on_disk, self.is_shared_disk, self.settings.space)
+
+    def is_shared_disk(self, uuid: str) -> bool:
+        """Whether several disks claim that UUID, so that nobody can tell where a replica lies."""
+        return bool(uuid) and len(self._nodes_of_disk.get(uuid, ())) > 1
+
+    # Engines
+
+    @property
+    def engines(self) -> Engines:
+        """What runs replicas; a kind of which there is no object at all decides nothing."""
+        if self._engines is None:
+            self._engines = Engines.of(
+                self.engine_images.values() if self.engine_images else None,
+                self.instance_managers.values() if self.instance_managers else None,
+                self.settings.instance_manager_image,
+            )
+        return self._engines
+
+    def engine_gaps(self, needs: DiskNeeds) -> frozenset[str]:
+        """Longhorn nodes that cannot run a replica with these needs."""
+        if not self.engine_images and not self.instance_managers:
+            return frozenset()
+        key = needs.data_engine, needs.engine_image
+        found = self._engine_gaps.get(key)
         if found is None:
-            node = self.nodes.get(name)
-            if node is None:
-                return None
-            found = self._rooms[name] = self._make_room(node)
+            engines = self.engines
+            found = frozenset(name for name in self.nodes if check_engine(name, needs, engines) is not None)
+            self._engine_gaps[key] = found
         return found
 
-    def _make_room(self, node: LonghornNode) -> NodeRoom:
-        space = self.settings.space
-        rejection = check_node(node)
-        disks = tuple(
-            room_of_disk(disk, self._on_disk.get(disk.uuid, _NO_REPLICAS).values(), space)
-            for disk in node.disks
-            if is_usable_disk(disk)
-        )
-        if rejection is None and not disks:
-            rejection = Rejection(Reason.NO_USABLE_DISK, f"{node.name}: no disk accepts replicas")
-        plain = [room.free_bytes for room in disks if disk_takes(room, DEFAULT_NEEDS, 0, 0, space)]
-        usable = rejection is None and (space.allow_empty_node_selector or not node.tags)
-        return NodeRoom(node.name, node.tags, rejection, disks, max(plain, default=-1) if usable else -1)
+    def _forget_engines(self) -> None:
+        self._engines = None
+        self._engine_gaps.clear()
+        self._demands.clear()  # a new volume's engine image may be another one
+
+    def demand_of(self, claim_uid: str) -> VolumeDemand | None:
+        """What that claim's volume asks for now; None when it asks for nothing, or cannot be told."""
+        if claim_uid not in self._demands:
+            claim = self.claim_by_uid(claim_uid)
+            found = None if claim is None else demand_of_claim(claim, self, self.settings)
+            self._demands[claim_uid] = None if isinstance(found, Missing) else found
+        return self._demands[claim_uid]
 
 
 def _identity(facts: object) -> str:
