@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry
 
 from controller.allocator.allocator import Allocator
 from controller.clock import Clock, SystemClock
+from controller.configuration import SettingsReader, synced_longhorn_values
 from controller.election.elector import Elector, Timing
 from controller.election.gate import Gate
 from controller.feed import Feed
@@ -22,20 +23,21 @@ from controller.kube.informer import STALE_SECONDS, Informer
 from controller.kube.lease import LeaseClient
 from controller.kube.resources import Resource
 from controller.kube.store import Store
-from controller.lifecycle import Configured, Lifecycle, Parts
+from controller.lifecycle import Lifecycle, Parts
 from controller.metrics import Metrics, Sources, StoreState
 from controller.model import parse
-from controller.model.longhorn import LonghornSettings
 from controller.model.reader import Raw, mapping_at, text_at
 from controller.model.workload import Pod
 from controller.reconcile.live import LiveKind, LiveReader
+from controller.reconcile.support import SupportWatch
 from controller.reconcile.sweeper import Sweeper
 from controller.reconcile.wake import Waker
-from controller.settings import LiveSettings, ProcessSettings, live_settings, longhorn_settings
+from controller.settings import LiveSettings, ProcessSettings
 from controller.status import StatusServer, create_status_app
-from extender.app import create_app
+from extender.app import Verbs, create_app
 from extender.contention import WaitBudget
 from extender.preconditions import Preconditions
+from extender.preemption import PreemptionService
 from extender.service import ExtenderService
 
 if TYPE_CHECKING:
@@ -116,24 +118,6 @@ class Followed:
         return self.store.get(key)
 
 
-class SettingsReader:
-    """What the ConfigMap and Longhorn's Setting objects say together. Threads: the lifecycle's. I/O: none."""
-
-    def __init__(self, config_maps: Store[Mapping[str, str]], longhorn: Store[str]) -> None:
-        self._config_maps, self._longhorn = config_maps, longhorn
-        self._last: tuple[LiveSettings | None, LonghornSettings | None] = (None, None)
-
-    def __call__(self) -> Configured:
-        values = {key.rsplit("/", 1)[-1]: value for key, value in self._longhorn.items().items()}
-        data = next(iter(self._config_maps.values()), {})
-        live, problems = live_settings(data, values, self._last[0])
-        longhorn, more = longhorn_settings(values, self._last[1])
-        self._last = (live, longhorn)
-        return Configured(
-            live, longhorn, {entry.name: f"{entry.value!r} {entry.problem}" for entry in (*problems, *more)}
-        )
-
-
 class ServiceEndpoint:
     """The extender's Service, pointed at this pod or at nobody."""
 
@@ -198,9 +182,13 @@ class Controller:
         )
         self.elector = self._make_elector(api)
         self.lifecycle = self._make_lifecycle(api)
+        self.preconditions = self._make_preconditions()
         self.service = self._make_service()
         self.app: WSGIApplication = create_app(
-            self.service, self.metrics, self.clock, max_body_bytes=settings.body_limit_bytes
+            Verbs(self.service, PreemptionService(self.allocator, self.preconditions)),
+            self.metrics,
+            self.clock,
+            max_body_bytes=settings.body_limit_bytes,
         ).wsgi_app
         self.metrics.read_from(self._sources())
 
@@ -236,7 +224,12 @@ class Controller:
         longhorn = self._followed(api, "setting", resources.LONGHORN_SETTINGS, _setting_value, namespace)
         for followed in (config_maps, longhorn):
             followed.store.subscribe(lambda _changes: self.lifecycle.settings_changed())
+        longhorn.store.subscribe(lambda _changes: self.support.changed())
         self._read_settings = SettingsReader(config_maps.store, longhorn.store)
+        self.support = SupportWatch(
+            lambda: synced_longhorn_values(longhorn.store),
+            lambda name: api.get(resources.CRDS, None, name, timeout=5.0),
+        )
 
     def _followed(
         self, api: KubeApi, name: str, resource: Resource, facts: Callable[[Raw], Any], namespace: str | None
@@ -289,13 +282,13 @@ class Controller:
                 ),
                 waker=self.waker,
                 endpoint=ServiceEndpoint(EndpointSlices(api, settings.namespace), settings),
-                always=(StatusServer(page, settings.metrics_address, settings.metrics_port),),
+                always=(StatusServer(page, settings.metrics_address, settings.metrics_port), self.support),
                 read_settings=self._read_settings,
             )
         )
 
-    def _make_service(self) -> ExtenderService:
-        preconditions = Preconditions(
+    def _make_preconditions(self) -> Preconditions:
+        return Preconditions(
             self.allocator,
             OpenedGate(self.gate, lambda: self.lifecycle.openings),
             self.live,
@@ -303,9 +296,11 @@ class Controller:
             mode=lambda: self.lifecycle.mode,
             stale_kind=self.stale_kind,
         )
+
+    def _make_service(self) -> ExtenderService:
         return ExtenderService(
             self.allocator,
-            preconditions,
+            self.preconditions,
             self.clock,
             self.metrics,
             contention_wait_seconds=lambda: self._live_settings().contention_wait_milliseconds / 1000,
@@ -353,6 +348,7 @@ class Controller:
             "holder": self.elector.holder,
             "term": self.lifecycle.term,
             "mode": self.lifecycle.mode,
+            "longhorn": self.support.current,
             "settings": configured.live if configured else None,
             "longhorn_settings": configured.longhorn if configured else None,
             "settings_problems": configured.problems if configured else {},

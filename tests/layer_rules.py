@@ -18,6 +18,7 @@ LAYERS: Mapping[str, int] = {
     "controller.__main__": 90,
     "controller.cli": 80,
     "controller.wiring": 70,
+    "controller.configuration": 65,
     "controller.lifecycle": 60,
     "controller.metrics": 60,
     "controller.status": 60,
