@@ -161,5 +161,5 @@ def _as_promises(demands: Sequence[VolumeDemand], node: str, now: float) -> list
     return [
         Promise(demand.key, demand.size_bytes, demand.required_bytes, demand.needs, True, now)
         for demand in demands
-        if not demand.is_local or node not in demand.usable_nodes
+        if not demand.is_local or node not in demand.home_nodes
     ]

@@ -267,7 +267,7 @@ class Settler:
 
 def _wanted(claimant: str, node: str, demand: VolumeDemand) -> Iterable[Key]:
     if demand.is_local:
-        if node not in demand.usable_nodes and not (demand.is_pinned and node not in demand.placed_nodes):
+        if node not in demand.home_nodes and not demand.is_pinned:
             yield Key(demand.key, node, claimant)
     elif demand.is_roaming:
         yield Key(demand.key, ANYWHERE, claimant)
@@ -285,4 +285,4 @@ def _still_asks(demand: VolumeDemand | None, key: Key, entry: Entry) -> bool:
         return False
     if entry.kind is Kind.ROAMING:
         return demand.is_roaming
-    return key.node not in demand.usable_nodes
+    return key.node not in demand.home_nodes

@@ -22,6 +22,7 @@ from controller.model.longhorn import (
     Replica,
     Volume,
 )
+from controller.model.rebuilds import Rebuild, rebuilds_ahead
 from controller.model.workload import Claim, KubeNode, PersistentVolume, Pod, StorageClass
 
 _NO_REPLICAS: Final[Mapping[str, Replica]] = {}
@@ -50,6 +51,7 @@ class World:
         self._on_disk: dict[str, dict[str, Replica]] = {}  # disk uuid -> name -> replica
         self._volume_of_replica: dict[str, str] = {}
         self.unplaced: dict[str, Replica] = {}  # Longhorn may place these at any moment
+        self.rebuilds: dict[str, tuple[Rebuild, ...]] = {}  # by volume: replicas that Longhorn is going to make
         self._nodes_of_disk: dict[str, list[str]] = {}  # disk uuid -> its nodes, a node once for each such disk
         self._claim_key_by_volume: dict[str, str] = {}  # Longhorn volume -> claim key, by its PV
         self._rooms = Rooms(self._make_room, self.has_node)
@@ -80,6 +82,10 @@ class World:
 
     def replicas_of(self, volume: str) -> Mapping[str, Replica]:
         return self._replicas.get(volume, _NO_REPLICAS)
+
+    def replicas_with_disk(self, volume: str) -> bool:
+        """Whether any replica of the volume lies somewhere, in whatever state."""
+        return any(replica.node or replica.disk_uuid for replica in self.replicas_of(volume).values())
 
     def storage_class(self, name: str | None) -> StorageClass | None:
         """The class of that name; for None the default class, the newest one if there are several (as Kubernetes
@@ -183,6 +189,7 @@ class World:
         self.volumes.pop(name, None)
         if volume is not None:
             self.volumes[name] = volume
+        self._foresee_rebuilds(name)
         self.absent.pop(Missing("volume", "", name), None)
         return self._claims_touched_by(name)
 
@@ -196,6 +203,7 @@ class World:
             if not self._replicas[volume]:
                 del self._replicas[volume]
             self._unplace(old)
+            self._foresee_rebuilds(volume)
             touched |= self._claims_touched_by(volume)
         if replica is not None:
             self._volume_of_replica[name] = replica.volume
@@ -205,6 +213,7 @@ class World:
                 self._stale_rooms(replica.disk_uuid)
             if not replica.node and not replica.deleting and not replica.failed_at:
                 self.unplaced[name] = replica
+            self._foresee_rebuilds(replica.volume)
             touched |= self._claims_touched_by(replica.volume)
         return touched
 
@@ -218,8 +227,17 @@ class World:
         self._stale_rooms(replica.disk_uuid)
 
     def _claims_touched_by(self, volume: str) -> set[str]:
-        claim = self.claim_of_volume(volume)
-        return set() if claim is None else {claim.key}
+        """The claim that has the volume, and the one it was made for, when that is another one."""
+        claims = self.claim_of_volume(volume), self.claim_by_uid(volume.removeprefix("pvc-"))
+        return {claim.key for claim in claims if claim is not None}
+
+    def _foresee_rebuilds(self, name: str) -> None:
+        volume = self.volumes.get(name)
+        ahead = rebuilds_ahead(volume, self.replicas_of(name).values(), self.settings) if volume is not None else ()
+        if ahead:
+            self.rebuilds[name] = ahead
+        else:
+            self.rebuilds.pop(name, None)
 
     def put_node(self, name: str, node: LonghornNode | None) -> None:
         old = self.nodes.pop(name, None)
@@ -292,6 +310,8 @@ class World:
 
     def put_settings(self, settings: LonghornSettings) -> None:
         self.settings = settings
+        for name in self.volumes:
+            self._foresee_rebuilds(name)
         self._demands.clear()
         self._forget_engines()
         self._rooms.touch(self.nodes)
