@@ -27,9 +27,10 @@ from controller.clock import SystemClock
 from controller.model.longhorn import Disk, LonghornNode, LonghornSettings
 from controller.model.workload import Claim, KubeNode, Pod, PodVolume, StorageClass
 from controller.settings import LiveSettings
-from extender.app import create_app
+from extender.app import Verbs, create_app
 from extender.contention import WaitBudget
 from extender.preconditions import Preconditions
+from extender.preemption import PreemptionService
 from extender.server import ServerOptions, serve
 from extender.service import ExtenderService
 
@@ -73,15 +74,20 @@ class Process:
         allocator.set_mode(Mode.ACTIVE)
         _fill(allocator, nodes, full_every)
         silent = Silent()
+        preconditions = Preconditions(
+            allocator, OpenGate(), NoReads(), clock, mode=lambda: Mode.ACTIVE, stale_kind=lambda: None
+        )
         service = ExtenderService(
             allocator,
-            Preconditions(allocator, OpenGate(), NoReads(), clock, mode=lambda: Mode.ACTIVE, stale_kind=lambda: None),
+            preconditions,
             clock,
             silent,
             contention_wait_seconds=lambda: 0.0,
             budget=WaitBudget(),
         )
-        app = create_app(service, silent, clock, max_body_bytes=64 * 1024**2)
+        app = create_app(
+            Verbs(service, PreemptionService(allocator, preconditions)), silent, clock, max_body_bytes=64 * 1024**2
+        )
         app.register_blueprint(create_echo_blueprint())
         self.app: WSGIApplication = app.wsgi_app
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import select
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final, Protocol
 
 from flask import Blueprint, Flask, Response, request
@@ -13,7 +14,7 @@ from werkzeug.exceptions import HTTPException, RequestEntityTooLarge
 
 from controller.clock import Clock
 from controller.errors import MalformedRequestError, NotReadyError, SchedulerError
-from extender import wire
+from extender import preemption, wire
 from extender.preconditions import PodFailedError
 from extender.service import ClientGoneError
 
@@ -23,9 +24,21 @@ _GONE: Final = getattr(select, "POLLRDHUP", 0) | select.POLLHUP | select.POLLERR
 log = logging.getLogger(__name__)
 
 
-class Service(Protocol):
+class Filtering(Protocol):
     def is_ready(self) -> bool: ...
     def filter_pod(self, args: wire.FilterArgs, is_client_gone: Callable[[], bool]) -> bytes: ...
+
+
+class Preempting(Protocol):
+    def preempt(self, args: preemption.PreemptionArgs) -> bytes: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Verbs:
+    """What answers each verb of kube-scheduler's configuration."""
+
+    filter: Filtering
+    preempt: Preempting
 
 
 class RequestObserver(Protocol):
@@ -33,15 +46,15 @@ class RequestObserver(Protocol):
     def failed(self, kind: str) -> None: ...
 
 
-def create_app(service: Service, observer: RequestObserver, clock: Clock, *, max_body_bytes: int) -> Flask:
+def create_app(verbs: Verbs, observer: RequestObserver, clock: Clock, *, max_body_bytes: int) -> Flask:
     """The WSGI application of the extender; no state of its own."""
     app = Flask("extender", static_folder=None)
     app.config["MAX_CONTENT_LENGTH"] = max_body_bytes
-    app.register_blueprint(create_blueprint(service, observer, clock))
+    app.register_blueprint(create_blueprint(verbs, observer, clock))
     return app
 
 
-def create_blueprint(service: Service, observer: RequestObserver, clock: Clock) -> Blueprint:
+def create_blueprint(verbs: Verbs, observer: RequestObserver, clock: Clock) -> Blueprint:
     routes = Blueprint("extender", __name__)
 
     # kube-scheduler appends the verb to `urlPrefix`, which may carry a path of its own, such as /api/scheduler.
@@ -51,7 +64,7 @@ def create_blueprint(service: Service, observer: RequestObserver, clock: Clock) 
         started = clock.now()
         args = wire.decode_filter_args(_body())
         try:
-            reply = service.filter_pod(args, is_client_gone)
+            reply = verbs.filter.filter_pod(args, is_client_gone)
         except PodFailedError as error:
             observer.failed("pod")
             log.warning("filter pod=%s uid=%s error=%s", args.pod_key, args.pod_uid, error)
@@ -60,9 +73,21 @@ def create_blueprint(service: Service, observer: RequestObserver, clock: Clock) 
         response.call_on_close(lambda: observer.filter_answered(clock.now() - started))
         return response
 
+    @routes.post("/preempt")
+    @routes.post("/<path:prefix>/preempt")
+    def preempt(prefix: str = "") -> ResponseReturnValue:  # noqa: ARG001
+        args = preemption.decode_preemption_args(_body())
+        try:
+            return Response(verbs.preempt.preempt(args), mimetype=_JSON)
+        except PodFailedError as error:
+            # The answer has no place for an error, and a candidate too many may cost a pod its life for nothing.
+            observer.failed("pod")
+            log.warning("preempt pod=%s uid=%s error=%s", args.pod.key, args.pod.uid, error)
+            return Response(preemption.encode_preemption_result(args.candidates, ()), mimetype=_JSON)
+
     @routes.get("/healthz")
     def healthz() -> ResponseReturnValue:
-        return ("ok\n", 200) if service.is_ready() else ("not leading\n", 503)
+        return ("ok\n", 200) if verbs.filter.is_ready() else ("not leading\n", 503)
 
     _add_error_handlers(routes, observer)
     return routes

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -83,6 +83,30 @@ _NODES: Final = msgspec.json.Decoder(_NodeList | None)
 _NAMES: Final = msgspec.json.Decoder(list[str] | None)
 _HEAD: Final = msgspec.json.Decoder(_NodeHead)
 _ENCODER: Final = msgspec.json.Encoder()
+
+
+@dataclass(frozen=True, slots=True)
+class PodRef:
+    """The pod that a request is about."""
+
+    uid: str
+    namespace: str
+    name: str
+    has_claims: bool = True  # a pod's volumes never change, so what the request says of them holds
+
+    @property
+    def key(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+class PodHead(msgspec.Struct, gc=False):
+    """As much of a pod as tells which one it is."""
+
+    metadata: _Meta | None = None
+
+    @property
+    def uid(self) -> str:
+        return (self.metadata.uid or "") if self.metadata is not None else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,14 +210,7 @@ def _decode(decoder: msgspec.json.Decoder[_Decoded], body: bytes | msgspec.Raw, 
 
 def _decode_any_case(body: bytes) -> _Args:
     """The outer object with its keys in any letter case. A field given in two spellings is refused, not guessed."""
-    found: dict[str, msgspec.Raw] = {}
-    for key, raw in _decode(_OUTER, body, "").items():
-        name = _KEYS.get(key.lower())
-        if name is None:
-            continue
-        if name in found:
-            raise MalformedRequestError(name, "is given twice, in different letter case")
-        found[name] = raw
+    found = decode_fields(body, _KEYS)
     args = _Args()
     if "Pod" in found:
         args.pod = _decode(_POD, found["Pod"], "Pod")
@@ -202,6 +219,28 @@ def _decode_any_case(body: bytes) -> _Args:
     if "NodeNames" in found:
         args.node_names = _decode(_NAMES, found["NodeNames"], "NodeNames")
     return args
+
+
+def decode_fields(body: bytes, keys: Mapping[str, str]) -> dict[str, msgspec.Raw]:
+    """The fields of the object in `body` that `keys` (lower case to Go's spelling) names, by Go's spelling."""
+    found: dict[str, msgspec.Raw] = {}
+    for key, raw in _decode(_OUTER, body, "").items():
+        name = keys.get(key.lower())
+        if name is None:
+            continue
+        if name in found:
+            raise MalformedRequestError(name, "is given twice, in different letter case")
+        found[name] = raw
+    return found
+
+
+def decode_as(kind: Any, raw: msgspec.Raw, path: str) -> Any:
+    """`raw` as a value of the type `kind`; MalformedRequestError names what is wrong below `path`."""
+    return _decode(msgspec.json.Decoder(kind), raw, path)
+
+
+def decode_pod(raw: msgspec.Raw | None) -> PodRef:
+    return PodRef(*_checked_pod(_decode(_POD, raw, "Pod") if raw is not None else None))
 
 
 def _checked_pod(pod: _Pod | None) -> tuple[str, str, str, bool]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Final, cast
@@ -212,6 +212,16 @@ class Allocator:
             self._calls += 1
             self._answers.name_call(pod_uid, self._calls)
             return replace(outcome, serial=self._calls)
+
+    def nodes_with_room(self, pod_uid: str, candidates: Collection[str]) -> Collection[str]:
+        """The candidates that would pass a filter call now. Nothing is held, and nothing is remembered."""
+        with self._changed:
+            if self._mode is not Mode.ACTIVE:
+                return candidates
+            pod = self._world.pods.get(pod_uid)
+            if pod is None:
+                raise NotFoundError(f"pod {pod_uid} went away during its call")
+            return self._filtering_locked(self._clock.now()).nodes_with_room(pod, candidates)
 
     def _filtering_locked(self, now: float) -> Filtering:
         return Filtering(

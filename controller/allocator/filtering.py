@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -63,6 +63,14 @@ class Filtering:
         if passed:
             return self._offer(Decision.OFFERED, pod, passed, demands, refused)
         return self._refuse(pod, candidates, refused, demands)
+
+    def nodes_with_room(self, pod: Pod, candidates: Collection[str]) -> Collection[str]:
+        """The candidates on which all the pod's volumes surely find room; changes nothing."""
+        demands, _ = demands_of_pod(pod, self.world, self.world.settings)
+        judge = Judge(self.world, self.ledger, demands, self.now)
+        if self.cluster_verdict(judge, demands) is not None:
+            return ()
+        return [name for name in candidates if judge.judge(name).verdict is Verdict.SURE]
 
     def _standing_choice(self, pod: Pod, candidates: Sequence[str], demands: Sequence[VolumeDemand]) -> str | None:
         """The chosen node, if the choice stands and the scheduler still asks about it."""

@@ -19,8 +19,8 @@ from flask import request
 
 from controller.clock import SystemClock
 from controller.errors import BugError, NotLeaderError
-from extender import wire
-from extender.app import create_app
+from extender import preemption, wire
+from extender.app import Verbs, create_app
 from extender.preconditions import PodFailedError
 from extender.server import ServerOptions, serve
 from extender.service import ClientGoneError
@@ -55,6 +55,11 @@ class ScriptedService:
                 return wire.encode_error(json.dumps({"nodelay": bool(_nodelay())}))
         return wire.encode_filter_result(args, args.candidates, {})
 
+    def preempt(self, args: preemption.PreemptionArgs) -> bytes:
+        if args.pod.name == "gone":
+            raise PodFailedError("Longhorn: the pod does not exist")
+        return preemption.encode_preemption_result(args.candidates, {"n1"})
+
     def _wait_for_the_client_to_leave(self, is_client_gone: Callable[[], bool]) -> None:
         self._say(f"waiting gone={is_client_gone()}")
         connection = request.environ["gunicorn.socket"]
@@ -86,7 +91,7 @@ class ScriptedProcess:
         self._say("built")
         service = ScriptedService(self._say)
         self.app: WSGIApplication = create_app(
-            service, Answered(self._say), SystemClock(), max_body_bytes=BODY_LIMIT
+            Verbs(service, service), Answered(self._say), SystemClock(), max_body_bytes=BODY_LIMIT
         ).wsgi_app
 
     def _say(self, line: str) -> None:

@@ -140,6 +140,31 @@ def test_filter_is_served_below_any_url_prefix(server: Server, path: str) -> Non
     assert headers["Content-Type"] == "application/json"
 
 
+def preemption_for(pod: str) -> dict[str, Any]:
+    victims = {node: {"Pods": [{"UID": "v"}], "NumPDBViolations": 0} for node in ("n1", "n2")}
+    return {"Pod": call_for(pod, "n1")["Pod"], "NodeNameToMetaVictims": victims}
+
+
+@pytest.mark.parametrize("path", ["/preempt", "/api/scheduler/preempt"])
+def test_preempt_is_served_below_any_url_prefix(server: Server, path: str) -> None:
+    status, answer, _ = server.call("POST", path, preemption_for("p"))
+
+    assert (status, list(answer["NodeNameToMetaVictims"])) == (200, ["n1"])
+
+
+def test_a_preemption_that_cannot_be_decided_evicts_nobody(server: Server) -> None:
+    status, answer, _ = server.call("POST", "/preempt", preemption_for("gone"))
+
+    assert (status, answer) == (200, {"NodeNameToMetaVictims": {}})
+
+
+def test_a_malformed_preemption_is_a_400_that_names_the_field(server: Server) -> None:
+    status, answer, _ = server.call("POST", "/preempt", {"Pod": call_for("p", "n1")["Pod"]})
+
+    assert status == 400
+    assert "NodeNameToMetaVictims" in answer["Error"]
+
+
 def test_many_calls_share_one_connection(server: Server) -> None:
     connection = server.connection()
     for number in range(20):

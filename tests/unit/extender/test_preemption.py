@@ -1,0 +1,122 @@
+"""Which candidates of a preemption stay: those where the pod's volumes find room without any eviction."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from controller.allocator.outcome import Mode
+from controller.errors import NotLeaderError, NotReadyError, NotSyncedError
+from controller.model.workload import Pod
+from extender.preconditions import PodFailedError, Preconditions
+from extender.preemption import PreemptionArgs, PreemptionService, Victims
+from extender.wire import PodRef
+from tests.fakes.builders import TestCluster
+from tests.unit.extender.test_service import FakeGate, FakeLive
+
+
+class Bench:
+    """The service over a real allocator, two nodes with room for one volume and one without."""
+
+    def __init__(self) -> None:
+        self.cluster = TestCluster()
+        for name, free in (("n1", 100), ("n2", 100), ("n3", 99)):
+            self.cluster.add_node(name, free_gib=free)
+        self.gate, self.mode, self.stale = FakeGate(), Mode.ACTIVE, ""
+        allocator = self.cluster.allocator
+        self.service = PreemptionService(
+            allocator,
+            Preconditions(
+                allocator,
+                self.gate,
+                FakeLive(allocator),
+                self.cluster.clock,
+                mode=lambda: self.mode,
+                stale_kind=lambda: self.stale or None,
+            ),
+        )
+
+    def preempt(self, pod: Pod, *, has_claims: bool = True, **victims: tuple[str, ...]) -> dict[str, list[str]]:
+        args = PreemptionArgs(
+            PodRef(pod.uid, pod.namespace, pod.name, has_claims),
+            {node: Victims(uids, 0) for node, uids in victims.items()},
+        )
+        answer = json.loads(self.service.preempt(args))["NodeNameToMetaVictims"]
+        return {node: [pod["UID"] for pod in entry["Pods"]] for node, entry in answer.items()}
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+def test_a_node_without_longhorn_room_loses_nobody(bench: Bench) -> None:
+    pod = bench.cluster.add_pod("a")
+
+    assert bench.preempt(pod, n1=("x",), n3=("y",)) == {"n1": ["x"]}
+
+
+def test_room_that_is_promised_to_another_pod_is_no_room(bench: Bench) -> None:
+    bench.cluster.add_pod("b")
+    bench.cluster.filter("b", "n1")
+    pod = bench.cluster.add_pod("a")
+
+    assert bench.preempt(pod, n1=("x",), n2=("y",)) == {"n2": ["y"]}
+
+
+def test_the_pods_own_promise_is_not_in_its_way_and_nothing_is_held(bench: Bench) -> None:
+    pod = bench.cluster.add_pod("a")
+    bench.cluster.filter("a", "n1")
+
+    assert bench.preempt(pod, n1=("x",), n2=("y",)) == {"n1": ["x"], "n2": ["y"]}
+    assert bench.cluster.pending() == {"n1": 100}
+
+
+def test_a_volume_that_may_lie_anywhere_needs_room_somewhere(bench: Bench) -> None:
+    bench.cluster.allocator.observe("class", "longhorn", None)
+    bench.cluster.add_class("longhorn", dataLocality="disabled", numberOfReplicas="1")
+    fits, too_large = bench.cluster.add_pod("a"), bench.cluster.add_pod("b", gib=200)
+
+    assert bench.preempt(fits, n3=("x",)) == {"n3": ["x"]}
+    assert bench.preempt(too_large, n3=("x",)) == {}
+
+
+def test_a_candidate_without_victims_is_left_out_as_the_scheduler_takes_it_for_an_error(bench: Bench) -> None:
+    pod = bench.cluster.add_pod("a")
+
+    assert bench.preempt(pod, n1=(), n2=("y",)) == {"n2": ["y"]}
+
+
+def test_a_pod_without_claims_is_not_restricted(bench: Bench) -> None:
+    pod = bench.cluster.add_pod("a")
+
+    assert bench.preempt(pod, has_claims=False, n3=("x",)) == {"n3": ["x"]}
+
+
+def test_bypass_restricts_nobody(bench: Bench) -> None:
+    pod = bench.cluster.add_pod("a")
+    bench.mode = Mode.BYPASS
+
+    assert bench.preempt(pod, n3=("x",)) == {"n3": ["x"]}
+
+
+def test_a_pod_that_does_not_exist_is_an_error(bench: Bench) -> None:
+    pod = bench.cluster.add_pod("a")
+    bench.cluster.drop_pod("a")
+
+    with pytest.raises(PodFailedError, match="does not exist"):
+        bench.preempt(pod, n1=("x",))
+
+
+def test_only_a_leader_with_fresh_data_answers(bench: Bench) -> None:
+    pod = bench.cluster.add_pod("a")
+    bench.stale = "replica"
+    with pytest.raises(NotSyncedError):
+        bench.preempt(pod, n1=("x",))
+    bench.stale, bench.mode = "", Mode.CLOSED
+    with pytest.raises(NotReadyError):
+        bench.preempt(pod, n1=("x",))
+    bench.mode, bench.gate.closes_at = Mode.ACTIVE, bench.gate.checks + 2  # right before the answer
+    with pytest.raises(NotLeaderError):
+        bench.preempt(pod, n1=("x",))
