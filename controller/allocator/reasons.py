@@ -62,7 +62,7 @@ _TEXTS = {
     Reason.NODE_DELETING: "Longhorn: node is being deleted",
     Reason.NODE_NOT_READY: "Longhorn: node is not ready",
     Reason.NODE_UNSCHEDULABLE: "Longhorn: node does not accept replicas",
-    Reason.V2_DISABLED: "Longhorn: node does not run the v2 data engine",
+    Reason.V2_DISABLED: "Longhorn: node does not run the volume's data engine",
     Reason.HARD_AFFINITY: "Longhorn: the replica is bound to another node",
     Reason.TOPOLOGY: "Longhorn: node is outside the volume's zone or region",
     Reason.LINKED_CLONE: "Longhorn: no source replica for the linked clone",
