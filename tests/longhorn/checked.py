@@ -109,9 +109,12 @@ SHAPES: Final[Mapping[str, Mapping[str, Check]]] = {
         "spec.dataSource": text,
         "spec.cloneMode": one_of("", "full-copy", "linked-clone"),
         "spec.image": text,
+        "spec.frontend": text,
         "status.actualSize": amount,
         "status.robustness": one_of("", "healthy", "degraded", "faulted", "unknown"),
         "status.lastDegradedAt": moment,
+        "status.cloneStatus.state": text,
+        **{f"status.conditions.#.{name}": check for name, check in CONDITION.items()},
     },
     "Replica": {
         "spec.volumeName": text,

@@ -7,9 +7,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from tests.longhorn.release import at_least
 from tests.longhorn.space import growth_problem, int64
 from tests.longhorn.state import Raw, State
 
+NOT_EXPANDABLE: Final = "volume cannot grow"
 GRANULE_BYTES: Final = 2 * 1024**2
 LARGEST_BYTES: Final = (2**63 - 1) // GRANULE_BYTES * GRANULE_BYTES
 
@@ -25,8 +27,34 @@ class DiskGrowth:
     message: str = ""
 
 
+def volume_problem(state: State, volume: Raw) -> str:
+    """Why Longhorn's API or webhook refuses any growth of the volume, space aside; "" if they do not.
+
+    A dump without the condition Scheduled tells nothing about it.
+    """
+    spec, status, release = volume["spec"], volume.get("status") or {}, state.release
+    if spec.get("dataEngine") == "v2" and not at_least(release, (1, 10, 0)):
+        return "no v2 volume grows before 1.10.0"
+    if spec.get("dataEngine") == "v2" and spec.get("frontend") == "ublk":
+        return "v2 volumes with frontend ublk do not grow"
+    if status.get("robustness") == "faulted":
+        return "it is faulted"
+    if (status.get("cloneStatus") or {}).get("state") == "initiated":
+        return "it is being cloned"
+    said = [entry.get("status") for entry in status.get("conditions") or () if entry.get("type") == "Scheduled"]
+    if said and "True" not in said and not at_least(release, (1, 12, 0)):
+        return "its condition Scheduled is not True"
+    passes_over_unplaced = at_least(release, (1, 11, 3)) and release != (1, 12, 0)
+    if state.replicas and not any(replica["spec"].get("nodeID") for replica in state.replicas):
+        return "" if passes_over_unplaced else "none of its replicas has a place"
+    return ""
+
+
 def check_expansion(state: State, volume: Raw, size: int) -> list[DiskGrowth]:
-    """One entry per disk with placed replicas of `state.replicas`, failed ones included; by node and disk."""
+    """What is the matter with the volume itself, if anything is, without node and disk; then one entry per disk.
+
+    Disks are those with placed replicas of `state.replicas`, failed ones included; by node and disk.
+    """
     counts = Counter(
         (str(replica["spec"]["nodeID"]), str(replica["spec"].get("diskID") or ""))
         for replica in state.replicas
@@ -34,7 +62,9 @@ def check_expansion(state: State, volume: Raw, size: int) -> list[DiskGrowth]:
     )
     old = int(volume["spec"]["size"])
     found = [_grow(state, node, uuid, int64(count * (size - old))) for (node, uuid), count in counts.items()]
-    return sorted(found, key=lambda entry: (entry.node, entry.disk))
+    found.sort(key=lambda entry: (entry.node, entry.disk))
+    problem = volume_problem(state, volume) if size > old else ""
+    return [DiskGrowth("", "", 0, NOT_EXPANDABLE, problem), *found] if problem else found
 
 
 def _grow(state: State, node: str, uuid: str, growth: int) -> DiskGrowth:

@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 
 from tests.longhorn.preference import choose
 from tests.longhorn.release import at_least
-from tests.longhorn.space import int64, space_problem
+from tests.longhorn.space import space_problem
 from tests.longhorn.state import Answer, Candidate, Raw, Refusal, State, has_reusable_data, is_true
 
 __all__ = ["Answer", "Candidate", "Raw", "Refusal", "State", "choose", "find_candidates", "is_true", "space_problem"]
@@ -27,29 +27,38 @@ LINKED_CLONE: Final = "linked clone replica cannot be satisfied"
 NO_ENGINE: Final = "none of the node candidates contains a ready engine image"
 TAGS: Final = "tags not fulfilled"
 SIZE: Final = "incompatible volume size"
+NO_OBJECT: Final = "longhorn client operation failed"
 Disks: TypeAlias = set[tuple[str, str]]  # node and disk UUID
 
 
-def find_candidates(state: State, volume: Raw, replica: Raw) -> Answer:
+def find_candidates(state: State, volume: Raw, replica: Raw, *, leave_out: str = "") -> Answer:
     """All disks that the scheduler would choose among for `replica`, and why others were refused.
 
-    A refusal by anti-affinity alone has no entry, as it has no reason in Longhorn. ValueError: a setting that does not
-    parse.
+    A refusal by anti-affinity alone has no entry, as it has no reason in Longhorn. `leave_out` names a try that is not
+    made, to tell whether it matters. ValueError: a setting that does not parse.
     """
     spec = volume["spec"]
     refusals: list[Refusal] = []
-    sources = _source_disks(state, replica) if spec.get("cloneMode") == "linked-clone" else None
+    if spec.get("backingImage") and spec["backingImage"] not in state.backing_images:
+        return Answer([], [Refusal("", "", NO_OBJECT, f"there is no backing image {spec['backingImage']}")])
+    is_clone = spec.get("cloneMode") == "linked-clone" and at_least(state.release, (1, 10, 0))
+    sources = _source_disks(state, replica) if is_clone else None
     nodes = _node_candidates(state, spec, replica, sources, refusals)
     candidates: list[Candidate] = []
+    attempt = ""
     if nodes:
-        for group, use_tags in _tries(state, volume, nodes):
+        for name_of_try, group, use_tags in _tries(state, volume, nodes):
+            if name_of_try == leave_out:
+                continue
             tagged = {
                 name: nodes[name] for name in group if not use_tags or _has_tags(state, spec, nodes[name], refusals)
             }
             candidates = _disks(state, volume, tagged, sources, refusals)
             if candidates:
+                attempt = name_of_try
                 break
-    return Answer(sorted(candidates, key=lambda entry: (entry.node, entry.disk)), list(dict.fromkeys(refusals)))
+    candidates.sort(key=lambda entry: (entry.node, entry.disk))
+    return Answer(candidates, list(dict.fromkeys(refusals)), attempt)
 
 
 # Nodes
@@ -66,7 +75,7 @@ def _node_candidates(
             refusals.append(Refusal(name, "", NODES_UNAVAILABLE, problem))
         else:
             nodes[name] = node
-    if sources is not None:
+    if nodes and sources is not None:
         nodes = {name: node for name, node in nodes.items() if any(where == name for where, _ in sources)}
         if not nodes:
             refusals.append(Refusal("", "", LINKED_CLONE, "no candidate node holds a healthy source replica"))
@@ -182,8 +191,8 @@ def _tags_match(tags: set[str], selector: Sequence[str], allow_empty: bool) -> b
 # Used nodes and zones, and the order of tries
 
 
-def _tries(state: State, volume: Raw, nodes: Mapping[str, Raw]) -> Iterable[tuple[list[str], bool]]:
-    """Groups of nodes to try, one after the other, and whether node tags count there."""
+def _tries(state: State, volume: Raw, nodes: Mapping[str, Raw]) -> Iterable[tuple[str, list[str], bool]]:
+    """Groups of nodes to try, one after the other, by name, and whether node tags count there."""
     spec = volume["spec"]
     balances = _auto_balance(state, spec) == "best-effort"
     used: dict[str, list[bool]] = {}  # node -> is each counted replica evicting
@@ -199,16 +208,17 @@ def _tries(state: State, volume: Raw, nodes: Mapping[str, Raw]) -> Iterable[tupl
     needs_pressure = at_least(state.release, (1, 10, 2))
     pressed = {name for name in used if balances and (not needs_pressure or _is_pressed(state, nodes[name]))}
     unused = [name for name in nodes if name not in used or name in pressed]
-    yield [name for name in nodes if _zone(nodes[name]) not in zones], True
+    yield "1", [name for name in nodes if _zone(nodes[name]) not in zones], True
     only_evicting = [name for name in used if all(used[name])]
     if not _soft(state, spec, "replicaZoneSoftAntiAffinity", "replica-zone-soft-anti-affinity", True):
-        yield [name for name in only_evicting if balances or all(zones[_zone(nodes[name])])], True
+        yield "2a", [name for name in only_evicting if balances or all(zones[_zone(nodes[name])])], True
         return
-    yield unused, True
     if _soft(state, spec, "replicaSoftAntiAffinity", "replica-soft-anti-affinity", False):
-        yield list(used), False
+        yield "2c unused", unused, True
+        yield "2c used", list(used), False
     else:
-        yield only_evicting, True
+        yield "2b unused", unused, True
+        yield "2b evicting", only_evicting, True
 
 
 def _occupies(state: State, volume: Raw, replica: Raw) -> bool:
@@ -251,10 +261,10 @@ def _is_pressed(state: State, node: Raw) -> bool:
         if name not in specs:
             continue
         maximum = int(status.get("storageMaximum") or 0)
-        free = int64(int(status.get("storageAvailable") or 0) - int(specs[name].get("storageReserved") or 0))
+        free = int(status.get("storageAvailable") or 0) - int(specs[name].get("storageReserved") or 0)
         # A disk without a size, as one that is not ready shows, has nothing free.
-        free_percentage = int64(free * 100) // maximum if free > 0 and maximum > 0 else 0
-        if max(0, free_percentage) < 100 - percentage:
+        free_percentage = free * 100 // maximum if free > 0 and maximum > 0 else 0
+        if free_percentage < 100 - percentage:
             return True
     return False
 

@@ -14,6 +14,7 @@ import copy
 import json
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -28,8 +29,30 @@ from tests.longhorn.release import NEWEST, Release, release_of
 Objects = dict[str, dict[str, Raw]]  # kind -> name -> object
 
 
+@dataclass(frozen=True)
+class Question:
+    """What is asked of which volume, and the world as Longhorn's informers would show it."""
+
+    kind: str  # schedule or expand
+    details: Mapping[str, Any]
+    volume: Raw
+    state: State
+
+
 def answer(document: Any) -> dict[str, Any]:
     """Raises InputError that names the object and the field. Nothing given is changed."""
+    question = read(document)
+    respond = _schedule if question.kind == "schedule" else _expand
+    try:
+        return respond(question.state, question.volume, question.details)
+    except InputError:
+        raise
+    except ValueError as error:  # a setting that does not parse
+        raise InputError(str(error)) from error
+
+
+def read(document: Any) -> Question:
+    """The question in a document; the state's replicas are its own. Raises InputError."""
     if not isinstance(document, dict):
         raise InputError("the document is not a map")
     for name in document.keys() - {"objects", "settings", "now", "question", "longhornVersion"}:
@@ -37,7 +60,7 @@ def answer(document: Any) -> dict[str, Any]:
     objects = _objects(document.get("objects"))
     settings = _settings(objects, document.get("settings"))
     now = _now(document.get("now"))
-    release = _release(document.get("longhornVersion"))
+    release = _release(document.get("longhornVersion", settings.get("current-longhorn-version")))
     question = document.get("question")
     if not isinstance(question, dict) or len(question) != 1 or not question.keys() <= {"schedule", "expand"}:
         raise InputError("question: is not one of schedule and expand")
@@ -49,13 +72,7 @@ def answer(document: Any) -> dict[str, Any]:
         raise InputError(f"question.{kind}.volume: there is no Volume {details['volume']}")
     if (volume.get("spec") or {}).get("size") is None:
         raise InputError(f"Volume {details['volume']}: spec.size: is missing")
-    state = _state(objects, settings, now, volume, release)
-    try:
-        return _schedule(state, volume, details) if kind == "schedule" else _expand(state, volume, details)
-    except InputError:
-        raise
-    except ValueError as error:  # a setting that does not parse
-        raise InputError(str(error)) from error
+    return Question(kind, details, volume, _state(objects, settings, now, volume, release))
 
 
 def _text(details: Mapping[str, Any], kind: str, name: str) -> str:

@@ -79,10 +79,14 @@ class State:
 
 @dataclass
 class Answer:
-    """`candidates` sorted by node and disk; `refusals` each once, in the order in which they were met."""
+    """`candidates` sorted by node and disk; `refusals` each once, in the order in which they were met.
+
+    `attempt` is the try that yielded the candidates: 1, 2a, 2b unused, 2b evicting, 2c unused, 2c used.
+    """
 
     candidates: list[Candidate]
     refusals: list[Refusal]
+    attempt: str = ""
 
 
 def is_true(conditions: Iterable[Raw] | None, kind: str) -> bool:

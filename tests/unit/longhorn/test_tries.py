@@ -249,12 +249,3 @@ def test_a_disk_without_a_size_has_nothing_free_and_only_disks_in_spec_and_statu
         if not is_in_spec:
             del known["spec"]["disks"]["d1"]
         assert expected == places(ask([known], replicas=[replica("r", "a-d2")], settings=settings | SOFT_DISKS))
-
-
-@pytest.mark.parametrize(("available", "expected"), [(2**62, ["a-d2"]), (2**56, [])])
-def test_pressure_wraps_as_64_bit_products_do(available: int, expected: list[str]) -> None:
-    # 2**62 * 100 is 0 in 64 bits.
-    settings = soft(in_zone=True, on_node=False, balance="best-effort")
-    settings["replica-auto-balance-disk-pressure-percentage"] = "99"
-    nodes = [node("a", disk(available + 1, available=available), disk())]
-    assert expected == places(ask(nodes, replicas=[replica("r", "a-d1")], settings=settings))

@@ -1,0 +1,1 @@
+"""Random worlds, answered by the product and by the tests' own rules for Longhorn, and compared."""

@@ -1,0 +1,179 @@
+"""What may be the matter with a volume's replicas and flags: one function each, which changes a world at random."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Final
+
+from tests.oracle.worlds import LONG_AGO, NOW, World, place_replica
+
+FIELDS: Final = {
+    "replicaSoftAntiAffinity": "replica-soft-anti-affinity",
+    "replicaZoneSoftAntiAffinity": "replica-zone-soft-anti-affinity",
+    "replicaDiskSoftAntiAffinity": "replica-disk-soft-anti-affinity",
+}
+TRUE: Final = ("true", "1", "T", "True")
+FALSE: Final = ("false", "0", "f", "FALSE")
+
+
+def set_flag(world: World, field: str, soft: bool) -> None:
+    """By the volume's own word, or by the setting while the volume has none."""
+    dice = world.dice
+    by_volume = dice.chance(0.5)
+    if by_volume:
+        world.volume["spec"][field] = "enabled" if soft else "disabled"
+        if dice.chance(0.5):
+            world.settings[FIELDS[field]] = dice.one(FALSE if soft else TRUE)
+    else:
+        world.volume["spec"].pop(field, None)
+        if dice.chance(0.6):
+            world.volume["spec"][field] = "ignored"
+        world.settings[FIELDS[field]] = dice.one(TRUE if soft else FALSE)
+
+
+def soft_flags(world: World) -> None:
+    for field in world.dice.some(tuple(FIELDS), 0.7):
+        set_flag(world, field, world.dice.chance(0.5))
+
+
+def few_zones(world: World) -> None:
+    names = world.dice.one((("",), ("east",), ("east", "west")))
+    for node in world.nodes:
+        node["status"]["zone"] = world.dice.one(names)
+
+
+def everywhere(world: World) -> None:
+    """A replica on most nodes."""
+    for node in world.nodes:
+        if world.dice.chance(0.75):
+            place_replica(world, node)
+
+
+def evicting_replicas(world: World) -> None:
+    probability = world.dice.one((0.3, 0.7, 1.0))
+    for raw in world.dice.some(world.placed, probability):
+        raw["spec"]["evictionRequested"] = True
+
+
+def failed_replicas(world: World) -> None:
+    for raw in world.dice.some(world.placed, 0.6):
+        raw["spec"]["failedAt"] = LONG_AGO
+        raw["spec"]["rebuildRetryCount"] = world.dice.one((0, 1, 4, 4, 5, 5, 6))
+        if world.dice.chance(0.2):
+            raw["spec"]["healthyAt"] = ""
+        if world.dice.chance(0.15):
+            raw["spec"]["evictionRequested"] = True
+        if world.dice.chance(0.1):
+            raw["spec"]["diskID"] = ""
+
+
+def due_replacements(world: World) -> None:
+    """A degraded volume whose failed replicas are about to be replaced."""
+    dice = world.dice
+    failed_replicas(world)
+    wait = 600
+    if dice.chance(0.4):
+        wait = dice.one((0, 60, 3600))
+        world.settings["replica-replenishment-wait-interval"] = str(wait)
+    since = NOW - timedelta(seconds=wait + dice.one((-1, 0, 0, 1, 1, 300, -30)))
+    text = since.isoformat()
+    world.volume["status"]["robustness"] = dice.one(("degraded",) * 5 + ("healthy", "unknown", "faulted"))
+    world.volume["status"]["lastDegradedAt"] = dice.one((text.replace("+00:00", "Z"),) * 9 + ("",))
+
+
+def deleted_replicas(world: World) -> None:
+    for raw in world.dice.some(world.placed, 0.6):
+        raw["metadata"]["deletionTimestamp"] = LONG_AGO
+
+
+def inactive_replicas(world: World) -> None:
+    for raw in world.dice.some(world.placed, 0.6):
+        raw["spec"]["active"] = False
+
+
+def auto_balance(world: World) -> None:
+    """Best effort, with disks under pressure or at its edge."""
+    dice = world.dice
+    if dice.chance(0.5):
+        world.volume["spec"]["replicaAutoBalance"] = dice.one(
+            ("best-effort",) * 4 + ("least-effort", "disabled", "ignored")
+        )
+    if dice.chance(0.5):
+        world.settings["replica-auto-balance"] = dice.one(("best-effort",) * 4 + ("least-effort", "disabled"))
+    percentage = 90
+    if dice.chance(0.5):
+        percentage = dice.one((0, 50, 70, 80, 100, 95, -5))
+        world.settings["replica-auto-balance-disk-pressure-percentage"] = str(percentage)
+    if dice.chance(0.3):
+        world.settings["storage-minimal-available-percentage"] = "0"
+    for _, _, spec, status in world.disks():
+        if dice.chance(0.4):
+            maximum = status.get("storageMaximum", 0)
+            edge = -(-maximum * (100 - percentage) // 100)  # the fewest bytes without pressure
+            status["storageAvailable"] = spec["storageReserved"] + edge + dice.one((-1, -1, 0, 1, -maximum // 50))
+
+
+def tries(world: World) -> None:
+    """All zones are used, and then some: what decides is where else a replica may go."""
+    dice = world.dice
+    few_zones(world)
+    soft_zone = dice.chance(0.55)
+    set_flag(world, "replicaZoneSoftAntiAffinity", soft_zone)
+    set_flag(world, "replicaSoftAntiAffinity", dice.chance(0.5))
+    used: set[str] = set()
+    for node in dice.shuffled(world.nodes):
+        zone = node["status"].get("zone", "")
+        if zone not in used or dice.chance(0.5):
+            raw = place_replica(world, node)
+            used.add(zone)
+            if raw is not None and dice.chance(0.3 if soft_zone else 0.7):
+                raw["spec"]["evictionRequested"] = True
+
+
+def disk_affinity(world: World) -> None:
+    """Replicas on most disks of a few nodes, and word about whether disks may hold two."""
+    dice = world.dice
+    set_flag(world, "replicaDiskSoftAntiAffinity", dice.chance(0.4))
+    if dice.chance(0.8):
+        set_flag(world, "replicaSoftAntiAffinity", True)
+    few_zones(world)
+    everywhere(world)
+    del world.nodes[dice.between(1, 3) :]
+
+
+def foreign_replicas(world: World) -> None:
+    """Replicas on nodes that are not there, on disks of other nodes, or on none."""
+    dice = world.dice
+    for raw in dice.some(world.placed, 0.5):
+        raw["spec"]["nodeID" if dice.chance(0.7) else "diskID"] = dice.one(
+            ("gone", *(n["metadata"]["name"] for n in world.nodes))
+        )
+
+
+def asked_again(world: World) -> None:
+    """A replica that has its place is asked for."""
+    place_replica(world)
+    if world.placed:
+        world.asked.insert(world.dice.between(0, 1), world.dice.one(world.placed)["metadata"]["name"])
+
+
+def unplaced_failures(world: World) -> None:
+    """Replicas that failed without a place, once healthy or never."""
+    for raw in world.new:
+        raw["spec"]["failedAt"] = world.dice.one((LONG_AGO, LONG_AGO, ""))
+        raw["spec"]["healthyAt"] = world.dice.one((LONG_AGO, "", ""))
+
+
+def other_releases(world: World) -> None:
+    world.version = world.dice.one(
+        (
+            "v1.9.0", "v1.9.3", "v1.10.0", "v1.10.1", "v1.10.2", "v1.11.0", "v1.11.1", "v1.11.3", "v1.12.0", "v1.12.1",
+            "v1.13.0-dev", "master-head",
+        )
+    )  # fmt: skip
+
+
+def sizeless_replicas(world: World) -> None:
+    """Replicas of another size than their volume, as during an expansion."""
+    for raw in world.dice.some(world.replicas, 0.6):
+        raw["spec"]["volumeSize"] = str(world.dice.one((world.size // 2, world.size * 2)))
