@@ -10,7 +10,7 @@ from typing import Any, Final
 from controller.errors import MalformedRequestError, SchedulerError
 from controller.model import parse
 from controller.model.longhorn import BackingImage, EngineImage, InstanceManager, LonghornNode, Replica, Volume
-from controller.model.reader import Raw, text_at
+from controller.model.reader import Raw, mapping_at, text_at
 from controller.model.workload import Claim, KubeNode, PersistentVolume, Pod, StorageClass
 
 LONGHORN: Final = "longhorn.io/v1beta2"
@@ -154,12 +154,22 @@ def _check_facts(raw: Raw, facts: object) -> None:
         for disk in facts.disks:
             if disk.reserved_bytes < 0:
                 raise MalformedRequestError(f"spec.disks.{disk.name}.storageReserved", f"{disk.reserved_bytes} < 0")
-    elif isinstance(facts, Replica) and not facts.volume:
-        raise MalformedRequestError("spec.volumeName", "is missing")
-    elif isinstance(facts, Volume) and facts.actual_size_bytes < 0:
-        raise MalformedRequestError("status.actualSize", f"{facts.actual_size_bytes} < 0")
+    elif isinstance(facts, Replica):
+        _check_size(raw, "volumeSize")
+        if not facts.volume:
+            raise MalformedRequestError("spec.volumeName", "is missing")
+    elif isinstance(facts, Volume):
+        _check_size(raw, "size")
+        if facts.actual_size_bytes < 0:
+            raise MalformedRequestError("status.actualSize", f"{facts.actual_size_bytes} < 0")
     elif isinstance(facts, str) and raw.get("value") is None:
         raise MalformedRequestError("value", "is missing")
+
+
+def _check_size(raw: Raw, name: str) -> None:
+    value = mapping_at(raw, "", "spec").get(name)
+    if value is not None and (not isinstance(value, str) or not value):
+        raise MalformedRequestError(f"spec.{name}", f"is not a string of decimal bytes: {str(value)[:80]!r}")
 
 
 def _check_disks(found: Objects) -> None:

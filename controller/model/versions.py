@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 VERSION_SETTING: Final = "current-longhorn-version"
@@ -185,6 +186,7 @@ DIFFERENCES: Final[tuple[Difference, ...]] = (
 )
 
 
+@lru_cache(maxsize=64)
 def behaviour_of(text: str | None) -> Behaviour:
     """How the release of that version behaves. What is no version behaves as the newest, and on the stricter side where
     that is the safe one; so does None, a version that is not known (yet)."""
