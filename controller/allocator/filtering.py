@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from controller.allocator.budget import Budget
 from controller.allocator.holds import Answers
 from controller.allocator.ledger import ANYWHERE, Entry, Key, Kind, Ledger, State, Verb
 from controller.allocator.outcome import Decision, FilterOutcome
@@ -19,7 +20,7 @@ from controller.model.demand import VolumeDemand, demands_of_pod
 from controller.model.workload import Pod
 from controller.settings import LiveSettings
 
-_CLOCK_EVERY: Final = 16  # nodes between two looks at the clock
+_LOT: Final = 128  # nodes that are judged at once; enough offers may make the rest needless
 _NO_REFUSALS: Final[Mapping[str, Reason]] = {}
 
 
@@ -49,28 +50,31 @@ class Filtering:
         self.settler.end_answer(pod.uid, self.now, "filtered_again")
         if not any(demand.is_local or demand.is_roaming for demand in demands):
             return self._passed(Decision.NOTHING_NEEDED, candidates, pod)
-        judge = Judge(self.world, self.ledger, demands, self.now)
-        closed = self.cluster_verdict(judge, demands)
-        if closed is not None:
-            return self._refuse(pod, candidates, dict.fromkeys(candidates, closed), demands)
-        local = [demand for demand in demands if demand.is_local]
+        judge = self._judge(demands, Budget.of(self.clock, self.live.filter_budget_milliseconds))
+        found, closed = judge.open_among(candidates)
+        if not found:
+            return self._refuse(pod, candidates, closed, demands)
+        local = judge.local
         if not local:
-            return self._offer(Decision.OFFERED, pod, candidates, demands)
-        home = self._restart_nodes(judge, candidates, local)
+            return self._offer(Decision.OFFERED, pod, found, demands, closed)
+        home = self._restart_nodes(judge, found, local)
         if home:
             return self._offer(Decision.RESTART, pod, home, demands)
-        passed, refused = self._look(judge, candidates, local)
+        passed, refused = self._look(judge, found, local)
+        refused.update(closed)
         if passed:
             return self._offer(Decision.OFFERED, pod, passed, demands, refused)
         return self._refuse(pod, candidates, refused, demands)
 
+    def _judge(self, demands: Sequence[VolumeDemand], budget: Budget | None = None) -> Judge:
+        return Judge(self.world, self.ledger, demands, self.now, budget=budget, now_utc=self.clock.now_utc())
+
     def nodes_with_room(self, pod: Pod, candidates: Collection[str]) -> Collection[str]:
         """The candidates on which all the pod's volumes surely find room; changes nothing."""
         demands, _ = demands_of_pod(pod, self.world, self.world.settings)
-        judge = Judge(self.world, self.ledger, demands, self.now)
-        if self.cluster_verdict(judge, demands) is not None:
-            return ()
-        return [name for name in candidates if judge.judge(name).verdict is Verdict.SURE]
+        judge = self._judge(demands, Budget.of(self.clock, self.live.filter_budget_milliseconds))
+        found, _ = judge.open_among(list(candidates))
+        return judge.sure_among(found)[0]
 
     def _standing_choice(self, pod: Pod, candidates: Sequence[str], demands: Sequence[VolumeDemand]) -> str | None:
         """The chosen node, if the choice stands and the scheduler still asks about it."""
@@ -78,25 +82,9 @@ class Filtering:
         if choice is None or choice.narrows_only or choice.node not in candidates:
             return None
         if not choice.is_certain:
-            judge = Judge(self.world, self.ledger, demands, self.now)
+            judge = self._judge(demands)
             return choice.node if judge.judge(choice.node).verdict is Verdict.SURE else None
         return choice.node
-
-    def cluster_verdict(self, judge: Judge, demands: Sequence[VolumeDemand]) -> Judgement | None:
-        """Why a roaming volume finds no room in the whole cluster, None when it does.
-
-        With `allow-volume-creation-with-degraded-availability` one replica is enough for Longhorn to go on.
-        """
-        settings = self.world.settings
-        for demand in demands:
-            if not demand.is_roaming or (demand.placed_nodes and settings.degraded_availability):
-                continue
-            copies = 1 if settings.degraded_availability else demand.copies
-            judgement = judge.judge_cluster(demand, self.world.nodes, copies)
-            if judgement.verdict is not Verdict.SURE:
-                return judgement
-            judge.count_anywhere(demand)
-        return None
 
     def _restart_nodes(self, judge: Judge, candidates: Sequence[str], local: Sequence[VolumeDemand]) -> list[str]:
         """Candidates that hold usable replicas of all the pod's placed volumes and have room for the rest, if any."""
@@ -117,40 +105,28 @@ class Filtering:
         most = self.live.max_offers or len(candidates)
         passed: list[str] = []
         refused: dict[str, Judgement] = {}
-        budget_end = self.clock.now() + self.live.filter_budget_milliseconds / 1000
-        late = False
-        for count, name in enumerate(self._in_order(candidates, local)):
-            if late or (count % _CLOCK_EVERY == 0 and count and self.clock.now() > budget_end):
-                late = True
-                refused[name] = Judgement(Verdict.CONTENDED, Reason.NOT_EVALUATED)
-                continue
-            judgement = judge.judge(name)
-            if judgement.verdict is Verdict.SURE:
-                passed.append(name)
-                if len(passed) >= most:
-                    break
-            else:
-                refused[name] = judgement
-        return passed, refused
+        for names in self._in_order(candidates, local):
+            sure, others = judge.sure_among(names)
+            passed += sure
+            refused.update(others)
+            if len(passed) >= most:
+                break
+        return passed[:most], refused
 
-    def _in_order(self, candidates: Sequence[str], local: Sequence[VolumeDemand]) -> Iterable[str]:
-        near = frozenset().union(*(demand.usable_nodes for demand in local))
-        seen: set[str] = set()
-        promised = []
+    def _in_order(self, candidates: Sequence[str], local: Sequence[VolumeDemand]) -> Iterator[Sequence[str]]:
+        """The candidates in small lots."""
+        near = frozenset().union(*(demand.home_nodes for demand in local))
+        promised = self.ledger.nodes()
+        rest: Sequence[str] = candidates
         if near:
-            for name in candidates:
-                if name in near and name not in seen:
-                    seen.add(name)
-                    yield name
-        for name in candidates:
-            if name in seen:
-                continue
-            seen.add(name)
-            if self.ledger.has_promises(name):
-                promised.append(name)
-            else:
-                yield name
-        yield from sorted(promised, key=self.ledger.pending_bytes)
+            yield [name for name in candidates if name in near]
+            rest = [name for name in candidates if name not in near]
+        crowded = [name for name in rest if name in promised]
+        quiet = [name for name in rest if name not in promised] if crowded else rest
+        crowded.sort(key=self.ledger.pending_bytes)
+        for names in (quiet, crowded):
+            for begin in range(0, len(names), _LOT):
+                yield names[begin : begin + _LOT]
 
     def _offer(
         self,

@@ -16,7 +16,7 @@ States and moves:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, KeysView
 from dataclasses import dataclass
 from enum import Enum, StrEnum, auto
 from typing import Final, NamedTuple, TypeVar
@@ -155,6 +155,10 @@ class Ledger:
     def at(self, volume: str, node: str) -> list[Entry]:
         """Every claimant's entry of that volume on that node."""
         return list(self._by_node.get(node, {}).get(volume, {}).values())
+
+    def nodes(self) -> KeysView[str]:
+        """All nodes with promises, and ANYWHERE if anything roams."""
+        return self._by_node.keys()
 
     def has_promises(self, node: str) -> bool:
         return node in self._by_node

@@ -7,46 +7,42 @@ wherever Longhorn puts all that is pending), *contended* (the rest). Only sure n
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from enum import Enum, auto
+from dataclasses import replace
+from datetime import datetime
 from typing import Final
 
-from controller.allocator.ledger import ANYWHERE, Ledger, Promise
-from controller.allocator.packing import COVER_STEPS, PACK_STEPS, Item, Steps, is_sure, pack
-from controller.allocator.policy import EXT_LIMIT_BYTES, NodeRoom, check_node_tags, disk_takes, file_system_limit
+from controller.allocator.budget import Budget
+from controller.allocator.cluster import SetJudge
+from controller.allocator.ledger import Ledger, Promise
+from controller.allocator.packing import COVER_STEPS, PACK_STEPS, Item, Steps, is_robust, is_sure, pack
+from controller.allocator.pending import Pending, Roamer, older_than, promise_of_demand, roamer_of
+from controller.allocator.plain import PlainPod
 from controller.allocator.reasons import Reason
+from controller.allocator.shape import Shape, promised_items, shape_of
+from controller.allocator.verdict import (
+    BACKING_IMAGE,
+    FULL,
+    GAVE_UP,
+    LATE,
+    SURE,
+    Judgement,
+    Verdict,
+    unsuitable,
+)
 from controller.allocator.world import World
 from controller.model.demand import VolumeDemand
-from controller.model.longhorn import DEFAULT_NEEDS, LOCALITY_DISABLED, Replica
+from controller.model.longhorn import TopologyTerm
+
+__all__ = ["FULL", "LATE", "SURE", "Judge", "Judgement", "Verdict"]
 
 YOUNG_HOLD_SECONDS: Final = 1.0
-
-
-class Verdict(Enum):
-    SURE = auto()
-    CONTENDED = auto()
-    FULL = auto()
-    UNSUITABLE = auto()
-
-
-@dataclass(frozen=True, slots=True)
-class Judgement:
-    """`is_waitable`: young holds of other pods alone stand in the way. `is_bounded`: a search gave up."""
-
-    verdict: Verdict
-    reason: Reason | None = None
-    is_waitable: bool = False
-    is_bounded: bool = False
-
-
-SURE: Final = Judgement(Verdict.SURE)
-FULL: Final = Judgement(Verdict.FULL, Reason.INSUFFICIENT_STORAGE)
 
 
 class Judge:
     """Judges nodes for one pod's demands against one state of world and ledger; make a new one for each question.
 
-    `extra` adds promises by node that are not in the ledger, for planning several pods together.
+    `extra` adds promises by node that are not in the ledger, for planning several pods together. When `budget` is
+    spent, what is asked from then on is not evaluated. `now_utc` is for Longhorn's rules that compare timestamps.
     """
 
     def __init__(
@@ -56,166 +52,180 @@ class Judge:
         demands: Sequence[VolumeDemand],
         now: float,
         extra: Mapping[str, Sequence[Promise]] | None = None,
+        budget: Budget | None = None,
+        now_utc: datetime | None = None,
     ) -> None:
-        self._world, self._ledger, self._now = world, ledger, now
-        self._extra = extra or {}
-        self._local = [demand for demand in demands if demand.is_local]
-        self._own = frozenset(demand.key for demand in demands)
-        self._anywhere = [
-            (promise, self._barred(promise.volume))
-            for promise in ledger.promises(ANYWHERE)
-            if promise.volume not in self._own
-        ]
-        self._bound_to: dict[str, list[Promise]] = {}
-        self._add_unplaced_replicas()
-        self._anywhere_bytes = sum(promise.size_bytes for promise, _ in self._anywhere)
-        single = self._local[0] if len(self._local) == 1 else None
-        self._plain_size = -1  # the size of a single plain new volume, the usual case
-        if single is not None and single.needs == DEFAULT_NEEDS and not single.required_bytes:
-            self._plain_size = single.size_bytes if single.size_bytes < EXT_LIMIT_BYTES else -1
+        world.refresh()
+        self.world, self.now, self.now_utc = world, now, now_utc
+        self.budget = budget or Budget()
+        self._demands = tuple(demands)
+        self.local = [demand for demand in demands if demand.is_local]
+        self.pending = Pending(world, ledger, frozenset(demand.key for demand in demands), extra)
+        self._plain = PlainPod.of(world, self.local, self.pending)
 
-    def count_anywhere(self, demand: VolumeDemand) -> None:
-        """From now on another volume of the same pod is pending too, wherever Longhorn may put it."""
-        promise = Promise(demand.key, demand.size_bytes, demand.required_bytes, demand.needs, True, self._now)
-        self._anywhere.append((promise, self._world.barred_nodes(demand.volume)))
-        self._anywhere_bytes += demand.size_bytes
+    # The volumes that Longhorn may place on any node
 
-    def _barred(self, volume: str) -> frozenset[str]:
-        """Where a roaming volume cannot go, by its key in the ledger."""
-        claim = self._world.claim_by_uid(volume)
-        return self._world.barred_nodes(claim.volume_name) if claim is not None and claim.volume_name else frozenset()
+    def judge_sets(self, names: Sequence[str]) -> list[tuple[Sequence[str], Judgement]]:
+        """The verdict on the pod's roaming volumes, by the nodes for which it holds: all of `names`, unless a volume
+        will be bound to the zone or region of the pod's node. To be asked once, before the nodes are judged.
+        """
+        degraded = self.world.settings.degraded_availability
+        roaming = [demand for demand in self._demands if demand.is_roaming]
+        judged = [demand for demand in roaming if not (degraded and demand.placed_nodes)]
+        groups: dict[tuple[str, str], list[str]] = {("", ""): list(names)}
+        follows = {demand.follows for demand in judged if demand.follows}
+        if follows:
+            groups = self._by_topology(names, "zone" in follows)
+        answers: list[tuple[Sequence[str], Judgement]] = []
+        for (zone, region), members in groups.items():
+            bound = [_bind(demand, zone, region) for demand in judged]
+            answers.append((members, self._judge_sets(bound, roaming, degraded)))
+        for demand in roaming:
+            self.pending.add(self._roamer(demand))
+        return answers
 
-    def _add_unplaced_replicas(self) -> None:
-        """Replica objects that Longhorn may place at any moment and that no promise stands for."""
-        world = self._world
-        for replica in world.unplaced.values():
-            volume = world.volumes.get(replica.volume)
-            if volume is None or (volume.data_locality != LOCALITY_DISABLED and not volume.node_id):
-                continue  # placed at attach only
-            claim = world.claim_of_volume(replica.volume)
-            if claim is not None and (claim.uid in self._own or self._ledger.of_volume(claim.uid)):
-                continue
-            promise = _promise_of_replica(replica, world)
-            if replica.hard_node_affinity:
-                self._bound_to.setdefault(replica.hard_node_affinity, []).append(promise)
+    def open_among(self, names: Sequence[str]) -> tuple[list[str], dict[str, Judgement]]:
+        """Those of `names` on which the pod's roaming volumes do not stand in the way, and the verdict on the others.
+        To be asked once, before the nodes are judged."""
+        found: list[str] = []
+        closed: dict[str, Judgement] = {}
+        for members, judgement in self.judge_sets(names):
+            if judgement.verdict is Verdict.SURE:
+                found += members
             else:
-                self._anywhere.append((promise, world.barred_nodes(replica.volume)))
+                closed.update(dict.fromkeys(members, judgement))
+        return found, closed
+
+    def _judge_sets(self, judged: Sequence[VolumeDemand], roaming: Sequence[VolumeDemand], degraded: bool) -> Judgement:
+        """Each set against all that is pending, the pod's other volumes included: none of them is placed first for
+        certain."""
+        local = [Roamer(promise_of_demand(demand, self.now)) for demand in self.local]
+        for demand in judged:
+            others = [self._roamer(other) for other in roaming if other.key != demand.key]
+            judge = SetJudge(
+                self.world,
+                demand,
+                1 if degraded else demand.copies,
+                self.pending,
+                [*others, *local],
+                budget=self.budget,
+                now_utc=self.now_utc,
+            )
+            judgement = judge.judge(self.now - YOUNG_HOLD_SECONDS)
+            if judgement.verdict is not Verdict.SURE:
+                return judgement
+        return SURE
+
+    def _by_topology(self, names: Sequence[str], is_zonal: bool) -> dict[tuple[str, str], list[str]]:
+        groups: dict[tuple[str, str], list[str]] = {}
+        for name in names:
+            node = self.world.nodes.get(name)
+            key = ("", "") if node is None else (node.zone if is_zonal else "", node.region)
+            groups.setdefault(key, []).append(name)
+        return groups
+
+    def _roamer(self, demand: VolumeDemand) -> Roamer:
+        return roamer_of(promise_of_demand(demand, self.now), demand, self.world)
+
+    # Nodes
+
+    def judge_all(self, names: Sequence[str]) -> dict[str, Judgement]:
+        """The verdict on each of `names`; the easy ones cost no more than a look at a summary of the node."""
+        found = self._plain.easy(names) if self._plain is not None else dict.fromkeys(names)
+        return {name: self.judge(name) if known is None else known for name, known in found.items()}
+
+    def sure_among(self, names: Sequence[str]) -> tuple[list[str], dict[str, Judgement]]:
+        """As `judge_all`, the sure ones apart."""
+        if self._plain is None:
+            found: Mapping[str, Judgement | None] = dict.fromkeys(names)
+        else:
+            found = self._plain.easy(names)
+        sure, refused = [], {}
+        for name, known in found.items():
+            judgement = known or self.judge(name)
+            if judgement.verdict is Verdict.SURE:
+                sure.append(name)
+            else:
+                refused[name] = judgement
+        return sure, refused
 
     def judge(self, name: str) -> Judgement:
         """The verdict on node `name` for all local volumes of the pod together."""
-        room = self._world.room(name)
-        size = self._plain_size
-        if size >= 0 and room is not None:
-            if size <= room.plain_free_bytes:
-                if self._quick(name, room, size):
-                    return SURE
-            elif room.plain_free_bytes >= 0 and not self._lies_on(name):
-                return FULL
+        if self.budget.is_spent():
+            return LATE
+        if self._plain is not None:
+            known = self._plain.judge(name, self.now - YOUNG_HOLD_SECONDS)
+            if known is not None:
+                return known
+        wanted = self.wanted_on(name)
+        return wanted if isinstance(wanted, Judgement) else self.judge_room(name, wanted)
+
+    def wanted_on(self, name: str) -> list[VolumeDemand] | Judgement:
+        """The local volumes that need room on that node; a judgement when one of them is bound to another."""
         wanted = []
-        for demand in self._local:
-            if name in demand.usable_nodes:
+        for demand in self.local:
+            if name in demand.home_nodes:
                 continue
-            if demand.is_pinned and name not in demand.placed_nodes:
-                return Judgement(Verdict.UNSUITABLE, Reason.REPLICA_ELSEWHERE)
+            if demand.is_pinned:
+                return unsuitable(Reason.REPLICA_ELSEWHERE)
             wanted.append(demand)
-        return self.judge_room(name, wanted)
-
-    def _quick(self, name: str, room: NodeRoom, size: int) -> bool:
-        if self._local[0].is_pinned or name in self._bound_to or name in self._extra:
-            return False
-        return size + self._ledger.pending_bytes(name) + self._anywhere_bytes <= room.plain_free_bytes
-
-    def _lies_on(self, name: str) -> bool:
-        return name in self._local[0].usable_nodes or self._local[0].is_pinned
+        return wanted
 
     def judge_room(self, name: str, wanted: Sequence[VolumeDemand]) -> Judgement:
         """The verdict on placing one replica of each of `wanted` on node `name`."""
         if not wanted:
             return SURE
-        room = self._world.room(name)
-        if room is None or (self._world.kube_nodes and name not in self._world.kube_nodes):
-            return Judgement(Verdict.UNSUITABLE, Reason.NO_LONGHORN_NODE)
-        if room.rejection is not None:
-            return Judgement(Verdict.UNSUITABLE, room.rejection.reason)
-        space = self._world.settings.space
-        if not all(check_node_tags(room.tags, demand.needs, space) for demand in wanted):
-            return Judgement(Verdict.UNSUITABLE, Reason.NODE_TAGS)
-        items = [self._item(room, demand) for demand in wanted]
-        for item, demand in zip(items, wanted, strict=True):
-            if not item.disks:
-                return Judgement(Verdict.UNSUITABLE, self._why_no_disk(room, demand))
-        return self._judge_packing(name, room, items)
+        shape = self.shape(name, wanted)
+        return shape if isinstance(shape, Judgement) else self._judge_shape(name, shape)
 
-    def _item(self, room: NodeRoom, demand: VolumeDemand | Promise) -> Item:
-        space = self._world.settings.space
-        return Item(
-            demand.size_bytes,
-            tuple(
-                index
-                for index, disk in enumerate(room.disks)
-                if disk_takes(disk, demand.needs, demand.size_bytes, demand.required_bytes, space)
-            ),
-        )
+    def shape(self, name: str, wanted: Sequence[VolumeDemand]) -> Shape | Judgement:
+        """What `wanted` mean on that node's disks; a judgement when a rule or a disk's state decides already."""
+        return shape_of(self.world, name, wanted, self.now_utc)
 
-    def _why_no_disk(self, room: NodeRoom, demand: VolumeDemand) -> Reason:
-        limits = [file_system_limit(demand.needs.data_engine, disk.filesystem) for disk in room.disks]
-        if limits and all(limit is not None and demand.size_bytes >= limit for limit in limits):
-            return Reason.INCOMPATIBLE_SIZE
-        if all(disk.written_limit_bytes <= demand.required_bytes for disk in room.disks):
-            return Reason.TOO_FULL
-        return Reason.NO_USABLE_DISK
-
-    def _judge_packing(self, name: str, room: NodeRoom, items: Sequence[Item]) -> Judgement:
-        free = [disk.free_bytes for disk in room.disks]
+    def _judge_shape(self, name: str, shape: Shape) -> Judgement:
+        items, everything, free = shape.items, shape.everything, shape.free
         steps = Steps(PACK_STEPS)
         if pack(items, free, steps) is None:
-            if steps.exhausted:
-                return Judgement(Verdict.CONTENDED, Reason.NOT_EVALUATED, is_bounded=True)
-            return FULL
-        pending = self._pending(name)
+            return GAVE_UP if steps.exhausted else FULL
+        if shape.images and pack(everything, free, steps) is None:
+            return GAVE_UP if steps.exhausted else BACKING_IMAGE
+        pending = self.pending.on(name)
         steps = Steps(COVER_STEPS)
-        if is_sure(items, self._items(room, pending), free, steps):
+        if is_sure(everything, self.items_of(shape, pending), free, steps):
             return SURE
-        older = [
-            promise for promise in pending if promise.is_assumed or promise.since <= self._now - YOUNG_HOLD_SECONDS
-        ]
-        waitable = len(older) < len(pending) and is_sure(items, self._items(room, older), free, Steps(COVER_STEPS))
+        if shape.images and is_sure(items, self.items_of(shape, pending), free, Steps(COVER_STEPS)):
+            return BACKING_IMAGE
+        older = older_than(pending, self.now - YOUNG_HOLD_SECONDS)
+        waitable = len(older) < len(pending) and is_sure(
+            everything, self.items_of(shape, older), free, Steps(COVER_STEPS)
+        )
         return Judgement(Verdict.CONTENDED, Reason.CONTENDED, is_waitable=waitable, is_bounded=steps.exhausted)
 
-    def _items(self, room: NodeRoom, pending: Iterable[Promise]) -> list[Item]:
-        space = self._world.settings.space
-        items = (self._item(room, promise) for promise in pending if check_node_tags(room.tags, promise.needs, space))
-        return [item for item in items if item.disks]
+    def items_of(self, shape: Shape, pending: Iterable[Promise]) -> list[Item]:
+        """The pending items that may come to the shape's disks."""
+        return promised_items(self.world, shape.room, pending)
 
-    def _pending(self, name: str) -> list[Promise]:
-        here = [promise for promise in self._ledger.promises(name) if promise.volume not in self._own]
-        roaming = [promise for promise, barred in self._anywhere if name not in barred]
-        return [*here, *roaming, *self._bound_to.get(name, ()), *self._extra.get(name, ())]
-
-    def judge_cluster(self, demand: VolumeDemand, nodes: Iterable[str], copies: int) -> Judgement:
-        """Whether Longhorn finds room for `copies` replicas of a roaming volume, each on a node of its own."""
-        found, worst = 0, Judgement(Verdict.FULL, Reason.NO_ROOM_IN_CLUSTER)
-        barred = self._world.barred_nodes(demand.volume)
-        for name in nodes:
-            if name in barred:
-                continue
-            judgement = self.judge_room(name, (demand,))
-            if judgement.verdict is Verdict.SURE:
-                found += 1
-                if found >= copies:
-                    return SURE
-            elif judgement.verdict is Verdict.CONTENDED:
-                worst = Judgement(Verdict.CONTENDED, Reason.CONTENDED, worst.is_waitable or judgement.is_waitable)
-        return worst
+    def is_robust(self, name: str) -> tuple[bool, bool]:
+        """Whether every order and choice of Longhorn's places all local volumes there, promises aside; and whether the
+        search gave up, in which case it is taken for not robust."""
+        wanted = self.wanted_on(name)
+        if isinstance(wanted, Judgement):
+            return False, False
+        if not wanted:
+            return True, False
+        shape = self.shape(name, wanted)
+        if isinstance(shape, Judgement):
+            return False, False
+        steps = Steps(COVER_STEPS)
+        return is_robust(shape.everything, shape.free, steps), steps.exhausted
 
 
-def _promise_of_replica(replica: Replica, world: World) -> Promise:
-    volume = world.volumes[replica.volume]
-    return Promise(
-        volume=replica.volume,
-        size_bytes=replica.size_bytes,
-        required_bytes=volume.actual_size_bytes,
-        needs=volume.needs,
-        is_assumed=True,
-        since=0.0,
-    )
+def _bind(demand: VolumeDemand, zone: str, region: str) -> VolumeDemand:
+    """The volume as it will be made when the pod's node lies in that zone and region."""
+    if demand.follows == "zone" and zone:
+        term = TopologyTerm(zone, region)
+    elif demand.follows and region:
+        term = TopologyTerm("", region)
+    else:
+        return demand
+    return replace(demand, needs=replace(demand.needs, topology=(term,)))

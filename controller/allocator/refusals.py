@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 from controller.allocator.ledger import Ledger, Promise
-from controller.allocator.placement import Judge, Judgement, Verdict
+from controller.allocator.placement import Judge, Verdict
 from controller.allocator.world import World
 from controller.clock import Clock
 from controller.model.demand import VolumeDemand
@@ -51,7 +51,6 @@ class PlanView(Protocol):
     def clock(self) -> Clock: ...
     @property
     def now(self) -> float: ...
-    def cluster_verdict(self, judge: Judge, demands: Sequence[VolumeDemand]) -> Judgement | None: ...
     def is_due_remotely(self, refusal: Refusal, demands: Sequence[VolumeDemand]) -> bool: ...
 
 
@@ -145,13 +144,12 @@ class Refusals:
     ) -> str | None:
         """The least-promised candidate that is sure, if roaming volumes find room in the cluster."""
         judge = Judge(view.world, view.ledger, demands, view.now, extra)
-        if view.cluster_verdict(judge, demands) is not None:
-            return None
+        found, _ = judge.open_among(candidates)
 
         def pending(node: str) -> int:
             return view.ledger.pending_bytes(node) + sum(promise.size_bytes for promise in extra.get(node, ()))
 
-        for name in sorted(candidates, key=pending):
+        for name in sorted(found, key=pending):
             if judge.judge(name).verdict is Verdict.SURE:
                 return name
         return None

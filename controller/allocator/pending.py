@@ -1,0 +1,169 @@
+"""What is pending for one question: promises of others and replicas that Longhorn may place at any moment.
+
+Some of it is bound to a node, the rest roams: Longhorn may put it on any node that suits, each volume in as many places
+at most as it has copies left to place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from controller.allocator.ledger import ANYWHERE, Ledger, Promise
+from controller.allocator.policy import EXT_LIMIT_BYTES
+from controller.allocator.tries import Affinity
+from controller.allocator.world import World
+from controller.model.demand import VolumeDemand
+from controller.model.longhorn import DEFAULT_NEEDS, LOCALITY_DISABLED, DiskNeeds, Replica
+
+MOST_COPIES: Final = 20  # of a volume, by Longhorn
+
+
+@dataclass(frozen=True, slots=True)
+class Roamer:
+    """A volume that may land on any node except the `barred` ones: `copies` times in all, `per_node` on one node."""
+
+    promise: Promise
+    barred: frozenset[str] = frozenset()
+    copies: int = 1
+    per_node: int = 1
+
+
+class Pending:
+    """What others may still take, as one question sees it. `own` are the keys of the asking pod's own volumes, `extra`
+    promises by node that are not in the ledger."""
+
+    def __init__(
+        self,
+        world: World,
+        ledger: Ledger,
+        own: frozenset[str],
+        extra: Mapping[str, Sequence[Promise]] | None = None,
+    ) -> None:
+        self._world, self._ledger, self._own = world, ledger, own
+        self._extra = extra or {}
+        self._bound: dict[str, list[Promise]] = {}  # unplaced replicas with a hard node affinity
+        self.roamers = [
+            self._roamer(promise) for promise in ledger.promises(ANYWHERE) if promise.volume not in self._own
+        ]
+        self._add_unplaced_replicas()
+        self.roaming_bytes = 0  # that may come to one node
+        self._roaming: list[Promise] = []
+        self.is_plain = True  # all that roams may lie on every plain disk
+        for roamer in self.roamers:
+            self._count(roamer)
+
+    def add(self, roamer: Roamer) -> None:
+        self.roamers.append(roamer)
+        self._count(roamer)
+
+    def _count(self, roamer: Roamer) -> None:
+        self.roaming_bytes += roamer.promise.size_bytes * roamer.per_node
+        self._roaming += [roamer.promise] * roamer.per_node
+        self.is_plain = self.is_plain and not roamer.barred and is_plain(roamer.promise)
+
+    def _roamer(self, promise: Promise) -> Roamer:
+        """A roaming promise of the ledger; where nothing is known of its volume, the careful figures."""
+        demand = self._world.demand_of(promise.volume)
+        if demand is None:
+            return Roamer(promise, frozenset(), MOST_COPIES)
+        if demand.is_local:
+            return Roamer(promise, self._world.barred_nodes(demand.volume))  # one of all nodes, not known which
+        return roamer_of(promise, demand, self._world)
+
+    def _add_unplaced_replicas(self) -> None:
+        """Replica objects that Longhorn may place at any moment and that no promise stands for."""
+        world = self._world
+        for replica in world.unplaced.values():
+            volume = world.volumes.get(replica.volume)
+            if volume is None or (volume.data_locality != LOCALITY_DISABLED and not volume.node_id):
+                continue  # placed at attach only
+            claim = world.claim_of_volume(replica.volume)
+            if claim is not None and (claim.uid in self._own or self._ledger.of_volume(claim.uid)):
+                continue
+            promise = _promise_of_replica(replica, world)
+            if replica.hard_node_affinity:
+                self._bound.setdefault(replica.hard_node_affinity, []).append(promise)
+            else:
+                self.roamers.append(Roamer(promise, world.barred_nodes(replica.volume)))
+
+    def bound_to(self, name: str) -> list[Promise]:
+        """What is pending on that node and nowhere else, as far as its volume goes."""
+        here = [promise for promise in self._ledger.promises(name) if promise.volume not in self._own]
+        if name in self._bound or name in self._extra:
+            here += [*self._bound.get(name, ()), *self._extra.get(name, ())]
+        return here
+
+    def on(self, name: str) -> list[Promise]:
+        """All that may come to that node."""
+        found = self.bound_to(name)
+        for roamer in self.roamers:
+            if name not in roamer.barred:
+                found += [roamer.promise] * roamer.per_node
+        return found
+
+    @property
+    def roaming_promises(self) -> Sequence[Promise]:
+        """What may come to any node, when nothing that roams is barred from one, as often as it may."""
+        return self._roaming
+
+    def crowded(self, names: Collection[str]) -> list[str]:
+        """Those of `names` on which something is pending that does not roam."""
+        found = [name for name in self._ledger.nodes() if name in names]
+        if self._bound or self._extra:
+            found += [name for name in {*self._bound, *self._extra} if name in names]
+        return found
+
+    def is_crowded(self, name: str) -> bool:
+        return self._ledger.has_promises(name) or name in self._bound or name in self._extra
+
+    def bound_bytes(self, name: str) -> int:
+        """No less than the bytes of `bound_to`, own volumes included."""
+        total = self._ledger.pending_bytes(name)
+        for promises in (self._bound.get(name), self._extra.get(name)):
+            if promises:
+                total += sum(promise.size_bytes for promise in promises)
+        return total
+
+
+def roamer_of(promise: Promise, demand: VolumeDemand, world: World) -> Roamer:
+    """Where Longhorn may put that volume's further copies."""
+    affinity = Affinity.of(demand.facts, world.settings)
+    copies = max(1, demand.copies)
+    per_node = copies if affinity.balances or (affinity.node_soft and affinity.zone_soft) else 1
+    return Roamer(promise, world.barred_nodes(demand.volume), copies, per_node)
+
+
+def promise_of_demand(demand: VolumeDemand, now: float) -> Promise:
+    return Promise(demand.key, demand.size_bytes, demand.required_bytes, demand.needs, True, now)
+
+
+def is_plain(promise: Promise) -> bool:
+    return not promise.required_bytes and promise.size_bytes < EXT_LIMIT_BYTES and is_plain_need(promise.needs)
+
+
+def is_plain_need(needs: DiskNeeds) -> bool:
+    """Whether nothing is asked for but room; the engine image is a matter of nodes, not of disks."""
+    return needs is DEFAULT_NEEDS or (
+        needs.data_engine == "v1"
+        and not (needs.node_selector or needs.disk_selector or needs.topology)
+        and needs.image is None
+    )
+
+
+def older_than(promises: Iterable[Promise], since: float) -> list[Promise]:
+    """Without the holds that are younger."""
+    return [promise for promise in promises if promise.is_assumed or promise.since <= since]
+
+
+def _promise_of_replica(replica: Replica, world: World) -> Promise:
+    volume = world.volumes[replica.volume]
+    return Promise(
+        volume=replica.volume,
+        size_bytes=replica.size_bytes,
+        required_bytes=volume.actual_size_bytes,
+        needs=volume.needs,
+        is_assumed=True,
+        since=0.0,
+    )
