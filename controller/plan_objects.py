@@ -97,11 +97,13 @@ def _flat(given: list[Any], path: str) -> Iterator[tuple[str, dict[str, Any]]]:
             raise InputError("", where, "is not an object")
         for name in ("apiVersion", "kind"):
             if not isinstance(raw.get(name), str) or not raw[name]:
-                raise InputError("", f"{where}.{name}", "is missing" if raw.get(name) is None else "is not a string")
+                raise InputError("", f"{where}.{name}", "is missing, or no string")
         kind, items = raw["kind"], raw.get("items")
-        if not kind.endswith("List") or not (isinstance(items, list) or items is None):
+        if kind != "List" and not (kind.endswith("List") and isinstance(items, list)):
             yield where, dict(raw)
             continue
+        if not isinstance(items, list | None):
+            raise InputError("", f"{where}.items", "is not a list")
         # The items of a typed list, as the API server sends it, carry neither kind nor version.
         typed = {} if kind == "List" else {"apiVersion": raw["apiVersion"], "kind": kind.removesuffix("List")}
         yield from _flat(
@@ -134,6 +136,10 @@ def _add(found: Objects, where: str, raw: dict[str, Any]) -> None:
     table = getattr(found, reader.table)
     if key in table:
         raise InputError(object_name, "metadata.name", "stands in the objects twice")
+    if isinstance(facts, Pod | Claim):
+        twin = found.names.setdefault((f"{reader.table} by uid", facts.uid), object_name)
+        if twin != object_name:
+            raise InputError(object_name, "metadata.uid", f"{facts.uid} is that of {twin} as well")
     table[key] = facts
     found.names[reader.table, key] = object_name
 

@@ -11,6 +11,7 @@ from controller.plan_objects import InputError
 
 _Base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 MAX_DEPTH: Final = 200
+MAX_DIGITS: Final = 100
 _TIME_TAG: Final = "tag:yaml.org,2002:timestamp"
 
 
@@ -45,6 +46,15 @@ class _Loader(_Base):  # type: ignore[misc]
             if not isinstance(key, str):
                 raise yaml.constructor.ConstructorError(None, None, f"the key {key!r} is no string", node.start_mark)
         return found
+
+    def construct_yaml_int(self, node: Any) -> int:
+        """Python would spend minutes on, or refuse to print, what no field can hold anyway."""
+        if len(node.value) > MAX_DIGITS:
+            raise yaml.constructor.ConstructorError(None, None, "a number of too many digits", node.start_mark)
+        return int(super().construct_yaml_int(node))
+
+
+_Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_yaml_int)
 
 
 def load_yaml(text: str) -> object:

@@ -30,6 +30,7 @@ LAYERS: Mapping[str, int] = {
     "controller.plan_answers": 49,
     "controller.plan_input": 49,
     "controller.plan_objects": 48,
+    "controller.plan_world": 49,
     "controller.plan_yaml": 49,
     "controller.allocator.allocator": 43,
     "controller.allocator": 42,

@@ -96,12 +96,24 @@ def test_an_object_stands_there_once() -> None:
     assert ("Pod ns/p", "metadata.name") == _where(problem(world(pod, pod)))
 
 
+def test_a_uid_is_one_pods_or_one_claims() -> None:
+    pods = [core("Pod", name, "ns", metadata={"uid": "u"}) for name in ("p", "q")]
+    assert ("Pod ns/q", "metadata.uid") == _where(problem(world(*pods)))
+    claim = core("PersistentVolumeClaim", "c", "ns", metadata={"uid": "u"})
+    assert saved.schedule(world(pods[0], claim), "r1")
+
+
 def _where(error: InputError) -> tuple[str, str]:
     return error.object_name, error.field_name
 
 
 def test_namesakes_in_other_namespaces_and_kinds_are_other_objects() -> None:
-    pods = [core("Pod", "p", "ns"), core("Pod", "p", "other"), core("Node", "n1"), core("PersistentVolume", "n1")]
+    pods = [
+        core("Pod", "p", "ns"),
+        core("Pod", "p", "other", metadata={"uid": "u"}),
+        core("Node", "n1"),
+        core("PersistentVolume", "n1"),
+    ]
     assert ["n1/d1"] == saved.places(saved.schedule(world(*pods), "r1")[0])
 
 
@@ -126,6 +138,7 @@ def test_disks_without_a_uuid_are_not_the_same_disk() -> None:
         ({"apiVersion": "v1", "kind": "Node", "metadata": 1}, "objects[0].metadata.name"),
         ("Node", "objects[0]"),
         ({"apiVersion": "v1", "kind": "List", "items": [3]}, "objects[0].items[0]"),
+        ({"apiVersion": "v1", "kind": "List", "items": {}}, "objects[0].items"),
     ],
 )
 def test_what_is_no_object_is_named_by_its_place(raw: Any, field: str) -> None:
