@@ -1,0 +1,93 @@
+"""The worked examples of docs/how-it-decides.md say what the code decides."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from controller.allocator.policy import check_disk_space
+from controller.allocator.reasons import Reason
+from controller.model.demand import rounded_volume_bytes
+from controller.model.longhorn import LonghornSettings, SpacePolicy
+from controller.model.quantity import quantity_bytes
+from controller.model.rebuilds import pending_rebuilds
+from tests.fakes.builders import TestCluster, disk, replica, volume
+
+TEXT = (Path(__file__).resolve().parents[2] / "docs" / "how-it-decides.md").read_text()
+
+
+def table(first_cell: str) -> list[list[str]]:
+    """The cells of the rows of the one table whose heading begins with that cell, code marks taken off."""
+    _, rest = TEXT.split(f"\n| {first_cell} |")
+    rows = []
+    for line in rest.splitlines()[2:]:
+        if not line.startswith("|"):
+            break
+        rows.append([cell.strip().strip("`") for cell in line.strip("|").split("|")])
+    assert len(rows) > 2
+    return rows
+
+
+def size(text: str) -> int:
+    return quantity_bytes(text, "example")
+
+
+def numbers(text: str) -> list[int]:
+    return [] if text == "none" else [int(part) for part in text.split(",")]
+
+
+@pytest.mark.parametrize("row", table("disk"), ids=lambda row: row[0])
+def test_a_disk_takes_a_replica_as_the_examples_say(row: list[str]) -> None:
+    maximum, reserved, available, scheduled = (size(cell) for cell in row[1:5])
+    facts = replace(disk(), maximum_bytes=maximum, reserved_bytes=reserved, available_bytes=available)
+    space = SpacePolicy(minimal_available_pct=int(row[5]), over_provisioning_pct=int(row[6]))
+    rejection = check_disk_space(facts, size(row[7]), size(row[8]), scheduled, space)
+    assert row[9] == (rejection.reason if rejection else "fits")
+
+
+@pytest.mark.parametrize("row", table("disks, free GiB"), ids=lambda row: " / ".join(row[:3]))
+def test_a_pods_volumes_fit_as_the_examples_say(row: list[str]) -> None:
+    cluster = TestCluster()
+    cluster.add_node("n1", *(disk(f"d{index}", free) for index, free in enumerate(numbers(row[0]))))
+    for index, gib in enumerate(numbers(row[1])):
+        cluster.add_pod(f"other{index}", gib=gib)
+        assert {"n1"} == cluster.offered(f"other{index}", "n1")
+        cluster.select_node(f"other{index}", "n1")
+    claims = [cluster.add_claim(f"c{index}", gib).name for index, gib in enumerate(numbers(row[2]))]
+    cluster.add_pod("asking", *claims)
+    outcome = cluster.filter("asking", "n1")
+    assert row[3] == (outcome.refused["n1"] if outcome.refused else "passes")
+
+
+@pytest.mark.parametrize("row", table("request"), ids=lambda row: row[0])
+def test_volumes_have_the_sizes_of_the_examples(row: list[str]) -> None:
+    assert size(row[1]) == rounded_volume_bytes(size(row[0]))
+
+
+@pytest.mark.parametrize("row", table("time"), ids=lambda row: row[0])
+def test_a_failed_replica_is_replaced_when_the_example_says(row: list[str]) -> None:
+    failed_at = "2026-01-01T12:00:00Z"
+    facts = volume(
+        "vol",
+        attached_to="n1",
+        locality="disabled",
+        replica_count=2,
+        robustness="degraded",
+        last_degraded_at=failed_at,
+    )
+    healthy = replica("r1", "vol", on="n1", healthy_at=failed_at)
+    failed = replica("r2", "vol", on="n2", healthy_at=failed_at, failed_at=failed_at)
+    now = datetime.strptime(f"2026-01-01 {row[0]}", "%Y-%m-%d %H:%M:%S").replace(tzinfo=UTC)
+    found = pending_rebuilds(facts, [healthy, failed], LonghornSettings(), now)
+    assert row[1] == {0: "nothing", 1: "one copy"}[len(found)]
+
+
+def test_the_picture_names_reasons_that_there_are() -> None:
+    picture = TEXT.split("```mermaid\n", 1)[1].split("```", 1)[0]
+    named = {word for label in re.findall(r'\["([^"]+)"\]', picture) for word in re.findall(r"[A-Z]\w+[A-Z]\w+", label)}
+    assert named
+    assert named <= set(Reason)
