@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Any, ClassVar, Final
 
 import yaml
@@ -25,22 +24,20 @@ class _Loader(_Base):  # type: ignore[misc]
 
     _depth = 0
 
-    def descend_resolver(self, current_node: Any, current_index: Any) -> None:
-        """One level down. The C library recurses without looking at its stack."""
+    def descend_resolver(self, _node: Any, _index: Any) -> None:
+        """One level down. The C library recurses without looking at its stack. (There are no path resolvers to ask.)"""
         self._depth += 1
         if self._depth > MAX_DEPTH:
             raise yaml.composer.ComposerError(None, None, f"nested deeper than {MAX_DEPTH} levels")
-        super().descend_resolver(current_node, current_index)
 
     def ascend_resolver(self) -> None:
         self._depth -= 1
-        super().ascend_resolver()
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
-        keys = Counter(key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode))
-        for key, count in keys.items():
-            if count > 1:
-                raise yaml.constructor.ConstructorError(None, None, f"{key!r} stands there twice", node.start_mark)
+        keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+        if len(set(keys)) < len(keys):
+            twin = next(key for key in keys if keys.count(key) > 1)
+            raise yaml.constructor.ConstructorError(None, None, f"{twin!r} stands there twice", node.start_mark)
         found: dict[Any, Any] = super().construct_mapping(node, deep=deep)
         for key in found:
             if not isinstance(key, str):
