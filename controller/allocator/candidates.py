@@ -139,11 +139,10 @@ def _filter_nodes(
             view.settings.space,
             engines=engines,
             kube_nodes=view.kube_nodes,
+            source_nodes=source_nodes,
             hard_node_affinity=replica.hard_node_affinity,
             with_tags=False,
         )
-        if rejection is None and source_nodes is not None and name not in source_nodes:
-            rejection = Rejection(Reason.LINKED_CLONE, f"{name}: no healthy source replica is there")
         if rejection is None:
             nodes[name] = node
         else:
@@ -155,14 +154,14 @@ def clone_sources(view: PlacementView, volume: Volume, replica: Replica) -> list
     """The source replicas next to which a linked clone's replica may lie; None for any other volume."""
     if volume.clone_mode != LINKED_CLONE or not view.behaviour.has_linked_clones:
         return None
+    is_newer = view.behaviour.clones_skip_evicting_sources  # the release that also knows the field of the source's name
     return [
         source
         for source in view.source_replicas
         if source.is_placed
         and source.healthy_at
         and not source.failed_at
-        and not (source.eviction_requested and view.behaviour.clones_skip_evicting_sources)
-        and replica.linked_clone_source in ("", source.name)
+        and not (is_newer and (source.eviction_requested or replica.linked_clone_source not in ("", source.name)))
     ]
 
 

@@ -60,7 +60,9 @@ def plan_expansion(
         disk = None if uuid in shared else _disk_of(nodes, node, uuid)
         growth = count * (new_bytes - volume.size_bytes)
         if disk is None:
-            refused: Rejection | None = Rejection(Reason.DISK_NOT_FOUND, f"{node}: not one disk of UUID {uuid!r} is there")
+            refused: Rejection | None = Rejection(
+                Reason.DISK_NOT_FOUND, f"{node}: not one disk of UUID {uuid!r} is there"
+            )
             most = 0
         else:
             refused = check_growth(disk, growth, space, behaviour)
@@ -75,20 +77,24 @@ def plan_expansion(
 
 
 def check_expandable(volume: Volume, replicas: Iterable[Replica], behaviour: Behaviour) -> Rejection | None:
-    """Why Longhorn's API and webhook refuse any growth of the volume in its present state, space aside."""
+    """Why Longhorn's API and webhook refuse any growth of the volume in its present state, space aside.
+
+    A release that looks at one replica, whichever it meets first, refuses for certain only if none is placed.
+    """
+    places = [bool(replica.node) for replica in replicas]
     problem = ""
     if volume.needs.data_engine == "v2" and not behaviour.expands_v2:
         problem = "this Longhorn expands no v2 volume"
     elif volume.needs.data_engine == "v2" and volume.frontend == "ublk":
         problem = "a v2 volume with frontend ublk cannot be expanded"
-    elif behaviour.expansion_needs_scheduled and volume.scheduled is not True:
+    elif behaviour.expansion_needs_scheduled and (volume.scheduled is False or volume.scheduling_unknown):
         problem = "condition Scheduled is not True"
     elif volume.robustness == "faulted":
         problem = "it is faulted"
     elif volume.clone_state == "initiated":
         problem = "its clone is not complete"
-    elif behaviour.expansion_needs_all_placed and not all(replica.node for replica in replicas):
-        problem = "a replica is not placed yet"
+    elif behaviour.expansion_needs_all_placed and places and not any(places):
+        problem = "no replica is placed yet"
     return Rejection(Reason.NOT_EXPANDABLE, f"{volume.name}: {problem}") if problem else None
 
 

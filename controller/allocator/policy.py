@@ -7,7 +7,7 @@ for over-provisioning.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -214,16 +214,20 @@ def check_node_for(
     *,
     engines: Engines = NO_ENGINES,
     kube_nodes: Mapping[str, KubeNode] | None = None,
+    source_nodes: Collection[str] | None = None,
     hard_node_affinity: str = "",
     with_tags: bool = True,
 ) -> Rejection | None:
     """Why `node` is no candidate for a replica with these needs, whatever its disks and the volume's other replicas.
 
-    `with_tags` false leaves the tags out, as Longhorn does in the last step of its search.
+    `source_nodes` are those of a linked clone's healthy sources, None for any other volume. `with_tags` false leaves
+    the tags out, as Longhorn does in the last step of its search.
     """
     rejection = check_node(node)
     if rejection is None and needs.data_engine == "v2":
         rejection = check_v2(node.name, kube_nodes)
+    if rejection is None and source_nodes is not None and node.name not in source_nodes:
+        rejection = Rejection(Reason.LINKED_CLONE, f"{node.name}: no healthy source replica is there")
     if rejection is None and hard_node_affinity and hard_node_affinity != node.name:
         rejection = Rejection(Reason.HARD_AFFINITY, f"{node.name}: the replica has to go to {hard_node_affinity}")
     if rejection is None and needs.topology:

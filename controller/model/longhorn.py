@@ -138,6 +138,7 @@ class Volume:
     restore_required: bool = False
     is_standby: bool = False
     expansion_required: bool = False
+    scheduling_unknown: bool = False  # the condition `Scheduled` stands there and says neither True nor False
 
     @property
     def source_volume(self) -> str:

@@ -28,6 +28,7 @@ from controller.model.reader import (
     condition_at,
     condition_reason_at,
     flag_at,
+    has_condition,
     integer_at,
     list_at,
     mapping_at,
@@ -194,6 +195,7 @@ def volume_facts(raw: Raw) -> Volume:
     meta = mapping_at(raw, "", "metadata")
     spec = mapping_at(raw, "", "spec")
     status = mapping_at(raw, "", "status")
+    scheduled = condition_at(status, "status", "Scheduled")
     return Volume(
         name=text_at(meta, "metadata", "name"),
         size_bytes=byte_count_at(spec, "spec", "size"),
@@ -205,7 +207,7 @@ def volume_facts(raw: Raw) -> Volume:
         node_id=text_at(spec, "spec", "nodeID"),
         state=text_at(status, "status", "state"),
         robustness=text_at(status, "status", "robustness"),
-        scheduled=condition_at(status, "status", "Scheduled"),
+        scheduled=scheduled,
         needs=DiskNeeds(
             node_selector=texts_at(spec, "spec", "nodeSelector"),
             disk_selector=texts_at(spec, "spec", "diskSelector"),
@@ -233,6 +235,7 @@ def volume_facts(raw: Raw) -> Volume:
         restore_required=flag_at(status, "status", "restoreRequired"),
         is_standby=flag_at(status, "status", "isStandby"),
         expansion_required=flag_at(status, "status", "expansionRequired"),
+        scheduling_unknown=scheduled is None and has_condition(status, "status", "Scheduled"),
     )
 
 

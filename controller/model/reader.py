@@ -117,6 +117,13 @@ def condition_at(status: Raw, path: str, type_name: str) -> bool | None:
     return None
 
 
+def has_condition(status: Raw, path: str, type_name: str) -> bool:
+    """Whether the condition stands there, whatever it says."""
+    return any(
+        isinstance(entry, Mapping) and entry.get("type") == type_name for entry in list_at(status, path, "conditions")
+    )
+
+
 def condition_reason_at(status: Raw, path: str, type_name: str) -> str:
     """Why a condition is False; "" for one that is not."""
     for entry in list_at(status, path, "conditions"):

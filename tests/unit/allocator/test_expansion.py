@@ -156,9 +156,11 @@ def test_shrinking_is_checked_by_the_second_block() -> None:
         ({"clone_state": "completed"}, {}, True),
         ({"scheduled": None}, {}, True),
         ({"scheduled": False}, {"expansion_needs_scheduled": True}, False),
-        ({"scheduled": None}, {"expansion_needs_scheduled": True}, False),
+        ({"scheduled": None}, {"expansion_needs_scheduled": True}, True),
+        ({"scheduled": None, "scheduling_unknown": True}, {"expansion_needs_scheduled": True}, False),
+        ({"scheduled": None, "scheduling_unknown": True}, {}, True),
         ({"scheduled": True}, {"expansion_needs_scheduled": True}, True),
-        ({}, {"expansion_needs_all_placed": True}, False),
+        ({}, {"expansion_needs_all_placed": True}, True),
         ({"needs": DiskNeeds(data_engine="v2")}, {}, True),
         ({"needs": DiskNeeds(data_engine="v2"), "frontend": "ublk"}, {}, False),
         ({"needs": DiskNeeds(data_engine="v2")}, {"expands_v2": False}, False),
@@ -172,6 +174,14 @@ def test_the_volumes_state(change: dict[str, Any], behaviour: dict[str, bool], i
     assert is_expandable == found.admitted
     assert is_expandable == (found.rejection is None)
     assert (5 * GIB if is_expandable else GIB) == found.largest_bytes
+
+
+@pytest.mark.parametrize(("replicas", "expected"), [((replica("a"), replica("b")), False), ((), True)])
+def test_older_releases_grow_no_volume_of_unplaced_replicas(replicas: tuple[Replica, ...], expected: bool) -> None:
+    older = plan(2 * GIB, replicas=replicas, behaviour=Behaviour(expansion_needs_all_placed=True))
+    assert (expected, expected) == (older.admitted, older.rejection is None)
+    assert (LARGEST_BYTES if expected else GIB) == older.largest_bytes
+    assert plan(2 * GIB, replicas=replicas).admitted
 
 
 def test_what_is_admitted_is_exactly_what_is_not_above_the_largest_size() -> None:

@@ -77,6 +77,22 @@ def test_empty_texts_mean_the_defaults() -> None:
 
 
 @pytest.mark.parametrize(
+    ("conditions", "scheduled", "unknown"),
+    [
+        ([], None, False),
+        ([{"type": "Restore", "status": "True"}], None, False),
+        ([{"type": "Scheduled"}], None, True),
+        ([{"type": "Scheduled", "status": "Unknown"}], None, True),
+        ([{"type": "Scheduled", "status": "False"}], False, False),
+        ([{"type": "Scheduled", "status": "True"}], True, False),
+    ],
+)
+def test_the_condition_scheduled(conditions: list[Any], scheduled: bool | None, unknown: bool) -> None:
+    facts = parse.volume_facts(volume({"conditions": conditions}))
+    assert (scheduled, unknown) == (facts.scheduled, facts.scheduling_unknown)
+
+
+@pytest.mark.parametrize(
     ("source", "expected"),
     [("vol://a", "a"), ("snap://a/b", "a"), ("", ""), ("a", ""), ("http://a", ""), ("vol://", "")],
 )
