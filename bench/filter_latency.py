@@ -28,6 +28,7 @@ from controller.model.longhorn import Disk, LonghornNode, LonghornSettings
 from controller.model.workload import Claim, KubeNode, Pod, PodVolume, StorageClass
 from controller.settings import LiveSettings
 from extender.app import Verbs, create_app
+from extender.binding import BindingArgs
 from extender.contention import WaitBudget
 from extender.preconditions import Preconditions
 from extender.preemption import PreemptionService
@@ -64,6 +65,11 @@ class Silent:
     contention_waited = filter_answered = failed = decided
 
 
+class NoBinding:
+    def bind(self, args: BindingArgs) -> str:
+        return "not here"
+
+
 class Process:
     """The product's application over `nodes` made-up nodes, of which every `full_every`-th is full (0: none)."""
 
@@ -86,7 +92,10 @@ class Process:
             budget=WaitBudget(),
         )
         app = create_app(
-            Verbs(service, PreemptionService(allocator, preconditions)), silent, clock, max_body_bytes=64 * 1024**2
+            Verbs(service, PreemptionService(allocator, preconditions), NoBinding()),
+            silent,
+            clock,
+            max_body_bytes=64 * 1024**2,
         )
         app.register_blueprint(create_echo_blueprint())
         self.app: WSGIApplication = app.wsgi_app

@@ -18,6 +18,7 @@ from controller.election.gate import Gate
 from controller.feed import Feed
 from controller.kube import resources
 from controller.kube.api import KubeApi
+from controller.kube.binder import PodBinder
 from controller.kube.endpoint_slice import EndpointSlices
 from controller.kube.informer import STALE_SECONDS, Informer
 from controller.kube.lease import LeaseClient
@@ -35,6 +36,7 @@ from controller.reconcile.wake import Waker
 from controller.settings import LiveSettings, ProcessSettings
 from controller.status import StatusServer, create_status_app
 from extender.app import Verbs, create_app
+from extender.binding import BindingService
 from extender.contention import WaitBudget
 from extender.preconditions import Preconditions
 from extender.preemption import PreemptionService
@@ -183,9 +185,8 @@ class Controller:
         self.elector = self._make_elector(api)
         self.lifecycle = self._make_lifecycle(api)
         self.preconditions = self._make_preconditions()
-        self.service = self._make_service()
         self.app: WSGIApplication = create_app(
-            Verbs(self.service, PreemptionService(self.allocator, self.preconditions)),
+            self._make_verbs(api),
             self.metrics,
             self.clock,
             max_body_bytes=settings.body_limit_bytes,
@@ -297,15 +298,18 @@ class Controller:
             stale_kind=self.stale_kind,
         )
 
-    def _make_service(self) -> ExtenderService:
-        return ExtenderService(
-            self.allocator,
-            self.preconditions,
+    def _make_verbs(self, api: KubeApi) -> Verbs:
+        allocator, preconditions = self.allocator, self.preconditions
+        filtering = ExtenderService(
+            allocator,
+            preconditions,
             self.clock,
             self.metrics,
             contention_wait_seconds=lambda: self._live_settings().contention_wait_milliseconds / 1000,
             budget=WaitBudget(),
         )
+        binding = BindingService(allocator, preconditions, PodBinder(api), self.live)
+        return Verbs(filtering, PreemptionService(allocator, preconditions), binding)
 
     # Views
 

@@ -14,7 +14,7 @@ from werkzeug.exceptions import HTTPException, RequestEntityTooLarge
 
 from controller.clock import Clock
 from controller.errors import MalformedRequestError, NotReadyError, SchedulerError
-from extender import preemption, wire
+from extender import binding, preemption, wire
 from extender.preconditions import PodFailedError
 from extender.service import ClientGoneError
 
@@ -33,12 +33,17 @@ class Preempting(Protocol):
     def preempt(self, args: preemption.PreemptionArgs) -> bytes: ...
 
 
+class Binding(Protocol):
+    def bind(self, args: binding.BindingArgs) -> str: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Verbs:
     """What answers each verb of kube-scheduler's configuration."""
 
     filter: Filtering
     preempt: Preempting
+    bind: Binding
 
 
 class RequestObserver(Protocol):
@@ -84,6 +89,17 @@ def create_blueprint(verbs: Verbs, observer: RequestObserver, clock: Clock) -> B
             observer.failed("pod")
             log.warning("preempt pod=%s uid=%s error=%s", args.pod.key, args.pod.uid, error)
             return Response(preemption.encode_preemption_result(args.candidates, ()), mimetype=_JSON)
+
+    @routes.post("/bind")
+    @routes.post("/<path:prefix>/bind")
+    def bind(prefix: str = "") -> ResponseReturnValue:  # noqa: ARG001
+        args = binding.decode_binding_args(_body())
+        try:
+            return Response(binding.encode_binding_result(verbs.bind.bind(args)), mimetype=_JSON)
+        except PodFailedError as error:
+            observer.failed("pod")
+            log.warning("bind pod=%s uid=%s error=%s", args.pod.key, args.pod.uid, error)
+            return Response(binding.encode_binding_result(str(error)), mimetype=_JSON)
 
     @routes.get("/healthz")
     def healthz() -> ResponseReturnValue:

@@ -15,8 +15,9 @@ from typing import Any, Final, cast
 
 from controller.allocator.filtering import Filtering
 from controller.allocator.holds import Answers, DueHold, Journal
-from controller.allocator.ledger import ANYWHERE, Entry, Key, Kind, Ledger, State, Verb
+from controller.allocator.ledger import Ledger, Verb
 from controller.allocator.outcome import Decision, FilterOutcome, Mode, PodKnowledge, PromiseView, Snapshot
+from controller.allocator.quarantine import Quarantine
 from controller.allocator.refusals import Refusals, Wakeup
 from controller.allocator.settle import Settler
 from controller.allocator.views import promise_views, snapshot_of
@@ -30,8 +31,6 @@ from controller.settings import LiveSettings
 
 __all__ = ["Allocator", "Decision", "DueHold", "FilterOutcome", "Mode", "PodKnowledge", "PromiseView", "Snapshot"]
 
-MAX_QUARANTINED: Final = 1_000
-QUARANTINE_SECONDS: Final = 300.0  # then the key is tried again; a rule still broken brings it back at once
 ABSENT_SECONDS: Final = 1.0  # longer than the live reads of one call, shorter than a retry of the scheduler
 _PUTS: Final[Mapping[str, Callable[[World, str, Any], Iterable[str]]]] = {  # claims that the change touches
     "pv": World.put_pv,
@@ -61,7 +60,7 @@ class Allocator:
         self._world = World()
         self._journal = Journal()
         self._refusals = Refusals()
-        self._quarantined: dict[str, tuple[str, float]] = {}  # pod or claim key -> what broke, and when
+        self._quarantine = Quarantine()
         self._start_ledger()
 
     def _start_ledger(self) -> None:
@@ -96,7 +95,7 @@ class Allocator:
         gone = self._world.put_pod(key, pod)
         if gone is not None:
             self._refusals.drop(gone.uid)
-            self._quarantined.pop(key, None)
+            self._quarantine.release(key)
             if self._mode is Mode.ACTIVE:
                 self._settler.pod_gone(gone, now)
         if pod is not None and pod.uid in self._world.pods:
@@ -205,7 +204,7 @@ class Allocator:
             if pod is None:
                 raise NotFoundError(f"pod {pod_uid} went away during its filter call")
             for key in (pod.key, *(f"{pod.namespace}/{volume.claim}" for volume in pod.volumes)):
-                self._check_quarantine_locked(key, now)
+                self._quarantine.check(key, now)
             with self._guarded(pod.key, reraise=True):
                 outcome = self._filtering_locked(now).decide(pod, candidates)
             self._journal.counters[f"decisions_{outcome.decision}"] += 1
@@ -223,18 +222,25 @@ class Allocator:
                 raise NotFoundError(f"pod {pod_uid} went away during its call")
             return self._filtering_locked(self._clock.now()).nodes_with_room(pod, candidates)
 
+    def begin_binding(self, pod_uid: str, node: str) -> None:
+        """We are about to bind the pod: its room on that node stays promised, and other nodes are free again."""
+        with self._changed:
+            pod = self._world.pods.get(pod_uid)
+            if pod is None:
+                raise NotFoundError(f"pod {pod_uid} went away during its call")
+            if self._mode is Mode.ACTIVE:
+                self._settler.begin_binding(pod, node, self._clock.now())
+                self._touch_locked()
+
+    def end_binding(self, pod_uid: str) -> None:
+        """The binding failed. What it promised ends, unless the cluster shows the choice all the same. Idempotent."""
+        with self._changed:
+            self._settler.end_binding(pod_uid, self._world.pods.get(pod_uid), self._clock.now())
+            self._touch_locked()
+
     def _filtering_locked(self, now: float) -> Filtering:
-        return Filtering(
-            self._world,
-            self._ledger,
-            self._settler,
-            self._answers,
-            self._refusals,
-            self._live,
-            self._clock,
-            now,
-            self._version,
-        )
+        parts = self._world, self._ledger, self._settler, self._answers, self._refusals
+        return Filtering(*parts, self._live, self._clock, now, self._version)
 
     def wait_for_change(self, version: int, timeout: float) -> bool:
         """Wait up to `timeout` seconds for anything to change since `version`; whether it did."""
@@ -324,20 +330,11 @@ class Allocator:
             return
         for pod in self._world.pods.values():
             if holds_everywhere and pod.is_opted_in and pod.is_pending:
-                self._hold_everywhere_locked(pod, now)
+                self._refusals.refused(pod.uid, list(self._world.nodes), True, now)  # the leader before may have
+                if self._live.pod_scheduling_timeout_seconds > 0:
+                    self._settler.hold_everywhere(pod, now)
         for key in self._world.claims:
             self._settler.settle_claim(key, now)
-
-    def _hold_everywhere_locked(self, pod: Pod, now: float) -> None:
-        self._refusals.refused(pod.uid, list(self._world.nodes), True, now)  # the leader before may have refused it
-        if self._live.pod_scheduling_timeout_seconds == 0:
-            return
-        for demand in self._demands_locked(pod):
-            if demand.is_local or demand.is_roaming:
-                kind = Kind.FIRST if demand.is_local else Kind.ROAMING
-                entry = Entry(State.HELD, kind, demand.size_bytes, demand.required_bytes, demand.needs, now)
-                self._ledger.put(Verb.HOLD, Key(demand.key, ANYWHERE, pod.uid), entry)
-                self._answers.answered(pod.uid, now, is_ours=False)
 
     def _demands_locked(self, pod: Pod) -> list[VolumeDemand]:
         return demands_of_pod(pod, self._world, self._world.settings)[0]
@@ -371,7 +368,7 @@ class Allocator:
                 mode=self._mode,
                 version=self._version,
                 refused_count=len(self._refusals),
-                quarantined=self._quarantined,
+                quarantined=self._quarantine.keys(),
                 counters=self._journal.counters,
             )
 
@@ -388,21 +385,11 @@ class Allocator:
         try:
             yield
         except BugError as error:
-            if len(self._quarantined) < MAX_QUARANTINED:
-                self._quarantined[key] = str(error), self._clock.now()
+            self._quarantine.put(key, str(error), self._clock.now())
             self._journal.counters["quarantines"] += 1
             self._derive_locked(holds_everywhere=self._is_leading)
             if reraise:
                 raise
-
-    def _check_quarantine_locked(self, key: str, now: float) -> None:
-        """BugError while `key` is in quarantine; after a while it has another chance."""
-        what, since = self._quarantined.get(key, ("", now))
-        if not what:
-            return
-        if now - since < QUARANTINE_SECONDS:
-            raise BugError(f"{key} is in quarantine: {what}")
-        del self._quarantined[key]
 
     def _touch_locked(self) -> None:
         self._version += 1

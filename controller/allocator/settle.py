@@ -14,7 +14,7 @@ from controller.allocator.choice import Choice, choice_of
 from controller.allocator.holds import NODE_RESERVATION, SCHEDULING_WAIT, Answers, Journal
 from controller.allocator.ledger import ANYWHERE, Entry, Key, Kind, Ledger, State, Verb
 from controller.allocator.world import World
-from controller.model.demand import Missing, VolumeDemand, demand_of_claim
+from controller.model.demand import Missing, VolumeDemand, demand_of_claim, demands_of_pod
 from controller.model.workload import Claim, Pod
 
 CLAIM_CLAIMANT: Final = "claim:"  # an unbound claim with a selected node: provisioning goes on without its pod
@@ -29,10 +29,14 @@ class Settler:
     def __init__(self, world: World, ledger: Ledger, answers: Answers, journal: Journal) -> None:
         self._world, self._ledger, self._answers, self._journal = world, ledger, answers, journal
         self._spent: dict[str, set[str]] = {}  # volume -> nodes whose assumption has ended by time
+        self._binding: dict[str, str] = {}  # pod uid -> node, while we bind it, until the pod shows its node
 
     def choice(self, pod: Pod) -> Choice | None:
         """The node that stands chosen; what does not surely speak of this pod counts only where it has a promise
         already."""
+        node = self._binding.get(pod.uid)
+        if node is not None and not pod.node_name:
+            return Choice(node)
         choice = choice_of(pod, self._world.claims_of(pod), self._world.pv, self._is_shared)
         if choice is not None and (choice.narrows_only or not choice.is_certain):
             held = {key.node for key, _ in self._ledger.of_claimant(pod.uid)}
@@ -45,6 +49,28 @@ class Settler:
         one."""
         users = (pod for pod in self._world.pods_of_claim(claim.key) if not pod.is_finished)
         return sum(1 for _ in users) > 1
+
+    def begin_binding(self, pod: Pod, node: str, now: float) -> None:
+        """We bind the pod to that node, so it is chosen: other nodes are free again."""
+        self._binding[pod.uid] = node
+        self.settle_pod(pod, now)
+
+    def end_binding(self, pod_uid: str, pod: Pod | None, now: float) -> None:
+        """The binding failed: nothing stays promised but what the cluster shows as chosen."""
+        if self._binding.pop(pod_uid, None) is None or pod is None or self.choice(pod) is not None:
+            return
+        self.end_answer(pod_uid, now, "bind_failed")
+        for key, _ in self._ledger.of_claimant(pod_uid):
+            self._drop(Verb.FORGET, key, now)
+
+    def hold_everywhere(self, pod: Pod, now: float) -> None:
+        """The leader before us may have offered the pod any node, so it counts as held wherever it could go."""
+        for demand in demands_of_pod(pod, self._world, self._world.settings)[0]:
+            if demand.is_local or demand.is_roaming:
+                kind = Kind.FIRST if demand.is_local else Kind.ROAMING
+                entry = Entry(State.HELD, kind, demand.size_bytes, demand.required_bytes, demand.needs, now)
+                self._ledger.put(Verb.HOLD, Key(demand.key, ANYWHERE, pod.uid), entry)
+                self._answers.answered(pod.uid, now, is_ours=False)
 
     def settle_claim(self, key: str, now: float) -> None:
         """After a change of a claim, its volume or its replicas: the claim's own promises and those of its pods."""
@@ -82,6 +108,7 @@ class Settler:
         writes the selected node late), the promise is kept as a hold in doubt, until that would have been seen.
         """
         is_doubted = False
+        self._binding.pop(pod.uid, None)
         for key, entry in self._ledger.of_claimant(pod.uid):
             if self._may_be_chosen(key):
                 self._doubt(key, entry, now)
@@ -114,6 +141,8 @@ class Settler:
         if pod.is_finished or (pod.is_deleting and not pod.node_name):
             self.pod_gone(pod, now)
             return
+        if pod.node_name:
+            self._binding.pop(pod.uid, None)
         choice = self.choice(pod)
         if choice is None:
             self._withdraw(pod, now)

@@ -62,7 +62,16 @@ class KubeApi(Protocol):
         timeout_seconds: int,
         read_timeout: float,
     ) -> WatchStream: ...
-    def create(self, resource: Resource, namespace: str | None, body: Raw, *, timeout: float = CALL_SECONDS) -> Raw: ...
+    def create(
+        self,
+        resource: Resource,
+        namespace: str | None,
+        body: Raw,
+        *,
+        name: str = "",
+        subresource: str = "",
+        timeout: float = CALL_SECONDS,
+    ) -> Raw: ...
     def replace(
         self, resource: Resource, namespace: str | None, name: str, body: Raw, *, timeout: float = CALL_SECONDS
     ) -> Raw: ...
@@ -139,8 +148,18 @@ class ClientKubeApi:
             raise _error(response.status, _rest_of(response))
         return _LineStream(response, read_timeout)
 
-    def create(self, resource: Resource, namespace: str | None, body: Raw, *, timeout: float = CALL_SECONDS) -> Raw:
-        return self._call("POST", resource.path(namespace), body=body, timeout=timeout)
+    def create(
+        self,
+        resource: Resource,
+        namespace: str | None,
+        body: Raw,
+        *,
+        name: str = "",
+        subresource: str = "",
+        timeout: float = CALL_SECONDS,
+    ) -> Raw:
+        """A new object of the collection; with `name` and `subresource`, one below an object that exists."""
+        return self._call("POST", resource.path(namespace, name or None, subresource), body=body, timeout=timeout)
 
     def replace(
         self, resource: Resource, namespace: str | None, name: str, body: Raw, *, timeout: float = CALL_SECONDS

@@ -139,7 +139,17 @@ class FakeApiServer:
             raise GoneError("410: too old resource version")
         return FakeWatch(self, resource, namespace, version, is_short=timeout_seconds <= 5)
 
-    def create(self, resource: Resource, namespace: str | None, body: Raw, *, timeout: float = 10.0) -> Raw:
+    def create(
+        self,
+        resource: Resource,
+        namespace: str | None,
+        body: Raw,
+        *,
+        name: str = "",
+        subresource: str = "",
+        timeout: float = 10.0,
+    ) -> Raw:
+        assert not subresource, f"{name}/{subresource}: not imitated here"
         self._enter("create", resource)
         with self.changed:
             key = (resource.path(), namespace or "", str(body["metadata"]["name"]))

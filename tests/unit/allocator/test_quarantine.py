@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from controller.allocator.allocator import QUARANTINE_SECONDS, Allocator
+from controller.allocator import quarantine
+from controller.allocator.allocator import Allocator
 from controller.allocator.filtering import Filtering
 from controller.clock import Clock
 from controller.errors import BugError
@@ -74,7 +75,7 @@ def test_quarantine_ends_after_a_while(cluster: TestCluster) -> None:
     cluster.add_pod("a")
     breaks(cluster, "a")
 
-    cluster.clock.advance(QUARANTINE_SECONDS - 1)
+    cluster.clock.advance(quarantine.SECONDS - 1)
     with pytest.raises(BugError):
         cluster.filter("a", "n1")
     cluster.clock.advance(1)

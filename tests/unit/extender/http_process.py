@@ -19,7 +19,7 @@ from flask import request
 
 from controller.clock import SystemClock
 from controller.errors import BugError, NotLeaderError
-from extender import preemption, wire
+from extender import binding, preemption, wire
 from extender.app import Verbs, create_app
 from extender.preconditions import PodFailedError
 from extender.server import ServerOptions, serve
@@ -60,6 +60,11 @@ class ScriptedService:
             raise PodFailedError("Longhorn: the pod does not exist")
         return preemption.encode_preemption_result(args.candidates, {"n1"})
 
+    def bind(self, args: binding.BindingArgs) -> str:
+        if args.pod.name == "gone":
+            raise PodFailedError("Longhorn: the pod does not exist")
+        return "" if args.node == "n1" else "no such node"
+
     def _wait_for_the_client_to_leave(self, is_client_gone: Callable[[], bool]) -> None:
         self._say(f"waiting gone={is_client_gone()}")
         connection = request.environ["gunicorn.socket"]
@@ -91,7 +96,7 @@ class ScriptedProcess:
         self._say("built")
         service = ScriptedService(self._say)
         self.app: WSGIApplication = create_app(
-            Verbs(service, service), Answered(self._say), SystemClock(), max_body_bytes=BODY_LIMIT
+            Verbs(service, service, service), Answered(self._say), SystemClock(), max_body_bytes=BODY_LIMIT
         ).wsgi_app
 
     def _say(self, line: str) -> None:

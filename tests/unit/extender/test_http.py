@@ -165,6 +165,18 @@ def test_a_malformed_preemption_is_a_400_that_names_the_field(server: Server) ->
     assert "NodeNameToMetaVictims" in answer["Error"]
 
 
+@pytest.mark.parametrize(
+    ("pod", "node", "error"), [("p", "n1", ""), ("p", "n2", "no such node"), ("gone", "n1", "does not exist")]
+)
+def test_bind_says_by_its_error_whether_the_pod_is_bound(server: Server, pod: str, node: str, error: str) -> None:
+    request = {"PodName": pod, "PodNamespace": "n", "PodUID": "u", "Node": node}
+    status, answer, _ = server.call("POST", "/api/scheduler/bind", request)
+
+    assert status == 200
+    assert bool(answer["Error"]) == bool(error)
+    assert error in answer["Error"]
+
+
 def test_many_calls_share_one_connection(server: Server) -> None:
     connection = server.connection()
     for number in range(20):
