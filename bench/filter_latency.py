@@ -67,7 +67,7 @@ class Silent:
 
 class NoBinding:
     def bind(self, args: BindingArgs) -> str:
-        return "not here"
+        return f"{args.node}: not here"
 
 
 class Process:
