@@ -57,10 +57,13 @@ class Filtering:
         local = judge.local
         if not local:
             return self._offer(Decision.OFFERED, pod, found, demands, closed)
-        home = self._restart_nodes(judge, found, local)
+        home = judge.restart_among(found)
         if home:
             return self._offer(Decision.RESTART, pod, home, demands)
         passed, refused = self._look(judge, found, local)
+        if not passed and judge.may_be_lenient:
+            judge.is_lenient = True
+            passed, refused = self._look(judge, found, local)
         refused.update(closed)
         if passed:
             return self._offer(Decision.OFFERED, pod, passed, demands, refused)
@@ -85,14 +88,6 @@ class Filtering:
             judge = self._judge(demands)
             return choice.node if judge.judge(choice.node).verdict is Verdict.SURE else None
         return choice.node
-
-    def _restart_nodes(self, judge: Judge, candidates: Sequence[str], local: Sequence[VolumeDemand]) -> list[str]:
-        """Candidates that hold usable replicas of all the pod's placed volumes and have room for the rest, if any."""
-        placed = [demand for demand in local if demand.usable_nodes]
-        if not placed:
-            return []
-        home = frozenset.intersection(*(demand.usable_nodes for demand in placed))
-        return [name for name in candidates if name in home and judge.judge(name).verdict is Verdict.SURE]
 
     def _look(
         self, judge: Judge, candidates: Sequence[str], local: Sequence[VolumeDemand]

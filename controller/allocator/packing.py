@@ -225,20 +225,21 @@ def _can_block(
 # Within one pod
 
 
-def is_robust(items: Sequence[Item], free: Sequence[int], steps: Steps) -> bool:
-    """Whether every order in which Longhorn may place `items`, and every disk that it may choose, places them all.
+def is_robust(items: Sequence[Item], free: Sequence[int], steps: Steps, others: Sequence[Item] = ()) -> bool:
+    """Whether every order in which Longhorn may place `items`, and every disk that it may choose, places them all,
+    with or without `others` on the same disks.
 
     Exact while `steps` lasts; after that False with `steps.exhausted`.
     """
-    if len(items) == 1:
+    if len(items) == 1 and not others:
         return pack(items, free, steps) is not None
-    if any(item.spare for item in items):
+    if not others and any(item.spare for item in items):
         return not _may_strand(tuple(range(len(items))), items, list(free), steps, set())
     done: set[Item] = set()
     for number, item in enumerate(items):
         if item not in done:  # equal items meet the same others
             done.add(item)
-            if not is_sure((item,), [*items[:number], *items[number + 1 :]], free, steps):
+            if not is_sure((item,), [*items[:number], *items[number + 1 :], *others], free, steps):
                 return False
     return True
 

@@ -53,6 +53,7 @@ class Pending:
         self.is_plain = True  # all that roams may lie on every plain disk
         for roamer in self.roamers:
             self._count(roamer)
+        self.of_others = len(self.roamers)  # the first ones; what is added is the pod's own
 
     def add(self, roamer: Roamer) -> None:
         self.roamers.append(roamer)
@@ -80,7 +81,8 @@ class Pending:
             if volume is None or (volume.data_locality != LOCALITY_DISABLED and not volume.node_id):
                 continue  # placed at attach only
             claim = world.claim_of_volume(replica.volume)
-            if claim is not None and (claim.uid in self._own or self._ledger.of_volume(claim.uid)):
+            key = replica.volume if claim is None else claim.uid
+            if key in self._own or self._ledger.of_volume(key):
                 continue
             promise = _promise_of_replica(replica, world)
             if replica.hard_node_affinity:
@@ -115,8 +117,13 @@ class Pending:
             found += [name for name in {*self._bound, *self._extra} if name in names]
         return found
 
-    def is_crowded(self, name: str) -> bool:
-        return self._ledger.has_promises(name) or name in self._bound or name in self._extra
+    def has_others(self) -> bool:
+        """Whether anything of other pods is pending anywhere."""
+        if self._bound or self._extra or self.of_others:
+            return True
+        return any(
+            promise.volume not in self._own for name in self._ledger.nodes() for promise in self._ledger.promises(name)
+        )
 
     def bound_bytes(self, name: str) -> int:
         """No less than the bytes of `bound_to`, own volumes included."""

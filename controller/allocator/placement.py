@@ -12,7 +12,9 @@ from datetime import datetime
 from typing import Final
 
 from controller.allocator.budget import Budget
+from controller.allocator.cluster import FULL as NO_ROOM_IN_CLUSTER
 from controller.allocator.cluster import SetJudge
+from controller.allocator.joint import packs_together
 from controller.allocator.ledger import Ledger, Promise
 from controller.allocator.packing import COVER_STEPS, PACK_STEPS, Item, Steps, is_robust, is_sure, pack
 from controller.allocator.pending import Pending, Roamer, older_than, promise_of_demand, roamer_of
@@ -21,6 +23,7 @@ from controller.allocator.reasons import Reason
 from controller.allocator.shape import Shape, promised_items, shape_of
 from controller.allocator.verdict import (
     BACKING_IMAGE,
+    CONTENDED,
     FULL,
     GAVE_UP,
     LATE,
@@ -61,6 +64,9 @@ class Judge:
         self._demands = tuple(demands)
         self.local = [demand for demand in demands if demand.is_local]
         self.pending = Pending(world, ledger, frozenset(demand.key for demand in demands), extra)
+        self.are_sets_robust = True  # as far as they were judged
+        self.is_lenient = False  # set it when no node is sure: a packing with the pod's own roaming volumes is enough
+        self._sets: Sequence[VolumeDemand] = ()
         self._plain = PlainPod.of(world, self.local, self.pending)
 
     # The volumes that Longhorn may place on any node
@@ -79,7 +85,8 @@ class Judge:
         answers: list[tuple[Sequence[str], Judgement]] = []
         for (zone, region), members in groups.items():
             bound = [_bind(demand, zone, region) for demand in judged]
-            answers.append((members, self._judge_sets(bound, roaming, degraded)))
+            answers.append((members, self._judge_sets(bound, roaming)))
+        self._sets = judged
         for demand in roaming:
             self.pending.add(self._roamer(demand))
         return answers
@@ -96,25 +103,51 @@ class Judge:
                 closed.update(dict.fromkeys(members, judgement))
         return found, closed
 
-    def _judge_sets(self, judged: Sequence[VolumeDemand], roaming: Sequence[VolumeDemand], degraded: bool) -> Judgement:
-        """Each set against all that is pending, the pod's other volumes included: none of them is placed first for
-        certain."""
-        local = [Roamer(promise_of_demand(demand, self.now)) for demand in self.local]
+    def _judge_sets(self, judged: Sequence[VolumeDemand], roaming: Sequence[VolumeDemand]) -> Judgement:
+        """Each set against all that is pending, the pod's other volumes included, since none of them is placed first
+        for certain; where only those are in the way, a packing of them all is enough."""
+        is_robust = True
         for demand in judged:
             others = [self._roamer(other) for other in roaming if other.key != demand.key]
-            judge = SetJudge(
-                self.world,
-                demand,
-                1 if degraded else demand.copies,
-                self.pending,
-                [*others, *local],
-                budget=self.budget,
-                now_utc=self.now_utc,
-            )
-            judgement = judge.judge(self.now - YOUNG_HOLD_SECONDS)
+            others += [Roamer(promise_of_demand(other, self.now)) for other in self.local]
+            judgement = self._judge_set(demand, others)
+            if judgement.verdict is Verdict.CONTENDED and others:
+                judgement, is_robust = self._judge_set(demand, ()), False
             if judgement.verdict is not Verdict.SURE:
                 return judgement
-        return SURE
+        self.are_sets_robust = self.are_sets_robust and is_robust
+        return SURE if is_robust else self._judge_together(judged, None)
+
+    @property
+    def may_be_lenient(self) -> bool:
+        """Whether the pod's own roaming volumes, which Longhorn might put in the way, are all that is in the way."""
+        return bool(self._sets) and bool(self.local) and not self.pending.has_others()
+
+    def _judge_set(self, demand: VolumeDemand, others: Sequence[Roamer]) -> Judgement:
+        judge = SetJudge(
+            self.world,
+            demand,
+            self._copies(demand),
+            self.pending,
+            others,
+            budget=self.budget,
+            now_utc=self.now_utc,
+        )
+        return judge.judge(self.now - YOUNG_HOLD_SECONDS)
+
+    def _copies(self, demand: VolumeDemand) -> int:
+        """How many replicas have to find room; with degraded availability Longhorn goes on with one."""
+        return 1 if self.world.settings.degraded_availability else demand.copies
+
+    def _judge_together(self, sets: Sequence[VolumeDemand], shape: Shape | None) -> Judgement:
+        """Where one of the pod's volumes may take another one's room: is there a packing of all of them?"""
+        steps = Steps(PACK_STEPS)
+        demands = [(demand, self._copies(demand)) for demand in sets]
+        if packs_together(self.world, demands, shape, steps, self.now_utc):
+            return CONTENDED if self.pending.has_others() else SURE
+        if steps.exhausted:
+            return GAVE_UP
+        return FULL if shape is not None else NO_ROOM_IN_CLUSTER
 
     def _by_topology(self, names: Sequence[str], is_zonal: bool) -> dict[tuple[str, str], list[str]]:
         groups: dict[tuple[str, str], list[str]] = {}
@@ -133,6 +166,13 @@ class Judge:
         """The verdict on each of `names`; the easy ones cost no more than a look at a summary of the node."""
         found = self._plain.easy(names) if self._plain is not None else dict.fromkeys(names)
         return {name: self.judge(name) if known is None else known for name, known in found.items()}
+
+    def restart_among(self, names: Iterable[str]) -> list[str]:
+        """Those of `names` that hold usable replicas of all the pod's placed local volumes and have room for the
+        rest."""
+        placed = [demand.usable_nodes for demand in self.local if demand.usable_nodes]
+        home = frozenset.intersection(*placed) if placed else frozenset()
+        return [name for name in names if name in home and self.judge(name).verdict is Verdict.SURE]
 
     def sure_among(self, names: Sequence[str]) -> tuple[list[str], dict[str, Judgement]]:
         """As `judge_all`, the sure ones apart."""
@@ -155,7 +195,7 @@ class Judge:
             return LATE
         if self._plain is not None:
             known = self._plain.judge(name, self.now - YOUNG_HOLD_SECONDS)
-            if known is not None:
+            if known is not None and not (self.is_lenient and self._sets and known.verdict is Verdict.CONTENDED):
                 return known
         wanted = self.wanted_on(name)
         return wanted if isinstance(wanted, Judgement) else self.judge_room(name, wanted)
@@ -183,6 +223,14 @@ class Judge:
         return shape_of(self.world, name, wanted, self.now_utc)
 
     def _judge_shape(self, name: str, shape: Shape) -> Judgement:
+        judgement = self._judge_packing(name, shape)
+        if self.is_lenient and judgement.reason is Reason.CONTENDED and self._sets:
+            together = self._judge_together(self._sets, shape)
+            if together.verdict is not Verdict.CONTENDED:
+                return together
+        return judgement
+
+    def _judge_packing(self, name: str, shape: Shape) -> Judgement:
         items, everything, free = shape.items, shape.everything, shape.free
         steps = Steps(PACK_STEPS)
         if pack(items, free, steps) is None:
@@ -217,7 +265,9 @@ class Judge:
         if isinstance(shape, Judgement):
             return False, False
         steps = Steps(COVER_STEPS)
-        return is_robust(shape.everything, shape.free, steps), steps.exhausted
+        roaming = [self._roamer(demand) for demand in self._demands if demand.is_roaming]
+        others = self.items_of(shape, (one.promise for one in roaming for _ in range(one.per_node)))
+        return is_robust(shape.everything, shape.free, steps, others), steps.exhausted
 
 
 def _bind(demand: VolumeDemand, zone: str, region: str) -> VolumeDemand:

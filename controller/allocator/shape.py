@@ -154,9 +154,12 @@ def check_kind_of(world: World, disk: DiskRoom, demand: VolumeDemand) -> Reason 
     if demand.clone_disks is not None and disk.uuid not in demand.clone_disks:
         return Reason.LINKED_CLONE
     reason = check_disk_kind(disk, demand.needs, demand.size_bytes, world.settings.space)
-    if reason is None and disk.uuid in _holding(world, demand):
-        return None if Affinity.of(demand.facts, world.settings).disk_soft else Reason.DISK_ANTI_AFFINITY
-    return reason
+    return Reason.DISK_ANTI_AFFINITY if reason is None and is_kept_off(world, disk.uuid, demand) else reason
+
+
+def is_kept_off(world: World, disk_uuid: str, demand: VolumeDemand) -> bool:
+    """Whether another replica of the volume is on that disk and Longhorn never puts a second one there."""
+    return disk_uuid in _holding(world, demand) and not Affinity.of(demand.facts, world.settings).disk_soft
 
 
 def _holding(world: World, demand: VolumeDemand) -> frozenset[str]:

@@ -5,7 +5,7 @@ Threads: none of its own; the allocator's lock guards it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
 
 from controller.allocator.policy import Engines, NodeRoom, check_engine
@@ -82,6 +82,9 @@ class World:
 
     def replicas_of(self, volume: str) -> Mapping[str, Replica]:
         return self._replicas.get(volume, _NO_REPLICAS)
+
+    def replicas_on(self, disk_uuid: str) -> Collection[Replica]:
+        return self._on_disk.get(disk_uuid, _NO_REPLICAS).values()
 
     def replicas_with_disk(self, volume: str) -> bool:
         """Whether any replica of the volume lies somewhere, in whatever state."""
