@@ -20,11 +20,13 @@ from typing import IO, Final
 
 from controller.allocator.candidates import PlacementView
 from controller.allocator.expansion import plan_expansion
+from controller.allocator.fit import fit_pod
 from controller.allocator.schedule import schedule_replicas
 from controller.clock import SystemClock
+from controller.model.demand import demands_of_pod
 from controller.model.longhorn import Replica, Volume
 from controller.model.versions import parse_version, support_of
-from controller.plan_answers import Json, encode_expansion, encode_step
+from controller.plan_answers import Json, encode_expansion, encode_fit, encode_step
 from controller.plan_input import (
     Document,
     ExpandQuestion,
@@ -34,9 +36,16 @@ from controller.plan_input import (
     unread_settings,
 )
 from controller.plan_objects import InputError, Objects
+from controller.plan_world import world_of
 from controller.plan_yaml import load_yaml
 
 EXIT_INPUT: Final = 2
+_KINDS: Final = {
+    "claim": "PersistentVolumeClaim",
+    "class": "StorageClass",
+    "pv": "PersistentVolume",
+    "volume": "Volume",
+}
 
 
 @dataclass(slots=True)
@@ -68,15 +77,15 @@ class Notes:
 def answer(raw: object, now_utc: datetime, notes: Notes | None = None) -> Json:
     """The answer to one question as it stands in a file; InputError names the object and the field. Pure."""
     document = decode_document(raw, now_utc)
-    if notes is not None:
-        notes.take(raw, document)
+    said = Notes() if notes is None else notes
+    said.take(raw, document)
     match document.question:
         case ScheduleQuestion() as schedule:
             return _schedule(document, schedule)
         case ExpandQuestion() as expand:
             return _expand(document, expand)
-        case FitQuestion():
-            raise InputError("", "question.fit", "is not answered by this version yet")
+        case FitQuestion() as fit:
+            return _fit(document, fit, said)
 
 
 def _schedule(document: Document, question: ScheduleQuestion) -> Json:
@@ -113,6 +122,18 @@ def _expand(document: Document, question: ExpandQuestion) -> Json:
     return encode_expansion(
         plan_expansion(objects.nodes, volume, replicas, question.size_bytes, settings.space, settings.behaviour)
     )
+
+
+def _fit(document: Document, question: FitQuestion, notes: Notes) -> Json:
+    """As a filter call decides. What a pod refers to and is not among the objects does not exist, and needs nothing."""
+    world = world_of(document.objects, document.settings)
+    demands, missing = demands_of_pod(question.pod, world, document.settings)
+    for entry in missing:
+        where = f"{entry.namespace}/{entry.name}" if entry.namespace else entry.name
+        notes.warnings[f"Pod {question.pod.key}: there is no {_KINDS[entry.kind]} {where}, which counts as nothing"] = (
+            None
+        )
+    return encode_fit(fit_pod(world, demands, question.nodes, question.promises, document.now_utc))
 
 
 # The command

@@ -6,11 +6,12 @@ are "" where a refusal concerns the whole node, or the volume or replica as such
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from controller.allocator.candidates import Candidate
 from controller.allocator.expansion import ExpansionPlan
+from controller.allocator.fit import NodeFit
 from controller.allocator.reasons import Refusal
 from controller.allocator.schedule import Step
 
@@ -70,3 +71,19 @@ def encode_expansion(plan: ExpansionPlan) -> Json:
             }
         )
     return {"admitted": plan.admitted, "largestSize": plan.largest_bytes, "disks": disks}
+
+
+def encode_fit(fits: Mapping[str, NodeFit]) -> Json:
+    """The answer to a `fit` question, nodes and volumes by name."""
+    return {
+        "nodes": {
+            name: {
+                "verdict": fit.verdict.name.lower(),
+                "robust": fit.is_robust,
+                "bounded": fit.is_bounded,
+                "placement": dict(sorted(fit.placement.items())),
+                "refusals": encode_refusals(fit.refusals),
+            }
+            for name, fit in sorted(fits.items())
+        }
+    }

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final
 
+from controller.allocator.fit import GivenPromise
 from controller.errors import MalformedRequestError
 from controller.model.longhorn import LonghornSettings, Replica, Volume
 from controller.model.longhorn_settings import LONGHORN_NAMES, longhorn_settings
@@ -37,15 +38,6 @@ class ExpandQuestion:
     """May the volume grow to that size?"""
 
     volume: Volume
-    size_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class GivenPromise:
-    """Room on a node that was promised to a volume of somebody else's."""
-
-    node: str
-    volume: str
     size_bytes: int
 
 
