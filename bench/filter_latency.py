@@ -62,7 +62,7 @@ class Silent:
     def decided(self, *_: object) -> None:
         return
 
-    contention_waited = filter_answered = failed = decided
+    contention_waited = filter_answered = failed = preempted = decided
 
 
 class NoBinding:
@@ -92,7 +92,7 @@ class Process:
             budget=WaitBudget(),
         )
         app = create_app(
-            Verbs(service, PreemptionService(allocator, preconditions), NoBinding()),
+            Verbs(service, PreemptionService(allocator, preconditions, silent), NoBinding()),
             silent,
             clock,
             max_body_bytes=64 * 1024**2,

@@ -97,7 +97,10 @@ class Metrics:
         self._choice_lag = self._gauge("choice_lag_seconds", "Time from the answer to the choice that was seen last.")
         self._decisions = self._counter("decisions", "Filter calls by what was decided.", "decision")
         self._refusals = self._counter("refusals", "Nodes refused, by reason.", "reason")
-        self._failures = self._counter("failures", "Filter calls that were answered by an error.", "kind")
+        self._preemptions = self._counter(
+            "preemption_candidates", "Nodes that preemption would have emptied, by whether they had room.", "kept"
+        )
+        self._failures = self._counter("failures", "Calls that were answered by an error.", "kind")
         self._waited = self._counter("contention_waits", "Waits of filter calls for other pods' holds.")
         self._waited_seconds = self._counter("contention_wait_seconds", "Time spent in those waits.")
         self._bounded = self._counter("bounded", "Filter calls in which a bound of time or steps was reached.")
@@ -134,6 +137,10 @@ class Metrics:
             self._refusals.labels(reason.value).inc(count)
         if is_bounded:
             self._bounded.inc()
+
+    def preempted(self, kept: int, dropped: int) -> None:
+        self._preemptions.labels("true").inc(kept)
+        self._preemptions.labels("false").inc(dropped)
 
     def contention_waited(self, seconds: float) -> None:
         self._waited.inc()

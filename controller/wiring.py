@@ -309,7 +309,7 @@ class Controller:
             budget=WaitBudget(),
         )
         binding = BindingService(allocator, preconditions, PodBinder(api), self.live)
-        return Verbs(filtering, PreemptionService(allocator, preconditions), binding)
+        return Verbs(filtering, PreemptionService(allocator, preconditions, self.metrics), binding)
 
     # Views
 

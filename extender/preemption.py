@@ -120,14 +120,20 @@ class Allocator(Protocol):
     def nodes_with_room(self, pod_uid: str, candidates: Collection[str]) -> Collection[str]: ...
 
 
+class PreemptionObserver(Protocol):
+    """Told after every answer, outside all locks."""
+
+    def preempted(self, kept: int, dropped: int) -> None: ...
+
+
 class PreemptionService:
     """Answers the preempt verb. Nothing is held: kube-scheduler filters the pod again once its victims are gone.
 
     Threads: any. Blocks: as Preconditions does. I/O: live reads of what the stores do not have.
     """
 
-    def __init__(self, allocator: Allocator, preconditions: Preconditions) -> None:
-        self._allocator, self._preconditions = allocator, preconditions
+    def __init__(self, allocator: Allocator, preconditions: Preconditions, observer: PreemptionObserver) -> None:
+        self._allocator, self._preconditions, self._observer = allocator, preconditions, observer
 
     def preempt(self, args: PreemptionArgs) -> bytes:
         """The encoded answer. Raises as `ExtenderService.filter_pod` does."""
@@ -141,5 +147,6 @@ class PreemptionService:
             kept = self._allocator.nodes_with_room(pod.uid, kept)
         reply = encode_preemption_result(args.candidates, frozenset(kept))
         checks.check_term(term)
+        self._observer.preempted(len(kept), len(args.candidates) - len(kept))
         log.info("preempt pod=%s uid=%s candidates=%d kept=%d", pod.key, pod.uid, len(args.candidates), len(kept))
         return reply

@@ -124,7 +124,11 @@ class Controller(Program):
 
     def decisions(self, decision: str) -> int:
         """How many filter calls ended so."""
-        wanted = f'longhorn_scheduler_extender_decisions_total{{decision="{decision}"}} '
+        return self.counted(f'decisions_total{{decision="{decision}"}}')
+
+    def counted(self, sample: str) -> int:
+        """The value of one of its counters, by name and labels; 0 while it is not there."""
+        wanted = f"longhorn_scheduler_extender_{sample} "
         for line in self.page("/metrics").splitlines():
             if line.startswith(wanted):
                 return int(float(line.removeprefix(wanted)))

@@ -38,9 +38,19 @@ def stock(*, qps: int = 500, burst: int = 1000) -> Config:
 
 
 def with_extender(
-    address: tuple[str, int], *, qps: int = 500, burst: int = 1000, timeout: str = "4s", ignorable: bool = False
+    address: tuple[str, int],
+    *,
+    qps: int = 500,
+    burst: int = 1000,
+    timeout: str = "4s",
+    ignorable: bool = False,
+    preempt: bool = True,
+    bind: bool = False,
 ) -> Config:
     """What the documents tell users to configure. `address`: where a client on the host network reaches the Service."""
+    verbs = {"filterVerb": "filter"}
+    verbs |= {"preemptVerb": "preempt"} if preempt else {}
+    verbs |= {"bindVerb": "bind"} if bind else {}
     host, port = address
     return {
         **stock(qps=qps, burst=burst),
@@ -48,7 +58,7 @@ def with_extender(
         "extenders": [
             {
                 "urlPrefix": f"http://{host}:{port}",
-                "filterVerb": "filter",
+                **verbs,
                 "nodeCacheCapable": True,
                 "ignorable": ignorable,
                 "httpTimeout": timeout,

@@ -23,6 +23,7 @@ class Bench:
         self.cluster = TestCluster()
         for name, free in (("n1", 100), ("n2", 100), ("n3", 99)):
             self.cluster.add_node(name, free_gib=free)
+        self.counted: list[tuple[int, int]] = []
         self.gate, self.mode, self.stale = FakeGate(), Mode.ACTIVE, ""
         allocator = self.cluster.allocator
         self.service = PreemptionService(
@@ -35,7 +36,11 @@ class Bench:
                 mode=lambda: self.mode,
                 stale_kind=lambda: self.stale or None,
             ),
+            self,
         )
+
+    def preempted(self, kept: int, dropped: int) -> None:
+        self.counted.append((kept, dropped))
 
     def preempt(self, pod: Pod, *, has_claims: bool = True, **victims: tuple[str, ...]) -> dict[str, list[str]]:
         args = PreemptionArgs(
@@ -55,6 +60,7 @@ def test_a_node_without_longhorn_room_loses_nobody(bench: Bench) -> None:
     pod = bench.cluster.add_pod("a")
 
     assert bench.preempt(pod, n1=("x",), n3=("y",)) == {"n1": ["x"]}
+    assert bench.counted == [(1, 1)]
 
 
 def test_room_that_is_promised_to_another_pod_is_no_room(bench: Bench) -> None:

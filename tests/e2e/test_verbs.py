@@ -1,0 +1,149 @@
+"""The verbs beside filter, on the real kube-scheduler: whom a preemption may evict, and bindings that we make."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from tests.e2e import workloads
+from tests.e2e.harness import FILL_CPU, Cell, Scene
+from tests.e2e.scheduling import NAMESPACE, SERVICE
+from tests.e2e.view import LONGHORN_NODES, poll
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+
+URGENT = "urgent"
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+MakeCell = Callable[..., Cell]
+StartScheduler = Callable[..., str]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def urgent(shared_scene: Scene) -> None:
+    body = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": URGENT}, "value": 1000}
+    shared_scene.api.create("/apis/scheduling.k8s.io/v1/priorityclasses", body)
+
+
+@pytest.fixture
+def start_scheduler(scene: Scene) -> Iterator[StartScheduler]:
+    """A function that starts one more kube-scheduler, wired with the given verbs; the name of its profile."""
+    started: list[str] = []
+
+    def start(name: str, **verbs: bool) -> str:
+        config = {**scene.extender_config(**verbs), "profiles": [{"schedulerName": name}]}
+        scene.cluster.start_scheduler(config, name=name)
+        started.append(name)
+        return name
+
+    yield start
+    for name in started:
+        scene.cluster.stop_scheduler(name)
+
+
+def occupy(cell: Cell) -> None:
+    """A pod without priority in the way on every node of the cell but the last."""
+    for node in cell.nodes[:-1]:
+        filler = workloads.filler(f"low-{node}", node, cpu=FILL_CPU, memory="1Gi")
+        cell.create("pods", filler)
+
+
+def ask(cell: Cell, scheduler: str) -> None:
+    """An urgent pod with a claim of 100 GiB that does not fit beside another one."""
+    cell.claim("c")
+    main = workloads.container("v0")
+    main["resources"]["requests"]["cpu"] = FILL_CPU
+    cell.pod("high", "c", priorityClassName=URGENT, schedulerName=scheduler, containers=[main])
+
+
+def names(cell: Cell) -> set[str]:
+    return {str(pod["metadata"]["name"]) for pod in cell.pods()}
+
+
+def dropped(scene: Scene) -> int:
+    return scene.controllers[-1].counted('preemption_candidates_total{kept="false"}')
+
+
+def attempt(scene: Scene, cell: Cell, number: int) -> None:
+    """Have the scheduler look at the pod again, and wait until it has asked whom it may evict."""
+    before = dropped(scene)
+    patch: dict[str, Any] = {"metadata": {"annotations": {"attempt": str(number)}}}
+    scene.api.patch(cell.path("pods", "high"), patch)
+    poll(lambda: dropped(scene) > before, "another question about victims", 60)
+
+
+def test_nobody_is_evicted_where_longhorn_has_no_room_anyway(
+    scene: Scene, make_cell: MakeCell, start_scheduler: StartScheduler
+) -> None:
+    """Every node with free CPU lacks Longhorn room, and so does every node with victims."""
+    cell = make_cell(nodes=3, disks_gib=(50,), fillers=0)
+    occupy(cell)
+    before = dropped(scene)
+    ask(cell, start_scheduler("preempting-scheduler"))
+    poll(lambda: dropped(scene) > before, "a question about victims", 60)
+    for number in range(3):
+        attempt(scene, cell, number)
+
+    assert names(cell) == {"high", *(f"low-{node}" for node in cell.nodes[:-1])}
+    scene.controllers[-1].wait_ledger_empty()
+
+
+def test_without_the_verb_a_pod_is_evicted_for_nothing(
+    scene: Scene, make_cell: MakeCell, start_scheduler: StartScheduler
+) -> None:
+    cell = make_cell(nodes=2, disks_gib=(50,), fillers=0)
+    occupy(cell)
+    ask(cell, start_scheduler("evicting-scheduler", preempt=False))
+
+    cell.wait_gone(f"low-{cell.nodes[0]}")
+    assert not cell.bound()
+
+
+def test_the_one_node_whose_victim_makes_place_is_chosen(
+    scene: Scene, make_cell: MakeCell, start_scheduler: StartScheduler
+) -> None:
+    cell = make_cell(nodes=4, fillers=0)
+    roomy = cell.nodes[1]
+    for node in cell.nodes:
+        if node != roomy:
+            path = LONGHORN_NODES.replace("/nodes", f"/namespaces/{NAMESPACE}/nodes/{node}")
+            scene.api.patch(path, {"spec": {"allowScheduling": False}})
+    occupy(cell)
+    ask(cell, start_scheduler("choosing-scheduler"))
+
+    cell.wait_pod_ready("high")
+    assert names(cell) == {"high", *(f"low-{node}" for node in cell.nodes[:-1] if node != roomy)}
+    assert {roomy} == {pod["spec"]["nodeName"] for pod in cell.pods() if pod["metadata"]["name"] == "high"}
+
+
+def test_pods_that_we_bind_are_bound_as_exactly_as_those_of_the_scheduler(
+    scene: Scene, cell: Cell, start_scheduler: StartScheduler
+) -> None:
+    allow_binding(scene)
+    cell.stateful_set(scheduler=start_scheduler("binding-scheduler", bind=True))
+    cell.wait_ready(16, 120)
+    report = scene.judge(cell)
+
+    assert [] == report.complaints()
+    assert dict.fromkeys(cell.nodes, 4) == report.pods_per_node()
+    scene.controllers[-1].wait_ledger_empty()
+
+
+def allow_binding(scene: Scene) -> None:
+    """What the documents tell users to grant for the bind verb."""
+    role = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRole",
+        "metadata": {"name": "bind-pods"},
+        "rules": [{"apiGroups": [""], "resources": ["pods/binding"], "verbs": ["create"]}],
+    }
+    binding = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": "bind-pods"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "bind-pods"},
+        "subjects": [{"kind": "ServiceAccount", "name": SERVICE, "namespace": NAMESPACE}],
+    }
+    scene.api.create(f"{RBAC}/clusterroles", role)
+    scene.api.create(f"{RBAC}/clusterrolebindings", binding)
