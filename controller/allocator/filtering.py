@@ -144,7 +144,7 @@ class Filtering:
         if not demand.is_local:
             places: list[str] = [ANYWHERE] if demand.is_roaming else []
         else:
-            places = [name for name in nodes if name not in demand.usable_nodes]
+            places = [name for name in nodes if name not in demand.home_nodes]
         kind = Kind.ROAMING if not demand.is_local else (Kind.MOVE if demand.placed_nodes else Kind.FIRST)
         entry = Entry(State.HELD, kind, demand.size_bytes, demand.required_bytes, demand.needs, self.now)
         for name in places:

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final
 
+from controller.allocator.awaited import awaited_replicas
 from controller.allocator.ledger import ANYWHERE, Ledger, Promise
 from controller.allocator.policy import EXT_LIMIT_BYTES
 from controller.allocator.tries import Affinity
 from controller.allocator.world import World
 from controller.model.demand import VolumeDemand
-from controller.model.longhorn import DEFAULT_NEEDS, LOCALITY_DISABLED, DiskNeeds, Replica
+from controller.model.longhorn import DEFAULT_NEEDS, DiskNeeds
 
 MOST_COPIES: Final = 20  # of a volume, by Longhorn
 
@@ -40,14 +42,15 @@ class Pending:
         ledger: Ledger,
         own: frozenset[str],
         extra: Mapping[str, Sequence[Promise]] | None = None,
+        now_utc: datetime | None = None,
     ) -> None:
         self._world, self._ledger, self._own = world, ledger, own
         self._extra = extra or {}
-        self._bound: dict[str, list[Promise]] = {}  # unplaced replicas with a hard node affinity
+        self._bound: dict[str, list[Promise]] = {}  # replicas to come with a hard node affinity
         self.roamers = [
             self._roamer(promise) for promise in ledger.promises(ANYWHERE) if promise.volume not in self._own
         ]
-        self._add_unplaced_replicas()
+        self._add_awaited(now_utc)
         self.roaming_bytes = 0  # that may come to one node
         self._roaming: list[Promise] = []
         self.is_plain = True  # all that roams may lie on every plain disk
@@ -73,22 +76,12 @@ class Pending:
             return Roamer(promise, self._world.barred_nodes(demand.volume))  # one of all nodes, not known which
         return roamer_of(promise, demand, self._world)
 
-    def _add_unplaced_replicas(self) -> None:
-        """Replica objects that Longhorn may place at any moment and that no promise stands for."""
-        world = self._world
-        for replica in world.unplaced.values():
-            volume = world.volumes.get(replica.volume)
-            if volume is None or (volume.data_locality != LOCALITY_DISABLED and not volume.node_id):
-                continue  # placed at attach only
-            claim = world.claim_of_volume(replica.volume)
-            key = replica.volume if claim is None else claim.uid
-            if key in self._own or self._ledger.of_volume(key):
-                continue
-            promise = _promise_of_replica(replica, world)
-            if replica.hard_node_affinity:
-                self._bound.setdefault(replica.hard_node_affinity, []).append(promise)
+    def _add_awaited(self, now_utc: datetime | None) -> None:
+        for entry in awaited_replicas(self._world, self._ledger, self._own, now_utc):
+            if entry.node:
+                self._bound.setdefault(entry.node, []).append(entry.promise)
             else:
-                self.roamers.append(Roamer(promise, world.barred_nodes(replica.volume)))
+                self.roamers.append(Roamer(entry.promise, entry.barred, entry.copies))
 
     def bound_to(self, name: str) -> list[Promise]:
         """What is pending on that node and nowhere else, as far as its volume goes."""
@@ -162,15 +155,3 @@ def is_plain_need(needs: DiskNeeds) -> bool:
 def older_than(promises: Iterable[Promise], since: float) -> list[Promise]:
     """Without the holds that are younger."""
     return [promise for promise in promises if promise.is_assumed or promise.since <= since]
-
-
-def _promise_of_replica(replica: Replica, world: World) -> Promise:
-    volume = world.volumes[replica.volume]
-    return Promise(
-        volume=replica.volume,
-        size_bytes=replica.size_bytes,
-        required_bytes=volume.actual_size_bytes,
-        needs=volume.needs,
-        is_assumed=True,
-        since=0.0,
-    )

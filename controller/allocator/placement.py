@@ -63,7 +63,7 @@ class Judge:
         self.budget = budget or Budget()
         self._demands = tuple(demands)
         self.local = [demand for demand in demands if demand.is_local]
-        self.pending = Pending(world, ledger, frozenset(demand.key for demand in demands), extra)
+        self.pending = Pending(world, ledger, frozenset(demand.key for demand in demands), extra, now_utc)
         self.are_sets_robust = True  # as far as they were judged
         self.is_lenient = False  # set it when no node is sure: a packing with the pod's own roaming volumes is enough
         self._sets: Sequence[VolumeDemand] = ()

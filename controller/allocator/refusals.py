@@ -143,7 +143,7 @@ class Refusals:
         extra: dict[str, list[Promise]],
     ) -> str | None:
         """The least-promised candidate that is sure, if roaming volumes find room in the cluster."""
-        judge = Judge(view.world, view.ledger, demands, view.now, extra)
+        judge = Judge(view.world, view.ledger, demands, view.now, extra, now_utc=view.clock.now_utc())
         found, _ = judge.open_among(candidates)
 
         def pending(node: str) -> int:

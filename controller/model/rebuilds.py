@@ -38,7 +38,7 @@ class Cause(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Rebuild:
-    """One replica to come. `node` "" is any that suits; `due_at` None is at once."""
+    """Replicas to come, one after the other. `node` "" is any that suits; `due_at` None is at once."""
 
     volume: str
     cause: Cause
@@ -47,6 +47,7 @@ class Rebuild:
     needs: DiskNeeds
     node: str = ""
     due_at: datetime | None = None
+    copies: int = 1
 
     def is_due(self, now_utc: datetime) -> bool:
         return self.due_at is None or now_utc > self.due_at
@@ -82,7 +83,7 @@ def _creation(volume: Volume) -> tuple[Rebuild, ...]:
     if volume.data_locality != LOCALITY_DISABLED and not volume.node_id:
         return ()
     node = volume.node_id if volume.data_locality == LOCALITY_STRICT else ""
-    return (_rebuild(volume, Cause.CREATION, node),)
+    return (_rebuild(volume, Cause.CREATION, node, copies=max(1, volume.replica_count)),)
 
 
 def _has_data(replica: Replica) -> bool:
@@ -100,13 +101,13 @@ def _missing(volume: Volume, own: list[Replica], settings: LonghornSettings) -> 
     node = (volume.node_id or own[0].node) if volume.data_locality == LOCALITY_STRICT else ""
     evicting = [replica for replica in own if _has_data(replica) and replica.eviction_requested]
     if missing <= len(evicting):
-        return _rebuild(volume, Cause.EVICTION, node)
+        return _rebuild(volume, Cause.EVICTION, node, copies=missing)
     if not _replenishes(volume, settings):
-        return _rebuild(volume, Cause.EVICTION, node) if evicting else None
+        return _rebuild(volume, Cause.EVICTION, node, copies=len(evicting)) if evicting else None
     awaited = sum(1 for replica in own if replica.is_potentially_reusable)  # v2 ones too, reused or not
     if not evicting and missing <= awaited and volume.robustness == "degraded":
-        return _rebuild(volume, Cause.REPLENISHMENT, node, _due_at(volume, settings))
-    return _rebuild(volume, Cause.REPLENISHMENT, node)
+        return _rebuild(volume, Cause.REPLENISHMENT, node, _due_at(volume, settings), missing)
+    return _rebuild(volume, Cause.REPLENISHMENT, node, copies=missing)
 
 
 def _replenishes(volume: Volume, settings: LonghornSettings) -> bool:
@@ -140,6 +141,6 @@ def _is_there(replica: Replica) -> bool:
     return not replica.failed_at or replica.is_potentially_reusable
 
 
-def _rebuild(volume: Volume, cause: Cause, node: str = "", due_at: datetime | None = None) -> Rebuild:
+def _rebuild(volume: Volume, cause: Cause, node: str = "", due_at: datetime | None = None, copies: int = 1) -> Rebuild:
     size, required = volume.size_bytes, volume.actual_size_bytes
-    return Rebuild(volume.name, cause, size, required, volume.needs, node, due_at)
+    return Rebuild(volume.name, cause, size, required, volume.needs, node, due_at, copies)

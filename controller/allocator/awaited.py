@@ -1,0 +1,91 @@
+"""Replicas that Longhorn may place at any moment and that no promise stands for: Replica objects without a disk, and
+those that it is going to make by itself (controller/model/rebuilds.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import NamedTuple
+
+from controller.allocator.ledger import ANYWHERE, Ledger, Promise
+from controller.allocator.policy import check_node
+from controller.allocator.tries import Affinity
+from controller.allocator.world import World
+from controller.model.longhorn import LOCALITY_DISABLED, Replica, Volume
+from controller.model.rebuilds import Cause, Rebuild
+
+
+class Awaited(NamedTuple):
+    """What is to come to `node`, or to any node that is not `barred` when it is "", as many times as `copies` says."""
+
+    promise: Promise
+    node: str
+    barred: frozenset[str]
+    copies: int
+
+
+def awaited_replicas(
+    world: World, ledger: Ledger, own: frozenset[str], now_utc: datetime | None = None
+) -> Iterator[Awaited]:
+    """`own` are the keys of the asking pod's volumes, which are not told. `now_utc` None: rebuilds that fall due later
+    are."""
+    bars = _Bars(world)
+    for replica in world.unplaced.values():
+        volume = world.volumes.get(replica.volume)
+        if volume is None or (volume.data_locality != LOCALITY_DISABLED and not volume.node_id):
+            continue  # placed at attach only
+        node = replica.hard_node_affinity
+        if not _has_promise(world, ledger, own, volume, node or volume.node_id):
+            yield Awaited(_promise_of_replica(replica, volume), node, bars.of(volume) if not node else frozenset(), 1)
+    for name, rebuilds in world.rebuilds.items():
+        volume = world.volumes[name]
+        for entry in rebuilds:
+            if now_utc is not None and not entry.is_due(now_utc):
+                continue
+            node = entry.node or ("" if entry.cause is Cause.CREATION else ANYWHERE)
+            if not _has_promise(world, ledger, own, volume, node):
+                barred = bars.of(volume) if not entry.node else frozenset[str]()
+                yield Awaited(_promise_of_rebuild(entry), entry.node, barred, entry.copies)
+
+
+def _has_promise(world: World, ledger: Ledger, own: frozenset[str], volume: Volume, node: str) -> bool:
+    """Whether a promise, or the asking pod, stands for a replica of the volume that goes to `node` (ANYWHERE: to any;
+    "": where is not known).
+
+    A volume may be attached where no pod of it is, to be restored, cloned or grown, and gets its replica there.
+    """
+    claim = world.claim_of_volume(volume.name)
+    key = volume.name if claim is None else claim.uid
+    if key in own:
+        return True
+    promised = {entry.node for entry, _ in ledger.of_volume(key)}
+    return bool(promised) and (not node or not promised.isdisjoint((node, ANYWHERE)))
+
+
+class _Bars:
+    """Nodes that take no further replica of a volume by Longhorn's anti-affinity, zones included."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._by_zone: dict[str, set[str]] = {}
+
+    def of(self, volume: Volume) -> frozenset[str]:
+        nodes = self._world.nodes
+        barred = self._world.barred_nodes(volume.name)
+        affinity = Affinity.of(volume, self._world.settings)
+        if not barred or affinity.zone_soft or affinity.balances:
+            return barred
+        if not self._by_zone:
+            for name, node in nodes.items():
+                self._by_zone.setdefault(node.zone, set()).add(name)
+        used = {nodes[name].zone for name in barred if name in nodes and check_node(nodes[name]) is None}
+        return barred.union(*(self._by_zone[zone] for zone in used))
+
+
+def _promise_of_replica(replica: Replica, volume: Volume) -> Promise:
+    required = volume.actual_size_bytes
+    return Promise(volume.name, replica.size_bytes, required, volume.needs, is_assumed=True, since=0.0)
+
+
+def _promise_of_rebuild(entry: Rebuild) -> Promise:
+    return Promise(entry.volume, entry.size_bytes, entry.required_bytes, entry.needs, is_assumed=True, since=0.0)
