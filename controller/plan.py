@@ -62,7 +62,8 @@ class Notes:
         version = document.version
         if version is not None and parse_version(version) is None:
             self.warnings[f"longhornVersion: {version!r} is no version, taken for the newest"] = None
-        support = support_of(version, settings=document.objects.settings)
+        own = "diskschedules.longhorn.io" if document.objects.ignored["DiskSchedule.longhorn.io"] else ""
+        support = support_of(version, crds=[own], settings=document.objects.settings)
         if not support.is_supported:
             self.warnings[f"not supported: {support.problem}"] = None
 

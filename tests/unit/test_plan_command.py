@@ -191,9 +191,12 @@ def test_a_longhorn_that_is_not_supported_is_warned_of(
 def test_a_longhorn_with_an_extender_of_its_own_is_warned_of(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    own = document(setting("scheduler-extender-enabled", "true"))
-    code, _, err = main(capsys, saved(tmp_path / "question", json.dumps(own)))
-    assert (0, True) == (code, "not supported: this Longhorn ships a scheduler extender of its own" in err)
+    for own, problem in (
+        (setting("scheduler-extender-enabled", "true"), "ships a scheduler extender of its own"),
+        (longhorn("DiskSchedule", "uuid-1"), "schedules disks itself"),
+    ):
+        code, _, err = main(capsys, saved(tmp_path / "question", json.dumps(document(own))))
+        assert (0, True) == (code, f"not supported: this Longhorn {problem}" in err)
 
 
 def test_the_same_question_has_the_same_answer_whatever_the_order_of_objects() -> None:
