@@ -136,7 +136,7 @@ def largest_growth(disk: Disk, space: SpacePolicy, behaviour: Behaviour = NEWEST
         return 0
     most = limit - disk.scheduled_bytes
     if behaviour.expansion_checks_physical_space:
-        if disk.maximum_bytes <= 0 or disk.available_bytes <= 0:
+        if disk.maximum_bytes <= 0:
             return 0
         most = min(most, disk.maximum_bytes - minimum - _used(disk), limit - _used(disk))
     return most

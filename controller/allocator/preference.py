@@ -30,16 +30,15 @@ def imbalance(usable: Sequence[int], chosen: int, size_bytes: int) -> float:
 def prefer_attach_node(
     candidates: Sequence[Candidate],
     volume: Volume,
-    replica: Replica,
     replicas: Sequence[Replica],
     behaviour: Behaviour = NEWEST,
 ) -> tuple[Candidate, ...]:
     """The candidates that Longhorn narrows its choice to: those on the attach node of a best-effort volume, if there
-    are any and no other unfailed replica is there."""
+    are any and no unfailed one of the volume's `replicas` is there."""
     local = volume.node_id
-    if not behaviour.prefers_attach_node or volume.data_locality != "best-effort" or not local:
+    if not behaviour.prefers_attach_node or volume.data_locality != "best-effort":
         return tuple(candidates)
-    if any(other.name != replica.name and other.node == local and not other.failed_at for other in replicas):
+    if any(replica.node == local and not replica.failed_at for replica in replicas):
         return tuple(candidates)
     return tuple(entry for entry in candidates if entry.node == local) or tuple(candidates)
 

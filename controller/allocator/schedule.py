@@ -24,11 +24,11 @@ def schedule_replicas(view: PlacementView, volume: Volume, replicas: Iterable[Re
     """Place `replicas` in that order. Later ones see the earlier picks; the disks' figures stay as they are."""
     known = {replica.name: replica for replica in view.replicas}
     steps = []
-    for replica in replicas:
-        known.setdefault(replica.name, replica)
+    for asked in replicas:
+        replica = known.setdefault(asked.name, asked)  # its place as well, if it got one before
         seen = replace(view, replicas=tuple(known.values()))
         search = find_candidates(seen, volume, replica)
-        narrowed = prefer_attach_node(search.candidates, volume, replica, seen.replicas, view.behaviour)
+        narrowed = prefer_attach_node(search.candidates, volume, seen.replicas, view.behaviour)
         choice = preferred(narrowed, view.nodes, replica.size_bytes or volume.size_bytes, view.behaviour)
         steps.append(Step(replica.name, search, narrowed, choice))
         if choice is not None:

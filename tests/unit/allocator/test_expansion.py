@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -40,6 +41,9 @@ def facts(maximum: int, available: int, *, reserved: int = 0, scheduled: int = 0
         pytest.param(facts(100, 90, reserved=30), space(over=200), 121, Reason.PHYSICAL_SPACE, id="121 is too much"),
         pytest.param(facts(100, 90, scheduled=60), space(), 40, None, id="scheduled full"),
         pytest.param(facts(100, 90, scheduled=60), space(), 41, Reason.INSUFFICIENT_STORAGE, id="scheduled over"),
+        pytest.param(facts(100, 30), space(over=50), 0, None, id="nothing is asked of what is used"),
+        pytest.param(facts(100, 30), space(over=50), 1, Reason.PHYSICAL_SPACE, id="of any growth it is"),
+        pytest.param(facts(1, 1), space(), 1, None, id="one byte of one"),
         pytest.param(facts(100, 0), space(), 1, Reason.TOO_FULL, id="nothing available"),
         pytest.param(facts(0, 10), space(), 1, Reason.TOO_FULL, id="no maximum"),
         pytest.param(facts(100, 25), space(least=25), 0, Reason.TOO_FULL, id="no growth, under pressure"),
@@ -124,7 +128,39 @@ def test_a_full_disk_leaves_the_present_size() -> None:
 def test_a_volume_without_placed_replicas_passes() -> None:
     found = plan(2**63 - 1, replicas=(replica("a"),))
     assert (True, LARGEST_BYTES, ()) == (found.admitted, found.largest_bytes, found.disks)
-    assert 0 == LARGEST_BYTES % GRANULE_BYTES
+    assert (2_097_152, 2**63 - 2_097_152) == (GRANULE_BYTES, LARGEST_BYTES)
+
+
+@pytest.mark.parametrize("behaviour", [Behaviour(), OLD])
+@pytest.mark.parametrize(
+    "found",
+    [
+        disk(size=4 * GIB, available_bytes=GIB),  # at its minimum
+        disk(size=4 * GIB, available_bytes=2 * GIB, scheduled_bytes=4 * GIB),
+        disk("d9", 4 * GIB),  # not the replica's
+    ],
+)
+def test_a_disk_without_any_room_leaves_the_present_size_to_the_byte(found: Disk, behaviour: Behaviour) -> None:
+    odd = volume(size=GIB - 1)
+    assert GIB - 1 == plan(GIB, node("n1", found), of=odd, policy=space(least=25), behaviour=behaviour).largest_bytes
+
+
+def test_a_disk_without_a_size_takes_no_growth_whatever_its_other_figures() -> None:
+    odd = disk(size=0, available_bytes=9 * GIB, scheduled_bytes=-9 * GIB)
+    assert (False, GIB) == (plan(2 * GIB, node("n1", odd)).admitted, plan(2 * GIB, node("n1", odd)).largest_bytes)
+
+
+def test_a_disk_without_a_uuid_is_nobodys() -> None:
+    fresh = node("n1")
+    fresh = replace(fresh, disks=(replace(fresh.disks[0], uuid="", maximum_bytes=9 * GIB, available_bytes=9 * GIB),))
+    assert not plan(2 * GIB, fresh, replicas=(replica("a", "n1", disk_uuid=""),)).admitted
+
+
+def test_the_volumes_state_matters_for_growth_only() -> None:
+    faulted = volume(size=GIB, robustness="faulted")
+    assert plan(GIB, roomy(), of=faulted).admitted
+    assert plan(GIB // 2, roomy(), of=faulted).admitted
+    assert not plan(GIB + 1, roomy(), of=faulted).admitted
 
 
 @pytest.mark.parametrize("gone", [replica("a", "n9"), replica("a", "n1", "d9"), replica("a", "n1", disk_uuid="")])

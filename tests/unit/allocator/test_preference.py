@@ -36,6 +36,7 @@ def test_usable_bytes_are_what_neither_reserved_nor_scheduled_takes() -> None:
 
 def test_imbalance_is_the_spread_over_the_mean_after_the_choice() -> None:
     assert 0.0 == imbalance([300, 200], 0, 100)
+    assert 0.0 == imbalance([101, 1], 0, 100)
     assert pytest.approx(200 / 200) == imbalance([300, 200], 1, 100)
     assert math.inf == imbalance([100, 0], 0, 100)
     assert math.inf == imbalance([50, 50], 0, 200)
@@ -69,6 +70,7 @@ def test_ties_and_failures_go_by_name() -> None:
     assert "n1/d1" == choice(
         150, node("n2", disk(size=100)), node("n1", disk("d1", 100), disk("d2", 100))
     )  # no disk has
+    assert "n0/d1" == choice(150, node("n1", disk("d1", 100), disk("d2", 100)), node("n0", disk(size=90)))
     assert "n1/d1" == choice(1, *(node(name, disk(scheduled_bytes=1000)) for name in ("n2", "n1")))  # all zero
 
 
@@ -105,8 +107,8 @@ def test_best_effort_prefers_the_attach_node_without_an_unfailed_replica(
     locality: str, attached: str, others: list[Any], expected: list[Candidate]
 ) -> None:
     of = volume(data_locality=locality, node_id=attached)
-    assert tuple(expected) == prefer_attach_node(ALL, of, replica(), [replica(), *others])
-    assert tuple(ALL) == prefer_attach_node(ALL, of, replica(), others, Behaviour(prefers_attach_node=False))
+    assert tuple(expected) == prefer_attach_node(ALL, of, [replica(), *others])
+    assert tuple(ALL) == prefer_attach_node(ALL, of, others, Behaviour(prefers_attach_node=False))
 
 
 # One after the other
@@ -133,6 +135,20 @@ def test_earlier_picks_take_their_bytes_though_the_figures_stay() -> None:
     assert ["n1/d1", "n1/d1", None] == placed(exact)
     less = schedule_replicas(view(node("n1", disk(size=199)), replicas=new, settings=settings), volume(), new)
     assert ["n1/d1", None, None] == placed(less)
+
+
+def test_a_replica_that_is_asked_for_twice_is_placed_once() -> None:
+    new = replica("r1")
+    first, second = schedule_replicas(view(node("n1"), node("n2"), replicas=[new]), volume(), [new, new])
+    assert ["n1/d1", None] == placed((first, second))
+    assert ["ReplicaAlreadyScheduled"] == [str(entry.rejection.reason) for entry in second.search.refusals]
+
+
+def test_the_balance_looks_at_the_replicas_own_size() -> None:
+    """400 bytes are usable nowhere, so that the name decides; 100 are on both nodes."""
+    seen = view(node("n1", disk(size=1000, available_bytes=150)), node("n2", disk(size=1000, available_bytes=300)))
+    sizes = {size: schedule_replicas(seen, volume(size=400), [replica(size=size)]) for size in (0, 100, 400)}
+    assert {0: ["n1/d1"], 100: ["n2/d1"], 400: ["n1/d1"]} == {size: placed(steps) for size, steps in sizes.items()}
 
 
 def test_a_replica_that_is_no_object_yet_is_placed_as_well() -> None:
