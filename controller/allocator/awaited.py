@@ -11,8 +11,9 @@ from controller.allocator.ledger import ANYWHERE, Ledger, Promise
 from controller.allocator.policy import check_node
 from controller.allocator.tries import Affinity
 from controller.allocator.world import World
-from controller.model.longhorn import LOCALITY_DISABLED, Replica, Volume
-from controller.model.rebuilds import Cause, Rebuild
+from controller.model.demand import needs_of_volume
+from controller.model.longhorn import LOCALITY_DISABLED, Volume
+from controller.model.rebuilds import Cause
 
 
 class Awaited(NamedTuple):
@@ -36,7 +37,8 @@ def awaited_replicas(
             continue  # placed at attach only
         node = replica.hard_node_affinity
         if not _has_promise(world, ledger, own, volume, node or volume.node_id):
-            yield Awaited(_promise_of_replica(replica, volume), node, bars.of(volume) if not node else frozenset(), 1)
+            promise = _promise(world, volume, replica.size_bytes)
+            yield Awaited(promise, node, bars.of(volume) if not node else frozenset(), 1)
     for name, rebuilds in world.rebuilds.items():
         volume = world.volumes[name]
         for entry in rebuilds:
@@ -45,7 +47,7 @@ def awaited_replicas(
             node = entry.node or ("" if entry.cause is Cause.CREATION else ANYWHERE)
             if not _has_promise(world, ledger, own, volume, node):
                 barred = bars.of(volume) if not entry.node else frozenset[str]()
-                yield Awaited(_promise_of_rebuild(entry), entry.node, barred, entry.copies)
+                yield Awaited(_promise(world, volume, entry.size_bytes), entry.node, barred, entry.copies)
 
 
 def _has_promise(world: World, ledger: Ledger, own: frozenset[str], volume: Volume, node: str) -> bool:
@@ -82,10 +84,6 @@ class _Bars:
         return barred.union(*(self._by_zone[zone] for zone in used))
 
 
-def _promise_of_replica(replica: Replica, volume: Volume) -> Promise:
-    required = volume.actual_size_bytes
-    return Promise(volume.name, replica.size_bytes, required, volume.needs, is_assumed=True, since=0.0)
-
-
-def _promise_of_rebuild(entry: Rebuild) -> Promise:
-    return Promise(entry.volume, entry.size_bytes, entry.required_bytes, entry.needs, is_assumed=True, since=0.0)
+def _promise(world: World, volume: Volume, size_bytes: int) -> Promise:
+    needs = needs_of_volume(volume, world)
+    return Promise(volume.name, size_bytes, volume.actual_size_bytes, needs, is_assumed=True, since=0.0)

@@ -46,6 +46,7 @@ __all__ = [
     "VolumeDemand",
     "demand_of_claim",
     "demands_of_pod",
+    "needs_of_volume",
     "provisioned_name",
     "rounded_volume_bytes",
 ]
@@ -176,7 +177,7 @@ def _demand(
         volume=volume.name,
         size_bytes=volume.size_bytes,
         required_bytes=volume.actual_size_bytes,
-        needs=_needs(volume, made_by, lookup),
+        needs=needs_of_volume(volume, lookup, made_by),
         is_local=is_local,
         is_pinned=is_pinned,
         is_roaming=not is_local and copies > 0,
@@ -192,7 +193,8 @@ def _demand(
     )
 
 
-def _needs(volume: Volume, made_by: StorageClass | None, lookup: Lookup) -> DiskNeeds:
+def needs_of_volume(volume: Volume, lookup: Lookup, made_by: StorageClass | None = None) -> DiskNeeds:
+    """What its replicas ask of nodes and disks besides room; `made_by`: the class of a volume that is not there yet."""
     image = image_needs(volume, made_by, lookup)
     if image is None and not volume.image:
         return volume.needs
