@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 PACK_STEPS: Final = 5_000
-COVER_STEPS: Final = 2_000
+COVER_STEPS: Final = 1_000
+MOST_PENDING: Final = 256  # items of others that a search goes through, one level of calls each
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,10 +159,34 @@ def is_sure(items: Sequence[Item], pending: Sequence[Item], free: Sequence[int],
     if closing_cost(items, free) > sum(item.size_bytes for item in touching):
         return True
     touching.sort(key=lambda item: -item.size_bytes)
+    if _blocks_at_once(items, touching, free):
+        return False
+    if len(touching) > MOST_PENDING:
+        steps.exhausted = True
+        return False
     suffix = [0] * (len(touching) + 1)
     for index in range(len(touching) - 1, -1, -1):
         suffix[index] = suffix[index + 1] + touching[index].size_bytes
     return not _can_block(items, touching, suffix, 0, list(free), steps, set())
+
+
+def _blocks_at_once(items: Sequence[Item], pending: Sequence[Item], free: Sequence[int]) -> bool:
+    """Whether the plainest placement of `pending` (largest first) leaves no packing: every disk that could serve the
+    largest item is closed to it in turn, the cheapest first, by the largest pending items that still fit there."""
+    largest = max(items, key=lambda item: item.size_bytes)
+    size = largest.size_bytes
+    left = list(pending)
+    for disk in sorted((disk for disk in largest.all_disks if free[disk] >= size), key=free.__getitem__):
+        room = free[disk]
+        for item in list(left):
+            if room < size:
+                break
+            if item.size_bytes <= room and disk in item.disks:
+                room -= item.size_bytes
+                left.remove(item)
+        if room >= size:
+            return False
+    return True
 
 
 def _touching(items: Sequence[Item], pending: Sequence[Item], free: Sequence[int]) -> list[Item]:

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Final
 
 from controller.allocator.awaited import awaited_replicas
-from controller.allocator.ledger import ANYWHERE, Ledger, Promise
+from controller.allocator.ledger import ANYWHERE, Ledger, Pile, Promise
 from controller.allocator.policy import EXT_LIMIT_BYTES
 from controller.allocator.tries import Affinity
 from controller.allocator.world import World
@@ -56,6 +56,7 @@ class Pending:
         self.is_plain = True  # all that roams may lie on every plain disk
         for roamer in self.roamers:
             self._count(roamer)
+        self._own_nodes = {key.node for volume in own for key, _ in ledger.of_volume(volume)}
         self.of_others = len(self.roamers)  # the first ones; what is added is the pod's own
 
     def add(self, roamer: Roamer) -> None:
@@ -90,6 +91,12 @@ class Pending:
             here += [*self._bound.get(name, ()), *self._extra.get(name, ())]
         return here
 
+    def pile(self, name: str) -> Pile | None:
+        """What is promised on that node, when that is all that is bound to it and nothing of it is the pod's own."""
+        if name in self._own_nodes or name in self._bound or name in self._extra:
+            return None
+        return self._ledger.pile(name)
+
     def on(self, name: str) -> list[Promise]:
         """All that may come to that node."""
         found = self.bound_to(name)
@@ -121,6 +128,8 @@ class Pending:
     def bound_bytes(self, name: str) -> int:
         """No less than the bytes of `bound_to`, own volumes included."""
         total = self._ledger.pending_bytes(name)
+        if not self._bound and not self._extra:
+            return total
         for promises in (self._bound.get(name), self._extra.get(name)):
             if promises:
                 total += sum(promise.size_bytes for promise in promises)

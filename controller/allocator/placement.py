@@ -165,7 +165,10 @@ class Judge:
     def judge_all(self, names: Sequence[str]) -> dict[str, Judgement]:
         """The verdict on each of `names`; the easy ones cost no more than a look at a summary of the node."""
         found = self._plain.easy(names) if self._plain is not None else dict.fromkeys(names)
-        return {name: self.judge(name) if known is None else known for name, known in found.items()}
+        for name, known in found.items():
+            if known is None:
+                found[name] = self.judge(name)
+        return found  # type: ignore[return-value]  # none is left open
 
     def restart_among(self, names: Iterable[str]) -> list[str]:
         """Those of `names` that hold usable replicas of all the pod's placed local volumes and have room for the

@@ -8,15 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from operator import ge
+from typing import Final
 
-from controller.allocator.ledger import Promise
+from controller.allocator.ledger import Pile
 from controller.allocator.packing import COVER_STEPS, PACK_STEPS, Item, Steps, is_sure, pack
-from controller.allocator.pending import Pending, is_plain, is_plain_need, older_than
+from controller.allocator.pending import Pending, is_plain_need, older_than
 from controller.allocator.policy import EXT_LIMIT_BYTES
 from controller.allocator.reasons import Reason
-from controller.allocator.verdict import FULL, GAVE_UP, SURE, Judgement, Verdict
+from controller.allocator.verdict import CONTENDED, FULL, GAVE_UP, SURE, Judgement, Verdict
 from controller.allocator.world import World
 from controller.model.demand import VolumeDemand
+from controller.model.longhorn import DiskNeeds
+
+_FEW: Final = 7  # pending items whose subsets are all gone through
 
 
 class PlainPod:
@@ -27,6 +31,7 @@ class PlainPod:
         self._total = sum(sizes)
         self._world, self._pending, self._gaps = world, pending, gaps
         self._items: dict[int, tuple[Item, ...]] = {}  # by the number of disks
+        self._plain_needs: dict[frozenset[DiskNeeds], bool] = {}
         self._seen: dict[tuple[tuple[int, ...], tuple[int, ...]], Judgement] = {}
 
     @classmethod
@@ -49,8 +54,10 @@ class PlainPod:
     def easy(self, names: Sequence[str]) -> dict[str, Judgement | None]:
         """Nodes that are sure or full at the first look; None for the others."""
         found = self._easy_single(names) if len(self._sizes) == 1 else self._easy_several(names)
+        best, bound_bytes = self._world.best, self._pending.bound_bytes
+        need = self._total + self._pending.roaming_bytes
         for name in self._pending.crowded(found):
-            if found[name] is SURE and not self._has_room_to_spare(name):
+            if found[name] is SURE and best[name] < need + bound_bytes(name):
                 found[name] = None
         for name in self._gaps:
             if name in found:
@@ -89,78 +96,117 @@ class PlainPod:
                 found[name] = SURE if _first_fit(sizes, free, roaming) else None
         return found
 
-    def _has_room_to_spare(self, name: str) -> bool:
-        """Whether one disk holds everything, even with all that is pending."""
-        more = self._total + self._pending.roaming_bytes + self._pending.bound_bytes(name)
-        return more <= self._world.best.get(name, -1)
-
     def judge(self, name: str, young_since: float) -> Judgement | None:
         """The verdict on one node; None where not everything that is pending there is plain."""
+        pending = self._pending
         free = self._world.tops.get(name)
-        if free is None or name in self._gaps:
+        pile = pending.pile(name)
+        if free is None or pile is None or not pending.is_plain or name in self._gaps or not self._are_plain(pile):
             return None
-        if not self._pending.is_plain:
-            return None
-        bound = self._pending.bound_to(name)
-        for promise in bound:
-            if not is_plain(promise):
-                return None
-        roaming = self._pending.roaming_promises
-        judgement = self._judge(free, bound, roaming)
+        judgement = self._judge(free, self._with_roaming(pile.sizes))
         if judgement.verdict is Verdict.CONTENDED and not judgement.is_bounded:
-            pending = [*bound, *roaming]
-            older = older_than(pending, young_since)
-            if len(older) < len(pending) and self._judge(free, older, ()).verdict is Verdict.SURE:
-                return Judgement(Verdict.CONTENDED, Reason.CONTENDED, is_waitable=True)
+            if pile.youngest_hold > young_since or self._youngest_roaming > young_since:
+                older = [promise.size_bytes for promise in older_than(pile.promises, young_since)]
+                older += [promise.size_bytes for promise in older_than(pending.roaming_promises, young_since)]
+                if self._judge(free, tuple(sorted(older, reverse=True))).verdict is Verdict.SURE:
+                    return Judgement(Verdict.CONTENDED, Reason.CONTENDED, is_waitable=True)
         return judgement
 
-    def _judge(self, free: tuple[int, ...], bound: Sequence[Promise], roaming: Sequence[Promise]) -> Judgement:
-        sizes = [promise.size_bytes for promise in bound]
-        if roaming:
-            sizes += [promise.size_bytes for promise in roaming]
-        sizes.sort(reverse=True)
-        key = free, tuple(sizes)
+    def _are_plain(self, pile: Pile) -> bool:
+        """Whether every promise may lie on all the plain disks."""
+        if not pile.sizes:
+            return True
+        if pile.required_bytes or pile.sizes[0] >= EXT_LIMIT_BYTES:
+            return False
+        found = self._plain_needs.get(pile.needs)
+        if found is None:
+            found = self._plain_needs[pile.needs] = all(is_plain_need(needs) for needs in pile.needs)
+        return found
+
+    def _with_roaming(self, sizes: tuple[int, ...]) -> tuple[int, ...]:
+        roaming = self._pending.roaming_promises
+        if not roaming:
+            return sizes
+        return tuple(sorted([*sizes, *(promise.size_bytes for promise in roaming)], reverse=True))
+
+    @property
+    def _youngest_roaming(self) -> float:
+        roaming = self._pending.roaming_promises
+        return max((promise.since for promise in roaming if not promise.is_assumed), default=float("-inf"))
+
+    def _judge(self, free: tuple[int, ...], pending: tuple[int, ...]) -> Judgement:
+        key = free, pending
         found = self._seen.get(key)
         if found is None:
-            found = self._seen[key] = self._search(free, key[1])
+            found = self._seen[key] = self._search(free, pending)
         return found
 
     def _search(self, free: tuple[int, ...], pending: tuple[int, ...]) -> Judgement:
-        if len(self._sizes) == 1:
-            known = self._search_single(free, pending)
-            if known is not None:
-                return known
+        largest = self._sizes[0]
+        known = judge_single(free, largest, pending)
+        if len(self._sizes) == 1 and known is not None:
+            return known
+        if known is FULL:
+            return FULL
         disks = tuple(range(len(free)))
         items = self._items.get(len(free))
         if items is None:
             items = self._items[len(free)] = tuple(Item(size, disks) for size in self._sizes)
         steps = Steps(PACK_STEPS)
-        if pack(items, free, steps) is None:
+        if not _first_fit(self._sizes, free, 0) and pack(items, free, steps) is None:
             return GAVE_UP if steps.exhausted else FULL
-        if not pending:
+        if known is CONTENDED:
+            return CONTENDED
+        if not pending or _first_fit(self._sizes, free, sum(pending)):
             return SURE
         steps = Steps(COVER_STEPS)
         if is_sure(items, [Item(size, disks) for size in pending], free, steps):
             return SURE
-        return Judgement(Verdict.CONTENDED, Reason.CONTENDED, is_bounded=steps.exhausted)
+        return Judgement(Verdict.CONTENDED, Reason.CONTENDED, is_bounded=True) if steps.exhausted else CONTENDED
 
-    def _search_single(self, free: tuple[int, ...], pending: tuple[int, ...]) -> Judgement | None:
-        """One volume: by what it costs to close every disk to it; None where that does not tell."""
-        size = self._total
-        cost = count = 0
-        for room in free:
+
+def judge_single(free: Sequence[int], size: int, pending: Sequence[int]) -> Judgement | None:
+    """One plain volume of `size` on disks with `free` bytes, largest first, against plain `pending` items, largest
+    first: can they close every disk to it? None where it takes a search."""
+    if free[0] < size:
+        return FULL
+    able = [more for more in pending if more <= free[0]]
+    slack = [room - size for room in free if room >= size]
+    if len(able) < len(slack) or sum(slack) + len(slack) > sum(able):
+        return SURE  # one item at least to close a disk, and more bytes than it has to spare
+    left = able
+    for spare in reversed(slack):  # the cheapest disk first
+        room, rest = spare + size, []
+        for index, more in enumerate(left):
+            if more > room:
+                rest.append(more)
+                continue
+            room -= more
             if room < size:
+                rest += left[index + 1 :]
                 break
-            cost += room - size + 1
-            count += 1
-        if not count:
-            return FULL
-        able = [more for more in pending if more <= free[0]]
-        if cost > sum(able):
-            return SURE
-        if count == 1 and any(more > free[0] - size for more in able):
-            return Judgement(Verdict.CONTENDED, Reason.CONTENDED)
-        return None
+        else:
+            return _search_few(slack, size, able) if len(able) <= _FEW else None
+        left = rest
+    return CONTENDED
+
+
+def _search_few(slack: Sequence[int], size: int, able: Sequence[int]) -> Judgement:
+    """As `is_sure` for one volume, over all subsets of a few pending items."""
+    sums = [0]
+    for more in able:
+        sums += [total + more for total in sums]
+    masks = range(1, len(sums))
+    closing = sorted(
+        ([mask for mask in masks if spare < sums[mask] <= spare + size] for spare in slack), key=len
+    )  # for each disk, the subsets that close it
+
+    def can_close(number: int, used: int) -> bool:
+        if number == len(closing):
+            return True
+        return any(not mask & used and can_close(number + 1, mask | used) for mask in closing[number])
+
+    return CONTENDED if can_close(0, 0) else SURE
 
 
 def _first_fit(sizes: Sequence[int], free: tuple[int, ...], lost: int) -> bool:

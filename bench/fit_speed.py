@@ -1,0 +1,271 @@
+"""How long it takes to judge thousands of nodes for one pod (`python -m bench.fit_speed`).
+
+The unit is a bare Python loop over the same disks with one integer comparison each, timed in the same run, alternating
+with what is measured, so that whatever else the machine does hits both alike. What is measured is the verdict on every
+node for one pod, as a filter call asks for it: a new judge each time, nothing kept from an earlier question. Rooms and
+their summaries are worked out by events, when a node or a replica changes; `cold` measures the same question with all
+of that thrown away before, `answer` a whole offline answer with placements, robustness and reasons.
+
+Prints one JSON object a case, and writes them to bench-output/fit_speed.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import random
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from controller.allocator.fit import fit_pod
+from controller.allocator.ledger import ANYWHERE, Entry, Key, Kind, Ledger, State, Verb
+from controller.allocator.packing import COVER_STEPS, PACK_STEPS, Item, Steps, is_sure, pack
+from controller.allocator.placement import Judge, Judgement
+from controller.allocator.world import World
+from controller.model.demand import VolumeDemand
+from controller.model.longhorn import DEFAULT_NEEDS, Disk, LonghornNode, Volume
+from controller.model.workload import KubeNode
+
+GIB = 1024**3
+DISKS = 4
+OUTPUT = Path("bench-output/fit_speed.json")
+BUDGET_MILLISECONDS = 50.0
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """`full_half`: every second node is nearly full and has promises; `roaming` volumes may come to any node."""
+
+    name: str
+    nodes: int
+    sizes_gib: tuple[int, ...]
+    full_half: bool = False
+    roaming: int = 0
+    limit_units: float | None = None
+
+
+def disk_of(node: str, index: int, free_gib: int) -> Disk:
+    size = 1000 * GIB
+    return Disk(
+        name=f"d{index}",
+        uuid=f"{node}-d{index}",
+        type="filesystem",
+        filesystem="ext4",
+        allow_scheduling=True,
+        eviction_requested=False,
+        ready=True,
+        schedulable=True,
+        tags=frozenset(),
+        maximum_bytes=size,
+        available_bytes=size,
+        reserved_bytes=0,
+        scheduled_bytes=size - free_gib * GIB,
+        scheduled_replicas={},
+    )
+
+
+def demand_of(index: int, gib: int) -> VolumeDemand:
+    facts = Volume(
+        name=f"pvc-{index}",
+        size_bytes=gib * GIB,
+        actual_size_bytes=0,
+        replica_count=1,
+        data_locality="best-effort",
+        access_mode="rwo",
+        migratable=False,
+        node_id="",
+        state="",
+        robustness="",
+        scheduled=None,
+        needs=DEFAULT_NEEDS,
+        soft_anti_affinity="ignored",
+        deleting=False,
+    )
+    return VolumeDemand(
+        key=f"uid-{index}",
+        claim=f"ns/c{index}",
+        volume=facts.name,
+        size_bytes=facts.size_bytes,
+        required_bytes=0,
+        needs=DEFAULT_NEEDS,
+        is_local=True,
+        is_pinned=False,
+        is_roaming=False,
+        copies=1,
+        usable_nodes=frozenset(),
+        placed_nodes=frozenset(),
+        home_nodes=frozenset(),
+        facts=facts,
+        exists=False,
+    )
+
+
+def build(case: Case, seed: int = 1) -> tuple[World, Ledger, list[str]]:
+    """A world with random room on every disk, and the promises of the case."""
+    draw = random.Random(seed)
+    world, ledger = World(), Ledger()
+    names = [f"worker-{index:05d}.cluster.example" for index in range(case.nodes)]
+    largest = max(case.sizes_gib)
+    for index, name in enumerate(names):
+        is_full = case.full_half and index % 2 == 1
+        low, high = (largest // 2, 2 * largest) if is_full else (largest // 2, 900)
+        disks = tuple(disk_of(name, number, draw.randint(low, high)) for number in range(DISKS))
+        world.put_kube_node(name, KubeNode(name, unschedulable=False))
+        world.put_node(name, LonghornNode(name, "", "", frozenset(), True, True, True, False, disks))
+        if is_full:
+            for number in range(draw.randint(1, 4)):
+                promise(ledger, f"other-{index}-{number}", name, draw.randint(largest // 3, largest))
+    for number in range(case.roaming):
+        promise(ledger, f"roaming-{number}", ANYWHERE, draw.randint(10, 100))
+    world.refresh()
+    return world, ledger, names
+
+
+def promise(ledger: Ledger, volume: str, node: str, gib: int) -> None:
+    kind = Kind.ROAMING if node == ANYWHERE else Kind.FIRST
+    entry = Entry(State.HELD, kind, gib * GIB, 0, DEFAULT_NEEDS, since=0.0)
+    ledger.put(Verb.HOLD, Key(volume, node, f"pod-{volume}"), entry)
+
+
+def bare_loop(free: Sequence[Sequence[int]], size: int) -> int:
+    """The unit: every disk of every node, one comparison each."""
+    found = 0
+    for disks in free:
+        for room in disks:
+            if room >= size:
+                found += 1
+    return found
+
+
+def timed(work: Callable[[], object]) -> float:
+    begin = time.perf_counter()
+    work()
+    return time.perf_counter() - begin
+
+
+def measure(case: Case, rounds: int) -> dict[str, Any]:
+    world, ledger, names = build(case)
+    demands = [demand_of(index, gib) for index, gib in enumerate(case.sizes_gib)]
+    free = [[disk.maximum_bytes - disk.scheduled_bytes for disk in world.nodes[name].disks] for name in names]
+    size = demands[0].size_bytes
+
+    def ask() -> dict[str, Judgement]:
+        return Judge(world, ledger, demands, 100.0).judge_all(names)
+
+    def ask_cold() -> dict[str, Judgement]:
+        world.put_settings(world.settings)
+        return ask()
+
+    def answer() -> object:
+        return fit_pod(world, demands, names)
+
+    times: dict[str, list[float]] = {"unit": [], "warm": [], "cold": [], "answer": []}
+    ask()
+    gc.collect()
+    gc.disable()  # as a server does that freezes what it starts with; a collection would hit one of them at random
+    for _ in range(rounds):
+        times["unit"].append(timed(lambda: bare_loop(free, size)))
+        times["warm"].append(timed(ask))
+    for _ in range(max(3, rounds // 10)):
+        times["unit"].append(timed(lambda: bare_loop(free, size)))
+        times["cold"].append(timed(ask_cold))
+        times["answer"].append(timed(answer))
+    gc.enable()
+    verdicts = [judgement.verdict.name for judgement in ask().values()]
+    unit = statistics.median(times["unit"])
+    result: dict[str, Any] = {
+        "case": case.name,
+        "nodes": case.nodes,
+        "volumes": len(case.sizes_gib),
+        "roaming": case.roaming,
+        "verdicts": {name: verdicts.count(name) for name in sorted(set(verdicts))},
+        "unit_ms": round(unit * 1000, 3),
+    }
+    for name in ("warm", "cold", "answer"):
+        low, middle, high = statistics.quantiles(times[name], n=4)
+        result[f"{name}_ms"] = round(middle * 1000, 3)
+        result[f"{name}_units"] = round(middle / unit, 2)
+        result[f"{name}_units_quartiles"] = [round(low / unit, 2), round(high / unit, 2)]
+    if case.limit_units is not None:
+        result["limit_units"] = case.limit_units
+        result["within_limit"] = result["warm_units"] <= case.limit_units
+    if case.full_half:
+        result["within_budget"] = result["warm_ms"] <= BUDGET_MILLISECONDS
+    return result
+
+
+def measure_bound(rounds: int) -> list[dict[str, Any]]:
+    """12 volumes on 24 disks, worst cases that were looked for at random: steps taken, and what the bound costs."""
+    draw = random.Random(7)
+    worst: dict[str, Any] = {"case": "12 volumes on 24 disks: packing", "steps": 0}
+    bounded = tried = 0
+    for _ in range(rounds * 4):
+        items = [Item(draw.randint(400, 600), tuple(sorted(draw.sample(range(24), 12)))) for _ in range(12)]
+        free = [draw.choice((0, draw.randint(390, 1100))) for _ in range(24)]
+        steps = Steps(PACK_STEPS)
+        seconds = timed(lambda items=items, free=free, steps=steps: pack(items, free, steps))  # type: ignore[misc]
+        tried, bounded = tried + 1, bounded + steps.exhausted
+        if PACK_STEPS - steps.left > worst["steps"]:
+            worst |= {"steps": PACK_STEPS - steps.left, "ms": round(seconds * 1000, 2)}
+    worst |= {"step_bound": PACK_STEPS, "tried": tried, "bounded": bounded}
+    # All disks alike in room and nothing alike in what they serve, so that neither symmetry nor lost bytes cut much.
+    hard = [Item(100 + number, tuple(disk for disk in range(24) if (disk + number) % 7)) for number in range(11)]
+    hard.append(Item(1200, (0, 1, 2)))
+    steps = Steps(PACK_STEPS)
+    seconds = timed(lambda: pack([*hard, *hard], [205 + disk % 3 for disk in range(23)] + [1100], steps))
+    cover = Steps(COVER_STEPS)
+    pending = [Item(draw.randint(90, 130), tuple(range(24))) for _ in range(30)]
+    seconds_cover = timed(lambda: is_sure([Item(100, tuple(range(24))) for _ in range(12)], pending, [205] * 24, cover))
+    return [
+        worst,
+        {
+            "case": "12 volumes on 24 disks against 30 pending: cover",
+            "steps": COVER_STEPS - cover.left,
+            "step_bound": COVER_STEPS,
+            "bounded": cover.exhausted,
+            "ms": round(seconds_cover * 1000, 2),
+        },
+        {
+            "case": "24 volumes on 24 disks: packing",
+            "steps": PACK_STEPS - steps.left,
+            "step_bound": PACK_STEPS,
+            "bounded": steps.exhausted,
+            "ms": round(seconds * 1000, 2),
+        },
+    ]
+
+
+CASES = (
+    Case("one volume", 5_000, (100,), limit_units=3.0),
+    Case("four volumes", 5_000, (100, 150, 200, 300), limit_units=12.0),
+    Case("half nearly full, one volume", 5_000, (100,), full_half=True, limit_units=30.0),
+    Case("half nearly full, four volumes", 5_000, (60, 70, 80, 100), full_half=True),
+    Case("half nearly full, one volume, 50 roaming", 5_000, (100,), full_half=True, roaming=50),
+)
+CURVE = (500, 1_000, 2_000, 5_000, 10_000)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=60)
+    given = parser.parse_args()
+    results: list[dict[str, Any]] = []
+    cases = [*CASES, *(Case("curve: one volume", nodes, (100,)) for nodes in CURVE)]
+    cases += [Case("curve: half nearly full", nodes, (100,), full_half=True) for nodes in CURVE]
+    for case in cases:
+        results.append(measure(case, given.rounds))
+        print(json.dumps(results[-1]), flush=True)
+    for result in measure_bound(given.rounds):
+        results.append(result)
+        print(json.dumps(result), flush=True)
+    OUTPUT.parent.mkdir(exist_ok=True)
+    OUTPUT.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
