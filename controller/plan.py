@@ -55,17 +55,20 @@ class Notes:
     ignored: Counter[str] = field(default_factory=Counter)
     warnings: dict[str, None] = field(default_factory=dict)
 
+    def warn(self, text: str) -> None:
+        self.warnings[text] = None
+
     def take(self, raw: object, document: Document) -> None:
         self.ignored.update(document.objects.ignored)
         for name in unread_settings(raw):
-            self.warnings[f"settings.{name}: nothing is decided by it"] = None
+            self.warn(f"settings.{name}: nothing is decided by it")
         version = document.version
         if version is not None and parse_version(version) is None:
-            self.warnings[f"longhornVersion: {version!r} is no version, taken for the newest"] = None
+            self.warn(f"longhornVersion: {version!r} is no version, taken for the newest")
         own = "diskschedules.longhorn.io" if document.objects.ignored["DiskSchedule.longhorn.io"] else ""
         support = support_of(version, crds=[own], settings=document.objects.settings)
         if not support.is_supported:
-            self.warnings[f"not supported: {support.problem}"] = None
+            self.warn(f"not supported: {support.problem}")
 
     def lines(self) -> list[str]:
         found = list(self.warnings)
@@ -131,9 +134,7 @@ def _fit(document: Document, question: FitQuestion, notes: Notes) -> Json:
     demands, missing = demands_of_pod(question.pod, world, document.settings)
     for entry in missing:
         where = f"{entry.namespace}/{entry.name}" if entry.namespace else entry.name
-        notes.warnings[f"Pod {question.pod.key}: there is no {_KINDS[entry.kind]} {where}, which counts as nothing"] = (
-            None
-        )
+        notes.warn(f"Pod {question.pod.key}: there is no {_KINDS[entry.kind]} {where}, which counts as nothing")
     return encode_fit(fit_pod(world, demands, question.nodes, question.promises, document.now_utc))
 
 
