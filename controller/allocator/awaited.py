@@ -56,11 +56,10 @@ def _has_promise(world: World, ledger: Ledger, own: frozenset[str], volume: Volu
 
     A volume may be attached where no pod of it is, to be restored, cloned or grown, and gets its replica there.
     """
-    claim = world.claim_of_volume(volume.name)
-    key = volume.name if claim is None else claim.uid
-    if key in own:
+    keys = {claim.uid for claim in world.claims_of_volume(volume.name)} or {volume.name}
+    if not keys.isdisjoint(own):
         return True
-    promised = {entry.node for entry, _ in ledger.of_volume(key)}
+    promised = {entry.node for key in keys for entry, _ in ledger.of_volume(key)}
     return bool(promised) and (not node or not promised.isdisjoint((node, ANYWHERE)))
 
 

@@ -129,6 +129,11 @@ class World:
             return gone is not None and _identity(gone) != _identity(known)
         return _identity(facts) == _identity(known) and _version(facts) < _version(known)
 
+    def claims_of_volume(self, volume: str) -> list[Claim]:
+        """The claim that has the volume, and the one it was made for, when that is another one."""
+        claims = self.claim_of_volume(volume), self.claim_by_uid(volume.removeprefix("pvc-"))
+        return [claim for claim in claims if claim is not None]
+
     # Changes. Sets hold the keys of the claims whose promises may change; pods are settled through their claims.
 
     def put_pod(self, key: str, pod: Pod | None) -> Pod | None:
@@ -230,9 +235,7 @@ class World:
         self._stale_rooms(replica.disk_uuid)
 
     def _claims_touched_by(self, volume: str) -> set[str]:
-        """The claim that has the volume, and the one it was made for, when that is another one."""
-        claims = self.claim_of_volume(volume), self.claim_by_uid(volume.removeprefix("pvc-"))
-        return {claim.key for claim in claims if claim is not None}
+        return {claim.key for claim in self.claims_of_volume(volume)}
 
     def _foresee_rebuilds(self, name: str) -> None:
         volume = self.volumes.get(name)
@@ -273,11 +276,8 @@ class World:
         self.backing_images.pop(name, None)
         if image is not None:
             self.backing_images[name] = image
-        return {
-            claim.key
-            for volume in self.volumes.values()
-            if volume.backing_image == name and (claim := self.claim_of_volume(volume.name)) is not None
-        }
+        made_on = (volume.name for volume in self.volumes.values() if volume.backing_image == name)
+        return set[str]().union(*map(self._claims_touched_by, made_on))
 
     def put_engine_image(self, name: str, image: EngineImage | None) -> set[str]:
         if self.engine_images.pop(name, None) != image:
