@@ -43,6 +43,10 @@ test-unit: venv ## the tests that need no cluster; about a minute
 test-e2e: venv cluster ## the tests on a real control plane
 	@$(RUN) -m pytest -m cluster $(PYTEST_ARGS)
 
+.PHONY: oracle
+oracle: venv ## 100,000 random worlds against the tests' own rules for Longhorn; some minutes
+	@$(RUN) -m tests.oracle --worlds 100000 --jobs 2
+
 .PHONY: lint
 lint: venv ## ruff and mypy
 	@$(RUN) -m ruff check $(CODE)

@@ -142,6 +142,12 @@ SHAPES: Final[Mapping[str, Mapping[str, Check]]] = {
 }
 
 
+_PATHS: Final = {
+    kind: [(tuple(path.split(".")), check) for path, check in {**META, **shape}.items()]
+    for kind, shape in SHAPES.items()
+}
+
+
 def kind_of(raw: Raw) -> str:
     """A name of SHAPES, or "" for a kind that placement does not read."""
     version, kind = raw.get("apiVersion"), raw.get("kind")
@@ -154,8 +160,8 @@ def kind_of(raw: Raw) -> str:
 
 def check_object(kind: str, raw: Raw) -> None:
     name = raw["metadata"]["name"]
-    for path, check in {**META, **SHAPES[kind]}.items():
-        for where, value in _values(raw, path.split("."), ""):
+    for path, check in _PATHS[kind]:
+        for where, value in _values(raw, path, ""):
             problem = value.problem if isinstance(value, _Misshapen) else check(value)
             if problem:
                 raise InputError(f"{kind} {name}: {where}: {problem}")

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import yaml
 
@@ -26,6 +26,19 @@ from tests.longhorn.checked import InputError
 from tests.longhorn.placement import Raw, Refusal, State
 from tests.longhorn.release import NEWEST, Release, release_of
 
+FLAGS: Final = (
+    "replica-soft-anti-affinity",
+    "replica-zone-soft-anti-affinity",
+    "replica-disk-soft-anti-affinity",
+    "allow-empty-node-selector-volume",
+    "allow-empty-disk-selector-volume",
+)
+NUMBERS: Final = (
+    "storage-over-provisioning-percentage",
+    "storage-minimal-available-percentage",
+    "replica-auto-balance-disk-pressure-percentage",
+    "replica-replenishment-wait-interval",
+)
 Objects = dict[str, dict[str, Raw]]  # kind -> name -> object
 
 
@@ -41,14 +54,13 @@ class Question:
 
 def answer(document: Any) -> dict[str, Any]:
     """Raises InputError that names the object and the field. Nothing given is changed."""
-    question = read(document)
-    respond = _schedule if question.kind == "schedule" else _expand
-    try:
-        return respond(question.state, question.volume, question.details)
-    except InputError:
-        raise
-    except ValueError as error:  # a setting that does not parse
-        raise InputError(str(error)) from error
+    return respond(read(document))
+
+
+def respond(question: Question) -> dict[str, Any]:
+    """The answer; picks are written into the state's replicas. Raises InputError."""
+    answer_of = _schedule if question.kind == "schedule" else _expand
+    return answer_of(question.state, question.volume, question.details)
 
 
 def read(document: Any) -> Question:
@@ -135,7 +147,20 @@ def _settings(objects: Objects, given: Any) -> dict[str, str]:
         if not isinstance(value, (str, bool, int)):
             raise InputError(f"settings.{name}: {value!r} is not a string")
         found[name] = str(value).lower() if isinstance(value, bool) else str(value)
+    _check_settings(found)
     return found
+
+
+def _check_settings(settings: dict[str, str]) -> None:
+    """Whether all that placement may read can be read, though it may not come to that."""
+    state = State(nodes={}, replicas=(), settings=settings)
+    try:
+        for name in FLAGS:
+            state.flag(name, True)
+        for name in NUMBERS:
+            state.number(name, 0)
+    except ValueError as error:
+        raise InputError(str(error)) from error
 
 
 def _now(given: Any) -> datetime:

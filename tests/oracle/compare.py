@@ -47,13 +47,16 @@ def ask_reference(document: Document) -> Answer:
         return {BAD_INPUT: str(error)}
 
 
-def differences(document: Document, product: Answerer = ask_product, reference: Answerer = ask_reference) -> list[str]:
-    """What the two say differently, one line each; none: they agree. A crash of either is a difference as well."""
+def differences(document: Document, product: Answerer = ask_product, expected: Answer | None = None) -> list[str]:
+    """What the product says differently, one line each; none: the two agree. A crash is a difference as well.
+
+    `expected`: the other's answer, if it is known already.
+    """
     try:
-        expected = reference(document)
+        expected = ask_reference(document) if expected is None else expected
         found = product(document)
     except Exception as error:
-        return [f"{type(error).__name__}: {error}"]
+        return [f"crash: {type(error).__name__}: {error}"]
     if (BAD_INPUT in expected) != (BAD_INPUT in found):
         return [f"bad input: expected {expected.get(BAD_INPUT)}, found {found.get(BAD_INPUT)}"]
     if BAD_INPUT in expected:

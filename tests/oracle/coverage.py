@@ -8,8 +8,7 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from tests.longhorn import expansion, placement, preference
-from tests.longhorn.checked import InputError
-from tests.longhorn.plan import Question, read
+from tests.longhorn.plan import Question
 from tests.oracle.limits import near_limits
 from tests.oracle.rules import GROWTH, PLACEMENT, SOFT, Edit, asked
 from tests.oracle.worlds import World
@@ -32,13 +31,9 @@ def names() -> list[tuple[str, str]]:
     return [(group, name) for group, entries in groups.items() for name in entries]
 
 
-def cover(world: World, document: Any) -> Counts:
-    """What decides this world, and which limits it lies next to. A world of bad input counts as that alone."""
+def cover(world: World, question: Question) -> Counts:
+    """What decides this world, and which limits it lies next to."""
     found: Counts = Counter()
-    try:
-        question = read(document)
-    except InputError:
-        return Counter({("worlds", "bad input"): 1})
     near = near_limits(world)
     found.update(("limit", name) for name in near)
     found["worlds", "within a byte of a limit"] = bool(near)

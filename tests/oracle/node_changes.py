@@ -130,8 +130,8 @@ def linked_clone(world: World) -> None:
 
 def spoil_source(world: World, source: Raw) -> None:
     """So that a linked clone cannot use it."""
-    spoilt = (("healthyAt", ""), ("failedAt", LONG_AGO), ("evictionRequested", True), ("nodeID", ""), ("diskID", ""))
-    field, value = world.dice.one(spoilt)
+    spoilt = (("healthyAt", ""), ("failedAt", LONG_AGO), ("nodeID", ""), ("diskID", ""))
+    field, value = world.dice.one((*spoilt, ("evictionRequested", True), ("evictionRequested", True)))
     source["spec"][field] = value
 
 
@@ -151,10 +151,10 @@ def engine_images(world: World) -> None:
 
 def instance_managers(world: World) -> None:
     dice = world.dice
-    if dice.chance(0.5):
+    if dice.chance(0.75):
         world.settings["default-instance-manager-image"] = "manager:one"
     for node in world.nodes:
-        for image in dice.some(("one", "two"), 0.75):
+        for image in dice.some(("one", "two"), 0.65):
             name = node["metadata"]["name"]
             spec = {
                 "nodeID": name,

@@ -43,7 +43,11 @@ def _node_condition(kind: str) -> Rule:
         for node in _nodes(question):
             found = node["status"]["conditions"]
             if not is_true(found, kind):
-                yield node["status"], "conditions", [entry for entry in GOOD if entry["type"] == kind] + found
+                yield (
+                    node["status"],
+                    "conditions",
+                    [entry for entry in GOOD if entry["type"] == kind] + list(found or ()),
+                )
 
     return rule
 
@@ -148,7 +152,7 @@ def _disk_condition(question: Question) -> Iterator[Edit]:
 def _disk_type(question: Question) -> Iterator[Edit]:
     wanted = "block" if question.volume["spec"]["dataEngine"] == "v2" else "filesystem"
     for spec, _ in _disks(question):
-        if spec["diskType"] != wanted:
+        if spec.get("diskType") != wanted:
             yield spec, "diskType", wanted
 
 
@@ -171,7 +175,7 @@ def _scheduled(question: Question) -> Iterator[Edit]:
 
 def _reserved(question: Question) -> Iterator[Edit]:
     for spec, _ in _disks(question):
-        if spec["storageReserved"]:
+        if spec.get("storageReserved"):
             yield spec, "storageReserved", 0
 
 
@@ -206,7 +210,7 @@ def _deleting_replicas(question: Question) -> Iterator[Edit]:
 
 def _exhausted_retries(question: Question) -> Iterator[Edit]:
     for replica in question.state.replicas:
-        if replica["spec"].get("failedAt") and replica["spec"].get("rebuildRetryCount", 0) >= 5:
+        if replica["spec"].get("failedAt") and (replica["spec"].get("rebuildRetryCount") or 0) >= 5:
             yield replica["spec"], "rebuildRetryCount", 0
 
 
@@ -341,6 +345,15 @@ def _lost(question: Question) -> Iterator[Edit]:
             yield replica["spec"], "nodeID", ""
 
 
+def _stuck(question: Question) -> Iterator[Edit]:
+    yield question.volume["status"], "robustness", ""
+    yield question.volume["status"], "cloneStatus", None
+    yield question.volume["status"], "conditions", []
+    yield question.volume["spec"], "frontend", ""
+    if question.volume["spec"]["dataEngine"] == "v2" and question.state.release is not None:
+        yield vars(question.state), "release", max(question.state.release, (1, 10, 0))
+
+
 def _physical(question: Question) -> Iterator[Edit]:
     if question.state.release is None or question.state.release >= (1, 11, 0):
         yield vars(question.state), "release", (1, 10, 2)
@@ -352,6 +365,7 @@ GROWTH: Final[Mapping[str, tuple[str, Rule]]] = {
     "minimal available (growth)": (SPACE, _minimal),
     "reserved bytes (growth)": (SPACE, _reserved),
     "disk of a replica is gone (growth)": ("disk not found", _lost),
+    "volume cannot grow as it is": ("", _stuck),
     "failed replicas grow": ("", _failed_grow),
     "several replicas on a disk (growth)": ("", _several),
     "older or unknown release (growth)": ("", _release),

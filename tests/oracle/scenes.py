@@ -36,8 +36,26 @@ def late_replacements(world: World) -> None:
 
 def dead_neighbours(world: World) -> None:
     """Replicas on nodes that take nothing block no zone."""
-    all_nodes_used(world, soft_zone=False, soft_node=False)
-    world.dice.one((nodes.unready_nodes, nodes.closed_nodes))(world)
+    volumes.few_zones(world)
+    set_flag(world, "replicaZoneSoftAntiAffinity", world.dice.chance(0.2))
+    for node in nodes.some_nodes(world, 0.6):
+        place_replica(world, node)
+        if world.dice.chance(0.8):
+            node["spec"]["allowScheduling"] = False
+
+
+def leaving_replicas(world: World) -> None:
+    """Replicas that are being deleted: their nodes are free, their disks are not yet."""
+    all_nodes_used(world, soft_zone=True, soft_node=world.dice.chance(0.3))
+    set_flag(world, "replicaDiskSoftAntiAffinity", world.dice.chance(0.5))
+    volumes.deleted_replicas(world)
+
+
+def moving_replicas(world: World) -> None:
+    """Every node has a replica that is to go away."""
+    all_nodes_used(world, soft_zone=world.dice.chance(0.75), soft_node=world.dice.chance(0.2))
+    for raw in world.placed:
+        raw["spec"]["evictionRequested"] = world.dice.chance(0.8)
 
 
 def piled_replicas(world: World) -> None:

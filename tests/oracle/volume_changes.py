@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta, timezone
 from typing import Final
 
-from tests.oracle.worlds import LONG_AGO, NOW, World, place_replica
+from tests.oracle.worlds import LONG_AGO, NOW, World, conditions, place_replica, replica
 
 FIELDS: Final = {
     "replicaSoftAntiAffinity": "replica-soft-anti-affinity",
@@ -76,9 +76,19 @@ def due_replacements(world: World) -> None:
         wait = dice.one((0, 60, 3600))
         world.settings["replica-replenishment-wait-interval"] = str(wait)
     since = NOW - timedelta(seconds=wait + dice.one((-1, 0, 0, 1, 1, 300, -30)))
-    text = since.isoformat()
+    text = _written(world, since)
     world.volume["status"]["robustness"] = dice.one(("degraded",) * 5 + ("healthy", "unknown", "faulted"))
-    world.volume["status"]["lastDegradedAt"] = dice.one((text.replace("+00:00", "Z"),) * 9 + ("",))
+    world.volume["status"]["lastDegradedAt"] = dice.one((text,) * 9 + ("",))
+
+
+def _written(world: World, moment: datetime) -> str:
+    """In one of the forms of RFC 3339."""
+    form = world.dice.between(0, 9)
+    if form == 0:
+        return moment.astimezone(timezone(timedelta(hours=2))).isoformat()
+    if form == 1:
+        return (moment - timedelta(milliseconds=1)).isoformat(timespec="milliseconds")
+    return moment.isoformat().replace("+00:00", "Z")
 
 
 def deleted_replicas(world: World) -> None:
@@ -153,8 +163,19 @@ def foreign_replicas(world: World) -> None:
 def asked_again(world: World) -> None:
     """A replica that has its place is asked for."""
     place_replica(world)
-    if world.placed:
+    if world.dice.chance(0.2):
+        world.asked.append(world.asked[0])
+    elif world.placed:
         world.asked.insert(world.dice.between(0, 1), world.dice.one(world.placed)["metadata"]["name"])
+
+
+def strangers(world: World) -> None:
+    """Replicas of another volume, which nobody asks for: only what a disk's figures say counts."""
+    for node, _, _, status in list(world.disks()):
+        if world.dice.chance(0.5):
+            raw = replica(f"stranger-{len(world.others)}", world.size, "stranger")
+            raw["spec"].update(nodeID=node["metadata"]["name"], diskID=status["diskUUID"], healthyAt=LONG_AGO)
+            world.others.append(raw)
 
 
 def unplaced_failures(world: World) -> None:
@@ -177,3 +198,20 @@ def sizeless_replicas(world: World) -> None:
     """Replicas of another size than their volume, as during an expansion."""
     for raw in world.dice.some(world.replicas, 0.6):
         raw["spec"]["volumeSize"] = str(world.dice.one((world.size // 2, world.size * 2)))
+
+
+def stuck_volume(world: World) -> None:
+    """A volume that may not grow as it is, at least in some releases."""
+    dice, spec, status = world.dice, world.volume["spec"], world.volume["status"]
+    kind = dice.one(("faulted", "cloning", "ublk", "unscheduled", "unplaced"))
+    if kind == "faulted":
+        status["robustness"] = "faulted"
+    elif kind == "cloning":
+        status["cloneStatus"] = {"state": dice.one(("initiated", "initiated", "completed", ""))}
+    elif kind == "ublk":
+        spec["dataEngine"], spec["frontend"] = dice.one(("v2", "v2", "v1")), dice.one(("ublk", "ublk", "nvmf"))
+    elif kind == "unscheduled":
+        status["conditions"] = conditions(Scheduled=dice.one(("False", "Unknown", "True")))
+    else:
+        for raw in dice.some(world.placed, dice.one((0.5, 1))):
+            raw["spec"].update(nodeID="", diskID="")

@@ -63,6 +63,7 @@ class World:
     asked: list[str] = field(default_factory=list)  # names of replicas to be placed; none: a question of growth
     grown_size: int = 0
     version: str | None = None
+    has_setting_objects: bool = False
 
     @property
     def size(self) -> int:
@@ -88,12 +89,12 @@ class World:
         question: Raw = {"schedule": {"volume": VOLUME, "replicas": self.asked}}
         if not self.asked:
             question = {"expand": {"volume": VOLUME, "size": self.grown_size}}
-        document: Document = {
-            "objects": [*self.nodes, self.volume, *self.replicas, *self.others],
-            "settings": self.settings,
-            "now": NOW.isoformat(),
-            "question": question,
-        }
+        objects = [*self.nodes, self.volume, *self.replicas, *self.others]
+        document: Document = {"objects": objects, "now": NOW.isoformat(), "question": question}
+        if self.has_setting_objects:
+            objects += [setting(name, value) for name, value in self.settings.items()]
+        else:
+            document["settings"] = self.settings
         if self.version is not None:
             document["longhornVersion"] = self.version
         return document
@@ -103,6 +104,11 @@ def longhorn(kind: str, name: str, spec: Raw, status: Raw | None = None, **meta:
     raw: Raw = {"apiVersion": "longhorn.io/v1beta2", "kind": kind}
     raw["metadata"] = {"name": name, "namespace": "longhorn-system", **meta}
     return {**raw, "spec": spec, **({} if status is None else {"status": status})}
+
+
+def setting(name: str, value: str) -> Raw:
+    meta = {"name": name, "namespace": "longhorn-system"}
+    return {"apiVersion": "longhorn.io/v1beta2", "kind": "Setting", "metadata": meta, "value": value}
 
 
 def conditions(**values: str) -> list[Raw]:
@@ -190,5 +196,5 @@ def place_replica(world: World, node: Raw | None = None) -> Raw | None:
     world.replicas.append(raw)
     if dice.chance(0.8):
         status.setdefault("scheduledReplica", {})[name] = world.size
-        status["storageScheduled"] = status.get("storageScheduled", 0) + world.size
+        status["storageScheduled"] = min(status.get("storageScheduled", 0) + world.size, 2**63 - 1)
     return raw
