@@ -32,6 +32,7 @@ from extender.binding import BindingArgs
 from extender.contention import WaitBudget
 from extender.preconditions import Preconditions
 from extender.preemption import PreemptionService
+from extender.priorities import PriorityService
 from extender.server import ServerOptions, serve
 from extender.service import ExtenderService
 
@@ -91,12 +92,9 @@ class Process:
             contention_wait_seconds=lambda: 0.0,
             budget=WaitBudget(),
         )
-        app = create_app(
-            Verbs(service, PreemptionService(allocator, preconditions, silent), NoBinding()),
-            silent,
-            clock,
-            max_body_bytes=64 * 1024**2,
-        )
+        preempting = PreemptionService(allocator, preconditions, silent)
+        verbs = Verbs(service, PriorityService(allocator, preconditions), preempting, NoBinding())
+        app = create_app(verbs, silent, clock, max_body_bytes=64 * 1024**2)
         app.register_blueprint(create_echo_blueprint())
         self.app: WSGIApplication = app.wsgi_app
 

@@ -30,6 +30,7 @@ __all__ = [
 PREFIX: Final = "scheduler-extender-"
 MEBIBYTE: Final = 1024**2
 _DAY: Final = 86_400
+STRATEGIES: Final = ("spread", "pack", "off")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,7 @@ class LiveSettings:
     pod_scheduling_timeout_seconds: int = 5
     node_reservation_timeout_seconds: int = 5
     max_offers: int = 100
+    strategy: str = "spread"
     contention_wait_milliseconds: int = 300
     filter_budget_milliseconds: int = 50
     remote_fallback_after_seconds: int = 60
@@ -55,6 +57,7 @@ class _Key:
 
     field: str
     most: int = 0
+    choices: tuple[str, ...] = ()
 
 
 _LIVE: Final[dict[str, _Key]] = {
@@ -63,6 +66,7 @@ _LIVE: Final[dict[str, _Key]] = {
     f"{PREFIX}pod-scheduling-timeout": _Key("pod_scheduling_timeout_seconds", 3_600),
     f"{PREFIX}node-reservation-timeout": _Key("node_reservation_timeout_seconds", 3_600),
     f"{PREFIX}max-offers": _Key("max_offers", 1_000_000),
+    f"{PREFIX}strategy": _Key("strategy", choices=STRATEGIES),
     f"{PREFIX}contention-wait-milliseconds": _Key("contention_wait_milliseconds", 2_000),
     f"{PREFIX}filter-budget-milliseconds": _Key("filter_budget_milliseconds", 2_000),
     f"{PREFIX}remote-fallback-after": _Key("remote_fallback_after_seconds", _DAY),
@@ -91,14 +95,21 @@ def live_settings(
             changes[key.field] = getattr(defaults, key.field)
             continue
         try:
-            is_flag = isinstance(getattr(defaults, key.field), bool)
-            changes[key.field] = parse_flag(text) if is_flag else parse_integer(text, 0, key.most)
+            changes[key.field] = _parse(text, key, getattr(defaults, key.field))
         except ValueError as error:
             changes[key.field] = getattr(last, key.field)
             problems.append(SettingProblem(name, text[:80], str(error)))
     unknown = sorted(name for name in config_map if name.startswith(PREFIX) and name not in _LIVE)
     problems += [SettingProblem(name, config_map[name][:80], "is not a setting of this version") for name in unknown]
     return LiveSettings(**changes), tuple(problems)
+
+
+def _parse(text: str, key: _Key, default: object) -> bool | int | str:
+    if key.choices:
+        if text not in key.choices:
+            raise ValueError(f"is none of {', '.join(key.choices)}")
+        return text
+    return parse_flag(text) if isinstance(default, bool) else parse_integer(text, 0, key.most)
 
 
 @dataclass(frozen=True, slots=True)

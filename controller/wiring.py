@@ -40,6 +40,7 @@ from extender.binding import BindingService
 from extender.contention import WaitBudget
 from extender.preconditions import Preconditions
 from extender.preemption import PreemptionService
+from extender.priorities import PriorityService
 from extender.service import ExtenderService
 
 if TYPE_CHECKING:
@@ -309,7 +310,12 @@ class Controller:
             budget=WaitBudget(),
         )
         binding = BindingService(allocator, preconditions, PodBinder(api), self.live)
-        return Verbs(filtering, PreemptionService(allocator, preconditions, self.metrics), binding)
+        return Verbs(
+            filtering,
+            PriorityService(allocator, preconditions),
+            PreemptionService(allocator, preconditions, self.metrics),
+            binding,
+        )
 
     # Views
 

@@ -14,7 +14,7 @@ from werkzeug.exceptions import HTTPException, RequestEntityTooLarge
 
 from controller.clock import Clock
 from controller.errors import MalformedRequestError, NotReadyError, SchedulerError
-from extender import binding, preemption, wire
+from extender import binding, preemption, priorities, wire
 from extender.preconditions import PodFailedError
 from extender.service import ClientGoneError
 
@@ -27,6 +27,10 @@ log = logging.getLogger(__name__)
 class Filtering(Protocol):
     def is_ready(self) -> bool: ...
     def filter_pod(self, args: wire.FilterArgs, is_client_gone: Callable[[], bool]) -> bytes: ...
+
+
+class Prioritizing(Protocol):
+    def prioritize(self, args: wire.FilterArgs) -> bytes: ...
 
 
 class Preempting(Protocol):
@@ -42,6 +46,7 @@ class Verbs:
     """What answers each verb of kube-scheduler's configuration."""
 
     filter: Filtering
+    prioritize: Prioritizing
     preempt: Preempting
     bind: Binding
 
@@ -77,6 +82,18 @@ def create_blueprint(verbs: Verbs, observer: RequestObserver, clock: Clock) -> B
         response = Response(reply, mimetype=_JSON)
         response.call_on_close(lambda: observer.filter_answered(clock.now() - started))
         return response
+
+    @routes.post("/prioritize")
+    @routes.post("/<path:prefix>/prioritize")
+    def prioritize(prefix: str = "") -> ResponseReturnValue:  # noqa: ARG001
+        args = wire.decode_filter_args(_body())
+        try:
+            return Response(verbs.prioritize.prioritize(args), mimetype=_JSON)
+        except PodFailedError as error:
+            # The answer has no place for an error. Equal scores say nothing.
+            observer.failed("pod")
+            log.warning("prioritize pod=%s uid=%s error=%s", args.pod_key, args.pod_uid, error)
+            return Response(priorities.encode_priorities(dict.fromkeys(args.candidates, 0)), mimetype=_JSON)
 
     @routes.post("/preempt")
     @routes.post("/<path:prefix>/preempt")

@@ -7,14 +7,20 @@ started again by gunicorn, warm within the time of a relist.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import logging
+import selectors
+import socket
+import ssl
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import IO, TYPE_CHECKING, Any, Final, Protocol
@@ -26,6 +32,8 @@ from gunicorn.workers.gthread import TConn, ThreadWorker
 
 from controller.clock import Clock, SystemClock
 from controller.errors import ConfigError
+from extender.handshakes import Closing, Handshakes
+from extender.tls import ServerTls
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
@@ -33,6 +41,9 @@ if TYPE_CHECKING:
 SHARED_MEMORY: Final = Path("/dev/shm")
 WATCH_EVERY_SECONDS: Final = 0.25
 CLOSING_STATUSES: Final = ("503", "413")
+SILENT_CONNECTIONS: Final = 256  # that were opened and say nothing; the oldest one makes place for the next
+STOPPING_SECONDS: Final = 2.0  # for those of them that are open when the process ends
+_TRY_AGAIN: Final = (errno.EAGAIN, errno.ECONNABORTED, errno.EWOULDBLOCK)
 
 log = logging.getLogger(__name__)
 
@@ -60,6 +71,9 @@ class ServerOptions:
     request_seconds: float = 10.0  # from a connection's first byte of a request to the end of its answer
     keepalive_seconds: int = 300  # a Go client drops an idle connection after 90 s: let it be the one that closes
     graceful_seconds: int = 10
+    tls: ServerTls | None = None  # None: plain HTTP
+    handshake_seconds: float = 5.0
+    handshakes: int = 256  # at a time; the oldest one makes place for the next
 
 
 class RequestDeadlines:
@@ -95,15 +109,34 @@ class RequestDeadlines:
             overdue = [connection for deadline, connection in self._deadlines.values() if deadline <= now]
         for connection in overdue:
             with suppress(OSError):
-                connection.sock.shutdown(2)
+                # Below TLS: its own shutdown would first forget the encryption that another thread is using.
+                socket.socket.shutdown(connection.sock, socket.SHUT_RDWR)
         return len(overdue)
 
 
+class Connection(TConn):
+    """A connection that is closed without anybody waiting for its client."""
+
+    closing: Closing
+
+    def close(self, graceful: bool = False) -> None:
+        if graceful:
+            self.closing.begin(self.sock)
+        else:
+            super().close()
+
+
 class ExtenderWorker(ThreadWorker):
-    """gunicorn's threaded worker with a time limit for each request, and told early that the process ends."""
+    """gunicorn's threaded worker, with a time limit for each request, and told early that the process ends.
+
+    A connection gets a thread when it has something to say: handshakes, and connections that are silent or are being
+    closed, wait in the loop, each kind bounded in number and time.
+    """
 
     _deadlines: RequestDeadlines
     _stop_watching: threading.Event
+    _handshakes: Handshakes | None
+    _closing: Closing
 
     def init_process(self) -> None:
         application = self.app
@@ -116,8 +149,82 @@ class ExtenderWorker(ThreadWorker):
         watch.start()
         super().init_process()
 
+    def run(self) -> None:
+        application = self.app
+        assert isinstance(application, ExtenderApplication)
+        options, clock = application.options, SystemClock()
+        self._closing = Closing(self.poller, clock)
+        self._handshakes = None
+        if options.tls is not None:
+            self._handshakes = Handshakes(
+                self.poller, options.tls, clock, seconds=options.handshake_seconds, most=options.handshakes
+            )
+        super().run()
+
     def get_thread_pool(self) -> ThreadPoolExecutor:
         return ThreadPoolExecutor(self.cfg.threads, thread_name_prefix="http")
+
+    def accept(self, listener: socket.socket) -> None:
+        try:
+            sock, client = listener.accept()
+        except OSError as error:
+            if error.errno not in _TRY_AGAIN:
+                raise
+            return
+        self.nr_conns += 1
+        connection = Connection(self.cfg, sock, client, listener.getsockname())
+        connection.closing = self._closing
+        if self._handshakes is None:
+            self._await_request(connection)
+        else:
+            self._handshakes.begin(sock, partial(self._shaken, connection))
+
+    def _shaken(self, connection: Connection, sock: socket.socket | None) -> None:
+        """The handshake has ended: well, or with the connection."""
+        if sock is None:
+            self.nr_conns -= 1
+        else:
+            connection.sock = sock
+            self._await_request(connection)
+
+    def _await_request(self, connection: Connection) -> None:
+        """Have the connection wait for its first byte without a thread."""
+        while len(self.pending_conns) >= SILENT_CONNECTIONS:
+            self._drop_silent()
+        connection.sock.setblocking(False)
+        connection.set_timeout()
+        self.pending_conns.append(connection)
+        self.poller.register(
+            connection.sock, selectors.EVENT_READ, partial(self.on_pending_socket_readable, connection)
+        )
+
+    def _drop_silent(self) -> None:
+        connection = self.pending_conns.popleft()
+        with suppress(OSError, KeyError, ValueError):
+            self.poller.unregister(connection.sock)
+        self.nr_conns -= 1
+        connection.close()
+
+    def murder_pending(self) -> None:
+        """End what waits for too long. gunicorn calls it about once a second, also while the process ends."""
+        self._closing.end_overdue()
+        if self._handshakes is not None:
+            self._handshakes.end_overdue()
+        if not self.alive:
+            if self._handshakes is not None:
+                self._handshakes.end_all()
+            latest = time.monotonic() + STOPPING_SECONDS
+            for connection in self.pending_conns:
+                connection.timeout = min(connection.timeout or latest, latest)
+        super().murder_pending()
+
+    def finish_request(self, conn: TConn, fs: Future[bool]) -> None:
+        sock = conn.sock
+        if not fs.cancelled() and fs.exception() is None and fs.result() is True:
+            if isinstance(sock, ssl.SSLSocket) and sock.pending():
+                self.enqueue_req(conn)  # decrypted already: the socket will not say so
+                return
+        super().finish_request(conn, fs)
 
     def handle(self, conn: TConn) -> bool:
         with self._deadlines.watching(conn):

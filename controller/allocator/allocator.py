@@ -101,7 +101,8 @@ class Allocator:
         if pod is not None and pod.uid in self._world.pods:
             if not pod.is_pending:
                 self._refusals.drop(pod.uid)
-            self._settle_pods_locked((pod,), now)
+            if self._mode is Mode.ACTIVE:
+                self._settler.settle_pod(pod, now)
 
     def _apply_claim(self, key: str, facts: object | None, now: float) -> None:
         gone = self._world.put_claim(key, cast("Claim | None", facts))
@@ -136,11 +137,6 @@ class Allocator:
         if self._mode is Mode.ACTIVE:
             for key in keys:
                 self._settler.settle_claim(key, now)
-
-    def _settle_pods_locked(self, pods: Iterable[Pod], now: float) -> None:
-        if self._mode is Mode.ACTIVE:
-            for pod in pods:
-                self._settler.settle_pod(pod, now)
 
     def confirm_absent(self, missing: Missing) -> None:
         """A live read said that the object does not exist: its claim needs nothing in this call. A later call asks
@@ -198,11 +194,9 @@ class Allocator:
         """
         with self._changed:
             now = self._clock.now()
-            pod = self._world.pods.get(pod_uid)
             if self._mode is not Mode.ACTIVE:
                 return FilterOutcome(Decision.BYPASS, candidates, {}, False, self._version, 0)
-            if pod is None:
-                raise NotFoundError(f"pod {pod_uid} went away during its filter call")
+            pod = self._pod_locked(pod_uid)
             for key in (pod.key, *(f"{pod.namespace}/{volume.claim}" for volume in pod.volumes)):
                 self._quarantine.check(key, now)
             with self._guarded(pod.key, reraise=True):
@@ -217,17 +211,25 @@ class Allocator:
         with self._changed:
             if self._mode is not Mode.ACTIVE:
                 return candidates
-            pod = self._world.pods.get(pod_uid)
-            if pod is None:
-                raise NotFoundError(f"pod {pod_uid} went away during its call")
-            return self._filtering_locked(self._clock.now()).nodes_with_room(pod, candidates)
+            return self._filtering_locked(self._clock.now()).nodes_with_room(self._pod_locked(pod_uid), candidates)
+
+    def score_nodes(self, pod_uid: str, candidates: Sequence[str]) -> Mapping[str, int]:
+        """How good each candidate is for the pod, 0 to 10."""
+        with self._changed:
+            if self._mode is not Mode.ACTIVE:
+                return dict.fromkeys(candidates, 0)
+            return self._filtering_locked(self._clock.now()).score_nodes(self._pod_locked(pod_uid), candidates)
+
+    def _pod_locked(self, uid: str) -> Pod:
+        pod = self._world.pods.get(uid)
+        if pod is None:
+            raise NotFoundError(f"pod {uid} went away during its call")
+        return pod
 
     def begin_binding(self, pod_uid: str, node: str) -> None:
         """We are about to bind the pod: its room on that node stays promised, and other nodes are free again."""
         with self._changed:
-            pod = self._world.pods.get(pod_uid)
-            if pod is None:
-                raise NotFoundError(f"pod {pod_uid} went away during its call")
+            pod = self._pod_locked(pod_uid)
             if self._mode is Mode.ACTIVE:
                 self._settler.begin_binding(pod, node, self._clock.now())
                 self._touch_locked()

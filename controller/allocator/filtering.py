@@ -13,6 +13,7 @@ from controller.allocator.outcome import Decision, FilterOutcome
 from controller.allocator.placement import Judge, Judgement, Verdict
 from controller.allocator.reasons import Reason
 from controller.allocator.refusals import Refusal, Refusals
+from controller.allocator.scoring import Strategy, score_nodes
 from controller.allocator.settle import Settler
 from controller.allocator.world import World
 from controller.clock import Clock
@@ -78,6 +79,12 @@ class Filtering:
         judge = self._judge(demands, Budget.of(self.clock, self.live.filter_budget_milliseconds))
         found, _ = judge.open_among(list(candidates))
         return judge.sure_among(found)[0]
+
+    def score_nodes(self, pod: Pod, candidates: Sequence[str]) -> Mapping[str, int]:
+        """How good each candidate is for the pod, 0 to 10; changes nothing."""
+        demands, _ = demands_of_pod(pod, self.world, self.world.settings)
+        judge = self._judge(demands, Budget.of(self.clock, self.live.filter_budget_milliseconds))
+        return score_nodes(judge, self.ledger, demands, candidates, Strategy(self.live.strategy))
 
     def _standing_choice(self, pod: Pod, candidates: Sequence[str], demands: Sequence[VolumeDemand]) -> str | None:
         """The chosen node, if the choice stands and the scheduler still asks about it."""

@@ -48,7 +48,7 @@ def with_extender(
     bind: bool = False,
 ) -> Config:
     """What the documents tell users to configure. `address`: where a client on the host network reaches the Service."""
-    verbs = {"filterVerb": "filter"}
+    verbs: dict[str, Any] = {"filterVerb": "filter", "prioritizeVerb": "prioritize", "weight": 1}
     verbs |= {"preemptVerb": "preempt"} if preempt else {}
     verbs |= {"bindVerb": "bind"} if bind else {}
     host, port = address

@@ -130,6 +130,20 @@ def test_pods_that_we_bind_are_bound_as_exactly_as_those_of_the_scheduler(
     scene.controllers[-1].wait_ledger_empty()
 
 
+@pytest.mark.parametrize("strategy", ["pack", "spread"])
+def test_the_strategy_decides_between_nodes_that_are_equal_otherwise(scene: Scene, cell: Cell, strategy: str) -> None:
+    scene.set_settings(strategy=strategy)
+    try:
+        for number in range(2):
+            cell.claim(f"c{number}", gib=200)
+            cell.pod(f"p{number}", f"c{number}")
+            cell.wait_pod_ready(f"p{number}")
+    finally:
+        scene.set_settings(strategy="spread")
+
+    assert {"pack": 1, "spread": 2}[strategy] == len({pod["spec"]["nodeName"] for pod in cell.pods()})
+
+
 def allow_binding(scene: Scene) -> None:
     """What the documents tell users to grant for the bind verb."""
     role = {

@@ -19,7 +19,7 @@ from flask import request
 
 from controller.clock import SystemClock
 from controller.errors import BugError, NotLeaderError
-from extender import binding, preemption, wire
+from extender import binding, preemption, priorities, wire
 from extender.app import Verbs, create_app
 from extender.preconditions import PodFailedError
 from extender.server import ServerOptions, serve
@@ -54,6 +54,11 @@ class ScriptedService:
             case "nodelay":
                 return wire.encode_error(json.dumps({"nodelay": bool(_nodelay())}))
         return wire.encode_filter_result(args, args.candidates, {})
+
+    def prioritize(self, args: wire.FilterArgs) -> bytes:
+        if args.pod_name == "gone":
+            raise PodFailedError("Longhorn: the pod does not exist")
+        return priorities.encode_priorities(dict.fromkeys(args.candidates, 7))
 
     def preempt(self, args: preemption.PreemptionArgs) -> bytes:
         if args.pod.name == "gone":
@@ -96,7 +101,7 @@ class ScriptedProcess:
         self._say("built")
         service = ScriptedService(self._say)
         self.app: WSGIApplication = create_app(
-            Verbs(service, service, service), Answered(self._say), SystemClock(), max_body_bytes=BODY_LIMIT
+            Verbs(service, service, service, service), Answered(self._say), SystemClock(), max_body_bytes=BODY_LIMIT
         ).wsgi_app
 
     def _say(self, line: str) -> None:

@@ -140,6 +140,14 @@ def test_filter_is_served_below_any_url_prefix(server: Server, path: str) -> Non
     assert headers["Content-Type"] == "application/json"
 
 
+def test_prioritize_answers_every_node_in_the_form_of_a_list(server: Server) -> None:
+    _, answer, _ = server.call("POST", "/api/scheduler/prioritize", call_for("p", "n1", "n2"))
+    assert answer == [{"Host": "n1", "Score": 7}, {"Host": "n2", "Score": 7}]
+
+    _, answer, _ = server.call("POST", "/prioritize", call_for("gone", "n1"))
+    assert answer == [{"Host": "n1", "Score": 0}]
+
+
 def preemption_for(pod: str) -> dict[str, Any]:
     victims = {node: {"Pods": [{"UID": "v"}], "NumPDBViolations": 0} for node in ("n1", "n2")}
     return {"Pod": call_for(pod, "n1")["Pod"], "NodeNameToMetaVictims": victims}

@@ -1,0 +1,55 @@
+"""The prioritize verb: how good each node that passed is, 0 to 10.
+
+Source: kube-scheduler's `extender/v1` types: ExtenderArgs in, as for filter, a HostPriorityList out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final, Protocol
+
+import msgspec
+
+from controller.allocator.outcome import Mode
+from extender import wire
+from extender.preconditions import Preconditions
+
+
+class _HostPriority(msgspec.Struct, rename={"host": "Host", "score": "Score"}, gc=False):
+    host: str
+    score: int
+
+
+_ENCODER: Final = msgspec.json.Encoder()
+
+
+def encode_priorities(scores: Mapping[str, int]) -> bytes:
+    return _ENCODER.encode([_HostPriority(name, score) for name, score in scores.items()])
+
+
+class Allocator(Protocol):
+    def score_nodes(self, pod_uid: str, candidates: Sequence[str]) -> Mapping[str, int]: ...
+
+
+class PriorityService:
+    """Answers the prioritize verb. Nothing is held, and it needs no filter call before it.
+
+    Threads: any. Blocks: as Preconditions does. I/O: live reads of what the stores do not have.
+    """
+
+    def __init__(self, allocator: Allocator, preconditions: Preconditions) -> None:
+        self._allocator, self._preconditions = allocator, preconditions
+
+    def prioritize(self, args: wire.FilterArgs) -> bytes:
+        """The encoded answer. Raises NotReadyError, PodFailedError as the other verbs do."""
+        checks = self._preconditions
+        term = checks.begin()
+        scores: Mapping[str, int] = dict.fromkeys(args.candidates, 0)
+        if checks.mode is not Mode.BYPASS and args.has_claims:
+            checks.check_fresh()
+            checks.know_pod(args.pod_uid, args.pod_namespace, args.pod_name)
+            checks.know_objects(args.pod_uid)
+            scores = self._allocator.score_nodes(args.pod_uid, args.candidates)
+        reply = encode_priorities(scores)
+        checks.check_term(term)
+        return reply
