@@ -139,6 +139,13 @@ def test_anti_affinity_holds_against_healthy_replicas_and_not_against_failed_one
     assert "b" == reused(find_reusable(seen, volume()))
 
 
+def test_a_failed_replica_does_not_bar_its_own_disk() -> None:
+    hard = replace(ROOMY, disk_soft_anti_affinity=False)
+    assert "a" == reused(find_reusable(view(node("n1"), replicas=[failed("a", "n1")], settings=hard), volume()))
+    both = [failed("a", "n1"), replica("b", "n1", deleting=True)]
+    assert reused(find_reusable(view(node("n1"), replicas=both, settings=hard), volume())) is None
+
+
 def test_a_new_zone_comes_before_a_later_failure() -> None:
     replicas = [
         replica("healthy", "n0"),

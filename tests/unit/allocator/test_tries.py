@@ -210,8 +210,10 @@ def test_an_evicting_node_may_be_used_again_in_a_hard_zone_of_nothing_else() -> 
     assert (["n1/d1"], Try.EVICTING_ZONE) == (names(found), found.tried)
 
 
-def test_a_zone_with_another_replica_is_not_evicting() -> None:
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_zone_with_another_replica_is_not_evicting_in_either_order(order: int) -> None:
     seen = evicting(replica("b", "n2"), settings=flags(zone_soft=False))
+    seen = replace(seen, replicas=seen.replicas[::order])
     assert [] == names(search(seen))
     balanced = search(seen, volume(auto_balance="best-effort"))
     assert (["n1/d1"], Try.EVICTING_ZONE) == (names(balanced), balanced.tried)
