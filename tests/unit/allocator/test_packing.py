@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import permutations, product
+from itertools import combinations_with_replacement, permutations, product
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.allocator.packing import COVER_STEPS, PACK_STEPS, Item, Steps, is_sure, pack
+from controller.allocator.packing import COVER_STEPS, PACK_STEPS, Item, Steps, is_robust, is_sure, pack
+
+ROOMY = 10**6  # steps: more than any of these searches can take
 
 
 def every_packing(items: Sequence[Item], free: Sequence[int]) -> bool:
@@ -82,7 +85,7 @@ def test_sure_means_that_a_packing_remains_wherever_pending_items_go(
     items, pending, free = case
     expected = all(every_packing(items, left) for left in every_end(pending, free))
 
-    assert expected == is_sure(items, pending, free, Steps(COVER_STEPS))
+    assert expected == is_sure(items, pending, free, Steps(ROOMY))
 
 
 @settings(max_examples=200, deadline=None)
@@ -107,3 +110,116 @@ def test_the_bound_is_reported_when_it_is_hit() -> None:
 
 def test_a_single_item_takes_the_disk_with_the_most_room() -> None:
     assert (1,) == pack([Item(5, (0, 1, 2))], [6, 9, 7], Steps(1))
+
+
+# Every choice of Longhorn's within one pod
+
+
+def every_choice_places_all(items: Sequence[Item], free: Sequence[int]) -> bool:
+    """By brute force: every order, and at each turn every disk that Longhorn may take then."""
+
+    def go(order: Sequence[Item], left: tuple[int, ...]) -> bool:
+        if not order:
+            return True
+        size = order[0].size_bytes
+        choices = [disk for disk in order[0].disks if left[disk] >= size]
+        choices = choices or [disk for disk in order[0].spare if left[disk] >= size]
+        return bool(choices) and all(
+            go(order[1:], (*left[:disk], left[disk] - size, *left[disk + 1 :])) for disk in choices
+        )
+
+    return all(go(order, tuple(free)) for order in set(permutations(items)))
+
+
+@st.composite
+def pods_with_spare_disks(draw: st.DrawFn) -> tuple[list[Item], list[int]]:
+    disks = draw(st.integers(1, 3))
+    free = draw(st.lists(st.integers(-2, 25), min_size=disks, max_size=disks))
+    items = []
+    for _ in range(draw(st.integers(1, 4))):
+        mine = draw(st.sets(st.integers(0, disks - 1), min_size=1))
+        spare = draw(st.sets(st.sampled_from(sorted(mine)), max_size=1))
+        items.append(Item(draw(st.integers(1, 9)), tuple(sorted(mine - spare)), tuple(sorted(spare))))
+    return items, free
+
+
+@settings(max_examples=500, deadline=None)
+@given(packings(4))
+def test_robust_means_that_every_order_and_choice_places_all(case: tuple[list[Item], list[int]]) -> None:
+    items, free = case
+
+    assert every_choice_places_all(items, free) == is_robust(items, free, Steps(ROOMY))
+
+
+@settings(max_examples=500, deadline=None)
+@given(pods_with_spare_disks())
+def test_robust_counts_disks_of_other_replicas_as_a_last_resort(case: tuple[list[Item], list[int]]) -> None:
+    items, free = case
+
+    assert every_choice_places_all(items, free) == is_robust(items, free, Steps(ROOMY))
+
+
+@settings(max_examples=200, deadline=None)
+@given(pods_with_spare_disks(), st.integers(0, 5))
+def test_a_robust_pod_can_be_packed_whatever_the_bound(case: tuple[list[Item], list[int]], bound: int) -> None:
+    items, free = case
+    steps = Steps(bound)
+
+    if is_robust(items, free, steps):
+        assert every_choice_places_all(items, free)
+    elif every_choice_places_all(items, free):
+        assert steps.exhausted
+
+
+def test_two_volumes_that_fit_one_way_only_are_not_robust() -> None:
+    narrow, wide = Item(60, (0,)), Item(50, (0, 1))
+
+    assert (0, 1) == pack([narrow, wide], [100, 50], Steps(PACK_STEPS))
+    assert not is_robust([narrow, wide], [100, 50], Steps(COVER_STEPS))
+    assert is_robust([narrow, wide], [110, 50], Steps(COVER_STEPS))
+
+
+@settings(max_examples=300, deadline=None)
+@given(pods_with_spare_disks(), st.data())
+def test_spare_disks_serve_a_packing(case: tuple[list[Item], list[int]], data: st.DataObject) -> None:
+    items, free = case
+    merged = [Item(item.size_bytes, item.all_disks) for item in items]
+
+    assert every_packing(merged, free) == (pack(items, free, Steps(ROOMY)) is not None)
+
+
+# All packings of a small kind: up to 4 disks and 5 volumes, each volume on the disks that carry its tag
+
+
+def tagged_pods(disks: int, volumes: int) -> list[tuple[list[Item], list[int]]]:
+    """Every mix of three sizes over every choice of disks that share a tag (any, the first half, the last)."""
+    groups = sorted({tuple(range(disks)), tuple(range((disks + 1) // 2)), (disks - 1,)})
+    kinds = [Item(size, group) for size in (3, 5, 8) for group in groups]
+    frees = [[8] * disks, [10 - index for index in range(disks)], [5 + 4 * (index % 2) for index in range(disks)]]
+    multisets = [combo for count in range(1, volumes + 1) for combo in combinations_with_replacement(kinds, count)]
+    return [(list(items), free) for items in multisets for free in frees]
+
+
+@pytest.mark.parametrize("disks", [1, 2, 3, 4])
+def test_no_packing_of_a_tagged_pod_is_missed_or_made_up(disks: int) -> None:
+    cases = tagged_pods(disks, 5)
+    outcomes = {True: 0, False: 0}
+    for items, free in cases:
+        steps = Steps(PACK_STEPS)
+        found = pack(items, free, steps) is not None
+        assert found == every_packing(items, free), (items, free)
+        assert not steps.exhausted
+        outcomes[found] += 1
+    assert min(outcomes.values()) > 10
+
+
+def test_twelve_volumes_on_twenty_four_disks_stay_within_the_bound() -> None:
+    """Sizes that leave waste on every disk, on disks that all serve something else: symmetry does not help."""
+    items = [Item(510 + 7 * number, tuple(disk for disk in range(24) if (disk + number) % 5)) for number in range(12)]
+    free = [505 + 3 * (disk % 8) for disk in range(24)]
+    steps = Steps(PACK_STEPS)
+
+    found = pack(items, free, steps)
+
+    assert found is None
+    assert steps.left >= 0

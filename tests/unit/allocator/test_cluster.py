@@ -1,0 +1,344 @@
+"""Sets of replicas that Longhorn may place anywhere: what is pending never leaves fewer places than was promised."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import permutations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from controller.allocator.cluster import SetJudge, Threat
+from controller.allocator.ledger import ANYWHERE, Entry, Key, Kind, Ledger, State, Verb
+from controller.allocator.pending import Pending
+from controller.allocator.placement import Judge
+from controller.allocator.reasons import Reason
+from controller.allocator.verdict import Verdict
+from controller.allocator.world import World
+from controller.model.demand import VolumeDemand
+from controller.model.longhorn import DEFAULT_NEEDS, LonghornSettings, SpacePolicy
+from controller.model.workload import Claim, StorageClass
+from tests.fakes.builders import EPOCH, disk, node, replica, volume
+
+FLAGS = [
+    (zone, same_node, same_disk) for zone in (True, False) for same_node in (True, False) for same_disk in (True, False)
+]
+
+
+@dataclass(frozen=True)
+class Pod:
+    """A pending item of the brute force: its size, and on how many nodes it lands at most."""
+
+    size: int
+    copies: int
+    node: str = ""  # bound to it
+
+
+@dataclass(frozen=True)
+class SmallWorld:
+    """Free bytes by node and disk; zones by node."""
+
+    free: tuple[tuple[int, ...], ...]
+    zones: tuple[str, ...]
+    pending: tuple[Pod, ...]
+    size: int
+    copies: int
+    zone_soft: bool = True
+    node_soft: bool = False
+    disk_soft: bool = True
+
+    @property
+    def names(self) -> list[str]:
+        return [f"n{index}" for index in range(len(self.free))]
+
+
+def world_of(small: SmallWorld) -> World:
+    world = World()
+    world.put_settings(
+        LonghornSettings(
+            space=SpacePolicy(minimal_available_pct=0),
+            degraded_availability=False,
+            soft_anti_affinity=small.node_soft,
+            zone_soft_anti_affinity=small.zone_soft,
+            disk_soft_anti_affinity=small.disk_soft,
+        )
+    )
+    for name, frees, zone in zip(small.names, small.free, small.zones, strict=True):
+        disks = [
+            replace(disk(f"d{index}"), maximum_bytes=100, available_bytes=100, scheduled_bytes=100 - free)
+            for index, free in enumerate(frees)
+        ]
+        world.put_node(name, node(name, *disks, zone=zone))
+    return world
+
+
+def demand_of(size: int, copies: int, key: str = "mine") -> VolumeDemand:
+    facts = replace(volume(key, locality="disabled", replica_count=copies), size_bytes=size)
+    return VolumeDemand(
+        key=key,
+        claim=f"ns/{key}",
+        volume=key,
+        size_bytes=size,
+        required_bytes=0,
+        needs=DEFAULT_NEEDS,
+        is_local=False,
+        is_pinned=False,
+        is_roaming=True,
+        copies=copies,
+        usable_nodes=frozenset(),
+        placed_nodes=frozenset(),
+        home_nodes=frozenset(),
+        facts=facts,
+    )
+
+
+def ledger_of(small: SmallWorld, world: World) -> Ledger:
+    """The pending items as the allocator would hold them: claims whose class says how many copies they have."""
+    ledger = Ledger()
+    for index, item in enumerate(small.pending):
+        key, kind = f"u{index}", Kind.FIRST if item.node else Kind.ROAMING
+        if not item.node:
+            parameters = {"numberOfReplicas": str(item.copies), "dataLocality": "disabled"}
+            world.put_class(key, StorageClass(key, "driver.longhorn.io", parameters, False, True, EPOCH))
+            claim = Claim(key, "ns", key, key, "", item.size, "", False, False, "", "")
+            world.put_claim(claim.key, claim)
+        entry = Entry(State.ASSUMED, kind, item.size, 0, DEFAULT_NEEDS, since=0.0)
+        ledger.put(Verb.ASSUME, Key(key, item.node or ANYWHERE, f"pod-{index}"), entry)
+    return ledger
+
+
+def verdict_of(small: SmallWorld) -> Verdict:
+    world = world_of(small)
+    ledger = ledger_of(small, world)
+    judge = SetJudge(
+        world, demand_of(small.size, small.copies), small.copies, Pending(world, ledger, frozenset({"mine"}))
+    )
+    return judge.judge().verdict
+
+
+# Brute force
+
+Free = tuple[tuple[int, ...], ...]
+
+
+def every_end(small: SmallWorld) -> set[Free]:
+    """All rooms that may be left once what is pending was placed in any order, every copy on a disk with room at its
+    turn; copies of one volume go to different nodes, unless nodes and zones are soft."""
+    landings = [(index, item) for index, item in enumerate(small.pending) for _ in range(item.copies)]
+    ends: set[Free] = set()
+
+    def go(order: Sequence[tuple[int, Pod]], free: Free, taken: frozenset[tuple[int, int]]) -> None:
+        if not order:
+            ends.add(free)
+            return
+        number, item = order[0]
+        placed = False
+        for where, disks in enumerate(free):
+            if item.node and small.names[where] != item.node:
+                continue
+            if (number, where) in taken and not (small.node_soft and small.zone_soft):
+                continue
+            for index, room in enumerate(disks):
+                if room >= item.size:
+                    placed = True
+                    left = (*disks[:index], room - item.size, *disks[index + 1 :])
+                    go(order[1:], (*free[:where], left, *free[where + 1 :]), taken | {(number, where)})
+        if not placed:
+            go(order[1:], free, taken)
+
+    for order in set(permutations(landings)):
+        go(order, tuple(small.free), frozenset())
+    return ends
+
+
+def capacity(small: SmallWorld, free: Free) -> int:
+    """How many replicas Longhorn finds room for, one after the other."""
+    slots = [[room // small.size for room in disks] for disks in free]
+    if not small.zone_soft:
+        return len({zone for zone, disks in zip(small.zones, slots, strict=True) if any(disks)})
+    if not small.node_soft:
+        return sum(1 for disks in slots if any(disks))
+    if small.disk_soft:
+        return sum(sum(disks) for disks in slots)
+    return sum(1 for disks in slots for room in disks if room)
+
+
+def expected_verdict(small: SmallWorld) -> Verdict:
+    if capacity(small, small.free) < small.copies:
+        roomy = tuple(tuple(small.size * small.copies for _ in disks) for disks in small.free)
+        return Verdict.FULL if capacity(small, roomy) >= small.copies else Verdict.UNSUITABLE
+    is_sure = all(capacity(small, end) >= small.copies for end in every_end(small))
+    return Verdict.SURE if is_sure else Verdict.CONTENDED
+
+
+@st.composite
+def small_worlds(draw: st.DrawFn, *, roaming: bool = True, most: int = 3) -> SmallWorld:
+    count = draw(st.integers(1, 3))
+    free = tuple(tuple(draw(st.lists(st.integers(0, 12), min_size=1, max_size=2))) for _ in range(count))
+    nodes = st.sampled_from([f"n{index}" for index in range(count)])
+    roamers = st.builds(Pod, st.integers(1, 8), st.integers(1, 2))
+    bound = st.builds(Pod, st.integers(1, 8), st.just(1), nodes)
+    items = draw(st.lists(st.one_of(roamers, bound) if roaming else bound, max_size=most))
+    while sum(item.copies for item in items) > 4:  # the brute force tries every order
+        items.pop()
+    return SmallWorld(
+        free=free,
+        zones=tuple(draw(st.sampled_from(["a", "b"])) for _ in range(count)),
+        pending=tuple(items),
+        size=draw(st.integers(1, 8)),
+        copies=draw(st.integers(1, 3)),
+        zone_soft=draw(st.booleans()),
+        node_soft=draw(st.booleans()),
+        disk_soft=draw(st.booleans()),
+    )
+
+
+@settings(max_examples=400, deadline=None)
+@given(small_worlds())
+def test_a_set_that_is_sure_finds_room_wherever_pending_items_land(small: SmallWorld) -> None:
+    found, expected = verdict_of(small), expected_verdict(small)
+
+    if found is Verdict.SURE:
+        assert expected is Verdict.SURE
+    else:  # a careful "no" may be contended, never full
+        assert found is expected or (found, expected) == (Verdict.CONTENDED, Verdict.SURE)
+
+
+@settings(max_examples=400, deadline=None)
+@given(small_worlds(roaming=False))
+def test_against_promises_on_nodes_alone_the_verdict_on_a_set_is_exact(small: SmallWorld) -> None:
+    if small.zone_soft and small.node_soft and not small.disk_soft:
+        return  # several disks of one node count as one there, which is careful
+    assert verdict_of(small) is expected_verdict(small)
+
+
+def test_many_roaming_volumes_do_not_contend_for_a_cluster_that_is_nearly_free() -> None:
+    """Two hundred volumes of 10 with three copies each on a hundred nodes with two disks of 100."""
+    small = SmallWorld(free=((100, 100),) * 100, zones=("",) * 100, pending=(Pod(10, 3),) * 200, size=10, copies=3)
+
+    assert Verdict.SURE is verdict_of(small)
+
+
+@pytest.mark.parametrize(("volumes", "expected"), [(3, Verdict.SURE), (4, Verdict.CONTENDED)])
+def test_a_roaming_volume_closes_no_more_nodes_than_it_has_copies(volumes: int, expected: Verdict) -> None:
+    """Every node is closed by one landing; 3 volumes of 3 copies close 9 of 12, and 3 nodes are left."""
+    small = SmallWorld(free=((10,),) * 12, zones=("",) * 12, pending=(Pod(10, 3),) * volumes, size=10, copies=3)
+
+    assert expected is verdict_of(small)
+
+
+@pytest.mark.parametrize(("size", "expected"), [(2, Verdict.SURE), (3, Verdict.CONTENDED)])
+def test_closing_a_node_costs_its_spare_bytes(size: int, expected: Verdict) -> None:
+    """Two nodes with 12 free each: two landings of 2 leave 8, 10 or 12, so that 8 fit; one of 3 and more does not."""
+    small = SmallWorld(free=((12,), (12,)), zones=("", ""), pending=(Pod(size, 2), Pod(size, 2)), size=8, copies=2)
+
+    assert expected is verdict_of(small)
+
+
+def test_zones_are_places_of_their_own_under_hard_zone_anti_affinity() -> None:
+    small = SmallWorld(free=((10,),) * 4, zones=("a", "a", "b", "b"), pending=(), size=10, copies=2, zone_soft=False)
+
+    assert Verdict.SURE is verdict_of(small)
+    assert Verdict.UNSUITABLE is verdict_of(replace(small, copies=3))
+    assert Verdict.SURE is verdict_of(replace(small, copies=3, zone_soft=True))
+    assert Verdict.FULL is verdict_of(replace(small, free=((10,), (10,), (9,), (9,))))
+
+
+def test_soft_flags_let_several_replicas_share_a_node_or_a_disk() -> None:
+    small = SmallWorld(free=((20, 10),), zones=("",), pending=(), size=10, copies=3, node_soft=True)
+
+    assert Verdict.SURE is verdict_of(small)
+    assert Verdict.FULL is verdict_of(replace(small, copies=4))
+    assert Verdict.UNSUITABLE is verdict_of(replace(small, disk_soft=False))
+    assert Verdict.UNSUITABLE is verdict_of(replace(small, node_soft=False))
+
+
+@given(st.lists(st.integers(0, 20), max_size=6), st.lists(st.tuples(st.integers(1, 9), st.integers(1, 2)), max_size=4))
+@settings(max_examples=300, deadline=None)
+def test_no_more_places_are_closed_than_the_bound_says(costs: list[int], items: list[tuple[int, int]]) -> None:
+    """By brute force: landings are shared out among the places in every way."""
+    landings = [size for size, copies in items for _ in range(copies)]
+
+    def most(left: tuple[int, ...], number: int) -> int:
+        if number == len(landings):
+            return sum(1 for cost in left if cost <= 0)
+        best = most(left, number + 1)
+        for index, cost in enumerate(left):
+            if cost > 0:
+                best = max(best, most((*left[:index], cost - landings[number], *left[index + 1 :]), number + 1))
+        return best
+
+    bound = Threat(sum(landings), len(landings), max(landings, default=0)).most_closed(costs)
+    if len(landings) <= 5 and len(costs) <= 4:
+        assert most(tuple(costs), 0) <= bound
+
+
+# A pod's volumes together
+
+
+def both(world: World, *demands: VolumeDemand) -> Verdict:
+    judge = Judge(world, Ledger(), demands, 0.0)
+    [(_, judgement)] = judge.judge_sets(sorted(world.nodes))
+    return judgement.verdict
+
+
+def test_two_sets_of_one_pod_need_a_packing_of_both() -> None:
+    small = SmallWorld(free=((10, 6),), zones=("",), pending=(), size=1, copies=1)
+    world = world_of(small)
+
+    assert Verdict.SURE is both(world, demand_of(10, 1, "a"), demand_of(6, 1, "b"))
+    assert Verdict.FULL is both(world, demand_of(10, 1, "a"), demand_of(7, 1, "b"))
+
+
+def test_a_set_whose_room_depends_on_luck_is_not_robust() -> None:
+    world = world_of(SmallWorld(free=((10, 6),), zones=("",), pending=(), size=1, copies=1))
+    lucky = Judge(world, Ledger(), [demand_of(10, 1, "a"), demand_of(6, 1, "b")], 0.0)
+    lucky.judge_sets(["n0"])
+    safe = Judge(world, Ledger(), [demand_of(4, 1, "a"), demand_of(5, 1, "b")], 0.0)
+    safe.judge_sets(["n0"])
+
+    assert (False, True) == (lucky.are_sets_robust, safe.are_sets_robust)
+
+
+# What the volume has already
+
+
+def placed(world: World, *replicas: tuple[str, dict[str, object]]) -> World:
+    for index, (where, fields) in enumerate(replicas):
+        facts = replica(f"r{index}", "mine", on=where, disk_name="d0", **fields)
+        world.put_replica(facts.name, replace(facts, size_bytes=0))
+    return world
+
+
+def set_verdict(world: World, demand: VolumeDemand, copies: int) -> tuple[Verdict, Reason | None]:
+    judgement = SetJudge(world, demand, copies, Pending(world, Ledger(), frozenset())).judge()
+    return judgement.verdict, judgement.reason
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({}, Verdict.UNSUITABLE),
+        ({"eviction_requested": True}, Verdict.SURE),
+        ({"deleting": True}, Verdict.SURE),
+        ({"failed_at": EPOCH}, Verdict.UNSUITABLE),
+        ({"failed_at": EPOCH, "rebuild_retry_count": 5}, Verdict.SURE),
+    ],
+)
+def test_a_node_with_a_replica_takes_another_one_only_when_that_goes(
+    fields: dict[str, object], expected: Verdict
+) -> None:
+    world = world_of(SmallWorld(free=((10, 10),), zones=("",), pending=(), size=10, copies=1))
+    placed(world, ("n0", fields))
+
+    assert expected is set_verdict(world, demand_of(10, 1), 1)[0]
+
+
+def test_a_used_node_needs_no_tags_where_nodes_are_shared() -> None:
+    small = SmallWorld(free=((10, 10),), zones=("",), pending=(), size=10, copies=1, node_soft=True)
+    demand = replace(demand_of(10, 1), needs=replace(DEFAULT_NEEDS, node_selector=("ssd",)))
+
+    assert Verdict.UNSUITABLE is set_verdict(world_of(small), demand, 1)[0]
+    assert Verdict.SURE is set_verdict(placed(world_of(small), ("n0", {})), demand, 1)[0]
