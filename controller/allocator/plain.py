@@ -43,6 +43,7 @@ class PlainPod:
             or demand.is_pinned
             or demand.home_nodes
             or demand.clone_disks is not None
+            or demand.image is not None
             or not is_plain_need(demand.needs)
             or world.replicas_with_disk(demand.volume)
             for demand in local
