@@ -7,12 +7,17 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
+import hypothesis
 import pytest
 
 if TYPE_CHECKING:
     from tests.cluster.cluster import Cluster
 
 NAMESPACE_SECONDS = 60.0
+
+# A machine that stalls for a moment is no fault of the code: how long an example takes is never judged.
+hypothesis.settings.register_profile("no deadline", deadline=None)
+hypothesis.settings.load_profile("no deadline")
 
 build_failure = pytest.StashKey[Exception]()
 

@@ -240,7 +240,9 @@ def test_bypass_wakes_the_pods_that_wait(site: Site) -> None:
 
     def is_woken() -> bool:
         pod = site.api.get(f"/api/v1/namespaces/{site.namespace}/pods/a")
-        return any(entry["type"] == "scheduling.longhorn.io/RoomAvailable" for entry in pod["status"]["conditions"])
+        return any(
+            entry["type"] == "scheduling.longhorn.io/RoomAvailable" for entry in pod["status"].get("conditions", ())
+        )
 
     wait_for(is_woken, "the pod is woken", timeout=SECONDS)
 
