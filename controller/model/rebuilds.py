@@ -79,11 +79,10 @@ def rebuilds_ahead(volume: Volume, replicas: Iterable[Replica], settings: Longho
 
 
 def _creation(volume: Volume) -> tuple[Rebuild, ...]:
-    """A volume whose replicas are still to be made; all but those without locality wait for their node."""
-    if volume.data_locality != LOCALITY_DISABLED and not volume.node_id:
+    """A volume that is being made; with data locality its replicas wait for its node, and have objects by then."""
+    if volume.data_locality != LOCALITY_DISABLED or volume.state != "creating":
         return ()
-    node = volume.node_id if volume.data_locality == LOCALITY_STRICT else ""
-    return (_rebuild(volume, Cause.CREATION, node, copies=max(1, volume.replica_count)),)
+    return (_rebuild(volume, Cause.CREATION, copies=max(1, volume.replica_count)),)
 
 
 def _has_data(replica: Replica) -> bool:

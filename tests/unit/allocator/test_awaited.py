@@ -108,9 +108,9 @@ def test_no_copy_is_awaited_in_a_zone_that_may_not_have_another(zone_soft: bool,
     assert {"n2": same, "n3": other} == reasons(cluster, "n2", "n3")
 
 
-def test_a_volume_without_replica_objects_yet_counts_wherever_it_may_land() -> None:
+def test_a_volume_that_is_being_made_counts_wherever_it_may_land() -> None:
     cluster = cluster_of("n1", "n2", free_gib=150)
-    observe(cluster)
+    observe(cluster, state="creating")
     assert {"n1": Reason.CONTENDED, "n2": Reason.CONTENDED} == reasons(cluster, "n1", "n2")
     observe(cluster, "n1")
     assert {"n2": "passes"} == reasons(cluster, "n2")

@@ -178,18 +178,37 @@ def test_locality_makes_a_copy_next_to_the_engine(
 
 
 @pytest.mark.parametrize(
-    ("locality", "attached_to", "expected"),
+    ("locality", "state", "expected"),
     [
-        ("disabled", "", [(Cause.CREATION, "")]),
-        ("best-effort", "", []),
-        ("best-effort", "n1", [(Cause.CREATION, "")]),
-        ("strict-local", "", []),
-        ("strict-local", "n1", [(Cause.CREATION, "n1")]),
+        ("disabled", "creating", [(Cause.CREATION, "")]),
+        ("disabled", "detached", []),
+        ("disabled", "", []),
+        ("best-effort", "creating", []),  # their replicas wait for the volume's node
+        ("strict-local", "creating", []),
     ],
 )
-def test_a_volume_without_replica_objects_gets_its_first_one_when_its_node_is_known(
-    locality: str, attached_to: str, expected: list[tuple[Cause, str]]
+def test_a_volume_that_is_being_made_gets_its_replicas_anywhere(
+    locality: str, state: str, expected: list[tuple[Cause, str]]
 ) -> None:
-    facts = volume("vol", locality=locality, attached_to=attached_to)
+    facts = volume("vol", locality=locality, state=state, replica_count=2)
     assert expected == causes(facts)
+    assert [2] * len(expected) == [entry.copies for entry in rebuilds_ahead(facts, [], SETTINGS)]
     assert [] == causes(replace(facts, deleting=True))
+    assert [] == causes(facts, replica("r", "vol"))
+
+
+# How many
+
+
+@pytest.mark.parametrize(
+    ("count", "replicas", "copies"),
+    [
+        (3, [on("n1")], 2),
+        (3, [on("n1"), on("n2", **FAILED)], 2),
+        (4, [on("n1"), on("n2", eviction_requested=True), on("n3", eviction_requested=True)], 3),
+        (3, [on("n1"), on("n2", eviction_requested=True), on("n3", eviction_requested=True)], 2),
+    ],
+)
+def test_every_copy_that_is_missing_is_awaited(count: int, replicas: list[Replica], copies: int) -> None:
+    (entry,) = rebuilds_ahead(degraded(count), replicas, SETTINGS)
+    assert copies == entry.copies
