@@ -56,6 +56,12 @@ def test_a_backing_image_that_is_not_there_fails_the_search() -> None:
     assert ["n1/d1"] == names(search(view(node("n1"), backing_image=BackingImage("bi")), volume(backing_image="bi")))
 
 
+def test_what_is_wrong_with_the_replica_comes_first_and_a_foreign_image_asks_for_nothing() -> None:
+    assert {"/": Reason.ALREADY_SCHEDULED} == reasons(search(view(), volume(backing_image="bi"), replica(on="n1")))
+    foreign = BackingImage("bi", node_selector=("ssd",))
+    assert ["n1/d1"] == names(search(view(node("n1"), backing_image=foreign)))
+
+
 # Node candidates
 
 
