@@ -30,12 +30,16 @@ _Value = TypeVar("_Value")
 
 
 class State(Enum):
+    __hash__ = object.__hash__  # a filter call makes thousands of moves, and Enum's own hash is slow
+
     ABSENT = auto()
     HELD = auto()  # offered to the scheduler
     ASSUMED = auto()  # the cluster chose; waiting to be seen as a placed replica
 
 
 class Verb(Enum):
+    __hash__ = object.__hash__
+
     HOLD = auto()
     ASSUME = auto()
     CONFIRM = auto()  # a replica shows it
@@ -124,34 +128,44 @@ class Ledger:
 
     def put(self, verb: Verb, key: Key, entry: Entry) -> None:
         """Enter or replace; an illegal move raises BugError before anything changes."""
-        if self._next(verb, key) is not entry.state:
+        volume, node, claimant = key
+        volumes = self._by_node.get(node)
+        claimants = volumes.get(volume) if volumes is not None else None
+        old = claimants.get(claimant) if claimants is not None else None
+        if self._next(verb, key, old) is not entry.state:
             raise BugError(f"{verb.name} of {key} makes {entry.state.name}")
-        self._piles.pop(key.node, None)
-        volumes = self._by_node.setdefault(key.node, {})
-        claimants = volumes.setdefault(key.volume, {})
+        if volumes is None:
+            volumes = self._by_node[node] = {}
+        if claimants is None:
+            claimants = volumes[volume] = {}
         before = _largest(claimants)
-        claimants[key.claimant] = entry
-        self._totals[key.node] = self._totals.get(key.node, 0) + _largest(claimants) - before
-        self._by_claimant.setdefault(key.claimant, set()).add((key.volume, key.node))
-        self._by_volume.setdefault(key.volume, set()).add(key.node)
+        claimants[claimant] = entry
+        after = entry.size_bytes if len(claimants) == 1 else _largest(claimants)
+        self._totals[node] = self._totals.get(node, 0) + after - before
+        self._piles.pop(node, None)
+        if old is None:
+            _add(self._by_claimant, claimant, (volume, node))
+            _add(self._by_volume, volume, node)
 
     def drop(self, verb: Verb, key: Key) -> Entry | None:
         """Leave the ledger; what stood there, or None (FORGET alone may find nothing)."""
-        self._next(verb, key)
-        claimants = self._by_node.get(key.node, {}).get(key.volume)
-        if claimants is None or key.claimant not in claimants:
+        volume, node, claimant = key
+        volumes = self._by_node.get(node)
+        claimants = volumes.get(volume) if volumes is not None else None
+        entry = claimants.get(claimant) if claimants is not None else None
+        self._next(verb, key, entry)
+        if entry is None or claimants is None or volumes is None:
             return None
-        self._piles.pop(key.node, None)
         before = _largest(claimants)
-        entry = claimants.pop(key.claimant)
-        self._totals[key.node] += _largest(claimants) - before
-        _discard(self._by_claimant, key.claimant, (key.volume, key.node))
+        del claimants[claimant]
+        self._piles.pop(node, None)
+        self._totals[node] += _largest(claimants) - before
+        _discard(self._by_claimant, claimant, (volume, node))
         if not claimants:
-            volumes = self._by_node[key.node]
-            del volumes[key.volume]
-            _discard(self._by_volume, key.volume, key.node)
+            del volumes[volume]
+            _discard(self._by_volume, volume, node)
             if not volumes:
-                del self._by_node[key.node], self._totals[key.node]
+                del self._by_node[node], self._totals[node]
         return entry
 
     def of_claimant(self, claimant: str) -> list[tuple[Key, Entry]]:
@@ -196,12 +210,12 @@ class Ledger:
                 for claimant, entry in claimants.items():
                     yield Key(volume, node, claimant), entry
 
-    def _next(self, verb: Verb, key: Key) -> State:
-        entry = self.get(key)
+    def _next(self, verb: Verb, key: Key, entry: Entry | None) -> State:
         state = State.ABSENT if entry is None else entry.state
-        if (state, verb) not in NEXT:
+        found = NEXT.get((state, verb))
+        if found is None:
             raise BugError(f"{verb.name} of {key} while {state.name}")
-        return NEXT[state, verb]
+        return found
 
 
 def _pile(volumes: Mapping[str, Mapping[str, Entry]]) -> Pile:
@@ -228,9 +242,20 @@ def _promise(volume: str, entries: Collection[Entry]) -> Promise:
 
 
 def _largest(claimants: dict[str, Entry]) -> int:
+    if not claimants:
+        return 0
     if len(claimants) == 1:  # nearly always
-        return next(iter(claimants.values())).size_bytes
-    return max((entry.size_bytes for entry in claimants.values()), default=0)
+        for entry in claimants.values():
+            return entry.size_bytes
+    return max(entry.size_bytes for entry in claimants.values())
+
+
+def _add(index: dict[str, set[_Value]], key: str, value: _Value) -> None:
+    members = index.get(key)
+    if members is None:
+        index[key] = {value}
+    else:
+        members.add(value)
 
 
 def _discard(index: dict[str, set[_Value]], key: str, value: _Value) -> None:
