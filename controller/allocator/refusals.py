@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from sys import intern
 from typing import Final, Protocol
 
 from controller.allocator.ledger import Ledger, Promise
@@ -15,6 +16,7 @@ from controller.model.workload import Pod
 
 BACKOFF_SECONDS: Final = (0.5, 1.0, 2.0, 5.0, 10.0)
 PLAN_SECONDS: Final = 0.05  # under the allocator's lock
+MOST_LISTS: Final = 64  # different lists of candidates, before those that nobody refers to are dropped
 PATIENT_WAKES: Final = 2  # wake-ups without a filter call after which a pod reserves no room any more
 
 
@@ -59,6 +61,7 @@ class Refusals:
 
     def __init__(self) -> None:
         self._refused: dict[str, Refusal] = {}
+        self._lists: dict[tuple[str, ...], tuple[str, ...]] = {}  # equal lists of candidates are kept once
 
     def __len__(self) -> int:
         return len(self._refused)
@@ -70,7 +73,7 @@ class Refusals:
         old = self._refused.get(pod_uid)
         self._refused[pod_uid] = Refusal(
             pod_uid,
-            tuple(candidates),
+            self._shared(candidates),
             first_at=now if old is None else old.first_at,
             at=now,
             is_contended=is_contended,
@@ -78,11 +81,25 @@ class Refusals:
             next_wake_at=now if old is None or is_contended else old.next_wake_at,
         )
 
+    def _shared(self, candidates: Sequence[str]) -> tuple[str, ...]:
+        """The candidates as one tuple for all pods that are asked about the same nodes, of names that exist once."""
+        names = tuple(candidates)
+        found = self._lists.get(names)
+        if found is None:
+            if len(self._lists) >= MOST_LISTS:
+                self._lists = {entry.candidates: entry.candidates for entry in self._refused.values()}
+            found = tuple(map(intern, names))
+            self._lists[found] = found
+        return found
+
     def drop(self, pod_uid: str) -> None:
         self._refused.pop(pod_uid, None)
+        if not self._refused:
+            self._lists.clear()
 
     def clear(self) -> None:
         self._refused.clear()
+        self._lists.clear()
 
     def all_uids(self) -> list[str]:
         return list(self._refused)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import permutations
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -305,7 +306,7 @@ def test_a_set_whose_room_depends_on_luck_is_not_robust() -> None:
 # What the volume has already
 
 
-def placed(world: World, *replicas: tuple[str, dict[str, object]]) -> World:
+def placed(world: World, *replicas: tuple[str, dict[str, Any]]) -> World:
     for index, (where, fields) in enumerate(replicas):
         facts = replica(f"r{index}", "mine", on=where, disk_name="d0", **fields)
         world.put_replica(facts.name, replace(facts, size_bytes=0))
@@ -327,9 +328,7 @@ def set_verdict(world: World, demand: VolumeDemand, copies: int) -> tuple[Verdic
         ({"failed_at": EPOCH, "rebuild_retry_count": 5}, Verdict.SURE),
     ],
 )
-def test_a_node_with_a_replica_takes_another_one_only_when_that_goes(
-    fields: dict[str, object], expected: Verdict
-) -> None:
+def test_a_node_with_a_replica_takes_another_one_only_when_that_goes(fields: dict[str, Any], expected: Verdict) -> None:
     world = world_of(SmallWorld(free=((10, 10),), zones=("",), pending=(), size=10, copies=1))
     placed(world, ("n0", fields))
 
