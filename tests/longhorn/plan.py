@@ -72,7 +72,8 @@ def read(document: Any) -> Question:
     objects = _objects(document.get("objects"))
     settings = _settings(objects, document.get("settings"))
     now = _now(document.get("now"))
-    release = _release(document.get("longhornVersion", settings.get("current-longhorn-version")))
+    version = document.get("longhornVersion")
+    release = _release(settings.get("current-longhorn-version") if version is None else version)
     question = document.get("question")
     if not isinstance(question, dict) or len(question) != 1 or not question.keys() <= {"schedule", "expand"}:
         raise InputError("question: is not one of schedule and expand")
@@ -231,7 +232,8 @@ def _step(state: State, volume: Raw, replica: Any) -> dict[str, Any]:
     else:
         found = placement.find_candidates(state, volume, replica)
     candidates = preference.near(state, volume, found.candidates)
-    chosen = placement.choose(state, volume, candidates, lambda _: 0)
+    size = int(spec.get("volumeSize") or volume["spec"]["size"])
+    chosen = placement.choose(state, volume, candidates, lambda _: 0, size=size)
     if chosen is not None:
         spec.update(nodeID=chosen.node, diskID=chosen.uuid)
         spec.setdefault("volumeSize", volume["spec"]["size"])

@@ -12,9 +12,12 @@ from tests.longhorn.state import Candidate, Raw, State
 _K = TypeVar("_K")
 
 
-def choose(state: State, volume: Raw, candidates: Sequence[Candidate], pick: Callable[[int], int]) -> Candidate | None:
+def choose(
+    state: State, volume: Raw, candidates: Sequence[Candidate], pick: Callable[[int], int], *, size: int | None = None
+) -> Candidate | None:
     """The candidate that Longhorn takes; `pick(n)` decides ties and failures, which are arbitrary in Longhorn.
 
+    `size`: the replica's bytes, if they are not the volume's.
     Before 1.11.0 it took the disk with the most unreserved bytes, whatever was scheduled there.
     """
     candidates = near(state, volume, candidates)
@@ -23,7 +26,7 @@ def choose(state: State, volume: Raw, candidates: Sequence[Candidate], pick: Cal
     if not at_least(state.release, (1, 11, 0)):
         free = {entry: _free(state, entry) for entry in candidates}
         return _any([entry for entry in candidates if free[entry] == max(free.values())], pick)
-    size = int(volume["spec"].get("size") or 0)
+    size = int(volume["spec"].get("size") or 0) if size is None else size
     usable = {entry: _usable(state, entry) for entry in candidates}
     by_node: dict[str, int] = {}
     for entry in candidates:

@@ -336,3 +336,27 @@ def test_a_bad_line_does_not_end_the_lines(monkeypatch: pytest.MonkeyPatch, caps
     first, *bad, last = (json.loads(line) for line in capsys.readouterr().out.splitlines())
     assert plan.answer(DOCUMENT) == first == last
     assert ["error"] * 3 == [key for line in bad for key in line]
+
+
+def test_a_replica_may_be_smaller_than_its_volume_when_a_disk_is_chosen() -> None:
+    objects = [node("a", disk(100, scheduled=60)), node("b", disk(100, scheduled=50)), volume(60)]
+    overcommitted = {"storage-over-provisioning-percentage": "200"}
+    small, large = replica("new", size=30), replica("new", size=60)
+    (step,) = schedule([*objects, small], "new", settings=overcommitted)
+    assert step["scheduled"]["node"] == "b"
+    (step,) = schedule([*objects, large], "new", settings=overcommitted)
+    assert step["scheduled"]["node"] == "a"  # none has so much left: by name
+
+
+def test_without_its_backing_image_a_volume_has_no_place() -> None:
+    (step,) = schedule([node("a"), volume(backingImage="image"), replica("new")], "new")
+    assert (step["scheduled"], [entry["reason"] for entry in step["refusals"]]) == (
+        None,
+        ["longhorn client operation failed"],
+    )
+
+
+def test_settings_that_do_not_parse_are_refused_though_nobody_comes_to_read_them() -> None:
+    settings = {"replica-replenishment-wait-interval": "soon"}
+    with pytest.raises(InputError, match="replica-replenishment-wait-interval: 'soon' is not a whole number"):
+        schedule([node("a"), volume(), replica("new")], "new", settings=settings)

@@ -99,3 +99,69 @@ def test_growth_has_to_fit_physically_since_1_11_0(version: str, expected: bool)
     question = {"expand": {"volume": "v", "size": 90}}
     document = {"objects": objects, "question": question, "longhornVersion": version}
     assert expected == plan.answer(document)["admitted"]
+
+
+def test_the_setting_tells_the_release_unless_the_question_does() -> None:
+    setting = {"apiVersion": "longhorn.io/v1beta2", "kind": "Setting", "metadata": {"name": "current-longhorn-version"}}
+    objects = [node("a"), node("b"), volume(dataLocality="best-effort", nodeID="a"), replica("new")]
+    objects.append({**setting, "value": "v1.9.3"})
+    assert ["a-d1", "b-d1"] == schedule(objects, None)[0]
+    assert ["a-d1"] == schedule(objects, "v1.10.0")[0]
+
+
+def test_there_are_no_linked_clones_before_1_10_0() -> None:
+    clone = volume(cloneMode="linked-clone", dataSource="vol://source")
+    for version, expected in (("v1.9.3", ["a-d1"]), ("v1.10.0", [])):
+        assert expected == schedule([node("a"), clone, replica("new")], version)[0]
+
+
+def grow(
+    version: str, *, placed: int = 1, unplaced: int = 0, status: Raw | None = None, **spec: Any
+) -> tuple[bool, str]:
+    """Whether 10 bytes may become 20, and what is the matter with the volume itself."""
+    objects = [node("a"), volume(10, status=status, **spec)]
+    objects += [replica(f"p{number}", "a-d1", size=10) for number in range(placed)]
+    objects += [replica(f"u{number}", size=10) for number in range(unplaced)]
+    question = {"expand": {"volume": "v", "size": 20}}
+    answer = plan.answer({"objects": objects, "question": question, "longhornVersion": version})
+    own = [entry["message"] for entry in answer["disks"] if not entry["node"]]
+    assert answer["largestSize"] == 10 if own else answer["largestSize"] > 20
+    return answer["admitted"], own[0] if own else ""
+
+
+@pytest.mark.parametrize(
+    ("version", "options", "expected"),
+    [
+        ("v1.9.3", {"dataEngine": "v2"}, "no v2 volume grows before 1.10.0"),
+        ("v1.10.0", {"dataEngine": "v2"}, ""),
+        ("v1.12.1", {"dataEngine": "v2", "frontend": "ublk"}, "v2 volumes with frontend ublk do not grow"),
+        ("v1.12.1", {"frontend": "ublk"}, ""),
+        ("v1.12.1", {"status": {"robustness": "faulted"}}, "it is faulted"),
+        ("v1.12.1", {"status": {"robustness": "degraded"}}, ""),
+        ("v1.12.1", {"status": {"cloneStatus": {"state": "initiated"}}}, "it is being cloned"),
+        ("v1.12.1", {"status": {"cloneStatus": {"state": "completed"}}}, ""),
+        ("v1.11.2", {"placed": 0, "unplaced": 2}, "none of its replicas has a place"),
+        ("v1.11.2", {"placed": 1, "unplaced": 1}, ""),
+        ("v1.11.2", {"placed": 0}, ""),
+        ("v1.11.3", {"placed": 0, "unplaced": 2}, ""),
+        ("v1.12.0", {"placed": 0, "unplaced": 2}, "none of its replicas has a place"),
+        ("v1.12.1", {"placed": 0, "unplaced": 2}, ""),
+    ],
+)
+def test_some_volumes_cannot_grow_as_they_are(version: str, options: dict[str, Any], expected: str) -> None:
+    assert (not expected, expected) == grow(version, **options)
+
+
+@pytest.mark.parametrize("said", ["True", "False", "Unknown", None])
+def test_before_1_12_0_a_volume_must_not_be_said_to_be_unscheduled(said: str | None) -> None:
+    status = {"conditions": [{"type": "Scheduled", "status": said}] if said else []}
+    problem = "its condition Scheduled is not True" if said in ("False", "Unknown") else ""
+    assert (not problem, problem) == grow("v1.11.3", status=status)
+    assert (True, "") == grow("v1.12.0", status=status)
+
+
+def test_asking_for_less_is_judged_by_space_alone() -> None:
+    objects = [node("a"), volume(10, status={"robustness": "faulted"}), replica("r", "a-d1", size=10)]
+    for size, expected in ((9, True), (10, True), (11, False)):
+        question = {"expand": {"volume": "v", "size": size}}
+        assert expected == plan.answer({"objects": objects, "question": question})["admitted"]
