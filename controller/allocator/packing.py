@@ -63,9 +63,29 @@ def pack(items: Sequence[Item], free: Sequence[int], steps: Steps) -> tuple[int,
         if best is None and item.spare:
             return pack((Item(item.size_bytes, item.spare),), free, steps)
         return None if best is None else (best,)
+    found = _pack_greedily(items, free)
+    if found is not None:
+        return found
     if not all(any(free[disk] >= item.size_bytes for disk in item.all_disks) for item in items):
         return None
     return _Packing(items, free, steps).solve()
+
+
+def _pack_greedily(items: Sequence[Item], free: Sequence[int]) -> tuple[int, ...] | None:
+    """Large items first, each on the disk that it fills best: nearly always a packing, where there is one."""
+    left, placed = list(free), [-1] * len(items)
+    for index in sorted(range(len(items)), key=lambda number: -items[number].size_bytes):
+        item = items[index]
+        size, best, tightest = item.size_bytes, -1, 0
+        for disk in item.disks + item.spare if item.spare else item.disks:
+            room = left[disk] - size
+            if room >= 0 and (best < 0 or room < tightest):
+                best, tightest = disk, room
+        if best < 0:
+            return None
+        left[best] = tightest
+        placed[index] = best
+    return tuple(placed)
 
 
 class _Packing:

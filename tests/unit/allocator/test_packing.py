@@ -100,12 +100,12 @@ def test_a_search_that_gives_up_never_says_yes_wrongly(
 
 
 def test_the_bound_is_reported_when_it_is_hit() -> None:
-    items = [Item(7, (0, 1, 2)), Item(7, (0, 1, 2)), Item(6, (0, 1, 2)), Item(6, (0, 1, 2))]
+    items = [Item(size, (0, 1)) for size in (6, 4, 4, 4, 3, 3)]  # the fullest disk first leaves no room for the last
     steps = Steps(2)
 
-    assert pack(items, [13, 12, 6], steps) is None
+    assert pack(items, [12, 12], steps) is None
     assert steps.exhausted
-    assert pack(items, [13, 13, 6], Steps(PACK_STEPS)) is not None
+    assert (0, 1, 1, 1, 0, 0) == pack(items, [12, 12], Steps(PACK_STEPS))
 
 
 def test_a_single_item_takes_the_disk_with_the_most_room() -> None:
