@@ -1,0 +1,1 @@
+"""Certificates of our own: an authority, what it signs, and their renewal."""

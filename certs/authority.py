@@ -1,0 +1,277 @@
+"""Makes an authority, signs certificates, reads what stands in PEM. Bytes in, bytes out; time is an argument.
+
+Keys are EC P-256. Every certificate begins five minutes in the past, so that a machine whose clock is that much behind
+takes it at once.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from controller.errors import SchedulerError
+
+BACKDATED: Final = timedelta(minutes=5)
+ORGANIZATION: Final = "longhorn-scheduler"
+LONGEST_NAME: Final = 64  # characters that X.509 lets a common name have
+
+
+class CertificateError(SchedulerError):
+    """Something that should be a certificate or a key is none, or does not fit; the message says what and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What of one certificate decides anything here. Times are those that stand in it."""
+
+    subject: str
+    not_before_utc: datetime
+    not_after_utc: datetime
+    is_authority: bool
+    names: frozenset[str]  # DNS names and IP addresses, as text
+    serial: int
+    fingerprint: str  # SHA-256 of it, in hexadecimal
+
+    @property
+    def made_utc(self) -> datetime:
+        """When it was made, if one of ours."""
+        return self.not_before_utc + BACKDATED
+
+    def is_valid(self, now_utc: datetime) -> bool:
+        return self.not_before_utc <= now_utc <= self.not_after_utc
+
+    def remaining(self, now_utc: datetime) -> timedelta:
+        return self.not_after_utc - now_utc
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A certificate and its private key, both PEM; the key is empty where it is lost or not ours."""
+
+    certificate: bytes
+    key: bytes = field(repr=False)
+    facts: Facts
+
+    @property
+    def has_key(self) -> bool:
+        return bool(self.key)
+
+
+@dataclass(frozen=True, slots=True)
+class LeafSpec:
+    """What a leaf is for: a server has names, a client has none but its subject. Lives for `life`, or as long as its
+    authority."""
+
+    subject: str
+    life: timedelta
+    names: tuple[str, ...] = ()
+    is_client: bool = False
+
+
+def make_authority(subject: str, life: timedelta, now_utc: datetime) -> Pair:
+    """A new self-signed authority that signs leafs only."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = _name(subject)
+    builder = (
+        _builder(name, name, key.public_key(), now_utc, now_utc + life)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_usage(signs_certificates=True), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+    )
+    return _pair(builder.sign(key, hashes.SHA256()), key)
+
+
+def sign(authority: Pair, spec: LeafSpec, now_utc: datetime) -> Pair:
+    """A new leaf with a new key. CertificateError when the authority has no key or is not valid now."""
+    if not authority.has_key:
+        raise CertificateError(f"authority {authority.facts.subject}: its key is not here")
+    if not authority.facts.is_valid(now_utc):
+        raise CertificateError(f"authority {authority.facts.subject}: is not valid at {now_utc.isoformat()}")
+    issuer, issuer_key = _certificate(authority.certificate), _private_key(authority.key)
+    key = ec.generate_private_key(ec.SECP256R1())
+    purpose = ExtendedKeyUsageOID.CLIENT_AUTH if spec.is_client else ExtendedKeyUsageOID.SERVER_AUTH
+    until = min(now_utc + spec.life, authority.facts.not_after_utc)
+    builder = (
+        _builder(_name(spec.subject), issuer.subject, key.public_key(), now_utc, until)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_usage(signs_certificates=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([purpose]), critical=False)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key()), critical=False)
+    )
+    if spec.names:
+        builder = builder.add_extension(x509.SubjectAlternativeName(_general_names(spec.names)), critical=False)
+    return _pair(builder.sign(issuer_key, hashes.SHA256()), key)
+
+
+def server_names(service: str, namespace: str, addresses: Iterable[str] = (), domain: str = "") -> tuple[str, ...]:
+    """All names of a Service inside the cluster, and its addresses, in the order of their use."""
+    names = [f"{service}.{namespace}.svc", f"{service}.{namespace}", service]
+    if domain:
+        names.insert(1, f"{service}.{namespace}.svc.{domain}")
+    return (*names, *addresses)
+
+
+def is_issued_by(leaf: Pair, authority: Pair) -> bool:
+    """Whether the authority's key signed the leaf. Says nothing of time."""
+    certificate, issuer = _certificate(leaf.certificate), _certificate(authority.certificate)
+    try:
+        certificate.verify_directly_issued_by(issuer)
+    except (ValueError, TypeError, InvalidSignature):
+        return False
+    return True
+
+
+def read_pair(certificate: bytes, key: bytes, *, what: str) -> Pair:
+    """A certificate and its key out of PEM; of a chain the first one counts. CertificateError names `what`."""
+    first = _first(certificate, what)
+    try:
+        private = serialization.load_pem_private_key(key, password=None)
+    except (ValueError, TypeError) as error:
+        raise CertificateError(f"{what}: its key is not a PEM key without a password") from error
+    if _public_bytes(private.public_key()) != _public_bytes(first.public_key()):
+        raise CertificateError(f"{what}: the key is not the one of the certificate")
+    return Pair(certificate, key, facts_of(first))
+
+
+def read_authorities(bundle: bytes, *, what: str) -> tuple[Pair, ...]:
+    """The certificates of authorities in a bundle, without keys. CertificateError when there is none, or another."""
+    try:
+        found = x509.load_pem_x509_certificates(bundle)
+    except ValueError as error:
+        raise CertificateError(f"{what}: holds no PEM certificate") from error
+    pairs = []
+    for certificate in found:
+        facts = facts_of(certificate)
+        if not facts.is_authority:
+            raise CertificateError(f"{what}: {facts.subject} is not an authority")
+        pairs.append(Pair(certificate.public_bytes(serialization.Encoding.PEM), b"", facts))
+    return tuple(pairs)
+
+
+def bundle_of(authorities: Iterable[Pair]) -> bytes:
+    """One PEM of all of them, each once, in their order."""
+    return b"".join(dict.fromkeys(pair.certificate.strip() + b"\n" for pair in authorities))
+
+
+def facts_of(certificate: x509.Certificate) -> Facts:
+    """The facts of one certificate; CertificateError when its extensions cannot be read."""
+    try:
+        extensions = certificate.extensions
+    except ValueError as error:
+        raise CertificateError(f"a certificate's extensions cannot be read: {error}") from error
+    names: frozenset[str] = frozenset()
+    is_authority = False
+    for extension in extensions:
+        value = extension.value
+        if isinstance(value, x509.SubjectAlternativeName):
+            addresses = (str(address) for address in value.get_values_for_type(x509.IPAddress))
+            names = frozenset((*value.get_values_for_type(x509.DNSName), *addresses))
+        elif isinstance(value, x509.BasicConstraints):
+            is_authority = value.ca
+    return Facts(
+        subject=certificate.subject.rfc4514_string(),
+        not_before_utc=certificate.not_valid_before_utc,
+        not_after_utc=certificate.not_valid_after_utc,
+        is_authority=is_authority,
+        names=names,
+        serial=certificate.serial_number,
+        fingerprint=certificate.fingerprint(hashes.SHA256()).hex(),
+    )
+
+
+def _first(data: bytes, what: str) -> x509.Certificate:
+    try:
+        return x509.load_pem_x509_certificates(data)[0]
+    except (ValueError, IndexError) as error:
+        raise CertificateError(f"{what}: is not a PEM certificate") from error
+
+
+def _certificate(data: bytes) -> x509.Certificate:
+    return _first(data, "certificate")
+
+
+def _private_key(data: bytes) -> ec.EllipticCurvePrivateKey:
+    key = serialization.load_pem_private_key(data, password=None)
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise CertificateError("the authority's key is not an elliptic-curve key")
+    return key
+
+
+def _public_bytes(key: object) -> bytes:
+    encode = getattr(key, "public_bytes", None)
+    if encode is None:
+        raise CertificateError("a key of an unknown kind")
+    found: bytes = encode(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
+    return found
+
+
+def _pair(certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> Pair:
+    return Pair(
+        certificate.public_bytes(serialization.Encoding.PEM),
+        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()),
+        facts_of(certificate),
+    )
+
+
+def _builder(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, now_utc: datetime, until_utc: datetime
+) -> x509.CertificateBuilder:
+    if now_utc.tzinfo is None or now_utc.utcoffset() != UTC.utcoffset(None):
+        raise CertificateError(f"the time {now_utc.isoformat()} is not in UTC")
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before((now_utc - BACKDATED).replace(microsecond=0))
+        .not_valid_after(until_utc.replace(microsecond=0))
+    )
+
+
+def _name(subject: str) -> x509.Name:
+    if not 0 < len(subject) <= LONGEST_NAME:
+        raise CertificateError(f"subject {subject!r}: is not 1 to {LONGEST_NAME} characters long")
+    return x509.Name(
+        [
+            x509.NameAttribute(NameOID.ORGANIZATION_NAME, ORGANIZATION),
+            x509.NameAttribute(NameOID.COMMON_NAME, subject),
+        ]
+    )
+
+
+def _general_names(names: Sequence[str]) -> list[x509.GeneralName]:
+    found: list[x509.GeneralName] = []
+    for name in dict.fromkeys(names):
+        try:
+            found.append(x509.IPAddress(ipaddress.ip_address(name)))
+        except ValueError:
+            try:
+                found.append(x509.DNSName(name))
+            except ValueError as error:
+                raise CertificateError(f"name {name!r}: is neither an IP address nor a DNS name") from error
+    return found
+
+
+def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not signs_certificates,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=signs_certificates,
+        crl_sign=signs_certificates,
+        encipher_only=False,
+        decipher_only=False,
+    )

@@ -1,0 +1,176 @@
+"""Secrets in and out, under their resource versions.
+
+A conflict means that somebody else wrote first: everything is read again and decided anew. The authority's Secret is
+written before the leafs': a crash in between leaves a chain whose next step is to write the leafs.
+"""
+
+from __future__ import annotations
+
+import binascii
+import logging
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from certs import layout
+from certs.layout import Data, Reading
+from certs.rotation import Chain, Leaf, Policy, Step, bring_up_to_date
+from controller.clock import Clock
+from controller.errors import ConflictError, NotFoundError
+from controller.kube.api import KubeApi
+from controller.kube.resources import SECRETS, SERVICES
+
+TRIES: Final = 4
+CALL_SECONDS: Final = 5.0
+TLS_TYPE: Final = "kubernetes.io/tls"
+OPAQUE: Final = "Opaque"
+LABELS: Final = {"app.kubernetes.io/name": "longhorn-scheduler-extender"}
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class SecretNames:
+    """The Secret of the authority, and that of each leaf by the leaf's name."""
+
+    ca: str
+    leafs: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What one round found and did. `written` are names of Secrets."""
+
+    reading: Reading
+    steps: Sequence[Step] = ()
+    written: Sequence[str] = ()
+
+
+class SecretStore:
+    """The Secrets of one namespace. Threads: any. Blocks: for a call's timeout. I/O: the API server.
+
+    Errors: ClusterError and its kinds, as KubeApi has them.
+    """
+
+    def __init__(self, api: KubeApi, namespace: str) -> None:
+        self._api, self._namespace = api, namespace
+
+    def read(self, name: str) -> dict[str, Any] | None:
+        try:
+            return self._api.get(SECRETS, self._namespace, name, timeout=CALL_SECONDS)
+        except NotFoundError:
+            return None
+
+    def write(self, name: str, old: Mapping[str, Any] | None, data: Data) -> None:
+        """Put this data, and nothing else, into the Secret as it was read; ConflictError when it changed meanwhile."""
+        encoded = {key: b64encode(value).decode("ascii") for key, value in data.items()}
+        body: dict[str, Any] = {"apiVersion": SECRETS.api_version, "kind": SECRETS.kind, "data": encoded}
+        if old is None:
+            kind = TLS_TYPE if layout.NEXT_KEY not in data and data.get(layout.KEY) else OPAQUE
+            body |= {"type": kind, "metadata": {"name": name, "namespace": self._namespace, "labels": dict(LABELS)}}
+            self._api.create(SECRETS, self._namespace, body, timeout=CALL_SECONDS)
+        else:
+            # Its type cannot be changed; its metadata holds the resource version.
+            body |= {"type": old.get("type", OPAQUE), "metadata": old["metadata"]}
+            self._api.replace(SECRETS, self._namespace, name, body, timeout=CALL_SECONDS)
+
+    def service_addresses(self, service: str) -> tuple[str, ...]:
+        """The cluster addresses of a Service; none while it does not exist or has none."""
+        try:
+            spec = self._api.get(SERVICES, self._namespace, service, timeout=CALL_SECONDS).get("spec") or {}
+        except NotFoundError:
+            return ()
+        found = spec.get("clusterIPs") or [spec.get("clusterIP")]
+        return tuple(str(address) for address in found if address and address != "None")
+
+
+def data_of(raw: Mapping[str, Any] | None) -> Data | None:
+    """A Secret's data, decoded. A value that is no base64 is left out: it counts as missing."""
+    if raw is None:
+        return None
+    data = raw.get("data")
+    found: dict[str, bytes] = {}
+    for key, value in (data if isinstance(data, Mapping) else {}).items():
+        try:
+            found[str(key)] = b64decode(str(value), validate=True)
+        except (binascii.Error, ValueError):
+            continue
+    return found
+
+
+class ChainKeeper:
+    """One chain in its Secrets: read, repaired and renewed.
+
+    Threads: one at a time. Blocks: for its calls' timeouts. I/O: the API server.
+    Remembers the chain as it was last read whole, so that a Secret that is deleted or damaged comes back as it was.
+    """
+
+    def __init__(
+        self,
+        store: SecretStore,
+        names: SecretNames,
+        leafs: Callable[[], Mapping[str, Leaf]],
+        policy: Policy,
+        clock: Clock,
+        *,
+        subject: str,
+    ) -> None:
+        self._store, self._names, self._leafs = store, names, leafs
+        self._policy, self._clock, self._subject = policy, clock, subject
+        self._remembered: Chain | None = None
+
+    def read(self) -> Reading:
+        """The chain as it stands, with what is damaged filled in from memory. Writes nothing."""
+        return self._read()[0]
+
+    def keep(self, may_write: Callable[[], bool]) -> Kept:
+        """Read the chain; bring it and its Secrets up to date while we may. ConflictError after some tries."""
+        for left in reversed(range(TRIES)):
+            reading, raws = self._read()
+            if not may_write():
+                return Kept(reading)
+            leafs = self._leafs()
+            chain, steps = bring_up_to_date(
+                reading.chain, leafs, self._policy.checked(leafs.values()), self._clock.now_utc(), self._subject
+            )
+            try:
+                written = self._write(chain, raws, may_write)
+            except ConflictError:
+                if not left:
+                    raise
+                continue
+            for problem in reading.problems:
+                log.warning("certificates: %s", problem)
+            for step in steps:
+                log.info("certificates: %s", step)
+            if written:
+                log.info("certificates: wrote the Secrets %s", ", ".join(written))
+                self._remembered = chain
+            return Kept(Reading(chain, reading.problems), steps, written)
+        raise AssertionError("unreachable")
+
+    def _read(self) -> tuple[Reading, Mapping[str, dict[str, Any] | None]]:
+        raws = {name: self._store.read(name) for name in (self._names.ca, *self._names.leafs.values())}
+        reading = layout.read_chain(
+            data_of(raws[self._names.ca]),
+            {leaf: data_of(raws[name]) for leaf, name in self._names.leafs.items()},
+            self._remembered,
+        )
+        if not reading.problems:
+            self._remembered = reading.chain
+        return reading, raws
+
+    def _write(
+        self, chain: Chain, raws: Mapping[str, dict[str, Any] | None], may_write: Callable[[], bool]
+    ) -> list[str]:
+        wanted = {self._names.ca: layout.authority_data(chain)}
+        wanted |= {
+            name: layout.leaf_data(chain, leaf) for leaf, name in self._names.leafs.items() if leaf in chain.leafs
+        }
+        written = []
+        for name, data in wanted.items():
+            if data_of(raws[name]) != data and may_write():
+                self._store.write(name, raws[name], data)
+                written.append(name)
+        return written

@@ -1,0 +1,181 @@
+"""The certificates that kube-scheduler is served with: contexts made of PEM, exchanged while the server runs.
+
+A context is never changed once connections use it. New certificates make a new context, which connections that begin
+from then on use; those that are open stay as they are. So a renewal disturbs no call.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import ssl
+import tempfile
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from controller.errors import ConfigError
+
+CERTIFICATE_FILE: Final = "tls.crt"
+KEY_FILE: Final = "tls.key"
+CLIENT_CA_FILE: Final = "ca.crt"
+_CURRENT: Final = "..data"  # where the kubelet links the files of one version of a Secret
+LOOK_EVERY_SECONDS: Final = 1.0
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Material:
+    """PEM: the server's certificate with its chain, its private key, and the authorities that clients come from."""
+
+    certificate: bytes
+    key: bytes = field(repr=False)
+    client_ca: bytes
+
+
+def make_context(material: Material) -> ssl.SSLContext:
+    """A server's context: TLS 1.2 or newer, and a certificate of one of the authorities from every client.
+
+    ConfigError says which part cannot be used.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.verify_mode = ssl.CERT_REQUIRED
+    # A resumed session would be let in by a certificate that has expired since, or whose authority is gone.
+    context.options |= ssl.OP_NO_TICKET
+    context.num_tickets = 0
+    context.set_alpn_protocols(["http/1.1"])
+    try:
+        context.load_verify_locations(cadata=material.client_ca.decode("ascii"))
+    except (ssl.SSLError, ValueError) as error:
+        raise ConfigError(f"{CLIENT_CA_FILE}: holds no usable certificate: {error}") from error
+    if not context.cert_store_stats()["x509_ca"]:
+        raise ConfigError(f"{CLIENT_CA_FILE}: holds no certificate of an authority")
+    try:
+        with _as_file(material.certificate + b"\n" + material.key) as path:
+            context.load_cert_chain(path, password=_no_password)
+    except (ssl.SSLError, ValueError) as error:
+        raise ConfigError(f"{CERTIFICATE_FILE}, {KEY_FILE}: not a certificate and its key: {error}") from error
+    return context
+
+
+def _no_password() -> str:
+    raise ValueError("the key is encrypted")
+
+
+@contextmanager
+def _as_file(data: bytes) -> Iterator[str]:
+    """A path that holds the data while it is needed: the library reads keys from files only. In memory, where it
+    can."""
+    if hasattr(os, "memfd_create"):
+        handle = os.memfd_create("certificate")
+        try:
+            with os.fdopen(os.dup(handle), "wb") as file:
+                file.write(data)
+            yield f"/proc/self/fd/{handle}"
+        finally:
+            os.close(handle)
+    else:
+        with tempfile.NamedTemporaryFile() as file:
+            file.write(data)
+            file.flush()
+            yield file.name
+
+
+class ServerTls:
+    """What the server offers to connections that begin now.
+
+    Threads: any. Blocks: never. I/O: none.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()  # guards what `use` and `count` change
+        self._material: Material | None = None
+        self._context: ssl.SSLContext | None = None
+        self._counts: Counter[str] = Counter()
+
+    @property
+    def context(self) -> ssl.SSLContext | None:
+        """None as long as there is no certificate: no connection is served then."""
+        return self._context
+
+    def use(self, certificate: bytes, key: bytes, client_ca: bytes) -> bool:
+        """Serve connections that begin from now on with these; whether they are new. ConfigError leaves the old."""
+        material = Material(certificate, key, client_ca)
+        with self._lock:
+            if material == self._material:
+                return False
+        context = make_context(material)
+        with self._lock:
+            self._material, self._context = material, context
+        return True
+
+    def count(self, outcome: str) -> None:
+        with self._lock:
+            self._counts[outcome] += 1
+
+    def counts(self) -> Mapping[str, int]:
+        """How many handshakes ended in which way."""
+        with self._lock:
+            return dict(self._counts)
+
+
+def read_directory(directory: Path) -> Material:
+    """The material in `tls.crt`, `tls.key` and `ca.crt`; ConfigError names a file that cannot be read.
+
+    All three are of one version where the directory is a mounted Secret.
+    """
+    current = directory / _CURRENT
+    root = current.resolve() if current.exists() else directory
+    return Material(_read(root, CERTIFICATE_FILE), _read(root, KEY_FILE), _read(root, CLIENT_CA_FILE))
+
+
+def _read(root: Path, name: str) -> bytes:
+    try:
+        return (root / name).read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{root / name}: {error.strerror or error}") from error
+
+
+class DirectoryFollower:
+    """Hands on what a directory holds, each time that it has changed; what cannot be used is said once.
+
+    Threads: its own, `certificates`; start and stop from one. Blocks: `stop`, for a moment. I/O: reads files.
+    """
+
+    def __init__(self, directory: Path, use: Callable[[bytes, bytes, bytes], object]) -> None:
+        self._directory, self._use = directory, use
+        self._problem = ""
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        self.look()
+        self._thread = threading.Thread(target=self._run, name="certificates", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join(10.0)
+
+    def _run(self) -> None:
+        while not self._stop.wait(LOOK_EVERY_SECONDS):
+            self.look()
+
+    def look(self) -> None:
+        problem = ""
+        try:
+            material = read_directory(self._directory)
+            if self._use(material.certificate, material.key, material.client_ca):
+                log.info("certificates of %s are in use", self._directory)
+        except ConfigError as error:
+            problem = str(error)
+        if problem and problem != self._problem:
+            log.error("certificates of %s are not used: %s", self._directory, problem)
+        self._problem = problem

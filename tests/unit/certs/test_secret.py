@@ -1,0 +1,272 @@
+"""Secrets in an API server in memory: written by the leader, repaired when damaged, never fought over."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from certs.authority import Pair, read_authorities
+from certs.layout import read_chain
+from certs.rotation import Chain
+from certs.secret import ChainKeeper, Kept, SecretNames, SecretStore, data_of
+from controller.errors import ConflictError, UnavailableError
+from controller.kube.resources import SECRETS, SERVICES, Resource
+from tests.fakes.apiserver import FakeApiServer
+from tests.fakes.clock import VirtualClock
+from tests.unit.certs.chains import LEAFS, POLICY, SUBJECT, trusts
+
+NAMES = SecretNames("ca", {"server": "tls", "client": "client"})
+HOUR_SECONDS = 3_600
+
+
+class World:
+    def __init__(self) -> None:
+        self.api, self.clock = FakeApiServer(), VirtualClock()
+        self.is_leading = True
+
+    def keeper(self) -> ChainKeeper:
+        store = SecretStore(self.api, "n")
+        return ChainKeeper(store, NAMES, lambda: LEAFS, POLICY, self.clock, subject=SUBJECT)
+
+    def keep(self, keeper: ChainKeeper) -> Kept:
+        return keeper.keep(lambda: self.is_leading)
+
+    def raw(self, name: str) -> dict[str, Any]:
+        return self.api.get(SECRETS, "n", name)
+
+    def spoil(self, name: str, **data: bytes) -> None:
+        raw = self.raw(name)
+        changed = {key.replace("_", "."): b64encode(value).decode() for key, value in data.items()}
+        self.api.replace(SECRETS, "n", name, {**raw, "data": {**raw["data"], **changed}})
+
+    def delete(self, *names: str) -> None:
+        for name in names:
+            self.api.delete(SECRETS, "n", name)
+
+    def stored(self) -> Chain:
+        datas = {leaf: data_of(self.raw(name)) for leaf, name in NAMES.leafs.items()}
+        reading = read_chain(data_of(self.raw("ca")), datas)
+        assert () == reading.problems
+        return reading.chain
+
+    def server_is_taken(self, bundle: bytes) -> bool:
+        return trusts(bundle, self.stored().leafs["server"].certificate, self.clock.now_utc())
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def signer_of(chain: Chain) -> Pair:
+    assert chain.signer is not None
+    return chain.signer
+
+
+def test_all_secrets_are_made_once_and_then_left_alone(world: World) -> None:
+    keeper = world.keeper()
+    assert ["ca", "tls", "client"] == list(world.keep(keeper).written)
+    version = world.api.version
+    assert [] == list(world.keep(keeper).written)
+    assert [] == list(world.keep(world.keeper()).written)
+    assert version == world.api.version
+    assert {"kubernetes.io/tls"} == {world.raw(name)["type"] for name in ("ca", "tls", "client")}
+
+
+def test_every_leafs_secret_says_whom_to_trust(world: World) -> None:
+    world.keep(world.keeper())
+    chain = world.stored()
+    for name in ("tls", "client", "ca"):
+        assert chain.bundle == (data_of(world.raw(name)) or {})["ca.crt"]
+    assert world.server_is_taken(chain.bundle)
+
+
+def test_who_does_not_lead_writes_nothing(world: World) -> None:
+    world.is_leading = False
+    kept = world.keep(world.keeper())
+    assert [] == list(kept.written)
+    assert {} == world.api.objects
+    assert kept.reading.problems
+
+
+def spoilings() -> list[tuple[str, Callable[[World], None]]]:
+    def spoil(name: str, **data: bytes) -> Callable[[World], None]:
+        return lambda world: world.spoil(name, **data)
+
+    def no_data(world: World) -> None:
+        raw = world.raw("ca")
+        world.api.replace(SECRETS, "n", "ca", {**raw, "data": None})
+
+    def no_base64(world: World) -> None:
+        raw = world.raw("tls")
+        world.api.replace(SECRETS, "n", "tls", {**raw, "data": {"tls.crt": "%%%", "tls.key": 3}})
+
+    return [
+        ("authority deleted", lambda world: world.delete("ca")),
+        ("server deleted", lambda world: world.delete("tls")),
+        ("client deleted", lambda world: world.delete("client")),
+        ("all deleted", lambda world: world.delete("ca", "tls", "client")),
+        ("authority's key garbage", spoil("ca", tls_key=b"garbage")),
+        ("authority's certificate garbage", spoil("ca", tls_crt=b"\x00\xff")),
+        ("previous garbage", spoil("ca", previous_crt=b"garbage")),
+        ("next without a certificate", spoil("ca", next_key=b"x")),
+        ("authority without data", no_data),
+        ("server's key garbage", spoil("tls", tls_key=b"garbage")),
+        ("server's certificate empty", spoil("tls", tls_crt=b"")),
+        ("server's bundle garbage", spoil("tls", ca_crt=b"garbage")),
+        ("server no base64", no_base64),
+        ("a key of somebody else", spoil("tls", more_key=b"x")),
+    ]
+
+
+@pytest.mark.parametrize("spoiling", spoilings(), ids=lambda pair: pair[0])
+def test_what_was_read_whole_before_comes_back_as_it_was(
+    world: World, spoiling: tuple[str, Callable[[World], None]]
+) -> None:
+    keeper = world.keeper()
+    world.keep(keeper)
+    before = world.stored()
+    spoiling[1](world)
+
+    assert world.keep(keeper).written
+    after = world.stored()
+    assert before == after
+
+
+@pytest.mark.parametrize("spoiling", spoilings(), ids=lambda pair: pair[0])
+def test_a_program_that_has_just_started_repairs_too(
+    world: World, spoiling: tuple[str, Callable[[World], None]]
+) -> None:
+    world.keep(world.keeper())
+    before = world.stored()
+    spoiling[1](world)
+
+    keeper = world.keeper()
+    assert world.keep(keeper).written
+    after = world.stored()
+    assert world.server_is_taken(after.bundle)
+    if spoiling[0] != "all deleted":
+        # Those who trusted the authority before go on being served, though its key may be lost.
+        assert world.server_is_taken(before.bundle)
+        assert signer_of(before).facts in {pair.facts for pair in read_authorities(after.bundle, what="")}
+    assert [] == list(world.keep(keeper).written)
+
+
+def test_an_authority_that_is_lost_while_nobody_remembers_it_is_replaced_with_overlap(world: World) -> None:
+    world.keep(world.keeper())
+    old = world.stored()
+    world.delete("ca")
+    keeper = world.keeper()
+    world.keep(keeper)
+    between = world.stored()
+    assert old.leafs == between.leafs
+    assert b"" == signer_of(between).key
+    assert between.coming is not None
+
+    world.clock.advance(6 * HOUR_SECONDS)
+    world.keep(keeper)
+    assert between.coming.facts == signer_of(world.stored()).facts
+    assert world.server_is_taken(between.bundle)
+
+
+def test_a_conflict_is_decided_anew_on_what_the_other_wrote(world: World) -> None:
+    first, second = world.keeper(), world.keeper()
+    interfered: list[bool] = []
+
+    def interfere(verb: str, resource: Resource) -> None:
+        if verb == "create" and resource is SECRETS and not interfered:
+            interfered.append(True)
+            world.keep(second)
+
+    world.api.fail = interfere
+    world.keep(first)
+    chain = world.stored()
+    assert world.server_is_taken(chain.bundle)
+    assert [] == list(world.keep(second).written)
+    assert [] == list(world.keep(first).written)
+
+
+def test_conflicts_without_end_are_given_up(world: World) -> None:
+    def refuse(verb: str, _resource: Resource) -> None:
+        if verb == "create":
+            raise ConflictError("409")
+
+    world.api.fail = refuse
+    with pytest.raises(ConflictError):
+        world.keep(world.keeper())
+
+
+@pytest.mark.parametrize("stops_at", range(1, 4))
+def test_a_crash_between_two_writes_is_healed_by_the_next_leader(world: World, stops_at: int) -> None:
+    keeper = world.keeper()
+    world.keep(keeper)
+    world.clock.advance(76 * HOUR_SECONDS)
+    world.keep(keeper)
+    before = world.stored()
+    world.clock.advance(6 * HOUR_SECONDS)
+    writes = 0
+
+    def crash(verb: str, _resource: Resource) -> None:
+        nonlocal writes
+        if verb == "replace":
+            writes += 1
+            if writes == stops_at:
+                raise UnavailableError("the process died here")
+
+    world.api.fail = crash
+    with pytest.raises(UnavailableError):
+        world.keep(world.keeper())
+    assert world.server_is_taken(before.bundle)
+    world.api.fail = lambda _verb, _resource: None
+    world.keep(world.keeper())
+    assert before.coming is not None
+    assert before.coming.facts == signer_of(world.stored()).facts
+    assert world.server_is_taken(before.bundle)
+
+
+def test_who_lost_the_lead_in_the_middle_writes_no_more(world: World) -> None:
+    answers = iter([True, True, False, False, False])
+    kept = world.keeper().keep(lambda: next(answers))
+    assert ["ca"] == list(kept.written)
+
+
+def test_an_unreachable_api_server_is_no_missing_secret(world: World) -> None:
+    keeper = world.keeper()
+    world.keep(keeper)
+    before = world.stored()
+
+    def fail(verb: str, _resource: Resource) -> None:
+        if verb == "get":
+            raise UnavailableError("503")
+
+    world.api.fail = fail
+    with pytest.raises(UnavailableError):
+        world.keep(keeper)
+    world.api.fail = lambda _verb, _resource: None
+    assert before == world.stored()
+
+
+def test_labels_and_the_type_of_a_secret_that_exists_stay(world: World) -> None:
+    body = {"type": "Opaque", "metadata": {"name": "tls", "labels": {"a": "b"}}, "data": {}}
+    world.api.create(SECRETS, "n", body)
+    world.keep(world.keeper())
+    raw = world.raw("tls")
+    assert ("Opaque", {"a": "b"}) == (raw["type"], raw["metadata"]["labels"])
+
+
+@pytest.mark.parametrize(
+    ("spec", "addresses"),
+    [
+        ({"clusterIP": "10.0.0.1"}, ("10.0.0.1",)),
+        ({"clusterIP": "10.0.0.1", "clusterIPs": ["10.0.0.1", "fd00::1"]}, ("10.0.0.1", "fd00::1")),
+        ({"clusterIP": "None", "clusterIPs": ["None"]}, ()),
+        ({}, ()),
+    ],
+)
+def test_a_service_has_its_cluster_addresses(world: World, spec: Any, addresses: tuple[str, ...]) -> None:
+    assert () == SecretStore(world.api, "n").service_addresses("s")
+    world.api.create(SERVICES, "n", {"metadata": {"name": "s"}, "spec": spec})
+    assert addresses == SecretStore(world.api, "n").service_addresses("s")
