@@ -63,7 +63,7 @@ class Silent:
     def decided(self, *_: object) -> None:
         return
 
-    contention_waited = filter_answered = failed = preempted = decided
+    contention_waited = filter_answered = failed = preempted = refused = let_through = decided
 
 
 class NoBinding:
@@ -88,6 +88,7 @@ class Process:
             allocator,
             preconditions,
             clock,
+            silent,
             silent,
             contention_wait_seconds=lambda: 0.0,
             budget=WaitBudget(),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,22 +15,23 @@ from controller.configuration import SettingsReader, synced_longhorn_values
 from controller.election.elector import Elector, Timing
 from controller.election.gate import Gate
 from controller.feed import Feed
+from controller.kinds import KINDS
 from controller.kube import resources
 from controller.kube.api import KubeApi
 from controller.kube.binder import PodBinder
 from controller.kube.endpoint_slice import EndpointSlices
 from controller.kube.informer import STALE_SECONDS, Informer
 from controller.kube.lease import LeaseClient
+from controller.kube.recorder import Recorder
 from controller.kube.resources import Resource
 from controller.kube.store import Store
 from controller.lifecycle import Lifecycle, Parts
 from controller.metrics import Metrics, Sources, StoreState
-from controller.model import parse
 from controller.model.reader import Raw, mapping_at, text_at
-from controller.model.workload import Pod
 from controller.reconcile.live import LiveKind, LiveReader
 from controller.reconcile.support import SupportWatch
 from controller.reconcile.sweeper import Sweeper
+from controller.reconcile.telling import Teller
 from controller.reconcile.wake import Waker
 from controller.settings import LiveSettings, ProcessSettings
 from controller.status import StatusServer, create_status_app
@@ -50,39 +50,6 @@ PACKAGE: Final = "longhorn-scheduler-extender"
 PORT_NAME: Final = "http"  # of the Service's port that the EndpointSlice fills
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """One kind of objects that is followed, and what the allocator calls it."""
-
-    name: str
-    resource: Resource
-    parse: Callable[[Raw], Any]
-    in_longhorn: bool = False  # lives in Longhorn's namespace, known by its name alone
-    is_live: bool = False  # read live where the store lacks it
-
-
-def interesting_pod(raw: Raw) -> Pod | None:
-    """Pods that concern us: those with a claim, and those that ask for the extender. The rest is not kept."""
-    pod = parse.pod_facts(raw)
-    return pod if pod.volumes or pod.is_opted_in else None
-
-
-# A kind that the cluster does not have (its CRD is absent) has no objects: its store is in sync, and empty.
-KINDS: Final = (
-    Kind("pod", resources.PODS, interesting_pod, is_live=True),
-    Kind("claim", resources.CLAIMS, parse.claim_facts, is_live=True),
-    Kind("pv", resources.VOLUMES, parse.pv_facts, is_live=True),
-    Kind("class", resources.STORAGE_CLASSES, parse.class_facts, is_live=True),
-    Kind("kube_node", resources.NODES, parse.kube_node_facts),
-    Kind("node", resources.LONGHORN_NODES, parse.node_facts, in_longhorn=True),
-    Kind("volume", resources.LONGHORN_VOLUMES, parse.volume_facts, in_longhorn=True, is_live=True),
-    Kind("replica", resources.LONGHORN_REPLICAS, parse.replica_facts, in_longhorn=True),
-    Kind("backing_image", resources.LONGHORN_BACKING_IMAGES, parse.backing_image_facts, in_longhorn=True),
-    Kind("engine_image", resources.LONGHORN_ENGINE_IMAGES, parse.engine_image_facts, in_longhorn=True),
-    Kind("instance_manager", resources.LONGHORN_INSTANCE_MANAGERS, parse.instance_manager_facts, in_longhorn=True),
-)
 
 
 class Followed:
@@ -184,6 +151,8 @@ class Controller:
             is_leading=lambda: self.gate.is_open,
         )
         self.elector = self._make_elector(api)
+        recorder = Recorder(api, self.clock, component=PACKAGE, instance=self.identity)
+        self.teller = Teller(self.allocator, recorder, self.clock)
         self.lifecycle = self._make_lifecycle(api)
         self.preconditions = self._make_preconditions()
         self.app: WSGIApplication = create_app(
@@ -284,7 +253,7 @@ class Controller:
                 ),
                 waker=self.waker,
                 endpoint=ServiceEndpoint(EndpointSlices(api, settings.namespace), settings),
-                always=(StatusServer(page, settings.metrics_address, settings.metrics_port), self.support),
+                always=(StatusServer(page, settings.metrics_address, settings.metrics_port), self.support, self.teller),
                 read_settings=self._read_settings,
             )
         )
@@ -306,6 +275,7 @@ class Controller:
             preconditions,
             self.clock,
             self.metrics,
+            self.teller,
             contention_wait_seconds=lambda: self._live_settings().contention_wait_milliseconds / 1000,
             budget=WaitBudget(),
         )

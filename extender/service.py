@@ -55,6 +55,13 @@ class _Attempt:
         return outcome
 
 
+class RefusalListener(Protocol):
+    """Told of pods that found no room, for the people who own them. Must not block."""
+
+    def refused(self, uid: str, namespace: str, name: str, candidates: Sequence[str]) -> None: ...
+    def let_through(self, uid: str, namespace: str, name: str) -> None: ...
+
+
 class ExtenderService:
     """Answers kube-scheduler while this process leads.
 
@@ -68,12 +75,13 @@ class ExtenderService:
         preconditions: Preconditions,
         clock: Clock,
         observer: FilterObserver,
+        listener: RefusalListener,
         *,
         contention_wait_seconds: Callable[[], float],
         budget: WaitBudget,
     ) -> None:
         self._allocator, self._preconditions = allocator, preconditions
-        self._clock, self._observer = clock, observer
+        self._clock, self._observer, self._listener = clock, observer, listener
         self._contention_wait_seconds = contention_wait_seconds
         self._budget = budget
 
@@ -152,6 +160,10 @@ class ExtenderService:
     def _report(self, args: wire.FilterArgs, outcome: FilterOutcome, seconds: float) -> None:
         reasons = Counter(outcome.refused.values())
         self._observer.decided(outcome.decision, reasons, outcome.is_bounded)
+        if outcome.decision in (Decision.REFUSED, Decision.CONTENDED):
+            self._listener.refused(args.pod_uid, args.pod_namespace, args.pod_name, args.candidates)
+        elif outcome.decision is Decision.REMOTE:
+            self._listener.let_through(args.pod_uid, args.pod_namespace, args.pod_name)
         if log.isEnabledFor(logging.INFO):
             log.info(
                 "filter pod=%s uid=%s decision=%s candidates=%d passed=%d refused=%s ms=%.1f",

@@ -220,6 +220,14 @@ class Allocator:
                 return dict.fromkeys(candidates, 0)
             return self._filtering_locked(self._clock.now()).score_nodes(self._pod_locked(pod_uid), candidates)
 
+    def account_of(self, pod_uid: str, candidates: Sequence[str]) -> str:
+        """Why the pod finds no room there, for a person; "" when it does by now, or is gone."""
+        with self._changed:
+            pod = self._world.pods.get(pod_uid)
+            if pod is None or self._mode is not Mode.ACTIVE:
+                return ""
+            return self._filtering_locked(self._clock.now()).account_of(pod, candidates)
+
     def _pod_locked(self, uid: str) -> Pod:
         pod = self._world.pods.get(uid)
         if pod is None:
@@ -277,18 +285,11 @@ class Allocator:
     # Time
 
     def due_holds(self) -> tuple[DueHold, ...]:
+        """Pods whose holds have reached their end by time."""
         with self._changed:
-            now = self._clock.now()
             live = self._live
-            due = self._answers.due(now, live.pod_scheduling_timeout_seconds, live.hold_cap_seconds)
-            found = []
-            for uid, is_capped in due:
-                pod = self._world.pods.get(uid)
-                volumes = {key.volume for key, _ in self._ledger.of_claimant(uid)}
-                claims = (self._world.claim_by_uid(volume) for volume in sorted(volumes))
-                keys = tuple(claim.key for claim in claims if claim is not None)
-                found.append(DueHold(uid, pod.key if pod is not None else "", keys, is_capped))
-            return tuple(found)
+            timeout, cap = live.pod_scheduling_timeout_seconds, live.hold_cap_seconds
+            return self._settler.due_holds(self._clock.now(), timeout, cap)
 
     def sweep(self) -> None:
         """End assumptions by time. Call it every few hundred milliseconds."""

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from controller.allocator.account import account_of
 from controller.allocator.budget import Budget
 from controller.allocator.holds import Answers
 from controller.allocator.ledger import ANYWHERE, Entry, Key, Kind, Ledger, State, Verb
@@ -85,6 +86,10 @@ class Filtering:
         demands, _ = demands_of_pod(pod, self.world, self.world.settings)
         judge = self._judge(demands, Budget.of(self.clock, self.live.filter_budget_milliseconds))
         return score_nodes(judge, self.ledger, demands, candidates, Strategy(self.live.strategy))
+
+    def account_of(self, pod: Pod, candidates: Sequence[str]) -> str:
+        demands, _ = demands_of_pod(pod, self.world, self.world.settings)
+        return account_of(self._judge(demands), candidates)
 
     def _standing_choice(self, pod: Pod, candidates: Sequence[str], demands: Sequence[VolumeDemand]) -> str | None:
         """The chosen node, if the choice stands and the scheduler still asks about it."""

@@ -61,7 +61,7 @@ class Judge:
         world.refresh()
         self.world, self.now, self.now_utc = world, now, now_utc
         self.budget = budget or Budget()
-        self._demands = tuple(demands)
+        self.demands = tuple(demands)
         self.local = [demand for demand in demands if demand.is_local]
         self.pending = Pending(world, ledger, frozenset(demand.key for demand in demands), extra, now_utc)
         self.are_sets_robust = True  # as far as they were judged
@@ -76,7 +76,7 @@ class Judge:
         will be bound to the zone or region of the pod's node. To be asked once, before the nodes are judged.
         """
         degraded = self.world.settings.degraded_availability
-        roaming = [demand for demand in self._demands if demand.is_roaming]
+        roaming = [demand for demand in self.demands if demand.is_roaming]
         judged = [demand for demand in roaming if not (degraded and demand.placed_nodes)]
         groups: dict[tuple[str, str], list[str]] = {("", ""): list(names)}
         follows = {demand.follows for demand in judged if demand.follows}
@@ -268,7 +268,7 @@ class Judge:
         if isinstance(shape, Judgement):
             return False, False
         steps = Steps(COVER_STEPS)
-        roaming = [self._roamer(demand) for demand in self._demands if demand.is_roaming]
+        roaming = [self._roamer(demand) for demand in self.demands if demand.is_roaming]
         others = self.items_of(shape, (one.promise for one in roaming for _ in range(one.per_node)))
         return is_robust(shape.everything, shape.free, steps, others), steps.exhausted
 

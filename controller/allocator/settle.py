@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Final
 
 from controller.allocator.choice import Choice, choice_of
-from controller.allocator.holds import NODE_RESERVATION, SCHEDULING_WAIT, Answers, Journal
+from controller.allocator.holds import NODE_RESERVATION, SCHEDULING_WAIT, Answers, DueHold, Journal
 from controller.allocator.ledger import ANYWHERE, Entry, Key, Kind, Ledger, State, Verb
 from controller.allocator.world import World
 from controller.model.demand import Missing, VolumeDemand, demand_of_claim, demands_of_pod
@@ -277,6 +277,17 @@ class Settler:
             self._drop(Verb.EXPIRE, key, now)
             self._journal.counters["assumptions_expired"] += 1
         return bool(due)
+
+    def due_holds(self, now: float, timeout: float, cap: float) -> tuple[DueHold, ...]:
+        """Pods whose holds have reached their end by time, with what a last look has to read."""
+        found = []
+        for uid, is_capped in self._answers.due(now, timeout, cap):
+            pod = self._world.pods.get(uid)
+            volumes = {key.volume for key, _ in self._ledger.of_claimant(uid)}
+            claims = (self._world.claim_by_uid(volume) for volume in sorted(volumes))
+            keys = tuple(claim.key for claim in claims if claim is not None)
+            found.append(DueHold(uid, pod.key if pod is not None else "", keys, is_capped))
+        return tuple(found)
 
     def end_holds(self, pod_uid: str, verb: Verb, now: float, how: str) -> bool:
         """End what the pod holds without having been chosen; whether there was anything."""

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.e2e.harness import GIB, STOCK_SCHEDULER, Cell, Scene
+from tests.e2e.view import poll
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
@@ -60,6 +61,7 @@ def test_a_pod_that_found_no_room_is_bound_soon_after_a_volume_is_deleted(
     cell.claim("second")
     cell.pod("second", "second")
     cell.wait_refused(1)
+    assert "is more than" in told_of(cell, "second")
 
     cell.delete("pods", "first", gracePeriodSeconds=0)
     cell.delete("persistentvolumeclaims", "first")
@@ -68,6 +70,17 @@ def test_a_pod_that_found_no_room_is_bound_soon_after_a_volume_is_deleted(
 
     assert [] == scene.judge(cell).complaints()
     scene.controllers[-1].wait_ledger_empty()
+
+
+def told_of(cell: Cell, pod: str) -> str:
+    """What the Event says that the extender wrote about the pod."""
+
+    def messages() -> list[str]:
+        events = cell.scene.api.list(cell.path("events"))["items"]
+        mine = (event for event in events if event["reason"] == "LonghornNoRoom")
+        return [event["message"] for event in mine if event["involvedObject"]["name"] == pod]
+
+    return poll(messages, f"an event about {pod}", 30)[0]
 
 
 def test_the_checker_turns_red_on_a_build_whose_promises_end_by_themselves(

@@ -67,6 +67,7 @@ class Recorder:
         self.decisions: list[Decision] = []
         self.reasons: list[Mapping[Reason, int]] = []
         self.waits: list[float] = []
+        self.told: list[tuple[str, tuple[str, ...]]] = []
 
     def decided(self, decision: Decision, reasons: Mapping[Reason, int], is_bounded: bool) -> None:
         self.decisions.append(decision)
@@ -74,6 +75,12 @@ class Recorder:
 
     def contention_waited(self, seconds: float) -> None:
         self.waits.append(seconds)
+
+    def refused(self, uid: str, namespace: str, name: str, candidates: Sequence[str]) -> None:
+        self.told.append((uid, tuple(candidates)))
+
+    def let_through(self, uid: str, namespace: str, name: str) -> None:
+        self.told.append((uid, ()))
 
 
 class Bench:
@@ -97,6 +104,7 @@ class Bench:
                 stale_kind=lambda: self.stale,
             ),
             self.cluster.clock,
+            self.observer,
             self.observer,
             contention_wait_seconds=lambda: self.wait_seconds,
             budget=WaitBudget(),
@@ -413,3 +421,11 @@ def test_a_call_that_fails_late_does_not_end_what_a_later_call_of_the_pod_holds(
 
     bench.allocator.end_holds(pod.uid, late.serial + 1)
     assert bench.held == 0
+
+
+def test_the_owner_of_a_refused_pod_is_told_and_nobody_else(bench: Bench) -> None:
+    fits, too_large = bench.cluster.add_pod("a"), bench.cluster.add_pod("b", gib=10_000)
+    bench.filter(fits, "n1")
+    bench.filter(too_large, "n1")
+
+    assert bench.observer.told == [(too_large.uid, ("n1",))]

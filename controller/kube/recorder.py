@@ -1,0 +1,259 @@
+"""Events for people: what `kubectl describe` shows beside an object.
+
+They are a courtesy, never a record: a note costs its caller nothing, notes of the same words become one Event with a
+count, a noisy object is quietened, and what cannot be written is counted and forgotten. Core `v1` Events, as
+kube-scheduler's and the kubelet's are, because `kubectl` shows their counts.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import Any, Final
+
+from controller.clock import Clock
+from controller.errors import ClusterError, NotFoundError, UnavailableError
+from controller.kube.api import KubeApi
+from controller.kube.resources import EVENTS
+
+QUEUE_LIMIT: Final = 1_000
+REMEMBERED: Final = 4_096  # Events and objects that are known at a time
+REPEAT_SECONDS: Final = 10.0  # between two writes of one Event
+SERIES_SECONDS: Final = 600.0  # a repetition after longer is an Event of its own
+WRITE_EVERY_SECONDS: Final = 0.1
+OBJECT_BURST: Final = 25  # notes about one object at once, then one per OBJECT_REFILL_SECONDS
+OBJECT_REFILL_SECONDS: Final = 60.0
+TRIES: Final = 3
+CALL_SECONDS: Final = 3.0
+FAILED_SECONDS: Final = 1.0
+MESSAGE_LIMIT: Final = 1_000  # characters; the API takes 1,024 bytes in its newer form
+CLUSTER_NAMESPACE: Final = "default"  # where Events of objects without a namespace must stand
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The object that an Event is about; `namespace` "" for objects of the whole cluster."""
+
+    kind: str
+    namespace: str
+    name: str
+    uid: str = ""
+    api_version: str = "v1"
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """What is told: a reason in one CamelCase word, and a sentence."""
+
+    target: Target
+    reason: str
+    message: str
+    is_warning: bool = False
+
+
+@dataclass(slots=True)
+class _Waiting:
+    due_at: float
+    count: int = 1
+    tries: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """An Event that exists, as far as we know."""
+
+    name: str
+    count: int
+    first_utc: str
+    at: float
+
+
+@dataclass(slots=True)
+class _Allowance:
+    """How many notes about an object are `left`, after refills up to `filled_at`."""
+
+    filled_at: float
+    left: int = OBJECT_BURST
+
+
+class Recorder:
+    """Takes notes from anywhere and writes them in its own time.
+
+    Threads: `note` from any; the rest is its own, `recorder`. Blocks: only `stop`. I/O: one call an Event, outside
+    the lock.
+    """
+
+    def __init__(self, api: KubeApi, clock: Clock, *, component: str, instance: str) -> None:
+        self._api, self._clock = api, clock
+        self._component, self._instance = component, instance
+        self._changed = threading.Condition()  # guards the fields below
+        self._waiting: OrderedDict[Note, _Waiting] = OrderedDict()
+        self._allowances: OrderedDict[Target, _Allowance] = OrderedDict()
+        self._dropped = 0
+        self._taken = 0  # notes ever taken; a change wakes the writer
+        self._is_stopping = False
+        self._written: OrderedDict[Note, _Written] = OrderedDict()  # the writing thread's own
+        self._thread: threading.Thread | None = None
+
+    @property
+    def dropped(self) -> int:
+        """Notes that were never written, because there were too many or because the API server did not take them."""
+        with self._changed:
+            return self._dropped
+
+    def note(self, target: Target, reason: str, message: str, *, is_warning: bool = False) -> None:
+        """Have an Event written, some time. Never blocks, never raises."""
+        told = Note(target, reason, message[:MESSAGE_LIMIT], is_warning)
+        with self._changed:
+            waiting = self._waiting.get(told)
+            if waiting is not None:
+                waiting.count += 1
+            elif len(self._waiting) >= QUEUE_LIMIT or not self._allows_locked(target):
+                self._dropped += 1
+            else:
+                self._waiting[told] = _Waiting(self._clock.now())
+                self._taken += 1
+                self._changed.notify_all()
+
+    def start(self) -> None:
+        self._thread = threading.Thread(target=self._run, name="recorder", daemon=True)
+        self._thread.start()
+
+    def stop(self, timeout: float = 3.0) -> None:
+        """Write what is due, as far as `timeout` seconds allow, and end the thread."""
+        with self._changed:
+            self._is_stopping = True
+            self._changed.notify_all()
+        if self._thread is not None:
+            self._thread.join(timeout)
+            self._thread = None
+
+    def run_once(self) -> float | None:
+        """Write one Event that is due, if there is one; seconds until the next falls due, None when none waits."""
+        with self._changed:
+            told = min(self._waiting, key=lambda note: self._waiting[note].due_at, default=None)
+            if told is None:
+                return None
+            wait = self._waiting[told].due_at - self._clock.now()
+            if wait > 0:
+                return wait
+            waiting = self._waiting.pop(told)
+        known = self._written.get(told)
+        if known is not None and not waiting.tries and self._clock.now() < known.at + REPEAT_SECONDS:
+            self._put_back(told, waiting, known.at + REPEAT_SECONDS)
+            return 0.0
+        try:
+            self._write(told, waiting.count, known)
+        except UnavailableError as error:
+            waiting.tries += 1
+            if waiting.tries < TRIES:
+                self._put_back(told, waiting, self._clock.now() + waiting.tries)
+            else:
+                self._give_up(told, waiting.count, error)
+        except ClusterError as error:
+            self._give_up(told, waiting.count, error)
+        return WRITE_EVERY_SECONDS
+
+    def _put_back(self, told: Note, waiting: _Waiting, due_at: float) -> None:
+        waiting.due_at = due_at
+        with self._changed:
+            newer = self._waiting.get(told)
+            waiting.count += newer.count if newer is not None else 0
+            self._waiting[told] = waiting
+
+    def _give_up(self, told: Note, count: int, error: ClusterError) -> None:
+        with self._changed:
+            self._dropped += count
+        _log.warning(
+            "event not written kind=%s key=%s/%s reason=%s error=%s",
+            told.target.kind,
+            told.target.namespace,
+            told.target.name,
+            told.reason,
+            error,
+        )
+
+    def _write(self, told: Note, count: int, known: _Written | None) -> None:
+        now, now_utc = self._clock.now(), self._clock.now_utc().strftime("%Y-%m-%dT%H:%M:%SZ")
+        namespace = told.target.namespace or CLUSTER_NAMESPACE
+        if known is not None and now - known.at < SERIES_SECONDS:
+            total = known.count + count
+            change = {"count": total, "lastTimestamp": now_utc}
+            try:
+                self._api.patch(EVENTS, namespace, known.name, change, timeout=CALL_SECONDS)
+            except NotFoundError:
+                pass  # the API server forgets Events after an hour
+            else:
+                self._remember(told, _Written(known.name, total, known.first_utc, now))
+                return
+        name = f"{told.target.name[:200]}.{secrets.token_hex(8)}"
+        body = self._body(told, name, namespace, count, now_utc)
+        self._api.create(EVENTS, namespace, body, timeout=CALL_SECONDS)
+        self._remember(told, _Written(name, count, now_utc, now))
+
+    def _body(self, told: Note, name: str, namespace: str, count: int, now_utc: str) -> dict[str, Any]:
+        target = told.target
+        about = {"apiVersion": target.api_version, "kind": target.kind, "name": target.name}
+        about |= {key: value for key, value in (("namespace", target.namespace), ("uid", target.uid)) if value}
+        return {
+            "apiVersion": EVENTS.api_version,
+            "kind": EVENTS.kind,
+            "metadata": {"name": name, "namespace": namespace},
+            "involvedObject": about,
+            "type": "Warning" if told.is_warning else "Normal",
+            "reason": told.reason,
+            "message": told.message,
+            "count": count,
+            "firstTimestamp": now_utc,
+            "lastTimestamp": now_utc,
+            "source": {"component": self._component},
+            "reportingComponent": self._component,
+            "reportingInstance": self._instance,
+        }
+
+    def _remember(self, told: Note, written: _Written) -> None:
+        self._written[told] = written
+        self._written.move_to_end(told)
+        if len(self._written) > REMEMBERED:
+            self._written.popitem(last=False)
+
+    def _allows_locked(self, target: Target) -> bool:
+        now = self._clock.now()
+        allowance = self._allowances.setdefault(target, _Allowance(now))
+        self._allowances.move_to_end(target)
+        if len(self._allowances) > REMEMBERED:
+            self._allowances.popitem(last=False)
+        refills = int((now - allowance.filled_at) // OBJECT_REFILL_SECONDS)
+        allowance.left = min(OBJECT_BURST, allowance.left + refills)
+        allowance.filled_at += refills * OBJECT_REFILL_SECONDS
+        if not allowance.left:
+            return False
+        allowance.left -= 1
+        return True
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                taken = self._taken
+            try:
+                pause = self.run_once()
+            except Exception:  # thread top
+                _log.exception("an event failed; going on")
+                pause = FAILED_SECONDS
+            if self._is_over(pause, taken):
+                return
+
+    def _is_over(self, pause: float | None, taken: int) -> bool:
+        """Wait until there may be something to do; whether the thread is to end instead."""
+        with self._changed:
+            if pause == WRITE_EVERY_SECONDS:  # no more often than that, whatever comes
+                self._changed.wait_for(lambda: self._is_stopping, pause)
+            else:
+                self._changed.wait_for(lambda: self._is_stopping or self._taken != taken, pause)
+            # At the end what is due is still written; repetitions and second tries are not worth a slow end.
+            return self._is_stopping and (pause is None or pause > WRITE_EVERY_SECONDS)

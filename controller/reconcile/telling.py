@@ -1,0 +1,120 @@
+"""Events on pods: why the extender refused one, with the numbers, and whose promises stand in the way.
+
+The text that kube-scheduler writes into the pod's condition is constant, or it would look at the pod again at every
+change of a figure. So the figures are told here, at most once a minute a pod.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from controller.clock import Clock
+from controller.errors import SchedulerError
+from controller.kube.recorder import Recorder, Target
+
+EVERY_SECONDS: Final = 60.0  # a pod
+QUEUE_LIMIT: Final = 1_000
+REMEMBERED: Final = 10_000
+NO_ROOM: Final = "LonghornNoRoom"
+REMOTE: Final = "LonghornRemoteFallback"
+REMOTE_TEXT: Final = (
+    "No node with room for the pod's Longhorn volumes was found for a while, so it may run on a node away from its data"
+)
+
+_log = logging.getLogger(__name__)
+
+
+class Accounts(Protocol):
+    """The allocator, as far as it explains itself."""
+
+    def account_of(self, pod_uid: str, candidates: Sequence[str]) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A pod, and the nodes that it was refused on (none: it was let through to run away from its data)."""
+
+    pod: Target
+    candidates: Sequence[str]
+
+
+class Teller:
+    """Has Events written about refused pods.
+
+    Threads: `refused` and `let_through` from any; its own, `teller`. Blocks: only `stop`. I/O: none, the recorder's
+    aside.
+    """
+
+    def __init__(self, accounts: Accounts, recorder: Recorder, clock: Clock) -> None:
+        self._accounts, self._recorder, self._clock = accounts, recorder, clock
+        self._changed = threading.Condition()  # guards the fields below
+        self._waiting: OrderedDict[str, Told] = OrderedDict()  # by pod uid, the latest refusal
+        self._told_at: OrderedDict[str, float] = OrderedDict()
+        self._is_stopping = False
+        self._thread: threading.Thread | None = None
+
+    def refused(self, uid: str, namespace: str, name: str, candidates: Sequence[str]) -> None:
+        """Never blocks, never raises. A refusal within a minute of one that was told is not told."""
+        self._put(uid, Told(Target("Pod", namespace, name, uid), candidates))
+
+    def let_through(self, uid: str, namespace: str, name: str) -> None:
+        self._put(uid, Told(Target("Pod", namespace, name, uid), ()))
+
+    def _put(self, uid: str, told: Told) -> None:
+        now = self._clock.now()
+        with self._changed:
+            last = self._told_at.get(uid)
+            if (told.candidates and last is not None and now < last + EVERY_SECONDS) or (
+                uid not in self._waiting and len(self._waiting) >= QUEUE_LIMIT
+            ):
+                return
+            self._told_at[uid] = now
+            self._told_at.move_to_end(uid)
+            if len(self._told_at) > REMEMBERED:
+                self._told_at.popitem(last=False)
+            self._waiting[uid] = told
+            self._changed.notify_all()
+
+    def start(self) -> None:
+        self._recorder.start()
+        self._thread = threading.Thread(target=self._run, name="teller", daemon=True)
+        self._thread.start()
+
+    def stop(self, timeout: float = 3.0) -> None:
+        with self._changed:
+            self._is_stopping = True
+            self._changed.notify_all()
+        if self._thread is not None:
+            self._thread.join(timeout)
+            self._thread = None
+        self._recorder.stop(timeout)
+
+    def tell_next(self) -> bool:
+        """Tell of the pod that waits longest; whether there was one."""
+        with self._changed:
+            if not self._waiting:
+                return False
+            uid, told = self._waiting.popitem(last=False)
+        if not told.candidates:
+            self._recorder.note(told.pod, REMOTE, REMOTE_TEXT)
+            return True
+        text = self._accounts.account_of(uid, told.candidates)
+        if text:
+            self._recorder.note(told.pod, NO_ROOM, text, is_warning=True)
+        return True
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._is_stopping or self._waiting)
+                if self._is_stopping:
+                    return
+            try:
+                self.tell_next()
+            except SchedulerError:
+                _log.exception("an account of a refusal failed; going on")

@@ -1,0 +1,219 @@
+"""Events: same words become one with a count, noise is quietened, failures cost nobody anything."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from controller.errors import ClusterError, UnavailableError
+from controller.kube.recorder import OBJECT_BURST, QUEUE_LIMIT, Recorder, Target
+from controller.kube.resources import EVENTS, Resource
+from tests.fakes.apiserver import FakeApiServer
+from tests.fakes.clock import VirtualClock
+from tests.fakes.waiting import wait_until
+
+POD = Target("Pod", "ns", "web-0", "uid-1")
+
+
+class Scene:
+    def __init__(self) -> None:
+        self.server, self.clock = FakeApiServer(), VirtualClock()
+        self.recorder = Recorder(self.server, self.clock, component="extender", instance="pod-a")
+
+    def note(self, message: str = "no room", target: Target = POD, **more: bool) -> None:
+        self.recorder.note(target, "NoRoom", message, **more)
+
+    def write_due(self) -> None:
+        """All that is due, without the pauses between."""
+        for _ in range(10_000):
+            pause = self.recorder.run_once()
+            if pause is None or pause > 0.1:
+                return
+        raise AssertionError("the recorder does not come to rest")
+
+    def events(self) -> list[dict[str, Any]]:
+        return self.server.list_page(EVENTS).items
+
+    def counts(self) -> list[int]:
+        return [event["count"] for event in self.events()]
+
+
+@pytest.fixture
+def scene() -> Scene:
+    return Scene()
+
+
+def test_an_event_says_about_whom_what_and_who_tells(scene: Scene) -> None:
+    scene.note(is_warning=True)
+    scene.write_due()
+
+    (event,) = scene.events()
+    assert {"apiVersion": "v1", "kind": "Pod", "namespace": "ns", "name": "web-0", "uid": "uid-1"} == event[
+        "involvedObject"
+    ]
+    assert ("Warning", "NoRoom", "no room", 1) == tuple(event[name] for name in ("type", "reason", "message", "count"))
+    assert ("extender", "extender", "pod-a") == (
+        event["source"]["component"],
+        event["reportingComponent"],
+        event["reportingInstance"],
+    )
+    assert "2026-01-01T00:00:00Z" == event["firstTimestamp"] == event["lastTimestamp"]
+    assert event["metadata"]["name"].startswith("web-0.")
+    assert "ns" == event["metadata"]["namespace"]
+
+
+def test_an_object_of_the_whole_cluster_has_its_events_in_the_default_namespace(scene: Scene) -> None:
+    scene.note(target=Target("Node", "", "n1"))
+    scene.write_due()
+
+    (event,) = scene.events()
+    assert "default" == event["metadata"]["namespace"]
+    assert {"apiVersion": "v1", "kind": "Node", "name": "n1"} == event["involvedObject"]
+
+
+def test_notes_of_the_same_words_are_one_event(scene: Scene) -> None:
+    for _ in range(50):
+        scene.note()
+    scene.write_due()
+    assert [50] == scene.counts()
+
+    scene.clock.advance(9)
+    scene.note()
+    scene.note()
+    scene.write_due()
+    assert [50] == scene.counts()  # written again after ten seconds only
+
+    scene.clock.advance(1)
+    scene.write_due()
+    assert [52] == scene.counts()
+    assert "2026-01-01T00:00:10Z" == scene.events()[0]["lastTimestamp"]
+    assert "2026-01-01T00:00:00Z" == scene.events()[0]["firstTimestamp"]
+
+
+def test_other_words_another_object_and_another_severity_are_events_of_their_own(scene: Scene) -> None:
+    scene.note()
+    scene.note("other")
+    scene.note(target=Target("Pod", "ns", "web-1", "uid-2"))
+    scene.note(is_warning=True)
+    scene.write_due()
+
+    assert [1, 1, 1, 1] == scene.counts()
+
+
+def test_a_repetition_after_a_long_time_is_a_new_event(scene: Scene) -> None:
+    scene.note()
+    scene.write_due()
+    scene.clock.advance(600)
+    scene.note()
+    scene.write_due()
+
+    assert [1, 1] == scene.counts()
+
+
+def test_an_event_that_the_server_forgot_is_written_anew(scene: Scene) -> None:
+    scene.note()
+    scene.write_due()
+    scene.server.delete(EVENTS, "ns", scene.events()[0]["metadata"]["name"])
+    scene.clock.advance(20)
+    scene.note()
+    scene.write_due()
+
+    assert [1] == scene.counts()
+
+
+def test_a_noisy_object_is_quietened_and_others_are_heard(scene: Scene) -> None:
+    for number in range(OBJECT_BURST + 5):
+        scene.note(f"message {number}")
+    scene.note(target=Target("Pod", "ns", "web-1", "uid-2"))
+    scene.write_due()
+    assert OBJECT_BURST + 1 == len(scene.events())
+    assert 5 == scene.recorder.dropped
+
+    scene.clock.advance(120)
+    for number in range(5):
+        scene.note(f"later {number}")
+    scene.write_due()
+    assert OBJECT_BURST + 3 == len(scene.events())
+
+
+def test_the_queue_has_a_limit(scene: Scene) -> None:
+    for number in range(QUEUE_LIMIT + 7):
+        scene.note(target=Target("Pod", "ns", f"p{number}"))
+
+    assert 7 == scene.recorder.dropped
+    scene.write_due()
+    assert QUEUE_LIMIT == len(scene.events())
+
+
+def fail_writes(scene: Scene, error: ClusterError, times: int) -> None:
+    left = [times]
+
+    def fail(verb: str, _: Resource) -> None:
+        if verb in ("create", "patch") and left[0]:
+            left[0] -= 1
+            raise error
+
+    scene.server.fail = fail
+
+
+def test_a_server_that_is_away_is_tried_again_then_given_up(scene: Scene) -> None:
+    fail_writes(scene, UnavailableError("503"), 2)
+    scene.note()
+    for _ in range(3):
+        scene.note()
+        scene.write_due()
+        scene.clock.advance(2)
+    assert [4] == scene.counts()
+
+    fail_writes(scene, UnavailableError("503"), 3)
+    scene.note("other")
+    for _ in range(3):
+        scene.write_due()
+        scene.clock.advance(2)
+    assert 1 == len(scene.events())
+    assert 1 == scene.recorder.dropped
+
+
+def test_a_refusal_is_not_tried_again(scene: Scene) -> None:
+    fail_writes(scene, ClusterError("403: forbidden"), 1)
+    scene.note()
+    scene.write_due()
+    scene.clock.advance(60)
+    scene.write_due()
+
+    assert [] == scene.events()
+    assert 1 == scene.recorder.dropped
+
+
+def test_a_message_is_cut_to_what_the_server_takes(scene: Scene) -> None:
+    scene.note("x" * 5_000, Target("Pod", "ns", "n" * 253))
+    scene.write_due()
+
+    (event,) = scene.events()
+    assert 1_000 == len(event["message"])
+    assert 253 >= len(event["metadata"]["name"])
+
+
+def test_the_thread_writes_what_comes_and_what_is_due_at_the_end(scene: Scene) -> None:
+    scene.recorder.start()
+    scene.note()
+    wait_until(lambda: len(scene.events()) == 1)
+    for number in range(10):
+        scene.note(f"last words {number}")
+    scene.recorder.stop(10)
+
+    assert 11 == len(scene.events())
+
+
+def test_a_repetition_that_waits_keeps_nothing_else_waiting(scene: Scene) -> None:
+    scene.recorder.start()
+    try:
+        scene.note()
+        wait_until(lambda: len(scene.events()) == 1)
+        scene.note()  # due in ten seconds, on a clock that stands still
+        scene.note("other")
+        wait_until(lambda: len(scene.events()) == 2)
+    finally:
+        scene.recorder.stop()
+    assert [1, 1] == scene.counts()
