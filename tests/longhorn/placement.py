@@ -42,16 +42,16 @@ def find_candidates(state: State, volume: Raw, replica: Raw, *, leave_out: str =
     if spec.get("backingImage") and spec["backingImage"] not in state.backing_images:
         return Answer([], [Refusal("", "", NO_OBJECT, f"there is no backing image {spec['backingImage']}")])
     is_clone = spec.get("cloneMode") == "linked-clone" and at_least(state.release, (1, 10, 0))
-    sources = _source_disks(state, replica) if is_clone else None
+    sources = source_disks(state, replica) if is_clone else None
     nodes = _node_candidates(state, spec, replica, sources, refusals)
     candidates: list[Candidate] = []
     attempt = ""
     if nodes:
-        for name_of_try, group, use_tags in _tries(state, volume, nodes):
+        for name_of_try, group, use_tags in tries(state, volume, nodes):
             if name_of_try == leave_out:
                 continue
             tagged = {
-                name: nodes[name] for name in group if not use_tags or _has_tags(state, spec, nodes[name], refusals)
+                name: nodes[name] for name in group if not use_tags or has_tags(state, spec, nodes[name], refusals)
             }
             candidates = _disks(state, volume, tagged, sources, refusals)
             if candidates:
@@ -70,7 +70,7 @@ def _node_candidates(
     """Nodes by name that pass every rule but the tags. Each rule that leaves none ends the search with its reason."""
     nodes = {}
     for name, node in sorted(state.nodes.items()):
-        problem = _node_problem(state, spec, name, node)
+        problem = node_problem(state, spec, name, node)
         if problem:
             refusals.append(Refusal(name, "", NODES_UNAVAILABLE, problem))
         else:
@@ -90,13 +90,13 @@ def _node_candidates(
         if not nodes:
             refusals.append(Refusal("", "", TOPOLOGY, "no candidate node lies in a wanted zone or region"))
     if nodes:
-        nodes = _with_engine(state, spec, replica, nodes)
+        nodes = with_engine(state, spec, replica, nodes)
         if not nodes:
             refusals.append(Refusal("", "", NO_ENGINE, "no candidate node runs the engine"))
     return nodes
 
 
-def _node_problem(state: State, spec: Raw, name: str, node: Raw) -> str | None:
+def node_problem(state: State, spec: Raw, name: str, node: Raw) -> str | None:
     conditions = (node.get("status") or {}).get("conditions")
     if node["metadata"].get("deletionTimestamp"):
         return "node is being deleted"
@@ -113,7 +113,7 @@ def _node_problem(state: State, spec: Raw, name: str, node: Raw) -> str | None:
     return None
 
 
-def _source_disks(state: State, replica: Raw) -> Disks:
+def source_disks(state: State, replica: Raw) -> Disks:
     """Node and disk UUID of every healthy replica that a linked clone may share its blocks with.
 
     Before 1.12.1 an evicting source served as well, and no particular one could be named.
@@ -136,7 +136,7 @@ def _matches(term: Raw, node: Raw) -> bool:
     return all(not term.get(part) or term[part] == status.get(part, "") for part in ("zone", "region"))
 
 
-def _with_engine(state: State, spec: Raw, replica: Raw, nodes: dict[str, Raw]) -> dict[str, Raw]:
+def with_engine(state: State, spec: Raw, replica: Raw, nodes: dict[str, Raw]) -> dict[str, Raw]:
     engine = spec.get("dataEngine") or "v1"
     if state.instance_managers is not None:
         running = {
@@ -166,17 +166,17 @@ def _is_default_manager(state: State, manager: Raw) -> bool:
     return not default or manager["spec"].get("image") == default
 
 
-def _has_tags(state: State, spec: Raw, node: Raw, refusals: list[Refusal]) -> bool:
+def has_tags(state: State, spec: Raw, node: Raw, refusals: list[Refusal]) -> bool:
     tags = set((node.get("spec") or {}).get("tags") or ())
     allow_empty = state.flag("allow-empty-node-selector-volume", True)
-    for selector in _selectors(state, spec, "nodeSelector"):
-        if not _tags_match(tags, selector, allow_empty):
+    for selector in selectors(state, spec, "nodeSelector"):
+        if not tags_match(tags, selector, allow_empty):
             refusals.append(Refusal(node["metadata"]["name"], "", TAGS, f"node has {sorted(tags)}"))
             return False
     return True
 
 
-def _selectors(state: State, spec: Raw, name: str) -> list[Sequence[str]]:
+def selectors(state: State, spec: Raw, name: str) -> list[Sequence[str]]:
     found: list[Sequence[str]] = [spec.get(name) or ()]
     image = state.backing_images.get(spec.get("backingImage") or "")
     if image is not None:
@@ -184,14 +184,14 @@ def _selectors(state: State, spec: Raw, name: str) -> list[Sequence[str]]:
     return found
 
 
-def _tags_match(tags: set[str], selector: Sequence[str], allow_empty: bool) -> bool:
+def tags_match(tags: set[str], selector: Sequence[str], allow_empty: bool) -> bool:
     return set(selector) <= tags if selector else allow_empty or not tags
 
 
 # Used nodes and zones, and the order of tries
 
 
-def _tries(state: State, volume: Raw, nodes: Mapping[str, Raw]) -> Iterable[tuple[str, list[str], bool]]:
+def tries(state: State, volume: Raw, nodes: Mapping[str, Raw]) -> Iterable[tuple[str, list[str], bool]]:
     """Groups of nodes to try, one after the other, by name, and whether node tags count there."""
     spec = volume["spec"]
     balances = _auto_balance(state, spec) == "best-effort"
@@ -290,7 +290,7 @@ def _disks(
                 refusals.append(Refusal(name, disk, *problem))
             else:
                 found.append(Candidate(name, disk, uuid, specs[disk].get("path") or ""))
-    return _spread(state, volume, found)
+    return spread(state, volume, found)
 
 
 def _disk_problem(state: State, volume: Raw, node: str, spec: Raw, status: Raw) -> tuple[str, str] | None:
@@ -307,8 +307,8 @@ def _disk_problem(state: State, volume: Raw, node: str, spec: Raw, status: Raw) 
         return SIZE, f"{size} bytes on {status.get('filesystemType')}"
     tags = set(spec.get("tags") or ())
     allow_empty = state.flag("allow-empty-disk-selector-volume", True)
-    for selector in _selectors(state, wanted, "diskSelector"):
-        if not _tags_match(tags, selector, allow_empty):
+    for selector in selectors(state, wanted, "diskSelector"):
+        if not tags_match(tags, selector, allow_empty):
             return TAGS, f"disk has {sorted(tags)}"
     required = int((volume.get("status") or {}).get("actualSize") or 0)
     return space_problem(state, spec, status, size, required, _fresh_bytes(state, node, status))
@@ -337,7 +337,7 @@ def _fresh_bytes(state: State, node: str, status: Raw) -> int:
     return total
 
 
-def _spread(state: State, volume: Raw, found: list[Candidate]) -> list[Candidate]:
+def spread(state: State, volume: Raw, found: list[Candidate]) -> list[Candidate]:
     """Disks without a replica of the volume win; without any, all of them or none."""
     taken = {
         replica["spec"].get("diskID")

@@ -195,6 +195,6 @@ def place_replica(world: World, node: Raw | None = None) -> Raw | None:
     raw["spec"].update(place, healthyAt=LONG_AGO)
     world.replicas.append(raw)
     if dice.chance(0.8):
-        status.setdefault("scheduledReplica", {})[name] = world.size
+        status["scheduledReplica"] = {**(status.get("scheduledReplica") or {}), name: world.size}
         status["storageScheduled"] = min(status.get("storageScheduled", 0) + world.size, 2**63 - 1)
     return raw

@@ -1,0 +1,88 @@
+"""Which failed replica is brought back: the product's prediction against the tests' own rules, in random worlds."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+
+from controller.allocator.candidates import PlacementView
+from controller.allocator.reuse import find_reusable
+from controller.plan_input import ScheduleQuestion, decode_document
+from tests.longhorn import reuse
+from tests.longhorn.checked import InputError
+from tests.longhorn.plan import read
+from tests.longhorn.release import at_least
+from tests.oracle import disk_changes, scenes, volume_changes
+from tests.oracle.mix import world_of
+from tests.oracle.worlds import NOW, Document, World
+
+SEED = 11
+WORLDS = 1200
+
+
+def failing_world(index: int) -> World:
+    """Replicas in most places, of which most failed at different times; some disks are under pressure."""
+    world = world_of(SEED, index)
+    dice = world.dice
+    if dice.chance(0.7):
+        scenes.all_nodes_used(world, soft_zone=dice.chance(0.6), soft_node=dice.chance(0.5))
+    volume_changes.failed_replicas(world)
+    for raw in world.placed:
+        if raw["spec"]["failedAt"]:
+            raw["spec"]["failedAt"] = f"2026-01-01T00:00:{dice.between(10, 59)}Z"
+    for _, status in disk_changes.some_disks(world, 0.3):
+        status["conditions"] = [
+            {"type": "Ready", "status": dice.one(("True", "True", "False"))},
+            {"type": "Schedulable", "status": "False", "reason": dice.one(("DiskPressure", "DiskNotReady"))},
+        ]
+    world.settings["fast-replica-rebuild-enabled"] = dice.one(
+        ('{"v1":"true","v2":"true"}', '{"v1":"true","v2":"false"}')
+    )
+    return world
+
+
+def product_choice(document: Document, wanted_node: str) -> str | None:
+    decoded = decode_document(document, NOW)
+    assert isinstance(decoded.question, ScheduleQuestion)
+    volume, objects = decoded.question.volume, decoded.objects
+    view = PlacementView(
+        nodes=objects.nodes,
+        replicas=tuple(entry for entry in objects.replicas.values() if entry.volume == volume.name),
+        settings=decoded.settings,
+        backing_image=objects.backing_images.get(volume.backing_image),
+        engine_images=tuple(objects.engine_images.values()) or None,
+        instance_managers=tuple(objects.instance_managers.values()) or None,
+        kube_nodes=objects.kube_nodes or None,
+        source_replicas=tuple(
+            entry
+            for entry in objects.replicas.values()
+            if volume.source_volume and entry.volume == volume.source_volume
+        ),
+        now_utc=decoded.now_utc,
+        behaviour=decoded.settings.behaviour,
+    )
+    found = find_reusable(view, volume, wanted_node).replica
+    return found.name if found is not None else None
+
+
+def test_the_same_failed_replica_is_brought_back() -> None:
+    counts: Counter[str] = Counter()
+    for index in range(WORLDS):
+        world = failing_world(index)
+        document = world.document()
+        if not world.asked:
+            continue
+        try:
+            question = read(document)
+        except InputError:
+            continue
+        wanted = world.dice.one(("", "", "", *(node["metadata"]["name"] for node in world.nodes)))
+        if question.volume["spec"].get("backingImage") and not question.state.backing_images:
+            continue
+        # Before 1.10.0 there was another setting, which is not given here.
+        is_set = at_least(question.state.release, (1, 10, 0))
+        says = "false" not in world.settings["fast-replica-rebuild-enabled"] if is_set else None
+        expected = reuse.find_reusable(question.state, question.volume, wanted_node=wanted, v2=says)
+        assert expected == product_choice(document, wanted), (index, wanted, json.dumps(document))
+        counts["some" if expected else "none"] += 1
+    assert min(counts["some"], counts["none"]) > 100, counts
