@@ -294,6 +294,7 @@ class Allocator:
     def sweep(self) -> None:
         """End assumptions by time. Call it every few hundred milliseconds."""
         with self._changed:
+            self._world.refresh()  # so that no filter call has to
             timeout = self._live.node_reservation_timeout_seconds
             if self._settler.expire_assumptions(self._clock.now(), timeout):
                 self._touch_locked()
@@ -305,6 +306,7 @@ class Allocator:
         as held on every node, since the leader before may have offered it any."""
         with self._changed:
             self._is_leading = True
+            self._world.refresh()
             self._derive_locked(holds_everywhere=True)
             self._touch_locked()
 
