@@ -177,7 +177,11 @@ def test_v2_replicas_come_back_where_the_setting_or_the_release_says_so(
     assert expected == reused(find_reusable(seen, v2))
     labelled = {"n1": KubeNode("n1", unschedulable=False, disables_v2=True)}
     assert reused(find_reusable(replace(seen, kube_nodes=labelled), v2)) is None
-    assert "a" == reused(find_reusable(seen, volume()))  # v1 does not ask
+    assert "a" == reused(find_reusable(replace(seen, kube_nodes=labelled), volume()))  # v1 does not ask
+    open_ones = {"n1": KubeNode("n1", unschedulable=False)}
+    assert expected == reused(find_reusable(replace(seen, kube_nodes=open_ones), v2))
+    down = {"n1": replace(seen.nodes["n1"], ready=False)}
+    assert reused(find_reusable(replace(seen, kube_nodes=open_ones, nodes=down), v2)) is None
 
 
 def test_a_linked_clones_replica_needs_its_source_on_the_same_disk() -> None:
@@ -205,6 +209,13 @@ def test_a_new_replica_waits_for_a_failed_one(change: dict[str, str], affinity: 
     fields: dict[str, Any] = {"robustness": "degraded", "last_degraded_at": "2026-01-01T11:59:00Z", **change}
     seen = view(node("n1"), replicas=[failed("a", "n1")])
     assert expected == plan_new_replica(seen, volume(**fields), affinity)
+
+
+def test_without_a_time_to_wait_from_a_new_replica_is_made_at_once() -> None:
+    seen = view(node("n1"), replicas=[failed("a", "n1")])
+    assert NewReplica(True) == plan_new_replica(seen, volume(robustness="degraded"))
+    degraded = volume(robustness="degraded", last_degraded_at="2026-01-01T11:59:00Z")
+    assert NewReplica(True) == plan_new_replica(replace(seen, now_utc=None), degraded)
 
 
 def test_without_a_reusable_replica_a_new_one_is_made_at_once() -> None:
