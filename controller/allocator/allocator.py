@@ -295,8 +295,7 @@ class Allocator:
         """End assumptions by time. Call it every few hundred milliseconds."""
         with self._changed:
             self._world.refresh()  # so that no filter call has to
-            timeout = self._live.node_reservation_timeout_seconds
-            if self._settler.expire_assumptions(self._clock.now(), timeout):
+            if self._settler.expire_assumptions(self._clock.now(), self._live.node_reservation_timeout_seconds):
                 self._touch_locked()
 
     # Terms and modes

@@ -29,7 +29,8 @@ class PlainPod:
     def __init__(self, world: World, sizes: Sequence[int], gaps: frozenset[str], pending: Pending) -> None:
         self._sizes = tuple(sorted(sizes, reverse=True))
         self._total = sum(sizes)
-        self._world, self._pending, self._gaps = world, pending, gaps
+        self._best, self._tops = world.best, world.tops
+        self._pending, self._gaps = pending, gaps
         self._items: dict[int, tuple[Item, ...]] = {}  # by the number of disks
         self._plain_needs: dict[frozenset[DiskNeeds], bool] = {}
         self._seen: dict[tuple[tuple[int, ...], tuple[int, ...]], Judgement] = {}
@@ -55,7 +56,7 @@ class PlainPod:
     def easy(self, names: Sequence[str]) -> dict[str, Judgement | None]:
         """Nodes that are sure or full at the first look; None for the others."""
         found = self._easy_single(names) if len(self._sizes) == 1 else self._easy_several(names)
-        best, bound_bytes = self._world.best, self._pending.bound_bytes
+        best, bound_bytes = self._best, self._pending.bound_bytes
         need = self._total + self._pending.roaming_bytes
         for name in self._pending.crowded(found):
             if found[name] is SURE and best[name] < need + bound_bytes(name):
@@ -68,7 +69,7 @@ class PlainPod:
     def _easy_single(self, names: Sequence[str]) -> dict[str, Judgement | None]:
         size = self._total
         need = size + self._pending.roaming_bytes
-        get = self._world.best.get
+        get = self._best.get
         if need == size:
             return {name: SURE if (free := get(name, -1)) >= size else FULL if free >= 0 else None for name in names}
         return {name: SURE if (free := get(name, -1)) >= need else FULL if 0 <= free < size else None for name in names}
@@ -79,7 +80,7 @@ class PlainPod:
         sizes, total, roaming = self._sizes, self._total, self._pending.roaming_bytes
         largest, count = sizes[0], len(sizes)
         lowered = tuple(size + roaming for size in sizes)
-        tops = self._world.tops.get
+        tops = self._tops.get
         found: dict[str, Judgement | None] = {}
         for name in names:
             free = tops(name)
@@ -100,7 +101,7 @@ class PlainPod:
     def judge(self, name: str, young_since: float) -> Judgement | None:
         """The verdict on one node; None where not everything that is pending there is plain."""
         pending = self._pending
-        free = self._world.tops.get(name)
+        free = self._tops.get(name)
         pile = pending.pile(name)
         if free is None or pile is None or not pending.is_plain or name in self._gaps or not self._are_plain(pile):
             return None
@@ -136,6 +137,10 @@ class PlainPod:
         return max((promise.since for promise in roaming if not promise.is_assumed), default=float("-inf"))
 
     def _judge(self, free: tuple[int, ...], pending: tuple[int, ...]) -> Judgement:
+        if len(self._sizes) == 1:
+            known = judge_single(free, self._total, pending)
+            if known is not None:
+                return known
         key = free, pending
         found = self._seen.get(key)
         if found is None:
@@ -143,10 +148,7 @@ class PlainPod:
         return found
 
     def _search(self, free: tuple[int, ...], pending: tuple[int, ...]) -> Judgement:
-        largest = self._sizes[0]
-        known = judge_single(free, largest, pending)
-        if len(self._sizes) == 1 and known is not None:
-            return known
+        known = judge_single(free, self._sizes[0], pending)
         if known is FULL:
             return FULL
         disks = tuple(range(len(free)))
@@ -202,12 +204,15 @@ def _search_few(slack: Sequence[int], size: int, able: Sequence[int]) -> Judgeme
         ([mask for mask in masks if spare < sums[mask] <= spare + size] for spare in slack), key=len
     )  # for each disk, the subsets that close it
 
-    def can_close(number: int, used: int) -> bool:
-        if number == len(closing):
-            return True
-        return any(not mask & used and can_close(number + 1, mask | used) for mask in closing[number])
+    last = len(closing) - 1
 
-    return CONTENDED if can_close(0, 0) else SURE
+    def can_close(number: int, used: int) -> bool:
+        for mask in closing[number]:
+            if not mask & used and (number == last or can_close(number + 1, mask | used)):
+                return True
+        return False
+
+    return CONTENDED if closing[0] and can_close(0, 0) else SURE
 
 
 def _first_fit(sizes: Sequence[int], free: tuple[int, ...], lost: int) -> bool:
