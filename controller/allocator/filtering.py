@@ -9,6 +9,7 @@ from typing import Final
 from controller.allocator.account import account_of
 from controller.allocator.budget import Budget
 from controller.allocator.holds import Answers
+from controller.allocator.keeping import KEPT
 from controller.allocator.ledger import ANYWHERE, Entry, Key, Kind, Ledger, State, Verb
 from controller.allocator.outcome import Decision, FilterOutcome
 from controller.allocator.placement import Judge, Judgement, Verdict
@@ -62,11 +63,13 @@ class Filtering:
         home = judge.restart_among(found)
         if home:
             return self._offer(Decision.RESTART, pod, home, demands)
-        passed, refused = self._look(judge, found, local)
+        open_to_it, kept = self._without_kept(judge, pod, found)
+        passed, refused = self._look(judge, open_to_it, local)
         if not passed and judge.may_be_lenient:
             judge.is_lenient = True
-            passed, refused = self._look(judge, found, local)
+            passed, refused = self._look(judge, open_to_it, local)
         refused.update(closed)
+        refused.update(kept)
         if passed:
             return self._offer(Decision.OFFERED, pod, passed, demands, refused)
         return self._refuse(pod, candidates, refused, demands)
@@ -78,8 +81,16 @@ class Filtering:
         """The candidates on which all the pod's volumes surely find room; changes nothing."""
         demands, _ = demands_of_pod(pod, self.world, self.world.settings)
         judge = self._judge(demands, Budget.of(self.clock, self.live.filter_budget_milliseconds))
-        found, _ = judge.open_among(list(candidates))
+        found, _ = self._without_kept(judge, pod, judge.open_among(list(candidates))[0])
         return judge.sure_among(found)[0]
+
+    def _without_kept(
+        self, judge: Judge, pod: Pod, candidates: Sequence[str]
+    ) -> tuple[Sequence[str], dict[str, Judgement]]:
+        """The candidates but those whose room is kept for another pod, and the judgement on these."""
+        against = self.refusals.keeping.against(pod)
+        kept = {name: KEPT for name in candidates if name in against and judge.wanted_on(name)} if against else {}
+        return ([name for name in candidates if name not in kept] if kept else candidates), kept
 
     def score_nodes(self, pod: Pod, candidates: Sequence[str]) -> Mapping[str, int]:
         """How good each candidate is for the pod, 0 to 10; changes nothing."""

@@ -7,12 +7,14 @@ from dataclasses import dataclass, replace
 from sys import intern
 from typing import Final, Protocol
 
+from controller.allocator.keeping import Keeping
 from controller.allocator.ledger import Ledger, Promise
 from controller.allocator.placement import Judge, Verdict
 from controller.allocator.world import World
 from controller.clock import Clock
 from controller.model.demand import VolumeDemand
 from controller.model.workload import Pod
+from controller.settings import LiveSettings
 
 BACKOFF_SECONDS: Final = (0.5, 1.0, 2.0, 5.0, 10.0)
 PLAN_SECONDS: Final = 0.05  # under the allocator's lock
@@ -53,6 +55,8 @@ class PlanView(Protocol):
     def clock(self) -> Clock: ...
     @property
     def now(self) -> float: ...
+    @property
+    def live(self) -> LiveSettings: ...
     def is_due_remotely(self, refusal: Refusal, demands: Sequence[VolumeDemand]) -> bool: ...
 
 
@@ -61,6 +65,7 @@ class Refusals:
 
     def __init__(self) -> None:
         self._refused: dict[str, Refusal] = {}
+        self.keeping = Keeping()
         self._lists: dict[tuple[str, ...], tuple[str, ...]] = {}  # equal lists of candidates are kept once
 
     def __len__(self) -> int:
@@ -94,11 +99,13 @@ class Refusals:
 
     def drop(self, pod_uid: str) -> None:
         self._refused.pop(pod_uid, None)
+        self.keeping.release(pod_uid)
         if not self._refused:
             self._lists.clear()
 
     def clear(self) -> None:
         self._refused.clear()
+        self.keeping.clear()
         self._lists.clear()
 
     def all_uids(self) -> list[str]:
@@ -131,6 +138,7 @@ class Refusals:
         extra: dict[str, list[Promise]] = {}
         hopeless: set[tuple[object, ...]] = set()
         wakeups = []
+        starving = []
         for pod in order:
             if view.clock.now() > now + PLAN_SECONDS:
                 break
@@ -140,7 +148,11 @@ class Refusals:
                 tuple((entry.size_bytes, entry.needs, entry.placed_nodes) for entry in demands),
                 refusal.candidates,
             )
-            node = None if shape in hopeless else self._sure_node(view, refusal.candidates, demands, extra)
+            judge = Judge(view.world, view.ledger, demands, view.now, extra, now_utc=view.clock.now_utc())
+            node = None if shape in hopeless else self._sure_node(view, judge, pod, refusal.candidates, extra)
+            comes_back = node is None or refusal.unanswered < PATIENT_WAKES
+            if comes_back and self._is_starving(view, refusal, demands):
+                starving.append((pod, judge, refusal.candidates))
             if node is None:
                 hopeless.add(shape)
                 if not view.is_due_remotely(refusal, demands):
@@ -150,24 +162,31 @@ class Refusals:
             if refusal.next_wake_at <= now:
                 woken = self.mark_woken(pod.uid, now)
                 wakeups.append(Wakeup(pod.uid, pod.namespace, pod.name, woken.wakes))
+        self.keeping.renew(starving, view.ledger)
         return wakeups
+
+    def _is_starving(self, view: PlanView, refusal: Refusal, demands: Sequence[VolumeDemand]) -> bool:
+        after = view.live.starvation_after_seconds
+        is_local = any(demand.is_local for demand in demands)
+        return is_local and 0 < after <= view.now - refusal.first_at and not view.is_due_remotely(refusal, demands)
 
     def _sure_node(
         self,
         view: PlanView,
+        judge: Judge,
+        pod: Pod,
         candidates: Sequence[str],
-        demands: Sequence[VolumeDemand],
         extra: dict[str, list[Promise]],
     ) -> str | None:
         """The least-promised candidate that is sure, if roaming volumes find room in the cluster."""
-        judge = Judge(view.world, view.ledger, demands, view.now, extra, now_utc=view.clock.now_utc())
         found, _ = judge.open_among(candidates)
+        kept = self.keeping.against(pod)
 
         def pending(node: str) -> int:
             return view.ledger.pending_bytes(node) + sum(promise.size_bytes for promise in extra.get(node, ()))
 
         for name in sorted(found, key=pending):
-            if judge.judge(name).verdict is Verdict.SURE:
+            if judge.judge(name).verdict is Verdict.SURE and (name not in kept or not judge.wanted_on(name)):
                 return name
         return None
 

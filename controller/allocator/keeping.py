@@ -1,0 +1,96 @@
+"""Room that is kept for a pod that was refused for long, so that a large pod does not starve behind small ones.
+
+One node is kept for each such pod, the one with the most free space of those that could ever take it: other pods of no
+higher priority get no more room there, until the pod has found its own. Nothing of what lies there is moved; the node
+has to empty by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from controller.allocator.ledger import Ledger
+from controller.allocator.packing import PACK_STEPS, Steps, pack
+from controller.allocator.placement import Judge, Judgement, Verdict
+from controller.allocator.policy import provisioning_limit
+from controller.allocator.reasons import Reason
+from controller.allocator.shape import Shape
+from controller.allocator.world import World
+from controller.model.workload import Pod
+
+MOST_KEPT: Final = 10  # nodes at a time; more would keep a small cluster from everybody
+KEPT: Final = Judgement(Verdict.CONTENDED, Reason.KEPT)
+
+
+@dataclass(frozen=True, slots=True)
+class Keeper:
+    """The pod that a node is kept for."""
+
+    pod_uid: str
+    priority: int
+
+
+class Keeping:
+    """Nodes that are kept. Threads: none of its own; the allocator's lock guards it."""
+
+    def __init__(self) -> None:
+        self._nodes: dict[str, Keeper] = {}
+
+    def clear(self) -> None:
+        self._nodes.clear()
+
+    def release(self, pod_uid: str) -> None:
+        """The pod was offered room, or is gone."""
+        if self._nodes:
+            self._nodes = {name: keeper for name, keeper in self._nodes.items() if keeper.pod_uid != pod_uid}
+
+    def against(self, pod: Pod) -> Mapping[str, Keeper]:
+        """The nodes where `pod` gets no room now."""
+        if not self._nodes:
+            return {}
+        return {
+            name: keeper
+            for name, keeper in self._nodes.items()
+            if keeper.pod_uid != pod.uid and keeper.priority >= pod.priority
+        }
+
+    def renew(self, wanted: Sequence[tuple[Pod, Judge, Sequence[str]]], ledger: Ledger) -> None:
+        """Keep a node for each of these pods, in their order; a node once kept for a pod stays the one."""
+        old = {keeper.pod_uid: name for name, keeper in self._nodes.items()}
+        self._nodes = {}
+        for pod, judge, candidates in wanted[:MOST_KEPT]:
+            name = old.get(pod.uid, "")
+            if name not in candidates or not may_ever_take(judge, name):
+                name = best_of(judge, [one for one in candidates if one not in self._nodes], ledger)
+            if name and name not in self._nodes:
+                self._nodes[name] = Keeper(pod.uid, pod.priority)
+
+
+def best_of(judge: Judge, candidates: Sequence[str], ledger: Ledger) -> str:
+    """The candidate with the most free space of those that could take the pod if they were empty; "" without any."""
+
+    def free(name: str) -> int:
+        room = judge.world.room(name)
+        return sum(max(0, disk.free_bytes) for disk in room.disks) - ledger.pending_bytes(name) if room else 0
+
+    return next((name for name in sorted(candidates, key=free, reverse=True) if may_ever_take(judge, name)), "")
+
+
+def may_ever_take(judge: Judge, name: str) -> bool:
+    """Whether the pod's local volumes would fit on the node with nothing else on its disks."""
+    wanted = judge.wanted_on(name)
+    if isinstance(wanted, Judgement) or not wanted:
+        return False
+    shape = judge.shape(name, wanted)
+    if isinstance(shape, Judgement):
+        return False
+    return pack(shape.everything, _empty(judge.world, name, shape), Steps(PACK_STEPS)) is not None
+
+
+def _empty(world: World, name: str, shape: Shape) -> list[int]:
+    """What the shape's disks would have free without any replica."""
+    space = world.settings.space
+    limits = {disk.uuid: provisioning_limit(disk, space) for disk in world.nodes[name].disks}
+    return [limits[disk.uuid] for disk in shape.room.disks]

@@ -1,0 +1,120 @@
+"""A large pod does not starve behind small ones: after a while one node's room is kept for it."""
+
+from __future__ import annotations
+
+import pytest
+
+from controller.allocator.reasons import Reason
+from controller.model.longhorn import LonghornSettings
+from controller.settings import LiveSettings
+from tests.fakes.builders import TestCluster
+
+AFTER = 300
+
+
+@pytest.fixture
+def cluster() -> TestCluster:
+    """n1 is full of four small pods, n2 is too small for the large one, which has waited for long."""
+    cluster = TestCluster(live=LiveSettings(enabled=True, starvation_after_seconds=AFTER))
+    cluster.add_node("n1", free_gib=400)
+    for index in range(4):
+        cluster.run(f"small-{index}", cluster.add_pod(f"small-{index}").name, "n1")
+    cluster.add_pod("large", gib=300)
+    assert not cluster.offered("large", "n1")
+    return cluster
+
+
+def wait_long(cluster: TestCluster) -> None:
+    cluster.clock.advance(AFTER)
+    cluster.allocator.plan_wakeups()
+
+
+def leave(cluster: TestCluster, index: int) -> None:
+    cluster.delete_volume(f"small-{index}")
+    cluster.let_doubts_pass()
+
+
+def test_before_its_time_small_pods_take_what_becomes_free(cluster: TestCluster) -> None:
+    cluster.clock.advance(AFTER - 10)
+    cluster.allocator.plan_wakeups()
+    leave(cluster, 0)
+    cluster.add_pod("next")
+
+    assert cluster.offered("next", "n1") == {"n1"}
+
+
+def test_after_it_room_gathers_until_the_large_pod_fits(cluster: TestCluster) -> None:
+    wait_long(cluster)
+    cluster.add_pod("next")
+    for index in range(3):
+        leave(cluster, index)
+        assert cluster.filter("next", "n1").refused == {"n1": Reason.KEPT}
+
+    assert [wake.name for wake in cluster.allocator.plan_wakeups()] == ["large"]
+    assert cluster.filter("next", "n1").refused == {"n1": Reason.KEPT}  # woken, not yet filtered
+    assert cluster.offered("large", "n1") == {"n1"}
+
+
+def test_what_is_left_beside_it_is_free_again_once_it_was_offered_its_room(cluster: TestCluster) -> None:
+    wait_long(cluster)
+    cluster.add_pod("next")
+    for index in range(4):
+        leave(cluster, index)
+    cluster.allocator.plan_wakeups()
+    cluster.filter("large", "n1")
+
+    assert cluster.offered("next", "n1") == {"n1"}
+
+
+def test_other_nodes_are_open_and_the_small_pod_goes_there(cluster: TestCluster) -> None:
+    cluster.add_node("n2", free_gib=100)
+    wait_long(cluster)
+    leave(cluster, 0)
+    cluster.add_pod("next")
+
+    assert cluster.offered("next", "n1", "n2") == {"n2"}
+
+
+def test_a_pod_of_higher_priority_is_not_held_back(cluster: TestCluster) -> None:
+    wait_long(cluster)
+    leave(cluster, 0)
+    cluster.add_pod("urgent", priority=1)
+
+    assert cluster.offered("urgent", "n1") == {"n1"}
+
+
+def test_a_pod_whose_data_lies_there_needs_no_room_and_comes_back(cluster: TestCluster) -> None:
+    wait_long(cluster)
+    cluster.drop_pod("small-1")
+    cluster.add_pod("small-1", uid="another")
+
+    assert cluster.offered("small-1", "n1") == {"n1"}
+
+
+def test_nothing_is_kept_where_the_pod_could_never_fit() -> None:
+    cluster = TestCluster(live=LiveSettings(enabled=True, starvation_after_seconds=AFTER))
+    cluster.add_node("n1", free_gib=400)
+    cluster.add_pod("huge", gib=500)
+    assert not cluster.offered("huge", "n1")
+    wait_long(cluster)
+    cluster.add_pod("next")
+
+    assert cluster.offered("next", "n1") == {"n1"}
+
+
+def test_nothing_is_kept_for_a_pod_that_is_gone(cluster: TestCluster) -> None:
+    wait_long(cluster)
+    leave(cluster, 0)
+    cluster.drop_pod("large")
+    cluster.add_pod("next")
+
+    assert cluster.offered("next", "n1") == {"n1"}
+
+
+def test_zero_switches_it_off(cluster: TestCluster) -> None:
+    cluster.allocator.configure(LiveSettings(enabled=True, starvation_after_seconds=0), LonghornSettings())
+    wait_long(cluster)
+    leave(cluster, 0)
+    cluster.add_pod("next")
+
+    assert cluster.offered("next", "n1") == {"n1"}
