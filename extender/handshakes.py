@@ -93,7 +93,7 @@ class Handshakes:
     def _ready(self, sock: socket.socket) -> None:
         waiting = self._waiting.get(id(sock))
         if waiting is None or not isinstance(sock, ssl.SSLSocket):
-            return
+            return  # ended since the loop learned that it is ready
         try:
             sock.do_handshake()
         except ssl.SSLWantReadError:
@@ -177,6 +177,8 @@ class Closing:
         self._waiting[id(sock)] = (sock, self._clock.now() + self._seconds)
 
     def _ready(self, sock: socket.socket) -> None:
+        if id(sock) not in self._waiting:
+            return  # ended since the loop learned that it is ready
         try:
             # Past the encryption, where there was one: what comes now is thrown away.
             if socket.socket.recv(sock, _DRAIN_BYTES):

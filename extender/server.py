@@ -205,6 +205,10 @@ class ExtenderWorker(ThreadWorker):
         self.nr_conns -= 1
         connection.close()
 
+    def on_pending_socket_readable(self, conn: TConn, client: socket.socket) -> None:
+        if conn in self.pending_conns:  # not if it was dropped since the loop learned that it is readable
+            super().on_pending_socket_readable(conn, client)
+
     def murder_pending(self) -> None:
         """End what waits for too long. gunicorn calls it about once a second, also while the process ends."""
         self._closing.end_overdue()

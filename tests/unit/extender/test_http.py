@@ -299,6 +299,25 @@ def test_half_a_request_costs_one_thread_for_a_bounded_time(own_server: Callable
         connection.close()
 
 
+def test_connections_that_say_nothing_take_no_thread(server: Server) -> None:
+    silent = [server.raw(b"") for _ in range(300)]  # more than may wait
+    assert server.call("POST", "/filter", call_for("p", "n1"))[0] == 200
+    assert silent[0].recv(1) == b""  # the oldest made place
+    for connection in silent:
+        connection.close()
+
+
+def test_clients_that_do_not_close_after_their_answer_keep_nobody_waiting(server: Server) -> None:
+    lingering = []
+    for _ in range(30):
+        connection = server.raw(b"nonsense\r\n\r\n")
+        assert connection.recv(65_536).startswith(b"HTTP/1.1 400 ")
+        lingering.append(connection)  # the server has said that it closes; the client does not
+    assert server.call("POST", "/filter", call_for("p", "n1"))[0] == 200
+    for connection in lingering:
+        connection.close()
+
+
 def test_a_worker_that_dies_is_started_again(own_server: Callable[..., Server]) -> None:
     server = own_server()
 
