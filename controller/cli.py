@@ -1,4 +1,7 @@
-"""Commands: `run` serves, `status` asks a running process how it is. Exit codes are decided here and nowhere else."""
+"""Commands: `run` serves, `status` asks a running process, `render-scheduler-config` prints files.
+
+Exit codes are decided here and nowhere else.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ from dataclasses import fields
 from typing import Any, Final
 
 from controller.errors import ConfigError
+from controller.scheduler_config import command as scheduler_config
 from controller.settings import ProcessSettings
 
 EXIT_CONFIG: Final = 2
@@ -54,6 +58,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if options.command == "run":
             return _run(process_settings(vars(options), os.environ))
+        if options.command == scheduler_config.NAME:
+            return _render(options)
         return _status(options.metrics_address, options.metrics_port)
     except ConfigError as error:
         print(f"configuration: {error}", file=sys.stderr)
@@ -105,6 +111,14 @@ def _status(address: str | None, port: int | None) -> int:
     return 0
 
 
+def _render(options: argparse.Namespace) -> int:
+    rendered = scheduler_config.render(options)
+    for note in rendered.notes:
+        print(f"note: {note}", file=sys.stderr)
+    sys.stdout.write(rendered.text)
+    return 0
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="longhorn-scheduler-extender",
@@ -124,4 +138,5 @@ def _parser() -> argparse.ArgumentParser:
     status = commands.add_parser("status", help="print the status document of a running process")
     status.add_argument("--metrics-address", help="where it serves metrics (default: 127.0.0.1)")
     status.add_argument("--metrics-port", type=int, help=f"and on which port (default: {defaults.metrics_port})")
+    scheduler_config.add_parser(commands)
     return parser

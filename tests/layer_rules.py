@@ -17,6 +17,7 @@ PRODUCT = ("controller", "extender", "webhook", "certs")
 LAYERS: Mapping[str, int] = {
     "controller.__main__": 90,
     "controller.cli": 80,
+    "controller.scheduler_config": 75,
     "controller.wiring": 70,
     "controller.configuration": 65,
     "controller.lifecycle": 60,

@@ -1,0 +1,112 @@
+"""What makes a distribution start its kube-scheduler with the file: never an edit of a manifest, which upgrades undo.
+
+kubeadm: ClusterConfiguration, kubeadm.k8s.io/v1beta3 and v1beta4. K3s and RKE2: their configuration files and what is
+added to them from `config.yaml.d`; RKE2 writes the manifest of a static pod from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+from controller.scheduler_config.options import SERVICE, Options, is_address
+
+VOLUME = "scheduler-extender"
+
+
+@dataclass(frozen=True, slots=True)
+class Fragment:
+    """A piece of another file: YAML, its first lines being comments that say where it goes."""
+
+    text: str
+
+
+def header_of(options: Options, *, is_merged: bool) -> str:
+    """What stands above the configuration: where it goes. Nothing above a merged one, whose owner has written that."""
+    if is_merged or not options.path:
+        return ""
+    lines = [f"For {options.path} on every machine that runs kube-scheduler."]
+    if options.certificates is not None:
+        lines.append("It holds a private key: owner root, mode 0600.")
+    lines.append("kube-scheduler reads it when it starts, and only then.")
+    return "\n".join([*lines, *_about_address(options), ""])
+
+
+def fragments_of(options: Options) -> Sequence[Fragment]:
+    makers = {"kubeadm": _kubeadm, "k3s": _k3s, "rke2": _rke2}
+    make = makers.get(options.platform.name)
+    return make(options) if make else ()
+
+
+def _about_address(options: Options) -> list[str]:
+    if not options.platform.on_host_network:
+        return []
+    if is_address(options.host):
+        return [
+            f"{options.host} is taken for the ClusterIP of the Service {SERVICE}, or for another address that",
+            "leads to it. A ClusterIP works where kube-proxy, or what replaces it, runs on the same machine. Where none",
+            "does, give the address of a Service of type LoadBalancer, or of a node and a NodePort. An address that changes,",
+            "as that of a Service which is deleted and made again, needs a new file.",
+        ]
+    return [
+        f"kube-scheduler asks the machine's own resolver for {options.host}: the cluster's names are not known there,",
+        "unless you took care of it.",
+    ]
+
+
+def _kubeadm(options: Options) -> Sequence[Fragment]:
+    """Both shapes: since v1beta4 extra arguments are a list of names and values."""
+    volumes = f"""\
+  extraVolumes:
+    - name: {VOLUME}
+      hostPath: {options.path}
+      mountPath: {options.path}
+      readOnly: true
+      pathType: File   # a file that is missing is noticed, and no directory made in its place
+"""
+    newer = f"""\
+# For the ClusterConfiguration of kubeadm 1.31 and newer, in the ConfigMap kubeadm-config in kube-system: add this to
+# what is there. Upgrades read it from there, so it outlives them; an edited manifest does not. Then, on each control
+# plane machine, with that ClusterConfiguration in a file: kubeadm init phase control-plane scheduler --config FILE
+apiVersion: kubeadm.k8s.io/v1beta4
+kind: ClusterConfiguration
+scheduler:
+  extraArgs:
+    - name: config
+      value: {options.path}
+{volumes}"""
+    older = f"""\
+# The same for the older v1beta3, in place of the piece above: there, arguments are a mapping.
+apiVersion: kubeadm.k8s.io/v1beta3
+kind: ClusterConfiguration
+scheduler:
+  extraArgs:
+    config: {options.path}
+{volumes}"""
+    return (Fragment(newer), Fragment(older))
+
+
+def _k3s(options: Options) -> Sequence[Fragment]:
+    text = f"""\
+# For /etc/rancher/k3s/config.yaml.d/scheduler-extender.yaml on every server; then restart the service k3s, one server
+# after the other. The plus adds to what other files say. kube-scheduler runs inside of k3s, so nothing is mounted.
+kube-scheduler-arg+:
+  - config={options.path}
+"""
+    return (Fragment(text),)
+
+
+def _rke2(options: Options) -> Sequence[Fragment]:
+    folder = PurePosixPath(options.path).parent
+    text = f"""\
+# For /etc/rancher/rke2/config.yaml.d/scheduler-extender.yaml on every server; then restart the service rke2-server, one
+# server after the other. The plus adds to what other files say.
+kube-scheduler-arg+:
+  - config={options.path}
+# The directory: RKE2 mounts a file that an argument names by itself, if it is there when the service starts, and a path
+# that is mounted twice the kubelet refuses.
+kube-scheduler-extra-mount+:
+  - {folder}:{folder}:ro
+"""
+    return (Fragment(text),)

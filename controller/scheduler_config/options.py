@@ -1,0 +1,247 @@
+"""What can be asked of `render-scheduler-config`, checked; and what differs between the distributions."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from controller.errors import ConfigError
+
+SERVICE: Final = "longhorn-scheduler-extender"
+DEFAULT_PORT: Final = 9504
+DEFAULT_QPS: Final = 500
+DEFAULT_BURST: Final = 1000
+SECOND_SCHEDULER: Final = "longhorn-scheduler"
+
+LONGEST_TIMEOUT_MILLISECONDS: Final = 4_000
+"""Lease duration less renew deadline: an answer that takes longer may come from a leader that has lost its Lease."""
+
+_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_TIMEOUT: Final = re.compile(r"(?P<number>\d{1,9})(?P<unit>ms|s)?")
+
+
+@dataclass(frozen=True, slots=True)
+class Platform:
+    """One way to run kube-scheduler."""
+
+    name: str
+    title: str
+    kubeconfig: str  # kube-scheduler's own; empty: the service account of its pod
+    config_path: str  # where kube-scheduler finds the configuration; empty: not ours to say
+    on_host_network: bool = False  # its resolver knows no names of Services
+    has_profiling_off: bool = False  # by a flag, which a configuration file puts out of force
+
+
+PLATFORMS: Final = {
+    platform.name: platform
+    for platform in (
+        Platform(
+            "kubeadm",
+            "kubeadm",
+            "/etc/kubernetes/scheduler.conf",
+            "/etc/kubernetes/scheduler-extender.yaml",
+            on_host_network=True,
+        ),
+        Platform(
+            "k3s",
+            "K3s",
+            "/var/lib/rancher/k3s/server/cred/scheduler.kubeconfig",
+            "/etc/rancher/k3s/scheduler-extender.yaml",
+            on_host_network=True,
+            has_profiling_off=True,
+        ),
+        Platform(
+            "rke2",
+            "RKE2",
+            "/var/lib/rancher/rke2/server/cred/scheduler.kubeconfig",
+            "/etc/rancher/rke2/scheduler-extender/config.yaml",
+            on_host_network=True,
+            has_profiling_off=True,
+        ),
+        Platform("second", "a second kube-scheduler", "", "/etc/kube-scheduler/config.yaml"),
+        Platform("plain", "kube-scheduler", "/etc/kubernetes/scheduler.conf", ""),
+    )
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Certificates:
+    """PEM that goes into the file: the extender's authority, and the certificate that kube-scheduler shows to it."""
+
+    ca: bytes
+    certificate: bytes
+    key: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """One request. None: not said, so a default holds, and what a merged file says stays."""
+
+    platform: Platform
+    service_address: str = ""
+    port: int = DEFAULT_PORT
+    namespace: str = "longhorn-system"
+    scheme: str = ""  # empty: https where there are certificates
+    certificates: Certificates | None = None
+    timeout_milliseconds: int = LONGEST_TIMEOUT_MILLISECONDS
+    allow_long_timeout: bool = False
+    ignorable: bool = False
+    large_cluster: bool = False
+    qps: int | None = None
+    burst: int | None = None
+    scheduler_name: str = ""
+    kubeconfig: str = ""
+    config_path: str = ""
+    leader_elect: bool | None = None
+    manages_resource: bool = True
+    image: str = ""  # of a second kube-scheduler
+
+    @property
+    def server_name(self) -> str:
+        """The Service's name: the extender's certificate is checked for it, whatever address is called."""
+        return f"{SERVICE}.{self.namespace}.svc"
+
+    @property
+    def host(self) -> str:
+        return self.service_address or self.server_name
+
+    @property
+    def url(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.scheme or 'http'}://{host}:{self.port}"
+
+    @property
+    def timeout(self) -> str:
+        seconds, rest = divmod(self.timeout_milliseconds, 1000)
+        return f"{self.timeout_milliseconds}ms" if rest else f"{seconds}s"
+
+    @property
+    def path(self) -> str:
+        return self.config_path or self.platform.config_path
+
+    @property
+    def is_second(self) -> bool:
+        return self.platform.name == "second"
+
+    def checked(self) -> Options:
+        """Itself with all defaults in place; ConfigError names the first option that cannot work."""
+        self._check_address()
+        self._check_transport()
+        self._check_numbers()
+        self._check_names()
+        self._check_platform()
+        return replace(
+            self,
+            scheme=self.scheme or ("https" if self.certificates else "http"),
+            config_path=self.path,
+            scheduler_name=self.scheduler_name or (SECOND_SCHEDULER if self.is_second else ""),
+        )
+
+    def _check_address(self) -> None:
+        require(_is_name(self.namespace, subdomain=False), "--namespace", f"is not a namespace: {self.namespace!r}")
+        if self.platform.on_host_network:
+            require(
+                bool(self.service_address),
+                "--service-address",
+                f"is needed: kube-scheduler of {self.platform.title} runs on the host's network, whose resolver does "
+                "not know the Service's name. Give the Service's ClusterIP: kubectl -n "
+                f"{self.namespace} get service {SERVICE} -o jsonpath='{{.spec.clusterIP}}'",
+            )
+        require(
+            not self.service_address or is_address(self.service_address) or _is_name(self.service_address),
+            "--service-address",
+            f"is neither an IP address nor a DNS name: {self.service_address!r}",
+        )
+        require(0 < self.port < 65_536, "--port", f"is not a port: {self.port}")
+
+    def _check_transport(self) -> None:
+        require(self.scheme in ("", "http", "https"), "--scheme", f"is neither http nor https: {self.scheme!r}")
+        require(
+            self.scheme != "https" or self.certificates is not None,
+            "--ca-file",
+            "is needed with https, and --cert-file and --key-file too: without an authority kube-scheduler checks "
+            "nobody's certificate, and the extender answers only clients that show one",
+        )
+        require(self.scheme != "http" or self.certificates is None, "--scheme", "is http, where no certificate is used")
+
+    def _check_numbers(self) -> None:
+        require(
+            self.timeout_milliseconds > 0, "--http-timeout", "is 0, which kube-scheduler takes as its default of 5 s"
+        )
+        require(
+            self.allow_long_timeout or self.timeout_milliseconds <= LONGEST_TIMEOUT_MILLISECONDS,
+            "--http-timeout",
+            f"is more than {LONGEST_TIMEOUT_MILLISECONDS // 1000}s: kube-scheduler would take answers that were given "
+            "too late, by a leader that had lost its Lease. --allow-long-timeout, if that is what you want",
+        )
+        for name, value in (("--qps", self.qps), ("--burst", self.burst)):
+            require(value is None or 0 < value <= 1_000_000, name, f"is not between 1 and 1000000: {value}")
+        qps, burst = self.qps or DEFAULT_QPS, self.burst or DEFAULT_BURST
+        require(burst >= qps, "--burst", f"is below --qps: {burst} < {qps}")
+
+    def _check_names(self) -> None:
+        name = self.scheduler_name
+        require(not name or _is_name(name), "--scheduler-name", f"is not a name of a scheduler: {name!r}")
+        for option, path in (("--kubeconfig", self.kubeconfig), ("--config-path", self.config_path)):
+            require(not path or _is_path(path), option, f"is not an absolute path: {path!r}")
+
+    def _check_platform(self) -> None:
+        title = self.platform.title
+        if self.is_second:
+            require(
+                bool(self.image) and not re.search(r"\s", self.image),
+                "--image",
+                "is needed for a second kube-scheduler: the image of the cluster's own version, such as "
+                "registry.k8s.io/kube-scheduler:v1.36.3",
+            )
+            require(not self.kubeconfig, "--kubeconfig", f"is not for {title}: it uses its pod's service account")
+            require(
+                self.scheduler_name != "default-scheduler",
+                "--scheduler-name",
+                "is default-scheduler, which the cluster's own kube-scheduler has: both would place the same pods",
+            )
+        else:
+            require(not self.image, "--image", f"is for a second kube-scheduler only, not for {title}")
+            require(
+                self.manages_resource,
+                "--no-managed-resources",
+                "is for a second kube-scheduler only: every pod of the cluster would be sent to the extender",
+            )
+        require(
+            not self.config_path or (bool(self.platform.config_path) and not self.is_second),
+            "--config-path",
+            f"is not for {title}",
+        )
+
+
+def parse_timeout(text: str) -> int:
+    """Milliseconds of `4s`, `3500ms` or `4`; ConfigError."""
+    found = _TIMEOUT.fullmatch(text)
+    require(found is not None, "--http-timeout", f"is not a duration such as 4s or 3500ms: {text!r}")
+    assert found is not None
+    return int(found["number"]) * (1 if found["unit"] == "ms" else 1000)
+
+
+def require(is_right: bool, name: str, problem: str) -> None:
+    if not is_right:
+        raise ConfigError(f"{name}: {problem}")
+
+
+def is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return "%" not in text
+
+
+def _is_name(text: str, *, subdomain: bool = True) -> bool:
+    labels = text.split(".") if subdomain else [text]
+    return len(text) <= 253 and all(_LABEL.fullmatch(label) for label in labels)
+
+
+def _is_path(text: str) -> bool:
+    # It goes into flags and into RKE2's source:destination pairs.
+    return text.startswith("/") and not re.search(r"[\s:,\0]", text)

@@ -1,0 +1,185 @@
+"""A second kube-scheduler in the cluster, as one file for `kubectl apply`: for clusters whose own one nobody may
+configure, and for pods that are meant to be placed by a scheduler of another name."""
+
+from __future__ import annotations
+
+import hashlib
+import textwrap
+from pathlib import PurePosixPath
+
+from controller.scheduler_config.options import Options
+
+PORT = 10259
+
+
+def manifest(options: Options, config: str) -> str:
+    """ServiceAccount, rights, the configuration in a Secret, Deployment; `config` goes in as it is."""
+    return "---\n".join((_account(options), _rights(options), _secret(options, config), _deployment(options, config)))
+
+
+def _account(options: Options) -> str:
+    name, namespace = options.scheduler_name, options.namespace
+    return f"""\
+# A second kube-scheduler: it places the pods that say schedulerName: {name}, and no others.
+# kubectl apply -f with this file; the same again after a change.
+apiVersion: v1
+kind: ServiceAccount
+metadata:
+  name: {name}
+  namespace: {namespace}
+"""
+
+
+def _rights(options: Options) -> str:
+    name, namespace = options.scheduler_name, options.namespace
+    cluster = "---\n".join(
+        f"""\
+# The same rights as the cluster's own kube-scheduler: Kubernetes keeps this role up to date with its version.
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata:
+  name: {name}-{role}
+roleRef:
+  apiGroup: rbac.authorization.k8s.io
+  kind: ClusterRole
+  name: system:{role}
+subjects:
+  - kind: ServiceAccount
+    name: {name}
+    namespace: {namespace}
+"""
+        for role in ("kube-scheduler", "volume-scheduler")
+    )
+    return f"""\
+{cluster}---
+# Who may see its metrics is looked up as for the cluster's own one.
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata:
+  name: {name}-authentication-reader
+  namespace: kube-system
+roleRef:
+  apiGroup: rbac.authorization.k8s.io
+  kind: Role
+  name: extension-apiserver-authentication-reader
+subjects:
+  - kind: ServiceAccount
+    name: {name}
+    namespace: {namespace}
+---
+# Its own Lease: the role above names that of the cluster's kube-scheduler only. (It grants create.)
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata:
+  name: {name}
+  namespace: {namespace}
+rules:
+  - apiGroups: [coordination.k8s.io]
+    resources: [leases]
+    resourceNames: [{name}]
+    verbs: [get, update]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata:
+  name: {name}
+  namespace: {namespace}
+roleRef:
+  apiGroup: rbac.authorization.k8s.io
+  kind: Role
+  name: {name}
+subjects:
+  - kind: ServiceAccount
+    name: {name}
+    namespace: {namespace}
+"""
+
+
+def _secret(options: Options, config: str) -> str:
+    file = PurePosixPath(options.path).name
+    return f"""\
+# A Secret and not a ConfigMap: with https there is a private key in it.
+apiVersion: v1
+kind: Secret
+metadata:
+  name: {options.scheduler_name}
+  namespace: {options.namespace}
+stringData:
+  {file}: |
+{textwrap.indent(config, "    ")}"""
+
+
+def _deployment(options: Options, config: str) -> str:
+    name, namespace = options.scheduler_name, options.namespace
+    path = PurePosixPath(options.path)
+    elects = options.leader_elect is not False
+    checksum = hashlib.sha256(config.encode()).hexdigest()
+    strategy = "" if elects else "  strategy: {type: Recreate}   # two at once would place the same pods\n"
+    return f"""\
+apiVersion: apps/v1
+kind: Deployment
+metadata:
+  name: {name}
+  namespace: {namespace}
+  labels: &labels
+    app.kubernetes.io/name: {name}
+spec:
+  replicas: {2 if elects else 1}
+{strategy}  selector:
+    matchLabels: *labels
+  template:
+    metadata:
+      labels: *labels
+      annotations:
+        # The configuration is read at start only, so another one makes other pods.
+        checksum/configuration: {checksum}
+    spec:
+      serviceAccountName: {name}
+      priorityClassName: system-cluster-critical
+      securityContext:
+        runAsNonRoot: true
+        runAsUser: 65532
+        fsGroup: 65532
+        seccompProfile:
+          type: RuntimeDefault
+      affinity:
+        podAntiAffinity:
+          preferredDuringSchedulingIgnoredDuringExecution:
+            - weight: 100
+              podAffinityTerm:
+                topologyKey: kubernetes.io/hostname
+                labelSelector:
+                  matchLabels: *labels
+      containers:
+        - name: kube-scheduler
+          # The version of the cluster's API server, or one minor version older.
+          image: {options.image}
+          command: [kube-scheduler, --config={path}, --secure-port={PORT}]
+          ports:
+            - name: https
+              containerPort: {PORT}
+          startupProbe:
+            httpGet: {{path: /livez, port: https, scheme: HTTPS}}
+            failureThreshold: 24
+            periodSeconds: 5
+          livenessProbe:
+            httpGet: {{path: /livez, port: https, scheme: HTTPS}}
+            failureThreshold: 6
+          readinessProbe:
+            httpGet: {{path: /readyz, port: https, scheme: HTTPS}}
+          resources:
+            requests: {{cpu: 100m, memory: 128Mi}}
+          securityContext:
+            allowPrivilegeEscalation: false
+            readOnlyRootFilesystem: true
+            capabilities: {{drop: [ALL]}}
+          volumeMounts:
+            - name: configuration
+              mountPath: {path.parent}
+              readOnly: true
+      volumes:
+        - name: configuration
+          secret:
+            secretName: {name}
+            defaultMode: 0440
+"""

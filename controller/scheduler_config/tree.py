@@ -1,0 +1,170 @@
+"""YAML that keeps its comments: reading one document, writing it in its own manner, and comments on what is added."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ruamel.yaml import YAML
+from ruamel.yaml.comments import CommentedMap, CommentedSeq
+from ruamel.yaml.error import YAMLError
+
+from controller.errors import ConfigError
+
+_NO_FOLDING: Final = 2**30  # columns: a certificate stays on one line
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How a document is indented, in columns."""
+
+    mapping: int = 2
+    sequence: int = 4  # from a key to the text of its list's items
+    dash: int = 2  # from a key to the dashes
+
+
+def parse(text: str, source: str) -> CommentedMap:
+    """The one mapping in block style that `text` holds; ConfigError says what is in its place."""
+    try:
+        documents = [document for document in _yaml(Layout()).load_all(text) if document is not None]
+    except YAMLError as error:
+        raise ConfigError(f"{source}: is not YAML: {_in_a_line(error)}") from error
+    if len(documents) > 1:
+        raise ConfigError(f"{source}: holds {len(documents)} documents, and kube-scheduler reads the first one only")
+    if not documents or not isinstance(documents[0], CommentedMap):
+        raise ConfigError(f"{source}: holds no mapping")
+    if is_flow(documents[0]):
+        raise ConfigError(f"{source}: is written as JSON, which has no place for comments; turn it into YAML first")
+    return documents[0]
+
+
+def write(document: Any, layout: Layout) -> str:
+    buffer = io.StringIO()
+    _yaml(layout).dump(document, buffer)
+    return buffer.getvalue()
+
+
+def layout_of(document: CommentedMap) -> Layout:
+    """How the document is indented, by the first mapping in a mapping and the first list that it has."""
+    mapping = sequence = dash = None
+    pending: list[Any] = [document]
+    while pending and (mapping is None or sequence is None):
+        node = pending.pop(0)
+        children = [child for child in _values(node) if _is_block(child)]
+        pending += children
+        if not isinstance(node, CommentedMap):
+            continue
+        for child in children:
+            if isinstance(child, CommentedMap) and mapping is None:
+                mapping = child.lc.col - node.lc.col
+            elif isinstance(child, CommentedSeq) and sequence is None and _is_block(child[0]):
+                dash = child.lc.col - node.lc.col
+                sequence = child[0].lc.col - node.lc.col
+    default = Layout()
+    return Layout(mapping or default.mapping, sequence or default.sequence, default.dash if dash is None else dash)
+
+
+def put(node: CommentedMap, key: str, value: object, why: str, column: int) -> None:
+    """Set a key; where it is new, `why` stands in a comment above it, at that column."""
+    if key in node or is_flow(node):
+        node[key] = value
+        return
+    tail = _take_tail(node)
+    node[key] = value
+    if why:
+        node.yaml_set_comment_before_after_key(key, before=why, indent=column)
+    _give_tail(node, tail)
+
+
+def append(items: CommentedSeq, value: CommentedMap) -> None:
+    """Add an item; what was said below the last one is then said below the new one."""
+    tail = _take_tail(items)
+    items.append(value)
+    _give_tail(items, tail)
+
+
+def replace(items: CommentedSeq, index: int, value: CommentedMap) -> None:
+    """Exchange an item and its comments; those that follow it stay."""
+    tail = _take_tail(items[index])
+    items[index] = value
+    _give_tail(value, tail)
+
+
+def is_flow(node: object) -> bool:
+    return isinstance(node, CommentedMap | CommentedSeq) and node.fa.flow_style() is True
+
+
+def plain(node: Any) -> Any:
+    """The same as plain dictionaries, lists and scalars."""
+    if isinstance(node, dict):
+        return {str(key): plain(value) for key, value in node.items()}
+    if isinstance(node, list):
+        return [plain(item) for item in node]
+    for kind in (bool, int, float, str):
+        if isinstance(node, kind):
+            return kind(node)
+    return node
+
+
+def _yaml(layout: Layout) -> YAML:
+    yaml = YAML()
+    yaml.preserve_quotes = True
+    yaml.brace_single_entry_mapping_in_flow_sequence = True
+    yaml.width = _NO_FOLDING
+    yaml.indent(mapping=layout.mapping, sequence=layout.sequence, offset=layout.dash)
+    return yaml
+
+
+def _in_a_line(error: YAMLError) -> str:
+    text = str(error).split("\nTo suppress")[0]
+    return " ".join(text.split())
+
+
+def _values(node: Any) -> list[Any]:
+    return list(node.values() if isinstance(node, CommentedMap) else node)
+
+
+def _is_block(node: object) -> bool:
+    return isinstance(node, CommentedMap | CommentedSeq) and bool(node) and not is_flow(node)
+
+
+def _last_leaf(node: Any) -> tuple[Any, Any, int]:
+    """Who holds the last scalar (or flow collection) below `node`, its key there, and where its comment is kept."""
+    while True:
+        key = list(node)[-1] if isinstance(node, CommentedMap) else len(node) - 1
+        child = node[key]
+        if not _is_block(child):
+            return node, key, 2 if isinstance(node, CommentedMap) else 0
+        node = child
+
+
+def _take_tail(node: Any) -> Any:
+    """Take away the comments below `node`, which the library keeps with its last scalar; None if there are none."""
+    if not node:
+        return None
+    holder, key, place = _last_leaf(node)
+    comment = holder.ca.items.get(key)
+    token = comment[place] if comment else None
+    if token is None:
+        return None
+    beside, _, below = token.value.partition("\n")
+    if beside and not below:
+        return None
+    tail = type(token)("\n" + below, token.start_mark, None)
+    if beside:
+        token.value = beside + "\n"
+    else:
+        comment[place] = None
+    return tail
+
+
+def _give_tail(node: Any, tail: Any) -> None:
+    if tail is None:
+        return
+    holder, key, place = _last_leaf(node)
+    comment = holder.ca.items.setdefault(key, [None, None, None, None])
+    if comment[place] is None:
+        comment[place] = tail
+    else:
+        comment[place].value = comment[place].value.rstrip("\n") + tail.value
