@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from controller.errors import ConfigError
 from controller.scheduler_config import command as scheduler_config
-from controller.settings import ProcessSettings
+from controller.settings import TLS_OFF, ProcessSettings
 
 EXIT_CONFIG: Final = 2
 EXIT_UNREACHABLE: Final = 1
@@ -47,6 +47,15 @@ _HELP: Final = {
     "retry_period_seconds": "pause between two looks at the Lease",
     "threads": "filter calls that are served at once",
     "body_limit_bytes": "largest request body",
+    "tls_mode": "off, self, cert-manager or provided: who makes the certificates",
+    "tls_cert_dir": "directory with tls.crt, tls.key and ca.crt, in place of the Secret",
+    "tls_secret": "Secret with the server's certificate",
+    "tls_client_secret": "Secret with the certificate for kube-scheduler",
+    "tls_ca_secret": "Secret with the authority, in mode self",
+    "tls_extra_names": "further DNS names and addresses of the server, with commas, in mode self",
+    "tls_handshake_seconds": "a TLS handshake that takes longer is ended",
+    "tls_handshakes": "TLS handshakes at a time",
+    "cluster_domain": "DNS domain of the cluster",
     "log_level": "debug, info, warning or error",
     "log_format": "text or json",
 }
@@ -84,14 +93,23 @@ def _run(settings: ProcessSettings) -> int:
     from controller.logs import configure_logging
     from controller.wiring import Controller
     from extender.server import ServerOptions, serve
+    from extender.tls import ServerTls
 
     configure_logging(settings.log_level, settings.log_format)
     ClientKubeApi.load(settings.kubeconfig or None)  # what is wrong with it is said here, not in a worker
     # One identity for the life of the pod's process: a worker that is started again takes its own Lease up at once. Two
     # workers never live at the same time (extender.server).
     identity = f"{settings.pod_name}_{secrets.token_hex(4)}"
-    options = ServerOptions(settings.extender_address, settings.extender_port, threads=settings.threads)
-    serve(options, lambda: Controller(settings, identity, ClientKubeApi.load(settings.kubeconfig or None)))
+    tls = ServerTls() if settings.tls_mode != TLS_OFF else None
+    options = ServerOptions(
+        settings.extender_address,
+        settings.extender_port,
+        threads=settings.threads,
+        tls=tls,
+        handshake_seconds=settings.tls_handshake_seconds,
+        handshakes=settings.tls_handshakes,
+    )
+    serve(options, lambda: Controller(settings, identity, ClientKubeApi.load(settings.kubeconfig or None), tls=tls))
     return 0
 
 

@@ -45,9 +45,9 @@ def _about_address(options: Options) -> list[str]:
     if is_address(options.host):
         return [
             f"{options.host} is taken for the ClusterIP of the Service {SERVICE}, or for another address that",
-            "leads to it. A ClusterIP works where kube-proxy, or what replaces it, runs on the same machine. Where none",
-            "does, give the address of a Service of type LoadBalancer, or of a node and a NodePort. An address that changes,",
-            "as that of a Service which is deleted and made again, needs a new file.",
+            "leads to it. A ClusterIP works where kube-proxy, or what replaces it, runs on the same machine. Where",
+            "none does, give the address of a Service of type LoadBalancer, or of a node and a NodePort. An address",
+            "that changes, as that of a Service which is deleted and made again, needs a new file.",
         ]
     return [
         f"kube-scheduler asks the machine's own resolver for {options.host}: the cluster's names are not known there,",

@@ -14,7 +14,15 @@ PORT = 10259
 
 def manifest(options: Options, config: str) -> str:
     """ServiceAccount, rights, the configuration in a Secret, Deployment; `config` goes in as it is."""
-    return "---\n".join((_account(options), _rights(options), _secret(options, config), _deployment(options, config)))
+    documents = (
+        _account(options),
+        *(_cluster_role_binding(options, role) for role in ("kube-scheduler", "volume-scheduler")),
+        _lookups(options),
+        _lease(options),
+        _secret(options, config),
+        _deployment(options, config),
+    )
+    return "---\n".join(documents)
 
 
 def _account(options: Options) -> str:
@@ -30,43 +38,47 @@ metadata:
 """
 
 
-def _rights(options: Options) -> str:
-    name, namespace = options.scheduler_name, options.namespace
-    cluster = "---\n".join(
-        f"""\
-# The same rights as the cluster's own kube-scheduler: Kubernetes keeps this role up to date with its version.
+def _subjects(options: Options) -> str:
+    return f"""\
+subjects:
+  - kind: ServiceAccount
+    name: {options.scheduler_name}
+    namespace: {options.namespace}
+"""
+
+
+def _cluster_role_binding(options: Options, role: str) -> str:
+    return f"""\
+# The same rights as the cluster's own kube-scheduler: Kubernetes keeps the role up to date with its version.
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRoleBinding
 metadata:
-  name: {name}-{role}
+  name: {options.scheduler_name}-{role}
 roleRef:
   apiGroup: rbac.authorization.k8s.io
   kind: ClusterRole
   name: system:{role}
-subjects:
-  - kind: ServiceAccount
-    name: {name}
-    namespace: {namespace}
-"""
-        for role in ("kube-scheduler", "volume-scheduler")
-    )
+{_subjects(options)}"""
+
+
+def _lookups(options: Options) -> str:
     return f"""\
-{cluster}---
-# Who may see its metrics is looked up as for the cluster's own one.
+# Who may read its metrics is looked up as for the cluster's own one.
 apiVersion: rbac.authorization.k8s.io/v1
 kind: RoleBinding
 metadata:
-  name: {name}-authentication-reader
+  name: {options.scheduler_name}-authentication-reader
   namespace: kube-system
 roleRef:
   apiGroup: rbac.authorization.k8s.io
   kind: Role
   name: extension-apiserver-authentication-reader
-subjects:
-  - kind: ServiceAccount
-    name: {name}
-    namespace: {namespace}
----
+{_subjects(options)}"""
+
+
+def _lease(options: Options) -> str:
+    name, namespace = options.scheduler_name, options.namespace
+    return f"""\
 # Its own Lease: the role above names that of the cluster's kube-scheduler only. (It grants create.)
 apiVersion: rbac.authorization.k8s.io/v1
 kind: Role
@@ -88,11 +100,7 @@ roleRef:
   apiGroup: rbac.authorization.k8s.io
   kind: Role
   name: {name}
-subjects:
-  - kind: ServiceAccount
-    name: {name}
-    namespace: {namespace}
-"""
+{_subjects(options)}"""
 
 
 def _secret(options: Options, config: str) -> str:
