@@ -19,6 +19,7 @@ LONGEST_TIMEOUT_MILLISECONDS: Final = 4_000
 """Lease duration less renew deadline: an answer that takes longer may come from a leader that has lost its Lease."""
 
 _LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_IMAGE: Final = re.compile(r"[\w.-]+(:\d+)?(/[\w.-]+)*(:[\w.-]+)?(@sha256:[0-9a-f]{64})?")
 _TIMEOUT: Final = re.compile(r"(?P<number>\d{1,9})(?P<unit>ms|s)?")
 
 
@@ -191,9 +192,9 @@ class Options:
         title = self.platform.title
         if self.is_second:
             require(
-                bool(self.image) and not re.search(r"\s", self.image),
+                bool(_IMAGE.fullmatch(self.image)),
                 "--image",
-                "is needed for a second kube-scheduler: the image of the cluster's own version, such as "
+                f"is {self.image!r}; a second kube-scheduler needs the image of the cluster's own version, such as "
                 "registry.k8s.io/kube-scheduler:v1.36.3",
             )
             require(not self.kubeconfig, "--kubeconfig", f"is not for {title}: it uses its pod's service account")
@@ -239,6 +240,8 @@ def is_address(text: str) -> bool:
 
 def _is_name(text: str, *, subdomain: bool = True) -> bool:
     labels = text.split(".") if subdomain else [text]
+    if subdomain and labels[-1].isdigit():  # an address with a mistake in it
+        return False
     return len(text) <= 253 and all(_LABEL.fullmatch(label) for label in labels)
 
 

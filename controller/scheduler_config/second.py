@@ -6,10 +6,82 @@ from __future__ import annotations
 import hashlib
 import textwrap
 from pathlib import PurePosixPath
+from string import Template
+from typing import Final
 
 from controller.scheduler_config.options import Options
 
-PORT = 10259
+PORT: Final = 10259
+
+
+_DEPLOYMENT: Final = Template("""\
+apiVersion: apps/v1
+kind: Deployment
+metadata:
+  name: $name
+  namespace: $namespace
+  labels: &labels
+    app.kubernetes.io/name: $name
+spec:
+  replicas: $replicas
+$strategy  selector:
+    matchLabels: *labels
+  template:
+    metadata:
+      labels: *labels
+      annotations:
+        # The configuration is read at start only, so another one makes other pods.
+        checksum/configuration: $checksum
+    spec:
+      serviceAccountName: $name
+      priorityClassName: system-cluster-critical
+      securityContext:
+        runAsNonRoot: true
+        runAsUser: 65532
+        fsGroup: 65532
+        seccompProfile:
+          type: RuntimeDefault
+      affinity:
+        podAntiAffinity:
+          preferredDuringSchedulingIgnoredDuringExecution:
+            - weight: 100
+              podAffinityTerm:
+                topologyKey: kubernetes.io/hostname
+                labelSelector:
+                  matchLabels: *labels
+      containers:
+        - name: kube-scheduler
+          # The version of the cluster's API server, or one minor version older.
+          image: $image
+          command: [kube-scheduler, --config=$path, --secure-port=$port]
+          ports:
+            - name: https
+              containerPort: $port
+          startupProbe:
+            httpGet: {path: /livez, port: https, scheme: HTTPS}
+            failureThreshold: 24
+            periodSeconds: 5
+          livenessProbe:
+            httpGet: {path: /livez, port: https, scheme: HTTPS}
+            failureThreshold: 6
+          readinessProbe:
+            httpGet: {path: /readyz, port: https, scheme: HTTPS}
+          resources:
+            requests: {cpu: 100m, memory: 128Mi}
+          securityContext:
+            allowPrivilegeEscalation: false
+            readOnlyRootFilesystem: true
+            capabilities: {drop: [ALL]}
+          volumeMounts:
+            - name: configuration
+              mountPath: $folder
+              readOnly: true
+      volumes:
+        - name: configuration
+          secret:
+            secretName: $name
+            defaultMode: 0440
+""")
 
 
 def manifest(options: Options, config: str) -> str:
@@ -118,76 +190,16 @@ stringData:
 
 
 def _deployment(options: Options, config: str) -> str:
-    name, namespace = options.scheduler_name, options.namespace
     path = PurePosixPath(options.path)
     elects = options.leader_elect is not False
-    checksum = hashlib.sha256(config.encode()).hexdigest()
-    strategy = "" if elects else "  strategy: {type: Recreate}   # two at once would place the same pods\n"
-    return f"""\
-apiVersion: apps/v1
-kind: Deployment
-metadata:
-  name: {name}
-  namespace: {namespace}
-  labels: &labels
-    app.kubernetes.io/name: {name}
-spec:
-  replicas: {2 if elects else 1}
-{strategy}  selector:
-    matchLabels: *labels
-  template:
-    metadata:
-      labels: *labels
-      annotations:
-        # The configuration is read at start only, so another one makes other pods.
-        checksum/configuration: {checksum}
-    spec:
-      serviceAccountName: {name}
-      priorityClassName: system-cluster-critical
-      securityContext:
-        runAsNonRoot: true
-        runAsUser: 65532
-        fsGroup: 65532
-        seccompProfile:
-          type: RuntimeDefault
-      affinity:
-        podAntiAffinity:
-          preferredDuringSchedulingIgnoredDuringExecution:
-            - weight: 100
-              podAffinityTerm:
-                topologyKey: kubernetes.io/hostname
-                labelSelector:
-                  matchLabels: *labels
-      containers:
-        - name: kube-scheduler
-          # The version of the cluster's API server, or one minor version older.
-          image: {options.image}
-          command: [kube-scheduler, --config={path}, --secure-port={PORT}]
-          ports:
-            - name: https
-              containerPort: {PORT}
-          startupProbe:
-            httpGet: {{path: /livez, port: https, scheme: HTTPS}}
-            failureThreshold: 24
-            periodSeconds: 5
-          livenessProbe:
-            httpGet: {{path: /livez, port: https, scheme: HTTPS}}
-            failureThreshold: 6
-          readinessProbe:
-            httpGet: {{path: /readyz, port: https, scheme: HTTPS}}
-          resources:
-            requests: {{cpu: 100m, memory: 128Mi}}
-          securityContext:
-            allowPrivilegeEscalation: false
-            readOnlyRootFilesystem: true
-            capabilities: {{drop: [ALL]}}
-          volumeMounts:
-            - name: configuration
-              mountPath: {path.parent}
-              readOnly: true
-      volumes:
-        - name: configuration
-          secret:
-            secretName: {name}
-            defaultMode: 0440
-"""
+    return _DEPLOYMENT.substitute(
+        name=options.scheduler_name,
+        namespace=options.namespace,
+        replicas=2 if elects else 1,
+        strategy="" if elects else "  strategy: {type: Recreate}   # two at once would place the same pods\n",
+        checksum=hashlib.sha256(config.encode()).hexdigest(),
+        image=options.image,
+        path=path,
+        folder=path.parent,
+        port=PORT,
+    )
