@@ -187,3 +187,33 @@ def test_bypass_keeps_the_ledger_empty_whatever_goes() -> None:
     cluster.drop_pod("a")
 
     assert {} == cluster.pending()
+
+
+def test_what_a_live_read_has_shown_is_not_undone_by_an_older_event() -> None:
+    """The watch delivers late what was true before the read."""
+    cluster = TestCluster()
+    cluster.add_node("n1", free_gib=100)
+    pod = cluster.add_pod("a")
+    cluster.filter("a", "n1")
+    seen = cluster.set_claim(replace(cluster.claims["a"], selected_node="n1", version=7))
+    cluster.set_claim(replace(seen, selected_node="", version=6))
+
+    assert cluster.allocator.due_holds() == ()
+    (promise,) = cluster.allocator.snapshot().promises
+    assert (promise.node, promise.state) == ("n1", "ASSUMED")
+
+    cluster.set_claim(replace(seen, selected_node="", version=8))  # withdrawn, in truth
+    (promise,) = cluster.allocator.snapshot().promises
+    assert (promise.node, promise.state, promise.claimants) == ("n1", "HELD", (pod.uid,))
+
+
+def test_an_older_deletion_does_not_take_away_an_object_that_was_made_again() -> None:
+    cluster = TestCluster()
+    cluster.add_node("n1", free_gib=100)
+    old = cluster.add_claim("a")
+    cluster.set_claim(replace(old, uid="another", version=9))
+    cluster.add_pod("a")
+    cluster.allocator.observe("claim", old.key, None, gone=old)
+
+    assert cluster.offered("a", "n1") == {"n1"}
+    assert cluster.pending() == {"n1": 100}
