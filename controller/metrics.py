@@ -60,6 +60,9 @@ class Sources:
     stores: Callable[[], Iterable[StoreState]]
     wakeups: Callable[[], tuple[int, int]]  # sent, failed
     settings_problems: Callable[[], int]
+    certificates: Callable[[], Mapping[str, float]] = dict  # name -> seconds until it ends
+    certificate_problems: Callable[[], int] = int
+    handshakes: Callable[[], Mapping[str, int]] = dict  # outcome -> how many
 
 
 class Metrics:
@@ -210,6 +213,7 @@ class _State(Collector):
             "Settings whose value is not used because it does not fit.",
             sources.settings_problems(),
         )
+        yield from _of_certificates(sources)
 
 
 def _of_snapshot(snapshot: Snapshot) -> Iterator[Metric]:
@@ -255,6 +259,20 @@ def _of_stores(stores: Iterable[StoreState]) -> Iterator[Metric]:
         bad.add_metric((state.kind,), state.bad)
         age.add_metric((state.kind,), state.age_seconds)
     yield from (synced, objects, bad, age)
+
+
+def _of_certificates(sources: Sources) -> Iterator[Metric]:
+    expiry = GaugeMetricFamily(
+        f"{PREFIX}_certificate_expiry_seconds", "Time until the certificate ends; negative after.", labels=("name",)
+    )
+    for name, seconds in sorted(sources.certificates().items()):
+        expiry.add_metric((name,), seconds)
+    yield expiry
+    yield _one("certificate_problems", "What is wrong with certificates or Secrets.", sources.certificate_problems())
+    handshakes = CounterMetricFamily(f"{PREFIX}_handshakes", "TLS handshakes by how they ended.", labels=("outcome",))
+    for outcome, count in sorted(sources.handshakes().items()):
+        handshakes.add_metric((outcome,), count)
+    yield handshakes
 
 
 def _one(name: str, text: str, value: float) -> Metric:

@@ -30,6 +30,8 @@ __all__ = [
 PREFIX: Final = "scheduler-extender-"
 MEBIBYTE: Final = 1024**2
 _DAY: Final = 86_400
+TLS_OFF: Final = "off"
+TLS_MODES: Final = (TLS_OFF, "self", "cert-manager", "provided")
 STRATEGIES: Final = ("spread", "pack", "off")
 
 
@@ -134,6 +136,15 @@ class ProcessSettings:
     retry_period_seconds: int = 2
     threads: int = 16
     body_limit_bytes: int = 64 * MEBIBYTE
+    tls_mode: str = TLS_OFF
+    tls_cert_dir: str = ""
+    tls_secret: str = "longhorn-scheduler-extender-tls"
+    tls_client_secret: str = "longhorn-scheduler-extender-client"
+    tls_ca_secret: str = "longhorn-scheduler-extender-ca"
+    tls_extra_names: str = ""  # with commas
+    tls_handshake_seconds: int = 5
+    tls_handshakes: int = 256
+    cluster_domain: str = "cluster.local"
     log_level: str = "info"
     log_format: str = "text"
 
@@ -158,6 +169,16 @@ class ProcessSettings:
         )
         _require(1 <= self.threads <= 256, "threads", "is not between 1 and 256")
         _require(self.body_limit_bytes >= MEBIBYTE, "body_limit_bytes", "is below 1 MiB")
+        _require(self.tls_mode in TLS_MODES, "tls_mode", f"is not one of {', '.join(TLS_MODES)}")
+        _require(
+            not self.tls_cert_dir or self.tls_mode in ("cert-manager", "provided"),
+            "tls_cert_dir",
+            f"is for the modes cert-manager and provided, not {self.tls_mode}",
+        )
+        secrets = [getattr(self, name) for name in ("tls_secret", "tls_client_secret", "tls_ca_secret")]
+        _require(all(secrets) and len(set(secrets)) == len(secrets), "tls_secret", "three Secrets need three names")
+        _require(1 <= self.tls_handshake_seconds <= 60, "tls_handshake_seconds", "is not between 1 and 60")
+        _require(1 <= self.tls_handshakes <= 900, "tls_handshakes", "is not between 1 and 900")
         _require(self.log_level in ("debug", "info", "warning", "error"), "log_level", "is not a level")
         _require(self.log_format in ("text", "json"), "log_format", "is neither text nor json")
         return self

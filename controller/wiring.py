@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any, Final
 from prometheus_client import CollectorRegistry
 
 from controller.allocator.allocator import Allocator
+from controller.certificates import CertificateWorker, certificate_worker
 from controller.clock import Clock, SystemClock
 from controller.configuration import SettingsReader, synced_longhorn_values
 from controller.election.elector import Elector, Timing
 from controller.election.gate import Gate
+from controller.errors import NotFoundError
 from controller.feed import Feed
 from controller.kinds import KINDS
 from controller.kube import resources
@@ -42,6 +44,7 @@ from extender.preconditions import Preconditions
 from extender.preemption import PreemptionService
 from extender.priorities import PriorityService
 from extender.service import ExtenderService
+from extender.tls import ServerTls
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication
@@ -91,10 +94,12 @@ class Followed:
 class ServiceEndpoint:
     """The extender's Service, pointed at this pod or at nobody."""
 
-    def __init__(self, slices: EndpointSlices, settings: ProcessSettings) -> None:
-        self._slices, self._settings = slices, settings
+    def __init__(self, slices: EndpointSlices, settings: ProcessSettings, certificates: CertificateWorker) -> None:
+        self._slices, self._settings, self._certificates = slices, settings, certificates
 
     def point_here(self) -> None:
+        if not self._certificates.is_serving:
+            raise NotFoundError("there is no certificate to serve with yet")
         settings = self._settings
         self._slices.point_at(
             settings.service,
@@ -135,8 +140,16 @@ class OpenedGate:
 class Controller:
     """The whole process: what gunicorn's worker builds, starts and stops."""
 
-    def __init__(self, settings: ProcessSettings, identity: str, api: KubeApi, clock: Clock | None = None) -> None:
-        self.settings, self.identity = settings, identity
+    def __init__(
+        self,
+        settings: ProcessSettings,
+        identity: str,
+        api: KubeApi,
+        clock: Clock | None = None,
+        *,
+        tls: ServerTls | None = None,
+    ) -> None:
+        self.settings, self.identity, self.tls = settings, identity, tls
         self.clock: Clock = clock or SystemClock()
         self.allocator = Allocator(self.clock)
         self.gate = Gate(self.clock)
@@ -150,6 +163,7 @@ class Controller:
             with_annotation=lambda: self._live_settings().wake_with_annotation,
             is_leading=lambda: self.gate.is_open,
         )
+        self.certificates = certificate_worker(settings, api, self.clock, tls, lambda: self.gate.is_open)
         self.elector = self._make_elector(api)
         recorder = Recorder(api, self.clock, component=PACKAGE, instance=self.identity)
         self.teller = Teller(self.allocator, recorder, self.clock)
@@ -252,8 +266,13 @@ class Controller:
                     self.allocator, self.live, is_leading=lambda: self.gate.is_open, after_round=self.metrics.drain
                 ),
                 waker=self.waker,
-                endpoint=ServiceEndpoint(EndpointSlices(api, settings.namespace), settings),
-                always=(StatusServer(page, settings.metrics_address, settings.metrics_port), self.support, self.teller),
+                endpoint=ServiceEndpoint(EndpointSlices(api, settings.namespace), settings, self.certificates),
+                always=(
+                    StatusServer(page, settings.metrics_address, settings.metrics_port),
+                    self.support,
+                    self.teller,
+                    self.certificates,
+                ),
                 read_settings=self._read_settings,
             )
         )
@@ -315,6 +334,9 @@ class Controller:
             stores=self.store_states,
             wakeups=lambda: (self.waker.woken, self.waker.failed),
             settings_problems=lambda: len(self.lifecycle.configured.problems) if self.lifecycle.configured else 0,
+            certificates=self.certificates.expiries,
+            certificate_problems=lambda: len(self.certificates.problems),
+            handshakes=self.tls.counts if self.tls is not None else dict,
         )
 
     def status(self) -> Mapping[str, Any]:
@@ -332,6 +354,8 @@ class Controller:
             "settings": configured.live if configured else None,
             "longhorn_settings": configured.longhorn if configured else None,
             "settings_problems": configured.problems if configured else {},
+            "certificates": {name: round(seconds) for name, seconds in self.certificates.expiries().items()},
+            "certificate_problems": self.certificates.problems,
             "held": {"count": snapshot.held_count, "bytes": snapshot.held_bytes},
             "assumed": {"count": snapshot.assumed_count, "bytes": snapshot.assumed_bytes},
             "oldest_hold_seconds": round(snapshot.oldest_hold_seconds, 3),

@@ -150,7 +150,7 @@ class DirectoryFollower:
 
     def __init__(self, directory: Path, use: Callable[[bytes, bytes, bytes], object]) -> None:
         self._directory, self._use = directory, use
-        self._problem = ""
+        self.problem = ""  # why what the directory holds now is not in use; "" when it is
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -176,6 +176,6 @@ class DirectoryFollower:
                 log.info("certificates of %s are in use", self._directory)
         except ConfigError as error:
             problem = str(error)
-        if problem and problem != self._problem:
+        if problem and problem != self.problem:
             log.error("certificates of %s are not used: %s", self._directory, problem)
-        self._problem = problem
+        self.problem = problem

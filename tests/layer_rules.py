@@ -20,6 +20,7 @@ LAYERS: Mapping[str, int] = {
     "controller.scheduler_config": 75,
     "controller.wiring": 70,
     "controller.configuration": 65,
+    "controller.certificates": 65,
     "controller.lifecycle": 60,
     "controller.metrics": 60,
     "controller.kinds": 60,
