@@ -74,6 +74,9 @@ def test_the_copy_to_come_has_the_volumes_size_and_copies_what_was_written() -> 
         pytest.param(degraded(), on("n2", **FAILED, deleting=True), DUE, ANYWHERE, id="it is being deleted"),
         pytest.param(degraded(), on("n2", **FAILED, active=False), DUE, ANYWHERE, id="an inactive twin"),
         pytest.param(attached(), on("n2", **FAILED), DUE, ANYWHERE, id="the volume is not degraded"),
+        pytest.param(
+            attached(last_degraded_at=DEGRADED_AT), on("n2", **FAILED), DUE, ANYWHERE, id="it was degraded once"
+        ),
         pytest.param(degraded(), on("n2", healthy_at=""), LATER, [], id="its rebuild goes on"),
         pytest.param(degraded(), replica("r2", "vol"), LATER, [], id="its object is there, unplaced"),
         pytest.param(degraded(migration_node_id="n9"), None, LATER, [], id="migrating"),
@@ -114,7 +117,9 @@ def test_detached_volumes_are_rebuilt_where_offline_rebuilding_is_on(engine: str
 
 
 def test_nothing_is_copied_from_a_volume_without_a_healthy_replica() -> None:
-    assert [] == causes(degraded(), on("n1", **FAILED))
+    for fields in (FAILED, {"healthy_at": ""}, {"disk_uuid": ""}):
+        assert [] == causes(degraded(), on("n1", **fields))
+    assert ANYWHERE == causes(degraded(), on("n1"))
 
 
 # Eviction
@@ -127,6 +132,12 @@ def test_an_evicting_replica_needs_one_more_until_enough_others_are_there(state:
     assert EVICTED == causes(facts, on("n1"), evicting)
     assert [] == causes(facts, on("n1"), evicting, on("n3"))
     assert [] == causes(facts, on("n1"), evicting, replica("new", "vol"))
+
+
+def test_an_evicting_replica_is_not_waited_for_with_the_failed_ones() -> None:
+    others = on("n1"), on("n3", **FAILED), on("n4", **FAILED)
+    assert [] == causes(degraded(3), *others, now=DUE)
+    assert ANYWHERE == causes(degraded(3), *others, on("n2", eviction_requested=True), now=DUE)
 
 
 def test_a_strict_local_volume_stays_on_its_node_when_it_leaves_a_disk() -> None:
