@@ -61,8 +61,17 @@ class Handshakes:
     Threads: the server's loop. Blocks: never. I/O: only what sockets take and give at once.
     """
 
-    def __init__(self, poller: Poller, tls: Outcomes, clock: Clock, *, seconds: float, most: int) -> None:
-        self._poller, self._tls, self._clock = poller, tls, clock
+    def __init__(
+        self,
+        poller: Poller,
+        tls: Outcomes,
+        clock: Clock,
+        close: Callable[[socket.socket], None],
+        *,
+        seconds: float,
+        most: int,
+    ) -> None:
+        self._poller, self._tls, self._clock, self._close = poller, tls, clock, close
         self._seconds, self._most = seconds, most
         self._waiting: dict[int, _Waiting] = {}  # in the order of their deadlines
         self._said_at = float("-inf")
@@ -135,7 +144,10 @@ class Handshakes:
         if now >= self._said_at + SAY_EVERY_SECONDS:
             self._said_at = now
             log.warning("TLS handshake %s peer=%s: %s", outcome, _peer(sock), why)
-        sock.close()
+        if outcome == FAILED:
+            self._close(sock)  # so that the client reads why
+        else:
+            sock.close()
         then(None)
 
 

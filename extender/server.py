@@ -157,7 +157,12 @@ class ExtenderWorker(ThreadWorker):
         self._handshakes = None
         if options.tls is not None:
             self._handshakes = Handshakes(
-                self.poller, options.tls, clock, seconds=options.handshake_seconds, most=options.handshakes
+                self.poller,
+                options.tls,
+                clock,
+                self._closing.begin,
+                seconds=options.handshake_seconds,
+                most=options.handshakes,
             )
         super().run()
 

@@ -25,10 +25,13 @@ class World:
         self.ca = authority()
         server = server_of(self.ca)
         self.tls.use(server.certificate, server.key, self.ca.certificate)
-        self.handshakes = Handshakes(self.poller, self.tls, self.clock, seconds=5.0, most=3)
         self.closing = Closing(self.poller, self.clock, seconds=2.0, most=3)
+        self.handshakes = self.make_handshakes(self.tls)
         self.ended: list[socket.socket | None] = []
         self._open: list[socket.socket] = []
+
+    def make_handshakes(self, tls: ServerTls) -> Handshakes:
+        return Handshakes(self.poller, tls, self.clock, self.closing.begin, seconds=5.0, most=3)
 
     def pair(self) -> tuple[socket.socket, socket.socket]:
         ours, theirs = socket.socketpair()
@@ -153,7 +156,7 @@ def test_a_client_that_leaves_ends_it_too(world: World) -> None:
 
 def test_without_a_certificate_a_connection_is_closed_at_once() -> None:
     world = World()
-    world.handshakes = Handshakes(world.poller, ServerTls(), world.clock, seconds=5.0, most=3)
+    world.handshakes = world.make_handshakes(ServerTls())
     assert b"" == world.begin().recv(1)
     assert [None] == world.ended
     world.close()
