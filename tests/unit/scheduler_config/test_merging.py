@@ -1,0 +1,324 @@
+"""A configuration that exists gets our entry, and loses nothing: no profile, no other extender, no comment."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from controller.errors import ConfigError
+from controller.model.names import EXTENDER_RESOURCE
+from controller.scheduler_config.config import Rendered, merged_config, new_config
+from controller.scheduler_config.options import PLATFORMS, Options
+
+HEAD = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
+FOREIGN = {"urlPrefix": "http://gpu.example.org:80/", "filterVerb": "filter", "managedResources": [{"name": "a.b/gpu"}]}
+FULL = """\
+# Our cluster's scheduler. Ask Ann before you touch it.
+apiVersion: kubescheduler.config.k8s.io/v1   # since 1.25
+kind: KubeSchedulerConfiguration
+clientConnection:
+    # mounted by the installer
+    kubeconfig: "/etc/k/scheduler.conf"  # quoted
+    qps: 800
+
+leaderElection: {leaderElect: false}   # one machine only
+
+# pack batch jobs
+profiles:
+- schedulerName: default-scheduler   # everybody
+- schedulerName: batch
+  plugins:
+    score:
+      disabled: [{name: NodeResourcesBalancedAllocation}]   # we pack
+  pluginConfig:
+  - name: NodeResourcesFit
+    args:
+      scoringStrategy:
+        type: MostAllocated
+# the card in the basement
+extenders:
+# first the cards
+- urlPrefix: "http://gpu.example.org:80/"
+  filterVerb: filter
+  managedResources:
+  # only these
+  - name: a.b/gpu   # the name
+    ignoredByScheduler: true
+
+# the end
+"""
+
+
+def options(**changes: Any) -> Options:
+    return Options(PLATFORMS[changes.pop("platform", "plain")], **changes).checked()
+
+
+def merge(text: str, **changes: Any) -> Rendered:
+    return merged_config(text, "FILE", options(**changes))
+
+
+def read(text: str) -> dict[str, Any]:
+    document: dict[str, Any] = yaml.safe_load(text)
+    return document
+
+
+def comments(text: str) -> list[str]:
+    """All that stands behind a number sign; no value in these files has one."""
+    return [line.partition("#")[2].strip() for line in text.splitlines() if "#" in line]
+
+
+def ours(text: str) -> dict[str, Any]:
+    (entry,) = [
+        entry
+        for entry in read(text)["extenders"]
+        if [{"name": EXTENDER_RESOURCE, "ignoredByScheduler": True}] == entry.get("managedResources")
+    ]
+    found: dict[str, Any] = entry
+    return found
+
+
+def test_what_is_there_stays_in_its_words_and_its_order() -> None:
+    after = merge(FULL).text
+    kept = [line for line in after.splitlines() if line in FULL.splitlines()]
+    # Lists and mappings of another depth than the first ones are brought to theirs; the words stay.
+    assert comments(FULL) == [comment for comment in comments(after) if comment in comments(FULL)]
+    assert kept[:7] == FULL.splitlines()[:7]
+    before, now = read(FULL), read(after)
+    assert before["profiles"] == now["profiles"]
+    assert before["extenders"] == now["extenders"][:1]
+    assert {"leaderElect": False} == now["leaderElection"]
+    assert {"kubeconfig": "/etc/k/scheduler.conf", "qps": 800, "burst": 1000} == now["clientConnection"]
+    assert after.endswith("# the end\n")
+
+
+def test_our_entry_comes_last_and_is_the_one_that_is_written_anew() -> None:
+    assert read(new_config(options()).text)["extenders"][0] == read(merge(FULL).text)["extenders"][1]
+
+
+def test_a_second_time_changes_nothing() -> None:
+    once = merge(FULL).text
+    assert Rendered(once) == merge(once)
+
+
+def test_a_file_that_was_written_anew_is_merged_into_itself() -> None:
+    for platform in ("plain", "k3s"):
+        wanted = options(platform=platform, service_address="10.96.0.7", large_cluster=platform == "k3s")
+        text = new_config(wanted, "For somewhere.").text
+        assert Rendered(text) == merged_config(text, "FILE", wanted)
+
+
+def test_the_smallest_file_becomes_the_one_that_is_written_anew() -> None:
+    assert read(new_config(options()).text) == read(merge(HEAD).text)
+
+
+@pytest.mark.parametrize("empty", ["extenders:\n", "extenders: []\n", "extenders: null\n", "clientConnection: {}\n"])
+def test_empty_parts_are_filled(empty: str) -> None:
+    assert read(new_config(options()).text) == read(merge(HEAD + empty).text)
+
+
+def test_lists_and_mappings_in_a_line_are_added_to() -> None:
+    text = HEAD + "clientConnection: {kubeconfig: /k}\nextenders: [{urlPrefix: http://x, filterVerb: f}]\n"
+    after = read(merge(text).text)
+    assert {"kubeconfig": "/k", "qps": 500, "burst": 1000} == after["clientConnection"]
+    assert {"urlPrefix": "http://x", "filterVerb": "f"} == after["extenders"][0]
+    assert 2 == len(after["extenders"])
+
+
+# Our own older entry
+
+
+OLDER = [
+    f"- urlPrefix: http://1.2.3.4:1\n  bindVerb: bind\n  managedResources: [{{name: {EXTENDER_RESOURCE}}}]\n",
+    "- urlPrefix: http://longhorn-scheduler-extender.storage.svc.cluster.local:9504/api/scheduler\n  filterVerb: f\n",
+    "- urlPrefix: http://10.96.0.7:9504\n  filterVerb: f\n",
+]
+
+
+@pytest.mark.parametrize("older", OLDER)
+def test_our_older_entry_is_replaced_where_it_stands(older: str) -> None:
+    text = HEAD + "extenders:\n- urlPrefix: http://a\n# old\n" + older + "# next\n- urlPrefix: http://b   # b\n# last\n"
+    after = merge(text, service_address="10.96.0.7").text
+    found = read(after)["extenders"]
+    assert ["http://a", "http://10.96.0.7:9504", "http://b"] == [entry["urlPrefix"] for entry in found]
+    assert ours(after) == found[1]
+    lines = after.splitlines()
+    assert "- urlPrefix: http://b   # b" == lines[lines.index("# next") + 1]
+    assert {"old", "next", "b", "last"} <= set(comments(after))
+
+
+def test_what_changes_in_our_older_entry_is_said() -> None:
+    text = HEAD + "extenders:\n" + OLDER[0]
+    notes = merge(text).notes
+    assert "FILE: extenders[0].bindVerb: was 'bind', is 'not set'" in notes
+    assert any(note.startswith("FILE: extenders[0].urlPrefix: was 'http://1.2.3.4:1'") for note in notes)
+    assert not any("filterVerb" in note for note in notes)
+
+
+def test_a_key_is_never_shown_in_a_note() -> None:
+    text = HEAD + "extenders:\n" + OLDER[0] + "  tlsConfig: {keyData: U0VDUkVU}\n"
+    rendered = merge(text)
+    assert "FILE: extenders[0].tlsConfig: is replaced" in rendered.notes
+    assert not any("U0VDUkVU" in note for note in rendered.notes)
+
+
+# What was decided by somebody
+
+
+def test_a_slow_client_is_made_faster_and_a_faster_one_stays() -> None:
+    rendered = merge(HEAD + "clientConnection:\n  qps: 50\n  burst: 5000\n")
+    assert (500, 5000) == tuple(read(rendered.text)["clientConnection"].values())[:2]
+    assert ("FILE: clientConnection.qps: was 50, is 500",) == rendered.notes
+    assert 60 == read(merge(HEAD + "clientConnection: {qps: 900}\n", qps=60).text)["clientConnection"]["qps"]
+
+
+def test_a_share_of_nodes_that_somebody_chose_stays_and_is_noted() -> None:
+    rendered = merge(HEAD + "percentageOfNodesToScore: 30\n")
+    assert 30 == read(rendered.text)["percentageOfNodesToScore"]
+    assert (
+        "FILE: percentageOfNodesToScore: 30 is kept; with 100 the extender sees all nodes at once",
+    ) == rendered.notes
+    # 0 stands for kube-scheduler's own choice, as in files that it wrote itself.
+    assert 100 == read(merge(HEAD + "percentageOfNodesToScore: 0\n").text)["percentageOfNodesToScore"]
+    asked = merge(HEAD + "percentageOfNodesToScore: 30\n", large_cluster=True)
+    assert 25 == read(asked.text)["percentageOfNodesToScore"]
+
+
+def test_a_share_of_nodes_in_a_profile_is_noted() -> None:
+    text = HEAD + "profiles:\n- schedulerName: x\n  percentageOfNodesToScore: 5\n"
+    assert ("FILE: profiles[0].percentageOfNodesToScore: 5 is kept, and wins for the pods of that profile",) == merge(
+        text
+    ).notes
+
+
+def test_kubeconfig_and_election_stay_unless_they_are_asked_for() -> None:
+    text = HEAD + "clientConnection:\n  kubeconfig: /a\nleaderElection:\n  leaderElect: false\n  resourceName: r\n"
+    kept, asked = read(merge(text).text), read(merge(text, kubeconfig="/b", leader_elect=True).text)
+    assert ("/a", False) == (kept["clientConnection"]["kubeconfig"], kept["leaderElection"]["leaderElect"])
+    assert ("/b", True) == (asked["clientConnection"]["kubeconfig"], asked["leaderElection"]["leaderElect"])
+    assert "r" == asked["leaderElection"]["resourceName"]
+
+
+def test_a_profile_is_added_when_it_is_asked_for_and_not_there() -> None:
+    def names(text: str, name: str) -> list[str]:
+        return [profile["schedulerName"] for profile in read(merge(text, scheduler_name=name).text)["profiles"]]
+
+    assert ["default-scheduler", "batch", "third"] == names(FULL, "third")
+    assert ["default-scheduler", "batch"] == names(FULL, "batch")
+
+
+# What cannot be merged
+
+
+@pytest.mark.parametrize(
+    ("text", "where"),
+    [
+        ("", "FILE: holds no mapping"),
+        ("- a\n", "FILE: holds no mapping"),
+        ("a: [\n", "FILE: is not YAML"),
+        (HEAD + "kind: KubeSchedulerConfiguration\n", "FILE: is not YAML: .*duplicate key"),
+        (HEAD + "---\n" + HEAD, "FILE: holds 2 documents"),
+        ('{"apiVersion": "kubescheduler.config.k8s.io/v1"}', "FILE: is written as JSON"),
+        ("apiVersion: kubescheduler.config.k8s.io/v1\n", "FILE: kind: is None"),
+        (HEAD.replace("KubeSchedulerConfiguration", "Policy"), "FILE: kind: is 'Policy'"),
+        (HEAD.replace("/v1", "/v1beta3"), "FILE: apiVersion: .*v1beta3.* reads no more"),
+        (HEAD.replace("kubescheduler.config.k8s.io/", ""), "FILE: apiVersion: is 'v1'"),
+        (HEAD + "clientConnection: 3\n", "FILE: clientConnection: is not a mapping"),
+        (HEAD + "clientConnection: {qps: fast}\n", r"FILE: clientConnection\.qps: is not a number"),
+        (HEAD + "clientConnection: {burst: -1}\n", r"FILE: clientConnection\.burst: is not a number"),
+        (HEAD + "leaderElection: []\n", "FILE: leaderElection: is not a mapping"),
+        (HEAD + "leaderElection: [1]\n", "FILE: leaderElection: is not a mapping"),
+        (HEAD + "profiles: {}\n", "FILE: profiles: is not a list"),
+        (HEAD + "profiles: [a]\n", r"FILE: profiles\[0\]: is not a mapping"),
+        (HEAD + "extenders: http://x\n", "FILE: extenders: is not a list"),
+        (HEAD + "extenders:\n- urlPrefix: http://x\n- y\n", r"FILE: extenders\[1\]: is not a mapping"),
+        (HEAD + "percentageOfNodesToScore: all\n", "FILE: percentageOfNodesToScore: is not a number"),
+        (HEAD + "extenders:\n" + OLDER[0] + OLDER[1], r"FILE: extenders: extenders\[0\] and extenders\[1\] are both"),
+        (
+            HEAD + f"extenders:\n- managedResources: [{{name: {EXTENDER_RESOURCE}}}, {{name: a.b/gpu}}]\n",
+            r"FILE: extenders\[0\]\.managedResources: names a\.b/gpu too",
+        ),
+    ],
+)
+def test_the_field_that_is_in_the_way_is_named(text: str, where: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{where}"):
+        merge(text)
+
+
+def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
+    from tests.unit.scheduler_config.asking import ask
+
+    path = tmp_path / "binary"
+    path.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ConfigError, match=r"^--merge: .*binary: is not UTF-8 text"):
+        ask("--for", "plain", "--merge", str(path))
+
+
+# Any file
+
+
+@st.composite
+def files(draw: st.DrawFn) -> str:
+    """Files in block style: parts in any order, lists with and without an indent, comments wherever they may stand."""
+    dash = draw(st.sampled_from(["", "  "]))
+    number = iter(range(1000))
+
+    def note(indent: str) -> str:
+        kind = draw(st.sampled_from(["", "", "\n", "# {}\n", "\n# {}\n", "# {}\n\n"]))
+        return "".join(f"{indent}{line}\n" if line else "\n" for line in kind.format(next(number)).splitlines())
+
+    def line(text: str, indent: str = "") -> str:
+        beside = draw(st.sampled_from(["", "", "   # {}", " # {}"])).format(next(number))
+        return f"{note(indent)}{indent}{text}{beside}\n"
+
+    def items(key: str, entries: list[list[str]]) -> str:
+        text = line(f"{key}:")
+        for first, *rest in entries:
+            text += line(f"- {first}", dash) + "".join(line(part, f"{dash}  ") for part in rest)
+        return text
+
+    foreign = ["urlPrefix: http://x", "filterVerb: f"]
+    old = draw(
+        st.sampled_from([["urlPrefix: http://longhorn-scheduler-extender.a.svc", "weight: 3", "filterVerb: g"], []])
+    )
+    lists = [foreign, *([old] if old else []), *([foreign] if draw(st.booleans()) else [])]
+    parts = {
+        "clientConnection": line("clientConnection:") + line("kubeconfig: /k", "  ") + line("qps: 7", "  "),
+        "profiles": items("profiles", [["schedulerName: a"], ["schedulerName: b", "percentageOfNodesToScore: 4"]]),
+        "extenders": items("extenders", draw(st.permutations(lists))),
+        "parallelism": line("parallelism: 3"),
+    }
+    wanted = draw(st.lists(st.sampled_from(sorted(parts)), unique=True))
+    return note("") + HEAD + "".join(parts[name] for name in wanted) + note("")
+
+
+@settings(max_examples=200, deadline=None)
+@given(files())
+def test_nothing_is_lost_from_any_file(text: str) -> None:
+    before, once = read(text), merge(text).text
+    now = read(once)
+    assert Rendered(once).text == merge(once).text
+    assert 1 == sum("longhorn" in entry["urlPrefix"] for entry in now["extenders"])
+    foreign = [entry for entry in before.get("extenders") or () if "longhorn" not in entry["urlPrefix"]]
+    assert foreign == [entry for entry in now["extenders"] if "longhorn" not in entry["urlPrefix"]]
+    for name in ("profiles", "parallelism"):
+        assert before.get(name) == now.get(name)
+    assert "/k" == now["clientConnection"]["kubeconfig"] or "clientConnection" not in before
+    inside = _inside_our_entry(text)
+    assert [found for found in comments(text) if found not in inside] == [
+        found for found in comments(once) if found in comments(text) and found not in inside
+    ]
+
+
+def _inside_our_entry(text: str) -> list[str]:
+    """The comments from our older entry's first line to its last: they go with it."""
+    lines = text.splitlines()
+    first = next((number for number, found in enumerate(lines) if "longhorn-scheduler" in found), None)
+    if first is None:
+        return []
+    last = next(number for number, found in enumerate(lines) if number > first and "filterVerb: g" in found)
+    return comments("\n".join(lines[first : last + 1]))
