@@ -19,7 +19,7 @@ from certs.layout import foreign_findings
 from certs.rotation import DAY, PINNED, YEAR, Chain, Leaf
 from certs.secret import ChainKeeper, SecretNames, SecretStore, data_of
 from controller.clock import Clock
-from controller.errors import SchedulerError
+from controller.errors import ConfigError, SchedulerError
 
 SERVER: Final = "server"
 CLIENT: Final = "client"
@@ -40,6 +40,9 @@ class Mode(StrEnum):
 
 
 def extender_names(server: str, client: str, ca: str) -> SecretNames:
+    """The extender's Secrets; ConfigError unless they are three."""
+    if len({server, client, ca} - {""}) != 3:
+        raise ConfigError(f"Secrets: three are needed, with three names, not {server!r}, {client!r} and {ca!r}")
     return SecretNames(ca, {SERVER: server, CLIENT: client})
 
 

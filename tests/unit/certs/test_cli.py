@@ -1,0 +1,203 @@
+"""`python -m certs` on Secrets in memory: what it says, what it writes, and its exit codes."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from typing import Any
+
+import pytest
+
+from certs.authority import read_authorities
+from certs.cli import EXIT_CLUSTER, EXIT_FINDINGS, EXIT_MISUSE, EXIT_WELL, main
+from certs.secret import data_of
+from controller.errors import ClusterError, ConfigError
+from controller.kube.api import KubeApi
+from controller.kube.resources import SECRETS, SERVICES, Resource
+from tests.fakes.apiserver import FakeApiServer
+from tests.fakes.clock import VirtualClock
+
+SPACE = "longhorn-system"
+NAME = "longhorn-scheduler-extender"
+DAY_SECONDS = 86_400
+
+
+class Shell:
+    def __init__(self) -> None:
+        self.api, self.clock = FakeApiServer(), VirtualClock()
+        self.lines: list[str] = []
+
+    def run(self, *arguments: str) -> int:
+        self.lines.clear()
+        return main(arguments, connect=self._connect, clock=self.clock, say=self.lines.append)
+
+    def _connect(self, _kubeconfig: str | None) -> KubeApi:
+        return self.api
+
+    @property
+    def said(self) -> str:
+        return "\n".join(self.lines)
+
+    def data(self, name: str) -> dict[str, bytes]:
+        return dict(data_of(self.api.get(SECRETS, SPACE, f"{NAME}-{name}")) or {})
+
+    def spoil(self, name: str, key: str, value: bytes) -> None:
+        raw: dict[str, Any] = self.api.get(SECRETS, SPACE, f"{NAME}-{name}")
+        raw["data"][key] = b64encode(value).decode()
+        self.api.replace(SECRETS, SPACE, f"{NAME}-{name}", raw)
+
+
+@pytest.fixture
+def shell() -> Shell:
+    return Shell()
+
+
+@pytest.fixture
+def made(shell: Shell) -> Shell:
+    assert EXIT_WELL == shell.run("renew")
+    return shell
+
+
+def test_renew_makes_all_that_is_missing_and_then_nothing(shell: Shell) -> None:
+    assert EXIT_WELL == shell.run("renew")
+    assert ["make the authority", "sign server", "sign client"] == [line.split(":")[0] for line in shell.lines]
+    version = shell.api.version
+    assert EXIT_WELL == shell.run("renew")
+    assert ["nothing to do"] == shell.lines
+    assert version == shell.api.version
+
+
+def test_show_names_every_certificate_and_no_key(made: Shell) -> None:
+    assert EXIT_WELL == made.run("show")
+    assert ["NAME", "ca", "server", "client"] == [line.split()[0] for line in made.lines]
+    assert f"{NAME}.{SPACE}.svc.cluster.local" in made.said
+    assert "90 d" in made.said
+    assert "PRIVATE" not in made.said
+
+
+def test_show_tells_of_what_cannot_be_read(made: Shell) -> None:
+    made.spoil("tls", "tls.key", b"garbage")
+    assert EXIT_WELL == made.run("show")
+    assert "problem: server: its key is not" in made.said
+
+
+def test_check_finds_nothing_where_all_is_well(made: Shell) -> None:
+    assert EXIT_WELL == made.run("check")
+    assert ["all certificates are well"] == made.lines
+
+
+def test_check_before_anything_is_made(shell: Shell) -> None:
+    assert EXIT_FINDINGS == shell.run("check")
+    assert "its Secret does not exist" in shell.said
+
+
+@pytest.mark.parametrize(
+    ("days", "finding"),
+    [(77, "server: ends in 13 d"), (88.5, "server: ends in 36.0 h"), (91, "server: is not valid now")],
+)
+def test_check_finds_what_ends(made: Shell, days: float, finding: str) -> None:
+    made.clock.advance(days * DAY_SECONDS)
+    assert EXIT_FINDINGS == made.run("check")
+    assert finding in made.said
+    assert "due, and not done by the leader: sign server" in made.said
+
+
+def test_check_warns_as_early_as_asked(made: Shell) -> None:
+    made.clock.advance(40 * DAY_SECONDS)
+    assert EXIT_WELL == made.run("check")
+    assert EXIT_FINDINGS == made.run("check", "--warn-days", "60")
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "finding"),
+    [
+        ("ca", "tls.key", "authority: its key is not"),
+        ("tls", "tls.crt", "server: is not a PEM certificate"),
+        ("tls", "ca.crt", "server: its ca.crt is not the bundle"),
+        ("client", "tls.key", "client: its key is not"),
+    ],
+)
+def test_check_finds_damage(made: Shell, name: str, key: str, finding: str) -> None:
+    made.spoil(name, key, b"garbage")
+    assert EXIT_FINDINGS == made.run("check")
+    assert finding in made.said
+
+
+def test_check_finds_an_address_that_the_server_lacks(made: Shell) -> None:
+    made.api.create(SERVICES, SPACE, {"metadata": {"name": NAME}, "spec": {"clusterIP": "10.96.0.9"}})
+    assert EXIT_FINDINGS == made.run("check")
+    assert "server: lacks the names 10.96.0.9" in made.said
+
+
+@pytest.mark.parametrize("leaf", ["server", "client"])
+def test_a_leaf_is_renewed_when_asked(made: Shell, leaf: str) -> None:
+    before = {name: made.data(name) for name in ("ca", "tls", "client")}
+    assert EXIT_WELL == made.run("renew", f"--{leaf}")
+    changed = {name for name in before if before[name] != made.data(name)}
+    assert {"server": {"tls"}, "client": {"client"}}[leaf] == changed
+    assert EXIT_WELL == made.run("check")
+
+
+def test_an_authority_is_changed_in_two_moves_and_nobody_is_forgotten(made: Shell) -> None:
+    old = made.data("tls")
+    assert EXIT_WELL == made.run("renew", "--next-ca")
+    between = made.data("tls")
+    assert old["tls.crt"] == between["tls.crt"]
+    assert 2 == len(read_authorities(between["ca.crt"], what="x"))
+    assert EXIT_WELL == made.run("check")
+
+    assert EXIT_WELL == made.run("renew", "--promote")
+    after = made.data("tls")
+    assert old["tls.crt"] != after["tls.crt"]
+    assert set(read_authorities(between["ca.crt"], what="x")) == set(read_authorities(after["ca.crt"], what="x"))
+    assert EXIT_WELL == made.run("check")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("renew", "--promote"),
+        ("renew", "--mode", "provided"),
+        ("check", "--tls-extra-names", "x", "--mode", "self", "--tls-ca-secret", ""),
+    ],
+)
+def test_misuse(made: Shell, arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    assert EXIT_MISUSE == made.run(*arguments)
+    assert capsys.readouterr().err
+
+
+def test_a_second_next_authority_is_misuse(made: Shell) -> None:
+    made.run("renew", "--next-ca")
+    assert EXIT_MISUSE == made.run("renew", "--next-ca")
+
+
+def test_options_that_do_not_exist_are_misuse(made: Shell) -> None:
+    with pytest.raises(SystemExit) as ended:
+        made.run("renew", "--everything")
+    assert EXIT_MISUSE == ended.value.code
+
+
+def test_a_kubeconfig_that_cannot_be_read_is_misuse(capsys: pytest.CaptureFixture[str]) -> None:
+    def connect(_: str | None) -> KubeApi:
+        raise ConfigError("kubeconfig: no such file")
+
+    assert EXIT_MISUSE == main(["show"], connect=connect)
+    assert "no such file" in capsys.readouterr().err
+
+
+def test_an_api_server_that_refuses_has_a_code_of_its_own(made: Shell, capsys: pytest.CaptureFixture[str]) -> None:
+    def refuse(_verb: str, _resource: Resource) -> None:
+        raise ClusterError("403: secrets is forbidden")
+
+    made.api.fail = refuse
+    assert EXIT_CLUSTER == made.run("check")
+    assert "forbidden" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("mode", ["cert-manager", "provided"])
+def test_certificates_of_others_are_checked_by_their_own_authorities(made: Shell, mode: str) -> None:
+    made.api.delete(SECRETS, SPACE, f"{NAME}-ca")
+    assert EXIT_WELL == made.run("check", "--mode", mode)
+    made.api.delete(SECRETS, SPACE, f"{NAME}-client")
+    assert EXIT_WELL == made.run("check", "--mode", mode)
+    made.spoil("tls", "ca.crt", b"")
+    assert EXIT_FINDINGS == made.run("check", "--mode", mode)

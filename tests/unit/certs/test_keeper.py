@@ -1,0 +1,221 @@
+"""What a running server is given, in each mode, by leaders and followers, and what is known of it."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from typing import Any
+
+import pytest
+
+from certs.authority import LeafSpec, Pair, make_authority, read_pair, sign
+from certs.keeper import Certificates, Mode, ServiceNames, extender_keeper, extender_leafs, extender_names
+from certs.rotation import DAY, PINNED, YEAR
+from certs.secret import SecretStore
+from controller.errors import ConfigError, UnavailableError
+from controller.kube.resources import SECRETS, SERVICES, Resource
+from tests.fakes.apiserver import FakeApiServer
+from tests.fakes.clock import VirtualClock
+from tests.fakes.waiting import wait_until
+
+NAMES = extender_names("tls", "client", "ca")
+
+
+class World:
+    """One cluster, and servers that read their certificates from it."""
+
+    def __init__(self) -> None:
+        self.api, self.clock = FakeApiServer(), VirtualClock()
+        self.leader: object = None
+        self.refuses = False
+        spec = {"clusterIPs": ["10.96.0.7"]}
+        self.api.create(SERVICES, "longhorn-system", {"metadata": {"name": "extender"}, "spec": spec})
+
+    def server(self, mode: Mode = Mode.SELF) -> Server:
+        return Server(self, mode)
+
+    def write(self, name: str, leaf: Pair, authority: Pair) -> None:
+        data = {"tls.crt": leaf.certificate, "tls.key": leaf.key, "ca.crt": authority.certificate}
+        body = {
+            "type": "kubernetes.io/tls",
+            "metadata": {"name": name},
+            "data": {key: b64encode(value).decode() for key, value in data.items()},
+        }
+        key = (SECRETS.path(), "longhorn-system", name)
+        if key in self.api.objects:
+            self.api.replace(SECRETS, "longhorn-system", name, body)
+        else:
+            self.api.create(SECRETS, "longhorn-system", body)
+
+
+class Server:
+    def __init__(self, world: World, mode: Mode) -> None:
+        self.world = world
+        self.given: list[tuple[bytes, bytes, bytes]] = []
+        store = SecretStore(world.api, "longhorn-system")
+        leafs = ServiceNames(store, "extender", "longhorn-system", domain="cluster.local", more=["more.example"])
+        keeper = extender_keeper(store, world.clock, NAMES, leafs)
+        self.certificates = Certificates(
+            mode, store, NAMES, keeper, world.clock, self._use, lambda: world.leader is self
+        )
+        self.look = self.certificates.look
+
+    def _use(self, certificate: bytes, key: bytes, client_ca: bytes) -> bool:
+        if self.world.refuses:
+            raise ConfigError("tls.crt: does not please the library")
+        is_new = self.given[-1:] != [(certificate, key, client_ca)]
+        if is_new:
+            self.given.append((certificate, key, client_ca))
+        return is_new
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def test_a_follower_waits_for_the_leader_and_then_serves_the_same(world: World) -> None:
+    leader, follower = world.server(), world.server()
+    follower.look()
+    assert [] == follower.given
+    assert 3 == len(follower.certificates.problems)
+
+    world.leader = leader
+    leader.look()
+    follower.look()
+    assert follower.certificates.is_serving
+    assert [] == list(follower.certificates.problems)
+    assert leader.given == follower.given
+
+
+def test_the_names_are_all_of_the_service_and_its_address(world: World) -> None:
+    world.leader = leader = world.server()
+    leader.look()
+    certificate, key, _ = leader.given[0]
+    facts = read_pair(certificate, key, what="x").facts
+    base = "extender.longhorn-system"
+    expected = {"extender", base, f"{base}.svc", f"{base}.svc.cluster.local", "10.96.0.7", "more.example"}
+    assert expected == facts.names
+    assert "CN=extender.longhorn-system.svc.cluster.local" in facts.subject
+
+
+def test_expiries_count_down_by_name(world: World) -> None:
+    world.leader = leader = world.server()
+    leader.look()
+    ends = leader.certificates.expiries()
+    expected = {"ca": 20 * YEAR, "server": 90 * DAY, "client": 10 * YEAR}
+    assert {name: life.total_seconds() for name, life in expected.items()} == ends
+    world.clock.advance(91 * 86_400)
+    assert leader.certificates.expiries()["server"] < 0
+
+
+def test_the_servers_certificate_is_renewed_on_the_leader_and_reaches_the_follower(world: World) -> None:
+    world.leader = leader = world.server()
+    follower = world.server()
+    leader.look()
+    follower.look()
+    world.clock.advance(61 * 86_400)
+    follower.look()
+    assert 1 == len(follower.given)
+    leader.look()
+    follower.look()
+    assert 2 == len(leader.given)
+    assert leader.given == follower.given
+    assert leader.given[0][2] == leader.given[1][2]
+
+
+def test_a_follower_goes_on_with_what_it_has_while_secrets_are_gone(world: World) -> None:
+    world.leader = leader = world.server()
+    follower = world.server()
+    leader.look()
+    follower.look()
+    before = dict(world.api.objects)
+    for name in ("ca", "tls", "client"):
+        world.api.delete(SECRETS, "longhorn-system", name)
+    follower.look()
+    assert 1 == len(follower.given)
+    assert follower.certificates.problems
+
+    world.leader = follower  # it takes over, and what it remembers comes back
+    follower.look()
+    assert [] == list(follower.certificates.problems)
+    key = (SECRETS.path(), "longhorn-system", "ca")
+    assert before[key]["data"] == world.api.objects[key]["data"]
+
+
+def test_what_the_library_does_not_take_is_a_problem_and_no_end(world: World) -> None:
+    world.leader = leader = world.server()
+    world.refuses = True
+    with pytest.raises(ConfigError):
+        leader.look()
+    assert not leader.certificates.is_serving
+
+
+@pytest.mark.parametrize("mode", [Mode.CERT_MANAGER, Mode.PROVIDED])
+def test_what_others_write_is_read_and_never_written(world: World, mode: Mode) -> None:
+    now = world.clock.now_utc()
+    ca = make_authority("theirs", 10 * DAY, now)
+    world.leader = server = world.server(mode)
+    server.look()
+    assert [] == server.given
+    assert ["Secret tls: its Secret does not exist"] == list(server.certificates.problems)
+
+    leaf = sign(ca, LeafSpec("s", DAY, ("x",)), now)
+    world.write("tls", leaf, ca)
+    version = world.api.version
+    server.look()
+    assert [(leaf.certificate, leaf.key, ca.certificate)] == server.given
+    assert [] == list(server.certificates.problems)
+    assert {"server", "ca"} == server.certificates.expiries().keys()
+    world.clock.advance(2 * 86_400)  # ended: others' business; it is shown
+    server.look()
+    assert server.certificates.expiries()["server"] < 0
+    assert version == world.api.version
+
+
+def test_what_others_write_wrongly_is_named_and_the_last_good_one_stays(world: World) -> None:
+    now = world.clock.now_utc()
+    ca, other = (make_authority("theirs", 10 * DAY, now) for _ in range(2))
+    server = world.server(Mode.PROVIDED)
+    good, bad = (sign(authority, LeafSpec("s", DAY, ("x",)), now) for authority in (ca, other))
+    world.write("tls", good, ca)
+    server.look()
+    world.write("tls", bad, ca)
+    server.look()
+    assert 1 == len(server.given)
+    (problem,) = server.certificates.problems
+    assert "not signed by an authority in ca.crt" in problem
+    assert server.certificates.is_serving
+
+
+def test_an_api_server_that_is_away_changes_nothing(world: World) -> None:
+    world.leader = leader = world.server()
+    leader.look()
+
+    def fail(_verb: str, _resource: Resource) -> None:
+        raise UnavailableError("503")
+
+    world.api.fail = fail
+    with pytest.raises(UnavailableError):
+        leader.look()
+    assert leader.certificates.is_serving
+    assert 1 == len(leader.given)
+
+
+def test_its_thread_looks_until_it_is_stopped(world: World) -> None:
+    world.leader = leader = world.server()
+    leader.certificates.start()
+    wait_until(lambda: leader.certificates.is_serving)
+    leader.certificates.stop()
+    assert 1 == len(leader.given)
+
+
+def test_the_products_leafs_fit_its_policy() -> None:
+    leafs = extender_leafs(["x" * 300, "a.b"])
+    PINNED.checked(leafs.values())
+    assert "a.b" == leafs["server"].spec.subject
+
+
+def test_nothing_is_pinned_that_ends_before_its_authority_is_replaced() -> None:
+    leafs: dict[str, Any] = extender_leafs(["a"])
+    assert leafs["client"].spec.life <= PINNED.ca_life
+    assert PINNED.settle is None
