@@ -198,16 +198,22 @@ class Cluster:
     # -- schedulers ----------------------------------------------------------------------------------------------
 
     def start_scheduler(
-        self, config: dict[str, Any] | None = None, *, name: str = "kube-scheduler", env: dict[str, str] | None = None
+        self,
+        config: dict[str, Any] | str | None = None,
+        *,
+        name: str = "kube-scheduler",
+        env: dict[str, str] | None = None,
+        flags: dict[str, str] | None = None,
     ) -> None:
         """Start a kube-scheduler and return when its stores are filled and it schedules.
 
-        `config` is a whole KubeSchedulerConfiguration; kubeconfig and leaderElection are filled in when absent. Raises
+        `config` is a whole KubeSchedulerConfiguration; kubeconfig and leaderElection are filled in when absent. Text is
+        taken as the file, as it is. `flags`, without dashes, win over those that the cluster itself sets. Raises
         ClusterError when it ends or does not become ready, and ValueError when one of that name runs already.
         """
         if is_running(self._supervisor.state().process(name)):
             raise ValueError(f"name: a process {name!r} runs already")
-        wait = self._launcher.start_scheduler(name, config, self.services.dns, env or {})
+        wait = self._launcher.start_scheduler(name, config, self.services.dns, env or {}, flags)
         try:
             wait()
         except ClusterError:

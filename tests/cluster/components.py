@@ -115,8 +115,8 @@ def controller_manager(layout: Layout, port: int, log_level: int, extra: Mapping
     return [f"--{name}={value}" for name, value in flags.items()]
 
 
-def scheduler(layout: Layout, config: Path, port: int, log_level: int) -> list[str]:
-    flags = {"config": str(config), **_serving(layout, port), "v": str(log_level)}
+def scheduler(layout: Layout, config: Path, port: int, log_level: int, extra: Mapping[str, str]) -> list[str]:
+    flags = {"config": str(config), **_serving(layout, port), "v": str(log_level), **extra}
     return [f"--{name}={value}" for name, value in flags.items()]
 
 

@@ -86,17 +86,27 @@ class Launcher:
         progress(f"the cluster is ready after {time.monotonic() - started:.1f} s")
 
     def start_scheduler(
-        self, name: str, config: Mapping[str, Any] | None, dns: str | None, env: Mapping[str, str]
+        self,
+        name: str,
+        config: Mapping[str, Any] | str | None,
+        dns: str | None,
+        env: Mapping[str, str],
+        flags: Mapping[str, str] | None = None,
     ) -> Callable[[], None]:
-        """Start a scheduler under its own configuration file; the returned function waits until it schedules."""
+        """Start a scheduler under its own configuration file; the returned function waits until it schedules.
+
+        A `config` that is text is the file, byte for byte.
+        """
         file = self._layout.folder / f"{name}.yaml"
-        whole = components.scheduler_config(config, self._layout.kubeconfig("kube-scheduler"))
-        file.write_text(yaml.safe_dump(whole, sort_keys=False))
+        if not isinstance(config, str):
+            whole = components.scheduler_config(config, self._layout.kubeconfig("kube-scheduler"))
+            config = yaml.safe_dump(whole, sort_keys=False)
+        file.write_text(config)
         words = self._programs.command("kube-scheduler")
         # Readiness of a scheduler includes that its informers and event handlers have seen everything listed.
         return self._supervisor.start_serving(
             name,
-            lambda port: words + components.scheduler(self._layout, file, port, self._log_level),
+            lambda port: words + components.scheduler(self._layout, file, port, self._log_level, flags or {}),
             lambda port: self.page(port, "/readyz") == "ok",
             {**({"CLUSTER_DNS": dns} if dns else {}), **env},
         )

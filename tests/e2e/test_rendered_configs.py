@@ -1,0 +1,249 @@
+"""The real kube-scheduler starts with every file that `render-scheduler-config` prints, and binds a pod through it.
+
+Each runs beside the flags that its distribution gives to kube-scheduler (kubeadm: its static pod's manifest; K3s and
+RKE2: their server's defaults), with the paths and ports of the test cluster in place of theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from certs.authority import LeafSpec, make_authority, sign
+from extender.tls import Material, make_context
+from tests.cluster.cluster import ClusterError
+from tests.e2e.harness import Cell, Scene
+from tests.e2e.neighbours import hands_on_to, neighbour, passes_everything
+from tests.e2e.scheduling import NAMESPACE, SERVICE
+from tests.unit.scheduler_config.asking import IMAGE, ask
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+
+LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
+MakeCell = Callable[..., Cell]
+StartScheduler = Callable[..., None]
+
+
+@pytest.fixture
+def start_scheduler(scene: Scene) -> Iterator[StartScheduler]:
+    started: list[str] = []
+
+    def start(name: str, config: str, flags: dict[str, str] | None = None) -> None:
+        started.append(name)
+        scene.cluster.start_scheduler(config, name=name, flags=flags)
+
+    yield start
+    for name in started:
+        scene.cluster.stop_scheduler(name)
+
+
+@pytest.fixture
+def cell(make_cell: MakeCell) -> Cell:
+    """Two nodes, of which only the last has room."""
+    cell = make_cell(nodes=2, fillers=0)
+    path = f"/apis/longhorn.io/v1beta2/namespaces/{NAMESPACE}/nodes/{cell.nodes[0]}"
+    cell.scene.api.patch(path, {"spec": {"allowScheduling": False}})
+    return cell
+
+
+def kubeconfig(scene: Scene) -> str:
+    return str(scene.cluster.layout.kubeconfig("kube-scheduler"))
+
+
+def where(scene: Scene) -> list[str]:
+    host, port = scene.address
+    return ["--service-address", host, "--port", str(port)]
+
+
+def flags_of(platform: str, scene: Scene) -> dict[str, str]:
+    """What the distribution gives to kube-scheduler beside --config."""
+    own = kubeconfig(scene)
+    common = {
+        # Ignored beside --config; that nothing is there proves that the file's own one is used.
+        "kubeconfig": "/does/not/exist",
+        "authentication-kubeconfig": own,
+        "authorization-kubeconfig": own,
+        "bind-address": "127.0.0.1",
+    }
+    return {
+        "plain": {},
+        "kubeadm": {**common, "leader-elect": "true"},
+        "k3s": {**common, "profiling": "false", "leader-elect": "false"},
+        "rke2": {**common, "profiling": "false", "permit-port-sharing": "true"},
+    }[platform]
+
+
+def offered(scene: Scene) -> int:
+    return scene.controllers[-1].decisions("offered")
+
+
+def bind_a_pod(scene: Scene, cell: Cell, scheduler: str) -> None:
+    """A pod with a claim of 100 GiB runs on the one node with room, and the extender was asked for it."""
+    before = offered(scene)
+    cell.claim("c")
+    cell.pod("p", "c", schedulerName=scheduler)
+    cell.wait_pod_ready("p")
+    assert [cell.nodes[-1]] == [pod["spec"]["nodeName"] for pod in cell.bound()]
+    assert offered(scene) > before
+    assert [] == scene.judge(cell).complaints()
+
+
+@pytest.mark.parametrize("platform", ["plain", "kubeadm", "k3s", "rke2"])
+def test_a_rendered_file_schedules_beside_the_flags_of_its_distribution(
+    scene: Scene, cell: Cell, start_scheduler: StartScheduler, platform: str
+) -> None:
+    name = f"rendered-{platform}"
+    words = ["--for", platform, *where(scene), "--kubeconfig", kubeconfig(scene), "--scheduler-name", name]
+    start_scheduler(name, ask(*words, "--part", "config").text, flags_of(platform, scene))
+    bind_a_pod(scene, cell, name)
+
+
+def test_the_whole_output_may_stand_in_the_file(scene: Scene, start_scheduler: StartScheduler) -> None:
+    """kube-scheduler reads the first document, so pieces for other files below it do no harm."""
+    words = ["--for", "kubeadm", *where(scene), "--kubeconfig", kubeconfig(scene), "--scheduler-name", "rendered-whole"]
+    start_scheduler("rendered-whole", ask(*words).text, flags_of("kubeadm", scene))
+
+
+def test_the_preset_for_large_clusters_schedules(scene: Scene, cell: Cell, start_scheduler: StartScheduler) -> None:
+    name = "rendered-large"
+    words = ["--for", "plain", "--large-cluster", "--ignorable", "--kubeconfig", kubeconfig(scene)]
+    start_scheduler(name, ask(*words, *where(scene), "--scheduler-name", name).text)
+    bind_a_pod(scene, cell, name)
+
+
+# The second scheduler
+
+
+def second(scene: Scene, name: str, *words: str) -> str:
+    """Apply all of its manifest but what the test runs itself; its configuration, for its service account."""
+    text = ask("--for", "second", "--image", IMAGE, "--scheduler-name", name, *where(scene), *words).text
+    checked = scene.cluster.kubectl("apply", "--dry-run=server", "--validate=strict", "-f", "-", input=text)
+    assert (0, "") == (checked.returncode, checked.stderr)
+    objects = list(yaml.safe_load_all(text))
+    (secret,) = [found for found in objects if found["kind"] == "Secret"]
+    wanted = [found for found in objects if found["kind"] != "Deployment"]
+    applied = scene.cluster.kubectl("apply", "-f", "-", input=yaml.safe_dump_all(wanted))
+    assert 0 == applied.returncode, applied.stderr
+    account = scene.cluster.service_account_kubeconfig(NAMESPACE, name, scene.cluster.state_dir / f"{name}.kubeconfig")
+    (config,) = secret["stringData"].values()
+    # In a pod the account's token is found without a file.
+    return str(config).replace("clientConnection:\n", f"clientConnection:\n  kubeconfig: {account}\n", 1)
+
+
+@pytest.mark.parametrize("form", ["managed-resources", "no-managed-resources"])
+def test_a_second_scheduler_works_with_the_rights_that_its_manifest_gives_it(
+    scene: Scene, cell: Cell, start_scheduler: StartScheduler, form: str
+) -> None:
+    name = f"second-{form}"
+    words = ["--no-managed-resources"] if form.startswith("no") else []
+    start_scheduler(name, second(scene, name, *words))
+    bind_a_pod(scene, cell, name)
+    lease = scene.api.get(f"{LEASE}/{name}")
+    assert lease["spec"]["holderIdentity"]
+
+
+# Merged
+
+
+def base_of(scene: Scene, port: int) -> str:
+    """A file of somebody who has an extender and profiles already."""
+    return f"""\
+# Written by the platform team.
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+clientConnection:
+  kubeconfig: {kubeconfig(scene)}
+leaderElection: {{leaderElect: false}}
+profiles:
+- schedulerName: merged-scheduler   # ours
+  plugins:
+    score:
+      disabled: [{{name: NodeResourcesBalancedAllocation}}]
+- schedulerName: merged-packing
+  pluginConfig:
+  - name: NodeResourcesFit
+    args:
+      scoringStrategy:
+        type: MostAllocated
+extenders:
+# asked about everything
+- urlPrefix: http://127.0.0.1:{port}/other
+  filterVerb: filter
+  nodeCacheCapable: true
+"""
+
+
+def test_a_merged_file_asks_both_extenders(
+    scene: Scene, cell: Cell, start_scheduler: StartScheduler, tmp_path: Path
+) -> None:
+    with neighbour(passes_everything) as other:
+        path = tmp_path / "old.yaml"
+        path.write_text(base_of(scene, other.port))
+        merged = ask("--for", "plain", *where(scene), "--merge", str(path)).text
+        start_scheduler("merged", merged)
+        bind_a_pod(scene, cell, "merged-scheduler")
+        assert other.calls["/other/filter"] > 0
+        cell.delete("pods", "p")
+        cell.wait_gone("p")
+        cell.pod("p2", "c", schedulerName="merged-packing")
+        cell.wait_pod_ready("p2")
+
+
+# Certificates
+
+
+def write_certificates(folder: Path, server_name: str) -> tuple[Material, list[str]]:
+    """What a server needs, and the words that put the other side into kube-scheduler's file."""
+    now, day = datetime.now(UTC), timedelta(days=1)
+    ca = make_authority("ca", day, now)
+    server = sign(ca, LeafSpec("server", day, (server_name,)), now)
+    client = sign(ca, LeafSpec("client", day, is_client=True), now)
+    words = []
+    for name, data in (("ca", ca.certificate), ("cert", client.certificate), ("key", client.key)):
+        (folder / name).write_bytes(data)
+        words += [f"--{name}-file", str(folder / name)]
+    return Material(server.certificate, server.key, ca.certificate), words
+
+
+def with_certificates(scene: Scene, name: str, words: list[str], port: int) -> str:
+    where = ["--service-address", "127.0.0.1", "--port", str(port)]
+    return ask("--for", "plain", *where, "--kubeconfig", kubeconfig(scene), "--scheduler-name", name, *words).text
+
+
+def test_certificates_in_the_file_open_a_door_that_asks_for_them(
+    scene: Scene, cell: Cell, start_scheduler: StartScheduler, tmp_path: Path
+) -> None:
+    """The address is no name in the server's certificate: the name is checked that the file says."""
+    material, words = write_certificates(tmp_path, f"{SERVICE}.{NAMESPACE}.svc")
+    with neighbour(hands_on_to(scene.address), make_context(material)) as door:
+        start_scheduler("rendered-tls", with_certificates(scene, "rendered-tls", words, door.port))
+        bind_a_pod(scene, cell, "rendered-tls")
+        assert door.calls["/filter"] > 0
+
+
+def test_another_server_is_not_believed(
+    scene: Scene, cell: Cell, start_scheduler: StartScheduler, tmp_path: Path
+) -> None:
+    material, words = write_certificates(tmp_path, "somebody.else.svc")
+    with neighbour(hands_on_to(scene.address), make_context(material)) as door:
+        start_scheduler("rendered-wary", with_certificates(scene, "rendered-wary", words, door.port))
+        cell.claim("c")
+        cell.pod("p", "c", schedulerName="rendered-wary")
+        cell.wait_refused(1)
+        assert 0 == sum(door.calls.values())
+        (pod,) = cell.refused()
+        (condition,) = [found for found in pod["status"]["conditions"] if found["type"] == "PodScheduled"]
+        assert "certificate is valid for somebody.else.svc" in condition["message"]
+
+
+def test_the_binary_refuses_what_we_refuse_to_merge(scene: Scene, start_scheduler: StartScheduler) -> None:
+    """So that the checks of a merge are those of kube-scheduler and not our own taste."""
+    config: dict[str, Any] = yaml.safe_load(ask("--for", "plain", *where(scene)).text)
+    config["apiVersion"] = "kubescheduler.config.k8s.io/v1beta3"
+    with pytest.raises(ClusterError, match="v1beta3"):
+        start_scheduler("refused", yaml.safe_dump(config))
