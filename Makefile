@@ -63,6 +63,10 @@ bench: venv cluster ## speed and memory, as ratios; writes bench-output/
 	@for program in $(filter-out demo proposal_policy picture __init__,$(basename $(notdir $(wildcard bench/*.py)))); do \
 		if grep -q '^if __name__ ==' "bench/$$program.py"; then echo "== bench.$$program"; $(RUN) -m "bench.$$program"; fi; done
 
+.PHONY: mutate
+mutate: venv ## small faults in the allocator's rules, one at a time: do the tests notice? half an hour
+	@$(RUN) -m tests.mutation
+
 .PHONY: soak
 soak: venv cluster ## the long runs with random delays; hours
 	@$(RUN) -m tests.e2e.soak

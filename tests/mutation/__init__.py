@@ -1,0 +1,1 @@
+"""Small faults put into the allocator's pure modules, one at a time: do its tests notice?"""

@@ -1,0 +1,159 @@
+"""Runs a module's tests against each of its mutants, in forked processes (`python -m tests.mutation`)."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.abc
+import importlib.util
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import ModuleType
+from typing import Final
+
+from tests.mutation.mutants import Mutant, mutants_of
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+EXPLAINED: Final = Path(__file__).with_name("survivors.txt")
+LONGEST_SECONDS: Final = 120
+WANTED_PCT: Final = 95.0
+
+_PLACING: Final = ("test_candidates", "test_tries", "test_reuse")
+_PACKING: Final = ("test_packing", "test_cluster", "test_fit", "test_promises", "test_everyday")
+# The tests that are asked about a module, the likeliest to notice first.
+TESTS: Final[Mapping[str, Sequence[str]]] = {
+    "policy": ("test_policy", *_PLACING, "test_fit"),
+    "candidates": _PLACING,
+    "tries": ("test_tries", "test_candidates", "test_reuse"),
+    "reuse": ("test_reuse",),
+    "schedule": ("test_preference", "test_candidates"),
+    "preference": ("test_preference",),
+    "expansion": ("test_expansion",),
+    "packing": _PACKING,
+    "placement": ("test_fit", *_PACKING),
+    "cluster": ("test_cluster", "test_fit", "test_promises", "test_everyday"),
+    "shape": ("test_fit", *_PACKING),
+    "plain": ("test_fit", *_PACKING),
+    "joint": ("test_cluster", "test_fit", *_PACKING),
+}
+
+
+class Replaced(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Imports one module from a given text."""
+
+    def __init__(self, name: str, source: str) -> None:
+        self._name, self._source = name, source
+
+    def find_spec(self, fullname: str, path: object, target: object = None) -> ModuleSpec | None:
+        return importlib.util.spec_from_loader(fullname, self) if fullname == self._name else None
+
+    def exec_module(self, module: ModuleType) -> None:
+        exec(compile(self._source, f"<mutant of {self._name}>", "exec"), module.__dict__)
+
+
+def survives(module: str, source: str, tests: Sequence[str]) -> bool:
+    """Whether all the tests pass with that text in the module's place. A mutant that runs too long counts as killed."""
+    pid = os.fork()
+    if pid == 0:
+        _be_mutant(module, source, tests)
+    _, status = os.waitpid(pid, 0)
+    return os.waitstatus_to_exitcode(status) == 0
+
+
+def _be_mutant(module: str, source: str, tests: Sequence[str]) -> None:
+    signal.alarm(LONGEST_SECONDS)
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nothing, 1)
+    os.dup2(nothing, 2)
+    code = 1
+    try:
+        import pytest
+
+        sys.dont_write_bytecode = True
+        sys.meta_path.insert(0, Replaced(f"controller.allocator.{module}", source))
+        files = [f"tests/unit/allocator/{name}.py" for name in dict.fromkeys(tests)]
+        code = pytest.main(["-x", "-q", "-p", "no:cacheprovider", *files])
+    finally:
+        os._exit(0 if code == 0 else 1)
+
+
+@dataclass(slots=True)
+class Tally:
+    """How one module's mutants ended."""
+
+    module: str
+    killed: int = 0
+    explained: int = 0
+    alive: list[Mutant] = field(default_factory=list)
+
+    @property
+    def total(self) -> int:
+        return self.killed + self.explained + len(self.alive)
+
+    def line(self) -> str:
+        share = 100 * self.killed / self.total if self.total else 100.0
+        return (
+            f"{self.module:<12} {self.killed:4d} of {self.total:4d} killed ({share:5.1f} %), "
+            f"{self.explained} survive for a reason, {len(self.alive)} without one"
+        )
+
+
+def explained_survivors(path: Path = EXPLAINED) -> dict[str, set[str]]:
+    """Survivors with a reason, by module: paragraphs of a line `module: code | change` and the reason below it."""
+    found: dict[str, set[str]] = {}
+    for paragraph in path.read_text().split("\n\n"):
+        head = paragraph.strip().splitlines()[:1]
+        if head and not head[0].startswith("#"):
+            module, _, key = head[0].partition(": ")
+            found.setdefault(module, set()).add(key)
+    return found
+
+
+def judge(module: str, jobs: int, explained: Iterable[str]) -> Tally:
+    source = (ROOT / "controller" / "allocator" / f"{module}.py").read_text()
+    tests = TESTS[module]
+    if not survives(module, source, tests):
+        raise RuntimeError(f"{module}: its tests fail as it is")
+    tally, known = Tally(module), set(explained)
+    mutants = list(mutants_of(source))
+    started = time.monotonic()
+    with ThreadPoolExecutor(jobs) as pool:
+        outcomes = pool.map(lambda mutant: survives(module, mutant.source, tests), mutants)
+        for number, (mutant, is_alive) in enumerate(zip(mutants, outcomes, strict=True), start=1):
+            if not is_alive:
+                tally.killed += 1
+            elif mutant.key in known:
+                tally.explained += 1
+            else:
+                tally.alive.append(mutant)
+                print(f"  survives: {module}.py:{mutant.line}: {mutant.key}", flush=True)
+            if number % 25 == 0:
+                print(f"  {module}: {number} of {len(mutants)}, {time.monotonic() - started:.0f} s", flush=True)
+    return tally
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.mutation", description=__doc__)
+    parser.add_argument("modules", nargs="*", help=f"of controller.allocator; all of {', '.join(TESTS)} without any")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    options = parser.parse_args(arguments)
+    unknown = sorted(set(options.modules) - TESTS.keys())
+    if unknown:
+        parser.error(f"not a module that is mutated: {', '.join(unknown)}")
+    os.chdir(ROOT)
+    known = explained_survivors()
+    tallies = []
+    for module in options.modules or TESTS:
+        tallies.append(judge(module, options.jobs, known.get(module, ())))
+        print(tallies[-1].line(), flush=True)
+    killed, total = sum(tally.killed for tally in tallies), sum(tally.total for tally in tallies)
+    explained = sum(tally.explained for tally in tallies)
+    share = 100 * killed / (total or 1)
+    print(f"{killed} of {total} mutants killed ({share:.1f} %), {explained} survive for a reason (survivors.txt)")
+    return 0 if share >= WANTED_PCT and not any(tally.alive for tally in tallies) else 1
