@@ -6,6 +6,7 @@ RKE2: their server's defaults), with the paths and ports of the test cluster in 
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -210,20 +211,34 @@ def write_certificates(folder: Path, server_name: str) -> tuple[Material, list[s
     return Material(server.certificate, server.key, ca.certificate), words
 
 
-def with_certificates(scene: Scene, name: str, words: list[str], port: int) -> str:
-    where = ["--service-address", "127.0.0.1", "--port", str(port)]
+def with_certificates(scene: Scene, name: str, words: list[str], address: tuple[str, int]) -> str:
+    """The address is no name in the server's certificate: the name is checked that the file says."""
+    where = ["--service-address", address[0], "--port", str(address[1])]
     return ask("--for", "plain", *where, "--kubeconfig", kubeconfig(scene), "--scheduler-name", name, *words).text
 
 
-def test_certificates_in_the_file_open_a_door_that_asks_for_them(
-    scene: Scene, cell: Cell, start_scheduler: StartScheduler, tmp_path: Path
+CLIENT_SECRET = f"/api/v1/namespaces/{NAMESPACE}/secrets/{SERVICE}-client"
+
+
+@pytest.fixture
+def guarded_scene(scene: Scene) -> Iterator[Scene]:
+    """The product makes certificates of its own, and answers nobody without one."""
+    scene.stop_controllers()
+    scene.start_controller(flags=("--tls-mode", "self"))
+    yield scene
+    scene.stop_controllers()
+
+
+def test_the_products_own_certificates_in_the_file_are_let_in(
+    guarded_scene: Scene, cell: Cell, start_scheduler: StartScheduler, tmp_path: Path
 ) -> None:
-    """The address is no name in the server's certificate: the name is checked that the file says."""
-    material, words = write_certificates(tmp_path, f"{SERVICE}.{NAMESPACE}.svc")
-    with neighbour(hands_on_to(scene.address), make_context(material)) as door:
-        start_scheduler("rendered-tls", with_certificates(scene, "rendered-tls", words, door.port))
-        bind_a_pod(scene, cell, "rendered-tls")
-        assert door.calls["/filter"] > 0
+    scene, words = guarded_scene, []
+    data = scene.api.get(CLIENT_SECRET)["data"]
+    for option, key in (("--ca-file", "ca.crt"), ("--cert-file", "tls.crt"), ("--key-file", "tls.key")):
+        (tmp_path / key).write_bytes(base64.b64decode(data[key]))
+        words += [option, str(tmp_path / key)]
+    start_scheduler("rendered-tls", with_certificates(scene, "rendered-tls", words, scene.address))
+    bind_a_pod(scene, cell, "rendered-tls")
 
 
 def test_another_server_is_not_believed(
@@ -231,7 +246,7 @@ def test_another_server_is_not_believed(
 ) -> None:
     material, words = write_certificates(tmp_path, "somebody.else.svc")
     with neighbour(hands_on_to(scene.address), make_context(material)) as door:
-        start_scheduler("rendered-wary", with_certificates(scene, "rendered-wary", words, door.port))
+        start_scheduler("rendered-wary", with_certificates(scene, "rendered-wary", words, ("127.0.0.1", door.port)))
         cell.claim("c")
         cell.pod("p", "c", schedulerName="rendered-wary")
         cell.wait_refused(1)
