@@ -13,6 +13,7 @@ RUN python -m venv /build && \
 COPY pyproject.toml README.md LICENSE ./
 COPY controller controller
 COPY extender extender
+COPY certs certs
 RUN /build/bin/pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir /wheels . && \
     /app/bin/pip install --no-cache-dir --no-deps --no-index /wheels/*.whl
 

@@ -71,7 +71,14 @@ def _transport_of(sample: dict[str, Any]) -> list[str]:
     return ["--service-address", host]
 
 
-@pytest.mark.parametrize("platform", ["kubeadm", "k3s", "rke2"])
+@pytest.mark.parametrize("platform", ON_HOSTS)
+def test_the_install_page_shows_the_same_wiring(platform: str) -> None:
+    shown = [yaml.safe_load(block) for block in yaml_blocks((ROOT / "docs" / "install.md").read_text())]
+    first, *_ = documents(ask("--for", platform, *ADDRESS, "--part", "wiring").text)
+    assert first in shown
+
+
+@pytest.mark.parametrize("platform", ON_HOSTS)
 def test_the_parts_together_are_the_whole(platform: str) -> None:
     words = ["--for", platform, *CASES[platform]]
     parts = [ask(*words, "--part", part).text for part in ("config", "wiring")]
