@@ -25,7 +25,7 @@ LONGEST_SECONDS: Final = 120
 WANTED_PCT: Final = 95.0
 
 _PLACING: Final = ("test_candidates", "test_tries", "test_reuse")
-_PACKING: Final = ("test_packing", "test_cluster", "test_fit", "test_promises", "test_everyday")
+_PACKING: Final = ("test_packing", "test_cluster", "test_fit", "test_sets", "test_promises", "test_everyday")
 # The tests that are asked about a module, the likeliest to notice first.
 TESTS: Final[Mapping[str, Sequence[str]]] = {
     "policy": ("test_policy", *_PLACING, "test_fit"),
