@@ -1,4 +1,4 @@
-"""Pods with volumes that Longhorn may place anywhere beside, or instead of, volumes that need room on the pod's node."""
+"""Pods with volumes that Longhorn may place anywhere, beside or instead of volumes that need room on the pod's node."""
 
 from __future__ import annotations
 
