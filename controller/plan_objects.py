@@ -10,6 +10,8 @@ from typing import Any, Final
 from controller.errors import MalformedRequestError, SchedulerError
 from controller.model import parse
 from controller.model.longhorn import BackingImage, EngineImage, InstanceManager, LonghornNode, Replica, Volume
+from controller.model.provisioning import check_class
+from controller.model.quantity import quantity_bytes
 from controller.model.reader import Raw, mapping_at, text_at
 from controller.model.workload import Claim, KubeNode, PersistentVolume, Pod, StorageClass
 
@@ -168,6 +170,12 @@ def _check_facts(raw: Raw, facts: object) -> None:
         _check_size(raw, "size")
         if facts.actual_size_bytes < 0:
             raise MalformedRequestError("status.actualSize", f"{facts.actual_size_bytes} < 0")
+    elif isinstance(facts, Claim):
+        request = mapping_at(mapping_at(raw, "", "spec"), "spec", "resources", "requests").get("storage")
+        if request is not None and quantity_bytes(request, "spec.resources.requests.storage") < 0:
+            raise MalformedRequestError("spec.resources.requests.storage", f"{request} < 0")
+    elif isinstance(facts, StorageClass):
+        check_class(facts)
     elif isinstance(facts, str) and raw.get("value") is None:
         raise MalformedRequestError("value", "is missing")
 

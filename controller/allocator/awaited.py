@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from controller.allocator.ledger import ANYWHERE, Ledger, Promise
 from controller.allocator.policy import check_node
-from controller.allocator.tries import Affinity
+from controller.allocator.tries import Affinity, copies_per_node
 from controller.allocator.world import World
 from controller.model.demand import needs_of_volume
 from controller.model.longhorn import LOCALITY_DISABLED, Volume
@@ -17,12 +17,14 @@ from controller.model.rebuilds import Cause
 
 
 class Awaited(NamedTuple):
-    """What is to come to `node`, or to any node that is not `barred` when it is "", as many times as `copies` says."""
+    """What is to come to `node`, or to any node that is not `barred` when it is "": `copies` times in all, on one node
+    `per_node` times at most."""
 
     promise: Promise
     node: str
     barred: frozenset[str]
     copies: int
+    per_node: int
 
 
 def awaited_replicas(
@@ -31,23 +33,40 @@ def awaited_replicas(
     """`own` are the keys of the asking pod's volumes, which are not told. `now_utc` None: rebuilds that fall due later
     are."""
     bars = _Bars(world)
+    roaming: dict[str, list[int]] = {}  # sizes, by volume
     for replica in world.unplaced.values():
         volume = world.volumes.get(replica.volume)
         if volume is None or (volume.data_locality != LOCALITY_DISABLED and not volume.node_id):
             continue  # placed at attach only
         node = replica.hard_node_affinity
-        if not _has_promise(world, ledger, own, volume, node or volume.node_id):
-            promise = _promise(world, volume, replica.size_bytes)
-            yield Awaited(promise, node, bars.of(volume) if not node else frozenset(), 1)
+        if _has_promise(world, ledger, own, volume, node or volume.node_id):
+            continue
+        size = max(replica.size_bytes, volume.size_bytes)  # the scheduler asks for the volume's
+        if node:
+            yield Awaited(_promise(world, volume, size), node, frozenset(), 1, 1)
+        else:
+            roaming.setdefault(volume.name, []).append(size)
+    for name, sizes in roaming.items():
+        volume = world.volumes[name]
+        yield _anywhere(world, volume, max(sizes), bars, len(sizes))
     for name, rebuilds in world.rebuilds.items():
         volume = world.volumes[name]
         for entry in rebuilds:
             if now_utc is not None and not entry.is_due(now_utc):
                 continue
             node = entry.node or ("" if entry.cause is Cause.CREATION else ANYWHERE)
-            if not _has_promise(world, ledger, own, volume, node):
-                barred = bars.of(volume) if not entry.node else frozenset[str]()
-                yield Awaited(_promise(world, volume, entry.size_bytes), entry.node, barred, entry.copies)
+            if _has_promise(world, ledger, own, volume, node):
+                continue
+            if entry.node:
+                yield Awaited(_promise(world, volume, entry.size_bytes), entry.node, frozenset(), entry.copies, 1)
+            else:
+                yield _anywhere(world, volume, entry.size_bytes, bars, entry.copies)
+
+
+def _anywhere(world: World, volume: Volume, size_bytes: int, bars: _Bars, copies: int) -> Awaited:
+    """So many copies on nodes that suit; several of them on one node only where anti-affinity is soft."""
+    per_node = copies_per_node(Affinity.of(volume, world.settings), copies)
+    return Awaited(_promise(world, volume, size_bytes), "", bars.of(volume), copies, per_node)
 
 
 def _has_promise(world: World, ledger: Ledger, own: frozenset[str], volume: Volume, node: str) -> bool:

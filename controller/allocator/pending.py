@@ -14,7 +14,7 @@ from typing import Final
 from controller.allocator.awaited import awaited_replicas
 from controller.allocator.ledger import ANYWHERE, Ledger, Pile, Promise
 from controller.allocator.policy import EXT_LIMIT_BYTES
-from controller.allocator.tries import Affinity
+from controller.allocator.tries import Affinity, copies_per_node
 from controller.allocator.world import World
 from controller.model.demand import VolumeDemand
 from controller.model.longhorn import DEFAULT_NEEDS, DiskNeeds
@@ -82,7 +82,7 @@ class Pending:
             if entry.node:
                 self._bound.setdefault(entry.node, []).append(entry.promise)
             else:
-                self.roamers.append(Roamer(entry.promise, entry.barred, entry.copies))
+                self.roamers.append(Roamer(entry.promise, entry.barred, entry.copies, entry.per_node))
 
     def bound_to(self, name: str) -> list[Promise]:
         """What is pending on that node and nowhere else, as far as its volume goes."""
@@ -140,8 +140,7 @@ def roamer_of(promise: Promise, demand: VolumeDemand, world: World) -> Roamer:
     """Where Longhorn may put that volume's further copies."""
     affinity = Affinity.of(demand.facts, world.settings)
     copies = max(1, demand.copies)
-    per_node = copies if affinity.balances or (affinity.node_soft and affinity.zone_soft) else 1
-    return Roamer(promise, world.barred_nodes(demand.volume), copies, per_node)
+    return Roamer(promise, world.barred_nodes(demand.volume), copies, copies_per_node(affinity, copies))
 
 
 def promise_of_demand(demand: VolumeDemand, now: float) -> Promise:

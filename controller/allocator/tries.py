@@ -46,6 +46,11 @@ def _effective(own: str, setting: bool) -> bool:
     return own == "enabled" if own in ("enabled", "disabled") else setting
 
 
+def copies_per_node(affinity: Affinity, copies: int) -> int:
+    """How many of a volume's `copies` to come may land on one node."""
+    return copies if affinity.balances or (affinity.node_soft and affinity.zone_soft) else 1
+
+
 @dataclass(frozen=True, slots=True)
 class Usage:
     """Which of the candidate nodes and zones hold replicas of the volume, and which of those nothing but evicting

@@ -110,8 +110,8 @@ def _demand_of(
     claim = lookup.claim(pod.namespace, volume.claim)
     if claim is None:
         return Missing("claim", pod.namespace, volume.claim)
-    if volume.is_ephemeral and claim.owner_pod_uid != pod.uid:
-        return None  # somebody else's claim of that name: the pod cannot start, whatever we say
+    if volume.is_ephemeral and claim.owner_pod_uid not in (pod.uid, ""):
+        return None  # another pod's claim of that name: this one cannot start, whatever we say
     return demand_of_claim(claim, lookup, settings)
 
 

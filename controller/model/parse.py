@@ -225,7 +225,7 @@ def volume_facts(raw: Raw) -> Volume:
         clone_state=text_at(mapping_at(status, "status", "cloneStatus"), "status.cloneStatus", "state"),
         backing_image=text_at(spec, "spec", "backingImage"),
         image=text_at(spec, "spec", "image"),
-        frontend=text_at(spec, "spec", "frontend"),
+        frontend=_frontend(spec, status),
         from_backup=text_at(spec, "spec", "fromBackup"),
         last_degraded_at=time_at(status, "status", "lastDegradedAt"),
         data_layout=choice_at(
@@ -237,6 +237,13 @@ def volume_facts(raw: Raw) -> Volume:
         expansion_required=flag_at(status, "status", "expansionRequired"),
         scheduling_unknown=scheduled is None and has_condition(status, "status", "Scheduled"),
     )
+
+
+def _frontend(spec: Raw, status: Raw) -> str:
+    """ "" for a volume without one, or attached without it for maintenance; Longhorn's default where none is named."""
+    if flag_at(spec, "spec", "disableFrontend") or flag_at(status, "status", "frontendDisabled"):
+        return ""
+    return text_at(spec, "spec", "frontend") if spec.get("frontend") is not None else "blockdev"
 
 
 def _topology(spec: Raw) -> tuple[TopologyTerm, ...]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, Protocol
 
+from controller.errors import MalformedRequestError
 from controller.model.longhorn import (
     BackingImage,
     DiskNeeds,
@@ -20,11 +21,22 @@ from controller.model.longhorn import (
     Volume,
 )
 from controller.model.longhorn_settings import parse_flag
+from controller.model.names import LONGHORN_DRIVER
 from controller.model.workload import Claim, PersistentVolume, StorageClass
 
 MIN_VOLUME_BYTES: Final = 10 * 1024**2
 VOLUME_GRANULE_BYTES: Final = 2 * 1024**2
 MAX_VOLUME_BYTES: Final = 2**63 - VOLUME_GRANULE_BYTES
+_MOST: Final = 20  # copies of a volume
+_SOFTNESS: Final = ("ignored", "enabled", "disabled")
+_CLASS_CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
+    "dataLocality": ("disabled", "best-effort", "strict-local"),
+    "dataEngine": ("v1", "v2"),
+    "replicaSoftAntiAffinity": _SOFTNESS,
+    "replicaZoneSoftAntiAffinity": _SOFTNESS,
+    "replicaDiskSoftAntiAffinity": _SOFTNESS,
+    "cloneMode": ("full-copy", "linked-clone"),
+}
 CLAIM_SOURCE: Final = "PersistentVolumeClaim/"
 SNAPSHOT_SOURCE: Final = "VolumeSnapshot/"
 
@@ -88,6 +100,23 @@ def new_volume(claim: Claim, storage_class: StorageClass, lookup: Lookup, settin
         from_backup=given.get("fromBackup", ""),
         data_layout=given.get("dataLayout.type") or "replicated",
     )
+
+
+def check_class(storage_class: StorageClass) -> None:
+    """MalformedRequestError for a parameter with which Longhorn would refuse every claim of the class."""
+    if storage_class.provisioner != LONGHORN_DRIVER:
+        return
+    for name, text in storage_class.parameters.items():
+        field = f"parameters.{name}"
+        if name in _CLASS_CHOICES and text and text not in _CLASS_CHOICES[name]:
+            raise MalformedRequestError(field, f"{text!r} is none of {', '.join(_CLASS_CHOICES[name])}")
+        if name == "numberOfReplicas" and text and not (text == "0" or 1 <= _count(text) <= _MOST):
+            raise MalformedRequestError(field, f"is no number from 1 to {_MOST}: {text!r}")
+        if name in ("share", "migratable") and text:
+            try:
+                parse_flag(text)
+            except ValueError as error:
+                raise MalformedRequestError(field, str(error)) from error
 
 
 def image_needs(volume: Volume, storage_class: StorageClass | None, lookup: Lookup) -> ImageNeeds | None:

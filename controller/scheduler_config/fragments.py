@@ -90,7 +90,8 @@ scheduler:
 def _k3s(options: Options) -> Sequence[Fragment]:
     text = f"""\
 # For /etc/rancher/k3s/config.yaml.d/scheduler-extender.yaml on every server; then restart the service k3s, one server
-# after the other. The plus adds to what other files say. kube-scheduler runs inside of k3s, so nothing is mounted.
+# after the other. The plus adds to what earlier files say; files that come later by name need it for this key.
+# kube-scheduler runs inside of k3s, so nothing is mounted.
 kube-scheduler-arg+:
   - config={options.path}
 """
@@ -101,7 +102,7 @@ def _rke2(options: Options) -> Sequence[Fragment]:
     folder = PurePosixPath(options.path).parent
     text = f"""\
 # For /etc/rancher/rke2/config.yaml.d/scheduler-extender.yaml on every server; then restart the service rke2-server, one
-# server after the other. The plus adds to what other files say.
+# server after the other. The plus adds to what earlier files say; files that come later by name need it for these keys.
 kube-scheduler-arg+:
   - config={options.path}
 # The directory: RKE2 mounts a file that an argument names by itself, if it is there when the service starts, and a path

@@ -72,6 +72,7 @@ def with_field(raw: Raw, path: str, value: Any) -> Raw:
         (longhorn("InstanceManager", "m"), "spec.nodeID", 5),
         (setting("replica-soft-anti-affinity", "x"), "value", None),
         (core("PersistentVolumeClaim", "c", "ns"), "spec.resources.requests.storage", "much"),
+        (core("PersistentVolumeClaim", "c", "ns"), "spec.resources.requests.storage", "-5Gi"),
         (core("Pod", "p", "ns"), "spec.volumes", {}),
     ],
 )
@@ -88,6 +89,36 @@ def test_a_bad_field_is_refused_with_object_and_field(raw: Raw, path: str, value
 
 def _key(raw: Raw) -> tuple[str, str]:
     return raw["kind"], raw["metadata"]["name"]
+
+
+CLASS = {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "s"}}
+
+
+@pytest.mark.parametrize(
+    ("name", "good", "wrong"),
+    [
+        ("numberOfReplicas", ("", "0", "1", "20"), ("x", "-1", "21", "1.5")),
+        ("dataLocality", ("", "strict-local"), ("always", "Best-Effort")),
+        ("dataEngine", ("v2",), ("v3",)),
+        ("cloneMode", ("linked-clone",), ("copy",)),
+        ("replicaSoftAntiAffinity", ("ignored",), ("true",)),
+        ("replicaZoneSoftAntiAffinity", ("enabled",), ("false",)),
+        ("replicaDiskSoftAntiAffinity", ("disabled",), ("yes",)),
+        ("share", ("", "true"), ("shared",)),
+        ("migratable", ("false",), ("2",)),
+    ],
+)
+def test_a_class_that_longhorn_would_refuse_is_refused(
+    name: str, good: tuple[str, ...], wrong: tuple[str, ...]
+) -> None:
+    def made(text: str, provisioner: str) -> Raw:
+        return {**CLASS, "provisioner": provisioner, "parameters": {name: text}}
+
+    for text in wrong:
+        assert ("StorageClass s", f"parameters.{name}") == _where(problem(world(made(text, "driver.longhorn.io"))))
+        assert saved.schedule(world(made(text, "other.example")), "r1")
+    for text in good:
+        assert saved.schedule(world(made(text, "driver.longhorn.io")), "r1")
 
 
 def test_an_object_stands_there_once() -> None:

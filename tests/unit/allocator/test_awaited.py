@@ -139,3 +139,32 @@ def test_a_pods_own_volumes_are_not_awaited_against_it() -> None:
     cluster.add_pod("again", "mine", created=LATEST)
     assert Decision.RESTART == cluster.filter("again", "n1", "n2").decision
     assert {"n2"} == cluster.offered("again", "n2")
+
+
+@pytest.mark.parametrize(("soft", "verdict"), [("disabled", "passes"), ("enabled", Reason.CONTENDED)])
+def test_two_unplaced_replicas_of_a_volume_come_to_one_node_only_if_anti_affinity_is_soft(
+    soft: str, verdict: str
+) -> None:
+    cluster = cluster_of("n1", "n2", free_gib=250)
+    observe(cluster, count=2, soft_anti_affinity=soft, zone_soft_anti_affinity="enabled")
+    for name in ("one", "two"):
+        cluster.allocator.observe("replica", name, replica(name, "v"))
+    assert {"n1": verdict} == reasons(cluster, "n1")
+
+
+@pytest.mark.parametrize(("soft", "verdict"), [("disabled", "passes"), ("enabled", Reason.CONTENDED)])
+def test_a_volume_that_is_being_made_comes_twice_to_a_node_only_if_anti_affinity_is_soft(
+    soft: str, verdict: str
+) -> None:
+    cluster = cluster_of("n1", "n2", free_gib=250)
+    observe(cluster, count=2, state="creating", soft_anti_affinity=soft, zone_soft_anti_affinity="enabled")
+    assert {"n1": verdict} == reasons(cluster, "n1")
+
+
+def test_an_unplaced_replica_needs_its_volumes_size() -> None:
+    cluster = cluster_of("n1", free_gib=200)
+    observe(cluster)
+    cluster.allocator.observe("replica", "one", replica("one", "v"))
+    assert {"n1": "passes"} == reasons(cluster, "n1")
+    cluster.allocator.observe("volume", "v", volume("v", 101, locality="disabled", frontend="blockdev"))
+    assert {"n1": Reason.CONTENDED} == reasons(cluster, "n1")

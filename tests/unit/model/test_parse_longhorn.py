@@ -221,3 +221,10 @@ def test_times_are_read_with_their_zone(text: str) -> None:
 def test_what_is_no_time(text: str) -> None:
     with pytest.raises(ValueError, match="RFC3339"):
         utc_time(text)
+
+
+def test_a_volumes_frontend_is_longhorns_default_unless_it_says_otherwise() -> None:
+    assert "blockdev" == parse.volume_facts(volume()).frontend
+    assert "iscsi" == parse.volume_facts(volume(frontend="iscsi")).frontend
+    for off in (volume(frontend=""), volume(disableFrontend=True), volume({"frontendDisabled": True})):
+        assert "" == parse.volume_facts(off).frontend
