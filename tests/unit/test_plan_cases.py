@@ -28,7 +28,7 @@ NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
 CASES = [json.loads(line) for line in (Path(__file__).parent / "plan_cases.jsonl").read_text().splitlines()]
 
 
-def of_kind(kind: str) -> Any:
+def of_kind(kind: str) -> pytest.MarkDecorator:
     return pytest.mark.parametrize(
         "case", [pytest.param(case, id=case["case"]) for case in CASES if case["kind"] == kind]
     )
