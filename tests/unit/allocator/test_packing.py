@@ -223,3 +223,11 @@ def test_twelve_volumes_on_twenty_four_disks_stay_within_the_bound() -> None:
 
     assert found is None
     assert steps.left >= 0
+
+
+def test_steps_end_after_so_many_and_say_so() -> None:
+    steps = Steps(2)
+    assert [True, True] == [steps.take(), steps.take()]
+    assert not steps.exhausted
+    assert not steps.take()
+    assert steps.exhausted

@@ -18,6 +18,7 @@ from controller.allocator.policy import (
     disk_takes,
     is_under_balancing_pressure,
     minimal_available,
+    observed_scheduled,
     provisioning_limit,
     room_of_disk,
     wrapped,
@@ -116,6 +117,25 @@ def test_sums_wrap_around_as_64_bit_integers_do() -> None:
     facts = disk(100, 100)
     assert check_disk_space(facts, 2, 0, most, space()) is None  # the sum is negative, and Longhorn takes it
     assert check_disk_space(facts, 1, 0, most - 1, space()) is not None
+
+
+def test_the_largest_files_of_the_file_systems() -> None:
+    assert (17592186044416, 9223372036854775807) == (EXT_LIMIT_BYTES, XFS_LIMIT_BYTES)  # 16 TiB, 8 EiB less a byte
+
+
+def test_a_negative_limit_is_as_far_below_nothing_as_64_bits_go() -> None:
+    assert -1000 == provisioning_limit(disk(0, 0, reserved=1000), space())
+    assert -(2**62) == provisioning_limit(disk(0, 0, reserved=2**62), space())
+    assert -(2**63) == provisioning_limit(disk(0, 0, reserved=2**62), space(over=300))
+
+
+def test_replicas_count_for_what_the_disks_figure_lacks_of_them() -> None:
+    facts = disk(scheduled=60, scheduled_replicas={"same": 20, "smaller": 30, "larger": 10})
+    made = [builders.replica("same", "v"), builders.replica("smaller", "v"), builders.replica("larger", "v")]
+    sized = [replace(replica, size_bytes=size) for replica, size in zip(made, (20, 25, 11), strict=True)]
+    assert 60 == observed_scheduled(facts, sized[:2])
+    assert 61 == observed_scheduled(facts, sized)
+    assert 68 == observed_scheduled(facts, [*sized, replace(made[0], name="unlisted", size_bytes=7)])
 
 
 def test_a_limit_beyond_64_bits_takes_nothing() -> None:
