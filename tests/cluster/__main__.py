@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from tests.cluster.build import binaries
+from tests.cluster.build import binaries, releases, wanted_release
 from tests.cluster.cache import state_root
 from tests.cluster.cluster import Cluster, ClusterError, ClusterOptions
 from tests.cluster.process import find_marked
@@ -24,7 +24,7 @@ def parser() -> argparse.ArgumentParser:
         prog="python -m tests.cluster", description="A Kubernetes control plane without containers."
     )
     commands = top.add_subparsers(dest="command", required=True)
-    commands.add_parser("build", help="build the control plane's binary into the cache")
+    build = commands.add_parser("build", help="build the control plane's binary into the cache")
     up = commands.add_parser("up", help="start a cluster and leave it running")
     up.add_argument("--nodes", type=int, default=0, metavar="N", help="create N ready nodes (default 0)")
     up.add_argument("--cpu", default="16", help="cores of each node (default 16)")
@@ -36,6 +36,10 @@ def parser() -> argparse.ArgumentParser:
     down.add_argument("--all", action="store_true", help="every one that was left running")
     commands.add_parser("status", help="list clusters and what is left of earlier ones")
     kubeconfig = commands.add_parser("kubeconfig", help="print the path of the admin kubeconfig")
+    for command in (build, up):
+        command.add_argument(
+            "--release", default="", help=f"minor version of Kubernetes: {', '.join(releases())} (default: the first)"
+        )
     for command in (up, down, kubeconfig):
         command.add_argument("--name", default=DEFAULT_NAME, help=f"(default {DEFAULT_NAME})")
     return top
@@ -54,7 +58,11 @@ def read_config(path: Path) -> dict[str, Any]:
 def up(args: argparse.Namespace) -> int:
     config = read_config(args.scheduler_config) if args.scheduler_config else None
     options = ClusterOptions(
-        name=args.name, scheduler_config=config, start_scheduler=not args.no_scheduler, log_level=args.log_level
+        name=args.name,
+        release=args.release,
+        scheduler_config=config,
+        start_scheduler=not args.no_scheduler,
+        log_level=args.log_level,
     )
     with Cluster.start(options, progress=print) as cluster:
         for number in range(1, args.nodes + 1):
@@ -108,8 +116,8 @@ def kubeconfig(args: argparse.Namespace) -> int:
     return 0
 
 
-def build(_: argparse.Namespace) -> int:
-    for part, command in binaries().commands.items():
+def build(args: argparse.Namespace) -> int:
+    for part, command in binaries(release=wanted_release(args.release)).commands.items():
         print(f"{part}: {' '.join(command)}")
     return 0
 

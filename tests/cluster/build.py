@@ -24,7 +24,7 @@ from tests.cluster.toolchain import BuildError, Go, Progress, choose_go, go_envi
 
 MODULE = Path(__file__).resolve().parent / "go"
 BINARY = "cluster-binary"
-ASSETS_VARIABLE = "KUBEBUILDER_ASSETS"
+ASSETS_VARIABLE, RELEASE_VARIABLE = "KUBEBUILDER_ASSETS", "CLUSTER_RELEASE"
 PARTS = ("etcd", "kube-apiserver", "kube-scheduler", "kube-controller-manager", "kubectl")
 ASSETS_NEEDED = ("etcd", "kube-apiserver", "kubectl")
 PROGRESS_EVERY_SECONDS = 5.0
@@ -40,13 +40,22 @@ class Binaries:
         return list(self.commands[part])
 
 
-def binaries(progress: Progress = print) -> Binaries:
+def wanted_release(named: str = "") -> str:
+    """The release that was named, else that in `$CLUSTER_RELEASE`, else empty, which means the newest."""
+    return named or os.environ.get(RELEASE_VARIABLE, "")
+
+
+def binaries(progress: Progress = print, *, release: str = "") -> Binaries:
     """The programs to use: those in `$KUBEBUILDER_ASSETS` when set, and our own build for the rest.
 
-    Raises BuildError when that folder lacks a program that it must have, or when building fails.
+    `release` is a minor version of Kubernetes that `releases` lists, as "1.34"; empty: the newest. Raises BuildError
+    when there is no such release, when the folder lacks a program that it must have or is set beside a release, of
+    which it knows nothing, or when building fails.
     """
     commands: dict[str, tuple[str, ...]] = {}
     if folder := os.environ.get(ASSETS_VARIABLE):
+        if release:
+            raise BuildError(f"{ASSETS_VARIABLE} and the release {release} exclude each other; unset one of them")
         for part in PARTS:
             path = Path(folder) / part
             if path.is_file() and os.access(path, os.X_OK):
@@ -54,10 +63,32 @@ def binaries(progress: Progress = print) -> Binaries:
             elif part in ASSETS_NEEDED:
                 raise BuildError(f"{ASSETS_VARIABLE}={folder}: there is no program {part} in it")
     if len(commands) < len(PARTS):
-        own = str(build(progress))
+        own = str(build(progress, release=release))
         for part in PARTS:
             commands.setdefault(part, (own, part))
     return Binaries(commands)
+
+
+def releases(module: Path = MODULE) -> dict[str, str]:
+    """The minor versions of Kubernetes that can be built, the newest first, each with the name of its go.mod file.
+
+    The same Go sources are linked against all of them: `go.mod` asks for the newest, `go-1.34.mod` for 1.34, and so on.
+    """
+    found: dict[str, str] = {}
+    for path in [module / "go.mod", *sorted(module.glob("go-*.mod"), reverse=True)]:
+        version = kubernetes_version(path.read_text())
+        found.setdefault(".".join(version.removeprefix("v").split(".")[:2]), path.name)
+    return found
+
+
+def go_mod_of(module: Path, release: str) -> Path:
+    """The go.mod file of a release; of the newest when it is empty. Raises BuildError."""
+    if not release:
+        return module / "go.mod"
+    known = releases(module)
+    if release not in known:
+        raise BuildError(f"release: Kubernetes {release!r} cannot be built; known are {', '.join(known)}")
+    return module / known[release]
 
 
 def kubernetes_version(go_mod: str) -> str:
@@ -78,41 +109,44 @@ def linker_flags(version: str) -> str:
     return " ".join(flags)
 
 
-def sources(module: Path) -> list[Path]:
-    return sorted([module / "go.mod", module / "go.sum", *module.glob("*.go")])
+def sources(go_mod: Path) -> list[Path]:
+    """Everything that goes into the binary; Go keeps the hashes of `go-1.34.mod` in `go-1.34.sum`."""
+    return sorted([go_mod, go_mod.with_suffix(".sum"), *go_mod.parent.glob("*.go")])
 
 
-def cache_key(module: Path, go_version: str) -> str:
+def cache_key(go_mod: Path, go_version: str) -> str:
     """Sixteen hex digits that change whenever the binary could."""
     digest = hashlib.sha256()
-    for path in sources(module):
+    for path in sources(go_mod):
         content = path.read_bytes()
         digest.update(f"{path.name} {len(content)}\n".encode() + content)
-    flags = linker_flags(kubernetes_version((module / "go.mod").read_text()))
+    flags = linker_flags(kubernetes_version(go_mod.read_text()))
     digest.update(f"{go_version} {platform.system()} {platform.machine()} {flags}".encode())
     return digest.hexdigest()[:16]
 
 
-def build(progress: Progress = print, *, module: Path = MODULE, cache: Path | None = None) -> Path:
-    """The path of the binary; builds it when it is not in the cache. Raises BuildError.
+def build(progress: Progress = print, *, release: str = "", module: Path = MODULE, cache: Path | None = None) -> Path:
+    """The path of the binary of `release` (empty: the newest); builds it when it is not cached yet. Raises BuildError.
 
     Safe to call from several processes at once: one builds, the others wait and say so.
     """
     cache = cache or cache_root()
-    go = choose_go(module)
-    binary = cache / "cluster" / cache_key(module, go.version) / BINARY
+    go_mod = go_mod_of(module, release)
+    go = choose_go(go_mod)
+    binary = cache / "cluster" / cache_key(go_mod, go.version) / BINARY
     if binary.exists():
         return binary
     lock = cache / "build.lock"
     with locked(lock, lambda: progress(f"another process is building already (lock {lock}); waiting for it")):
         if not binary.exists():
-            _build_locked(go, module, cache, binary, progress)
+            _build_locked(go, go_mod, cache, binary, progress)
     return binary
 
 
-def _build_locked(go: Go, module: Path, cache: Path, binary: Path, progress: Progress) -> None:
+def _build_locked(go: Go, go_mod: Path, cache: Path, binary: Path, progress: Progress) -> None:
     started = time.monotonic()
-    version = kubernetes_version((module / "go.mod").read_text())
+    module = go_mod.parent
+    version = kubernetes_version(go_mod.read_text())
     progress(f"building Kubernetes {version} into {binary.parent}")
     progress("this happens once and takes 5 to 10 minutes on two cores with an empty Go cache")
     if go.path is None:
@@ -123,8 +157,9 @@ def _build_locked(go: Go, module: Path, cache: Path, binary: Path, progress: Pro
     fresh.mkdir(parents=True)
     try:
         report = _Reporter(progress, started)
-        total = len(report.run([str(go.path), "list", "-deps", "."], module, env, "modules downloaded"))
-        command = [str(go.path), "build", "-v", "-trimpath", "-ldflags", linker_flags(version)]
+        which = f"-modfile={go_mod.name}"
+        total = len(report.run([str(go.path), "list", which, "-deps", "."], module, env, "modules downloaded"))
+        command = [str(go.path), "build", which, "-v", "-trimpath", "-ldflags", linker_flags(version)]
         report.run([*command, "-o", str(fresh / BINARY), "."], module, env, f"of at most {total} packages compiled")
         fresh.replace(binary.parent)
     finally:

@@ -13,7 +13,7 @@ from typing import Any, Self
 import yaml
 
 from tests.cluster import history, nodes
-from tests.cluster.build import Binaries, binaries
+from tests.cluster.build import Binaries, binaries, wanted_release
 from tests.cluster.cache import state_root
 from tests.cluster.client import ApiClient, Object
 from tests.cluster.components import Layout
@@ -75,10 +75,11 @@ class Cluster:
             raise ValueError(f"name: {name!r} is not made of lower-case letters, digits and dashes (at most 40)")
         folder = (options.state_dir or state_root() / name).absolute()
         Layout(folder).check()
-        programs = binaries(progress)
+        release = wanted_release(options.release)
+        programs = binaries(progress, release=release)
         tidy_up(folder, progress)
         folder.mkdir(parents=True, mode=0o700)
-        write_state(folder, State(name, own_record()))
+        write_state(folder, State(name, own_record(), release=release))
         supervisor = Supervisor(folder)
         try:
             supervisor.start_guard()
@@ -99,7 +100,7 @@ class Cluster:
             raise ClusterError(f"there is no cluster in {folder}")
         if len(found.alive) != len(found.state.processes):
             raise ClusterError(found.describe())
-        return cls(folder, binaries(), Supervisor(folder))
+        return cls(folder, binaries(release=found.state.release), Supervisor(folder))
 
     def stop(self, *, keep_files: bool = False) -> None:
         """End every process of the cluster and remove its folder. May be called twice."""

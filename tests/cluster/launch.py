@@ -47,6 +47,7 @@ class ClusterOptions:
     """What kind of cluster to start. The defaults are a whole one with a stock scheduler."""
 
     name: str = ""  # empty: a name made from our pid
+    release: str = ""  # a minor version such as 1.34; empty: that in $CLUSTER_RELEASE, else the newest
     state_dir: Path | None = None  # None: a folder below the state root
     scheduler_config: dict[str, Any] | None = None
     start_scheduler: bool = True

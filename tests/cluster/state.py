@@ -25,6 +25,7 @@ class State:
     name: str
     owner: Record  # who started it; a cluster that is not `kept` ends with its owner
     kept: bool = False  # stays until somebody says `down`
+    release: str = ""  # the minor version of Kubernetes that was asked for by name
     api_url: str = ""
     ports: dict[str, int] = field(default_factory=dict)  # process name -> its HTTPS port on 127.0.0.1
     processes: tuple[Record, ...] = ()

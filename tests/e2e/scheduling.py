@@ -46,6 +46,7 @@ def with_extender(
     ignorable: bool = False,
     preempt: bool = True,
     bind: bool = False,
+    node_cache_capable: bool = True,
 ) -> Config:
     """What the documents tell users to configure. `address`: where a client on the host network reaches the Service."""
     verbs: dict[str, Any] = {"filterVerb": "filter", "prioritizeVerb": "prioritize", "weight": 1}
@@ -59,7 +60,7 @@ def with_extender(
             {
                 "urlPrefix": f"http://{host}:{port}",
                 **verbs,
-                "nodeCacheCapable": True,
+                "nodeCacheCapable": node_cache_capable,
                 "ignorable": ignorable,
                 "httpTimeout": timeout,
                 "managedResources": [{"name": RESOURCE, "ignoredByScheduler": True}],

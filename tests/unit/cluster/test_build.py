@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.cluster import build as build_module
-from tests.cluster.build import binaries, build, cache_key, kubernetes_version, linker_flags
+from tests.cluster.build import binaries, build, cache_key, kubernetes_version, linker_flags, releases, wanted_release
 from tests.cluster.toolchain import BuildError, choose_go, go_environment, needed_version, parse_version
 
 GO_MOD = "module m\n\ngo 1.26.0\n\nrequire (\n\tk8s.io/kubernetes v1.36.3\n)\n"
@@ -19,7 +19,7 @@ case "$1" in
 env) echo go$FAKE_GO_VERSION ;;
 list) echo a; echo b ;;
 build)
-  echo build >> "$FAKE_GO_LOG"
+  echo "$1 $2" >> "$FAKE_GO_LOG"
   test -z "$FAKE_GO_GATE" || cat "$FAKE_GO_GATE"
   test -z "$FAKE_GO_FAILS" || { echo "no such package" >&2; exit 1; }
   while test "$1" != -o; do shift; done
@@ -54,12 +54,12 @@ def go_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_the_key_changes_with_every_source_and_with_the_toolchain(module: Path) -> None:
-    keys = {cache_key(module, "go1.26.8"), cache_key(module, "go1.26.9")}
+    keys = {cache_key(module / "go.mod", "go1.26.8"), cache_key(module / "go.mod", "go1.26.9")}
     for name in ("go.sum", "main.go"):
         (module / name).write_text("changed")
-        keys.add(cache_key(module, "go1.26.8"))
+        keys.add(cache_key(module / "go.mod", "go1.26.8"))
     (module / "more.go").write_text("package main\n")
-    keys.add(cache_key(module, "go1.26.8"))
+    keys.add(cache_key(module / "go.mod", "go1.26.8"))
     assert len(keys) == 5
 
 
@@ -68,6 +68,41 @@ def test_the_version_of_kubernetes_comes_from_go_mod() -> None:
     assert "-X k8s.io/component-base/version.gitMinor=36" in linker_flags("v1.36.3")
     with pytest.raises(ValueError, match=r"k8s\.io/kubernetes"):
         kubernetes_version("module m\n")
+
+
+@pytest.fixture
+def older(module: Path) -> Path:
+    path = module / "go-1.34.mod"
+    path.write_text(GO_MOD.replace("1.36.3", "1.34.4"))
+    path.with_suffix(".sum").write_text("")
+    return path
+
+
+def test_a_release_is_built_from_the_same_sources_and_its_own_go_mod(
+    module: Path, older: Path, go_log: Path, tmp_path: Path
+) -> None:
+    newest = build(lambda _: None, module=module, cache=tmp_path)
+    assert newest == build(pytest.fail, release="1.36", module=module, cache=tmp_path)
+    other = build(lambda _: None, release="1.34", module=module, cache=tmp_path)
+    assert newest != other
+    assert go_log.read_text() == "build -modfile=go.mod\nbuild -modfile=go-1.34.mod\n"
+    assert list(releases(module)) == ["1.36", "1.34"]
+    with pytest.raises(BuildError, match=r"'1\.33'.*1\.36, 1\.34"):
+        build(pytest.fail, release="1.33", module=module, cache=tmp_path)
+
+
+def test_the_hashes_of_another_release_change_no_key(module: Path, older: Path) -> None:
+    keys = [cache_key(module / "go.mod", "go1.26.8"), cache_key(older, "go1.26.8")]
+    older.with_suffix(".sum").write_text("changed")
+    assert cache_key(module / "go.mod", "go1.26.8") == keys[0]
+    assert cache_key(older, "go1.26.8") != keys[1]
+
+
+def test_a_named_release_wins_over_that_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CLUSTER_RELEASE", "1.34")
+    assert (wanted_release(), wanted_release("1.36")) == ("1.34", "1.36")
+    monkeypatch.delenv("CLUSTER_RELEASE")
+    assert wanted_release() == ""
 
 
 def test_go_versions_compare_as_numbers() -> None:
@@ -80,14 +115,14 @@ def test_go_versions_compare_as_numbers() -> None:
 def test_an_old_go_on_the_path_is_passed_over_for_the_pinned_one(
     module: Path, go_log: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert choose_go(module).version == "go1.26.8"
+    assert choose_go(module / "go.mod").version == "go1.26.8"
     monkeypatch.setenv("FAKE_GO_VERSION", "1.25.9")
-    chosen = choose_go(module)
+    chosen = choose_go(module / "go.mod")
     assert (chosen.version, chosen.path, chosen.own) == ("go1.26.6", None, True)
 
 
 def test_without_a_home_go_keeps_everything_below_the_cache(module: Path, go_log: Path, tmp_path: Path) -> None:
-    go = choose_go(module)
+    go = choose_go(module / "go.mod")
     assert "GOCACHE" not in go_environment(go, tmp_path, {"HOME": str(tmp_path)})
     for base in ({}, {"HOME": str(tmp_path / "missing")}):
         assert go_environment(go, tmp_path, base)["GOCACHE"] == str(tmp_path / "go-build")
@@ -115,7 +150,7 @@ def test_a_second_builder_waits_for_the_first_and_uses_its_binary(
 
     assert paths[0] == paths[1]
     assert paths[0].read_text() == "binary\n"
-    assert go_log.read_text() == "build\n"
+    assert go_log.read_text() == "build -modfile=go.mod\n"
     assert build(pytest.fail, module=module, cache=tmp_path) == paths[0]
 
 
@@ -132,7 +167,7 @@ def test_given_programs_are_used_and_only_the_missing_ones_are_built(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KUBEBUILDER_ASSETS", str(tmp_path))
-    monkeypatch.setattr(build_module, "build", lambda _: Path("/own"))
+    monkeypatch.setattr(build_module, "build", lambda _, release: Path("/own"))
     with pytest.raises(BuildError, match="no program etcd"):
         binaries()
     for name in ("etcd", "kube-apiserver", "kubectl"):
@@ -140,3 +175,5 @@ def test_given_programs_are_used_and_only_the_missing_ones_are_built(
     found = binaries()
     assert found.command("etcd") == [str(tmp_path / "etcd")]
     assert found.command("kube-scheduler") == ["/own", "kube-scheduler"]
+    with pytest.raises(BuildError, match=r"KUBEBUILDER_ASSETS and the release 1\.34"):
+        binaries(release="1.34")
