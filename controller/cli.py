@@ -56,6 +56,7 @@ _HELP: Final = {
     "tls_handshake_seconds": "a TLS handshake that takes longer is ended",
     "tls_handshakes": "TLS handshakes at a time",
     "cluster_domain": "DNS domain of the cluster",
+    "scheduler_names": "scheduler names that are to ask the extender, with commas; each is looked at",
     "log_level": "debug, info, warning or error",
     "log_format": "text or json",
 }

@@ -165,6 +165,11 @@ class Lifecycle:
         return self._openings
 
     @property
+    def points_here(self) -> bool:
+        """Whether the Service leads to this process, as far as it has written so."""
+        return self._points_here
+
+    @property
     def configured(self) -> Configured | None:
         return self._configured
 

@@ -30,6 +30,7 @@ from prometheus_client.registry import Collector
 from controller.allocator.holds import NODE_RESERVATION, SCHEDULING_WAIT
 from controller.allocator.outcome import Decision, Snapshot
 from controller.allocator.reasons import Reason
+from controller.reconcile.wired import Finding, Wiring
 
 PREFIX: Final = "longhorn_scheduler_extender"
 _CALL_BUCKETS: Final = (0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -63,6 +64,8 @@ class Sources:
     certificates: Callable[[], Mapping[str, float]] = dict  # name -> seconds until it ends
     certificate_problems: Callable[[], int] = int
     handshakes: Callable[[], Mapping[str, int]] = dict  # outcome -> how many
+    wiring: Callable[[], Iterable[Finding]] = tuple
+    canaries: Callable[[], Mapping[str, int]] = dict  # outcome -> how many
 
 
 class Metrics:
@@ -214,6 +217,7 @@ class _State(Collector):
             sources.settings_problems(),
         )
         yield from _of_certificates(sources)
+        yield from _of_wiring(sources)
 
 
 def _of_snapshot(snapshot: Snapshot) -> Iterator[Metric]:
@@ -273,6 +277,22 @@ def _of_certificates(sources: Sources) -> Iterator[Metric]:
     for outcome, count in sorted(sources.handshakes().items()):
         handshakes.add_metric((outcome,), count)
     yield handshakes
+
+
+def _of_wiring(sources: Sources) -> Iterator[Metric]:
+    wiring = GaugeMetricFamily(
+        f"{PREFIX}_wiring",
+        "1 for what is known of whether that scheduler asks the extender; on the leader.",
+        labels=("scheduler", "state"),
+    )
+    for finding in sources.wiring():
+        for state in Wiring:
+            wiring.add_metric((finding.scheduler, state.value), 1.0 if finding.state is state else 0.0)
+    yield wiring
+    canaries = CounterMetricFamily(f"{PREFIX}_canaries", "Canary pods by what became of them.", labels=("outcome",))
+    for outcome, count in sorted(sources.canaries().items()):
+        canaries.add_metric((outcome,), count)
+    yield canaries
 
 
 def _one(name: str, text: str, value: float) -> Metric:

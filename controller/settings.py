@@ -51,6 +51,7 @@ class LiveSettings:
     starvation_after_seconds: int = 300
     wake_with_annotation: bool = False
     hold_cap_seconds: int = 120
+    wiring_check_every_seconds: int = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +76,7 @@ _LIVE: Final[dict[str, _Key]] = {
     f"{PREFIX}starvation-after": _Key("starvation_after_seconds", _DAY),
     f"{PREFIX}wake-with-annotation": _Key("wake_with_annotation"),
     f"{PREFIX}hold-cap": _Key("hold_cap_seconds", 3_600),
+    f"{PREFIX}wiring-check-every": _Key("wiring_check_every_seconds", _DAY),
 }
 LIVE_NAMES: Final = tuple(_LIVE)
 
@@ -145,6 +147,7 @@ class ProcessSettings:
     tls_handshake_seconds: int = 5
     tls_handshakes: int = 256
     cluster_domain: str = "cluster.local"
+    scheduler_names: str = "default-scheduler"  # with commas
     log_level: str = "info"
     log_format: str = "text"
 
@@ -179,6 +182,7 @@ class ProcessSettings:
         _require(all(secrets) and len(set(secrets)) == len(secrets), "tls_secret", "three Secrets need three names")
         _require(1 <= self.tls_handshake_seconds <= 60, "tls_handshake_seconds", "is not between 1 and 60")
         _require(1 <= self.tls_handshakes <= 900, "tls_handshakes", "is not between 1 and 900")
+        _require(bool(self.scheduler_names.strip(", ")), "scheduler_names", "names no scheduler")
         _require(self.log_level in ("debug", "info", "warning", "error"), "log_level", "is not a level")
         _require(self.log_format in ("text", "json"), "log_format", "is neither text nor json")
         return self

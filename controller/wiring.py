@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from prometheus_client import CollectorRegistry
 
+from controller.adapters import OpenedGate, PodPatches, ServiceEndpoint
 from controller.allocator.allocator import Allocator
-from controller.certificates import CertificateWorker, certificate_worker
+from controller.certificates import certificate_worker
 from controller.clock import Clock, SystemClock
 from controller.configuration import SettingsReader, synced_longhorn_values
 from controller.election.elector import Elector, Timing
 from controller.election.gate import Gate
-from controller.errors import NotFoundError
 from controller.feed import Feed
 from controller.kinds import KINDS
 from controller.kube import resources
@@ -35,10 +35,12 @@ from controller.reconcile.support import SupportWatch
 from controller.reconcile.sweeper import Sweeper
 from controller.reconcile.telling import Teller
 from controller.reconcile.wake import Waker
+from controller.reconcile.wired_build import build_wiring
 from controller.settings import LiveSettings, ProcessSettings
 from controller.status import StatusServer, create_status_app
 from extender.app import Verbs, create_app
 from extender.binding import BindingService
+from extender.canary import CanaryFilter
 from extender.contention import WaitBudget
 from extender.preconditions import Preconditions
 from extender.preemption import PreemptionService
@@ -50,7 +52,6 @@ if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication
 
 PACKAGE: Final = "longhorn-scheduler-extender"
-PORT_NAME: Final = "http"  # of the Service's port that the EndpointSlice fills
 
 log = logging.getLogger(__name__)
 
@@ -91,52 +92,6 @@ class Followed:
         return self.store.get(key)
 
 
-class ServiceEndpoint:
-    """The extender's Service, pointed at this pod or at nobody."""
-
-    def __init__(self, slices: EndpointSlices, settings: ProcessSettings, certificates: CertificateWorker) -> None:
-        self._slices, self._settings, self._certificates = slices, settings, certificates
-
-    def point_here(self) -> None:
-        if not self._certificates.is_serving:
-            raise NotFoundError("there is no certificate to serve with yet")
-        settings = self._settings
-        self._slices.point_at(
-            settings.service,
-            settings.pod_ip,
-            {PORT_NAME: settings.endpoint_port or settings.extender_port},
-            node_name=settings.node_name,
-            pod_name=settings.pod_name,
-        )
-
-    def clear(self) -> None:
-        self._slices.clear(self._settings.service, self._settings.pod_ip)
-
-
-class PodPatches:
-    """The wake-up's one write."""
-
-    def __init__(self, api: KubeApi) -> None:
-        self._api = api
-
-    def patch_pod(self, namespace: str, name: str, patch: Mapping[str, Any], subresource: str) -> None:
-        self._api.patch(resources.PODS, namespace, name, patch, kind="strategic", subresource=subresource, timeout=5.0)
-
-
-class OpenedGate:
-    """The gate as a filter call sees it: an answer belongs to one opening, even when a term is taken up twice."""
-
-    def __init__(self, gate: Gate, openings: Callable[[], int]) -> None:
-        self._gate, self._openings = gate, openings
-
-    @property
-    def term(self) -> int:
-        return self._openings()
-
-    def check(self) -> None:
-        self._gate.check()
-
-
 class Controller:
     """The whole process: what gunicorn's worker builds, starts and stops."""
 
@@ -167,6 +122,17 @@ class Controller:
         self.elector = self._make_elector(api)
         recorder = Recorder(api, self.clock, component=PACKAGE, instance=self.identity)
         self.teller = Teller(self.allocator, recorder, self.clock)
+        self.wired = build_wiring(
+            api,
+            self.clock,
+            recorder,
+            self.followed["pod"].store,
+            namespace=settings.namespace,
+            lease=settings.lease,
+            schedulers=settings.scheduler_names,
+            serving=self._serving,
+            every_seconds=lambda: self._live_settings().wiring_check_every_seconds,
+        )
         self.lifecycle = self._make_lifecycle(api)
         self.preconditions = self._make_preconditions()
         self.app: WSGIApplication = create_app(
@@ -272,6 +238,7 @@ class Controller:
                     self.support,
                     self.teller,
                     self.certificates,
+                    self.wired.prover,
                 ),
                 read_settings=self._read_settings,
             )
@@ -300,7 +267,7 @@ class Controller:
         )
         binding = BindingService(allocator, preconditions, PodBinder(api), self.live)
         return Verbs(
-            filtering,
+            CanaryFilter(filtering, preconditions, self.wired.proof),
             PriorityService(allocator, preconditions),
             PreemptionService(allocator, preconditions, self.metrics),
             binding,
@@ -311,6 +278,13 @@ class Controller:
     def _live_settings(self) -> LiveSettings:
         configured = self.lifecycle.configured
         return configured.live if configured is not None else LiveSettings()
+
+    def _serving(self) -> int | None:
+        """Which opening of the gate this is, while kube-scheduler is meant to ask here and can."""
+        lifecycle = self.lifecycle
+        if not (self.gate.is_open and lifecycle.points_here and self._live_settings().enabled):
+            return None
+        return lifecycle.openings
 
     def is_synced(self) -> bool:
         """Whether every store follows the cluster; true on followers too."""
@@ -337,6 +311,8 @@ class Controller:
             certificates=self.certificates.expiries,
             certificate_problems=lambda: len(self.certificates.problems),
             handshakes=self.tls.counts if self.tls is not None else dict,
+            wiring=self.wired.proof.findings,
+            canaries=lambda: self.wired.prover.outcomes,
         )
 
     def status(self) -> Mapping[str, Any]:
@@ -351,6 +327,7 @@ class Controller:
             "term": self.lifecycle.term,
             "mode": self.lifecycle.mode,
             "longhorn": self.support.current,
+            "wiring": self.wired.status(),
             "settings": configured.live if configured else None,
             "longhorn_settings": configured.longhorn if configured else None,
             "settings_problems": configured.problems if configured else {},

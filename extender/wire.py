@@ -53,8 +53,9 @@ class _Volume(msgspec.Struct, gc=False, rename="camel"):
     ephemeral: _Source | None = None
 
 
-class _Spec(msgspec.Struct, gc=False):
+class _Spec(msgspec.Struct, gc=False, rename="camel"):
     volumes: list[_Volume] | None = None
+    scheduler_name: str | None = None
 
 
 class _Pod(msgspec.Struct, gc=False):
@@ -120,6 +121,7 @@ class FilterArgs:
     has_names: bool  # NodeNames was sent
     items: list[msgspec.Raw] | None  # the items of Nodes as they came, or None when Nodes was not sent
     has_claims: bool = True  # a pod's volumes never change, so what the request says of them holds
+    scheduler_name: str = ""
 
     @property
     def pod_key(self) -> str:
@@ -162,7 +164,9 @@ def decode_filter_args(body: bytes) -> FilterArgs:
     else:
         raise MalformedRequestError("NodeNames", "is missing, and so is Nodes")
     _check_names(candidates, "NodeNames" if names is not None else "Nodes.items")
-    return FilterArgs(uid, namespace, name, candidates, names is not None, items, has_claims)
+    spec = args.pod.spec if args.pod is not None else None
+    scheduler = (spec.scheduler_name if spec is not None else None) or ""
+    return FilterArgs(uid, namespace, name, candidates, names is not None, items, has_claims, scheduler)
 
 
 def encode_filter_result(args: FilterArgs, passed: Sequence[str], refused: Mapping[str, Reason]) -> bytes:
@@ -172,6 +176,11 @@ def encode_filter_result(args: FilterArgs, passed: Sequence[str], refused: Mappi
     """
     texts = {reason: reason.text for reason in set(refused.values())}
     return _encode(args, passed, {node: texts[reason] for node, reason in refused.items()}, "")
+
+
+def encode_refusal(args: FilterArgs, text: str) -> bytes:
+    """An answer that refuses every candidate with the same words, unresolvably."""
+    return _encode(args, (), dict.fromkeys(args.candidates, text), "")
 
 
 def encode_error(message: str, args: FilterArgs | None = None) -> bytes:

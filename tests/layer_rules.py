@@ -21,6 +21,7 @@ LAYERS: Mapping[str, int] = {
     "controller.wiring": 70,
     "controller.configuration": 65,
     "controller.certificates": 65,
+    "controller.adapters": 65,
     "controller.lifecycle": 60,
     "controller.metrics": 60,
     "controller.kinds": 60,

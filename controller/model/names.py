@@ -24,5 +24,15 @@ WAKE_CONDITION: Final = "scheduling.longhorn.io/RoomAvailable"
 WAKE_ANNOTATION: Final = "scheduling.longhorn.io/woken-at"
 """The annotation form of the wake-up, for schedulers without queueing hints."""
 
+CANARY_LABEL: Final = "scheduling.longhorn.io/canary"
+"""On the pods by which the leader finds out whether kube-scheduler asks the extender."""
+
 DISABLE_V2_LABEL: Final = "node.longhorn.io/disable-v2-data-engine"
 """On a Kubernetes node, `true`: no replica of a v2 volume goes there."""
+
+OPT_IN_MARK: Final = "scheduling.longhorn.io/opt-in"
+"""Label or annotation of a pod or a namespace: `false` keeps its pods away from the extender, `true` asks for it where
+only marked pods are opted in. A pod's own word stands before its namespace's."""
+
+CO_SCHEDULE_ANNOTATION: Final = "kubevirt-scheduler/co-schedule"
+"""`true`: the pod runs where the share-manager of its shared volume runs."""

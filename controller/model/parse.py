@@ -26,6 +26,7 @@ from controller.model.reader import (
     byte_count_at,
     choice_at,
     condition_at,
+    condition_message_at,
     condition_reason_at,
     flag_at,
     has_condition,
@@ -36,7 +37,7 @@ from controller.model.reader import (
     texts_at,
     time_at,
 )
-from controller.model.workload import Claim, KubeNode, PersistentVolume, Pod, PodVolume, StorageClass
+from controller.model.workload import Claim, KubeNode, Namespace, PersistentVolume, Pod, PodVolume, StorageClass
 
 _SHARED_MODES = frozenset({"ReadWriteMany", "ReadOnlyMany"})
 _FINISHED = frozenset({"Succeeded", "Failed"})
@@ -47,6 +48,8 @@ _ANTI_AFFINITY = ("ignored", "enabled", "disabled")
 _BALANCE = ("ignored", "disabled", "least-effort", "best-effort")
 _CLONE_MODES = ("full-copy", "linked-clone")
 _LAYOUTS = ("replicated", "sharded")
+# The words of kube-scheduler's plugin NodeResourcesFit about a resource that no node offers.
+_LACKS = f"Insufficient {names.EXTENDER_RESOURCE}"
 _DISK_TYPES = ("filesystem", "block")
 
 
@@ -55,19 +58,22 @@ def pod_facts(raw: Raw) -> Pod:
     spec = mapping_at(raw, "", "spec")
     status = mapping_at(raw, "", "status")
     name = text_at(meta, "metadata", "name")
+    is_opted_in = _asks_for_extender(spec)
     return Pod(
         uid=text_at(meta, "metadata", "uid"),
         namespace=text_at(meta, "metadata", "namespace"),
         name=name,
         created_utc=text_at(meta, "metadata", "creationTimestamp"),
         priority=integer_at(spec, "spec", "priority"),
-        is_opted_in=_asks_for_extender(spec),
+        is_opted_in=is_opted_in,
         node_name=text_at(spec, "spec", "nodeName"),
         nominated_node=text_at(status, "status", "nominatedNodeName"),
         is_finished=text_at(status, "status", "phase") in _FINISHED,
         is_deleting=meta.get("deletionTimestamp") is not None,
         volumes=_claims_of_pod(spec, name),
         version=_version(meta),
+        scheduler_name=text_at(spec, "spec", "schedulerName"),
+        lacks_extender=is_opted_in and _LACKS in condition_message_at(status, "status", "PodScheduled"),
     )
 
 
@@ -163,6 +169,20 @@ def pv_facts(raw: Raw) -> PersistentVolume:
         created_utc=text_at(meta, "metadata", "creationTimestamp"),
         version=_version(meta),
     )
+
+
+def namespace_facts(raw: Raw) -> Namespace:
+    meta = mapping_at(raw, "", "metadata")
+    return Namespace(text_at(meta, "metadata", "name"), opt_in_mark(meta))
+
+
+def opt_in_mark(meta: Raw) -> str:
+    """What the annotation, or else the label, says of opting in, in lower case; "" without one."""
+    for place in ("annotations", "labels"):
+        value = mapping_at(meta, "metadata", place).get(names.OPT_IN_MARK)
+        if value is not None:
+            return str(value).lower()
+    return ""
 
 
 def class_facts(raw: Raw) -> StorageClass:

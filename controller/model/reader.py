@@ -124,6 +124,14 @@ def has_condition(status: Raw, path: str, type_name: str) -> bool:
     )
 
 
+def condition_message_at(status: Raw, path: str, type_name: str) -> str:
+    """What a condition that is False says to people; "" for one that is not."""
+    for entry in list_at(status, path, "conditions"):
+        if isinstance(entry, Mapping) and entry.get("type") == type_name:
+            return str(entry.get("message", "")) if entry.get("status") == "False" else ""
+    return ""
+
+
 def condition_reason_at(status: Raw, path: str, type_name: str) -> str:
     """Why a condition is False; "" for one that is not."""
     for entry in list_at(status, path, "conditions"):

@@ -3,7 +3,7 @@ UTC."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 
@@ -32,6 +32,8 @@ class Pod:
     is_deleting: bool
     volumes: tuple[PodVolume, ...]
     version: int = field(default=0, compare=False)  # resourceVersion; a heartbeat is no change
+    scheduler_name: str = ""
+    lacks_extender: bool = False  # kube-scheduler looked for the extender's resource on nodes, and found none
 
     @property
     def key(self) -> str:
@@ -84,6 +86,20 @@ class StorageClass:
     is_default: bool
     waits_for_consumer: bool
     created_utc: str
+
+
+def default_class(classes: Iterable[StorageClass]) -> StorageClass | None:
+    """The class of claims that name none: of several defaults the newest one, as Kubernetes has it."""
+    defaults = (entry for entry in classes if entry.is_default)
+    return max(defaults, key=lambda entry: (entry.created_utc, entry.name), default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Namespace:
+    """A namespace, as far as opting in goes."""
+
+    name: str
+    opt_in_mark: str  # "true", "false", another word, or "" without one
 
 
 @dataclass(frozen=True, slots=True)

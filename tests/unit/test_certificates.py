@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from certs.keeper import Certificates
+from controller.adapters import ServiceEndpoint
 from controller.certificates import CertificateWorker, MountedCertificates, NoCertificates, certificate_worker
 from controller.errors import ConfigError, NotFoundError
 from controller.kube.endpoint_slice import EndpointSlices
 from controller.kube.resources import ENDPOINT_SLICES, SECRETS
 from controller.settings import ProcessSettings
-from controller.wiring import ServiceEndpoint
 from extender.tls import ServerTls
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.clock import VirtualClock

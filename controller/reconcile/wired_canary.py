@@ -1,0 +1,147 @@
+"""The canary: a pod that kube-scheduler can only ask the extender about, and that never runs.
+
+It asks for the extender's resource and for nothing else, tolerates everything, and keeps to the `restricted` Pod
+Security Standard. The extender refuses it on every node; were it placed all the same, no image would be pulled for it
+and no container would start. Its name is fixed for a scheduler's name, so that there is never more than one, whoever
+makes it; its label tells it from a pod of that name that is not ours.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from controller.errors import ClusterError, ConflictError, MalformedRequestError, NotFoundError
+from controller.kube.api import KubeApi, Raw
+from controller.kube.resources import LEASES, PODS
+from controller.model.names import CANARY_LABEL, EXTENDER_RESOURCE
+from controller.model.parse import pod_facts
+from controller.model.reader import condition_message_at, mapping_at
+from controller.model.workload import Pod
+
+NAME_PREFIX: Final = "longhorn-scheduler-extender-canary-"
+PRIORITY_CLASS: Final = "longhorn-scheduler-extender-canary"
+CALL_SECONDS: Final = 5.0
+_PLAIN: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?")
+_NEVER_PULLED: Final = "longhorn-scheduler-extender-canary:never-pulled"
+_NOBODY: Final = 65534
+
+
+def canary_name(scheduler: str) -> str:
+    """Readable where the scheduler's name is a short label, else by its digest."""
+    is_plain = _PLAIN.fullmatch(scheduler) is not None
+    return NAME_PREFIX + (scheduler if is_plain else hashlib.sha256(scheduler.encode()).hexdigest()[:16])
+
+
+def canary_body(scheduler: str, namespace: str, owner: Mapping[str, str]) -> Raw:
+    """The pod; `owner` is the ownerReference of our Lease, with which it would be removed."""
+    asked = {EXTENDER_RESOURCE: "1"}
+    return {
+        "apiVersion": PODS.api_version,
+        "kind": PODS.kind,
+        "metadata": {
+            "name": canary_name(scheduler),
+            "namespace": namespace,
+            "labels": {CANARY_LABEL: "true"},
+            "ownerReferences": [dict(owner)],
+        },
+        "spec": {
+            "schedulerName": scheduler,
+            # Of this class nobody is evicted for it, wherever pods are few that a node may take.
+            "priorityClassName": PRIORITY_CLASS,
+            "tolerations": [{"operator": "Exists"}],
+            "terminationGracePeriodSeconds": 0,
+            "automountServiceAccountToken": False,
+            "enableServiceLinks": False,
+            "restartPolicy": "Never",
+            "securityContext": {
+                "runAsNonRoot": True,
+                "runAsUser": _NOBODY,
+                "runAsGroup": _NOBODY,
+                "seccompProfile": {"type": "RuntimeDefault"},
+            },
+            "containers": [
+                {
+                    "name": "canary",
+                    "image": _NEVER_PULLED,
+                    "imagePullPolicy": "Never",
+                    "resources": {"requests": asked, "limits": asked},
+                    "securityContext": {
+                        "allowPrivilegeEscalation": False,
+                        "readOnlyRootFilesystem": True,
+                        "capabilities": {"drop": ["ALL"]},
+                    },
+                }
+            ],
+        },
+    }
+
+
+class Canaries:
+    """Canary pods at the API server. Threads: one at a time. I/O: one to four calls each; all raise ClusterError."""
+
+    def __init__(self, api: KubeApi, namespace: str, lease: str) -> None:
+        self._api, self._namespace, self._lease = api, namespace, lease
+
+    def create(self, scheduler: str, may_write: Callable[[], bool]) -> str:
+        """Make it; its uid. A canary that somebody left behind is removed first."""
+        body = canary_body(scheduler, self._namespace, self._owner())
+        try:
+            return self._create(body, may_write)
+        except ConflictError:
+            self._remove_leftover(body["metadata"]["name"])
+            return self._create(body, may_write)
+
+    def _create(self, body: Raw, may_write: Callable[[], bool]) -> str:
+        if not may_write():  # the fence: nothing is written outside a term
+            raise ClusterError("this process does not lead any more")
+        made = self._api.create(PODS, self._namespace, body, timeout=CALL_SECONDS)
+        return _uid(made)
+
+    def _owner(self) -> dict[str, str]:
+        lease = self._api.get(LEASES, self._namespace, self._lease, timeout=CALL_SECONDS)
+        return {"apiVersion": LEASES.api_version, "kind": LEASES.kind, "name": self._lease, "uid": _uid(lease)}
+
+    def _remove_leftover(self, name: str) -> None:
+        try:
+            raw = self._api.get(PODS, self._namespace, name, timeout=CALL_SECONDS)
+        except NotFoundError:
+            return
+        if not _is_canary(raw):
+            raise ClusterError(f"pod {self._namespace}/{name} exists, and is not a canary of ours")
+        self.remove(name, _uid(raw))
+
+    def read(self, scheduler: str) -> tuple[Pod | None, str]:
+        """The pod as it stands, None when there is none, and what kube-scheduler says of it."""
+        try:
+            raw = self._api.get(PODS, self._namespace, canary_name(scheduler), timeout=CALL_SECONDS)
+            status = mapping_at(raw, "", "status")
+            return pod_facts(raw), condition_message_at(status, "status", "PodScheduled")
+        except NotFoundError:
+            return None, ""
+        except MalformedRequestError as error:
+            raise ClusterError(f"the canary pod cannot be read: {error}") from error
+
+    def remove(self, name: str, uid: str) -> None:
+        """Delete it at once, if it is still the one of that uid. An unbound pod has no grace period, nor has this."""
+        try:
+            self._api.delete(PODS, self._namespace, name, uid=uid)
+        except (NotFoundError, ConflictError):
+            return
+
+    def leftovers(self) -> list[tuple[str, str]]:
+        """Name and uid of every canary that exists, of former leaders and of schedulers no longer named too."""
+        page = self._api.list_page(PODS, self._namespace, labelSelector=f"{CANARY_LABEL}=true")
+        return [(str(raw["metadata"]["name"]), _uid(raw)) for raw in page.items if _is_canary(raw)]
+
+
+def _uid(raw: Mapping[str, Any]) -> str:
+    return str(raw["metadata"].get("uid", ""))
+
+
+def _is_canary(raw: Mapping[str, Any]) -> bool:
+    metadata = raw["metadata"]
+    labelled = (metadata.get("labels") or {}).get(CANARY_LABEL) == "true"
+    return labelled and str(metadata.get("name", "")).startswith(NAME_PREFIX)

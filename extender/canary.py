@@ -1,0 +1,63 @@
+"""Filter calls as evidence: each tells that its scheduler is wired, and one about the leader's canary is refused.
+
+A canary passes no node in any mode, bypass too: nothing that proves the wiring may ever be placed.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from controller.reconcile.wired import Recognition
+from extender import wire
+from extender.preconditions import PodFailedError
+
+REFUSAL: Final = "Longhorn: this pod only shows that kube-scheduler asks the extender; it is never placed"
+STRAY: Final = "Longhorn: a canary that this leader has not made; it is about to be removed"
+
+_log = logging.getLogger(__name__)
+
+
+class Filtering(Protocol):
+    def is_ready(self) -> bool: ...
+    def filter_pod(self, args: wire.FilterArgs, is_client_gone: Callable[[], bool]) -> bytes: ...
+
+
+class Terms(Protocol):
+    """The term that an answer would belong to, and whether it still does. Both raise NotReadyError."""
+
+    def begin(self) -> int: ...
+    def check_term(self, term: int) -> None: ...
+
+
+class Evidence(Protocol):
+    def recognise(self, pod_uid: str, pod_namespace: str, pod_name: str) -> Recognition: ...
+    def heard(self, scheduler: str, pod_uid: str, pod_key: str) -> None: ...
+
+
+class CanaryFilter:
+    """Answers about canaries itself, everything else by `inner`.
+
+    Threads: any. Blocks: as `inner` does; about a canary while its uid is on its way, a second at most. I/O: none.
+    """
+
+    def __init__(self, inner: Filtering, terms: Terms, evidence: Evidence) -> None:
+        self._inner, self._terms, self._evidence = inner, terms, evidence
+
+    def is_ready(self) -> bool:
+        return self._inner.is_ready()
+
+    def filter_pod(self, args: wire.FilterArgs, is_client_gone: Callable[[], bool]) -> bytes:
+        """As ExtenderService.filter_pod. PodFailedError for a canary that is not this leader's."""
+        term = self._terms.begin()
+        match self._evidence.recognise(args.pod_uid, args.pod_namespace, args.pod_name):
+            case Recognition.OURS:
+                _log.info("filter canary uid=%s scheduler=%s", args.pod_uid, args.scheduler_name)
+                reply = wire.encode_refusal(args, REFUSAL)
+                self._terms.check_term(term)
+                return reply
+            case Recognition.STRAY:
+                raise PodFailedError(STRAY)
+        self._evidence.heard(args.scheduler_name, args.pod_uid, args.pod_key)
+        return self._inner.filter_pod(args, is_client_gone)

@@ -1,0 +1,280 @@
+"""Whether kube-scheduler asks the extender, found out on the real one: wired, not wired, and taken over by another.
+
+When something happened is read from the API server's recorded history: a canary's condition or a Lease's new holder as
+evidence, our Event about it as the finding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from controller.model.names import CANARY_LABEL
+from tests.cluster.client import Object
+from tests.cluster.cluster import Cluster, ClusterOptions
+from tests.cluster.history import read_history
+from tests.e2e import scheduling, workloads
+from tests.e2e.harness import Scene
+from tests.e2e.scheduling import NAMESPACE, RESOURCE
+from tests.e2e.view import PODS, poll
+from tests.longhorn.options import LonghornOptions
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+
+FOUND_SECONDS = 5.0
+# Of kube-scheduler's own election; a test need not wait for its defaults.
+ELECTION = {"leaderElect": True, "leaseDuration": "4s", "renewDeadline": "3s", "retryPeriod": "500ms"}
+CANARY = "longhorn-scheduler-extender-canary-default-scheduler"
+CANARY_PATH = f"/api/v1/namespaces/{NAMESPACE}/pods/{CANARY}"
+LEASE = "kube-scheduler"
+REASONS = {"wired": "SchedulerWired", "unwired": "SchedulerNotWired", "unknown": "SchedulerWiringUnknown"}
+Entry = dict[str, Any]
+
+
+class Wired:
+    """A scene with two nodes and no kube-scheduler yet."""
+
+    def __init__(self, scene: Scene) -> None:
+        self.scene, self.api = scene, scene.api
+        self._schedulers: list[str] = []
+        self._numbers = iter(range(1, 100))
+        for name in ("w1", "w2"):
+            scene.cluster.add_node(name)
+        scene.cluster.create_namespace("work")
+
+    def scheduler(self, *, wired: bool) -> str:
+        """Start one more kube-scheduler, which waits for the Lease while another one holds it."""
+        name = f"{'wired' if wired else 'stock'}-{next(self._numbers)}"
+        config = self.scene.extender_config() if wired else scheduling.stock()
+        self.scene.cluster.start_scheduler({**config, "leaderElection": ELECTION}, name=name)
+        self._schedulers.append(name)
+        return name
+
+    def stop_schedulers(self) -> None:
+        while self._schedulers:
+            self.scene.cluster.stop_scheduler(self._schedulers.pop())
+
+    def kill(self, name: str) -> None:
+        self._schedulers.remove(name)
+        self.scene.cluster.stop_scheduler(name, kill=True)
+
+    def finding(self) -> dict[str, Any]:
+        found: dict[str, Any] = self.scene.controllers[-1].status()["wiring"].get("default-scheduler", {})
+        return found
+
+    def wait_found(self, state: str, timeout: float = 60.0) -> None:
+        try:
+            poll(lambda: self.finding().get("state") == state, f"{state} scheduler", timeout)
+        except TimeoutError as error:
+            raise TimeoutError(f"{error}: {self.finding()}; {self.scene.controllers[-1].log}") from None
+        assert 1 == self.scene.controllers[-1].counted(f'wiring{{scheduler="default-scheduler",state="{state}"}}')
+
+    def wait_no_canary(self) -> None:
+        self.scene.view.wait_for(lambda: not canaries_of(self.scene), "end of the canaries", 20)
+
+    def history(self) -> list[Entry]:
+        self.scene.cluster.history_caught_up()
+        return [entry for entry in read_history(self.scene.cluster.history) if entry["object"] is not None]
+
+    def mark(self) -> int:
+        """From here on."""
+        return int(self.scene.cluster.history_caught_up())
+
+    def seconds_to_find(self, state: str, since: int) -> float:
+        """From the first evidence after `since` to the Event that tells of it."""
+        reason = REASONS[state]
+        entries = [entry for entry in self.history() if entry["rv"] > since]
+        told = [e["at"] for e in entries if e["kind"] == "Event" and e["object"].get("reason") == reason]
+        evidence = [entry["at"] for entry in entries if is_takeover(entry) or lacks_resource(entry)]
+        assert told and evidence, (told, evidence)
+        return float(told[0] - evidence[0])
+
+    def pod(self, name: str) -> Object:
+        """An opted-in pod without any volume."""
+        return self.api.create("/api/v1/namespaces/work/pods", workloads.pod(name))
+
+
+def is_canary(pod: Object) -> bool:
+    return CANARY_LABEL in (pod["metadata"].get("labels") or {})
+
+
+def canaries_of(scene: Scene) -> list[Object]:
+    return [pod for pod in scene.view.all(PODS, NAMESPACE) if is_canary(pod)]
+
+
+def lacks_resource(entry: Entry) -> bool:
+    if entry["kind"] != "Pod":
+        return False
+    conditions = (entry["object"].get("status") or {}).get("conditions") or []
+    return any(f"Insufficient {RESOURCE}" in condition.get("message", "") for condition in conditions)
+
+
+def is_takeover(entry: Entry) -> bool:
+    """A Lease of kube-scheduler that was just taken; renewals keep the time of that."""
+    if entry["kind"] != "Lease" or entry["object"]["metadata"]["name"] != LEASE:
+        return False
+    spec = entry["object"]["spec"]
+    return bool(spec.get("holderIdentity")) and spec.get("acquireTime") == spec.get("renewTime")
+
+
+@pytest.fixture(scope="module")
+def world() -> Iterator[Wired]:
+    cluster = Cluster.start(ClusterOptions(start_scheduler=False, record_events=True))
+    try:
+        scene = Scene(cluster, LonghornOptions())
+    except BaseException:
+        cluster.stop()
+        raise
+    with scene:
+        yield Wired(scene)
+
+
+@pytest.fixture
+def wired(world: Wired) -> Iterator[Wired]:
+    """No kube-scheduler and no copy of the product yet. Whatever the test does, nothing of ours is ever bound."""
+    yield world
+    world.scene.stop_controllers()
+    world.stop_schedulers()
+    world.api.delete("/api/v1/namespaces/work/pods", gracePeriodSeconds=0)
+    for pod in canaries_of(world.scene):
+        world.api.delete(f"/api/v1/namespaces/{NAMESPACE}/pods/{pod['metadata']['name']}", gracePeriodSeconds=0)
+    world.wait_no_canary()
+
+
+@pytest.fixture
+def nothing_bound(wired: Wired) -> Iterator[None]:
+    since = wired.mark()
+    yield
+    pods = [e["object"] for e in wired.history() if e["rv"] > since and e["kind"] == "Pod" and is_canary(e["object"])]
+    assert pods
+    assert [] == [pod["spec"]["nodeName"] for pod in pods if pod["spec"].get("nodeName")]
+
+
+@pytest.mark.usefixtures("nothing_bound")
+@pytest.mark.parametrize(("is_wired", "state"), [(False, "unwired"), (True, "wired")])
+def test_a_new_leader_finds_out_how_the_scheduler_is_configured(wired: Wired, is_wired: bool, state: str) -> None:
+    since = wired.mark()
+    wired.scheduler(wired=is_wired)
+    wired.scene.start_controller()
+    wired.wait_found(state, 20)
+    wired.wait_no_canary()
+
+    if not is_wired:
+        assert 0 <= wired.seconds_to_find(state, since) <= FOUND_SECONDS
+
+
+@pytest.mark.usefixtures("nothing_bound")
+def test_a_scheduler_that_takes_over_is_found_out_within_seconds_of_its_lease(wired: Wired) -> None:
+    first = wired.scheduler(wired=True)
+    wired.scene.start_controller()
+    wired.wait_found("wired", 20)
+    wired.wait_no_canary()
+
+    for state in ("unwired", "wired"):
+        since = wired.mark()
+        second = wired.scheduler(wired=state == "wired")
+        wired.kill(first)
+        wired.wait_found(state)
+        assert 0 <= wired.seconds_to_find(state, since) <= FOUND_SECONDS
+        wired.wait_no_canary()
+        first = second
+
+
+def test_real_pods_are_evidence_without_any_canary(wired: Wired) -> None:
+    wired.scene.set_settings(wiring_check_every="0")
+    try:
+        first = wired.scheduler(wired=False)
+        wired.scene.start_controller()
+        since = wired.mark()
+        wired.pod("opted-in")
+        wired.wait_found("unwired", 20)
+        assert 0 <= wired.seconds_to_find("unwired", since) <= FOUND_SECONDS
+
+        since = wired.mark()
+        wired.scheduler(wired=True)
+        wired.kill(first)
+        wired.wait_found("wired")
+        assert 0 <= wired.seconds_to_find("wired", since) <= FOUND_SECONDS
+        wired.scene.view.wait_for(lambda: is_bound(wired.scene, "work/opted-in"), "bound pod", 20)
+        assert [] == [e for e in wired.history() if e["rv"] > since and is_canary(e["object"])]
+    finally:
+        wired.scene.set_settings(wiring_check_every="300")
+
+
+def is_bound(scene: Scene, key: str) -> bool:
+    pod = scene.view.get(PODS, key)
+    return pod is not None and bool(pod["spec"].get("nodeName"))
+
+
+@pytest.mark.usefixtures("nothing_bound")
+def test_the_canary_of_a_leader_that_was_killed_is_removed_by_the_next(wired: Wired) -> None:
+    """No kube-scheduler runs, so that the canary stays."""
+    since = wired.mark()
+    wired.scene.start_controller()
+    left = wired.scene.view.wait_for(lambda: canaries_of(wired.scene), "canary", 20)[0]["metadata"]["uid"]
+    wired.scene.stop_controllers(kill=True)
+    wired.scene.start_controller()
+
+    def is_another() -> bool:
+        return [uid for uid in uids_of(canaries_of(wired.scene)) if uid != left] != []
+
+    wired.scene.view.wait_for(is_another, "canary of the second leader", 60)
+    wired.scheduler(wired=True)
+    wired.wait_found("wired")
+    wired.wait_no_canary()
+
+    alive: set[str] = set()
+    most = 0
+    for entry in wired.history():
+        if entry["rv"] > since and entry["kind"] == "Pod" and is_canary(entry["object"]):
+            uid = entry["object"]["metadata"]["uid"]
+            alive = alive - {uid} if entry["type"] == "DELETED" else alive | {uid}
+            most = max(most, len(alive))
+    assert (set(), 1) == (alive, most)
+
+
+def uids_of(pods: list[Object]) -> list[str]:
+    return [str(pod["metadata"]["uid"]) for pod in pods]
+
+
+@pytest.mark.usefixtures("nothing_bound")
+def test_bypass_lets_no_canary_pass(wired: Wired) -> None:
+    wired.scene.set_settings(bypass="true")
+    try:
+        wired.scheduler(wired=True)
+        wired.scene.start_controller()
+        wired.wait_found("wired", 20)
+        wired.wait_no_canary()
+    finally:
+        wired.scene.set_settings(bypass="false")
+
+
+@pytest.mark.usefixtures("nothing_bound")
+def test_nothing_is_known_of_a_scheduler_that_cannot_reach_the_extender_and_its_own_words_are_told(
+    wired: Wired,
+) -> None:
+    config = wired.scene.extender_config()
+    config["extenders"][0]["urlPrefix"] = "http://127.0.0.1:9"
+    wired.scene.cluster.start_scheduler(config, name="deaf")
+    try:
+        wired.scene.start_controller()
+        poll(lambda: "connection refused" in wired.finding().get("cause", ""), "the scheduler's words", 60)
+        assert "unknown" == wired.finding()["state"]
+    finally:
+        wired.scene.cluster.stop_scheduler("deaf")
+
+
+def test_a_canary_that_is_placed_all_the_same_is_deleted_and_told(wired: Wired) -> None:
+    """A node that offers the resource itself is all that a stock scheduler asks for."""
+    path = "/api/v1/nodes/w1/status"
+    wired.api.patch(path, {"status": {"allocatable": {RESOURCE: "1"}, "capacity": {RESOURCE: "1"}}})
+    try:
+        wired.scheduler(wired=False)
+        wired.scene.start_controller()
+        wired.wait_found("unwired", 20)
+        assert "placed a pod" in wired.finding()["cause"]
+        wired.wait_no_canary()
+    finally:
+        wired.api.patch(path, {"status": {"allocatable": {RESOURCE: None}, "capacity": {RESOURCE: None}}})
