@@ -230,9 +230,9 @@ def check_node_for(
         rejection = Rejection(Reason.LINKED_CLONE, f"{node.name}: no healthy source replica is there")
     if rejection is None and hard_node_affinity and hard_node_affinity != node.name:
         rejection = Rejection(Reason.HARD_AFFINITY, f"{node.name}: the replica has to go to {hard_node_affinity}")
-    if rejection is None and needs.topology:
+    if rejection is None:
         rejection = check_topology(node, needs)
-    if rejection is None and engines is not NO_ENGINES:
+    if rejection is None:
         rejection = check_engine(node.name, needs, engines)
     if rejection is None and with_tags:
         rejection = node_tags_rejection(node, needs, space)
@@ -256,11 +256,6 @@ def _tag_numbers(tags: frozenset[str], needs: DiskNeeds, *, is_node: bool) -> st
         image = needs.image.node_selector if is_node else needs.image.disk_selector
         text += f", the backing image's {list(image)}"
     return text
-
-
-def is_usable_disk(disk: Disk) -> bool:
-    """Whether the disk takes new replicas at all, size aside."""
-    return check_disk_state(disk) is None and disk.maximum_bytes > 0 and disk.available_bytes > 0
 
 
 def check_disk_state(disk: Disk) -> Rejection | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -150,6 +151,9 @@ def test_the_message_names_the_numbers() -> None:
     assert rejection is not None
     assert "d1: 31 bytes + 60 scheduled is more than 90, 100 % of 100 - 10 reserved" == rejection.message
     assert "insufficient storage" == rejection.longhorn_reason
+    empty = check_disk_space(disk(10, 0), 1, 0, 0, space())
+    assert empty is not None
+    assert "d1: 0 bytes available of 10" == empty.message
 
 
 def test_the_two_disks_of_the_policy_document() -> None:
@@ -307,6 +311,51 @@ def test_topology(terms: tuple[TopologyTerm, ...], matches: bool) -> None:
     assert expected == reason_of(check_node_for(node, DiskNeeds(topology=terms), DEFAULT))
 
 
+def test_the_first_rule_that_refuses_names_the_reason() -> None:
+    node = replace(builders.node("n1"), zone="z1", ready=False)
+    needs = DiskNeeds(data_engine="v2", topology=(TopologyTerm("z2", ""),), node_selector=("a",))
+    others: dict[str, Any] = {"kube_nodes": {}, "source_nodes": (), "hard_node_affinity": "n2"}
+    engines = Engines.of(None, [])
+
+    found = []
+    for _ in range(7):
+        rejection = check_node_for(node, needs, DEFAULT, engines=engines, **others)
+        assert rejection is not None
+        found.append(rejection.reason)
+        if found[-1] is Reason.NODE_NOT_READY:
+            node = replace(node, ready=True)
+        elif found[-1] is Reason.TOPOLOGY:
+            needs = replace(needs, topology=())
+        elif found[-1] is Reason.ENGINE_NOT_READY:
+            engines = Engines()
+        elif others:
+            del others[next(iter(others))]
+    assert [
+        Reason.NODE_NOT_READY,
+        Reason.V2_DISABLED,
+        Reason.LINKED_CLONE,
+        Reason.HARD_AFFINITY,
+        Reason.TOPOLOGY,
+        Reason.ENGINE_NOT_READY,
+        Reason.NODE_TAGS,
+    ] == found
+
+
+def test_messages_of_tags_name_both_selectors() -> None:
+    needs = DiskNeeds(
+        node_selector=("a",),
+        disk_selector=("b",),
+        image=ImageNeeds(node_selector=("c",), disk_selector=("d",)),
+    )
+    node = replace(builders.node("n1"), tags=frozenset({"x", "a"}))
+    for_node = check_node_for(node, needs, DEFAULT)
+    assert for_node is not None
+    assert "n1: tags ['a', 'x'], selector ['a'], the backing image's ['c']" == for_node.message
+    for_disk = check_disk_for(disk(9, 9, tags=frozenset({"y"})), needs, 1, 0, 0, DEFAULT)
+    assert for_disk is not None
+    assert "d1: tags ['y'], selector ['b'], the backing image's ['d']" == for_disk.message
+
+
 def test_hard_affinity_is_exactly_one_node() -> None:
     node = builders.node("n1")
     assert check_node_for(node, V1, DEFAULT, hard_node_affinity="n1") is None
@@ -371,7 +420,19 @@ def test_engines(needs: DiskNeeds, engines: Engines, is_ready: bool) -> None:
         (disk(100, 0), 0, False),
         (disk(100, 0), -1, False),
         (disk(0, 0), 90, True),
+        (disk(0, 0), 99, True),
+        (disk(100, 0, reserved=50), 99, True),  # a negative rest is none
+        (disk(1, 1), 50, False),
+        (disk(99, 98), 1, True),  # 98.98 % are 98
+        (disk(100, 0), 1, True),
     ],
 )
 def test_balancing_pressure(facts: Disk, percentage: int, expected: bool) -> None:
     assert expected == is_under_balancing_pressure(facts, percentage)
+
+
+def test_a_replica_is_copied_to_a_disk_only_where_a_byte_more_is_left() -> None:
+    room = room_of_disk(disk(100, 60), (), space(least=25))
+    assert 35 == room.written_limit_bytes
+    assert disk_takes(room, V1, 50, 34, space(least=25))
+    assert not disk_takes(room, V1, 50, 35, space(least=25))
