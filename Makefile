@@ -21,7 +21,7 @@ UPGRADE ?=
 
 .PHONY: help
 help: ## this text
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@printf '\n  %s\n  %s\n  %s\n' \
 		'make venv PYTHON=python3.12     another interpreter (3.11 or newer)' \
 		'KEEP=1 make demo                leaves the cluster of the demo running' \
@@ -42,6 +42,20 @@ test-unit: venv ## the tests that need no cluster; about a minute
 .PHONY: test-e2e
 test-e2e: venv cluster ## the tests on a real control plane
 	@$(RUN) -m pytest -m cluster $(PYTEST_ARGS)
+
+# What `make test-compat` runs, and with what: every release of the test cluster, both forms of a request.
+RELEASES ?= 1.36 1.34
+FORMS ?= names nodes
+COMPAT := $(wildcard $(addprefix tests/e2e/test_,race.py answers.py verbs.py modes.py holds.py forms.py goals.py drain.py))
+
+.PHONY: test-compat
+test-compat: venv ## the same end-to-end tests on every supported Kubernetes, with names and with full Nodes
+	@for release in $(RELEASES); do $(RUN) -m tests.cluster build --release "$$release"; done
+	@failed=; for release in $(RELEASES); do for form in $(FORMS); do \
+		echo "== Kubernetes $$release, requests with $$form"; \
+		CLUSTER_RELEASE=$$release REQUEST_FORM=$$form $(RUN) -m pytest $(COMPAT) $(PYTEST_ARGS) \
+			|| failed="$$failed $$release/$$form"; \
+	done; done; test -z "$$failed" || { echo "failed:$$failed" >&2; exit 1; }
 
 .PHONY: oracle
 oracle: venv ## 100,000 random worlds against the tests' own rules for Longhorn; some minutes

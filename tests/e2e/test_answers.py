@@ -1,0 +1,82 @@
+"""The three kinds of no, and what the real kube-scheduler makes of each: full, contended, and no answer at all.
+
+Its own retry comes after five minutes; whatever is bound within half a minute was woken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from controller.allocator.reasons import Reason
+from tests.e2e import workloads
+from tests.e2e.harness import Cell, Scene
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+
+MakeCell = Callable[..., Cell]
+URGENT = "system-cluster-critical"  # every cluster has this priority class
+
+
+def verdict(cell: Cell, pod: str) -> tuple[str, str]:
+    """Reason and message of what the scheduler wrote about the pod."""
+    (found,) = (one for one in cell.pods() if one["metadata"]["name"] == pod)
+    conditions = found.get("status", {}).get("conditions") or []
+    return next(((c["reason"], c["message"]) for c in conditions if c["type"] == "PodScheduled"), ("", ""))
+
+
+def test_a_pod_for_which_there_is_no_room_is_bound_when_there_is(scene: Scene, make_cell: MakeCell) -> None:
+    cell = make_cell(nodes=2, disks_gib=(150,), fillers=0)
+    for number in range(3):
+        cell.claim(f"c{number}")
+    for number in range(2):
+        cell.pod(f"p{number}", f"c{number}")
+    cell.wait_ready(2)
+    scene.controllers[-1].wait_ledger_empty()
+    cell.pod("p2", "c2")
+    cell.wait_refused(1)
+
+    reason, message = verdict(cell, "p2")
+    assert ("Unschedulable", True) == (reason, f"2 {Reason.INSUFFICIENT_STORAGE.text}" in message), message
+    cell.delete("pods", "p0", gracePeriodSeconds=0)
+    cell.delete("persistentvolumeclaims", "c0")
+    cell.wait_pod_ready("p2", 30)
+    assert [] == scene.judge(cell).complaints()
+
+
+def test_a_pod_that_met_a_promise_is_bound_when_the_promise_goes(scene: Scene, make_cell: MakeCell) -> None:
+    cell = make_cell(nodes=1, disks_gib=(150,), fillers=0)
+    for name in ("first", "second"):
+        cell.claim(name)
+    scene.longhorn.pause()
+    cell.pod("first", "first")
+    cell.wait_chosen(1)
+    cell.pod("second", "second")
+    cell.wait_refused(1)
+
+    reason, message = verdict(cell, "second")
+    assert ("Unschedulable", True) == (reason, f"1 {Reason.CONTENDED.text}" in message), message
+    cell.delete("pods", "first", gracePeriodSeconds=0)
+    cell.delete("persistentvolumeclaims", "first")
+    scene.longhorn.resume()
+    cell.wait_pod_ready("second", 30)
+    assert [] == scene.judge(cell).complaints()
+
+
+def test_while_nobody_answers_nothing_is_evicted_and_the_pod_is_bound_afterwards(
+    scene: Scene, make_cell: MakeCell
+) -> None:
+    """An error is no refusal: kube-scheduler asks again by itself, and never thinks of victims."""
+    cell = make_cell(nodes=1, fillers=0)
+    scene.stop_controllers()
+    cell.create("pods", workloads.filler("low", cell.nodes[0], cpu="1", memory="1Gi"))
+    cell.claim("c")
+    cell.pod("high", "c", priorityClassName=URGENT)
+    cell.wait_refused(1)
+    assert "SchedulerError" == verdict(cell, "high")[0]
+
+    scene.start_controller()
+    cell.wait_pod_ready("high", 30)
+    assert {"high", "low"} == {pod["metadata"]["name"] for pod in cell.pods()}
+    scene.controllers[-1].wait_ledger_empty()
