@@ -69,6 +69,7 @@ def reason_of(rejection: Rejection | None) -> Reason | None:
     [
         pytest.param(disk(0, 5), space(), 0, 0, Reason.TOO_FULL, id="nothing at all"),
         pytest.param(disk(10, 0), space(), 0, 0, Reason.TOO_FULL, id="nothing available"),
+        pytest.param(disk(1, 1), space(), 1, 0, None, id="a disk of one byte"),
         pytest.param(disk(-1, 5), space(), 0, 0, Reason.TOO_FULL, id="a negative maximum"),
         pytest.param(disk(10, -5), space(), 0, 0, Reason.TOO_FULL, id="negative available"),
         pytest.param(disk(100, 25), space(least=25), 0, 0, Reason.TOO_FULL, id="minimum reached"),
@@ -354,6 +355,19 @@ def test_messages_of_tags_name_both_selectors() -> None:
     for_disk = check_disk_for(disk(9, 9, tags=frozenset({"y"})), needs, 1, 0, 0, DEFAULT)
     assert for_disk is not None
     assert "d1: tags ['y'], selector ['b'], the backing image's ['d']" == for_disk.message
+
+
+@pytest.mark.parametrize(
+    ("facts", "needs", "message"),
+    [
+        (disk(9, 9), V2, "d1: a filesystem disk, v2 needs block"),
+        (disk(9, 9, filesystem="ext4"), V1, "d1: 17592186044416 bytes are not below 17592186044416, the limit of ext4"),
+    ],
+)
+def test_messages_of_the_kind_of_disk(facts: Disk, needs: DiskNeeds, message: str) -> None:
+    rejection = check_disk_for(facts, needs, EXT_LIMIT_BYTES, 0, 0, DEFAULT)
+    assert rejection is not None
+    assert message == rejection.message
 
 
 def test_hard_affinity_is_exactly_one_node() -> None:
