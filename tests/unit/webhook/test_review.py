@@ -1,0 +1,94 @@
+"""AdmissionReview in and out."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+import pytest
+
+from controller.errors import MalformedRequestError
+from webhook.json_patch import Operation
+from webhook.review import decode_review, encode_allowed, encode_denied
+
+REQUEST: dict[str, Any] = {
+    "uid": "u1",
+    "kind": {"group": "", "version": "v1", "kind": "Pod"},
+    "resource": {"group": "", "version": "v1", "resource": "pods"},
+    "operation": "CREATE",
+    "namespace": "ns",
+    "object": {"kind": "Pod", "metadata": {"generateName": "p-"}},
+    "oldObject": None,
+    "dryRun": True,
+    "userInfo": {"username": "somebody"},
+}
+
+
+def body(request: Any = REQUEST, **changes: Any) -> bytes:
+    return json.dumps(
+        {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request, **changes}
+    ).encode()
+
+
+def test_a_request_is_read() -> None:
+    review = decode_review(body())
+    assert ("u1", "Pod", "pods", "", "CREATE", "ns", "", True) == (
+        review.uid,
+        review.kind,
+        review.resource,
+        review.sub_resource,
+        review.operation,
+        review.namespace,
+        review.name,
+        review.is_dry_run,
+    )
+    assert REQUEST["object"] == review.object
+    assert {} == review.old_object
+
+
+@pytest.mark.parametrize(
+    ("sent", "field"),
+    [
+        (b"", "body"),
+        (b"{", "body"),
+        (b"[]", "body"),
+        (b"null", "body"),
+        (b'{"a": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", "body"),
+        (body()[:-20], "body"),
+        (body(apiVersion="admission.k8s.io/v1beta1"), "apiVersion"),
+        (body(kind="Pod"), "kind"),
+        (body(request=None), "request"),
+        (body(request=[]), "request"),
+        (body({**REQUEST, "uid": ""}), "request.uid"),
+        (body({**REQUEST, "uid": 5}), "request.uid"),
+        (body({**REQUEST, "object": "text"}), "request.object"),
+        (body({**REQUEST, "dryRun": "yes"}), "request.dryRun"),
+        (body({**REQUEST, "kind": "Pod"}), "request.kind"),
+    ],
+)
+def test_what_is_no_review_is_refused_with_the_field(sent: bytes, field: str) -> None:
+    with pytest.raises(MalformedRequestError) as refused:
+        decode_review(sent)
+    assert field == refused.value.field
+
+
+def answer(encoded: bytes) -> dict[str, Any]:
+    raw = json.loads(encoded)
+    assert ("admission.k8s.io/v1", "AdmissionReview") == (raw["apiVersion"], raw["kind"])
+    response: dict[str, Any] = raw["response"]
+    return response
+
+
+def test_allowed() -> None:
+    assert {"uid": "u1", "allowed": True} == answer(encode_allowed("u1"))
+    response = answer(encode_allowed("u1", [Operation("/a", {"b": 1})], ["x" * 300]))
+    assert "JSONPatch" == response["patchType"]
+    assert [{"op": "add", "path": "/a", "value": {"b": 1}}] == json.loads(base64.b64decode(response["patch"]))
+    assert ["x" * 256] == response["warnings"]
+
+
+def test_denied() -> None:
+    response = answer(encode_denied("u1", "no room"))
+    assert {"uid": "u1", "allowed": False} == {part: response[part] for part in ("uid", "allowed")}
+    assert {"code": 403, "message": "no room", "reason": "Forbidden"} == response["status"]

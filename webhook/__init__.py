@@ -1,0 +1,1 @@
+"""Admission: pods opt in to the scheduler extender by themselves."""

@@ -1,0 +1,86 @@
+"""What the webhook knows of claims, volumes, classes and namespaces, and one live read where it knows nothing yet."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from controller.clock import Clock
+from controller.errors import ClusterError, MalformedRequestError, NotFoundError
+from controller.kube import resources
+from controller.kube.resources import Resource
+from controller.kube.store import Store
+from controller.model import parse
+from controller.model.workload import Claim, Namespace, PersistentVolume, StorageClass, default_class
+
+LEAST_SECONDS: Final = 0.05  # a shorter read is not worth starting
+
+log = logging.getLogger(__name__)
+Read = Callable[[Resource, str, str, float], Mapping[str, Any]]  # resource, namespace, name, timeout in seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Stores:
+    """One store a kind, each kept in step by an informer of its own. Threads: any."""
+
+    claims: Store[Claim]
+    pvs: Store[PersistentVolume]
+    classes: Store[StorageClass]
+    namespaces: Store[Namespace]
+
+    @classmethod
+    def empty(cls) -> Stores:
+        return cls(
+            Store("claim", parse.claim_facts),
+            Store("pv", parse.pv_facts),
+            Store("class", parse.class_facts),
+            Store("namespace", parse.namespace_facts),
+        )
+
+    @property
+    def are_synced(self) -> bool:
+        return all(store.synced.is_set() for store in (self.claims, self.pvs, self.classes, self.namespaces))
+
+
+class RequestLookup:
+    """The stores for one request. What they lack is read live, within `seconds` for all reads together; what cannot be
+    read in that time is not there.
+
+    Threads: one. Blocks: for `seconds` in all. I/O: a GET for each object that the stores lack.
+    """
+
+    def __init__(self, stores: Stores, read: Read, clock: Clock, seconds: float) -> None:
+        self._stores, self._read, self._clock = stores, read, clock
+        self._until = clock.now() + seconds
+        self.reads = 0
+
+    def claim(self, namespace: str, name: str) -> Claim | None:
+        found = self._stores.claims.get(f"{namespace}/{name}")
+        return found or self._live(resources.CLAIMS, namespace, name, parse.claim_facts)
+
+    def pv(self, name: str) -> PersistentVolume | None:
+        return self._stores.pvs.get(name) or self._live(resources.VOLUMES, "", name, parse.pv_facts)
+
+    def storage_class(self, name: str | None) -> StorageClass | None:
+        if name is None:
+            return default_class(self._stores.classes.values())
+        return self._stores.classes.get(name) or self._live(resources.STORAGE_CLASSES, "", name, parse.class_facts)
+
+    def namespace_mark(self, name: str) -> str:
+        found = self._stores.namespaces.get(name) or self._live(resources.NAMESPACES, "", name, parse.namespace_facts)
+        return found.opt_in_mark if found else ""
+
+    def _live(self, resource: Resource, namespace: str, name: str, parsed: Callable[[Mapping[str, Any]], Any]) -> Any:
+        left = self._until - self._clock.now()
+        if left < LEAST_SECONDS or not name:
+            return None
+        self.reads += 1
+        try:
+            return parsed(self._read(resource, namespace, name, left))
+        except NotFoundError:
+            return None
+        except (ClusterError, MalformedRequestError) as error:
+            log.warning("live read kind=%s key=%s/%s error=%s", resource.kind, namespace, name, error)
+            return None
