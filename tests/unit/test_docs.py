@@ -16,6 +16,7 @@ from controller.allocator.allocator import Allocator
 from controller.allocator.outcome import Decision
 from controller.allocator.reasons import Reason
 from controller.metrics import FAILURES, PREFIX, Metrics, Sources
+from controller.reconcile.wired_prover import OUTCOMES, REASONS
 from controller.settings import LIVE_NAMES, LiveSettings, ProcessSettings, live_settings
 from tests.fakes.clock import VirtualClock
 
@@ -107,6 +108,14 @@ def test_every_decision_and_failure_is_documented() -> None:
     assert set(Decision) <= set(first_cells(text, "## Ours"))
     failures = next(line for line in text.splitlines() if line.startswith("| `failures_total`"))
     assert set(FAILURES) <= set(re.findall(r"`([^`]+)`", failures))
+
+
+def test_every_outcome_of_a_canary_and_every_event_about_it_is_documented() -> None:
+    text = (DOCS / "metrics.md").read_text()
+    row = next(line for line in text.splitlines() if line.startswith("| `canaries_total`"))
+    assert set(OUTCOMES) <= set(re.findall(r"`([^`]+)`", row))
+    page = (DOCS / "operations.md").read_text()
+    assert [] == [reason for reason in REASONS.values() if reason not in page]
 
 
 def test_every_reason_is_documented_with_its_text() -> None:

@@ -17,6 +17,7 @@ from controller.allocator.outcome import Decision
 from controller.allocator.reasons import Reason
 from controller.errors import ConfigError
 from controller.metrics import PREFIX, Metrics, Sources, StoreState
+from controller.reconcile.wired import Finding, Wiring
 from controller.status import StatusServer, create_status_app
 from tests.fakes.builders import GIB, TestCluster
 
@@ -34,6 +35,7 @@ class Page:
     def __init__(self) -> None:
         self.cluster = TestCluster()
         self.is_leading = self.is_ready = True
+        self.wiring: list[Finding] = []
         self.registry = CollectorRegistry()
         self.metrics = Metrics(self.registry, node="worker-1", version="1.2.3")
         self.metrics.read_from(
@@ -44,6 +46,8 @@ class Page:
                 stores=lambda: [StoreState("pods", is_synced=True, objects=7, bad=1, age_seconds=0.5)],
                 wakeups=lambda: (3, 1),
                 settings_problems=lambda: 2,
+                wiring=lambda: self.wiring,
+                canaries=lambda: {"seen": 4, "lacking": 0},
             )
         )
         app = create_status_app(self.registry, is_ready=lambda: self.is_ready, status=lambda: {"mode": "active"})
@@ -89,6 +93,16 @@ def test_the_heartbeat_names_the_leaders_node_and_is_zero_elsewhere(page: Page) 
     assert page.value("heartbeat", node="worker-1") == 1
     page.is_leading = False
     assert page.value("heartbeat", node="worker-1") == 0
+
+
+def test_the_wiring_of_a_scheduler_is_one_of_three_states_and_nothing_without_a_finding(page: Page) -> None:
+    name = f"{PREFIX}_wiring"
+    assert [] == page.families()[name].samples
+    page.wiring = [Finding("default-scheduler", Wiring.UNWIRED, "why", 0.0)]
+    samples = page.families()[name].samples
+    assert {"unwired": 1, "wired": 0, "unknown": 0} == {s.labels["state"]: s.value for s in samples}
+    assert {"default-scheduler"} == {sample.labels["scheduler"] for sample in samples}
+    assert 4 == page.value("canaries_total", outcome="seen")
 
 
 def test_holds_are_counted_with_their_bytes_and_their_age(page: Page) -> None:

@@ -37,6 +37,25 @@ def test_a_pod_is_opted_in_by_any_container_that_names_the_resource(group: str, 
     assert not parse.pod_facts(pod(**{group: [{"name": "b", "resources": {kind: {"cpu": "1"}}}]})).is_opted_in
 
 
+@pytest.mark.parametrize(
+    ("status", "message", "opted_in", "lacks"),
+    [
+        ("False", "0/4 nodes are available: 4 Insufficient longhorn.io/scheduler-extender.", True, True),
+        ("True", "0/4 nodes are available: 4 Insufficient longhorn.io/scheduler-extender.", True, False),
+        ("False", "0/4 nodes are available: 4 Insufficient longhorn.io/scheduler-extender.", False, False),
+        ("False", "0/4 nodes are available: 4 Insufficient cpu.", True, False),
+    ],
+)
+def test_a_pod_lacks_the_extender_if_its_scheduler_says_so(
+    status: str, message: str, opted_in: bool, lacks: bool
+) -> None:
+    container = {"name": "c", "resources": {"requests": {"longhorn.io/scheduler-extender": "1"} if opted_in else {}}}
+    raw = pod(containers=[container], schedulerName="s")
+    raw["status"] = {"conditions": [{"type": "PodScheduled", "status": status, "message": message}]}
+    facts = parse.pod_facts(raw)
+    assert (lacks, "s") == (facts.lacks_extender, facts.scheduler_name)
+
+
 def test_a_claims_class_is_unknown_empty_or_named() -> None:
     def class_of(**spec: Any) -> str | None:
         return parse.claim_facts({"metadata": {"name": "c"}, "spec": spec}).class_name
