@@ -264,6 +264,8 @@ class Judge:
             return False, False
         if not wanted:
             return True, False
+        if self._plain is not None and len(self.demands) == 1 and self._plain.takes_largest(name):
+            return True, False  # a volume alone has no order, and every disk that takes it will do
         shape = self.shape(name, wanted)
         if isinstance(shape, Judgement):
             return False, False

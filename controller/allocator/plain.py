@@ -53,6 +53,10 @@ class PlainPod:
         gaps = frozenset().union(*(world.engine_gaps(demand.needs) for demand in local))
         return cls(world, [demand.size_bytes for demand in local], gaps, pending)
 
+    def takes_largest(self, name: str) -> bool:
+        """Whether the node's largest disk has room for the largest volume, promises aside. No: look closer."""
+        return name not in self._gaps and self._best.get(name, -1) >= self._sizes[0]
+
     def easy(self, names: Sequence[str]) -> dict[str, Judgement | None]:
         """Nodes that are sure or full at the first look; None for the others."""
         found = self._easy_single(names) if len(self._sizes) == 1 else self._easy_several(names)
