@@ -37,7 +37,7 @@ TESTS: Final[Mapping[str, Sequence[str]]] = {
     "preference": ("test_preference",),
     "expansion": ("test_expansion",),
     "packing": _PACKING,
-    "placement": ("test_fit", *_PACKING, *_PLANS),
+    "placement": ("test_judge", "test_fit", *_PACKING, *_PLANS),
     "cluster": ("test_cluster", "test_fit", "test_promises", "test_everyday"),
     "shape": ("test_fit", *_PACKING),
     "plain": ("test_fit", *_PACKING),

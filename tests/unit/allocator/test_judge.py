@@ -1,0 +1,74 @@
+"""What a judge says beside its verdicts: what is robust, what may be asked again more leniently, what is worth a wait."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from controller.allocator.fit import GivenPromise, fit_pod, ledger_of
+from controller.allocator.ledger import Entry, Key, Kind, Ledger, State, Verb
+from controller.allocator.placement import Judge
+from controller.allocator.reasons import Reason
+from controller.allocator.verdict import Verdict
+from controller.model.demand import VolumeDemand
+from controller.model.longhorn import DEFAULT_NEEDS
+from tests.fakes.builders import node
+from tests.unit.allocator.test_fit import local, roaming, room, world_of
+
+OTHERS = [GivenPromise("n1", "x", 10)]
+
+
+@pytest.mark.parametrize(
+    ("demands", "promises", "expected"),
+    [
+        ((local(60), roaming(60)), (), True),
+        ((local(60),), (), False),
+        ((roaming(60),), (), False),
+        ((local(60), roaming(60)), OTHERS, False),
+    ],
+)
+def test_only_a_pods_own_roaming_volumes_are_a_reason_to_be_lenient(
+    demands: tuple[VolumeDemand, ...], promises: list[GivenPromise], expected: bool
+) -> None:
+    world = world_of(room("d1", 100))
+    judge = Judge(world, ledger_of(world, demands, promises), demands, 0.0)
+    judge.judge_sets(["n1"])
+    assert expected == judge.may_be_lenient
+
+
+def test_once_not_robust_in_a_zone_the_sets_are_not_robust() -> None:
+    world = world_of(room("d1", 100), zone="a")
+    world.put_node("n2", replace(node("n2", room("d2", 200, size=200)), zone="b"))
+    follows = replace(roaming(60, "follows"), follows="zone")
+
+    def are_robust(*names: str) -> bool:
+        judge = Judge(world, Ledger(), (follows, roaming(60, "other")), 0.0)
+        assert all(judgement.verdict is Verdict.SURE for _, judgement in judge.judge_sets(names))
+        return judge.are_sets_robust
+
+    assert are_robust("n2")
+    assert not are_robust("n1")
+    assert not are_robust("n1", "n2")
+    assert not are_robust("n2", "n1")
+
+
+@pytest.mark.parametrize(("age", "waitable"), [(0.5, True), (1.5, False)])
+def test_a_set_that_only_young_holds_contend_is_worth_a_wait(age: float, waitable: bool) -> None:
+    world = world_of(room("d1", 100))
+    ledger = Ledger()
+    entry = Entry(State.HELD, Kind.FIRST, 60, 0, DEFAULT_NEEDS, since=10.0 - age)
+    ledger.put(Verb.HOLD, Key("other", "n1", "uid-p"), entry)
+    judge = Judge(world, ledger, (roaming(60),), 10.0)
+    ((_, judgement),) = judge.judge_sets(["n1"])
+    assert (Verdict.CONTENDED, waitable) == (judgement.verdict, judgement.is_waitable)
+
+
+def test_what_has_no_place_in_the_cluster_is_told_from_what_has_none_on_the_node() -> None:
+    world = world_of(room("d1", 100))
+    anywhere = fit_pod(world, (roaming(60, "a"), roaming(60, "b")), ["n1"])["n1"]
+    here = fit_pod(world, (local(60, "a"), roaming(60, "b")), ["n1"])["n1"]
+
+    assert (Verdict.FULL, Verdict.FULL) == (anywhere.verdict, here.verdict)
+    assert Reason.NO_ROOM_IN_CLUSTER in {entry.rejection.reason for entry in anywhere.refusals}
+    assert Reason.NO_ROOM_IN_CLUSTER not in {entry.rejection.reason for entry in here.refusals}
