@@ -1,4 +1,4 @@
-"""What a judge says beside its verdicts: what is robust, what may be asked again more leniently, what is worth a wait."""
+"""What a judge says beside its verdicts: what is robust, when to be lenient, what is worth a wait."""
 
 from __future__ import annotations
 
