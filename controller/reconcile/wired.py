@@ -4,7 +4,7 @@ A pod that carries the extender's resource is scheduled only by a kube-scheduler
 extender; without that entry it waits for ever. So the leader keeps, for each scheduler name, one of three findings,
 and everything that is seen of a scheduler may change it at once:
 
-    wired      it asked the extender, about a pod of anybody's or about the leader's canary
+    wired      it asked the extender, about anybody's pod with the resource or about the leader's canary
     unwired    it looked for the resource on nodes, which the condition of a pod tells, or it placed the canary
     unknown    nothing was seen of it yet, or it did not look at a canary
 
@@ -38,8 +38,8 @@ LACKS: Final = (
     "not ignoredByScheduler there"
 )
 PLACED: Final = (
-    f"it placed a pod that asks for {EXTENDER_RESOURCE} without asking the extender: a node offers that resource, or "
-    "the extender's managedResources do not name it"
+    f"it placed a pod that asks for {EXTENDER_RESOURCE} without an answer of the extender: a node offers that "
+    "resource, another extender manages it, or this one is ignorable and could not be reached"
 )
 
 
@@ -157,12 +157,16 @@ class WiringProof:
     # Evidence, from other threads
 
     def heard(self, scheduler: str, pod_uid: str, pod_key: str) -> None:
-        """The scheduler asked about this pod. It counts if our store knows the pod: anybody could make up one."""
+        """The scheduler asked about this pod.
+
+        It counts if our store knows the pod, because anybody could make up one, and if the pod asks for the resource:
+        one that does not would have come by a configuration without `managedResources` too.
+        """
         track = self._tracks.get(scheduler)
         if track is None or not self._is_serving:
             return
         pod = self._pod_of(pod_key)
-        if pod is None or pod.uid != pod_uid or pod.scheduler_name != scheduler:
+        if pod is None or pod.uid != pod_uid or pod.scheduler_name != scheduler or not pod.is_opted_in:
             return
         track.heard_at = self._clock.now()
         if track.finding.state is not Wiring.WIRED:  # else nothing changes, and no lock is needed

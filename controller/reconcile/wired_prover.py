@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from controller.clock import Clock
-from controller.errors import ClusterError, SchedulerError
+from controller.errors import ClusterError
 from controller.model.workload import Pod
 from controller.reconcile.wired import Finding, Outcome, Wiring, WiringProof
 
@@ -208,7 +208,7 @@ class WiringProver:
         while not self._stop.is_set():
             try:
                 self.step()
-            except SchedulerError:
+            except Exception:  # thread top
                 _log.exception("a look at the wiring failed; going on")
                 self._stop.wait(RETRY_SECONDS)
             version = self._proof.wait(version, POLL_SECONDS)

@@ -43,6 +43,8 @@ class Wired:
         for name in ("w1", "w2"):
             scene.cluster.add_node(name)
         scene.cluster.create_namespace("work")
+        restricted = {"pod-security.kubernetes.io/enforce": "restricted"}
+        self.api.patch(f"/api/v1/namespaces/{NAMESPACE}", {"metadata": {"labels": restricted}})
 
     def scheduler(self, *, wired: bool) -> str:
         """Start one more kube-scheduler, which waits for the Lease while another one holds it."""

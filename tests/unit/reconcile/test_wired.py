@@ -346,11 +346,15 @@ def test_a_filter_call_about_a_real_pod_is_evidence_at_once(bench: Bench) -> Non
         (SCHEDULER, "made-up", "ns/web-0"),
         ("another", "uid-web-0", "ns/web-0"),
         ("", "uid-web-0", "ns/web-0"),
+        (SCHEDULER, "uid-plain", "ns/plain"),
     ],
 )
-def test_calls_that_anybody_could_make_prove_nothing(bench: Bench, scheduler: str, uid: str, key: str) -> None:
+def test_calls_that_are_made_up_or_come_anyway_prove_nothing(bench: Bench, scheduler: str, uid: str, key: str) -> None:
     bench.step()
     bench.show(real_pod(), "ADDED")
+    plain = real_pod("plain")  # comes too where the configuration has no managedResources
+    plain["spec"] |= {"containers": [], "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]}
+    bench.show(plain, "ADDED")
     bench.proof.heard(scheduler, uid, key)
     assert Wiring.UNKNOWN is bench.state()
 
