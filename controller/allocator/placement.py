@@ -65,7 +65,7 @@ class Judge:
         self.local = [demand for demand in demands if demand.is_local]
         self.pending = Pending(world, ledger, frozenset(demand.key for demand in demands), extra, now_utc)
         self.are_sets_robust = True  # as far as they were judged
-        self.is_lenient = False  # set it when no node is sure: a packing with the pod's own roaming volumes is enough
+        self.is_lenient = False  # set it when no node is sure and `may_be_lenient`: then a packing of all is enough
         self._sets: Sequence[VolumeDemand] = ()
         self._plain = PlainPod.of(world, self.local, self.pending)
 
@@ -198,7 +198,7 @@ class Judge:
             return LATE
         if self._plain is not None:
             known = self._plain.judge(name, self.now - YOUNG_HOLD_SECONDS)
-            if known is not None and not (self.is_lenient and self._sets and known.verdict is Verdict.CONTENDED):
+            if known is not None and not (self.is_lenient and known.verdict is Verdict.CONTENDED):
                 return known
         wanted = self.wanted_on(name)
         return wanted if isinstance(wanted, Judgement) else self.judge_room(name, wanted)
@@ -227,7 +227,7 @@ class Judge:
 
     def _judge_shape(self, name: str, shape: Shape) -> Judgement:
         judgement = self._judge_packing(name, shape)
-        if self.is_lenient and judgement.reason is Reason.CONTENDED and self._sets:
+        if self.is_lenient and judgement.reason is Reason.CONTENDED:
             together = self._judge_together(self._sets, shape)
             if together.verdict is not Verdict.CONTENDED:
                 return together
