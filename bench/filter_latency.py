@@ -142,7 +142,7 @@ def measure(nodes: int, max_offers: int, full_every: int, calls: int) -> dict[st
     command += ["--nodes", str(nodes), "--max-offers", str(max_offers), "--full-every", str(full_every)]
     process = subprocess.Popen(command, cwd=Path(__file__).parents[1], start_new_session=True)
     try:
-        connection = _connect(port, process)
+        connection = connect(port, process)
         body = json.dumps(
             {"Pod": POD, "Nodes": None, "NodeNames": [node_name(index) for index in range(nodes)]}
         ).encode()
@@ -164,7 +164,7 @@ def measure(nodes: int, max_offers: int, full_every: int, calls: int) -> dict[st
         process.wait(30)
 
 
-def _connect(port: int, process: subprocess.Popen[bytes]) -> http.client.HTTPConnection:
+def connect(port: int, process: subprocess.Popen[bytes]) -> http.client.HTTPConnection:
     end = time.monotonic() + START_SECONDS
     while time.monotonic() < end and process.poll() is None:
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)

@@ -263,6 +263,19 @@ def test_what_kube_scheduler_sent_once_is_understood_when_its_client_sends_it_ag
     assert understood.unresolvable == {names[-1]: FULL_TEXT}
 
 
+def test_five_thousand_whole_nodes_are_answered_and_not_refused(server: ServedExtender) -> None:
+    names = [f"n{number}" for number in range(5_000)]
+    server.put(WorldSpec(dict.fromkeys(names, (400,)), (DB,), max_offers=0))
+    items = [kube_node(name, images="x" * 7_000) for name in names]
+    body = json.dumps({"Pod": kube_pod(DB), "Nodes": {"items": items}}, separators=(",", ":")).encode()
+
+    status, answer = server.call("POST", "/filter", body)
+
+    assert len(body) > 35e6
+    assert status == 200
+    assert json.loads(answer)["Nodes"]["items"] == items
+
+
 def test_the_client_is_of_the_same_release_as_the_test_clusters_scheduler() -> None:
     def versions(module: Path) -> dict[str, str]:
         return dict(re.findall(r"^\s+(\S+) (v\S+)", (module / "go.mod").read_text(), re.MULTILINE))
