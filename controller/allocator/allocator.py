@@ -21,6 +21,7 @@ from controller.allocator.quarantine import Quarantine
 from controller.allocator.refusals import Refusals, Wakeup
 from controller.allocator.settle import Settler
 from controller.allocator.views import promise_views, snapshot_of
+from controller.allocator.waking import WakePlan
 from controller.allocator.world import World
 from controller.clock import Clock
 from controller.errors import BugError, NotFoundError
@@ -167,14 +168,7 @@ class Allocator:
             return self._knowledge_locked(uid, key)
 
     def _knowledge_locked(self, uid: str, key: str) -> PodKnowledge:
-        pod = self._world.pod_by_key(key)
-        if pod is None:
-            return PodKnowledge.UNKNOWN
-        if pod.uid != uid:
-            return PodKnowledge.OTHER_UID
-        if pod.is_finished or pod.is_deleting:
-            return PodKnowledge.FINISHED
-        return PodKnowledge.BOUND if pod.node_name else PodKnowledge.PENDING
+        return PodKnowledge.of(self._world.pod_by_key(key), uid)
 
     def missing(self, pod_uid: str) -> tuple[Missing, ...]:
         """Objects that the pod refers to, that our stores do not have, and that no live read found absent."""
@@ -201,6 +195,8 @@ class Allocator:
                 self._quarantine.check(key, now)
             with self._guarded(pod.key, reraise=True):
                 outcome = self._filtering_locked(now).decide(pod, candidates)
+            if self._refusals.take_news():
+                self._touch_locked()
             self._journal.counters[f"decisions_{outcome.decision}"] += 1
             self._calls += 1
             self._answers.name_call(pod_uid, self._calls)
@@ -345,13 +341,17 @@ class Allocator:
 
     # Wake-up
 
-    def plan_wakeups(self) -> list[Wakeup]:
-        """Refused pods that fit now, all together; they count as woken, with a back-off each."""
-        with self._changed:
-            now = self._clock.now()
-            if self._mode is not Mode.ACTIVE or not len(self._refusals):
-                return []
-            return self._refusals.plan(self._filtering_locked(now), self._demands_locked)
+    def wake_slices(self) -> Iterator[list[Wakeup]]:
+        """Refused pods that fit now, all together; they count as woken, with a back-off each. Between two steps of the
+        iterator the lock is free."""
+        plan: WakePlan | None = None
+        while plan is None or not plan.is_done:
+            with self._changed:
+                if self._mode is not Mode.ACTIVE:
+                    return
+                plan = plan or WakePlan(self._refusals, self._world, self._demands_locked)
+                wakeups = plan.advance(self._filtering_locked(self._clock.now()))
+            yield wakeups
 
     def next_wakeup_due(self) -> float | None:
         """Seconds until the back-off of some refused pod ends, None when only changes matter."""

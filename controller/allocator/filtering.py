@@ -15,6 +15,7 @@ from controller.allocator.outcome import Decision, FilterOutcome
 from controller.allocator.placement import Judge, Judgement, Verdict
 from controller.allocator.reasons import Reason
 from controller.allocator.refusals import Refusal, Refusals
+from controller.allocator.samples import is_sample
 from controller.allocator.scoring import Strategy, score_nodes
 from controller.allocator.settle import Settler
 from controller.allocator.world import World
@@ -193,7 +194,8 @@ class Filtering:
         demands: Sequence[VolumeDemand],
     ) -> FilterOutcome:
         is_contended = any(entry.verdict is Verdict.CONTENDED for entry in judgements.values())
-        self.refusals.refused(pod.uid, candidates, is_contended, self.now)
+        part = is_sample(len(candidates), len(self.world.kube_nodes))
+        self.refusals.refused(pod.uid, candidates, is_contended, self.now, is_sample=part)
         refusal = self.refusals.get(pod.uid)
         if refusal is not None and not is_contended and self.is_due_remotely(refusal, demands):
             return self._passed(Decision.REMOTE, candidates, pod)

@@ -7,7 +7,7 @@ has to empty by itself.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -56,16 +56,17 @@ class Keeping:
             if keeper.pod_uid != pod.uid and keeper.priority >= pod.priority
         }
 
-    def renew(self, wanted: Sequence[tuple[Pod, Judge, Sequence[str]]], ledger: Ledger) -> None:
-        """Keep a node for each of these pods, in their order; a node once kept for a pod stays the one."""
-        old = {keeper.pod_uid: name for name, keeper in self._nodes.items()}
-        self._nodes = {}
-        for pod, judge, candidates in wanted[:MOST_KEPT]:
-            name = old.get(pod.uid, "")
-            if name not in candidates or not may_ever_take(judge, name):
-                name = best_of(judge, [one for one in candidates if one not in self._nodes], ledger)
-            if name and name not in self._nodes:
-                self._nodes[name] = Keeper(pod.uid, pod.priority)
+    def node_for(self, pod: Pod, judge: Judge, candidates: Sequence[str], ledger: Ledger, taken: Container[str]) -> str:
+        """The node to keep for the pod, other than those `taken`: the one that is kept for it already, if that still
+        serves; "" for none."""
+        old = next((name for name, keeper in self._nodes.items() if keeper.pod_uid == pod.uid), "")
+        if old in candidates and old not in taken and may_ever_take(judge, old):
+            return old
+        return best_of(judge, [name for name in candidates if name not in taken], ledger)
+
+    def renew(self, kept: Mapping[str, Keeper], waiting: Collection[str]) -> None:
+        """Keep these nodes and no others, for those of the pods that are still `waiting`."""
+        self._nodes = {name: keeper for name, keeper in kept.items() if keeper.pod_uid in waiting}
 
 
 def best_of(judge: Judge, candidates: Sequence[str], ledger: Ledger) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import Enum, StrEnum, auto
 
 from controller.allocator.reasons import Reason
+from controller.model.workload import Pod
 
 
 class Mode(StrEnum):
@@ -36,6 +37,17 @@ class PodKnowledge(Enum):
     BOUND = auto()
     OTHER_UID = auto()
     UNKNOWN = auto()
+
+    @classmethod
+    def of(cls, pod: Pod | None, uid: str) -> PodKnowledge:
+        """What is known of the pod of that uid, when `pod` is what the stores have under its name."""
+        if pod is None:
+            return cls.UNKNOWN
+        if pod.uid != uid:
+            return cls.OTHER_UID
+        if pod.is_finished or pod.is_deleting:
+            return cls.FINISHED
+        return cls.BOUND if pod.node_name else cls.PENDING
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import chain
 from typing import Final
 
 from controller.allocator.awaited import awaited_replicas
@@ -45,10 +46,16 @@ class Pending:
         now_utc: datetime | None = None,
     ) -> None:
         self._world, self._ledger, self._own = world, ledger, own
-        self._extra = extra or {}
+        self._extra = {
+            name: others
+            for name, promises in (extra or {}).items()
+            if name != ANYWHERE and (others := [promise for promise in promises if promise.volume not in own])
+        }
         self._bound: dict[str, list[Promise]] = {}  # replicas to come with a hard node affinity
         self.roamers = [
-            self._roamer(promise) for promise in ledger.promises(ANYWHERE) if promise.volume not in self._own
+            self._roamer(promise)
+            for promise in chain(ledger.promises(ANYWHERE), (extra or {}).get(ANYWHERE, ()))
+            if promise.volume not in self._own
         ]
         self._add_awaited(now_utc)
         self.roaming_bytes = 0  # that may come to one node

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, Protocol
 
 from controller.allocator.refusals import Wakeup
@@ -22,6 +22,9 @@ _log = logging.getLogger(__name__)
 
 COALESCE_SECONDS: Final = 0.2
 SLICE_SECONDS: Final = 0.5
+PAUSE_SECONDS: Final = 0.003  # between slices of a plan, so that filter calls get the allocator's lock
+REST: Final = 4.0  # times that a plan took are waited before the next one
+MOST_REST_SECONDS: Final = 2.0
 IDLE_SECONDS: Final = 5.0  # looked at again even if nothing was heard: fallbacks fall due by time alone
 
 
@@ -31,7 +34,7 @@ class WakeSource(Protocol):
     @property
     def version(self) -> int: ...
     def wait_for_change(self, version: int, timeout: float) -> bool: ...
-    def plan_wakeups(self) -> list[Wakeup]: ...
+    def wake_slices(self) -> Iterator[list[Wakeup]]: ...
     def next_wakeup_due(self) -> float | None: ...
 
 
@@ -102,8 +105,22 @@ class Waker:
         if self._stop.wait(COALESCE_SECONDS) or not self._is_leading():
             return self._source.version
         planned_on = self._source.version
-        self.wake(self._source.plan_wakeups())
+        planning = self._plan_and_wake()
+        self._stop.wait(min(REST * planning, MOST_REST_SECONDS))
         return planned_on
+
+    def _plan_and_wake(self) -> float:
+        """One round; the seconds that planning took."""
+        slices, planning = self._source.wake_slices(), 0.0
+        while not self._stop.is_set() and self._is_leading():
+            began = self._clock.now()
+            wakeups = next(slices, None)
+            planning += self._clock.now() - began
+            if wakeups is None:
+                break
+            self.wake(wakeups)
+            self._stop.wait(PAUSE_SECONDS)
+        return planning
 
     def _wait(self, version: int) -> None:
         """Until something changed, a back-off ended, or long enough; in slices, so that `stop` is heard."""

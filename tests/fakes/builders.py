@@ -8,6 +8,7 @@ from typing import Any
 
 from controller.allocator.allocator import Allocator
 from controller.allocator.outcome import FilterOutcome, Mode
+from controller.allocator.refusals import Wakeup
 from controller.clock import Clock
 from controller.model.longhorn import Disk, DiskNeeds, LonghornNode, LonghornSettings, Replica, Volume
 from controller.model.workload import Claim, KubeNode, PersistentVolume, Pod, PodVolume, StorageClass
@@ -208,6 +209,10 @@ class TestCluster:
 
     def offered(self, pod: str, *nodes: str) -> set[str]:
         return set(self.filter(pod, *nodes).passed)
+
+    def plan_wakeups(self) -> list[Wakeup]:
+        """The pods that a whole round of the wake-up would wake."""
+        return [wakeup for wakeups in self.allocator.wake_slices() for wakeup in wakeups]
 
     def select_node(self, claim: str, name: str) -> Claim:
         return self.set_claim(replace(self.claims[claim], selected_node=name))

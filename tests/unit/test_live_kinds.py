@@ -58,7 +58,7 @@ def refused(cluster: TestCluster, pod: str = "p") -> Reason | None:
 
 def wakes(cluster: TestCluster) -> list[str]:
     cluster.clock.advance(60)
-    return [wakeup.name for wakeup in cluster.allocator.plan_wakeups()]
+    return [wakeup.name for wakeup in cluster.plan_wakeups()]
 
 
 def test_a_node_runs_v1_volumes_once_their_engine_image_is_there_and_the_pod_is_woken() -> None:

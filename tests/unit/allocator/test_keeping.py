@@ -26,7 +26,7 @@ def cluster() -> TestCluster:
 
 def wait_long(cluster: TestCluster) -> None:
     cluster.clock.advance(AFTER)
-    cluster.allocator.plan_wakeups()
+    cluster.plan_wakeups()
 
 
 def leave(cluster: TestCluster, index: int) -> None:
@@ -36,7 +36,7 @@ def leave(cluster: TestCluster, index: int) -> None:
 
 def test_before_its_time_small_pods_take_what_becomes_free(cluster: TestCluster) -> None:
     cluster.clock.advance(AFTER - 10)
-    cluster.allocator.plan_wakeups()
+    cluster.plan_wakeups()
     leave(cluster, 0)
     cluster.add_pod("next")
 
@@ -50,7 +50,7 @@ def test_after_it_room_gathers_until_the_large_pod_fits(cluster: TestCluster) ->
         leave(cluster, index)
         assert cluster.filter("next", "n1").refused == {"n1": Reason.KEPT}
 
-    assert [wake.name for wake in cluster.allocator.plan_wakeups()] == ["large"]
+    assert [wake.name for wake in cluster.plan_wakeups()] == ["large"]
     assert cluster.filter("next", "n1").refused == {"n1": Reason.KEPT}  # woken, not yet filtered
     assert cluster.offered("large", "n1") == {"n1"}
 
@@ -60,7 +60,7 @@ def test_what_is_left_beside_it_is_free_again_once_it_was_offered_its_room(clust
     cluster.add_pod("next")
     for index in range(4):
         leave(cluster, index)
-    cluster.allocator.plan_wakeups()
+    cluster.plan_wakeups()
     cluster.filter("large", "n1")
 
     assert cluster.offered("next", "n1") == {"n1"}

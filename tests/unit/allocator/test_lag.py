@@ -125,11 +125,11 @@ def test_a_new_leader_wakes_pods_that_the_one_before_had_refused() -> None:
     assert Decision.REFUSED is cluster.filter("b", "n1").decision
     cluster.allocator.end_term()
     cluster.allocator.begin_term()
-    assert [] == cluster.allocator.plan_wakeups()
+    assert [] == cluster.plan_wakeups()
 
     cluster.delete_volume("a")
 
-    assert ["b"] == [wakeup.name for wakeup in cluster.allocator.plan_wakeups()]
+    assert ["b"] == [wakeup.name for wakeup in cluster.plan_wakeups()]
 
 
 def test_room_for_a_roaming_volume_on_a_node_that_is_no_candidate_wakes_its_pod() -> None:
@@ -142,7 +142,7 @@ def test_room_for_a_roaming_volume_on_a_node_that_is_no_candidate_wakes_its_pod(
 
     cluster.add_node("storage", free_gib=400)
 
-    assert ["a"] == [wakeup.name for wakeup in cluster.allocator.plan_wakeups()]
+    assert ["a"] == [wakeup.name for wakeup in cluster.plan_wakeups()]
 
 
 def test_a_woken_pod_that_does_not_come_back_stops_keeping_room_from_the_next() -> None:
@@ -155,7 +155,7 @@ def test_a_woken_pod_that_does_not_come_back_stops_keeping_room_from_the_next() 
     cluster.put_node(node("n1", free_gib=100))
     woken = []
     for _ in range(4):
-        woken.append([wakeup.name for wakeup in cluster.allocator.plan_wakeups()])
+        woken.append([wakeup.name for wakeup in cluster.plan_wakeups()])
         cluster.clock.advance(10)
 
     assert [["a"], ["a"], ["a", "b"], ["a", "b"]] == woken

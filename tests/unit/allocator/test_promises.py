@@ -380,7 +380,7 @@ def test_a_pod_that_finds_no_room_near_any_candidate_may_run_away_from_its_data_
 
     cluster.clock.advance(60)
 
-    assert ["pod-a2"] == [wakeup.pod_uid for wakeup in cluster.allocator.plan_wakeups()]
+    assert ["pod-a2"] == [wakeup.pod_uid for wakeup in cluster.plan_wakeups()]
     assert Decision.REMOTE is cluster.filter("a", "n2").decision
 
 
@@ -518,15 +518,15 @@ def test_freed_space_wakes_as_many_refused_pods_as_fit_together_oldest_first() -
     for index in range(3):
         cluster.add_pod(f"w{index}", created=f"2026-01-01T00:01:0{3 - index}Z")
         assert Decision.REFUSED is cluster.filter(f"w{index}", "n1").decision
-    assert [] == cluster.allocator.plan_wakeups()
+    assert [] == cluster.plan_wakeups()
 
     for name in ("p0", "p1"):
         cluster.delete_volume(name)
 
-    assert ["w2", "w1"] == [wakeup.name for wakeup in cluster.allocator.plan_wakeups()]
-    assert [] == cluster.allocator.plan_wakeups()  # their back-off runs
+    assert ["w2", "w1"] == [wakeup.name for wakeup in cluster.plan_wakeups()]
+    assert [] == cluster.plan_wakeups()  # their back-off runs
     cluster.clock.advance(0.5)
-    assert ["w2", "w1"] == [wakeup.name for wakeup in cluster.allocator.plan_wakeups()]
+    assert ["w2", "w1"] == [wakeup.name for wakeup in cluster.plan_wakeups()]
 
 
 def test_a_pod_with_several_volumes_needs_a_packing_not_a_sum() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from controller.allocator.refusals import Wakeup
@@ -26,10 +26,11 @@ class Source:
     def wait_for_change(self, version: int, timeout: float) -> bool:
         return version != self.version
 
-    def plan_wakeups(self) -> list[Wakeup]:
+    def wake_slices(self) -> Iterator[list[Wakeup]]:
         self.planned += 1
         wakeups, self.wakeups = self.wakeups, []
-        return wakeups
+        for wakeup in wakeups:
+            yield [wakeup]
 
     def next_wakeup_due(self) -> float | None:
         return None

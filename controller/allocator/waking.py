@@ -1,0 +1,282 @@
+"""The plan of a wake-up: which refused pods find room now, all of them together.
+
+By priority, then age, each pod gets a node as a filter call would offer it, and what it takes there counts for those
+after it: so as many pods are woken as there is room for, and no more. The plan is made in slices, since hundreds of
+pods and thousands of nodes take longer than filter calls may wait for the allocator's lock; each slice looks at the
+facts and promises of its own moment.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Protocol
+
+from controller.allocator.budget import Budget
+from controller.allocator.keeping import MOST_KEPT, Keeper
+from controller.allocator.ledger import ANYWHERE, Ledger, Promise
+from controller.allocator.pending import promise_of_demand
+from controller.allocator.placement import LATE, Judge
+from controller.allocator.refusals import Refusal, Refusals, Wakeup
+from controller.allocator.world import World
+from controller.clock import Clock
+from controller.model.demand import VolumeDemand
+from controller.model.workload import Pod
+from controller.settings import LiveSettings
+
+SLICE_SECONDS: Final = 0.003  # under the allocator's lock; one question about one pod may take it past this
+PATIENT_WAKES: Final = 2  # wake-ups without a filter call after which a pod reserves no room any more
+_LOT: Final = 128
+
+_Shape = tuple[object, ...]
+
+
+class PlanView(Protocol):
+    """The state that a slice is planned on, and the rules that a filter call would apply."""
+
+    @property
+    def world(self) -> World: ...
+    @property
+    def ledger(self) -> Ledger: ...
+    @property
+    def clock(self) -> Clock: ...
+    @property
+    def now(self) -> float: ...
+    @property
+    def live(self) -> LiveSettings: ...
+    def is_due_remotely(self, refusal: Refusal, demands: Sequence[VolumeDemand]) -> bool: ...
+
+
+@dataclass(slots=True)
+class _Search:
+    """How far the search for one pod's node has come."""
+
+    names: Sequence[str]
+    rest: Sequence[str]  # not looked at yet
+    is_partial: bool = False  # not all was judged, or a node was passed over because it is kept for another pod
+    is_lenient: bool = False
+
+
+class WakePlan:
+    """One round over all refused pods. Threads: none of its own; `advance` is called under the allocator's lock.
+
+    A pod that was woken and does not come back (something else keeps it now) stops reserving room.
+    """
+
+    def __init__(self, refusals: Refusals, world: World, demands_of: Callable[[Pod], Sequence[VolumeDemand]]) -> None:
+        self._refusals, self._demands_of = refusals, demands_of
+        pods = sorted(
+            (world.pods[uid] for uid in refusals.all_uids() if uid in world.pods),
+            key=lambda pod: (-pod.priority, pod.created_utc, pod.key),
+        )
+        self._left = deque(pod.uid for pod in pods)
+        self._search: _Search | None = None
+        self._planned: dict[str, list[tuple[str, Promise]]] = {}  # by pod, what it takes and where
+        self._extra: dict[str, list[Promise]] = {}  # the same by node
+        self._full = _FullFor()
+        self._starving: deque[str] = deque()
+        self._kept: dict[str, Keeper] = {}
+        self.is_done = False
+
+    def advance(self, view: PlanView) -> list[Wakeup]:
+        """One slice: the pods to be woken, marked as such. Afterwards `is_done` tells whether the round is complete."""
+        end = view.clock.now() + SLICE_SECONDS
+        self._drop_answered()
+        wakeups: list[Wakeup] = []
+        while self._left:
+            uid = self._left[0]
+            pod, refusal = view.world.pods.get(uid), self._refusals.get(uid)
+            if pod is not None and refusal is not None:
+                if not self._look_for(view, pod, refusal, end, wakeups):
+                    return wakeups
+            self._search = None
+            self._left.popleft()
+            if view.clock.now() > end:
+                return wakeups
+        while self._starving:
+            self._keep_for(view, self._starving.popleft())
+            if view.clock.now() > end:
+                return wakeups
+        self._refusals.keeping.renew(self._kept, self._refusals.all_uids())
+        self.is_done = True
+        return wakeups
+
+    def _drop_answered(self) -> None:
+        """Pods that were offered room meanwhile are in the ledger, and those that went need none."""
+        gone = [uid for uid in self._planned if self._refusals.get(uid) is None]
+        if gone:
+            for uid in gone:
+                del self._planned[uid]
+            self._extra.clear()
+            for entries in self._planned.values():
+                self._reserve(entries)
+
+    def _reserve(self, entries: Sequence[tuple[str, Promise]]) -> None:
+        for node, promise in entries:
+            here = self._extra.setdefault(node, [])
+            if all(other.volume != promise.volume for other in here):  # pods may share a volume
+                here.append(promise)
+
+    def _look_for(self, view: PlanView, pod: Pod, refusal: Refusal, end: float, wakeups: list[Wakeup]) -> bool:
+        """Whether the pod is done with; False: the slice is over, go on with the pod in the next one."""
+        demands = self._demands_of(pod)
+        node = self._node_for(view, pod, refusal, demands, end)
+        if node is None:
+            return False
+        comes_back = not node or refusal.unanswered < PATIENT_WAKES
+        if comes_back and _is_starving(view, refusal, demands):
+            self._starving.append(pod.uid)
+        if not node:
+            self._refusals.end_campaign(pod.uid)
+            if not view.is_due_remotely(refusal, demands):
+                return True
+        elif refusal.unanswered < PATIENT_WAKES:
+            self._planned[pod.uid] = _promises(demands, node, view.now)
+            self._reserve(self._planned[pod.uid])
+        if refusal.next_wake_at <= view.now:
+            woken = self._refusals.mark_woken(pod.uid, view.now)
+            wakeups.append(Wakeup(pod.uid, pod.namespace, pod.name, woken.wakes))
+        return True
+
+    def _node_for(
+        self, view: PlanView, pod: Pod, refusal: Refusal, demands: Sequence[VolumeDemand], end: float
+    ) -> str | None:
+        """Where a filter call would let the pod go; "" for nowhere, None when the slice ended before that was known."""
+        where = _where(refusal)
+        if self._full.covers(where, demands):
+            return ""
+        judge = self._judge(view, demands)
+        search = self._search
+        if search is None:
+            names = self._in_order(view, refusal, demands)
+            search = self._search = _Search(names, names)
+            if any(demand.usable_nodes for demand in judge.local):
+                home = judge.restart_among(judge.open_among(names)[0])
+                if home:
+                    return self._least_promised(view, home)
+                judge = self._judge(view, demands)
+        found = self._search_on(view, judge, pod, search, end)
+        if found == "" and not search.is_partial:
+            self._full.add(where, demands)
+        return found
+
+    def _judge(self, view: PlanView, demands: Sequence[VolumeDemand]) -> Judge:
+        budget = Budget.of(view.clock, view.live.filter_budget_milliseconds)
+        return Judge(view.world, view.ledger, demands, view.now, self._extra, budget, view.clock.now_utc())
+
+    def _search_on(self, view: PlanView, judge: Judge, pod: Pod, search: _Search, end: float) -> str | None:
+        """As `_node_for`, from where the last slice ended."""
+        found, closed = judge.open_among(search.rest)
+        search.is_partial = search.is_partial or any(judgement is LATE for judgement in closed.values())
+        if not judge.local:
+            return found[0] if found else ""
+        against = self._refusals.keeping.against(pod)
+        judge.is_lenient = search.is_lenient
+        for begin in range(0, len(found), _LOT):
+            if begin and view.clock.now() > end:
+                search.rest = found[begin:]
+                return None
+            names = found[begin : begin + _LOT]
+            open_to_it = [name for name in names if name not in against or not judge.wanted_on(name)]
+            search.is_partial = search.is_partial or len(open_to_it) < len(names)
+            judge.budget = Budget.of(view.clock, view.live.filter_budget_milliseconds)
+            sure, refused = judge.sure_among(open_to_it)
+            if sure:
+                return self._least_promised(view, sure)
+            search.is_partial = search.is_partial or any(judgement is LATE for judgement in refused.values())
+        if search.is_lenient or not judge.may_be_lenient:
+            return ""
+        search.is_lenient, search.rest = True, search.names
+        return None
+
+    def _in_order(self, view: PlanView, refusal: Refusal, demands: Sequence[VolumeDemand]) -> list[str]:
+        """The nodes that count for the pod: those with its data, those without promises, then the others."""
+        names: Sequence[str] = refusal.candidates
+        campaign = refusal.campaign
+        if campaign is not None:
+            shown = frozenset(names)
+            others = [name for name in view.world.nodes if name not in shown]
+            if campaign.possible is not None:
+                others = self._refusals.nodes.within(others, campaign.possible)
+            names = [*names, *others]
+        near = frozenset[str]().union(*(demand.home_nodes for demand in demands))
+        promised, extra = view.ledger.nodes(), self._extra
+        first = [name for name in names if name in near] if near else []
+        quiet = [name for name in names if name not in promised and name not in extra and name not in near]
+        crowded = [name for name in names if (name in promised or name in extra) and name not in near]
+        return [*first, *quiet, *sorted(crowded, key=lambda name: self._promised_bytes(view, name))]
+
+    def _least_promised(self, view: PlanView, names: Sequence[str]) -> str:
+        return min(names, key=lambda name: self._promised_bytes(view, name))
+
+    def _promised_bytes(self, view: PlanView, name: str) -> int:
+        return view.ledger.pending_bytes(name) + sum(promise.size_bytes for promise in self._extra.get(name, ()))
+
+    def _keep_for(self, view: PlanView, uid: str) -> None:
+        """Room for a pod that was refused for long."""
+        pod, refusal = view.world.pods.get(uid), self._refusals.get(uid)
+        if pod is not None and refusal is not None and len(self._kept) < MOST_KEPT:
+            judge = Judge(view.world, view.ledger, self._demands_of(pod), view.now, now_utc=view.clock.now_utc())
+            node = self._refusals.keeping.node_for(pod, judge, refusal.candidates, view.ledger, self._kept)
+            if node:
+                self._kept[node] = Keeper(uid, pod.priority)
+
+
+class _FullFor:
+    """What found no room anywhere in this round, so that what asks for as much or more need not be looked at: room only
+    becomes less from pod to pod."""
+
+    def __init__(self) -> None:
+        self._exact: set[_Shape] = set()
+        self._least: dict[_Shape, int] = {}  # for pods with a single volume: the smallest size that found none
+
+    def covers(self, where: _Shape, demands: Sequence[VolumeDemand]) -> bool:
+        if len(demands) == 1:
+            least = self._least.get((*where, _kind_of(demands[0])))
+            return least is not None and demands[0].size_bytes >= least
+        return (*where, *map(_exact, demands)) in self._exact
+
+    def add(self, where: _Shape, demands: Sequence[VolumeDemand]) -> None:
+        if len(demands) == 1:
+            key, size = (*where, _kind_of(demands[0])), demands[0].size_bytes
+            self._least[key] = min(size, self._least.get(key, size))
+        else:
+            self._exact.add((*where, *map(_exact, demands)))
+
+
+def _where(refusal: Refusal) -> _Shape:
+    """Equal for pods that the same nodes count for."""
+    campaign = refusal.campaign
+    if campaign is None:
+        return (refusal.candidates,)
+    return ("all",) if campaign.possible is None else (campaign.possible, refusal.candidates)
+
+
+def _kind_of(demand: VolumeDemand) -> object:
+    """Equal for volumes that the same disks suit, their size aside. A volume that exists is like no other."""
+    if demand.exists:
+        return demand.volume
+    facts = replace(demand.facts, name="", size_bytes=0)
+    return facts, demand.needs, demand.is_local, demand.copies, demand.image, demand.clone_disks, demand.follows
+
+
+def _exact(demand: VolumeDemand) -> object:
+    return _kind_of(demand), demand.size_bytes, demand.required_bytes
+
+
+def _is_starving(view: PlanView, refusal: Refusal, demands: Sequence[VolumeDemand]) -> bool:
+    after = view.live.starvation_after_seconds
+    is_local = any(demand.is_local for demand in demands)
+    return is_local and 0 < after <= view.now - refusal.first_at and not view.is_due_remotely(refusal, demands)
+
+
+def _promises(demands: Sequence[VolumeDemand], node: str, now: float) -> list[tuple[str, Promise]]:
+    """What the pod takes once it goes to that node, and where."""
+    found = []
+    for demand in demands:
+        if demand.is_local and node not in demand.home_nodes:
+            found.append((node, promise_of_demand(demand, now)))
+        elif demand.is_roaming:
+            found.append((ANYWHERE, promise_of_demand(demand, now)))
+    return found
