@@ -8,6 +8,7 @@ from typing import Final
 
 from controller.allocator.account import account_of
 from controller.allocator.budget import Budget
+from controller.allocator.crowd import places_left, sharers
 from controller.allocator.holds import Answers
 from controller.allocator.keeping import KEPT
 from controller.allocator.ledger import ANYWHERE, Entry, Key, Kind, Ledger, State, Verb
@@ -116,21 +117,27 @@ class Filtering:
     def _look(
         self, judge: Judge, candidates: Sequence[str], local: Sequence[VolumeDemand]
     ) -> tuple[list[str], dict[str, Judgement]]:
-        """Sure nodes, least promised first and at most `max-offers`, and the judgement on every other node looked at.
+        """Sure nodes, least promised first, and the judgement on every other node looked at. At most `max-offers`, and
+        for a pod of a crowd its share of what is left (controller/allocator/crowd.py).
 
         Nodes that hold part of the pod's data come first, then nodes without promises, which are cheap to judge; when
         the call's budget is spent, what was not reached is refused by name.
         """
         most = self.live.max_offers or len(candidates)
+        among = sharers(self.world, self.ledger, self.answers, self.refusals)
+        size = sum(demand.size_bytes for demand in local)
         passed: list[str] = []
         refused: dict[str, Judgement] = {}
+        places = 0
         for names in self._in_order(candidates, local):
             sure, others = judge.sure_among(names)
             passed += sure
             refused.update(others)
-            if len(passed) >= most:
+            if among > 1:
+                places += sum(places_left(judge, name, size) for name in sure)
+            if len(passed) >= most and (among == 1 or places >= most * among):
                 break
-        return passed[:most], refused
+        return passed[: most if among == 1 else min(most, max(1, places // among))], refused
 
     def _in_order(self, candidates: Sequence[str], local: Sequence[VolumeDemand]) -> Iterator[Sequence[str]]:
         """The candidates in small lots."""

@@ -57,6 +57,10 @@ class Answers:
         self._front = float("-inf")  # latest answer whose choice was seen
         self._last_choice = float("-inf")
 
+    def __len__(self) -> int:
+        """Answered pods whose choice has not been seen."""
+        return len(self._answered)
+
     def answered(self, pod_uid: str, now: float, *, is_ours: bool = True) -> None:
         """`is_ours` false: the leader before us may have answered, so its durations are not ours to tell."""
         self._answered[pod_uid] = now

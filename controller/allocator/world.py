@@ -33,6 +33,7 @@ class World:
 
     def __init__(self) -> None:
         self.pods: dict[str, Pod] = {}  # by uid
+        self.waiting: set[str] = set()  # uids of opted-in pods without a node
         self.claims: dict[str, Claim] = {}  # by namespace/name
         self.pvs: dict[str, PersistentVolume] = {}
         self.classes: dict[str, StorageClass] = {}
@@ -103,8 +104,7 @@ class World:
         return None if uid is None else self.pods[uid]
 
     def claims_of(self, pod: Pod) -> list[Claim]:
-        found = (self.claims.get(f"{pod.namespace}/{volume.claim}") for volume in pod.volumes)
-        return [claim for claim in found if claim is not None]
+        return [claim for volume in pod.volumes if (claim := self.claims.get(f"{pod.namespace}/{volume.claim}"))]
 
     def claim_by_uid(self, uid: str) -> Claim | None:
         key = self._claim_by_uid.get(uid)
@@ -137,13 +137,14 @@ class World:
     # Changes. Sets hold the keys of the claims whose promises may change; pods are settled through their claims.
 
     def put_pod(self, key: str, pod: Pod | None) -> Pod | None:
-        """Replace what stands under `key`; the pod that went, when it is gone or another one of that name stands
-        there now."""
+        """Replace what stands under `key`; the pod that went, when it is gone or another one has its name now."""
         old = self.pod_by_key(key)
         if old is not None:
             self._unlink_pod(old)
         if pod is not None and (pod.volumes or pod.is_opted_in):
             self.pods[pod.uid] = pod
+            if pod.is_opted_in and pod.is_pending:
+                self.waiting.add(pod.uid)
             self._uid_by_pod_key[key] = pod.uid
             for volume in pod.volumes:
                 self._pods_by_claim.setdefault(f"{pod.namespace}/{volume.claim}", set()).add(pod.uid)
@@ -151,6 +152,7 @@ class World:
 
     def _unlink_pod(self, pod: Pod) -> None:
         self.pods.pop(pod.uid, None)
+        self.waiting.discard(pod.uid)
         self._uid_by_pod_key.pop(pod.key, None)
         for volume in pod.volumes:
             key = f"{pod.namespace}/{volume.claim}"

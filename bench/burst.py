@@ -1,0 +1,379 @@
+"""How many pods a second kube-scheduler binds in a burst, with the extender and without (`python -m bench.burst`).
+
+All pods of a burst are pending before the scheduler sees the first of them: it is suspended (SIGSTOP) while they are
+made, and the time runs from its resumption until the last one is bound. Runs with and without the extender alternate
+in one cluster, so that whatever else the machine does hits both. Figures of attempts are from kube-scheduler's own
+histograms, those of answers and waits from the extender's own counters.
+
+1. Ample space: what does asking cost?
+2. Near full, three free places a node: what do pods cost each other that hold places until their choice shows?
+3. Pods without claims: alone, and among a burst of pods with claims that compete for the last places.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import signal
+import statistics
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from bench.scrape import Histogram, Samples, most_in_window, samples_of
+from tests.e2e import scheduling, workloads
+from tests.e2e.harness import CLASSES, STOCK_SCHEDULER, Cell, Scene
+from tests.e2e.programs import Controller
+from tests.e2e.view import LONGHORN_VOLUMES
+from tests.longhorn.options import Delays, LonghornOptions
+
+DELAYS = Delays(provision=(0.2, 0.6), attach=0.1, placement=0.0, start=0.1, disk_figures=1.0)
+GIB, PLACES = 100, 3
+AMPLE_GIB, NEARLY_FULL_GIB = 40_000, PLACES * GIB
+PATIENCE_SECONDS = 240.0
+WINDOW_SECONDS, SAMPLE_SECONDS = 10.0, 1.0
+ATTEMPTS = "scheduler_scheduling_attempt_duration_seconds"
+WAITED = "longhorn_scheduler_extender_contention_wait_seconds_total"
+DECISIONS = "longhorn_scheduler_extender_decisions_total"
+WITH, WITHOUT = "extender", "no extender"
+# What is asked of us.
+AMPLE_RATIO, NEARLY_FULL_RATIO, OTHERS_RATIO = 0.9, 0.8, 0.95
+CONTENDED_SHARE, WAIT_SHARE, ATTEMPT_RATIO = 0.05, 0.05, 1.2
+
+
+@dataclass(frozen=True, slots=True)
+class Scheduler:
+    """One kube-scheduler: the process, and its profiles for pods with claims and for the others, which its histograms
+    tell apart."""
+
+    way: str
+    process: str
+    profile: str
+    others_profile: str
+
+    def config(self, scene: Scene) -> scheduling.Config:
+        config = scene.extender_config() if self.way == WITH else scheduling.stock()
+        return {**config, "profiles": [{"schedulerName": self.profile}, {"schedulerName": self.others_profile}]}
+
+
+OURS = Scheduler(WITH, "kube-scheduler", "default-scheduler", "others")
+STOCK = Scheduler(WITHOUT, STOCK_SCHEDULER, STOCK_SCHEDULER, "others-stock")
+
+
+@dataclass(slots=True)
+class Run:
+    """One burst. Rates in pods a second; figures of attempts in seconds; None where there were none."""
+
+    way: str
+    bound: int = 0
+    rate: float = 0.0
+    others_bound: int = 0
+    others_rate: float = 0.0
+    attempts: dict[str, int] = field(default_factory=dict)  # of pods with claims, by result
+    attempt_p99: float | None = None  # successful attempts of pods with claims
+    others_p50: float | None = None  # successful attempts of pods without
+    others_p99: float | None = None
+    decisions: dict[str, int] = field(default_factory=dict)
+    most_waited: float = 0.0  # seconds in any window of WINDOW_SECONDS, by samples
+    violations: int = 0
+    pods_on_fullest_node: int = 0
+
+    @property
+    def contended_share(self) -> float:
+        calls = sum(self.decisions.values())
+        return self.decisions.get("contended", 0) / calls if calls else 0.0
+
+
+@dataclass(slots=True)
+class Case:
+    """Runs that are compared with each other."""
+
+    name: str
+    pods: int
+    others: int
+    runs: list[Run] = field(default_factory=list)
+
+    def of(self, way: str) -> list[Run]:
+        return [run for run in self.runs if run.way == way]
+
+    def ratio(self, figure: str) -> float:
+        """Of the medians, ours to stock's."""
+        medians = [statistics.median(getattr(run, figure) for run in self.of(way)) for way in (WITH, WITHOUT)]
+        return medians[0] / medians[1] if medians[1] else float("nan")
+
+    def line(self, way: str) -> str:
+        runs, parts = self.of(way), [f"  {way:<12} {len(self.of(way)):2d} runs"]
+        for count, name in ((self.pods, "rate"), (self.others, "others_rate")):
+            if count:
+                rates = [getattr(run, name) for run in runs]
+                what = "with claims" if name == "rate" else "without"
+                parts.append(f"{statistics.median(rates):6.1f} pods/s {what} ({min(rates):.1f} to {max(rates):.1f})")
+        if self.others:
+            parts.append(f"attempt p99 {1000 * _median([run.others_p99 for run in runs]):.0f} ms without claims")
+        if way == WITH and self.pods:
+            parts.append(f"contended {statistics.median(run.contended_share for run in runs):.1%}")
+        if self.pods:
+            parts.append(f"promised too much in {sum(run.violations > 0 for run in runs)}")
+        return "   ".join(parts)
+
+
+def _median(values: Sequence[float | None]) -> float:
+    known = [value for value in values if value is not None]
+    return statistics.median(known) if known else float("nan")
+
+
+@dataclass(slots=True)
+class Results:
+    """All cases so far; written after every run, so that an interrupted bench leaves what it measured."""
+
+    output: Path
+    cases: list[Case] = field(default_factory=list)
+
+    def open(self, name: str, pods: int, others: int) -> Case:
+        self.cases.append(Case(name, pods, others))
+        print(f"  {name}", flush=True)
+        return self.cases[-1]
+
+    def write(self, checks: Sequence[str]) -> None:
+        self.output.parent.mkdir(parents=True, exist_ok=True)
+        document = {
+            "cases": [asdict(case) for case in self.cases],
+            "verdicts": [check.strip() for check in checks],
+            "load_average": os.getloadavg(),
+            "cpus": os.cpu_count(),
+        }
+        self.output.write_text(json.dumps(document, indent=2) + "\n")
+
+
+class Field:
+    """A scene with both schedulers and one cell, whose volumes may lie on any node."""
+
+    def __init__(self, scene: Scene, nodes: int, disk_gib: int) -> None:
+        self.scene = scene
+        self.controller: Controller = scene.start_controller()
+        for scheduler in (OURS, STOCK):
+            scene.cluster.start_scheduler(scheduler.config(scene), name=scheduler.process)
+        self.cell: Cell = scene.cell("burst", nodes=nodes, disks_gib=(disk_gib,), fillers=0)
+        # No tags: most clusters have none.
+        scene.api.delete(f"{CLASSES}/{self.cell.class_name}")
+        scene.api.create(CLASSES, workloads.storage_class(self.cell.class_name))
+
+    def burst(self, scheduler: Scheduler, pods: int, others: int) -> Run:
+        """That many pods with a claim each, and that many without, all at once; everything is given back."""
+        self.cell.renew()
+        before, ours_before = self._pages(scheduler)
+        with self._suspended(scheduler):
+            self._create(scheduler, pods, others)
+        run = Run(scheduler.way)
+        with self._waits() as waits:
+            self._wait(run, pods, others, time.monotonic())
+        run.most_waited = round(most_in_window(waits, WINDOW_SECONDS), 3) if scheduler.way == WITH else 0.0
+        after, ours_after = self._pages(scheduler)
+        self._note(run, scheduler, after.since(before), ours_after.since(ours_before))
+        report = self.scene.judge(self.cell)
+        run.violations = len(report.violations)
+        run.pods_on_fullest_node = max(report.pods_per_node().values(), default=0)
+        self.cell.clear(PATIENCE_SECONDS)
+        self.scene.view.wait_for(
+            lambda: not self.scene.view.all(LONGHORN_VOLUMES), "end of all Longhorn volumes", PATIENCE_SECONDS
+        )
+        print(f"    {_told(run, pods, others)}", flush=True)
+        return run
+
+    def _pages(self, scheduler: Scheduler) -> tuple[Samples, Samples]:
+        page = self.scene.cluster.scheduler_metrics(scheduler.process)
+        return samples_of(page), samples_of(self.controller.page("/metrics"))
+
+    @contextlib.contextmanager
+    def _suspended(self, scheduler: Scheduler) -> Iterator[None]:
+        pid = self.scene.cluster.pids()[scheduler.process]
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(pid, signal.SIGCONT)
+
+    def _create(self, scheduler: Scheduler, pods: int, others: int) -> None:
+        """Interleaved, as far as there are both kinds; returns when all are to be seen."""
+
+        def one(number: int) -> None:
+            if number < pods:
+                self.cell.claim(f"data-{number}", GIB)
+                opted_in = scheduler.way == WITH
+                self.cell.pod(f"web-{number}", f"data-{number}", opted_in=opted_in, schedulerName=scheduler.profile)
+            if number < others:
+                self.cell.pod(f"other-{number}", opted_in=False, schedulerName=scheduler.others_profile)
+
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(one, range(max(pods, others))))
+        self.scene.view.wait_for(lambda: len(self.cell.pods()) == pods + others, "pods of the burst", PATIENCE_SECONDS)
+
+    def _wait(self, run: Run, pods: int, others: int, started: float) -> None:
+        """Until all are bound, or patience ends; the rates of both kinds, each until its own last pod."""
+        deadline = started + PATIENCE_SECONDS
+        with contextlib.suppress(TimeoutError):
+            while run.bound < pods or run.others_bound < others:
+                known = run.bound + run.others_bound
+                self.cell.wait_bound(known + 1, deadline - time.monotonic())
+                now, bound = time.monotonic(), self.cell.bound()
+                with_claims = sum(pod["metadata"]["name"].startswith("web-") for pod in bound)
+                if with_claims > run.bound:
+                    run.bound, run.rate = with_claims, round(with_claims / (now - started), 2)
+                if len(bound) - with_claims > run.others_bound:
+                    run.others_bound = len(bound) - with_claims
+                    run.others_rate = round(run.others_bound / (now - started), 2)
+
+    @contextlib.contextmanager
+    def _waits(self) -> Iterator[list[tuple[float, float]]]:
+        """Samples of all seconds that calls have waited, by time."""
+        found: list[tuple[float, float]] = []
+        is_over = threading.Event()
+
+        def sample() -> None:
+            while True:
+                total = samples_of(self.controller.page("/metrics")).value(WAITED)
+                found.append((time.monotonic(), total))
+                if is_over.wait(SAMPLE_SECONDS):
+                    break
+
+        thread = threading.Thread(target=sample, name="waits")
+        thread.start()
+        try:
+            yield found
+        finally:
+            is_over.set()
+            thread.join()
+
+    def _note(self, run: Run, scheduler: Scheduler, theirs: Samples, ours: Samples) -> None:
+        """What the counters have gained."""
+        for result in ("scheduled", "unschedulable", "error"):
+            attempts = Histogram.of(theirs, ATTEMPTS, profile=scheduler.profile, result=result)
+            if attempts.count:
+                run.attempts[result] = attempts.count
+            if result == "scheduled":
+                run.attempt_p99 = attempts.quantile(0.99)
+        others = Histogram.of(theirs, ATTEMPTS, profile=scheduler.others_profile, result="scheduled")
+        run.others_p50, run.others_p99 = others.quantile(0.5), others.quantile(0.99)
+        if scheduler.way == WITH:
+            run.decisions = {name: int(count) for name, count in ours.by_label(DECISIONS, "decision").items() if count}
+
+
+def _told(run: Run, pods: int, others: int) -> str:
+    parts = [f"{run.way:<12}"]
+    if pods:
+        parts.append(f"{run.bound} of {pods} bound, {run.rate:6.1f} pods/s, attempts {run.attempts}")
+    if others:
+        p99 = "none" if run.others_p99 is None else f"{1000 * run.others_p99:.0f} ms"
+        parts.append(f"without claims: {run.others_bound} of {others}, {run.others_rate:6.1f} pods/s, p99 {p99}")
+    if run.decisions:
+        parts.append(f"answers {run.decisions}, waited at most {run.most_waited:.2f} s in {WINDOW_SECONDS:.0f} s")
+    return "; ".join(parts)
+
+
+def compare(results: Results, place: Field, name: str, pods: int, others: int, pairs: int) -> None:
+    case = results.open(name, pods, others)
+    for number in range(pairs):
+        for scheduler in (OURS, STOCK) if number % 2 == 0 else (STOCK, OURS):
+            case.runs.append(place.burst(scheduler, pods, others))
+            results.write([])
+
+
+def measure(results: Results, options: argparse.Namespace) -> None:
+    pods, others, pairs = options.pods, options.others, options.pairs
+    if "ample" in options.cases:
+        with Scene.start(LonghornOptions(delays=DELAYS), run_scheduler=False) as scene:
+            place = Field(scene, options.nodes, AMPLE_GIB)
+            warm_up(place)
+            compare(results, place, "ample space", pods, 0, pairs)
+    if {"nearly-full", "others"} & set(options.cases):
+        with Scene.start(LonghornOptions(delays=DELAYS), run_scheduler=False) as scene:
+            place = Field(scene, options.nodes, NEARLY_FULL_GIB)
+            warm_up(place)
+            if "nearly-full" in options.cases:
+                compare(results, place, "nearly full", pods, 0, pairs)
+            if "others" in options.cases:
+                compare(results, place, "pods without claims alone", 0, others, pairs)
+                compare(results, place, "pods without claims among the others", pods, others, pairs)
+
+
+def warm_up(place: Field) -> None:
+    for scheduler in (OURS, STOCK):
+        place.burst(scheduler, 20, 20)
+
+
+def verdicts(cases: Sequence[Case]) -> list[str]:
+    """Each figure beside what is asked of it."""
+    lines: list[str] = []
+
+    def check(text: str, is_met: bool, wanted: str) -> None:
+        lines.append(f"  {'met    ' if is_met else 'NOT MET'} {text} (asked: {wanted})")
+
+    known = {case.name: case for case in cases if case.of(WITH) and case.of(WITHOUT)}
+    for case in known.values():
+        ours = case.of(WITH)
+        figure, least = _asked_rate(case)
+        ratio = case.ratio(figure)
+        check(f"{case.name}: {ratio:.2f} x stock", ratio >= least, f"at least {least}")
+        if not case.pods:
+            continue
+        if case.name == "nearly full":
+            share = statistics.median(run.contended_share for run in ours)
+            check(
+                f"{case.name}: {share:.1%} of calls contended",
+                share <= CONTENDED_SHARE,
+                f"at most {CONTENDED_SHARE:.0%}",
+            )
+        waited = max(run.most_waited for run in ours) / WINDOW_SECONDS
+        check(f"{case.name}: waits took {waited:.1%} of a window", waited <= WAIT_SHARE, f"at most {WAIT_SHARE:.0%}")
+        over = sum(run.violations for run in ours)
+        check(f"{case.name}: {over} times promised too much with the extender", over == 0, "never")
+    quiet, among = known.get("pods without claims alone"), known.get("pods without claims among the others")
+    if quiet is not None and among is not None:
+        ratios = {
+            way: _median([run.others_p99 for run in among.of(way)]) / _median([run.others_p99 for run in quiet.of(way)])
+            for way in (WITH, WITHOUT)
+        }
+        text = f"attempt p99 without claims: {ratios[WITH]:.2f} x quiet; stock's own {ratios[WITHOUT]:.2f} x"
+        check(text, ratios[WITH] <= ATTEMPT_RATIO, f"at most {ATTEMPT_RATIO}")
+    return lines
+
+
+def _asked_rate(case: Case) -> tuple[str, float]:
+    if case.others:
+        return "others_rate", OTHERS_RATIO
+    return "rate", AMPLE_RATIO if case.name == "ample space" else NEARLY_FULL_RATIO
+
+
+def main() -> int:
+    cases = ("ample", "nearly-full", "others")
+    parser = argparse.ArgumentParser(prog="python -m bench.burst", description=__doc__.splitlines()[0])
+    parser.add_argument("--pairs", type=int, default=3, help="alternating pairs of each case (default 3)")
+    parser.add_argument("--pods", type=int, default=500, help="pods with a claim each (default 500)")
+    parser.add_argument("--others", type=int, default=500, help="pods without claims (default 500)")
+    parser.add_argument("--nodes", type=int, default=200)
+    parser.add_argument("--cases", nargs="*", choices=cases, default=list(cases))
+    parser.add_argument("--output", type=Path, default=Path("bench-output/burst.json"))
+    args = parser.parse_args()
+    results = Results(args.output)
+    measure(results, args)
+    print()
+    for case in results.cases:
+        print(case.name)
+        for way in (WITH, WITHOUT):
+            print(case.line(way))
+    checks = verdicts(results.cases)
+    print("\n" + "\n".join(checks))
+    results.write(checks)
+    print(f"\nwritten: {args.output}")
+    # A time depends on the machine; a promise made twice does not.
+    return 1 if any(run.violations for case in results.cases for run in case.of(WITH)) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

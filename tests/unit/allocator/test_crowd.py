@@ -1,0 +1,112 @@
+"""What pods that come all at once are offered, and how often they stand in each other's way."""
+
+from __future__ import annotations
+
+import random
+
+from controller.allocator.crowd import CROWD
+from controller.allocator.outcome import Decision
+from controller.settings import LiveSettings
+from tests.fakes.builders import TestCluster
+from tests.unit.allocator.crowds import run_crowd
+
+
+def crowd(nodes: int, places: int, pods: int, *, live: LiveSettings | None = None) -> tuple[TestCluster, list[str]]:
+    """Nodes with so many free places of 100 GiB each, and pending pods `p0`, `p1`, ... that need one each."""
+    cluster = TestCluster(live=live)
+    names = [f"n{index:03}" for index in range(nodes)]
+    for name in names:
+        cluster.add_node(name, free_gib=100 * places)
+    for index in range(pods):
+        cluster.add_pod(f"p{index}")
+    return cluster, names
+
+
+def pods_of(count: int) -> list[str]:
+    return [f"p{index}" for index in range(count)]
+
+
+def slow(chance: random.Random) -> float:
+    return 0.4 + chance.expovariate(1 / 0.4)
+
+
+def test_a_burst_on_nodes_that_are_nearly_full_hardly_contends() -> None:
+    cluster, nodes = crowd(nodes=100, places=3, pods=250)
+
+    figures = run_crowd(cluster, nodes, pods_of(250), lag_seconds=slow)
+
+    assert figures.contended_share <= 0.05
+    assert figures.chosen.total() == 250
+    assert max(figures.chosen.values()) <= 3
+    assert figures.offers[0] > 1  # the first ones still leave kube-scheduler something to choose
+
+
+def test_where_room_suffices_exactly_every_pod_of_a_crowd_is_answered_at_once() -> None:
+    cluster, nodes = crowd(nodes=4, places=4, pods=16)
+
+    figures = run_crowd(cluster, nodes, pods_of(16), lag_seconds=slow)
+
+    assert figures.decisions == {Decision.OFFERED: 16}
+    assert dict.fromkeys(nodes, 4) == figures.chosen
+
+
+def test_with_ample_room_a_burst_is_offered_as_many_nodes_as_a_single_pod() -> None:
+    cluster, nodes = crowd(nodes=130, places=400, pods=40)
+
+    figures = run_crowd(cluster, nodes, pods_of(40), lag_seconds=slow)
+
+    assert {100} == set(figures.offers)
+
+
+def test_fewer_pods_than_a_crowd_are_offered_all_that_fits() -> None:
+    cluster, nodes = crowd(nodes=4, places=CROWD, pods=CROWD - 1)
+
+    offers = [len(cluster.filter(pod, *nodes).passed) for pod in pods_of(CROWD - 1)]
+
+    assert [4] * (CROWD - 1) == offers
+
+
+def test_a_pod_of_a_crowd_is_offered_its_share_of_the_places_that_are_left() -> None:
+    cluster, nodes = crowd(nodes=10, places=4, pods=CROWD)
+
+    first, second = (cluster.filter(pod, *nodes) for pod in pods_of(2))
+
+    assert 40 // CROWD == len(first.passed)
+    # 35 places are left; the answer before is waiting for its choice, and the next ones may be as many as wait.
+    assert 35 // (CROWD - 1) == len(second.passed)
+    assert set(first.passed).isdisjoint(second.passed)
+
+
+def test_pods_without_any_room_do_not_narrow_what_another_one_is_offered() -> None:
+    cluster, nodes = crowd(nodes=4, places=2, pods=0)
+    for index in range(3 * CROWD):
+        cluster.add_pod(f"huge{index}", gib=1000)
+        assert Decision.REFUSED is cluster.filter(f"huge{index}", *nodes).decision
+    cluster.add_pod("small")
+
+    assert set(nodes) == cluster.offered("small", *nodes)
+
+
+def test_pods_that_run_or_are_chosen_are_no_part_of_the_crowd() -> None:
+    cluster, nodes = crowd(nodes=4, places=20, pods=2 * CROWD)
+    for pod in pods_of(CROWD):
+        cluster.run(pod, pod, nodes[0])
+    for pod in pods_of(2 * CROWD)[CROWD:]:
+        cluster.select_node(pod, nodes[1])
+    cluster.add_pod("late")
+
+    assert {"n000", "n001", "n002", "n003"} == cluster.offered("late", *nodes)
+
+
+def test_a_pod_that_was_deleted_is_no_part_of_the_crowd() -> None:
+    cluster, nodes = crowd(nodes=2, places=2, pods=CROWD)
+    for pod in pods_of(CROWD)[1:]:
+        cluster.drop_pod(pod)
+
+    assert set(nodes) == cluster.offered("p0", *nodes)
+
+
+def test_max_offers_stays_the_most_for_a_crowd_too() -> None:
+    cluster, nodes = crowd(nodes=20, places=10, pods=CROWD, live=LiveSettings(enabled=True, max_offers=3))
+
+    assert 3 == len(cluster.filter("p0", *nodes).passed)
