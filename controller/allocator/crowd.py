@@ -33,7 +33,7 @@ def sharers(world: World, ledger: Ledger, answers: Answers, refusals: Refusals) 
     most = max(unchosen, AHEAD)
     waiting = -1  # the pod itself
     for uid in world.waiting:
-        if not ledger.is_claimant(uid) and not refusals.is_resting(uid):
+        if (answers.is_foreign(uid) or not ledger.is_claimant(uid)) and not refusals.is_resting(uid):
             waiting += 1
             if waiting >= most:
                 break

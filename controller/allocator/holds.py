@@ -58,8 +58,12 @@ class Answers:
         self._last_choice = float("-inf")
 
     def __len__(self) -> int:
-        """Answered pods whose choice has not been seen."""
-        return len(self._answered)
+        """Pods whose choice has not been seen, of those that we answered."""
+        return len(self._answered) - len(self._foreign)
+
+    def is_foreign(self, pod_uid: str) -> bool:
+        """Whether the leader before us may have answered the pod, and we have not yet."""
+        return pod_uid in self._foreign
 
     def answered(self, pod_uid: str, now: float, *, is_ours: bool = True) -> None:
         """`is_ours` false: the leader before us may have answered, so its durations are not ours to tell."""

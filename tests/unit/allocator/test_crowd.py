@@ -106,6 +106,14 @@ def test_a_pod_that_was_deleted_is_no_part_of_the_crowd() -> None:
     assert set(nodes) == cluster.offered("p0", *nodes)
 
 
+def test_pods_that_a_former_leader_may_have_answered_are_still_to_come() -> None:
+    cluster, nodes = crowd(nodes=10, places=10, pods=CROWD)
+    cluster.allocator.begin_term()
+
+    # Each of the seven others may have been offered any node, so that three places are left on each.
+    assert 30 // CROWD == len(cluster.filter("p0", *nodes).passed)
+
+
 def test_max_offers_stays_the_most_for_a_crowd_too() -> None:
     cluster, nodes = crowd(nodes=20, places=10, pods=CROWD, live=LiveSettings(enabled=True, max_offers=3))
 
