@@ -12,7 +12,7 @@ from controller.allocator.placement import Judge
 from controller.allocator.reasons import Reason
 from controller.allocator.verdict import Verdict
 from controller.model.demand import VolumeDemand
-from controller.model.longhorn import DEFAULT_NEEDS
+from controller.model.longhorn import DEFAULT_NEEDS, BackingImage
 from tests.fakes.builders import node
 from tests.unit.allocator.test_fit import local, roaming, room, world_of
 
@@ -72,3 +72,50 @@ def test_what_has_no_place_in_the_cluster_is_told_from_what_has_none_on_the_node
     assert (Verdict.FULL, Verdict.FULL) == (anywhere.verdict, here.verdict)
     assert Reason.NO_ROOM_IN_CLUSTER in {entry.rejection.reason for entry in anywhere.refusals}
     assert Reason.NO_ROOM_IN_CLUSTER not in {entry.rejection.reason for entry in here.refusals}
+
+
+# Volumes that are not plain: each node's disks are looked at
+
+
+def written(size: int, name: str = "v") -> VolumeDemand:
+    """A volume of which a byte is written already."""
+    return local(size, name, required_bytes=1)
+
+
+@pytest.mark.parametrize(
+    ("holds", "waitable"),
+    [([(60, 0.5)], True), ([(60, 1.5)], False), ([(50, 0.5), (50, 1.5)], False), ([(50, 0.5), (20, 1.5)], True)],
+)
+def test_a_node_that_only_young_holds_contend_is_worth_a_wait(holds: list[tuple[int, float]], waitable: bool) -> None:
+    ledger = Ledger()
+    for size, age in holds:
+        entry = Entry(State.HELD, Kind.FIRST, size, 0, DEFAULT_NEEDS, since=10.0 - age)
+        ledger.put(Verb.HOLD, Key(f"other-{age}", "n1", "uid-p"), entry)
+    judgement = Judge(world_of(room("d1", 100)), ledger, (written(60),), 10.0).judge("n1")
+    assert (Verdict.CONTENDED, waitable) == (judgement.verdict, judgement.is_waitable)
+
+
+def test_a_judge_is_lenient_only_where_no_node_is_sure() -> None:
+    world = world_of(room("d1", 100), room("d2", 100))
+    world.put_node("n2", node("n2", room("d3", 100)))
+    pod = (written(60), roaming(60))
+
+    both = fit_pod(world, pod, ["n1", "n2"])
+    assert {"n1": Verdict.SURE, "n2": Verdict.CONTENDED} == {name: found.verdict for name, found in both.items()}
+    assert Verdict.SURE is fit_pod(world, pod, ["n2"])["n2"].verdict
+
+
+def test_being_lenient_makes_no_room_for_a_backing_image() -> None:
+    world = world_of(room("d1", 50))
+    pod = (local(30, image=BackingImage("i", real_size_bytes=30)), roaming(5))
+    found = fit_pod(world, pod, ["n1"])["n1"]
+    assert Verdict.CONTENDED is found.verdict
+    assert {Reason.BACKING_IMAGE} == {entry.rejection.reason for entry in found.refusals}
+
+
+@pytest.mark.parametrize(("promised", "reason"), [(15, Reason.BACKING_IMAGE), (25, Reason.CONTENDED)])
+def test_a_backing_image_is_named_where_the_volumes_alone_are_sure(promised: int, reason: Reason) -> None:
+    world = world_of(room("d1", 50))
+    pod = local(30, image=BackingImage("i", real_size_bytes=10))
+    found = fit_pod(world, (pod,), ["n1"], [GivenPromise("n1", "x", promised)])["n1"]
+    assert (Verdict.CONTENDED, {reason}) == (found.verdict, {entry.rejection.reason for entry in found.refusals})
