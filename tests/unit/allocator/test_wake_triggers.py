@@ -1,0 +1,214 @@
+"""What may make room for a refused pod, one thing at a time: each is noticed, and wakes the pod that has room now."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import pytest
+
+from controller.allocator.outcome import Mode
+from controller.model.longhorn import (
+    BackingImage,
+    Disk,
+    EngineImage,
+    InstanceManager,
+    LonghornNode,
+    LonghornSettings,
+    SpacePolicy,
+)
+from controller.model.workload import KubeNode
+from controller.settings import LiveSettings
+from tests.fakes.builders import GIB, LATER, TestCluster, disk, node, replica, volume
+
+Step = Callable[[TestCluster], object]
+
+
+@dataclass(frozen=True)
+class Case:
+    """How it comes that the pod finds no room, and what changes that."""
+
+    name: str
+    before: Step
+    change: Step
+    parameters: tuple[tuple[str, str], ...] = ()  # of the pod's storage class
+
+
+def put(facts: LonghornNode) -> Step:
+    return lambda cluster: cluster.put_node(facts)
+
+
+def one_disk(entry: Disk) -> Step:
+    return put(node("n1", entry))
+
+
+def nothing(_cluster: TestCluster) -> None:
+    pass
+
+
+def taken(cluster: TestCluster) -> None:
+    """The node has room for one volume, and another pod's replica has it."""
+    cluster.put_node(node("n1", free_gib=100))
+    cluster.add_pod("other")
+    cluster.run("other", "other", "n1")
+
+
+def held(cluster: TestCluster) -> None:
+    """The same room is offered to another pod on two nodes."""
+    cluster.put_node(node("n1", free_gib=100))
+    cluster.add_node("n2", free_gib=100)
+    cluster.add_pod("other")
+    assert {"n1", "n2"} == cluster.offered("other", "n1", "n2")
+
+
+def shared(cluster: TestCluster) -> None:
+    """A shared volume waits for a node, which may be this one."""
+    cluster.put_node(node("n1", free_gib=100))
+    cluster.add_node("n2", free_gib=100)
+    claim = cluster.add_claim("other", shared=True)
+    cluster.add_pod("other", "other")
+    cluster.filter("other", "n1", "n2")
+    cluster.select_node("other", "n1")
+    name = cluster.provision("other")
+    cluster.allocator.observe("volume", name, volume(name, access_mode="rwx", locality="disabled"))
+    cluster.bind("other", "n1")
+    assert claim.is_shared
+
+
+def share_manager_went_elsewhere(cluster: TestCluster) -> None:
+    name = f"pvc-{cluster.claims['other'].uid}"
+    facts = volume(name, access_mode="rwx", locality="disabled", attached_to="n2")
+    cluster.allocator.observe("volume", name, facts)
+    cluster.place(name, "n2")
+
+
+def too_large(cluster: TestCluster) -> None:
+    """The pod's own volume exists, and is larger than the node."""
+    cluster.put_node(node("n1", free_gib=100))
+    cluster.attach(cluster.provision("p"), "", 150)
+
+
+def made_smaller(cluster: TestCluster) -> None:
+    name = f"pvc-{cluster.claims['p'].uid}"
+    cluster.attach(name, "", 100)
+    cluster.allocator.observe("replica", f"{name}-r-1", replica(f"{name}-r-1", name, 100))
+
+
+def on_image(cluster: TestCluster) -> None:
+    """The pod's volume is made on an image whose copy would have to come along."""
+    cluster.put_node(node("n1", free_gib=100))
+    name = cluster.provision("p")
+    cluster.attach(name, "", backing_image="img")
+    cluster.allocator.observe("backing_image", "img", BackingImage("img", real_size_bytes=50 * GIB))
+
+
+def image_is_there(cluster: TestCluster) -> None:
+    image = BackingImage("img", real_size_bytes=50 * GIB, disk_uuids=frozenset({"n1-d1"}))
+    cluster.allocator.observe("backing_image", "img", image)
+
+
+def sees(kind: str, key: str, facts: object) -> Step:
+    return lambda cluster: cluster.allocator.observe(kind, key, facts)
+
+
+def configures(longhorn: LonghornSettings) -> Step:
+    return lambda cluster: cluster.allocator.configure(LiveSettings(enabled=True), longhorn)
+
+
+def other_goes(cluster: TestCluster) -> None:
+    cluster.drop_pod("other")
+    cluster.drop_claim("other")
+
+
+def time_passes(cluster: TestCluster) -> None:
+    cluster.clock.advance(120)
+    cluster.let_doubts_pass()
+
+
+def pressed(cluster: TestCluster) -> None:
+    cluster.put_node(node("n1", replace(disk(), available_bytes=50 * GIB)))
+
+
+def longhorn_is_back(cluster: TestCluster) -> None:
+    cluster.allocator.set_mode(Mode.CLOSED)
+    cluster.put_node(node("n1", free_gib=100))
+    cluster.allocator.set_mode(Mode.ACTIVE)
+
+
+SMALL = put(node("n1", free_gib=50))
+LARGE = put(node("n1", free_gib=100))
+CASES = (
+    Case("a replica went", taken, lambda cluster: cluster.delete_volume("other")),
+    Case("a disk was enabled", one_disk(replace(disk(), allow_scheduling=False)), LARGE),
+    Case("a disk can be scheduled to", one_disk(replace(disk(), schedulable=False)), LARGE),
+    Case("a disk is not evicted any more", one_disk(replace(disk(), eviction_requested=True)), LARGE),
+    Case("a disk was added", SMALL, put(node("n1", disk("d1", 50), disk("d2", 100)))),
+    Case("a disk is larger", SMALL, LARGE),
+    Case("less is reserved", one_disk(replace(disk(), reserved_bytes=350 * GIB)), LARGE),
+    Case("the file system has room", pressed, LARGE),
+    Case("a disk was tagged", nothing, one_disk(disk(tags=("ssd",))), (("diskSelector", "ssd"),)),
+    Case(
+        "a node was tagged",
+        nothing,
+        put(replace(node("n1"), tags=frozenset({"fast"}))),
+        (("nodeSelector", "fast"),),
+    ),
+    Case("a node became ready", put(replace(node("n1"), ready=False)), LARGE),
+    Case("a node was enabled", put(replace(node("n1"), allow_scheduling=False)), LARGE),
+    Case("a node was uncordoned", put(replace(node("n1"), schedulable=False)), LARGE),
+    Case("a node came to Longhorn", sees("node", "n1", None), LARGE),
+    Case(
+        "a node came to Kubernetes",
+        lambda cluster: (cluster.add_node("n2", free_gib=10), cluster.allocator.observe("kube_node", "n1", None)),
+        sees("kube_node", "n1", KubeNode("n1", unschedulable=False)),
+    ),
+    Case("a setting changed", SMALL, configures(LonghornSettings(space=SpacePolicy(over_provisioning_pct=200)))),
+    Case(
+        "the size asked for became less",
+        SMALL,
+        lambda cluster: cluster.set_claim(replace(cluster.claims["p"], requested_bytes=50 * GIB)),
+    ),
+    Case("the volume turned out smaller", too_large, made_smaller),
+    Case("a share-manager moved", shared, share_manager_went_elsewhere),
+    Case("Longhorn is back", SMALL, longhorn_is_back),
+    Case("a contention was resolved", held, lambda cluster: cluster.select_node("other", "n2")),
+    Case(
+        "a promise was withdrawn",
+        lambda cluster: (held(cluster), cluster.select_node("other", "n1")),
+        other_goes,
+    ),
+    Case("a hold ended by time", held, time_passes),
+    Case("an answer was lost", held, lambda cluster: cluster.allocator.end_holds("pod-other", 1)),
+    Case("a pod with a hold went", held, other_goes),
+    Case("a backing image is there", on_image, image_is_there),
+    Case(
+        "an engine image was deployed",
+        sees("engine_image", "ei", EngineImage("ei", "engine:1", "deploying", frozenset())),
+        sees("engine_image", "ei", EngineImage("ei", "engine:1", "deployed", frozenset({"n1"}))),
+    ),
+    Case(
+        "an instance manager runs",
+        sees("instance_manager", "im", InstanceManager("im", "n1", "v1", "im:1", "starting")),
+        sees("instance_manager", "im", InstanceManager("im", "n1", "v1", "im:1", "running")),
+    ),
+)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_a_refused_pod_is_woken_when(case: Case) -> None:
+    cluster = TestCluster()
+    cluster.add_class("its", dataLocality="best-effort", numberOfReplicas="1", **dict(case.parameters))
+    cluster.add_node("n1")
+    cluster.add_claim("p", class_name="its")
+    case.before(cluster)
+    cluster.add_pod("p", created=LATER)
+    assert not cluster.offered("p", "n1")
+    cluster.clock.advance(1)
+    assert "p" not in [wakeup.name for wakeup in cluster.plan_wakeups()]
+    version = cluster.allocator.version
+
+    case.change(cluster)
+
+    assert cluster.allocator.wait_for_change(version, 0)
+    assert "p" in [wakeup.name for wakeup in cluster.plan_wakeups()]
+    assert cluster.offered("p", "n1")

@@ -1,0 +1,212 @@
+"""A round of the wake-up: who is woken together, in slices, and as a filter call would decide."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from controller.allocator.outcome import Decision
+from controller.settings import LiveSettings
+from tests.fakes.builders import LATER, LATEST, TestCluster, disk, node
+from tests.fakes.clock import VirtualClock
+
+
+class TickingClock(VirtualClock):
+    """Every look at it takes two milliseconds."""
+
+    def now(self) -> float:
+        self.advance(0.002)
+        return super().now()
+
+
+def waiting(count: int, *, gib: float = 100, free_gib: float = 50) -> TestCluster:
+    """Pods w0, w1, ..., each younger than the one before, refused on a node that is too small."""
+    cluster = TestCluster()
+    cluster.add_node("n1", free_gib=free_gib)
+    for number in range(count):
+        cluster.add_pod(f"w{number}", gib=gib, created=f"2026-01-01T00:{number:02}:00Z")
+        assert not cluster.offered(f"w{number}", "n1")
+    return cluster
+
+
+def woken(cluster: TestCluster) -> list[str]:
+    return [wakeup.name for wakeup in cluster.plan_wakeups()]
+
+
+def ticking(cluster: TestCluster) -> None:
+    clock = TickingClock()
+    clock.advance(cluster.clock.now() - clock.now())
+    cluster.allocator._clock = clock
+
+
+def test_priority_goes_before_age() -> None:
+    cluster = waiting(3)
+    cluster.change_pod("w2", priority=5)
+    cluster.put_node(node("n1", free_gib=200))
+    assert ["w2", "w0"] == woken(cluster)
+
+
+def test_every_pod_is_reached_however_many_there_are() -> None:
+    cluster = waiting(30)
+    for number in range(29):  # sizes that the first ones do not have
+        claim = cluster.claims[f"w{number}"]
+        cluster.set_claim(replace(claim, requested_bytes=claim.requested_bytes * (100 + number)))
+    cluster.put_node(node("n1", free_gib=100))
+    ticking(cluster)
+    slices = list(cluster.allocator.wake_slices())
+
+    assert len(slices) > 5
+    assert ["w29"] == [wakeup.name for wakeups in slices for wakeup in wakeups]
+
+
+def test_a_plan_in_slices_wakes_the_same_pods() -> None:
+    for is_ticking in (False, True):
+        cluster = waiting(12)
+        cluster.put_node(node("n1", free_gib=500))
+        if is_ticking:
+            ticking(cluster)
+        assert [f"w{number}" for number in range(5)] == woken(cluster)
+
+
+def test_a_pod_that_gets_its_room_during_the_plan_counts_once() -> None:
+    cluster = waiting(8)
+    cluster.put_node(node("n1", free_gib=300))
+    ticking(cluster)
+    found = []
+    for wakeups in cluster.allocator.wake_slices():
+        for wakeup in wakeups:
+            found.append(wakeup.name)
+            assert {"n1"} == cluster.offered(wakeup.name, "n1")
+
+    assert ["w0", "w1", "w2"] == found
+
+
+def test_a_pod_that_goes_during_the_plan_leaves_its_room_to_the_next() -> None:
+    cluster = waiting(4)
+    cluster.put_node(node("n1", free_gib=200))
+    ticking(cluster)
+    found = []
+    for wakeups in cluster.allocator.wake_slices():
+        found += [wakeup.name for wakeup in wakeups]
+        if found == ["w0"] and "w0" in cluster.pods:
+            cluster.drop_pod("w0")
+
+    assert ["w0", "w1", "w2"] == found
+
+
+def test_the_lock_is_free_between_slices() -> None:
+    cluster = waiting(20)
+    ticking(cluster)
+    for _ in cluster.allocator.wake_slices():
+        assert cluster.allocator._changed.acquire(blocking=False)
+        cluster.allocator._changed.release()
+
+
+def test_volumes_that_may_lie_anywhere_count_against_the_whole_cluster() -> None:
+    cluster = TestCluster()
+    cluster.add_class("roaming", dataLocality="disabled", numberOfReplicas="1")
+    for name in ("compute-1", "compute-2", "compute-3"):
+        cluster.add_node(name, free_gib=10)
+    for number in range(3):
+        cluster.add_claim(f"w{number}", class_name="roaming")
+        cluster.add_pod(f"w{number}", created=f"2026-01-01T00:0{number}:00Z")
+        assert Decision.REFUSED is cluster.filter(f"w{number}", "compute-1", "compute-2", "compute-3").decision
+
+    cluster.add_node("storage", free_gib=200)
+
+    assert ["w0", "w1"] == woken(cluster)
+
+
+def test_a_pod_that_needs_room_for_its_other_volume_beside_its_data_is_woken_for_that_node() -> None:
+    cluster = TestCluster()
+    cluster.add_node("n1", free_gib=100)
+    cluster.add_node("n2", free_gib=50)
+    cluster.add_pod("p", "data", gib=20)
+    cluster.run("p", "data", "n2", gib=20)
+    cluster.drop_pod("p")
+    cluster.add_claim("more", 60)
+    cluster.add_pod("again", "data", "more", created=LATEST)
+    assert not cluster.offered("again", "n2")
+    assert [] == woken(cluster)
+
+    cluster.put_node(node("n2", disk("d1", 50), disk("d2", 60)))
+
+    assert ["again"] == woken(cluster)
+    assert {"n2"} == cluster.offered("again", "n2")
+
+
+def test_a_pod_that_fits_only_if_its_own_volumes_are_packed_well_is_woken() -> None:
+    cluster = TestCluster()
+    cluster.add_class("roaming", dataLocality="disabled", numberOfReplicas="1")
+    cluster.add_node("n1", free_gib=10)
+    cluster.add_claim("local", 60)
+    cluster.add_claim("roams", 30, class_name="roaming")
+    cluster.add_pod("p", "local", "roams")
+    assert not cluster.offered("p", "n1")
+
+    cluster.put_node(node("n1", disk("d1", 60), disk("d2", 30)))
+
+    assert {"n1"} == cluster.offered("p", "n1")
+    cluster.add_pod("q", "local", "roams", created=LATER)
+    cluster.drop_pod("p")
+    cluster.put_node(node("n1", free_gib=10))
+    assert not cluster.offered("q", "n1")
+    cluster.put_node(node("n1", disk("d1", 60), disk("d2", 30)))
+    assert ["q"] == woken(cluster)
+
+
+def test_a_smaller_pod_is_woken_where_a_larger_one_found_nothing() -> None:
+    cluster = waiting(2)
+    cluster.set_claim(replace(cluster.claims["w1"], requested_bytes=cluster.claims["w1"].requested_bytes * 4 // 5))
+    cluster.put_node(node("n1", free_gib=80))
+    assert ["w1"] == woken(cluster)
+
+
+@pytest.mark.parametrize(("priority", "expected"), [(0, ["w1"]), (1, ["w0"])])
+def test_what_is_kept_for_one_pod_does_not_hide_its_room_from_that_pod(priority: int, expected: list[str]) -> None:
+    """Two equal pods; the younger one waits for long, the older one came to know of the node only now."""
+    cluster = TestCluster(live=LiveSettings(enabled=True, starvation_after_seconds=300))
+    cluster.add_node("n1", free_gib=200)
+    cluster.add_pod("other", gib=150)
+    cluster.run("other", "other", "n1", gib=150)
+    cluster.add_pod("w1", created=LATER)
+    assert not cluster.offered("w1", "n1")
+    cluster.clock.advance(301)
+    assert [] == woken(cluster)  # from now on the node is kept for it
+    cluster.add_pod("w0", priority=priority)
+    assert not cluster.offered("w0", "n1")
+
+    cluster.delete_volume("other")
+    cluster.put_node(node("n1", free_gib=200))
+    cluster.put_node(node("n1", free_gib=100))
+
+    assert expected == woken(cluster)
+
+
+def test_a_contended_answer_begins_the_back_off_anew_but_no_hot_loop() -> None:
+    """Whatever makes a filter call see it otherwise than the plan: twice a second at most."""
+    cluster = waiting(1)
+    cluster.put_node(node("n1", free_gib=100))
+    wakes = 0
+    for _ in range(100):
+        wakes += len(woken(cluster))
+        cluster.allocator._refusals.refused("pod-w0", ["n1"], True, cluster.clock.now())
+        cluster.clock.advance(0.1)
+    assert 15 <= wakes <= 20
+
+
+def test_the_back_off_grows_and_a_contended_answer_resets_it() -> None:
+    cluster = waiting(1)
+    cluster.put_node(node("n1", free_gib=100))
+    waits = []
+    for _ in range(6):
+        assert ["w0"] == woken(cluster)
+        waits.append(cluster.allocator.next_wakeup_due())
+        cluster.clock.advance(waits[-1] or 0)
+        cluster.allocator._refusals.refused("pod-w0", ["n1"], False, cluster.clock.now())
+    assert [0.5, 1, 2, 5, 10, 10] == waits
+
+    cluster.allocator._refusals.refused("pod-w0", ["n1"], True, cluster.clock.now())
+    assert ["w0"] == woken(cluster)
+    assert 0.5 == cluster.allocator.next_wakeup_due()
