@@ -119,3 +119,8 @@ def test_a_backing_image_is_named_where_the_volumes_alone_are_sure(promised: int
     pod = local(30, image=BackingImage("i", real_size_bytes=10))
     found = fit_pod(world, (pod,), ["n1"], [GivenPromise("n1", "x", promised)])["n1"]
     assert (Verdict.CONTENDED, {reason}) == (found.verdict, {entry.rejection.reason for entry in found.refusals})
+
+
+def test_a_node_on_which_nothing_is_placed_is_robust() -> None:
+    found = fit_pod(world_of(room("d1", 0)), (local(60, home_nodes=frozenset({"n1"})),), ["n1"])["n1"]
+    assert (Verdict.SURE, True) == (found.verdict, found.is_robust)
