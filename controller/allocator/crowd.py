@@ -9,6 +9,7 @@ of kube-scheduler, and a wake-up.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from controller.allocator.holds import Answers
@@ -29,23 +30,33 @@ def sharers(world: World, ledger: Ledger, answers: Answers, refusals: Refusals) 
     in the beginning AHEAD; but never more than pods wait. Pods that were refused wait too when other pods' promises
     were the reason; those without any room do not come back before there is some.
     """
-    unchosen = len(answers)
+    unchosen, having = len(answers), ledger.claimants()
     most = max(unchosen, AHEAD)
     waiting = -1  # the pod itself
     for uid in world.waiting:
-        if (answers.is_foreign(uid) or not ledger.is_claimant(uid)) and not refusals.is_resting(uid):
+        if (uid not in having or answers.is_foreign(uid)) and not refusals.is_resting(uid):
             waiting += 1
             if waiting >= most:
                 break
     return 1 + max(0, waiting) if waiting + unchosen + 1 >= CROWD else 1
 
 
-def places_left(judge: Judge, name: str, size_bytes: int) -> int:
-    """About how many pods like this one a sure node can be promised to, the pod itself included: 1 at least. An
-    estimate of whole `size_bytes` by disk, which decides how much is offered and never what is sure."""
-    room = judge.world.room(name)
-    if room is None or size_bytes <= 0:
-        return 1
-    pending = judge.pending
-    free = sum(max(0, disk.free_bytes) // size_bytes for disk in room.disks)
-    return max(1, free - -(-(pending.bound_bytes(name) + pending.roaming_bytes) // size_bytes))
+def places_left(judge: Judge, names: Sequence[str], size_bytes: int, enough: int) -> int:
+    """About how many pods that ask for `size_bytes` could be promised a place on these sure nodes, this one included:
+    at least one a node, and not counted further than `enough`. An estimate, by free bytes and promises, which decides
+    how much is offered and never what is sure.
+    """
+    world, promised, roaming = judge.world, judge.pending.bound_bytes, judge.pending.roaming_bytes
+    places = 0
+    for name in names:
+        room = world.room(name)
+        free = 0
+        if room is not None and size_bytes > 0:
+            for disk in room.disks:
+                if disk.free_bytes > 0:
+                    free += disk.free_bytes // size_bytes
+            free += -(promised(name) + roaming) // size_bytes  # a place that is promised in part is none
+        places += free if free > 1 else 1
+        if places >= enough:
+            break
+    return places

@@ -134,7 +134,7 @@ class Filtering:
             passed += sure
             refused.update(others)
             if among > 1:
-                places += sum(places_left(judge, name, size) for name in sure)
+                places += places_left(judge, sure, size, most * among)
             if len(passed) >= most and (among == 1 or places >= most * among):
                 break
         return passed[: most if among == 1 else min(most, max(1, places // among))], refused

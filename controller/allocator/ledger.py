@@ -172,9 +172,9 @@ class Ledger:
         places = self._by_claimant.get(claimant, ())
         return [(Key(volume, node, claimant), self._by_node[node][volume][claimant]) for volume, node in sorted(places)]
 
-    def is_claimant(self, claimant: str) -> bool:
-        """Whether it has any promise."""
-        return claimant in self._by_claimant
+    def claimants(self) -> KeysView[str]:
+        """All that have any promise."""
+        return self._by_claimant.keys()
 
     def of_volume(self, volume: str) -> list[tuple[Key, Entry]]:
         return [

@@ -7,7 +7,7 @@ import random
 from controller.allocator.crowd import CROWD
 from controller.allocator.outcome import Decision
 from controller.settings import LiveSettings
-from tests.fakes.builders import TestCluster
+from tests.fakes.builders import TestCluster, disk
 from tests.unit.allocator.crowds import run_crowd
 
 
@@ -118,3 +118,16 @@ def test_max_offers_stays_the_most_for_a_crowd_too() -> None:
     cluster, nodes = crowd(nodes=20, places=10, pods=CROWD, live=LiveSettings(enabled=True, max_offers=3))
 
     assert 3 == len(cluster.filter("p0", *nodes).passed)
+
+
+def test_the_places_of_several_disks_are_added_and_promises_taken_off() -> None:
+    cluster = TestCluster()
+    cluster.add_node("n1", disk("d1", free_gib=250), disk("d2", free_gib=390))  # two places and three
+    cluster.add_node("n2", disk("d1", free_gib=350), disk("d2", free_gib=90))  # three
+    for index in range(CROWD):
+        cluster.add_pod(f"p{index}")
+    names = ["n1", "n2"]
+
+    assert 1 == len(cluster.filter("p0", *names).passed)  # the eighth part of eight places
+    cluster.add_node("n3", free_gib=800)
+    assert 2 == len(cluster.filter("p1", *names, "n3").passed)  # of seven and eight, for seven that are to come
