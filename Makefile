@@ -85,6 +85,10 @@ mutate: venv ## small faults in the allocator's rules, one at a time: do the tes
 soak: venv cluster ## the long runs with random delays; hours
 	@$(RUN) -m tests.e2e.soak
 
+.PHONY: goals
+goals: venv cluster ## the proposal's goals again and again, with the long waits; half an hour
+	@$(RUN) -m tests.e2e.goals --long
+
 .PHONY: cluster
 cluster: venv ## build the control plane of the tests (5 to 10 minutes once, then nothing)
 	@$(RUN) -m tests.cluster build

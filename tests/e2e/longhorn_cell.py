@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
-from tests.cluster.client import Object
+from tests.cluster.client import ApiError, Object
 from tests.cluster.cluster import Cluster
 from tests.e2e import workloads
 from tests.e2e.view import CLAIMS, LONGHORN_NODES, LONGHORN_REPLICAS, LONGHORN_VOLUMES, PODS, VOLUMES, View
@@ -16,7 +17,15 @@ from tests.longhorn.options import GIB, Delays, DiskOptions, LonghornOptions
 
 OPTIONS = LonghornOptions(
     delays=Delays(
-        provision=0.5, attach=0.1, placement=0.05, start=0.1, disk_figures=0.7, rebuild=0.3, detach=0.05, delete=0.05
+        provision=0.5,
+        attach=0.1,
+        placement=0.05,
+        start=0.1,
+        disk_figures=0.7,
+        rebuild=0.3,
+        restore=0.5,
+        detach=0.05,
+        delete=0.05,
     ),
     retry_seconds=0.5,
     resync_seconds=2.0,
@@ -133,5 +142,14 @@ class Cell:
         return [pv for pv in self.view.all(VOLUMES) if pv["spec"]["storageClassName"] == self.name]
 
     def delete(self, path: str) -> None:
-        if self.api.get_or_none(path) is not None:
+        with suppress_gone():
             self.api.delete(path)
+
+
+@contextmanager
+def suppress_gone() -> Iterator[None]:
+    try:
+        yield
+    except ApiError as error:
+        if not error.not_found:
+            raise

@@ -196,7 +196,84 @@ def test_data_that_does_not_fit_near_its_pod_stays_where_it_is(make_cell: MakeCe
     cell.wait(lambda: cell.places(volume) == [here], "end of the replica that found no place")
 
 
+# Eviction
+
+
+def _drain_policy(cell: Cell, value: str) -> None:
+    cell.longhorn.set_setting("node-drain-policy", value)
+
+
+def _cordon(cell: Cell, node: str) -> None:
+    cell.api.patch(f"/api/v1/nodes/{node}", {"spec": {"unschedulable": True}})
+
+
+def test_a_cordoned_node_is_emptied_under_the_policy_that_evicts(make_cell: MakeCell) -> None:
+    cell = make_cell(nodes=2)
+    here, there = cell.nodes
+    cell.claim()
+    cell.pod("p", "data", node=here)
+    cell.wait_ready("p")
+    volume = cell.wait_volume()
+    with ExitStack() as stack:
+        stack.callback(_drain_policy, cell, install.DEFAULT_SETTINGS["node-drain-policy"])
+        _drain_policy(cell, "block-for-eviction")
+        _cordon(cell, here)
+        # What stays behind is the replica that data locality wants where the pod runs still.
+        cell.wait(lambda: cell.places(volume) == ["", there], "moved replica")
+        assert cell.longhorn_node(here)["status"]["autoEvicting"]
+    cell.wait(lambda: not cell.longhorn_node(here)["status"]["autoEvicting"], "end of the eviction")
+
+
+def test_by_default_nothing_leaves_a_cordoned_node(make_cell: MakeCell) -> None:
+    """Until an operator asks for the disk to be emptied."""
+    cell = make_cell(nodes=2)
+    here, there = cell.nodes
+    cell.claim()
+    cell.pod("p", "data", node=here)
+    cell.wait_ready("p")
+    volume = cell.wait_volume()
+    cell.delete_pod("p")
+    _cordon(cell, here)
+    cell.wait(lambda: condition(cell.longhorn_node(here)["status"], "Schedulable")["status"] == "False", "cordon")
+    assert [False] == [bool(entry["spec"].get("evictionRequested")) for entry in cell.replicas(volume)]
+
+    wanted = DiskOptions(maximum_bytes=100 * GIB, allow_scheduling=False, eviction_requested=True)
+    cell.longhorn.set_disk(here, "disk1", wanted)
+    # Detached, so Longhorn attaches it for this, and lets it go again.
+    cell.wait(lambda: cell.places(volume) == [there], "moved replica")
+    cell.wait(lambda: cell.volume(volume)["status"]["state"] == "detached", "detached volume")
+    assert ("", False) == tuple(cell.volume(volume)["spec"].get(name) for name in ("nodeID", "disableFrontend"))
+
+
 # Lives of volumes
+
+
+@pytest.mark.parametrize("kind", ["restored", "cloned"])
+def test_a_volume_that_is_filled_from_elsewhere_is_used_only_then(make_cell: MakeCell, kind: str) -> None:
+    cell = make_cell(nodes=1)
+    body = workloads.claim("data", cell.name, 10)
+    if kind == "restored":
+        path = f"{paths.CLASSES}/{cell.name}"
+        storage = cell.api.get(path)
+        cell.api.delete(path)
+        storage["metadata"] = {"name": cell.name}
+        storage["parameters"]["fromBackup"] = "s3://bucket@region/?backup=b&volume=v"
+        cell.api.create(paths.CLASSES, storage)
+    else:
+        cell.claim("source")
+        cell.pod("first", "source")
+        cell.wait_ready("first")
+        body["spec"]["dataSource"] = {"kind": "PersistentVolumeClaim", "name": "source"}
+    cell.api.create(cell.path("persistentvolumeclaims"), body)
+    cell.pod("p", "data")
+    volume = cell.wait_volume()
+    cell.wait(lambda: cell.volume(volume)["spec"].get("disableFrontend"), "volume that is being filled")
+    assert locality.is_filling(cell.volume(volume))
+    cell.wait_ready("p")
+    assert not locality.is_filling(cell.volume(volume))
+    assert cell.nodes == cell.places(volume)
+    if kind == "cloned":
+        assert f"vol://{cell.wait_volume('source')}" == cell.volume(volume)["spec"]["dataSource"]
 
 
 def test_an_ephemeral_volume_lives_and_dies_with_its_pod(make_cell: MakeCell) -> None:

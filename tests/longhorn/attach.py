@@ -72,10 +72,12 @@ class Attacher:
         def edit(volume: Raw) -> bool:
             nonlocal is_refused
             here = volume["spec"].get("nodeID") or ""
-            is_refused = here not in ("", node) or not locality.may_attach(volume, self._world.replicas_of(name), node)
-            if is_refused or here == node:
+            is_taken = here not in ("", node) and not locality.is_for_longhorn(volume)
+            may_attach = locality.may_attach(volume, self._world.replicas_of(name), node)
+            is_refused = is_taken or locality.is_filling(volume) or not may_attach
+            if is_refused or (here == node and not locality.is_for_longhorn(volume)):
                 return False
-            volume["spec"]["nodeID"] = node
+            volume["spec"].update(nodeID=node, disableFrontend=False)
             return True
 
         volume = self._world.change(self._world.longhorn("volumes", name), edit)
@@ -151,7 +153,7 @@ class Attacher:
         name, node = self._volume_of(raw), raw["spec"]["nodeName"]
 
         def edit(volume: Raw) -> bool:
-            if volume["spec"].get("nodeID") != node:
+            if volume["spec"].get("nodeID") != node or locality.is_for_longhorn(volume):
                 return False
             volume["spec"]["nodeID"] = ""
             return True

@@ -116,6 +116,7 @@ VOLUME_STATUS: Final = fields(
     frontendDisabled=FLAG,
     isStandby=FLAG,
     restoreRequired=FLAG,
+    cloneStatus=fields(sourceVolume=TEXT, snapshot=TEXT, state=TEXT),
     shareState=TEXT,
     shareEndpoint=TEXT,
 )

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterator
 
 from tests.cluster.client import ApiError
-from tests.longhorn import paths
+from tests.longhorn import locality, paths
 from tests.longhorn.world import Raw, World, utc_now
 
 
@@ -72,6 +72,7 @@ class Kubelet:
             facts = self._world.volume(volume)
             status = (facts or {}).get("status") or {}
             is_ready = is_ready and status.get("state") == "attached" and status.get("currentNodeID") == node
+            is_ready = is_ready and not locality.is_for_longhorn(facts or {"spec": {}})
         if is_ready and self._first("start", uid):
             self._start(pod)
 

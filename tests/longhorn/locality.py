@@ -1,6 +1,6 @@
 """What Longhorn's volume controller does about a volume's replicas, as pure decisions on raw objects.
 
-Only what placement and data locality need: replenishment after failures, eviction and balancing are not imitated yet.
+Only what placement, data locality and eviction need: replenishment after failures and balancing are not imitated yet.
 """
 
 from __future__ import annotations
@@ -37,6 +37,19 @@ def attached_node(volume: Raw) -> str:
     return wanted if status.get("state") == "attached" and status.get("currentNodeID") == wanted else ""
 
 
+def is_filling(volume: Raw) -> bool:
+    """Its data is still to come, from a backup or from the volume that it is a clone of: no pod can use it."""
+    status = volume.get("status") or {}
+    clone = (status.get("cloneStatus") or {}).get("state")
+    is_clone = bool(volume["spec"].get("dataSource")) and clone != "completed"
+    return bool(status.get("restoreRequired")) or is_clone
+
+
+def is_for_longhorn(volume: Raw) -> bool:
+    """Longhorn attaches it for work of its own, without the device that a pod would use."""
+    return bool(volume["spec"].get("disableFrontend"))
+
+
 def may_place(volume: Raw) -> bool:
     """`disabled` is placed at once, the others when they are attached to a node."""
     return (volume["spec"].get("dataLocality") or "disabled") == "disabled" or bool(volume["spec"].get("nodeID"))
@@ -55,6 +68,8 @@ def wants_local(volume: Raw, replicas: Sequence[Raw], settings: Mapping[str, str
     """
     node = attached_node(volume)
     if volume["spec"].get("dataLocality") != "best-effort" or not node:
+        return ""
+    if is_for_longhorn(volume) or is_filling(volume):
         return ""
     if settings.get("concurrent-replica-rebuild-per-node-limit") == "0":
         return ""
@@ -107,11 +122,47 @@ def surplus(volume: Raw, replicas: Sequence[Raw], nodes: Mapping[str, Raw]) -> R
     return remote[0]
 
 
+def is_evicting(replica: Raw) -> bool:
+    return is_usable(replica) and bool(replica["spec"].get("evictionRequested"))
+
+
+def wants_spare(volume: Raw, replicas: Sequence[Raw], settings: Mapping[str, str]) -> bool:
+    """Whether an attached volume is to get one more replica, anywhere, in place of one that has to leave its disk."""
+    if settings.get("concurrent-replica-rebuild-per-node-limit") == "0":
+        return False
+    return bool(attached_node(volume)) and lacks_spare(volume, replicas)
+
+
+def lacks_spare(volume: Raw, replicas: Sequence[Raw]) -> bool:
+    """Whether a replica has to leave its disk, and none is there yet in its place.
+
+    One that waits for room near the volume's node does not count: nobody knows when it gets it.
+    """
+    if not any(map(is_evicting, replicas)):
+        return False
+    staying = [
+        replica
+        for replica in replicas
+        if not replica["spec"].get("failedAt")
+        and not replica["spec"].get("evictionRequested")
+        and (is_placed(replica) or not replica["spec"].get("hardNodeAffinity"))
+    ]
+    return len(staying) < int(volume["spec"].get("numberOfReplicas") or 0)
+
+
+def evicted(volume: Raw, replicas: Sequence[Raw]) -> list[Raw]:
+    """Replicas that may leave their disks now, because enough healthy ones lie elsewhere."""
+    staying = sum(1 for replica in replicas if is_healthy(replica) and not is_evicting(replica))
+    if not staying or staying < int(volume["spec"].get("numberOfReplicas") or 0):
+        return []
+    return [replica for replica in replicas if is_evicting(replica)]
+
+
 def needs_turn(volume: Raw, replicas: Sequence[Raw], settings: Mapping[str, str], nodes: Mapping[str, Raw]) -> bool:
     """Whether there may be something to do about the volume, by what the informers show."""
     if volume["metadata"].get("deletionTimestamp"):
         return False
-    if obsolete(volume, replicas):
+    if obsolete(volume, replicas) or evicted(volume, replicas):
         return True
     if not may_place(volume):
         return False
@@ -119,5 +170,8 @@ def needs_turn(volume: Raw, replicas: Sequence[Raw], settings: Mapping[str, str]
         return True
     is_rebuilding = bool(attached_node(volume)) and not all(map(is_healthy, replicas))
     return (
-        is_rebuilding or bool(wants_local(volume, replicas, settings)) or surplus(volume, replicas, nodes) is not None
+        is_rebuilding
+        or bool(wants_local(volume, replicas, settings))
+        or wants_spare(volume, replicas, settings)
+        or surplus(volume, replicas, nodes) is not None
     )

@@ -10,6 +10,8 @@ from tests.cluster.client import ApiClient
 from tests.longhorn import install, paths
 from tests.longhorn.attach import Attacher
 from tests.longhorn.capacity import Capacity
+from tests.longhorn.errands import Errands
+from tests.longhorn.eviction import Eviction
 from tests.longhorn.figures import Figures
 from tests.longhorn.kubelet import Kubelet
 from tests.longhorn.nodes import Nodes
@@ -36,6 +38,8 @@ class Longhorn:
         Nodes(world)
         Provisioner(world, volumes)
         Attacher(world, volumes, kubelet.on_attached)
+        Errands(world, volumes)
+        Eviction(world, volumes)
         world.start()
         figures.start()
         Capacity(world)

@@ -20,8 +20,10 @@ class Delays:
 
     provision: CreateVolume, from the selected claim to its PV; attach: from the Kubernetes VolumeAttachment to
     `volume.spec.nodeID`; placement: from there to a replica's disk; start: from a placed replica to the attached
-    volume and the ready pod; disk_figures: from a replica's change to the node's status; rebuild: from a replica's
-    disk to its copy of the data, when it joins a volume in use; detach, delete, stop: the ways back.
+    volume and the ready pod; disk_figures: from a replica's change to the node's status; relocate: from a volume
+    attached away from its data to the Replica object that is to bring it near; rebuild: from a replica's disk to its
+    copy of the data, when it joins a volume in use; restore: from a new volume attached to be filled from a backup or
+    another volume to its data; detach, delete, stop: the ways back.
     """
 
     provision: Delay = 0.5
@@ -29,7 +31,9 @@ class Delays:
     placement: Delay = 0.1
     start: Delay = 0.2
     disk_figures: Delay = 1.0
+    relocate: Delay = 0.0
     rebuild: Delay = 1.0
+    restore: Delay = 1.0
     detach: Delay = 0.1
     delete: Delay = 0.1
     stop: Delay = 0.1

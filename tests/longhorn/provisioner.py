@@ -16,6 +16,7 @@ from tests.longhorn.world import Raw, World
 
 logger = logging.getLogger(__name__)
 
+SOURCE_SECONDS = 0.5
 MIN_BYTES, GRANULE_BYTES = 10 * 1024**2, 2 * 1024**2
 
 
@@ -63,11 +64,24 @@ class Provisioner:
     def _create_volume(self, claim: Raw, storage_class: Raw) -> None:
         name = f"pvc-{claim['metadata']['uid']}"
         spec = self._spec(claim, storage_class)
+        if (claim["spec"].get("dataSource") or {}).get("kind") == "PersistentVolumeClaim":
+            source = self._source_of(claim)
+            if source is None:  # CreateVolume is tried again until the source is there
+                self._world.timers.after(SOURCE_SECONDS, self._create_volume, claim, storage_class)
+                return
+            spec.update(dataSource=f"vol://{source['metadata']['name']}", size=source["spec"]["size"])
         if spec["dataLocality"] == "strict-local" and spec["numberOfReplicas"] != 1:
             logger.warning("claim %s: strict-local needs exactly one replica", claim["metadata"]["name"])
             return  # CreateVolume is refused, and the claim stays pending
         self._volumes.create(name, spec)
         self._world.after("provision", self._publish, name, claim, storage_class)
+
+    def _source_of(self, claim: Raw) -> Raw | None:
+        """The volume that a claim is to be a clone of; None while its claim is not bound."""
+        key = f"{claim['metadata']['namespace']}/{claim['spec']['dataSource']['name']}"
+        source = self._world.stores["claims"].get(key) or {"spec": {}}
+        pv = self._world.stores["pvs"].get(source["spec"].get("volumeName") or "")
+        return self._world.volume(pv["spec"]["csi"]["volumeHandle"]) if pv is not None else None
 
     def _spec(self, claim: Raw, storage_class: Raw) -> Raw:
         """The Volume's spec by the class's parameters and Longhorn's default settings."""
@@ -93,6 +107,8 @@ class Provisioner:
         for flag in ("replicaSoftAntiAffinity", "replicaZoneSoftAntiAffinity", "replicaDiskSoftAntiAffinity"):
             spec[flag] = parameters.get(flag) or "ignored"
         spec["replicaAutoBalance"] = parameters.get("replicaAutoBalance") or "ignored"
+        if parameters.get("fromBackup"):
+            spec["fromBackup"] = parameters["fromBackup"]
         return spec
 
     def _publish(self, name: str, claim: Raw, storage_class: Raw) -> None:

@@ -29,6 +29,7 @@ class Volumes:
         self._turns: dict[str, Literal["waiting", "running", "again"]] = {}
         self._retrying: set[str] = set()
         self._rebuilding: set[str] = set()  # replicas
+        self._relocating: dict[str, tuple[str, bool]] = {}  # volume -> where to, and is it time
         world.listen("volumes", self._on_volume)
 
     # What the CSI controller asks for
@@ -42,7 +43,7 @@ class Volumes:
             body = {"apiVersion": API_VERSION, "kind": "Volume", "metadata": meta, "spec": spec}
             is_new = ensure(self._world.api, self._world.longhorn("volumes"), body)
             if is_new:
-                volume, there = self.set_state(name, "creating"), []
+                volume, there = self.set_state(name, "creating", **_to_be_filled(spec)), []
             else:  # begun by a stand-in that ended in the middle of it
                 volume, there = (
                     self._world.api.get_or_none(self._world.longhorn("volumes", name)),
@@ -56,12 +57,12 @@ class Volumes:
             if is_due or not is_done:
                 self.consider(name)
 
-    def set_state(self, name: str, state: str) -> Raw | None:
+    def set_state(self, name: str, state: str, **more: object) -> Raw | None:
         def edit(raw: Raw) -> bool:
             status = raw.setdefault("status", {})
             if status.get("state") in (state, "attached"):
                 return False
-            status.update(state=state, robustness="unknown")
+            status.update(state=state, robustness="unknown", **more)
             return True
 
         return self._world.change(self._world.longhorn("volumes", name), edit, status=True)
@@ -130,7 +131,7 @@ class Volumes:
         if volume is None or volume["metadata"].get("deletionTimestamp"):
             return True
         replicas = self._live_replicas(name)
-        for replica in locality.obsolete(volume, replicas):
+        for replica in locality.obsolete(volume, replicas) + locality.evicted(volume, replicas):
             self._delete_replica(replica)
             replicas.remove(replica)
         if not replicas:
@@ -140,8 +141,10 @@ class Volumes:
         if not locality.may_place(volume):
             return True
         node = locality.wants_local(volume, replicas, self._world.settings())
-        if node:
+        if self._is_time_to_move(name, node):
             replicas.append(self._make_replica(volume, hardNodeAffinity=node, rebuildRetryCount=NO_REUSE))
+        if locality.wants_spare(volume, replicas, self._world.settings()):
+            replicas.append(self._make_replica(volume, rebuildRetryCount=NO_REUSE))
         failed = self._place_all(volume, replicas)
         self._tell(volume, failed)
         if locality.attached_node(volume):
@@ -150,6 +153,30 @@ class Volumes:
             if gone is not None:
                 self._delete_replica(gone)
         return not failed
+
+    def _is_time_to_move(self, name: str, node: str) -> bool:
+        """Whether the delay is over since the volume was first seen at `node`, away from its data ("": it is not)."""
+        with self._lock:
+            where, is_time = self._relocating.pop(name, ("", False))
+            is_time = is_time and where == node
+            if node and not is_time:
+                self._relocating[name] = (node, False)
+        if node and where != node:
+            self._world.after("relocate", self._move, name, node)
+        return bool(node) and is_time
+
+    def _move(self, name: str, node: str) -> None:
+        with self._lock:
+            if self._relocating.get(name) != (node, False):
+                return
+            self._relocating[name] = (node, True)
+        self.consider(name)
+
+    def has_candidate(self, volume: Raw) -> bool:
+        """Whether some disk would take one more replica of the volume."""
+        replicas = self._live_replicas(str(volume["metadata"]["name"]))
+        new: Raw = {"metadata": {"name": ""}, "spec": {"volumeSize": volume["spec"]["size"]}}
+        return bool(placement.find_candidates(self._state(replicas), volume, new).candidates)
 
     # Replicas
 
@@ -318,6 +345,13 @@ class Volumes:
             return bool(locality.attached_node(volume)) and set_robustness(volume, healthy)
 
         self._world.change(self._world.longhorn("volumes", name), edit, status=True)
+
+
+def _to_be_filled(spec: Raw) -> Raw:
+    """What the status of a new volume says when its data is to come from elsewhere."""
+    source = str(spec.get("dataSource") or "")
+    clone = {"cloneStatus": {"sourceVolume": source.removeprefix("vol://"), "state": "initiated"}} if source else {}
+    return {**clone, **({"restoreRequired": True} if spec.get("fromBackup") else {})}
 
 
 def set_robustness(volume: Raw, healthy: int) -> bool:

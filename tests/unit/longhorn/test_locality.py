@@ -8,7 +8,7 @@ from tests.longhorn import locality
 from tests.longhorn.figures import count
 from tests.longhorn.nodes import condition, settle
 from tests.unit.longhorn import worlds
-from tests.unit.longhorn.worlds import Raw, conditions, failed, node, replica
+from tests.unit.longhorn.worlds import Raw, conditions, evicting, failed, node, replica
 
 LOCAL = replica("here", "b-d1")
 REMOTE = replica("there", "a-d1")
@@ -16,7 +16,7 @@ WAITING = replica("waits", hardNodeAffinity="b")
 REBUILDING = replica("joins", "b-d1", healthyAt="", hardNodeAffinity="b")
 
 
-def attached(where: str = "b", *, count: int = 1, data_locality: str = "best-effort", **status: str) -> Raw:
+def attached(where: str = "b", *, count: int = 1, data_locality: str = "best-effort", **status: object) -> Raw:
     wanted = worlds.volume(numberOfReplicas=count, dataLocality=data_locality, nodeID=where)
     wanted["status"] |= {"state": "attached", "currentNodeID": where, **status}
     return wanted
@@ -106,6 +106,60 @@ def test_nothing_is_surplus_before_the_local_replica_is_healthy() -> None:
 )
 def test_a_volume_gets_a_turn_when_there_is_something_to_do(volume: Raw, replicas: list[Raw], expected: bool) -> None:
     assert expected == locality.needs_turn(volume, replicas, {}, ZONES)
+
+
+# Eviction
+
+
+LEAVING = evicting("leaves", "a-d1")
+
+
+@pytest.mark.parametrize(
+    ("replicas", "expected"),
+    [
+        ([LEAVING], True),
+        ([LEAVING, WAITING], True),  # nobody knows when there is room near the volume
+        ([LEAVING, replica("spare")], False),
+        ([LEAVING, replica("spare", "c-d1", healthyAt="")], False),
+        ([LEAVING, LOCAL], False),
+        ([LEAVING, failed("lost", "c-d1")], True),
+        ([LEAVING, evicting("too", "c-d1")], True),
+        ([REMOTE], False),
+        ([failed("lost", "a-d1", evictionRequested=True)], False),
+    ],
+)
+def test_an_evicting_replica_gets_one_in_its_place(replicas: list[Raw], expected: bool) -> None:
+    assert expected == locality.wants_spare(attached(), replicas, {})
+    assert expected == locality.lacks_spare(detached(), replicas)
+    assert not locality.wants_spare(detached(), replicas, {})
+    assert not locality.wants_spare(attached(), replicas, {"concurrent-replica-rebuild-per-node-limit": "0"})
+
+
+def test_evicting_replicas_go_once_enough_healthy_ones_stay() -> None:
+    assert [LEAVING] == locality.evicted(attached(), [LEAVING, LOCAL])
+    assert [] == locality.evicted(attached(count=2), [LEAVING, LOCAL])
+    assert [] == locality.evicted(attached(), [LEAVING, REBUILDING])
+    assert [] == locality.evicted(attached(), [LEAVING, evicting("too", "c-d1")])
+    assert [] == locality.evicted(attached(count=0), [LEAVING])
+
+
+def test_data_does_not_follow_a_volume_that_longhorn_attached_for_itself() -> None:
+    errand = attached()
+    errand["spec"]["disableFrontend"] = True
+    assert "" == locality.wants_local(errand, [REMOTE], {})
+    assert "" == locality.wants_local(attached(restoreRequired=True), [REMOTE], {})
+
+
+def test_a_volume_is_being_filled_until_its_restore_or_clone_is_complete() -> None:
+    assert locality.is_filling(attached(restoreRequired=True))
+    assert not locality.is_filling(attached(restoreRequired=False))
+    clone = attached()
+    clone["spec"]["dataSource"] = "vol://other"
+    assert locality.is_filling(clone)
+    clone["status"]["cloneStatus"] = {"state": "initiated"}
+    assert locality.is_filling(clone)
+    clone["status"]["cloneStatus"] = {"state": "completed"}
+    assert not locality.is_filling(clone)
 
 
 # Attaching

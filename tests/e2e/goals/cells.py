@@ -1,0 +1,205 @@
+"""Cells whose nodes differ, and an operator's hands on them: cordon and drain; where pods run and where data lies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tests.cluster.client import Object
+from tests.e2e import workloads
+from tests.e2e.harness import STOCK_SCHEDULER, Cell, Scene, has_condition, ignored_when_gone
+from tests.e2e.scheduling import NAMESPACE
+from tests.e2e.view import LONGHORN_NODES, LONGHORN_REPLICAS, LONGHORN_VOLUMES, PODS, VOLUMES
+
+DRAIN_SECONDS = 120
+NODES, CSI_NODES = "/api/v1/nodes", "/apis/storage.k8s.io/v1/csinodes"
+LONGHORN_NODE = LONGHORN_NODES.replace("/nodes", f"/namespaces/{NAMESPACE}/nodes")
+
+
+class UnevenCell(Cell):
+    """A cell with these nodes, each with disks of these sizes. Its pods ask the extender, or the stock scheduler alone.
+
+    `busy`: nodes of which three quarters are taken by something else, so that kube-scheduler itself prefers others.
+    Threads: one at a time.
+    """
+
+    def __init__(
+        self,
+        scene: Scene,
+        name: str,
+        layout: Mapping[str, Sequence[int]],
+        *,
+        busy: Sequence[str] = (),
+        reclaim: str = "Delete",
+        with_extender: bool = True,
+        scheduler: str = "default-scheduler",
+    ) -> None:
+        super().__init__(scene, name, nodes=0, fillers=0, reclaim=reclaim)
+        self.with_extender = with_extender
+        self.scheduler = scheduler if with_extender else STOCK_SCHEDULER
+        for short, disks in layout.items():
+            node = f"{name}-{short}"
+            scene.cluster.add_node(node, labels=self.selector)
+            scene.longhorn.add_node(node, disks, tags=(name,))
+            self.nodes.append(node)
+        if busy:
+            self._fill([f"{name}-{short}" for short in busy])
+        self.renew()  # judged with all its nodes from here on
+
+    def short(self, node: str) -> str:
+        return node.removeprefix(f"{self.name}-")
+
+    def node(self, short: str) -> str:
+        return f"{self.name}-{short}"
+
+    # -- objects -------------------------------------------------------------------------------------------------
+
+    def run_pod(self, name: str, *claims: str, **options: Any) -> Object:
+        return self.pod(name, *claims, opted_in=self.with_extender, schedulerName=self.scheduler, **options)
+
+    def run_set(self, replicas: int, *, name: str = "web", **template: Any) -> Object:
+        """A StatefulSet of volumes of 100 GiB. `template`: fields of its claims' spec instead of the usual ones."""
+        body = workloads.stateful_set(
+            name,
+            self.class_name,
+            replicas=replicas,
+            opted_in=self.with_extender,
+            selector=self.selector,
+            scheduler=self.scheduler,
+        )
+        body["spec"]["volumeClaimTemplates"][0]["spec"].update(template)
+        return self.create("statefulsets", body)
+
+    def delete_set(self, name: str = "web") -> None:
+        self.delete("statefulsets", name, propagationPolicy="Background")
+        self._wait(lambda: not self.pods(), "end of its pods", 60)
+
+    def class_from_backup(self) -> str:
+        """A class of the same volumes, each restored from a backup."""
+        name = f"{self.class_name}-restored"
+        body = workloads.storage_class(name, node_selector=self.name)
+        body["parameters"]["fromBackup"] = "s3://backups@region/?backup=backup-1&volume=old"
+        self.scene.api.create("/apis/storage.k8s.io/v1/storageclasses", body)
+        return name
+
+    # -- the operator --------------------------------------------------------------------------------------------
+
+    def cordon(self, *shorts: str, lift: bool = False) -> None:
+        """Returns once Longhorn knows of it too."""
+        for short in shorts:
+            patch = {"spec": {"unschedulable": None if lift else True}}
+            self.scene.api.patch(f"{NODES}/{self.node(short)}", patch)
+        self._wait(lambda: all(self._takes_replicas(short) == lift for short in shorts), "(un)cordoned nodes", 30)
+
+    def _takes_replicas(self, short: str) -> bool:
+        node = self.scene.view.get(LONGHORN_NODES, f"{NAMESPACE}/{self.node(short)}")
+        return node is not None and has_condition(node, "Schedulable", "True")
+
+    def drain(self, short: str) -> None:
+        """`kubectl drain`: cordons the node, evicts its pods and returns when they are gone."""
+        done = self.scene.cluster.kubectl("drain", self.node(short), "--force", f"--timeout={DRAIN_SECONDS}s")
+        if done.returncode != 0:
+            raise AssertionError(f"kubectl drain: {done.stderr}")
+
+    def unretain(self) -> None:
+        """Let its volumes go with their claims."""
+        for pv in self._own_pvs():
+            patch = {"spec": {"persistentVolumeReclaimPolicy": "Delete"}}
+            self.scene.api.patch(f"{VOLUMES}/{pv['metadata']['name']}", patch)
+
+    def end(self) -> None:
+        """Remove all that the cell has, its nodes too."""
+        self.unretain()
+        self.clear()
+        api = self.scene.api
+        api.delete(f"/api/v1/namespaces/{self.name}-fillers/pods", gracePeriodSeconds=0)
+        for node in self.nodes:
+            for path in (f"{LONGHORN_NODE}/{node}", f"{CSI_NODES}/{node}", f"{NODES}/{node}"):
+                with ignored_when_gone():
+                    api.delete(path)
+
+    # -- looking -------------------------------------------------------------------------------------------------
+
+    def _own_pvs(self) -> list[Object]:
+        return [
+            pv
+            for pv in self.scene.view.all(VOLUMES)
+            if (pv["spec"].get("claimRef") or {}).get("namespace") == self.namespace
+        ]
+
+    def where(self) -> dict[str, str]:
+        """Pod to the node that it is bound to."""
+        return {str(pod["metadata"]["name"]): self.short(pod["spec"]["nodeName"]) for pod in self.bound()}
+
+    def volume_of(self, claim: str) -> str:
+        found = next((entry for entry in self.claims() if entry["metadata"]["name"] == claim), None)
+        return str((found or {"spec": {}})["spec"].get("volumeName") or "")
+
+    def data(self) -> dict[str, list[str]]:
+        """Claim to the nodes of its volume's Replica objects; "" for one without a place."""
+        by_volume: dict[str, list[str]] = {}
+        for replica in self.scene.view.all(LONGHORN_REPLICAS):
+            by_volume.setdefault(replica["spec"]["volumeName"], []).append(
+                self.short(replica["spec"].get("nodeID") or "")
+            )
+        return {
+            str(claim["metadata"]["name"]): sorted(by_volume.get(claim["spec"].get("volumeName", ""), []))
+            for claim in self.claims()
+        }
+
+    def homes(self) -> dict[str, list[str]]:
+        """Pod to where its volumes' replicas lie, one entry a replica."""
+        data = self.data()
+        return {
+            str(pod["metadata"]["name"]): sorted(
+                place
+                for volume in pod["spec"].get("volumes") or ()
+                if "persistentVolumeClaim" in volume
+                for place in data.get(volume["persistentVolumeClaim"]["claimName"], ())
+            )
+            for pod in self.bound()
+        }
+
+    def is_local(self) -> bool:
+        """Every bound pod runs beside all of its data, which lies nowhere else."""
+        where, homes = self.where(), self.homes()
+        return all(homes[pod] and set(homes[pod]) == {node} for pod, node in where.items() if pod in homes)
+
+    def wait_local(self, timeout: float = 120.0) -> None:
+        self._wait(self.is_local, "pods all beside their data", timeout)
+
+    def wait_data_on(self, short: str, timeout: float = 120.0) -> None:
+        """Wait until every placed replica of the cell's claims lies on that node."""
+
+        def is_there() -> bool:
+            places = [set(found) - {""} for found in self.data().values()]
+            return bool(places) and all(found == {short} for found in places)
+
+        self._wait(is_there, f"data all on {short}", timeout)
+
+    def wait_filled(self, count: int, timeout: float = 60.0) -> None:
+        """Wait until so many of its volumes have been filled from where they come from."""
+
+        def filled() -> int:
+            mine = {pv["spec"]["csi"]["volumeHandle"] for pv in self._own_pvs()}
+            volumes = [v for v in self.scene.view.all(LONGHORN_VOLUMES) if v["metadata"]["name"] in mine]
+            return sum(1 for volume in volumes if _is_filled(volume))
+
+        self._wait(lambda: filled() >= count, f"{count} filled volumes", timeout)
+
+    def counts(self) -> dict[str, int]:
+        """How many of its pods are bound to each node."""
+        found: dict[str, int] = {}
+        for node in self.where().values():
+            found[node] = found.get(node, 0) + 1
+        return dict(sorted(found.items()))
+
+    def pod_named(self, name: str) -> Object | None:
+        return self.scene.view.get(PODS, f"{self.namespace}/{name}")
+
+
+def _is_filled(volume: Object) -> bool:
+    status = volume.get("status") or {}
+    if volume["spec"].get("dataSource"):
+        return bool((status.get("cloneStatus") or {}).get("state") == "completed")
+    return bool(volume["spec"].get("fromBackup")) and not status.get("restoreRequired")

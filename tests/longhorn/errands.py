@@ -1,0 +1,143 @@
+"""What Longhorn attaches volumes for by itself: to fill them from a backup or another volume, and to evict replicas.
+
+A volume is attached to its *owner*, any node that runs Longhorn, and without a device (`disableFrontend`). A pod's
+attachment takes it over from an eviction, and waits until a volume is filled.
+"""
+
+from __future__ import annotations
+
+import threading
+
+from tests.longhorn import locality
+from tests.longhorn.placement import is_true
+from tests.longhorn.volumes import Volumes
+from tests.longhorn.world import Raw, World
+
+
+class Errands:
+    """Threads: reflectors' and the pool's; one at a time for one volume."""
+
+    def __init__(self, world: World, volumes: Volumes) -> None:
+        self._world, self._volumes = world, volumes
+        self._lock = threading.Lock()
+        self._turns: dict[str, bool] = {}  # volumes that have a turn; did something happen meanwhile
+        self._filling: set[str] = set()  # volumes
+        world.listen("volumes", self._on_volume)
+        world.listen("replicas", self._on_replica)
+
+    def _on_replica(self, _verb: str, raw: Raw) -> None:
+        volume = self._world.volume(str(raw["spec"].get("volumeName") or ""))
+        if volume is not None:
+            self._on_volume("MODIFIED", volume)
+
+    def _on_volume(self, verb: str, volume: Raw) -> None:
+        if verb == "DELETED" or volume["metadata"].get("deletionTimestamp") or not self._has_work(volume):
+            return
+        name = str(volume["metadata"]["name"])
+        with self._lock:
+            if name in self._turns:
+                self._turns[name] = True
+                return
+            self._turns[name] = False
+        self._world.timers.now(self._turn, name)
+
+    def _has_work(self, volume: Raw) -> bool:
+        return bool(self._wants(volume) and not volume["spec"].get("nodeID")) or locality.is_for_longhorn(volume)
+
+    def _wants(self, volume: Raw) -> bool:
+        """Whether it has to be attached although no pod asks for it."""
+        replicas = self._world.replicas_of(str(volume["metadata"]["name"]))
+        return locality.is_filling(volume) or any(map(locality.is_evicting, replicas))
+
+    def _turn(self, name: str) -> None:
+        is_waiting = False
+        try:
+            is_waiting = self._handle(name)
+        finally:
+            with self._lock:
+                is_due = self._turns.pop(name)
+            if is_due:
+                self._again(name)
+            if is_waiting:
+                self._world.timers.after(self._world.options.retry_seconds, self._again, name)
+
+    def _again(self, name: str) -> None:
+        volume = self._world.volume(name)
+        if volume is not None:
+            self._on_volume("MODIFIED", volume)
+
+    def _handle(self, name: str) -> bool:
+        """Attach, fill or let go; whether it is to be tried again later."""
+        volume = self._world.api.get_or_none(self._world.longhorn("volumes", name))
+        if volume is None:
+            return False
+        if locality.is_for_longhorn(volume):
+            if not self._wants(volume):
+                self._release(name)
+            elif locality.is_filling(volume) and locality.attached_node(volume):
+                self._fill(name)
+            return False
+        if not volume["spec"].get("nodeID") and self._wants(volume):
+            lacks_spare = locality.lacks_spare(volume, self._world.replicas_of(name))
+            if lacks_spare and not locality.is_filling(volume) and not self._volumes.has_candidate(volume):
+                return True  # nowhere to go, so nothing is attached
+            self._attach(name)
+        return False
+
+    def _attach(self, name: str) -> None:
+        nodes = self._world.nodes()
+        ready = sorted(
+            key for key, raw in nodes.items() if is_true((raw.get("status") or {}).get("conditions"), "Ready")
+        )
+        if not ready:
+            return
+        owner = ready[self._world.dice.choice(len(ready))]
+
+        def edit(volume: Raw) -> bool:
+            if volume["spec"].get("nodeID"):
+                return False
+            volume["spec"].update(nodeID=owner, disableFrontend=True)
+            return True
+
+        self._world.change(self._world.longhorn("volumes", name), edit)
+
+    def _fill(self, name: str) -> None:
+        with self._lock:
+            if name in self._filling:
+                return
+            self._filling.add(name)
+        self._world.after("restore", self._filled, name)
+
+    def _filled(self, name: str) -> None:
+        with self._lock:
+            self._filling.discard(name)
+
+        def edit(volume: Raw) -> bool:
+            if not locality.is_filling(volume):
+                return False
+            status = volume["status"]
+            status["restoreRequired"] = False
+            if status.get("cloneStatus"):
+                status["cloneStatus"]["state"] = "completed"
+            return True
+
+        self._world.change(self._world.longhorn("volumes", name), edit, status=True)
+
+    def _release(self, name: str) -> None:
+        """Detach it, unless a pod's attachment has taken it over."""
+
+        def edit(volume: Raw) -> bool:
+            if not locality.is_for_longhorn(volume):
+                return False
+            volume["spec"].update(nodeID="", disableFrontend=False)
+            return True
+
+        def settle(volume: Raw) -> bool:
+            if volume["spec"].get("nodeID"):
+                return False
+            volume.setdefault("status", {}).update(state="detached", currentNodeID="", robustness="unknown")
+            return True
+
+        path = self._world.longhorn("volumes", name)
+        if self._world.change(path, edit) is not None:
+            self._world.change(path, settle, status=True)
