@@ -27,7 +27,8 @@ from controller.settings import LiveSettings
 
 SLICE_SECONDS: Final = 0.003  # under the allocator's lock; one question about one pod may take it past this
 PATIENT_WAKES: Final = 2  # wake-ups without a filter call after which a pod reserves no room any more
-_LOT: Final = 128
+_LOT: Final = 32  # nodes that are judged at once
+_MOST_OPEN: Final = 16
 
 _Shape = tuple[object, ...]
 
@@ -75,6 +76,7 @@ class WakePlan:
         self._planned: dict[str, list[tuple[str, Promise]]] = {}  # by pod, what it takes and where
         self._extra: dict[str, list[Promise]] = {}  # the same by node
         self._full = _FullFor()
+        self._open: dict[_Shape, Sequence[str]] = {}  # where the last pod of that shape found room, and what is behind
         self._starving: deque[str] = deque()
         self._kept: dict[str, Keeper] = {}
         self.is_done = False
@@ -146,10 +148,11 @@ class WakePlan:
         where = _where(refusal)
         if self._full.covers(where, demands):
             return ""
+        shape = (*where, *map(_exact, demands))
         judge = self._judge(view, demands)
         search = self._search
         if search is None:
-            names = self._in_order(view, refusal, demands)
+            names = self._open.get(shape) or self._in_order(view, refusal, demands)
             search = self._search = _Search(names, names)
             if any(demand.usable_nodes for demand in judge.local):
                 home = judge.restart_among(judge.open_among(names)[0])
@@ -159,6 +162,12 @@ class WakePlan:
         found = self._search_on(view, judge, pod, search, end)
         if found == "" and not search.is_partial:
             self._full.add(where, demands)
+        elif (
+            found
+            and not (search.is_partial or search.is_lenient)
+            and (shape in self._open or len(self._open) < _MOST_OPEN)
+        ):
+            self._open[shape] = search.rest
         return found
 
     def _judge(self, view: PlanView, demands: Sequence[VolumeDemand]) -> Judge:
@@ -183,6 +192,7 @@ class WakePlan:
             judge.budget = Budget.of(view.clock, view.live.filter_budget_milliseconds)
             sure, refused = judge.sure_among(open_to_it)
             if sure:
+                search.rest = found[begin:]
                 return self._least_promised(view, sure)
             search.is_partial = search.is_partial or any(judgement is LATE for judgement in refused.values())
         if search.is_lenient or not judge.may_be_lenient:

@@ -61,6 +61,16 @@ def held(cluster: TestCluster) -> None:
     assert {"n1", "n2"} == cluster.offered("other", "n1", "n2")
 
 
+def chosen(cluster: TestCluster) -> None:
+    held(cluster)
+    cluster.select_node("other", "n1")
+
+
+def unknown_to_kubernetes(cluster: TestCluster) -> None:
+    cluster.add_node("n2", free_gib=10)
+    cluster.allocator.observe("kube_node", "n1", None)
+
+
 def shared(cluster: TestCluster) -> None:
     """A shared volume waits for a node, which may be this one."""
     cluster.put_node(node("n1", free_gib=100))
@@ -159,7 +169,7 @@ CASES = (
     Case("a node came to Longhorn", sees("node", "n1", None), LARGE),
     Case(
         "a node came to Kubernetes",
-        lambda cluster: (cluster.add_node("n2", free_gib=10), cluster.allocator.observe("kube_node", "n1", None)),
+        unknown_to_kubernetes,
         sees("kube_node", "n1", KubeNode("n1", unschedulable=False)),
     ),
     Case("a setting changed", SMALL, configures(LonghornSettings(space=SpacePolicy(over_provisioning_pct=200)))),
@@ -174,7 +184,7 @@ CASES = (
     Case("a contention was resolved", held, lambda cluster: cluster.select_node("other", "n2")),
     Case(
         "a promise was withdrawn",
-        lambda cluster: (held(cluster), cluster.select_node("other", "n1")),
+        chosen,
         other_goes,
     ),
     Case("a hold ended by time", held, time_passes),
