@@ -124,3 +124,47 @@ def test_a_backing_image_is_named_where_the_volumes_alone_are_sure(promised: int
 def test_a_node_on_which_nothing_is_placed_is_robust() -> None:
     found = fit_pod(world_of(room("d1", 0)), (local(60, home_nodes=frozenset({"n1"})),), ["n1"])["n1"]
     assert (Verdict.SURE, True) == (found.verdict, found.is_robust)
+
+
+def test_what_cannot_lie_on_a_node_is_not_robust_there() -> None:
+    world = world_of(room("d1", 10))
+    assert (False, False) == Judge(world, Ledger(), (written(60),), 0.0).is_robust("unknown")
+    assert (False, False) == Judge(world, Ledger(), (written(60, "a"), written(60, "b")), 0.0).is_robust("n1")
+    pinned = replace(written(5), is_pinned=True)
+    assert (False, False) == Judge(world, Ledger(), (pinned,), 0.0).is_robust("n1")
+    at_home = local(60, home_nodes=frozenset({"n1"}))
+    assert (True, False) == Judge(world, Ledger(), (at_home,), 0.0).is_robust("n1")
+
+
+# Volumes that will be bound to the zone or region of the pod's node
+
+
+@pytest.mark.parametrize(
+    ("follows", "zone", "region", "is_sure"),
+    [
+        ("zone", "a", "r", False),  # only n1 itself
+        ("zone", "", "r", False),  # without a zone its region
+        ("region", "a", "r", False),
+        ("region", "a", "s", True),  # where n2 is
+        ("zone", "b", "r", False),  # zones of that name in two regions are two
+        ("zone", "b", "s", True),
+        ("zone", "", "", True),  # nothing to be bound to
+        ("", "a", "r", True),
+    ],
+)
+def test_a_new_volume_is_bound_to_the_place_of_the_pods_node(
+    follows: str, zone: str, region: str, is_sure: bool
+) -> None:
+    world = world_of(room("d1", 10), zone=zone, region=region)
+    world.put_node("n2", replace(node("n2", room("d2", 100)), zone="b", region="s"))
+    judge = Judge(world, Ledger(), (replace(roaming(60, "a"), follows=follows),), 0.0)
+    ((names, judgement),) = judge.judge_sets(["n1"])
+    assert (["n1"], is_sure) == (names, judgement.verdict is Verdict.SURE)
+
+
+def test_a_volume_beside_one_that_is_bound_to_a_place_is_not() -> None:
+    world = world_of(room("d1", 10), zone="a", region="r")
+    world.put_node("n2", replace(node("n2", room("d2", 100)), zone="b", region="s"))
+    pod = (replace(roaming(5, "bound"), follows="zone"), roaming(60, "free"))
+    ((_, judgement),) = Judge(world, Ledger(), pod, 0.0).judge_sets(["n1"])
+    assert Verdict.SURE is judgement.verdict
