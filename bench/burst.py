@@ -27,6 +27,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from bench.scrape import Histogram, Samples, most_in_window, samples_of
+from tests.cluster.client import ApiError
 from tests.e2e import scheduling, workloads
 from tests.e2e.harness import CLASSES, STOCK_SCHEDULER, Cell, Scene
 from tests.e2e.programs import Controller
@@ -37,6 +38,7 @@ DELAYS = Delays(provision=(0.2, 0.6), attach=0.1, placement=0.0, start=0.1, disk
 GIB, PLACES = 100, 3
 AMPLE_GIB, NEARLY_FULL_GIB = 40_000, PLACES * GIB
 PATIENCE_SECONDS = 240.0
+GATEWAY_TIMEOUT = 504
 WINDOW_SECONDS, SAMPLE_SECONDS = 10.0, 1.0
 ATTEMPTS = "scheduler_scheduling_attempt_duration_seconds"
 WAITED = "longhorn_scheduler_extender_contention_wait_seconds_total"
@@ -167,7 +169,7 @@ class Field:
         scene.api.create(CLASSES, workloads.storage_class(self.cell.class_name))
 
     def burst(self, scheduler: Scheduler, pods: int, others: int) -> Run:
-        """That many pods with a claim each, and that many without, all at once; everything is given back."""
+        """That many pods with a claim each, and that many without, all at once."""
         self.cell.renew()
         before, ours_before = self._pages(scheduler)
         with self._suspended(scheduler):
@@ -181,12 +183,23 @@ class Field:
         report = self.scene.judge(self.cell)
         run.violations = len(report.violations)
         run.pods_on_fullest_node = max(report.pods_per_node().values(), default=0)
-        self.cell.clear(PATIENCE_SECONDS)
+        print(f"    {_told(run, pods, others)}", flush=True)
+        return run
+
+    def clear(self) -> None:
+        """Give everything back. Deleting hundreds of objects at once may take a busy API server longer than it grants
+        one request, and is then asked for again."""
+        deadline = time.monotonic() + 2 * PATIENCE_SECONDS
+        while True:
+            try:
+                self.cell.clear(PATIENCE_SECONDS)
+                break
+            except ApiError as error:
+                if error.status != GATEWAY_TIMEOUT or time.monotonic() > deadline:
+                    raise
         self.scene.view.wait_for(
             lambda: not self.scene.view.all(LONGHORN_VOLUMES), "end of all Longhorn volumes", PATIENCE_SECONDS
         )
-        print(f"    {_told(run, pods, others)}", flush=True)
-        return run
 
     def _pages(self, scheduler: Scheduler) -> tuple[Samples, Samples]:
         page = self.scene.cluster.scheduler_metrics(scheduler.process)
@@ -290,6 +303,7 @@ def compare(results: Results, place: Field, name: str, pods: int, others: int, p
         for scheduler in (OURS, STOCK) if number % 2 == 0 else (STOCK, OURS):
             case.runs.append(place.burst(scheduler, pods, others))
             results.write([])
+            place.clear()
 
 
 def measure(results: Results, options: argparse.Namespace) -> None:
@@ -313,6 +327,7 @@ def measure(results: Results, options: argparse.Namespace) -> None:
 def warm_up(place: Field) -> None:
     for scheduler in (OURS, STOCK):
         place.burst(scheduler, 20, 20)
+        place.clear()
 
 
 def verdicts(cases: Sequence[Case]) -> list[str]:

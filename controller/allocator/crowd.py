@@ -26,19 +26,21 @@ def sharers(world: World, ledger: Ledger, answers: Answers, refusals: Refusals) 
     """Among how many answers, the one that is asked for now included, the room that is left is to be shared; 1 without
     a crowd.
 
-    The next answers are about as many as those whose choices have not shown yet, since as many come in as resolve, and
-    in the beginning AHEAD; but never more than pods wait. Pods that were refused wait too when other pods' promises
-    were the reason; those without any room do not come back before there is some.
+    Before this answer's choice shows, about as many others come as wait for theirs now, since as many come in as
+    resolve, whether their pods are to be seen yet or not. In the beginning of a burst, when hardly any was answered, it
+    is the pods that wait for a node, at most AHEAD. Pods that were refused wait too when other pods' promises were the
+    reason; those without any room do not come back before there is some.
     """
     unchosen, having = len(answers), ledger.claimants()
-    most = max(unchosen, AHEAD)
+    if unchosen >= AHEAD:
+        return 1 + unchosen
     waiting = -1  # the pod itself
     for uid in world.waiting:
         if (uid not in having or answers.is_foreign(uid)) and not refusals.is_resting(uid):
             waiting += 1
-            if waiting >= most:
+            if waiting >= AHEAD:
                 break
-    return 1 + max(0, waiting) if waiting + unchosen + 1 >= CROWD else 1
+    return 1 + max(unchosen, waiting) if waiting + unchosen + 1 >= CROWD else 1
 
 
 def places_left(judge: Judge, names: Sequence[str], size_bytes: int, enough: int) -> int:

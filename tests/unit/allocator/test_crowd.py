@@ -131,3 +131,13 @@ def test_the_places_of_several_disks_are_added_and_promises_taken_off() -> None:
     assert 1 == len(cluster.filter("p0", *names).passed)  # the eighth part of eight places
     cluster.add_node("n3", free_gib=800)
     assert 2 == len(cluster.filter("p1", *names, "n3").passed)  # of seven and eight, for seven that are to come
+
+
+def test_pods_that_come_one_by_one_share_with_as_many_as_wait_for_their_choice() -> None:
+    cluster, nodes = crowd(nodes=12, places=2, pods=0)
+    for index in range(CROWD - 1):
+        cluster.add_pod(f"p{index}")
+        cluster.filter(f"p{index}", *nodes[:4])
+    cluster.add_pod("last")
+
+    assert 16 // CROWD == len(cluster.filter("last", *nodes[4:]).passed)
