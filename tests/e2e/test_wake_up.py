@@ -1,0 +1,182 @@
+"""The wake-up on the real kube-scheduler: refused pods come back when there is room, no more of them than it takes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from controller.model.names import WAKE_ANNOTATION, WAKE_CONDITION
+from tests.cluster.client import Object
+from tests.e2e.conftest import DELAYS
+from tests.e2e.harness import GIB, Cell, Scene, has_condition
+from tests.e2e.scheduling import NAMESPACE, SERVICE
+from tests.e2e.view import LONGHORN_NODES, poll
+from tests.longhorn.options import LonghornOptions
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
+
+MakeCell = Callable[..., Cell]
+SAMPLING = "sampling-scheduler"
+QUIET_SECONDS = 11.0
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+
+
+@pytest.fixture(scope="module")
+def shared_scene() -> Iterator[Scene]:
+    """A scene of its own, for one test makes hundreds of nodes."""
+    with Scene.start(LonghornOptions(delays=DELAYS, retry_seconds=3.0)) as scene:
+        yield scene
+
+
+def refused_by_us(scene: Scene) -> int:
+    return int(scene.controllers[-1].status()["refused_pods"])
+
+
+def wait_refused(scene: Scene, cell: Cell, count: int) -> None:
+    """Until that many pods of the cell were refused, and are remembered for the wake-up."""
+    cell.wait_refused(count, 120)
+    scene.view.wait_for(lambda: refused_by_us(scene) >= count, f"{count} refused pods", 60)
+    wait_quiet(scene)
+
+
+def wait_quiet(scene: Scene) -> None:
+    """Until nobody has asked for longer than kube-scheduler keeps a pod in its back-off: every new claim or pod has it
+    look at all refused pods again."""
+    calls, since = -1, time.monotonic()
+
+    def is_quiet() -> bool:
+        nonlocal calls, since
+        now_calls = scene.controllers[-1].decisions("refused")
+        if now_calls != calls:
+            calls, since = now_calls, time.monotonic()
+        return time.monotonic() - since > QUIET_SECONDS
+
+    poll(is_quiet, "an idle scheduler", 120)
+
+
+def patches(scene: Scene) -> int:
+    return scene.controllers[-1].counted("wakeups_total")
+
+
+def names(pods: Sequence[Object]) -> set[str]:
+    return {str(pod["metadata"]["name"]) for pod in pods}
+
+
+def allow_scheduling(scene: Scene, node: str, *, allowed: bool) -> None:
+    path = LONGHORN_NODES.replace("/nodes", f"/namespaces/{NAMESPACE}/nodes/{node}")
+    scene.api.patch(path, {"spec": {"allowScheduling": allowed}})
+
+
+def reserve(scene: Scene, node: str, gib: int) -> None:
+    """Keep that much of the node's disk from Longhorn: an event of Longhorn alone, which wakes nobody by itself."""
+    path = LONGHORN_NODES.replace("/nodes", f"/namespaces/{NAMESPACE}/nodes/{node}")
+    scene.api.patch(path, {"spec": {"disks": {"disk1": {"storageReserved": gib * GIB}}}})
+
+
+def test_as_many_pods_are_woken_as_a_freed_disk_takes(scene: Scene, make_cell: MakeCell) -> None:
+    cell = make_cell(nodes=2, disks_gib=(550,), fillers=0)
+    for node in cell.nodes:
+        reserve(scene, node, 500)
+    for number in range(50):
+        cell.claim(f"c{number}")
+    for number in range(50):
+        cell.pod(f"p{number}", f"c{number}")
+    wait_refused(scene, cell, 50)
+    before = patches(scene)
+
+    reserve(scene, cell.nodes[0], 0)
+    cell.wait_ready(5)
+    scene.controllers[-1].wait_ledger_empty()
+
+    assert 5 == len(cell.bound())
+    assert 5 <= patches(scene) - before <= 6
+    assert [] == scene.judge(cell).complaints()
+
+
+def test_the_most_urgent_pods_come_first(scene: Scene, make_cell: MakeCell) -> None:
+    urgent: dict[str, Any] = {
+        "apiVersion": "scheduling.k8s.io/v1",
+        "kind": "PriorityClass",
+        "metadata": {"name": "urgent"},
+        "value": 1000,
+        "preemptionPolicy": "Never",
+    }
+    scene.api.create("/apis/scheduling.k8s.io/v1/priorityclasses", urgent)
+    cell = make_cell(nodes=1, disks_gib=(200,), fillers=0)
+    allow_scheduling(scene, cell.nodes[0], allowed=False)
+    for number in range(6):
+        cell.claim(f"c{number}")
+    for number in range(6):
+        cell.pod(f"p{number}", f"c{number}", **({"priorityClassName": "urgent"} if number >= 4 else {}))
+    wait_refused(scene, cell, 6)
+
+    allow_scheduling(scene, cell.nodes[0], allowed=True)
+    cell.wait_ready(2)
+
+    assert {"p4", "p5"} == names(cell.bound())
+
+
+def test_a_pod_finds_the_node_that_the_sample_of_its_scheduler_did_not_show(scene: Scene, make_cell: MakeCell) -> None:
+    """With 220 nodes and a low percentage, kube-scheduler asks about 100 of them at a time."""
+    cell = make_cell(nodes=220, disks_gib=(400,), fillers=0)
+    for node in cell.nodes:
+        allow_scheduling(scene, node, allowed=False)
+    sampling = {**scene.extender_config(), "percentageOfNodesToScore": 5, "profiles": [{"schedulerName": SAMPLING}]}
+    scene.cluster.start_scheduler(sampling, name=SAMPLING)
+    try:
+        for number in (20, 95, 170):
+            cell.claim(f"c{number}")
+            cell.pod(f"p{number}", f"c{number}", schedulerName=SAMPLING)
+            wait_refused(scene, cell, 1)
+            before = patches(scene)
+            allow_scheduling(scene, cell.nodes[number], allowed=True)
+            cell.wait_pod_ready(f"p{number}", 30)
+
+            (pod,) = [pod for pod in cell.pods() if pod["metadata"]["name"] == f"p{number}"]
+            assert cell.nodes[number] == pod["spec"]["nodeName"]
+            assert 1 <= patches(scene) - before <= 5
+            allow_scheduling(scene, cell.nodes[number], allowed=False)
+            scene.controllers[-1].wait_ledger_empty()
+    finally:
+        scene.cluster.stop_scheduler(SAMPLING)
+
+
+def test_an_annotation_wakes_as_well(scene: Scene, make_cell: MakeCell) -> None:
+    allow_patching(scene)
+    scene.set_settings(wake_with_annotation="true")
+    try:
+        cell = make_cell(nodes=1, fillers=0)
+        allow_scheduling(scene, cell.nodes[0], allowed=False)
+        cell.claim("c")
+        cell.pod("p", "c")
+        wait_refused(scene, cell, 1)
+        allow_scheduling(scene, cell.nodes[0], allowed=True)
+        cell.wait_pod_ready("p")
+    finally:
+        scene.set_settings(wake_with_annotation="false")
+
+    (pod,) = cell.pods()
+    assert WAKE_ANNOTATION in pod["metadata"]["annotations"]
+    assert not has_condition(pod, WAKE_CONDITION, "True")
+
+
+def allow_patching(scene: Scene) -> None:
+    """What the documents tell users to grant for annotations."""
+    role = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRole",
+        "metadata": {"name": "patch-pods"},
+        "rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": ["patch"]}],
+    }
+    binding = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": "patch-pods"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "patch-pods"},
+        "subjects": [{"kind": "ServiceAccount", "name": SERVICE, "namespace": NAMESPACE}],
+    }
+    scene.api.create(f"{RBAC}/clusterroles", role)
+    scene.api.create(f"{RBAC}/clusterrolebindings", binding)
