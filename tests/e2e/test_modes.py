@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -14,12 +15,14 @@ from tests.e2e.harness import GIB, Cell, Scene
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
-BYPASS_SECONDS = 10.0
+BYPASS_SECONDS = 60.0  # a deadline for slow machines: it takes 3 to 5 s on two idle cores
 CROWD = 50
 CONFIG_MAP = ("configmap", "longhorn-scheduler-extender", "-n", "longhorn-system")
 
 
-def test_one_patch_to_bypass_lets_fifty_refused_pods_through(scene: Scene, make_cell: Callable[..., Cell]) -> None:
+def test_one_patch_to_bypass_lets_fifty_refused_pods_through(
+    scene: Scene, make_cell: Callable[..., Cell], record_property: Callable[[str, object], None]
+) -> None:
     cell = make_cell(disks_gib=(10,), fillers=0)
     cell.stateful_set(replicas=CROWD)
     cell.wait_refused(CROWD, 120)
@@ -27,8 +30,10 @@ def test_one_patch_to_bypass_lets_fifty_refused_pods_through(scene: Scene, make_
     patch = {"data": {"scheduler-extender-bypass": "true"}}
     done = scene.cluster.kubectl("patch", *CONFIG_MAP, "--type=merge", "-p", json.dumps(patch))
     assert 0 == done.returncode, done.stderr
+    patched = time.monotonic()
     try:
         cell.wait_bound(CROWD, BYPASS_SECONDS)
+        record_property("seconds until all were bound", round(time.monotonic() - patched, 1))
         scene.controllers[-1].wait_ledger_empty()
     finally:
         scene.set_settings(bypass="false")
