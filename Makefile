@@ -46,7 +46,7 @@ test-e2e: venv cluster ## the tests on a real control plane
 # What `make test-compat` runs, and with what: every release of the test cluster, both forms of a request.
 RELEASES ?= 1.36 1.34
 FORMS ?= names nodes
-COMPAT := $(wildcard $(addprefix tests/e2e/test_,race.py answers.py verbs.py modes.py holds.py forms.py goals.py drain.py))
+COMPAT := $(wildcard $(addprefix tests/e2e/test_,race.py answers.py verbs.py modes.py holds.py forms.py wake_up.py goals.py))
 
 .PHONY: test-compat
 test-compat: venv ## the same end-to-end tests on every supported Kubernetes, with names and with full Nodes
@@ -81,6 +81,16 @@ bench: venv cluster ## speed and memory, as ratios; writes bench-output/
 mutate: venv ## small faults in the allocator's rules, one at a time: do the tests notice? half an hour
 	@$(RUN) -m tests.mutation
 
+# What the fuzzer learned stays in bench-output/fuzz-corpus, and the next run begins there.
+FUZZ_SECONDS ?= 300
+
+.PHONY: fuzz
+fuzz: venv ## random requests at every route, guided by the branches they reach; FUZZ_SECONDS=300
+	@cmp -s requirements/fuzz.lock $(TOOLS)/fuzz/lock || { rm -rf $(TOOLS)/fuzz; \
+		$(RUN) -m pip install --quiet --no-deps --require-hashes --target $(TOOLS)/fuzz -r requirements/fuzz.lock; \
+		cp requirements/fuzz.lock $(TOOLS)/fuzz/lock; }
+	@PYTHONPATH=$(TOOLS)/fuzz $(RUN) -m tests.fuzz --seconds $(FUZZ_SECONDS)
+
 .PHONY: soak
 soak: venv cluster ## the long runs with random delays; hours
 	@$(RUN) -m tests.e2e.soak
@@ -104,6 +114,8 @@ lock: ## resolve the dependencies again; UPGRADE=1 takes the newest versions
 	@$(COMPILE) $(if $(UPGRADE),--upgrade) pyproject.toml -o requirements/runtime.lock
 	@$(COMPILE) $(if $(UPGRADE),--upgrade) --extra dev -c requirements/runtime.lock pyproject.toml -o requirements/dev.lock
 	@$(COMPILE) -c requirements/dev.lock -o requirements/build.lock - <<<setuptools
+	@$(COMPILE) $(if $(UPGRADE),--upgrade) -o requirements/fuzz.lock - \
+		<<<$$'atheris<3.1; python_version < "3.12"\natheris>=3.1; python_version >= "3.12"'
 	@! grep -nE '://|@ ' requirements/*.lock || { echo 'make lock: an address in a lock' >&2; exit 1; }
 
 .PHONY: clean

@@ -15,7 +15,7 @@ import msgspec
 from controller.allocator.allocator import Allocator
 from controller.allocator.outcome import Mode
 from controller.clock import Clock, SystemClock
-from controller.errors import ConflictError
+from controller.errors import ConflictError, NotLeaderError, UnavailableError
 from controller.model.workload import Pod
 from controller.settings import LiveSettings
 from extender import binding, preemption, wire
@@ -80,11 +80,19 @@ class WorldSpec:
         return msgspec.json.decode(text, type=cls)
 
 
-class OpenGate:
-    term = 1
+@dataclass(slots=True)
+class Gate:
+    """Open; with `closes_after`, only for so many checks."""
+
+    closes_after: int | None = None
+    term: int = 1
 
     def check(self) -> None:
-        return
+        if self.closes_after is None:
+            return
+        if self.closes_after == 0:
+            raise NotLeaderError("not leading")
+        self.closes_after -= 1
 
 
 class Observer:
@@ -104,12 +112,15 @@ class Observer:
 
 @dataclass(slots=True)
 class LiveWorld:
-    """The API server behind our stores: it has what `late` names, and nothing else."""
+    """The API server behind our stores: it has what `late` names, and nothing else. It may be out of reach."""
 
     allocator: Allocator
     late: dict[str, Pod] = field(default_factory=dict)
+    is_down: bool = False
 
     def refresh(self, kind: str, namespace: str, name: str, timeout_seconds: float) -> bool:
+        if self.is_down:
+            raise UnavailableError("no answer")
         facts = self.late.get(f"{namespace}/{name}") if kind == "pod" else None
         self.allocator.observe(kind, f"{namespace}/{name}" if namespace else name, facts)
         return facts is not None
@@ -118,8 +129,11 @@ class LiveWorld:
 @dataclass(slots=True)
 class Binder:
     posted: list[tuple[str, str]] = field(default_factory=list)
+    is_down: bool = False
 
     def bind(self, namespace: str, name: str, uid: str, node: str) -> None:
+        if self.is_down:
+            raise UnavailableError("no answer")
         if node.startswith(REFUSING_NODE):
             raise ConflictError(f"pods {name!r} cannot be bound to {node!r}")
         self.posted.append((uid, node))
@@ -128,7 +142,7 @@ class Binder:
 class World:
     """One made-up cluster, and everything that answers for it."""
 
-    def __init__(self, spec: WorldSpec) -> None:
+    def __init__(self, spec: WorldSpec, make_allocator: Callable[[Clock], Allocator] = Allocator) -> None:
         self.spec = spec
         real_clock: Clock | None = SystemClock() if spec.runs_in_real_time else None
         live = LiveSettings(
@@ -136,15 +150,15 @@ class World:
             max_offers=spec.max_offers,
             filter_budget_milliseconds=2_000,  # what is decided must not depend on this machine's load
         )
-        self.cluster = TestCluster(live=live, make_allocator=lambda clock: Allocator(real_clock or clock))
+        self.cluster = TestCluster(live=live, make_allocator=lambda clock: make_allocator(real_clock or clock))
         self.allocator = self.cluster.allocator
-        self.live, self.binder = LiveWorld(self.allocator), Binder()
+        self.live, self.binder, self.gate = LiveWorld(self.allocator), Binder(), Gate()
         self._add_objects()
         self.allocator.set_mode(spec.mode)
         clock: Clock = real_clock or self.cluster.clock
         silent = Observer()
         self.preconditions = Preconditions(
-            self.allocator, OpenGate(), self.live, clock, mode=lambda: spec.mode, stale_kind=lambda: None
+            self.allocator, self.gate, self.live, clock, mode=lambda: spec.mode, stale_kind=lambda: None
         )
         self.filter = ExtenderService(
             self.allocator,
