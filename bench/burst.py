@@ -107,8 +107,7 @@ class Case:
     def of(self, way: str) -> list[Run]:
         return [run for run in self.runs if run.way == way]
 
-    def ratio(self, figure: str) -> float:
-        """Of the medians, ours to stock's."""
+    def ratio(self, figure: str) -> float:  # of the medians, ours to stock's
         medians = [statistics.median(getattr(run, figure) for run in self.of(way)) for way in (WITH, WITHOUT)]
         return medians[0] / medians[1] if medians[1] else float("nan")
 
@@ -385,9 +384,8 @@ def main() -> int:
     args = parser.parse_args()
     results = Results(args.output)
     measure(results, args)
-    print()
     for case in results.cases:
-        print(case.name)
+        print(f"\n{case.name}")
         for way in (WITH, WITHOUT):
             print(case.line(way))
     checks = verdicts(results.cases)
