@@ -12,6 +12,7 @@ from controller.allocator.keeping import Keeping
 from controller.allocator.samples import Campaign, NodeSets
 
 BACKOFF_SECONDS: Final = (0.5, 1.0, 2.0, 5.0, 10.0)
+PATIENCE_SECONDS: Final = 5.0  # that a woken pod may take until it is asked about; then it reserves no room any more
 MOST_LISTS: Final = 64  # different lists of candidates, before those that nobody refers to are dropped
 
 
@@ -29,6 +30,15 @@ class Refusal:
     next_wake_at: float = 0.0
     woken_at: float = -math.inf
     campaign: Campaign | None = None  # where the candidates may be a sample
+
+    def wake_due_at(self) -> float:
+        """A pod that was woken and not asked about since waits in kube-scheduler's queue, or something else keeps it:
+        more wake-ups soon do not help."""
+        return self.woken_at + BACKOFF_SECONDS[-1] if self.unanswered else self.next_wake_at
+
+    def is_expected(self, now: float) -> bool:
+        """Whether the pod is asked about soon, once it is woken: it comes back from its wake-ups."""
+        return not self.unanswered or now < self.woken_at + PATIENCE_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +131,7 @@ class Refusals:
 
     def next_due(self, now: float) -> float | None:
         """Seconds until the earliest back-off of a refused pod ends; None when nothing waits for time alone."""
-        waits = [entry.next_wake_at - now for entry in self._refused.values() if entry.next_wake_at > now]
+        waits = [due - now for entry in self._refused.values() if (due := entry.wake_due_at()) > now]
         return min(waits, default=None)
 
     def mark_woken(self, pod_uid: str, now: float) -> Refusal:

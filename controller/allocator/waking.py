@@ -26,7 +26,6 @@ from controller.model.workload import Pod
 from controller.settings import LiveSettings
 
 SLICE_SECONDS: Final = 0.003  # under the allocator's lock; one question about one pod may take it past this
-PATIENT_WAKES: Final = 2  # wake-ups without a filter call after which a pod reserves no room any more
 _LOT: Final = 32  # nodes that are judged at once
 _MOST_OPEN: Final = 16
 
@@ -126,17 +125,17 @@ class WakePlan:
         node = self._node_for(view, pod, refusal, demands, end)
         if node is None:
             return False
-        comes_back = not node or refusal.unanswered < PATIENT_WAKES
+        comes_back = not node or refusal.is_expected(view.now)
         if comes_back and _is_starving(view, refusal, demands):
             self._starving.append(pod.uid)
         if not node:
             self._refusals.end_campaign(pod.uid)
             if not view.is_due_remotely(refusal, demands):
                 return True
-        elif refusal.unanswered < PATIENT_WAKES:
+        elif refusal.is_expected(view.now):
             self._planned[pod.uid] = _promises(demands, node, view.now)
             self._reserve(self._planned[pod.uid])
-        if refusal.next_wake_at <= view.now:
+        if refusal.wake_due_at() <= view.now:
             woken = self._refusals.mark_woken(pod.uid, view.now)
             wakeups.append(Wakeup(pod.uid, pod.namespace, pod.name, woken.wakes))
         return True

@@ -25,6 +25,7 @@ SLICE_SECONDS: Final = 0.5
 PAUSE_SECONDS: Final = 0.003  # between slices of a plan, so that filter calls get the allocator's lock
 REST: Final = 4.0  # times that a plan took are waited before the next one
 MOST_REST_SECONDS: Final = 2.0
+RETRY_SECONDS: Final = 1.0  # until a patch that failed is sent again
 IDLE_SECONDS: Final = 5.0  # looked at again even if nothing was heard: fallbacks fall due by time alone
 
 
@@ -85,6 +86,7 @@ class Waker:
         self._with_annotation, self._is_leading = with_annotation, is_leading
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
+        self._again: dict[str, Wakeup] = {}  # by pod uid: the API server did not take their patches
         self.woken = 0  # patches sent, read by the metrics
         self.failed = 0
 
@@ -111,6 +113,8 @@ class Waker:
 
     def _plan_and_wake(self) -> float:
         """One round; the seconds that planning took."""
+        again, self._again = self._again, {}
+        self.wake(again.values())
         slices, planning = self._source.wake_slices(), 0.0
         while not self._stop.is_set() and self._is_leading():
             began = self._clock.now()
@@ -125,14 +129,15 @@ class Waker:
     def _wait(self, version: int) -> None:
         """Until something changed, a back-off ended, or long enough; in slices, so that `stop` is heard."""
         due = self._source.next_wakeup_due()
-        end = self._clock.now() + (IDLE_SECONDS if due is None else min(due, IDLE_SECONDS))
+        most = RETRY_SECONDS if self._again else IDLE_SECONDS
+        end = self._clock.now() + (most if due is None else min(due, most))
         while not self._stop.is_set():
             left = end - self._clock.now()
             if left <= 0 or self._source.wait_for_change(version, min(left, SLICE_SECONDS)):
                 return
 
     def wake(self, wakeups: Iterable[Wakeup]) -> None:
-        """Patch each pod; one that is gone is no matter, other failures are tried again at the pod's next back-off."""
+        """Patch each pod; one that is gone is no matter, other failures are tried again in the next round."""
         for wakeup in wakeups:
             if self._stop.is_set() or not self._is_leading():
                 return
@@ -142,6 +147,7 @@ class Waker:
                 continue
             except ClusterError as error:
                 self.failed += 1
+                self._again[wakeup.pod_uid] = wakeup
                 _log.warning("wake-up of pod %s/%s failed: %s", wakeup.namespace, wakeup.name, error)
             else:
                 self.woken += 1

@@ -8,6 +8,7 @@ from controller.allocator.reasons import Reason
 from controller.model.longhorn import LonghornSettings
 from controller.settings import LiveSettings
 from tests.fakes.builders import TestCluster
+from tests.fakes.clock import VirtualClock
 
 AFTER = 300
 
@@ -114,6 +115,38 @@ def test_nothing_is_kept_for_a_pod_that_is_gone(cluster: TestCluster) -> None:
 def test_zero_switches_it_off(cluster: TestCluster) -> None:
     cluster.allocator.configure(LiveSettings(enabled=True, starvation_after_seconds=0), LonghornSettings())
     wait_long(cluster)
+    leave(cluster, 0)
+    cluster.add_pod("next")
+
+    assert cluster.offered("next", "n1") == {"n1"}
+
+
+def test_the_node_that_is_kept_stays_the_one_when_another_becomes_emptier(cluster: TestCluster) -> None:
+    cluster.add_node("n2", free_gib=350)
+    cluster.run("there", cluster.add_pod("there", gib=300).name, "n2", gib=300)
+    assert not cluster.offered("large", "n1", "n2")
+    wait_long(cluster)
+    for index in range(2):
+        leave(cluster, index)
+    cluster.plan_wakeups()
+    cluster.add_pod("next", gib=40)
+
+    assert cluster.filter("next", "n1", "n2").refused == {"n2": Reason.KEPT}
+
+
+def test_a_pod_that_goes_while_its_node_is_sought_keeps_nothing(cluster: TestCluster) -> None:
+    class TickingClock(VirtualClock):
+        def now(self) -> float:
+            self.advance(0.002)
+            return super().now()
+
+    cluster.clock.advance(AFTER)
+    clock = TickingClock()
+    clock.advance(cluster.clock.now() - 1000)
+    cluster.allocator._clock = clock
+    for number, _ in enumerate(cluster.allocator.wake_slices(), 1):
+        if number == 2:  # one slice to see that it finds no room, one to find its node
+            cluster.drop_pod("large")
     leave(cluster, 0)
     cluster.add_pod("next")
 

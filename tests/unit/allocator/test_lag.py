@@ -158,7 +158,7 @@ def test_a_woken_pod_that_does_not_come_back_stops_keeping_room_from_the_next() 
         woken.append([wakeup.name for wakeup in cluster.plan_wakeups()])
         cluster.clock.advance(10)
 
-    assert [["a"], ["a"], ["a", "b"], ["a", "b"]] == woken
+    assert [["a"], ["a", "b"], ["a", "b"], ["a", "b"]] == woken
 
 
 def test_durations_are_recorded_once_and_only_for_answers_of_ours() -> None:

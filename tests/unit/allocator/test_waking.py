@@ -202,11 +202,45 @@ def test_the_back_off_grows_and_a_contended_answer_resets_it() -> None:
     waits = []
     for _ in range(6):
         assert ["w0"] == woken(cluster)
+        cluster.allocator._refusals.refused("pod-w0", ["n1"], False, cluster.clock.now())
         waits.append(cluster.allocator.next_wakeup_due())
         cluster.clock.advance(waits[-1] or 0)
-        cluster.allocator._refusals.refused("pod-w0", ["n1"], False, cluster.clock.now())
     assert [0.5, 1, 2, 5, 10, 10] == waits
 
     cluster.allocator._refusals.refused("pod-w0", ["n1"], True, cluster.clock.now())
     assert ["w0"] == woken(cluster)
+    cluster.allocator._refusals.refused("pod-w0", ["n1"], False, cluster.clock.now())
     assert 0.5 == cluster.allocator.next_wakeup_due()
+
+
+def test_a_pod_that_waits_in_the_schedulers_queue_is_not_woken_again_and_keeps_its_room() -> None:
+    cluster = waiting(2)
+    cluster.put_node(node("n1", free_gib=100))
+    assert ["w0"] == woken(cluster)
+    cluster.clock.advance(4.9)
+    assert [] == woken(cluster)
+    cluster.clock.advance(0.2)
+    assert ["w1"] == woken(cluster)  # something else seems to keep the first one
+    cluster.clock.advance(4.9)
+    assert ["w0"] == woken(cluster)
+
+
+def test_a_pod_with_data_takes_room_beside_it_even_where_more_is_promised() -> None:
+    cluster = TestCluster()
+    cluster.add_node("n1", free_gib=50)
+    cluster.add_node("n2", free_gib=50)
+    cluster.add_pod("p", "data", gib=20)
+    cluster.run("p", "data", "n2", gib=20)
+    cluster.drop_pod("p")
+    cluster.add_pod("small", gib=5)
+    assert {"n2"} == cluster.offered("small", "n2")
+    cluster.add_claim("more", 60)
+    cluster.add_pod("again", "data", "more", created=LATER)
+    cluster.add_pod("q", created=LATEST)
+    for name in ("again", "q"):
+        assert not cluster.offered(name, "n1", "n2")
+
+    cluster.put_node(node("n1", free_gib=100))
+    cluster.put_node(node("n2", free_gib=110))
+
+    assert ["again", "q"] == woken(cluster)

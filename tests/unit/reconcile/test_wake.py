@@ -100,3 +100,16 @@ def test_the_thread_plans_after_a_change_and_ends_when_told() -> None:
     finally:
         made.stop()
     assert 2 == made.woken
+
+
+def test_a_patch_that_failed_is_sent_again_in_the_next_round() -> None:
+    patcher, source = Patcher({"a": UnavailableError("503")}), Source(WAKE[:1])
+    made = waker(source, patcher)
+    made.run_once(0)
+    assert ([], 1) == (patcher.sent, made.failed)
+
+    patcher.failing = {}
+    made.run_once(0)
+    made.run_once(0)
+
+    assert (["a"], 1) == ([name for _, name, _, _ in patcher.sent], made.woken)
