@@ -8,7 +8,7 @@ from tests.e2e.goals import placing
 from tests.e2e.goals.scenario import not_right, play
 from tests.e2e.harness import Scene
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 
 # Longer than the node reservation of 5 s, which must not end while Longhorn has not begun to move the data.
 LATE_SECONDS = 8.0

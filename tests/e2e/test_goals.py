@@ -11,7 +11,7 @@ from tests.e2e.goals import placing
 from tests.e2e.goals.scenario import harmless, not_right, play
 from tests.e2e.harness import Scene
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 
 
 def test_goals_are_reached_and_need_the_extender(scene: Scene) -> None:
