@@ -137,7 +137,7 @@ def test_the_node_that_is_kept_stays_the_one_when_another_becomes_emptier(cluste
 def test_a_pod_that_goes_while_its_node_is_sought_keeps_nothing(cluster: TestCluster) -> None:
     class TickingClock(VirtualClock):
         def now(self) -> float:
-            self.advance(0.002)
+            self.advance(0.004)  # longer than a slice
             return super().now()
 
     cluster.clock.advance(AFTER)

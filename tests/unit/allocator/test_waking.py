@@ -244,3 +244,20 @@ def test_a_pod_with_data_takes_room_beside_it_even_where_more_is_promised() -> N
     cluster.put_node(node("n2", free_gib=110))
 
     assert ["again", "q"] == woken(cluster)
+
+
+def test_a_search_among_many_nodes_goes_on_where_the_last_slice_ended() -> None:
+    cluster = TestCluster()
+    names = [f"n{number}" for number in range(200)]
+    for name in names:
+        cluster.add_node(name, free_gib=50)
+    cluster.add_pod("w0")
+    assert not cluster.offered("w0", *names)
+    cluster.put_node(node("n199", free_gib=100))
+    ticking(cluster)
+    found = []
+    for number, wakeups in enumerate(cluster.allocator.wake_slices()):
+        assert number < 20
+        found += [wakeup.name for wakeup in wakeups]
+
+    assert ["w0"] == found
