@@ -263,6 +263,29 @@ def test_what_kube_scheduler_sent_once_is_understood_when_its_client_sends_it_ag
     assert understood.unresolvable == {names[-1]: FULL_TEXT}
 
 
+@BOTH_FORMS
+def test_recorded_candidates_of_a_preemption_keep_their_victims_where_there_is_room(
+    client: SchedulerClient, server: ServedExtender, by_name: bool
+) -> None:
+    recorded = json.loads((GOLDEN / "preempt_nodes.json").read_text())
+    running = [pod for entry in recorded["NodeNameToVictims"].values() for pod in entry["Pods"]]
+    victims = {
+        node: {"uids": [pod["metadata"]["uid"] for pod in entry["Pods"]], "violations": entry["NumPDBViolations"]}
+        for node, entry in recorded["NodeNameToVictims"].items()
+    }
+    server.put(WorldSpec({"worker-0": (50,), "worker-1": (400,), "worker-2": (400,)}, (DB,)))
+    pod = recorded["Pod"]
+    pod["metadata"] |= {"name": DB.name, "namespace": NAMESPACE, "uid": DB.uid}
+    pod["spec"]["volumes"] += kube_pod(DB)["spec"]["volumes"]
+
+    understood = client.ask(
+        Wiring(server.url, by_name), "preempt", pod, nodes=nodes(*victims), running=running, victims=victims
+    )
+
+    assert understood.error == ""
+    assert understood.victims == {node: (victims[node]["uids"], 0) for node in ("worker-1", "worker-2")}
+
+
 def test_five_thousand_whole_nodes_are_answered_and_not_refused(server: ServedExtender) -> None:
     names = [f"n{number}" for number in range(5_000)]
     server.put(WorldSpec(dict.fromkeys(names, (400,)), (DB,), max_offers=0))
