@@ -7,7 +7,8 @@ has to empty by itself.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Mapping, Sequence
+import math
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -20,6 +21,7 @@ from controller.allocator.shape import Shape
 from controller.allocator.world import World
 from controller.model.workload import Pod
 
+_LOT: Final = 64  # nodes between two looks at the clock
 MOST_KEPT: Final = 10  # nodes at a time; more would keep a small cluster from everybody
 KEPT: Final = Judgement(Verdict.CONTENDED, Reason.KEPT)
 
@@ -56,27 +58,41 @@ class Keeping:
             if keeper.pod_uid != pod.uid and keeper.priority >= pod.priority
         }
 
-    def node_for(self, pod: Pod, judge: Judge, candidates: Sequence[str], ledger: Ledger, taken: Container[str]) -> str:
-        """The node to keep for the pod, other than those `taken`: the one that is kept for it already, if that still
-        serves; "" for none."""
-        old = next((name for name, keeper in self._nodes.items() if keeper.pod_uid == pod.uid), "")
-        if old in candidates and old not in taken and may_ever_take(judge, old):
-            return old
-        return best_of(judge, [name for name in candidates if name not in taken], ledger)
+    def node_of(self, pod_uid: str) -> str:
+        """The node that is kept for the pod; "" for none."""
+        return next((name for name, keeper in self._nodes.items() if keeper.pod_uid == pod_uid), "")
 
     def renew(self, kept: Mapping[str, Keeper], waiting: Collection[str]) -> None:
         """Keep these nodes and no others, for those of the pods that are still `waiting`."""
         self._nodes = {name: keeper for name, keeper in kept.items() if keeper.pod_uid in waiting}
 
 
-def best_of(judge: Judge, candidates: Sequence[str], ledger: Ledger) -> str:
-    """The candidate with the most free space of those that could take the pod if they were empty; "" without any."""
+@dataclass(slots=True)
+class Seeking:
+    """The search for the node to keep for one pod: the one with the most free space of those that could take it if they
+    were empty. It goes on where it stopped."""
 
-    def free(name: str) -> int:
-        room = judge.world.room(name)
-        return sum(max(0, disk.free_bytes) for disk in room.disks) - ledger.pending_bytes(name) if room else 0
+    names: Sequence[str]
+    best: str = ""
+    _best_free: float = -math.inf
+    _position: int = 0
 
-    return next((name for name in sorted(candidates, key=free, reverse=True) if may_ever_take(judge, name)), "")
+    def go_on(self, judge: Judge, ledger: Ledger, taken: Container[str], is_over: Callable[[], bool]) -> bool:
+        """Whether all nodes were looked at; False when `is_over` said so before."""
+        while self._position < len(self.names):
+            if self._position and is_over():
+                return False
+            for name in self.names[self._position : self._position + _LOT]:
+                free = _free_bytes(judge.world, name, ledger)
+                if free > self._best_free and name not in taken and may_ever_take(judge, name):
+                    self.best, self._best_free = name, free
+            self._position += _LOT
+        return True
+
+
+def _free_bytes(world: World, name: str, ledger: Ledger) -> int:
+    room = world.room(name)
+    return sum(max(0, disk.free_bytes) for disk in room.disks) - ledger.pending_bytes(name) if room else 0
 
 
 def may_ever_take(judge: Judge, name: str) -> bool:
@@ -84,6 +100,10 @@ def may_ever_take(judge: Judge, name: str) -> bool:
     wanted = judge.wanted_on(name)
     if isinstance(wanted, Judgement) or not wanted:
         return False
+    node, space = judge.world.nodes.get(name), judge.world.settings.space
+    largest = max(demand.size_bytes for demand in wanted)
+    if node is None or all(provisioning_limit(disk, space) < largest for disk in node.disks):
+        return False  # most nodes that are too small are so at the first look
     shape = judge.shape(name, wanted)
     if isinstance(shape, Judgement):
         return False

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 from controller.allocator.budget import Budget
-from controller.allocator.keeping import MOST_KEPT, Keeper
+from controller.allocator.keeping import MOST_KEPT, Keeper, Seeking, may_ever_take
 from controller.allocator.ledger import ANYWHERE, Ledger, Promise
 from controller.allocator.pending import promise_of_demand
 from controller.allocator.placement import LATE, Judge
@@ -74,10 +74,11 @@ class WakePlan:
         self._search: _Search | None = None
         self._planned: dict[str, list[tuple[str, Promise]]] = {}  # by pod, what it takes and where
         self._extra: dict[str, list[Promise]] = {}  # the same by node
-        self._full = _FullFor()
+        self._full, self._never = _FullFor(), _FullFor()  # no room now; no room even on empty nodes
         self._open: dict[_Shape, Sequence[str]] = {}  # where the last pod of that shape found room, and what is behind
         self._starving: deque[str] = deque()
         self._kept: dict[str, Keeper] = {}
+        self._seeking: Seeking | None = None
         self.is_done = False
 
     def advance(self, view: PlanView) -> list[Wakeup]:
@@ -96,7 +97,10 @@ class WakePlan:
             if view.clock.now() > end:
                 return wakeups
         while self._starving:
-            self._keep_for(view, self._starving.popleft())
+            if not self._keep_for(view, self._starving[0], end):
+                return wakeups
+            self._seeking = None
+            self._starving.popleft()
             if view.clock.now() > end:
                 return wakeups
         self._refusals.keeping.renew(self._kept, self._refusals.all_uids())
@@ -222,14 +226,27 @@ class WakePlan:
     def _promised_bytes(self, view: PlanView, name: str) -> int:
         return view.ledger.pending_bytes(name) + sum(promise.size_bytes for promise in self._extra.get(name, ()))
 
-    def _keep_for(self, view: PlanView, uid: str) -> None:
-        """Room for a pod that was refused for long."""
+    def _keep_for(self, view: PlanView, uid: str, end: float) -> bool:
+        """Room for a pod that was refused for long: the node that is kept for it already, if that still serves. False:
+        the slice is over."""
         pod, refusal = view.world.pods.get(uid), self._refusals.get(uid)
-        if pod is not None and refusal is not None and len(self._kept) < MOST_KEPT:
-            judge = Judge(view.world, view.ledger, self._demands_of(pod), view.now, now_utc=view.clock.now_utc())
-            node = self._refusals.keeping.node_for(pod, judge, refusal.candidates, view.ledger, self._kept)
-            if node:
-                self._kept[node] = Keeper(uid, pod.priority)
+        if pod is None or refusal is None or len(self._kept) >= MOST_KEPT:
+            return True
+        demands, where = self._demands_of(pod), _where(refusal)
+        if self._never.covers(where, demands):
+            return True
+        judge = Judge(view.world, view.ledger, demands, view.now, now_utc=view.clock.now_utc())
+        node = self._refusals.keeping.node_of(uid)
+        if node not in refusal.candidates or node in self._kept or not may_ever_take(judge, node):
+            seeking = self._seeking = self._seeking or Seeking(refusal.candidates)
+            if not seeking.go_on(judge, view.ledger, self._kept, lambda: view.clock.now() > end):
+                return False
+            node = seeking.best
+            if not node and not self._kept:
+                self._never.add(where, demands)
+        if node:
+            self._kept[node] = Keeper(uid, pod.priority)
+        return True
 
 
 class _FullFor:
