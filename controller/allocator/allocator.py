@@ -354,9 +354,9 @@ class Allocator:
             yield wakeups
 
     def next_wakeup_due(self) -> float | None:
-        """Seconds until the back-off of some refused pod ends, None when only changes matter."""
+        """Seconds until time alone may change something for a refused pod, None when only changes matter."""
         with self._changed:
-            return self._refusals.next_due(self._clock.now())
+            return self._refusals.next_due(self._clock.now(), self._live)
 
     def pending_opted_in(self) -> list[Pod]:
         """Pods that wait for a scheduler and carry the resource: they must never be stranded."""

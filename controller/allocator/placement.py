@@ -119,6 +119,11 @@ class Judge:
         return SURE if is_robust else self._judge_together(judged, None)
 
     @property
+    def is_plain(self) -> bool:
+        """Whether most nodes cost no more than a look at a summary."""
+        return self._plain is not None
+
+    @property
     def may_be_lenient(self) -> bool:
         """Whether the pod's own roaming volumes, which Longhorn might put in the way, are all that is in the way."""
         return bool(self._sets) and bool(self.local) and not self.pending.has_others()

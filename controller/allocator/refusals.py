@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from sys import intern
 from typing import Final
 
 from controller.allocator.keeping import Keeping
 from controller.allocator.samples import Campaign, NodeSets
+from controller.settings import LiveSettings
 
 BACKOFF_SECONDS: Final = (0.5, 1.0, 2.0, 5.0, 10.0)
 PATIENCE_SECONDS: Final = 5.0  # that a woken pod may take until it is asked about; then it reserves no room any more
@@ -129,10 +131,14 @@ class Refusals:
     def all_uids(self) -> list[str]:
         return list(self._refused)
 
-    def next_due(self, now: float) -> float | None:
-        """Seconds until the earliest back-off of a refused pod ends; None when nothing waits for time alone."""
-        waits = [due - now for entry in self._refused.values() if (due := entry.wake_due_at()) > now]
-        return min(waits, default=None)
+    def next_due(self, now: float, live: LiveSettings) -> float | None:
+        """Seconds until a back-off ends, or a pod was refused for so long that other rules hold for it; None when
+        nothing waits for time alone."""
+        after = [seconds for seconds in (live.remote_fallback_after_seconds, live.starvation_after_seconds) if seconds]
+        dues = chain.from_iterable(
+            (entry.wake_due_at(), *(entry.first_at + seconds for seconds in after)) for entry in self._refused.values()
+        )
+        return min((due - now for due in dues if due > now), default=None)
 
     def mark_woken(self, pod_uid: str, now: float) -> Refusal:
         old = self._refused[pod_uid]

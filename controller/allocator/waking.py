@@ -27,6 +27,7 @@ from controller.settings import LiveSettings
 
 SLICE_SECONDS: Final = 0.003  # under the allocator's lock; one question about one pod may take it past this
 _LOT: Final = 32  # nodes that are judged at once
+_PLAIN_LOT: Final = 512
 _MOST_OPEN: Final = 16
 
 _Shape = tuple[object, ...]
@@ -185,12 +186,15 @@ class WakePlan:
             return found[0] if found else ""
         against = self._refusals.keeping.against(pod)
         judge.is_lenient = search.is_lenient
-        for begin in range(0, len(found), _LOT):
+        lot = _PLAIN_LOT if judge.is_plain else _LOT
+        for begin in range(0, len(found), lot):
             if begin and view.clock.now() > end:
                 search.rest = found[begin:]
                 return None
-            names = found[begin : begin + _LOT]
-            open_to_it = [name for name in names if name not in against or not judge.wanted_on(name)]
+            names = found[begin : begin + lot]
+            open_to_it = names
+            if against:
+                open_to_it = [name for name in names if name not in against or not judge.wanted_on(name)]
             search.is_partial = search.is_partial or len(open_to_it) < len(names)
             judge.budget = Budget.of(view.clock, view.live.filter_budget_milliseconds)
             sure, refused = judge.sure_among(open_to_it)
@@ -215,6 +219,8 @@ class WakePlan:
             names = [*names, *others]
         near = frozenset[str]().union(*(demand.home_nodes for demand in demands))
         promised, extra = view.ledger.nodes(), self._extra
+        if not (near or promised or extra):
+            return list(names)
         first = [name for name in names if name in near] if near else []
         quiet = [name for name in names if name not in promised and name not in extra and name not in near]
         crowded = [name for name in names if (name in promised or name in extra) and name not in near]

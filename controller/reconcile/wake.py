@@ -26,7 +26,7 @@ PAUSE_SECONDS: Final = 0.003  # between slices of a plan, so that filter calls g
 REST: Final = 4.0  # times that a plan took are waited before the next one
 MOST_REST_SECONDS: Final = 2.0
 RETRY_SECONDS: Final = 1.0  # until a patch that failed is sent again
-IDLE_SECONDS: Final = 5.0  # looked at again even if nothing was heard: fallbacks fall due by time alone
+IDLE_SECONDS: Final = 30.0  # looked at again even if nothing was heard and nothing falls due by time
 
 
 class WakeSource(Protocol):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from controller.allocator.refusals import MOST_LISTS, Refusals
+from controller.settings import LiveSettings
 
 
 def candidates_of(refusals: Refusals, uid: str) -> tuple[str, ...]:
@@ -28,3 +29,17 @@ def test_lists_that_nobody_refers_to_are_dropped() -> None:
         assert len(refusals._lists) <= MOST_LISTS
     refusals.drop("a")
     assert not refusals._lists
+
+
+def test_what_time_alone_changes_is_known_beforehand() -> None:
+    refusals, live = Refusals(), LiveSettings(remote_fallback_after_seconds=60, starvation_after_seconds=300)
+    assert refusals.next_due(1.0, live) is None
+    refusals.refused("a", ["node-1"], False, 1.0)
+    assert 60 == refusals.next_due(1.0, live)
+    assert 240 == refusals.next_due(61.0, live)
+    assert refusals.next_due(301.0, live) is None
+    refusals.mark_woken("a", 61.0)
+    assert 10 == refusals.next_due(61.0, live)
+    refusals.refused("a", ["node-1"], False, 61.1)
+    assert 0.5 == refusals.next_due(61.0, live)
+    assert refusals.next_due(61.5, LiveSettings(remote_fallback_after_seconds=0, starvation_after_seconds=0)) is None
