@@ -129,6 +129,11 @@ class Filtering:
         passed: list[str] = []
         refused: dict[str, Judgement] = {}
         places = 0
+        if among > 1 and candidates:
+            # Among equals another one begins each time: few are offered, and a pod may come back because it cannot be
+            # bound to the one that it was offered.
+            first = self.version % len(candidates)
+            candidates = [*candidates[first:], *candidates[:first]]
         for names in self._in_order(candidates, local):
             sure, others = judge.sure_among(names)
             passed += sure

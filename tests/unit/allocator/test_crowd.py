@@ -141,3 +141,14 @@ def test_pods_that_come_one_by_one_share_with_as_many_as_wait_for_their_choice()
     cluster.add_pod("last")
 
     assert 16 // CROWD == len(cluster.filter("last", *nodes[4:]).passed)
+
+
+def test_a_pod_that_comes_back_is_not_offered_the_same_single_node_for_ever() -> None:
+    cluster, nodes = crowd(nodes=CROWD, places=1, pods=CROWD)
+    seen = set()
+    for turn in range(2 * CROWD):
+        (node,) = cluster.filter("p0", *nodes).passed
+        seen.add(node)
+        cluster.add_node("elsewhere", free_gib=turn)  # the cluster goes on
+
+    assert len(seen) > 1
