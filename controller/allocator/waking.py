@@ -154,6 +154,9 @@ class WakePlan:
             return ""
         shape = (*where, *map(_exact, demands))
         judge = self._judge(view, demands)
+        if judge.is_plain and max(view.world.best.values(), default=-1) < max(one.size_bytes for one in judge.local):
+            self._full.add(where, demands)  # no disk anywhere is large enough
+            return ""
         search = self._search
         if search is None:
             names = self._open.get(shape) or self._in_order(view, refusal, demands)
