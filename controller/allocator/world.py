@@ -23,7 +23,7 @@ from controller.model.longhorn import (
     Volume,
 )
 from controller.model.rebuilds import Rebuild, rebuilds_ahead
-from controller.model.workload import Claim, KubeNode, PersistentVolume, Pod, StorageClass
+from controller.model.workload import Claim, KubeNode, PersistentVolume, Pod, StorageClass, default_class
 
 _NO_REPLICAS: Final[Mapping[str, Replica]] = {}
 
@@ -92,12 +92,10 @@ class World:
         return any(replica.node or replica.disk_uuid for replica in self.replicas_of(volume).values())
 
     def storage_class(self, name: str | None) -> StorageClass | None:
-        """The class of that name; for None the default class, the newest one if there are several (as Kubernetes
-        does)."""
+        """The class of that name; for None the default class."""
         if name is not None:
             return self.classes.get(name)
-        defaults = [entry for entry in self.classes.values() if entry.is_default]
-        return max(defaults, key=lambda entry: (entry.created_utc, entry.name), default=None)
+        return default_class(self.classes.values())
 
     def pod_by_key(self, key: str) -> Pod | None:
         uid = self._uid_by_pod_key.get(key)
