@@ -43,9 +43,14 @@ def start_scheduler(scene: Scene) -> Iterator[StartScheduler]:
 
 
 def occupy(cell: Cell) -> None:
-    """A pod without priority in the way on every node of the cell but the last."""
+    """A pod without priority in the way on every node of the cell but the last.
+
+    They end with a grace, as pods do: kube-scheduler 1.34 may preempt twice in a row, and leaves the pod asleep when
+    the second time its victim is gone without one.
+    """
     for node in cell.nodes[:-1]:
         filler = workloads.filler(f"low-{node}", node, cpu=FILL_CPU, memory="1Gi")
+        filler["spec"]["terminationGracePeriodSeconds"] = 1
         cell.create("pods", filler)
 
 
