@@ -9,8 +9,8 @@ from typing import Any
 from tests.e2e.goals.cells import UnevenCell
 from tests.e2e.goals.scenario import USUAL_DELAYS, Scenario, Seen
 
-FILLED_SECONDS = 90.0
-MOVED_SECONDS = 180.0
+FILLED_SECONDS = 300.0
+MOVED_SECONDS = 300.0
 
 
 # Goal 2
@@ -21,7 +21,7 @@ def _four_volumes(cell: UnevenCell) -> Seen:
     for claim in claims:
         cell.claim(claim)
     cell.run_pod("p", *claims)
-    cell.wait_pod_ready("p", 90)
+    cell.wait_pod_ready("p", FILLED_SECONDS)
     node, homes = cell.where()["p"], cell.homes()["p"]
     near = homes.count(node)
     return Seen(node == "n4" and near == len(homes) == 4, f"on {node}, {near} of its 4 volumes there")
@@ -88,9 +88,9 @@ def _taint(cell: UnevenCell, short: str, *, present: bool) -> None:
 def _ended_on(cell: UnevenCell, expected: dict[str, int]) -> Seen:
     """Where the pods are, and with the extender also whether their data came to them."""
     pods = sum(expected.values())
-    cell.wait_bound(pods, 90)
+    cell.wait_bound(pods, FILLED_SECONDS)
     if cell.with_extender:
-        cell.wait_ready(pods, 90)
+        cell.wait_ready(pods, FILLED_SECONDS)
         cell.wait_local(MOVED_SECONDS)
     counts = cell.counts()
     is_local = cell.with_extender and cell.is_local()
@@ -149,7 +149,7 @@ def _move_eight(cell: UnevenCell, **template: Any) -> Seen:
     """Eight pods go to two nodes with room for four each; a pod that comes while their data is under way gets none."""
     _fill_one_node(cell, 8, **template)
     cell.drain("old")
-    cell.wait_bound(8, 90)
+    cell.wait_bound(8, FILLED_SECONDS)
     if cell.with_extender:
         cell.claim("late")
         cell.run_pod("late", "late")
