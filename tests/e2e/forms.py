@@ -67,6 +67,12 @@ class Answer:
         return next((form for form, key in FIELDS.items() if self.body.get(key) is not None), None)
 
     @property
+    def was_late(self) -> bool:
+        """Whether the API server did not tell the extender of the pod in time; kube-scheduler then asks again."""
+        error = str(self.body.get("Error") or "")
+        return "did not answer" in error or "in time" in error
+
+    @property
     def refused(self) -> dict[str, str]:
         return dict(self.body.get("FailedAndUnresolvableNodes") or {})
 
