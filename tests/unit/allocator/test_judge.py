@@ -74,6 +74,12 @@ def test_what_has_no_place_in_the_cluster_is_told_from_what_has_none_on_the_node
     assert Reason.NO_ROOM_IN_CLUSTER not in {entry.rejection.reason for entry in here.refusals}
 
 
+def test_a_judge_says_whether_a_summary_of_each_node_is_enough() -> None:
+    world = world_of(room("d1", 100))
+    assert Judge(world, Ledger(), (local(60),), 0.0).is_plain
+    assert not Judge(world, Ledger(), (local(60, required_bytes=1),), 0.0).is_plain
+
+
 # Volumes that are not plain: each node's disks are looked at
 
 
