@@ -65,7 +65,7 @@ def start_policy(scene: Scene) -> Callable[[], None]:
     policy = ProposalPolicy(scene.cluster)
     policy.wait_serving()
     # Its answer blocks until the pod before it is bound: it needs the longer timeout that its text asks for.
-    scene.cluster.start_scheduler(scene.extender_config(timeout="10s"))
+    scene.cluster.start_scheduler(scene.extender_config(timeout="10s", filter_only=True))
     return lambda: stop_both(scene, policy.stop)
 
 

@@ -164,7 +164,7 @@ def race_policy(scene: Scene, cell: Cell, pods: int) -> Run:
     policy = ProposalPolicy(scene.cluster)
     policy.wait_serving()
     try:
-        start_scheduler(scene, POLICY_SCHEDULER, scene.extender_config(timeout="10s"))
+        start_scheduler(scene, POLICY_SCHEDULER, scene.extender_config(timeout="10s", filter_only=True))
         return race(cell, POLICY, POLICY_SCHEDULER, pods, POLICY_PATIENCE_SECONDS)
     finally:
         policy.stop()

@@ -44,13 +44,15 @@ def with_extender(
     burst: int = 1000,
     timeout: str = "4s",
     ignorable: bool = False,
+    filter_only: bool = False,
     preempt: bool = True,
     bind: bool = False,
     node_cache_capable: bool = True,
 ) -> Config:
     """What the documents tell users to configure. `address`: where a client on the host network reaches the Service."""
-    verbs: dict[str, Any] = {"filterVerb": "filter", "prioritizeVerb": "prioritize", "weight": 1}
-    verbs |= {"preemptVerb": "preempt"} if preempt else {}
+    verbs: dict[str, Any] = {"filterVerb": "filter"}
+    verbs |= {} if filter_only else {"prioritizeVerb": "prioritize", "weight": 1}
+    verbs |= {"preemptVerb": "preempt"} if preempt and not filter_only else {}
     verbs |= {"bindVerb": "bind"} if bind else {}
     host, port = address
     return {
