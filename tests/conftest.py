@@ -17,6 +17,10 @@ NAMESPACE_SECONDS = 60.0
 
 # A machine that stalls for a moment is no fault of the code: how long an example takes is never judged.
 hypothesis.settings.register_profile("no deadline", deadline=None)
+# For runs that only ask whether a test fails (tests/mutation): the smallest example would cost most of their time.
+hypothesis.settings.register_profile(
+    "any failure", deadline=None, phases=(hypothesis.Phase.explicit, hypothesis.Phase.generate)
+)
 hypothesis.settings.load_profile("no deadline")
 
 build_failure = pytest.StashKey[Exception]()

@@ -79,7 +79,7 @@ def _be_mutant(module: str, source: str, tests: Sequence[str]) -> None:
         sys.dont_write_bytecode = True
         sys.meta_path.insert(0, Replaced(f"controller.allocator.{module}", source))
         files = [f"tests/unit/allocator/{name}.py" for name in dict.fromkeys(tests)]
-        code = pytest.main(["-x", "-q", "-p", "no:cacheprovider", *files])
+        code = pytest.main(["-x", "-q", "-p", "no:cacheprovider", "--hypothesis-profile", "any failure", *files])
     finally:
         os._exit(0 if code == 0 else 1)
 
