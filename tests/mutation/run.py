@@ -21,7 +21,7 @@ from tests.mutation.mutants import Mutant, mutants_of
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 EXPLAINED: Final = Path(__file__).with_name("survivors.txt")
-LONGEST_SECONDS: Final = 120
+LONGEST_SECONDS: Final = 60
 WANTED_PCT: Final = 95.0
 
 _PLACING: Final = ("test_candidates", "test_tries", "test_reuse")
