@@ -26,6 +26,7 @@ from controller.allocator.outcome import Mode
 from controller.clock import SystemClock
 from controller.model.longhorn import Disk, LonghornNode, LonghornSettings
 from controller.model.workload import Claim, KubeNode, Pod, PodVolume, StorageClass
+from controller.serving.server import ServerOptions, serve
 from controller.settings import LiveSettings
 from extender.app import Verbs, create_app
 from extender.binding import BindingArgs
@@ -33,7 +34,6 @@ from extender.contention import WaitBudget
 from extender.preconditions import Preconditions
 from extender.preemption import PreemptionService
 from extender.priorities import PriorityService
-from extender.server import ServerOptions, serve
 from extender.service import ExtenderService
 
 if TYPE_CHECKING:

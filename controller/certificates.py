@@ -12,8 +12,8 @@ from certs.keeper import SERVER, Certificates, Mode, ServiceNames, extender_keep
 from certs.secret import SecretStore
 from controller.clock import Clock
 from controller.kube.api import KubeApi
+from controller.serving.tls import DirectoryFollower, ServerTls
 from controller.settings import TLS_OFF, ProcessSettings
-from extender.tls import DirectoryFollower, ServerTls
 
 CA: Final = "ca"
 

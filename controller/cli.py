@@ -92,14 +92,14 @@ def _run(settings: ProcessSettings) -> int:
     # Only this command needs the server and the client library; `status` starts without them.
     from controller.kube.api import ClientKubeApi
     from controller.logs import configure_logging
+    from controller.serving.server import ServerOptions, serve
+    from controller.serving.tls import ServerTls
     from controller.wiring import Controller
-    from extender.server import ServerOptions, serve
-    from extender.tls import ServerTls
 
     configure_logging(settings.log_level, settings.log_format)
     ClientKubeApi.load(settings.kubeconfig or None)  # what is wrong with it is said here, not in a worker
     # One identity for the life of the pod's process: a worker that is started again takes its own Lease up at once. Two
-    # workers never live at the same time (extender.server).
+    # workers never live at the same time (controller.serving.server).
     identity = f"{settings.pod_name}_{secrets.token_hex(4)}"
     tls = ServerTls() if settings.tls_mode != TLS_OFF else None
     options = ServerOptions(

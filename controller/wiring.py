@@ -36,6 +36,7 @@ from controller.reconcile.sweeper import Sweeper
 from controller.reconcile.telling import Teller
 from controller.reconcile.wake import Waker
 from controller.reconcile.wired_build import build_wiring
+from controller.serving.tls import ServerTls
 from controller.settings import LiveSettings, ProcessSettings
 from controller.status import StatusServer, create_status_app
 from extender.app import Verbs, create_app
@@ -46,7 +47,6 @@ from extender.preconditions import Preconditions
 from extender.preemption import PreemptionService
 from extender.priorities import PriorityService
 from extender.service import ExtenderService
-from extender.tls import ServerTls
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication

@@ -1,1 +1,1 @@
-"""The HTTP side of the scheduler extender: the wire form, the order of the steps of a call, and the server."""
+"""The HTTP side of the scheduler extender: the wire form, and the order of the steps of a call."""

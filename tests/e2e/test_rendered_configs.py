@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from certs.authority import LeafSpec, make_authority, sign
-from extender.tls import Material, make_context
+from controller.serving.tls import Material, make_context
 from tests.cluster.cluster import ClusterError
 from tests.e2e.harness import Cell, Scene
 from tests.e2e.neighbours import hands_on_to, neighbour, passes_everything

@@ -21,7 +21,7 @@ from tests.cluster.cache import REPOSITORY
 from tests.e2e.harness import Cell, Scene
 from tests.e2e.scheduling import NAMESPACE, SERVICE, Config
 from tests.e2e.view import poll
-from tests.unit.extender.tls_files import CLIENT, DAY, Mounted, client_of, context, now
+from tests.unit.serving.tls_files import CLIENT, DAY, Mounted, client_of, context, now
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 

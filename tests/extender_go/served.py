@@ -16,8 +16,8 @@ from flask import Blueprint, Flask, jsonify, request
 from flask.typing import ResponseReturnValue
 
 from controller.clock import SystemClock
+from controller.serving.server import ServerOptions, serve
 from extender.app import create_app
-from extender.server import ServerOptions, serve
 from tests.extender_go.worlds import Stage, WorldSpec
 
 if TYPE_CHECKING:

@@ -13,12 +13,12 @@ from controller.certificates import CertificateWorker, MountedCertificates, NoCe
 from controller.errors import ConfigError, NotFoundError
 from controller.kube.endpoint_slice import EndpointSlices
 from controller.kube.resources import ENDPOINT_SLICES, SECRETS
+from controller.serving.tls import ServerTls
 from controller.settings import ProcessSettings
-from extender.tls import ServerTls
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.clock import VirtualClock
 from tests.fakes.waiting import wait_until
-from tests.unit.extender.tls_files import Mounted, authority, server_of
+from tests.unit.serving.tls_files import Mounted, authority, server_of
 
 SPACE = "longhorn-system"
 

@@ -19,10 +19,10 @@ from flask import request
 
 from controller.clock import SystemClock
 from controller.errors import BugError, NotLeaderError
+from controller.serving.server import ServerOptions, serve
 from extender import binding, preemption, priorities, wire
 from extender.app import Verbs, create_app
 from extender.preconditions import PodFailedError
-from extender.server import ServerOptions, serve
 from extender.service import ClientGoneError
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from extender.server import ExtenderApplication, ServerOptions, check_one_worker
+from controller.serving.server import ExtenderApplication, ServerOptions, check_one_worker
 from tests.unit.extender.http_process import BODY_LIMIT
 
 ROOT = Path(__file__).parents[3]

@@ -32,8 +32,8 @@ from gunicorn.workers.gthread import TConn, ThreadWorker
 
 from controller.clock import Clock, SystemClock
 from controller.errors import ConfigError
-from extender.handshakes import Closing, Handshakes
-from extender.tls import ServerTls
+from controller.serving.handshakes import Closing, Handshakes
+from controller.serving.tls import ServerTls
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment

@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 
 from certs.authority import Pair, bundle_of
-from tests.unit.extender import tls_files
 from tests.unit.extender.test_http import DEADLINE_SECONDS, ROOT, call_for, exchange, free_port, until
-from tests.unit.extender.tls_files import CLIENT, HOST, Mounted, authority, client_of, expired, server_of
+from tests.unit.serving import tls_files
+from tests.unit.serving.tls_files import CLIENT, HOST, Mounted, authority, client_of, expired, server_of
 
 REFUSED = (ssl.SSLError, ConnectionError, http.client.HTTPException)
 
@@ -37,7 +37,7 @@ class TlsServer:
         self._log = self.log_file.open("wb")
         arguments = [self.port, self.events_file, self.files.path, handshake_seconds, handshakes]
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.unit.extender.tls_process", *map(str, arguments)],
+            [sys.executable, "-m", "tests.unit.serving.tls_process", *map(str, arguments)],
             cwd=ROOT,
             stdout=self._log,
             stderr=self._log,

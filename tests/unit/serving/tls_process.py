@@ -1,6 +1,6 @@
 """The process of `http_process`, over TLS with the files of a directory.
 
-`python -m tests.unit.extender.tls_process PORT EVENTS DIRECTORY HANDSHAKE_SECONDS HANDSHAKES`
+`python -m tests.unit.serving.tls_process PORT EVENTS DIRECTORY HANDSHAKE_SECONDS HANDSHAKES`
 """
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from extender.server import ServerOptions, serve
-from extender.tls import DirectoryFollower, ServerTls
+from controller.serving.server import ServerOptions, serve
+from controller.serving.tls import DirectoryFollower, ServerTls
 from tests.unit.extender.http_process import ScriptedProcess
 
 

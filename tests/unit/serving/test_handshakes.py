@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from extender.handshakes import CROWDED, DONE, FAILED, LATE, NO_CERTIFICATE, Closing, Handshakes
-from extender.tls import Material, ServerTls, make_context
+from controller.serving.handshakes import CROWDED, DONE, FAILED, LATE, NO_CERTIFICATE, Closing, Handshakes
+from controller.serving.tls import Material, ServerTls, make_context
 from tests.fakes.clock import VirtualClock
-from tests.unit.extender.tls_files import authority, client_of, server_of
+from tests.unit.serving.tls_files import authority, client_of, server_of
 
 
 class World:
