@@ -33,6 +33,8 @@ _DAY: Final = 86_400
 TLS_OFF: Final = "off"
 TLS_MODES: Final = (TLS_OFF, "self", "cert-manager", "provided")
 STRATEGIES: Final = ("spread", "pack", "off")
+OPT_IN_MODES: Final = ("auto", "always", "off")
+EXPANSION_POLICIES: Final = ("allow", "deny", "off")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,10 @@ class LiveSettings:
     wake_with_annotation: bool = False
     hold_cap_seconds: int = 120
     wiring_check_every_seconds: int = 300
+    opt_in: str = "auto"
+    only_marked: bool = False
+    share_managers: bool = True
+    expansion_policy: str = "allow"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +83,10 @@ _LIVE: Final[dict[str, _Key]] = {
     f"{PREFIX}wake-with-annotation": _Key("wake_with_annotation"),
     f"{PREFIX}hold-cap": _Key("hold_cap_seconds", 3_600),
     f"{PREFIX}wiring-check-every": _Key("wiring_check_every_seconds", _DAY),
+    f"{PREFIX}opt-in": _Key("opt_in", choices=OPT_IN_MODES),
+    f"{PREFIX}opt-in-only-marked": _Key("only_marked"),
+    f"{PREFIX}share-managers": _Key("share_managers"),
+    f"{PREFIX}expansion-policy": _Key("expansion_policy", choices=EXPANSION_POLICIES),
 }
 LIVE_NAMES: Final = tuple(_LIVE)
 

@@ -31,37 +31,45 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Material:
-    """PEM: the server's certificate with its chain, its private key, and the authorities that clients come from."""
+    """PEM: the server's certificate with its chain, its private key, and the authorities that clients come from.
+
+    Without authorities no certificate is asked of clients, where the server lets that be.
+    """
 
     certificate: bytes
     key: bytes = field(repr=False)
     client_ca: bytes
 
 
-def make_context(material: Material) -> ssl.SSLContext:
+def make_context(material: Material, *, lets_anybody_in: bool = False) -> ssl.SSLContext:
     """A server's context: TLS 1.2 or newer, and a certificate of one of the authorities from every client.
 
     ConfigError says which part cannot be used.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.verify_mode = ssl.CERT_REQUIRED
     # A resumed session would be let in by a certificate that has expired since, or whose authority is gone.
     context.options |= ssl.OP_NO_TICKET
     context.num_tickets = 0
     context.set_alpn_protocols(["http/1.1"])
-    try:
-        context.load_verify_locations(cadata=material.client_ca.decode("ascii"))
-    except (ssl.SSLError, ValueError) as error:
-        raise ConfigError(f"{CLIENT_CA_FILE}: holds no usable certificate: {error}") from error
-    if not context.cert_store_stats()["x509_ca"]:
-        raise ConfigError(f"{CLIENT_CA_FILE}: holds no certificate of an authority")
+    if material.client_ca or not lets_anybody_in:
+        _require_certificates(context, material.client_ca)
     try:
         with _as_file(material.certificate + b"\n" + material.key) as path:
             context.load_cert_chain(path, password=_no_password)
     except (ssl.SSLError, ValueError) as error:
         raise ConfigError(f"{CERTIFICATE_FILE}, {KEY_FILE}: not a certificate and its key: {error}") from error
     return context
+
+
+def _require_certificates(context: ssl.SSLContext, client_ca: bytes) -> None:
+    context.verify_mode = ssl.CERT_REQUIRED
+    try:
+        context.load_verify_locations(cadata=client_ca.decode("ascii"))
+    except (ssl.SSLError, ValueError) as error:
+        raise ConfigError(f"{CLIENT_CA_FILE}: holds no usable certificate: {error}") from error
+    if not context.cert_store_stats()["x509_ca"]:
+        raise ConfigError(f"{CLIENT_CA_FILE}: holds no certificate of an authority")
 
 
 def _no_password() -> str:
@@ -90,10 +98,14 @@ def _as_file(data: bytes) -> Iterator[str]:
 class ServerTls:
     """What the server offers to connections that begin now.
 
+    `lets_anybody_in`: material without authorities of clients is served, and no certificate is asked for then. The API
+    server brings none to a webhook unless it is told to. Otherwise such material is an error: an empty file must not
+    open a server that is meant to know its clients.
     Threads: any. Blocks: never. I/O: none.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, lets_anybody_in: bool = False) -> None:
+        self._lets_anybody_in = lets_anybody_in
         self._lock = threading.Lock()  # guards what `use` and `count` change
         self._material: Material | None = None
         self._context: ssl.SSLContext | None = None
@@ -110,7 +122,7 @@ class ServerTls:
         with self._lock:
             if material == self._material:
                 return False
-        context = make_context(material)
+        context = make_context(material, lets_anybody_in=self._lets_anybody_in)
         with self._lock:
             self._material, self._context = material, context
         return True
@@ -125,14 +137,16 @@ class ServerTls:
             return dict(self._counts)
 
 
-def read_directory(directory: Path) -> Material:
-    """The material in `tls.crt`, `tls.key` and `ca.crt`; ConfigError names a file that cannot be read.
+def read_directory(directory: Path, *, with_client_ca: bool = True) -> Material:
+    """The material in `tls.crt`, `tls.key` and, with `with_client_ca`, `ca.crt`; ConfigError names a file that cannot
+    be read.
 
-    All three are of one version where the directory is a mounted Secret.
+    All are of one version where the directory is a mounted Secret.
     """
     current = directory / _CURRENT
     root = current.resolve() if current.exists() else directory
-    return Material(_read(root, CERTIFICATE_FILE), _read(root, KEY_FILE), _read(root, CLIENT_CA_FILE))
+    client_ca = _read(root, CLIENT_CA_FILE) if with_client_ca else b""
+    return Material(_read(root, CERTIFICATE_FILE), _read(root, KEY_FILE), client_ca)
 
 
 def _read(root: Path, name: str) -> bytes:
@@ -148,8 +162,10 @@ class DirectoryFollower:
     Threads: its own, `certificates`; start and stop from one. Blocks: `stop`, for a moment. I/O: reads files.
     """
 
-    def __init__(self, directory: Path, use: Callable[[bytes, bytes, bytes], object]) -> None:
-        self._directory, self._use = directory, use
+    def __init__(
+        self, directory: Path, use: Callable[[bytes, bytes, bytes], object], *, with_client_ca: bool = True
+    ) -> None:
+        self._directory, self._use, self._with_client_ca = directory, use, with_client_ca
         self.problem = ""  # why what the directory holds now is not in use; "" when it is
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -171,7 +187,7 @@ class DirectoryFollower:
     def look(self) -> None:
         problem = ""
         try:
-            material = read_directory(self._directory)
+            material = read_directory(self._directory, with_client_ca=self._with_client_ca)
             if self._use(material.certificate, material.key, material.client_ca):
                 log.info("certificates of %s are in use", self._directory)
         except ConfigError as error:

@@ -1,0 +1,50 @@
+"""A server that asks no certificate of its clients does so on purpose only."""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+
+import pytest
+
+from controller.errors import ConfigError
+from controller.serving.tls import DirectoryFollower, ServerTls, read_directory
+from tests.unit.serving.tls_files import Mounted, authority, server_of
+
+
+def test_without_authorities_nobody_is_asked_where_the_server_lets_that_be() -> None:
+    ca = authority()
+    leaf = server_of(ca)
+    tls = ServerTls(lets_anybody_in=True)
+
+    assert tls.use(leaf.certificate, leaf.key, b"")
+    assert tls.context is not None
+    assert ssl.CERT_NONE == tls.context.verify_mode
+    assert tls.use(leaf.certificate, leaf.key, ca.certificate)
+    assert ssl.CERT_REQUIRED == tls.context.verify_mode
+
+
+def test_an_empty_file_of_authorities_does_not_open_a_server_that_knows_its_clients() -> None:
+    leaf = server_of(authority())
+    tls = ServerTls()
+
+    with pytest.raises(ConfigError, match="ca.crt"):
+        tls.use(leaf.certificate, leaf.key, b"")
+    assert tls.context is None
+
+
+def test_authorities_of_clients_need_not_be_in_the_directory(tmp_path: Path) -> None:
+    ca = authority()
+    leaf = server_of(ca)
+    (tmp_path / "tls.crt").write_bytes(leaf.certificate)
+    (tmp_path / "tls.key").write_bytes(leaf.key)
+    tls = ServerTls(lets_anybody_in=True)
+
+    DirectoryFollower(tmp_path, tls.use, with_client_ca=False).look()
+    assert tls.context is not None
+    with pytest.raises(ConfigError, match="ca.crt"):
+        read_directory(tmp_path)
+
+    mounted = Mounted(tmp_path / "mounted")
+    mounted.put(leaf, ca.certificate)
+    assert b"" == read_directory(mounted.path, with_client_ca=False).client_ca
