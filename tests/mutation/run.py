@@ -25,7 +25,15 @@ LONGEST_SECONDS: Final = 60
 WANTED_PCT: Final = 95.0
 
 _PLACING: Final = ("test_candidates", "test_tries", "test_reuse")
-_PACKING: Final = ("test_packing", "test_cluster", "test_fit", "test_sets", "test_promises", "test_everyday")
+_PACKING: Final = (
+    "test_effort",
+    "test_packing",
+    "test_cluster",
+    "test_fit",
+    "test_sets",
+    "test_promises",
+    "test_everyday",
+)
 _PLANS: Final = ("../test_plan_cases", "../test_plan_fit")
 # The tests that are asked about a module, the likeliest to notice first.
 TESTS: Final[Mapping[str, Sequence[str]]] = {
@@ -37,7 +45,7 @@ TESTS: Final[Mapping[str, Sequence[str]]] = {
     "preference": ("test_preference",),
     "expansion": ("test_expansion",),
     "packing": _PACKING,
-    "placement": ("test_judge", "test_fit", *_PACKING, *_PLANS),
+    "placement": ("test_judge", *_PACKING, *_PLANS),
     "cluster": ("test_cluster", "test_fit", "test_promises", "test_everyday"),
     "shape": ("test_fit", *_PACKING),
     "plain": ("test_fit", *_PACKING),

@@ -1,0 +1,158 @@
+"""That a question costs no more than it has to: searches and looks are counted, not timed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from controller.allocator import placement
+from controller.allocator.ledger import Entry, Key, Kind, Ledger, State, Verb
+from controller.allocator.packing import Item, Steps, pack
+from controller.allocator.placement import Judge
+from controller.allocator.verdict import Verdict
+from controller.model.demand import VolumeDemand
+from controller.model.longhorn import DEFAULT_NEEDS, TopologyTerm
+from tests.fakes.builders import node
+from tests.unit.allocator.test_fit import local, roaming, room, world_of
+
+NO_SEARCH = 0
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> Callable[[object, str], list[str]]:
+    """Counts the calls of a function of `where` by the name given; a list with one entry a call."""
+
+    def count(where: Any, name: str) -> list[str]:
+        seen: list[str] = []
+        function = getattr(where, name)
+
+        def counting(*args: Any, **more: Any) -> Any:
+            seen.append(name)
+            return function(*args, **more)
+
+        monkeypatch.setattr(where, name, counting)
+        return seen
+
+    return count
+
+
+# Packing: what best fit packs needs no search
+
+
+@pytest.mark.parametrize(
+    ("sizes", "free"),
+    [
+        ((5, 5), (5, 5)),  # each disk filled to the last byte
+        ((5, 4, 4), (8, 5)),  # the fuller disk first, wherever it stands
+        ((5, 4, 4), (5, 8)),
+        ((4, 3, 2, 1), (5, 5)),
+        ((6, 3, 3), (6, 7, 6)),
+        ((6, 1, 7), (7, 7)),
+    ],
+)
+def test_what_best_fit_packs_costs_no_search(sizes: tuple[int, ...], free: tuple[int, ...]) -> None:
+    disks = tuple(range(len(free)))
+    steps = Steps(NO_SEARCH)
+    found = pack([Item(size, disks) for size in sizes], free, steps)
+    assert found is not None
+    assert not steps.exhausted
+
+
+def test_a_tie_goes_to_the_first_disk() -> None:
+    assert (0, 1) == pack([Item(5, (0, 1)), Item(4, (0, 1))], (8, 8), Steps(NO_SEARCH))
+
+
+def test_spare_disks_cost_no_search_either() -> None:
+    items = [Item(5, (0,), (1,)), Item(5, (0,), (1,))]
+    assert {0, 1} == set(pack(items, (5, 5), Steps(NO_SEARCH)) or ())
+
+
+# Judging
+
+
+def held(*bytes_each: int, age: float) -> Ledger:
+    ledger = Ledger()
+    for number, size in enumerate(bytes_each):
+        entry = Entry(State.HELD, Kind.FIRST, size, 0, DEFAULT_NEEDS, since=10.0 - age)
+        ledger.put(Verb.HOLD, Key(f"other-{number}", "n1", "uid-p"), entry)
+    return ledger
+
+
+def written(size: int) -> VolumeDemand:
+    return local(size, required_bytes=1)  # not plain
+
+
+def test_a_set_with_nothing_beside_it_is_judged_once(calls: Callable[[object, str], list[str]]) -> None:
+    looks = calls(Judge, "_judge_set")
+    judge = Judge(world_of(room("d1", 100)), held(60, age=5), (roaming(60),), 10.0)
+    ((_, judgement),) = judge.judge_sets(["n1"])
+    assert Verdict.CONTENDED is judgement.verdict
+    assert len(looks) == 1
+
+
+def test_a_summary_that_answers_needs_no_closer_look(calls: Callable[[object, str], list[str]]) -> None:
+    world = world_of(room("d1", 100))
+    world.put_node("n2", node("n2", room("d2", 10)))
+    closer, asked = calls(Judge, "wanted_on"), calls(Judge, "judge")
+    sure, refused = Judge(world, Ledger(), (local(60),), 0.0).sure_among(["n1", "n2"])
+    assert (["n1"], ["n2"]) == (sure, list(refused))
+    assert not closer
+    assert not asked
+
+
+@pytest.mark.parametrize(("lenient", "looks"), [(False, 0), (True, 1)])
+def test_only_a_lenient_judge_looks_closer_at_a_contended_summary(
+    lenient: bool, looks: int, calls: Callable[[object, str], list[str]]
+) -> None:
+    closer = calls(Judge, "wanted_on")
+    judge = Judge(world_of(room("d1", 100)), held(60, age=5), (local(60),), 10.0)
+    judge.is_lenient = lenient
+    assert Verdict.CONTENDED is judge.judge("n1").verdict
+    assert len(closer) == looks
+
+
+def test_a_lenient_judge_believes_a_summary_that_is_not_contended(calls: Callable[[object, str], list[str]]) -> None:
+    closer = calls(Judge, "wanted_on")
+    judge = Judge(world_of(room("d1", 100)), Ledger(), (local(60),), 10.0)
+    judge.is_lenient = True
+    assert Verdict.SURE is judge.judge("n1").verdict
+    assert not closer
+
+
+def test_without_a_backing_image_the_disks_are_packed_once(calls: Callable[[object, str], list[str]]) -> None:
+    packings = calls(placement, "pack")
+    assert Verdict.SURE is Judge(world_of(room("d1", 100)), Ledger(), (written(60),), 0.0).judge("n1").verdict
+    assert len(packings) == 1
+
+
+@pytest.mark.parametrize(("age", "searches"), [(5.0, 1), (0.5, 2)])
+def test_a_contended_node_is_searched_again_only_for_what_may_go_soon(
+    age: float, searches: int, calls: Callable[[object, str], list[str]]
+) -> None:
+    covers = calls(placement, "is_sure")
+    judge = Judge(world_of(room("d1", 100)), held(60, age=age), (written(60),), 10.0)
+    assert Verdict.CONTENDED is judge.judge("n1").verdict
+    assert len(covers) == searches
+
+
+# Small answers that need none
+
+
+def test_a_volume_alone_is_not_robust_where_it_does_not_fit() -> None:
+    judge = Judge(world_of(room("d1", 10)), Ledger(), (local(60),), 0.0)
+    assert (False, False) == judge.is_robust("n1")
+
+
+@pytest.mark.parametrize("follows", ["zone", "region"])
+def test_a_volume_is_bound_to_no_place_of_a_node_that_names_none(follows: str) -> None:
+    demand = replace(roaming(60), follows=follows)
+    assert placement._bind(demand, "", "") is demand
+
+
+def test_a_volume_that_follows_a_zone_follows_the_region_of_a_node_without_one() -> None:
+    demand = replace(roaming(60), follows="zone")
+    assert (TopologyTerm("z", "r"),) == placement._bind(demand, "z", "r").needs.topology
+    assert (TopologyTerm("", "r"),) == placement._bind(demand, "", "r").needs.topology
