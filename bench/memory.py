@@ -158,21 +158,21 @@ def main() -> int:
     settings = ProcessSettings(pod_name="p", pod_ip="10.0.0.1", node_name="n1")
     controller = Controller(settings, "identity", MadeUpApi(options.count))  # type: ignore[arg-type]
     before = memory("VmRSS")
-    for followed in controller.followed.values():
+    for followed in controller.stores.followed.values():
         followed.start()
     end = time.monotonic() + SYNC_SECONDS
-    while not controller.is_synced() and time.monotonic() < end:
+    while not controller.stores.is_synced() and time.monotonic() < end:
         time.sleep(0.1)
     result = {
         "count": options.count,
-        "synced": controller.is_synced(),
-        "objects": {state.kind: state.objects for state in controller.store_states()},
+        "synced": controller.stores.is_synced(),
+        "objects": {state.kind: state.objects for state in controller.stores.states()},
         "before_mib": before,
         "resident_mib": memory("VmRSS"),
         "peak_mib": memory("VmHWM"),
     }
     print(json.dumps(result))
-    for followed in controller.followed.values():
+    for followed in controller.stores.followed.values():
         followed.stop()
     return 0 if result["synced"] and memory("VmHWM") <= options.limit else 1
 

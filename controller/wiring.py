@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
-from importlib.metadata import PackageNotFoundError, version
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from prometheus_client import CollectorRegistry
 
@@ -16,21 +15,16 @@ from controller.clock import Clock, SystemClock
 from controller.configuration import SettingsReader, synced_longhorn_values
 from controller.election.elector import Elector, Timing
 from controller.election.gate import Gate
-from controller.feed import Feed
-from controller.kinds import KINDS
+from controller.followed import Stores
 from controller.kube import resources
 from controller.kube.api import KubeApi
 from controller.kube.binder import PodBinder
 from controller.kube.endpoint_slice import EndpointSlices
-from controller.kube.informer import STALE_SECONDS, Informer
 from controller.kube.lease import LeaseClient
 from controller.kube.recorder import Recorder
-from controller.kube.resources import Resource
-from controller.kube.store import Store
-from controller.lifecycle import Lifecycle, Parts
-from controller.metrics import Metrics, Sources, StoreState
-from controller.model.reader import Raw, mapping_at, text_at
-from controller.reconcile.live import LiveKind, LiveReader
+from controller.lifecycle import Lifecycle, Parts, Worker
+from controller.metrics import Metrics, Sources
+from controller.reconcile.live import LiveReader
 from controller.reconcile.support import SupportWatch
 from controller.reconcile.sweeper import Sweeper
 from controller.reconcile.telling import Teller
@@ -39,6 +33,8 @@ from controller.reconcile.wired_build import build_wiring
 from controller.serving.tls import ServerTls
 from controller.settings import LiveSettings, ProcessSettings
 from controller.status import StatusServer, create_status_app
+from controller.status_view import StatusView
+from controller.version import PACKAGE, product_version
 from extender.app import Verbs, create_app
 from extender.binding import BindingService
 from extender.canary import CanaryFilter
@@ -51,45 +47,14 @@ from extender.service import ExtenderService
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication
 
-PACKAGE: Final = "longhorn-scheduler-extender"
 
-log = logging.getLogger(__name__)
+@dataclass(frozen=True, slots=True)
+class Addition:
+    """A part beside the extender: a worker that runs on followers too, and its section of `/status`."""
 
-
-class Followed:
-    """An informer with its store, as the lifecycle and the status page see them."""
-
-    def __init__(self, name: str, informer: Informer) -> None:
-        self.name, self.informer = name, informer
-        self.store: Store[Any] = informer.store
-
-    def start(self) -> None:
-        self.informer.start()
-
-    def stop(self) -> None:
-        self.informer.stop()
-
-    def catch_up(self, timeout: float) -> bool:
-        caught_up = self.informer.catch_up(timeout)
-        if not caught_up:
-            log.warning("store has not caught up kind=%s", self.name)
-        return caught_up
-
-    def age(self) -> float:
-        return self.informer.age()
-
-    def state(self) -> StoreState:
-        store = self.store
-        return StoreState(self.name, store.synced.is_set(), len(store), len(store.bad), self.informer.age())
-
-    # As a live read compares itself with it
-
-    @property
-    def resource_version(self) -> str:
-        return self.informer.resource_version
-
-    def get(self, key: str) -> Any:
-        return self.store.get(key)
+    name: str
+    worker: Worker
+    status: Callable[[], Any]
 
 
 class Controller:
@@ -110,7 +75,7 @@ class Controller:
         self.gate = Gate(self.clock)
         self.metrics = Metrics(CollectorRegistry(), settings.node_name, product_version())
         self._follow(api)
-        self.live = LiveReader(self._live_kinds(api), self.allocator)
+        self.live = LiveReader(self.stores.live_kinds(), self.allocator)
         self.waker = Waker(
             self.allocator,
             PodPatches(api),
@@ -126,13 +91,14 @@ class Controller:
             api,
             self.clock,
             recorder,
-            self.followed["pod"].store,
+            self.stores.followed["pod"].store,
             namespace=settings.namespace,
             lease=settings.lease,
             schedulers=settings.scheduler_names,
             serving=self._serving,
             every_seconds=lambda: self._live_settings().wiring_check_every_seconds,
         )
+        self.additions = self._add(api, recorder)
         self.lifecycle = self._make_lifecycle(api)
         self.preconditions = self._make_preconditions()
         self.app: WSGIApplication = create_app(
@@ -142,6 +108,7 @@ class Controller:
             max_body_bytes=settings.body_limit_bytes,
         ).wsgi_app
         self.metrics.read_from(self._sources())
+        self._view = self._make_view()
 
     # The process, as the server runs it
 
@@ -163,48 +130,21 @@ class Controller:
     # Parts
 
     def _follow(self, api: KubeApi) -> None:
-        feed = Feed(self.allocator)
-        namespace = self.settings.namespace
-        self.followed: dict[str, Followed] = {}
-        for kind in KINDS:
-            followed = self._followed(
-                api, kind.name, kind.resource, kind.parse, namespace if kind.in_longhorn else None
-            )
-            feed.follow(kind.name, followed.store, cluster_scoped=kind.in_longhorn or not kind.resource.is_namespaced)
-        config_maps = self._followed(api, "config_map", resources.CONFIG_MAPS, self._our_config_map, namespace)
-        longhorn = self._followed(api, "setting", resources.LONGHORN_SETTINGS, _setting_value, namespace)
-        for followed in (config_maps, longhorn):
-            followed.store.subscribe(lambda _changes: self.lifecycle.settings_changed())
-        longhorn.store.subscribe(lambda _changes: self.support.changed())
-        self._read_settings = SettingsReader(config_maps.store, longhorn.store)
+        self.stores = Stores(api, self.clock, self.settings.namespace, self.settings.config_map)
+        self.stores.feed(self.allocator)
+        config_maps, longhorn = self.stores.config_maps, self.stores.longhorn_settings
+        for store in (config_maps, longhorn):
+            store.subscribe(lambda _changes: self.lifecycle.settings_changed())
+        longhorn.subscribe(lambda _changes: self.support.changed())
+        self._read_settings = SettingsReader(config_maps, longhorn)
         self.support = SupportWatch(
-            lambda: synced_longhorn_values(longhorn.store),
+            lambda: synced_longhorn_values(longhorn),
             lambda name: api.get(resources.CRDS, None, name, timeout=5.0),
         )
 
-    def _followed(
-        self, api: KubeApi, name: str, resource: Resource, facts: Callable[[Raw], Any], namespace: str | None
-    ) -> Followed:
-        store: Store[Any] = Store(name, facts)
-        followed = Followed(name, Informer(api, resource, store, self.clock, namespace=namespace))
-        self.followed[name] = followed
-        return followed
-
-    def _our_config_map(self, raw: Raw) -> Mapping[str, str] | None:
-        if text_at(mapping_at(raw, "", "metadata"), "metadata", "name") != self.settings.config_map:
-            return None
-        data = mapping_at(raw, "", "data")
-        return {name: text_at(data, "data", name) for name in data}
-
-    def _live_kinds(self, api: KubeApi) -> dict[str, LiveKind]:
-        kinds = {}
-        for kind in KINDS:
-            if kind.is_live:
-                namespace = self.settings.namespace if kind.in_longhorn else ""
-                kinds[kind.name] = LiveKind(
-                    _reader(api, kind.resource), kind.parse, self.followed[kind.name], namespace
-                )
-        return kinds
+    def _add(self, api: KubeApi, recorder: Recorder) -> Sequence[Addition]:  # noqa: ARG002
+        """What stands beside the extender, in the order in which it starts. Builds; starts nothing."""
+        return ()
 
     def _make_elector(self, api: KubeApi) -> Elector:
         settings = self.settings
@@ -220,12 +160,12 @@ class Controller:
 
     def _make_lifecycle(self, api: KubeApi) -> Lifecycle:
         settings = self.settings
-        page = create_status_app(self.metrics.registry, is_ready=self.is_synced, status=self.status)
+        page = create_status_app(self.metrics.registry, is_ready=self.stores.is_synced, status=self.status)
         return Lifecycle(
             Parts(
                 clock=self.clock,
                 allocator=self.allocator,
-                followers=tuple(self.followed.values()),
+                followers=tuple(self.stores.followed.values()),
                 gate=self.gate,
                 elector=self.elector,
                 sweeper=Sweeper(
@@ -239,6 +179,7 @@ class Controller:
                     self.teller,
                     self.certificates,
                     self.wired.prover,
+                    *(addition.worker for addition in self.additions),
                 ),
                 read_settings=self._read_settings,
             )
@@ -251,7 +192,7 @@ class Controller:
             self.live,
             self.clock,
             mode=lambda: self.lifecycle.mode,
-            stale_kind=self.stale_kind,
+            stale_kind=self.stores.stale_kind,
         )
 
     def _make_verbs(self, api: KubeApi) -> Verbs:
@@ -286,26 +227,12 @@ class Controller:
             return None
         return lifecycle.openings
 
-    def is_synced(self) -> bool:
-        """Whether every store follows the cluster; true on followers too."""
-        return all(followed.store.synced.is_set() for followed in self.followed.values())
-
-    def stale_kind(self) -> str | None:
-        """The first kind whose store is too old to decide on."""
-        for name, followed in self.followed.items():
-            if followed.age() > STALE_SECONDS:
-                return name
-        return None
-
-    def store_states(self) -> Sequence[StoreState]:
-        return [followed.state() for followed in self.followed.values()]
-
     def _sources(self) -> Sources:
         return Sources(
             snapshot=self.allocator.snapshot,
             drain_records=self.allocator.drain_records,
             is_leading=lambda: self.gate.is_open,
-            stores=self.store_states,
+            stores=self.stores.states,
             wakeups=lambda: (self.waker.woken, self.waker.failed),
             settings_problems=lambda: len(self.lifecycle.configured.problems) if self.lifecycle.configured else 0,
             certificates=self.certificates.expiries,
@@ -316,56 +243,19 @@ class Controller:
         )
 
     def status(self) -> Mapping[str, Any]:
-        """What `/status` shows: who leads, in which mode, every promise, and how current the stores are."""
-        snapshot = self.allocator.snapshot()
-        configured = self.lifecycle.configured
-        return {
-            "identity": self.identity,
-            "node": self.settings.node_name,
-            "is_leading": self.gate.is_open,
-            "holder": self.elector.holder,
-            "term": self.lifecycle.term,
-            "mode": self.lifecycle.mode,
-            "longhorn": self.support.current,
-            "wiring": self.wired.status(),
-            "settings": configured.live if configured else None,
-            "longhorn_settings": configured.longhorn if configured else None,
-            "settings_problems": configured.problems if configured else {},
-            "certificates": {name: round(seconds) for name, seconds in self.certificates.expiries().items()},
-            "certificate_problems": self.certificates.problems,
-            "held": {"count": snapshot.held_count, "bytes": snapshot.held_bytes},
-            "assumed": {"count": snapshot.assumed_count, "bytes": snapshot.assumed_bytes},
-            "oldest_hold_seconds": round(snapshot.oldest_hold_seconds, 3),
-            "refused_pods": snapshot.refused_count,
-            "quarantined": snapshot.quarantined,
-            "promises": snapshot.promises,
-            "counters": snapshot.counters,
-            "stores": [
-                {
-                    "kind": state.kind,
-                    "is_synced": state.is_synced,
-                    "objects": state.objects,
-                    "bad": self.followed[state.kind].store.bad,
-                    "age_seconds": round(state.age_seconds, 3) if state.age_seconds < float("inf") else None,
-                }
-                for state in self.store_states()
-            ],
-        }
+        """What `/status` shows."""
+        return self._view.document()
 
-
-def product_version() -> str:
-    try:
-        return version(PACKAGE)
-    except PackageNotFoundError:
-        return "unknown"
-
-
-def _setting_value(raw: Raw) -> str:
-    return text_at(raw, "", "value")
-
-
-def _reader(api: KubeApi, resource: Resource) -> Callable[[str, str, float], Mapping[str, Any]]:
-    def read(namespace: str, name: str, timeout_seconds: float) -> Mapping[str, Any]:
-        return api.get(resource, namespace or None, name, timeout=timeout_seconds)
-
-    return read
+    def _make_view(self) -> StatusView:
+        return StatusView(
+            self.identity,
+            self.settings,
+            self.allocator,
+            self.gate,
+            self.elector,
+            self.lifecycle,
+            self.stores,
+            self.certificates,
+            lambda: self.support.current,
+            {"wiring": self.wired.status, **{addition.name: addition.status for addition in self.additions}},
+        )

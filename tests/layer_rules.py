@@ -22,6 +22,8 @@ LAYERS: Mapping[str, int] = {
     "controller.configuration": 65,
     "controller.certificates": 65,
     "controller.adapters": 65,
+    "controller.followed": 65,
+    "controller.status_view": 66,
     "controller.lifecycle": 60,
     "controller.metrics": 60,
     "controller.kinds": 60,
