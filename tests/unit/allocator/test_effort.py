@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from random import Random
 from typing import Any
 
 import pytest
 
 from controller.allocator import placement
 from controller.allocator.ledger import Entry, Key, Kind, Ledger, State, Verb
-from controller.allocator.packing import Item, Steps, pack
+from controller.allocator.packing import COVER_STEPS, PACK_STEPS, Item, Steps, is_robust, is_sure, pack
 from controller.allocator.placement import Judge
 from controller.allocator.verdict import Verdict
 from controller.model.demand import VolumeDemand
@@ -156,3 +157,70 @@ def test_a_volume_that_follows_a_zone_follows_the_region_of_a_node_without_one()
     demand = replace(roaming(60), follows="zone")
     assert (TopologyTerm("z", "r"),) == placement._bind(demand, "z", "r").needs.topology
     assert (TopologyTerm("", "r"),) == placement._bind(demand, "", "r").needs.topology
+
+
+# Searches: the same problems take the same steps, whatever is changed about the code
+
+
+def whole(dice: Random, least: int, most: int) -> int:
+    return least + int(dice.random() * (most - least + 1))
+
+
+def some(dice: Random, disks: int) -> tuple[int, ...]:
+    return tuple(disk for disk in range(disks) if dice.random() < 0.7) or (whole(dice, 0, disks - 1),)
+
+
+def tight(dice: Random) -> tuple[list[Item], list[int]]:
+    """Items whose bytes fill three to four disks but for a few: where greed fails, a packing may still exist."""
+    disks = whole(dice, 3, 4)
+    items, free = [], [whole(dice, 0, 1) for _ in range(disks)]
+    for _ in range(whole(dice, 5, 9)):
+        home, size = whole(dice, 0, disks - 1), whole(dice, 2, 9)
+        free[home] += size
+        usable = tuple(sorted({home, *some(dice, disks)}))
+        if dice.random() < 0.2:
+            items.append(Item(size, usable[:1], usable[1:]))
+        else:
+            items.append(Item(size, usable))
+    if dice.random() < 0.5:
+        free[whole(dice, 0, disks - 1)] += whole(dice, -1, 1)
+    return items, [max(0, room) for room in free]
+
+
+def pending_of(dice: Random, disks: int) -> list[Item]:
+    return [Item(whole(dice, 1, 8), some(dice, disks)) for _ in range(whole(dice, 2, 6))]
+
+
+def packing_steps(dice: Random) -> int:
+    items, free = tight(dice)
+    steps = Steps(PACK_STEPS)
+    pack(items, free, steps)
+    return PACK_STEPS - steps.left
+
+
+def covering_steps(dice: Random) -> int:
+    items, free = tight(dice)
+    mine = items[: whole(dice, 1, 2)]
+    steps = Steps(COVER_STEPS)
+    is_sure(mine, pending_of(dice, len(free)), [room + whole(dice, 0, 6) for room in free], steps)
+    return COVER_STEPS - steps.left
+
+
+def stranding_steps(dice: Random) -> int:
+    items, free = tight(dice)
+    steps = Steps(COVER_STEPS)
+    is_robust(items[:3], [room + whole(dice, 0, 4) for room in free], steps)
+    return COVER_STEPS - steps.left
+
+
+@pytest.mark.parametrize(
+    ("search", "expected"),
+    [
+        (packing_steps, [327, 265, 328, 225, 313, 274, 306, 216, 214, 333, 296, 299]),
+        (covering_steps, [146, 201, 241, 158, 146, 164, 264, 190, 172, 292, 292, 163]),
+        (stranding_steps, [1021, 1119, 1310, 1064, 1173, 942]),
+    ],
+)
+def test_a_search_takes_no_more_steps_than_it_did(search: Callable[[Random], int], expected: list[int]) -> None:
+    taken = [sum(search(Random(f"{batch}-{number}")) for number in range(60)) for batch in range(len(expected))]
+    assert expected == taken
