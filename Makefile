@@ -99,6 +99,10 @@ soak: venv cluster ## the long runs with random delays; hours
 goals: venv cluster ## the proposal's goals again and again, with the long waits; half an hour
 	@$(RUN) -m tests.e2e.goals --long
 
+.PHONY: proto
+proto: venv ## generate the code of controller/rpc/*.proto
+	@$(RUN) -m grpc_tools.protoc -I. --python_out=. --pyi_out=. controller/rpc/*.proto
+
 .PHONY: cluster
 cluster: venv ## build the control plane of the tests (5 to 10 minutes once, then nothing)
 	@$(RUN) -m tests.cluster build
