@@ -36,6 +36,10 @@ class Layout:
     def kubeconfig(self, name: str) -> Path:
         return self.folder / f"{name}.kubeconfig"
 
+    @property
+    def egress(self) -> Path:
+        return self.folder / "egress.yaml"
+
     def log(self, name: str) -> Path:
         return self.folder / f"{name}.log"
 
@@ -90,6 +94,7 @@ def api_server(layout: Layout, port: int, log_level: int, extra: Mapping[str, st
         # Endpoints on loopback are refused, and the API server has no other address here.
         "endpoint-reconciler-type": "none",
         "allow-privileged": "true",
+        "egress-selector-config-file": str(layout.egress),
         "v": str(log_level),
         **extra,
     }

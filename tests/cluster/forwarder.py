@@ -72,36 +72,37 @@ class Listener:
                 logger.warning("accept on %s: %s", self.address, error)
                 return
             sock.setblocking(False)
-            target = self._targets[next(self._turn) % len(self._targets)]
-            task = self._loop.create_task(self._forward(sock, target))
+            task = self._loop.create_task(self._forward(sock, self.next_target()))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    async def _forward(self, front: socket.socket, target: Target) -> None:
+    def next_target(self) -> Target:
+        """Whose turn it is, of the targets, of which there must be one."""
+        return self._targets[next(self._turn) % len(self._targets)]
+
+    async def connect(self, target: Target) -> socket.socket:
+        """A connection to where the target really listens. Raises OSError."""
         port = self._route(target)
+        if port is None:
+            raise ConnectionRefusedError(f"nothing is known to listen for {target.ip}:{target.port}")
         back = socket.socket()
         back.setblocking(False)
         try:
-            if port is None:
-                raise ConnectionRefusedError(f"nothing is known to listen for {target.ip}:{target.port}")
             async with asyncio.timeout(CONNECT_SECONDS):
                 await self._loop.sock_connect(back, ("127.0.0.1", port))
+        except BaseException:
+            back.close()
+            raise
+        return back
+
+    async def _forward(self, front: socket.socket, target: Target) -> None:
+        try:
+            back = await self.connect(target)
         except OSError as error:
             logger.info("%s to %s: %s", self.address, target, error)
-            back.close()
             _reset(front)
             return
-        for sock in (front, back):
-            # asyncio does so only for sockets that were made with the protocol's number; without it a large request
-            # now and then waits 40 ms for a delayed acknowledgement.
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        near, far = Pipe(), Pipe()
-        near.peer, far.peer = far, near
-        await self._loop.connect_accepted_socket(lambda: near, front)
-        await self._loop.connect_accepted_socket(lambda: far, back)
-        self.pipes.update((near, far))
-        near.start()
-        far.start()
+        self.pipes.update(await Pipe.join(self._loop, front, back))
 
 
 class Pipe(asyncio.Protocol):
@@ -112,6 +113,24 @@ class Pipe(asyncio.Protocol):
     def __init__(self) -> None:
         self.transport: asyncio.Transport | None = None
         self.ended = False
+
+    @classmethod
+    async def join(
+        cls, loop: asyncio.AbstractEventLoop, front: socket.socket, back: socket.socket
+    ) -> tuple[Pipe, Pipe]:
+        """Tie two open connections together."""
+        for sock in (front, back):
+            # asyncio does so only for sockets that were made with the protocol's number; without it a large request
+            # now and then waits 40 ms for a delayed acknowledgement.
+            if sock.family != socket.AF_UNIX:
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        near, far = cls(), cls()
+        near.peer, far.peer = far, near
+        await loop.connect_accepted_socket(lambda: near, front)
+        await loop.connect_accepted_socket(lambda: far, back)
+        near.start()
+        far.start()
+        return near, far
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)

@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from tests.cluster import components, history, service_proxy
+from tests.cluster import components, egress, history, service_proxy
 from tests.cluster.build import Binaries
 from tests.cluster.client import ApiClient, Endpoint
 from tests.cluster.control import call
@@ -140,6 +140,8 @@ class Launcher:
 
     def _start_api_server(self, extra: Mapping[str, str]) -> None:
         words = self._programs.command("kube-apiserver")
+        configuration = egress.configuration(self._layout.folder)
+        self._layout.egress.write_text(yaml.safe_dump(configuration, sort_keys=False))
         wait = self._supervisor.start_serving(
             "kube-apiserver",
             lambda port: words + components.api_server(self._layout, port, self._log_level, extra),

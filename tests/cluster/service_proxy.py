@@ -1,8 +1,8 @@
 """The process that plays kube-proxy and cluster DNS for one cluster.
 
 `python -m tests.cluster.service_proxy STATE_FOLDER KUBECONFIG` follows Services and EndpointSlices and gives every
-Service a loopback address of its own. `services.py` is how to talk to it. It runs apart, so that a busy test never
-slows the connections that it measures.
+Service a loopback address of its own; kube-apiserver reaches their ClusterIPs through `egress.py`. `services.py` is how
+to talk to it. It runs apart, so that a busy test never slows the connections that it measures.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from typing import Any, TypeVar, cast
 from tests.cluster import dns
 from tests.cluster.client import ApiClient, Object
 from tests.cluster.control import ControlServer
+from tests.cluster.egress import SOCKET as EGRESS_SOCKET
+from tests.cluster.egress import Egress
 from tests.cluster.endpoints import SERVICE_LABEL, Target, targets, tcp_ports
 from tests.cluster.forwarder import Listener
 from tests.cluster.watch import Reflector, key_of
@@ -113,6 +115,13 @@ class Table:
     def endpoints(self, key: Key, port: int) -> list[Target]:
         listener = self._listeners.get((key, port))
         return listener.targets if listener is not None else []
+
+    def at_cluster_ip(self, ip: str, port: int) -> Listener | None:
+        """The Service with that ClusterIP, if it has that port."""
+        for key, service in self._services.items():
+            if service.get("spec", {}).get("clusterIP") == ip and port in tcp_ports(service).values():
+                return self._listener(key, port)
+        return None
 
     def resolve(self, namespace: str, name: str) -> str | None:
         return self.host((namespace, name)) if (namespace, name) in self._services else None
@@ -210,11 +219,13 @@ async def serve(folder: Path, kubeconfig: Path) -> None:
     if claim is not None:
         await loop.create_datagram_endpoint(lambda: DnsProtocol(table.resolve), sock=claim[1])
         dns_address = f"{claim[0]}.0.2:{DNS_PORT}"
+    egress = Egress(folder / EGRESS_SOCKET, table.at_cluster_ip)
     proxy = Proxy(loop, table, dns_address)
     proxy.follow(ApiClient.from_kubeconfig(kubeconfig, user_agent="service-proxy"))
     ControlServer(folder / SOCKET, proxy.handle).start()
     logger.info("serving; dns %s", dns_address)
     await stop.wait()
+    egress.close()
 
 
 def main() -> None:
