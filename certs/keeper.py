@@ -1,4 +1,4 @@
-"""The certificates of one running server: what it serves is handed to it, and on the leader all of it is kept in order.
+"""The certificates of running servers: what they serve is handed to them, and on the leader all of it is kept in order.
 
 In mode `self` the Secrets are ours. In the modes `cert-manager` and `provided` others write them: they are only read
 and checked.
@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import Final
 
 from certs import layout
-from certs.authority import Facts, LeafSpec, read_authorities, server_names
+from certs.authority import Facts, LeafSpec, read_authorities, read_pair, server_names
 from certs.layout import foreign_findings
 from certs.rotation import DAY, PINNED, YEAR, Chain, Leaf
 from certs.secret import ChainKeeper, SecretNames, SecretStore, data_of
@@ -29,6 +29,9 @@ SUBJECT: Final = "longhorn-scheduler-extender-ca"
 CLIENT_SUBJECT: Final = "kube-scheduler"
 
 log = logging.getLogger(__name__)
+
+
+Use = Callable[[bytes, bytes, bytes], object]  # certificate, key, bundle; true when they are new to it
 
 
 class Mode(StrEnum):
@@ -80,9 +83,13 @@ def extender_keeper(
 
 
 class Certificates:
-    """Follows the Secrets of one server.
+    """Follows the Secrets of one chain, and on the leader keeps them in order.
 
-    Threads: its own, `certificates`; start and stop from one; the views from any. Blocks: `stop`, for a call's timeout
+    `uses` says who is given which leaf: certificate, key, and the bundle of whom to trust on the other side. In the
+    modes in which others write, those leafs must exist; what else there is, is checked. `trusted_by` is the leaf whose
+    callers the bundle is for. `prefix` sets the authorities' names apart from those of another chain.
+
+    Threads: its own, named `thread`; start and stop from one; the views from any. Blocks: `stop`, for a call's timeout
     at most. I/O: the API server.
     """
 
@@ -93,26 +100,44 @@ class Certificates:
         names: SecretNames,
         keeper: ChainKeeper,
         clock: Clock,
-        use: Callable[[bytes, bytes, bytes], object],
+        uses: Mapping[str, Use],
         is_leading: Callable[[], bool],
+        *,
+        trusted_by: str = SERVER,
+        prefix: str = "",
+        thread: str = "certificates",
+        look_every_seconds: float = LOOK_EVERY_SECONDS,
     ) -> None:
         self._mode, self._store, self._names, self._keeper = mode, store, names, keeper
-        self._clock, self._use, self._is_leading = clock, use, is_leading
+        self._clock, self._uses, self._is_leading = clock, uses, is_leading
+        self._trusted_by, self._prefix, self._thread_name = trusted_by, prefix, thread
+        self._look_every_seconds = look_every_seconds
         self._expiries: Mapping[str, datetime] = {}
         self._problems: tuple[str, ...] = ()
-        self._is_serving = False
+        self._bundle = b""
+        self._served: frozenset[str] = frozenset()
+        self._listeners: list[Callable[[], None]] = []
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
     @property
     def is_serving(self) -> bool:
-        """Whether the server has been given a certificate."""
-        return self._is_serving
+        """Whether every leaf that is used here has been handed over."""
+        return self._served >= self._uses.keys()
 
     @property
     def problems(self) -> tuple[str, ...]:
         """What was wrong at the last look."""
         return self._problems
+
+    @property
+    def bundle(self) -> bytes:
+        """The authorities that callers shall trust, PEM; empty while nothing is known."""
+        return self._bundle
+
+    def subscribe(self, listener: Callable[[], None]) -> None:
+        """Have it called, in this worker's thread, after the bundle or a leaf has changed. Subscribe before start."""
+        self._listeners.append(listener)
 
     def expiries(self) -> Mapping[str, float]:
         """Seconds until each certificate ends, by its name; negative when it has."""
@@ -120,7 +145,7 @@ class Certificates:
         return {name: (end - now).total_seconds() for name, end in self._expiries.items()}
 
     def start(self) -> None:
-        self._thread = threading.Thread(target=self._run, name="certificates", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=self._thread_name, daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
@@ -137,45 +162,63 @@ class Certificates:
             except SchedulerError as error:
                 is_well = False
                 self._note((str(error),))
-            pause = LOOK_EVERY_SECONDS if is_well and self._is_serving else HURRY_SECONDS
+            except Exception as error:  # thread top
+                is_well = False
+                log.exception("certificates: a fault of ours")
+                self._note((repr(error),))
+            hurry = min(HURRY_SECONDS, self._look_every_seconds)
+            pause = self._look_every_seconds if is_well and self.is_serving else hurry
 
     def look(self) -> None:
         """One round. Raises ClusterError when the API server cannot be asked, or refuses."""
-        problems = self._look_at_ours() if self._mode is Mode.SELF else self._look_at_theirs()
-        self._note(problems)
+        self._note(self._look_at_ours() if self._mode is Mode.SELF else self._look_at_theirs())
 
     def _look_at_ours(self) -> tuple[str, ...]:
         kept = self._keeper.keep(self._is_leading)
         chain = kept.reading.chain
-        self._expiries = expiries_of(chain)
-        leaf = chain.leafs.get(SERVER)
-        if leaf is not None and chain.authorities:
-            self._serve(leaf.certificate, leaf.key, chain.bundle)
+        self._expiries = expiries_of(chain, self._prefix)
+        if chain.authorities:
+            leafs = {name: chain.leafs[name] for name in self._uses if name in chain.leafs}
+            self._hand_over({name: (leaf.certificate, leaf.key, chain.bundle) for name, leaf in leafs.items()})
+            self._set_bundle(chain.bundle)
         return () if kept.written else kept.reading.problems
 
     def _look_at_theirs(self) -> tuple[str, ...]:
         problems: list[str] = []
         ends: dict[str, datetime] = {}
-        for leaf, name in self._names.leafs.items():
-            data = data_of(self._store.read(name))
-            if leaf != SERVER and data is None:
+        found: dict[str, tuple[bytes, bytes, bytes]] = {}
+        for leaf, secret in self._names.leafs.items():
+            data = data_of(self._store.read(secret))
+            if data is None and leaf not in (*self._uses, self._trusted_by):
                 continue  # clients may have theirs from elsewhere
-            findings = foreign_findings(data, f"Secret {name}")
+            findings = foreign_findings(data, f"Secret {secret}")
             problems += findings
             if findings or data is None:
                 continue
-            reading = layout.read_chain(None, {leaf: data})
-            ends |= {name: end for name, end in expiries_of(reading.chain).items() if name == leaf}
-            if leaf == SERVER:
-                ends["ca"] = min(pair.facts.not_after_utc for pair in read_authorities(data[layout.BUNDLE], what=name))
-                self._serve(data[layout.CERTIFICATE], data[layout.KEY], data[layout.BUNDLE])
+            ends[leaf] = read_pair(data[layout.CERTIFICATE], data[layout.KEY], what=secret).facts.not_after_utc
+            found[leaf] = (data[layout.CERTIFICATE], data[layout.KEY], data[layout.BUNDLE])
+        if self._trusted_by in found:
+            bundle = found[self._trusted_by][2]
+            ends[f"{self._prefix}ca"] = min(
+                pair.facts.not_after_utc for pair in read_authorities(bundle, what=layout.BUNDLE)
+            )
         self._expiries = ends
+        self._hand_over({leaf: found[leaf] for leaf in self._uses if leaf in found})
+        if self._trusted_by in found:
+            self._set_bundle(found[self._trusted_by][2])
         return tuple(problems)
 
-    def _serve(self, certificate: bytes, key: bytes, client_ca: bytes) -> None:
-        if self._use(certificate, key, client_ca):
-            log.info("certificates: new connections are served with new ones")
-        self._is_serving = True
+    def _hand_over(self, leafs: Mapping[str, tuple[bytes, bytes, bytes]]) -> None:
+        for name, material in leafs.items():
+            if self._uses[name](*material):
+                log.info("certificates: new connections are served with a new %s", name)
+            self._served |= {name}
+
+    def _set_bundle(self, bundle: bytes) -> None:
+        is_new, self._bundle = bundle != self._bundle, bundle
+        if is_new:
+            for listener in self._listeners:
+                listener()
 
     def _note(self, problems: tuple[str, ...]) -> None:
         if problems != self._problems:
@@ -184,17 +227,18 @@ class Certificates:
         self._problems = problems
 
 
-def expiries_of(chain: Chain) -> dict[str, datetime]:
+def expiries_of(chain: Chain, prefix: str = "") -> dict[str, datetime]:
     """When each certificate of the chain ends, by the name that metrics and commands give it."""
-    return {name: facts.not_after_utc for name, facts in named_facts(chain).items()}
+    return {name: facts.not_after_utc for name, facts in named_facts(chain, prefix).items()}
 
 
-def named_facts(chain: Chain) -> dict[str, Facts]:
+def named_facts(chain: Chain, prefix: str = "") -> dict[str, Facts]:
+    """The facts of every certificate: authorities as `ca`, `ca-next` and `ca-previous-1`, leafs by their names."""
     found: dict[str, Facts] = {}
     if chain.signer is not None:
-        found["ca"] = chain.signer.facts
+        found[f"{prefix}ca"] = chain.signer.facts
     if chain.coming is not None:
-        found["ca-next"] = chain.coming.facts
+        found[f"{prefix}ca-next"] = chain.coming.facts
     for number, pair in enumerate(chain.previous, start=1):
-        found[f"ca-previous-{number}"] = pair.facts
+        found[f"{prefix}ca-previous-{number}"] = pair.facts
     return found | {name: pair.facts for name, pair in chain.leafs.items()}

@@ -41,7 +41,7 @@ def read_chain(ca: Data | None, leafs: Mapping[str, Data | None], remembered: Ch
     found, problems = {}, []
     for name, data in leafs.items():
         try:
-            found[name] = _read_leaf(data, name)
+            found[name] = read_leaf(data, name)
         except CertificateError as error:
             problems.append(str(error))
             if remembered is not None and name in remembered.leafs:
@@ -54,7 +54,8 @@ def read_chain(ca: Data | None, leafs: Mapping[str, Data | None], remembered: Ch
     return Reading(Chain(chain.signer, chain.coming, chain.previous, found), tuple(problems))
 
 
-def _read_leaf(data: Data | None, name: str) -> Pair:
+def read_leaf(data: Data | None, name: str) -> Pair:
+    """The leaf in a Secret; CertificateError names it when there is none."""
     if data is None:
         raise CertificateError(f"{name}: its Secret does not exist")
     pair = read_pair(data.get(CERTIFICATE, b""), data.get(KEY, b""), what=name)
@@ -121,7 +122,7 @@ def leaf_data(chain: Chain, name: str) -> dict[str, bytes]:
 def foreign_findings(data: Data | None, what: str) -> Sequence[str]:
     """What is wrong with a Secret that others write: unreadable, or not of the authorities in its own `ca.crt`."""
     try:
-        pair = _read_leaf(data, what)
+        pair = read_leaf(data, what)
         authorities = read_authorities((data or {}).get(BUNDLE, b""), what=f"{what}, {BUNDLE}")
     except CertificateError as error:
         return [str(error)]

@@ -5,6 +5,8 @@ the one that will sign next, and those that signed before. A new authority stand
 signs anything, so every client knows it by then; the old one stays there for `settle` after the last leaf of it was
 replaced, so a server that has not seen its new leaf is still trusted. All of this is read off the certificates
 themselves: nothing else is remembered, and a step that was interrupted is found undone and is done.
+
+Where programs spread a chain, what they were *seen* to have spread counts beside the time: see `Evidence`.
 """
 
 from __future__ import annotations
@@ -48,7 +50,7 @@ class Policy:
 
 # Pinned in files of kube-scheduler, which people change by hand: two years to do so.
 PINNED: Final = Policy(20 * YEAR, 4 * YEAR, 2 * YEAR, None)
-# Spread by a program, within seconds.
+# Spread by programs, within seconds; who has not been reached for half of these days serves no longer.
 ROTATING: Final = Policy(YEAR, 90 * DAY, DAY, DAY)
 
 
@@ -79,6 +81,15 @@ class Chain:
         return bundle_of(self.authorities)
 
 
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What is known to have reached everybody, by fingerprint: authorities that all clients trust, leafs that all
+    servers and clients use. Time must have passed all the same."""
+
+    trusted: frozenset[str] = frozenset()
+    used: frozenset[str] = frozenset()
+
+
 class Action(StrEnum):
     MAKE = "make the authority"
     PREPARE = "make the next authority"
@@ -101,13 +112,19 @@ class Step:
         return f"{self.action}{leaf}: {self.why}"
 
 
-def next_step(chain: Chain, leafs: Mapping[str, Leaf], policy: Policy, now_utc: datetime) -> Step | None:
-    """The first thing to do now; None when all is well."""
+def next_step(
+    chain: Chain, leafs: Mapping[str, Leaf], policy: Policy, now_utc: datetime, evidence: Evidence | None = None
+) -> Step | None:
+    """The first thing to do now; None when all is well. Without evidence time alone decides.
+
+    An authority that ends, or whose key is lost when a leaf is needed, is replaced without evidence, too: otherwise
+    nobody could be served.
+    """
     return (
         _authority_step(chain, policy, now_utc)
-        or _promotion(chain, leafs, policy, now_utc)
+        or _promotion(chain, leafs, policy, now_utc, evidence)
         or _leaf_step(chain, leafs, now_utc)
-        or _retirement(chain, leafs, policy, now_utc)
+        or _retirement(chain, leafs, policy, now_utc, evidence)
     )
 
 
@@ -127,11 +144,14 @@ def _authority_step(chain: Chain, policy: Policy, now_utc: datetime) -> Step | N
     return None
 
 
-def _promotion(chain: Chain, leafs: Mapping[str, Leaf], policy: Policy, now_utc: datetime) -> Step | None:
+def _promotion(
+    chain: Chain, leafs: Mapping[str, Leaf], policy: Policy, now_utc: datetime, evidence: Evidence | None
+) -> Step | None:
     signer, coming = chain.signer, chain.coming
     if coming is None or signer is None or not coming.facts.is_valid(now_utc):
         return None
-    if now_utc >= coming.facts.made_utc + policy.overlap:
+    is_trusted = evidence is None or coming.facts.fingerprint in evidence.trusted
+    if is_trusted and now_utc >= coming.facts.made_utc + policy.overlap:
         return Step(Action.PROMOTE, f"it has been in the bundle since {coming.facts.made_utc.isoformat()}")
     if not signer.has_key:
         for name, leaf in leafs.items():
@@ -169,11 +189,15 @@ def _why_sign(chain: Chain, name: str, leaf: Leaf, now_utc: datetime) -> str:
     return ""
 
 
-def _retirement(chain: Chain, leafs: Mapping[str, Leaf], policy: Policy, now_utc: datetime) -> Step | None:
+def _retirement(
+    chain: Chain, leafs: Mapping[str, Leaf], policy: Policy, now_utc: datetime, evidence: Evidence | None
+) -> Step | None:
     for old in chain.previous:
         if now_utc > old.facts.not_after_utc:
             return Step(Action.RETIRE, "it has expired", old.facts.fingerprint)
     if policy.settle is None or not leafs or not leafs.keys() <= chain.leafs.keys():
+        return None
+    if evidence is not None and not evidence.used >= {chain.leafs[name].facts.fingerprint for name in leafs}:
         return None
     newest = max(chain.leafs[name].facts.made_utc for name in leafs)
     if chain.previous and now_utc >= newest + policy.settle:
@@ -208,11 +232,16 @@ def carry_out(
 
 
 def bring_up_to_date(
-    chain: Chain, leafs: Mapping[str, Leaf], policy: Policy, now_utc: datetime, subject: str
+    chain: Chain,
+    leafs: Mapping[str, Leaf],
+    policy: Policy,
+    now_utc: datetime,
+    subject: str,
+    evidence: Evidence | None = None,
 ) -> tuple[Chain, Sequence[Step]]:
     """All that is to be done now, and what that was. The same chain, and nothing, when all is well."""
     done: list[Step] = []
-    while (step := next_step(chain, leafs, policy, now_utc)) is not None:
+    while (step := next_step(chain, leafs, policy, now_utc, evidence)) is not None:
         if len(done) > MOST_STEPS:
             raise ConfigError(f"{subject}: its renewal does not come to an end: {step}")
         chain = carry_out(chain, step, leafs, policy, now_utc, subject)

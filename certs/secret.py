@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from certs import layout
 from certs.layout import Data, Reading
-from certs.rotation import Chain, Leaf, Policy, Step, bring_up_to_date
+from certs.rotation import Chain, Evidence, Leaf, Policy, Step, bring_up_to_date
 from controller.clock import Clock
 from controller.errors import ConflictError, NotFoundError
 from controller.kube.api import KubeApi
@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class SecretNames:
-    """The Secret of the authority, and that of each leaf by the leaf's name."""
+    """The Secret of the authority, and that of each leaf by the leaf's name. They are written in this order."""
 
     ca: str
     leafs: Mapping[str, str]
@@ -104,6 +104,7 @@ class ChainKeeper:
 
     Threads: one at a time. Blocks: for its calls' timeouts. I/O: the API server.
     Remembers the chain as it was last read whole, so that a Secret that is deleted or damaged comes back as it was.
+    `evidence` says of the chain, as it stands, what is known to have reached everybody; None: time alone decides.
     """
 
     def __init__(
@@ -115,9 +116,10 @@ class ChainKeeper:
         clock: Clock,
         *,
         subject: str,
+        evidence: Callable[[Chain], Evidence] | None = None,
     ) -> None:
         self._store, self._names, self._leafs = store, names, leafs
-        self._policy, self._clock, self._subject = policy, clock, subject
+        self._policy, self._clock, self._subject, self._evidence = policy, clock, subject, evidence
         self._remembered: Chain | None = None
 
     def read(self) -> Reading:
@@ -131,9 +133,9 @@ class ChainKeeper:
             if not may_write():
                 return Kept(reading)
             leafs = self._leafs()
-            chain, steps = bring_up_to_date(
-                reading.chain, leafs, self._policy.checked(leafs.values()), self._clock.now_utc(), self._subject
-            )
+            policy, now = self._policy.checked(leafs.values()), self._clock.now_utc()
+            evidence = self._evidence(reading.chain) if self._evidence is not None else None
+            chain, steps = bring_up_to_date(reading.chain, leafs, policy, now, self._subject, evidence)
             try:
                 written = self._write(chain, raws, may_write)
             except ConflictError:

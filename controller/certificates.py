@@ -1,4 +1,5 @@
-"""Gives the extender's server its certificates, from where the settings say that they are."""
+"""Gives the controller's servers their certificates, from where the settings say that they are, and keeps the webhook's
+chain."""
 
 from __future__ import annotations
 
@@ -7,15 +8,18 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final, Protocol
 
+from certs import webhook
 from certs.authority import CertificateError, read_authorities, read_pair
+from certs.evidence import Spread
 from certs.keeper import SERVER, Certificates, Mode, ServiceNames, extender_keeper, extender_names
 from certs.secret import SecretStore
 from controller.clock import Clock
 from controller.kube.api import KubeApi
-from controller.serving.tls import DirectoryFollower, ServerTls
+from controller.serving.tls import DirectoryFollower, Material, ServerTls
 from controller.settings import TLS_OFF, ProcessSettings
 
 CA: Final = "ca"
+CONFIGURATION: Final = "longhorn-scheduler-extender"  # name of both webhook configurations
 
 
 class CertificateWorker(Protocol):
@@ -101,4 +105,123 @@ def certificate_worker(
         more=[name for name in settings.tls_extra_names.split(",") if name],
     )
     keeper = extender_keeper(store, clock, names, leafs)
-    return Certificates(Mode(settings.tls_mode), store, names, keeper, clock, tls.use, is_leading)
+    return Certificates(Mode(settings.tls_mode), store, names, keeper, clock, {SERVER: tls.use}, is_leading)
+
+
+class Held:
+    """Who shows what now. Threads: one uses, any read. Blocks: never."""
+
+    def __init__(self) -> None:
+        self.material: Material | None = None
+
+    def use(self, certificate: bytes, key: bytes, authorities: bytes) -> bool:
+        material = Material(certificate, key, authorities)
+        is_new = material != self.material
+        self.material = material
+        return is_new
+
+
+class WebhookChain(Protocol):
+    """The webhook's certificates, on the leader kept in order."""
+
+    @property
+    def is_serving(self) -> bool:
+        """Whether the leader's gRPC server has a certificate."""
+        ...
+
+    @property
+    def problems(self) -> tuple[str, ...]: ...
+    def start(self) -> None: ...
+    def stop(self) -> None: ...
+    def expiries(self) -> Mapping[str, float]: ...
+    def ca_bundle(self) -> bytes:
+        """PEM of the authorities that API servers shall trust: present, next, former. Empty while unknown."""
+        ...
+
+    def grpc_server(self) -> Material | None:
+        """What the leader's gRPC server shows, and which clients it lets in. None: it cannot serve yet."""
+        ...
+
+    def subscribe(self, listener: Callable[[], None]) -> None:
+        """Have it called, in the worker's thread, after `ca_bundle` has changed. Before start."""
+        ...
+
+
+class NoWebhookChain(NoCertificates):
+    """There is no webhook."""
+
+    is_serving = False
+
+    def ca_bundle(self) -> bytes:
+        return b""
+
+    def grpc_server(self) -> Material | None:
+        return None
+
+    def subscribe(self, listener: Callable[[], None]) -> None: ...
+
+
+class KeptWebhookChain:
+    """The chain in its Secrets. Threads, blocking and I/O: those of Certificates."""
+
+    def __init__(self, certificates: Certificates, held: Held, spread: Spread) -> None:
+        self._certificates, self._held, self._spread = certificates, held, spread
+        self.start, self.stop, self.look = certificates.start, certificates.stop, certificates.look
+        self.expiries, self.subscribe = certificates.expiries, certificates.subscribe
+
+    @property
+    def is_serving(self) -> bool:
+        return self._certificates.is_serving
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        spread = self._spread.problem
+        return (*self._certificates.problems, *((spread,) if spread else ()))
+
+    def ca_bundle(self) -> bytes:
+        return self._certificates.bundle
+
+    def grpc_server(self) -> Material | None:
+        return self._held.material
+
+
+def webhook_chain(
+    settings: ProcessSettings,
+    api: KubeApi,
+    clock: Clock,
+    is_leading: Callable[[], bool],
+    *,
+    pace: webhook.Pace = webhook.DEFAULT_PACE,
+) -> WebhookChain:
+    """The chain of webhook and gRPC server. Does nothing yet."""
+    if settings.webhook_tls_mode == TLS_OFF:
+        return NoWebhookChain()
+    store, held = SecretStore(api, settings.namespace), Held()
+    names = webhook.webhook_names(
+        settings.webhook_ca_secret,
+        settings.webhook_tls_secret,
+        settings.webhook_client_tls_secret,
+        settings.replica_scheduler_tls_secret,
+    )
+    leafs = webhook.webhook_leafs(
+        settings.namespace,
+        service=settings.webhook_service,
+        leader_service=settings.replica_scheduler_service,
+        domain=settings.cluster_domain,
+        pace=pace.checked(),
+    )
+    keeper, spread = webhook.webhook_keeper(api, store, clock, names, leafs, CONFIGURATION, pace)
+    certificates = Certificates(
+        Mode(settings.webhook_tls_mode),
+        store,
+        names,
+        keeper,
+        clock,
+        {webhook.LEADER: held.use},
+        is_leading,
+        trusted_by=webhook.SERVER,
+        prefix=webhook.PREFIX,
+        thread="webhook-certificates",
+        look_every_seconds=pace.look_every_seconds,
+    )
+    return KeptWebhookChain(certificates, held, spread)

@@ -32,6 +32,15 @@ MEBIBYTE: Final = 1024**2
 _DAY: Final = 86_400
 TLS_OFF: Final = "off"
 TLS_MODES: Final = (TLS_OFF, "self", "cert-manager", "provided")
+_SECRETS: Final = (
+    "tls_secret",
+    "tls_client_secret",
+    "tls_ca_secret",
+    "webhook_tls_secret",
+    "webhook_client_tls_secret",
+    "webhook_ca_secret",
+    "replica_scheduler_tls_secret",
+)
 STRATEGIES: Final = ("spread", "pack", "off")
 OPT_IN_MODES: Final = ("auto", "always", "off")
 EXPANSION_POLICIES: Final = ("allow", "deny", "off")
@@ -156,6 +165,13 @@ class ProcessSettings:
     tls_extra_names: str = ""  # with commas
     tls_handshake_seconds: int = 5
     tls_handshakes: int = 256
+    webhook_tls_mode: str = "self"
+    webhook_service: str = "longhorn-scheduler-webhook"
+    webhook_tls_secret: str = "longhorn-scheduler-webhook-tls"
+    webhook_client_tls_secret: str = "longhorn-scheduler-webhook-client-tls"
+    webhook_ca_secret: str = "longhorn-scheduler-webhook-ca"
+    replica_scheduler_service: str = "longhorn-replica-scheduler"
+    replica_scheduler_tls_secret: str = "longhorn-replica-scheduler-tls"
     cluster_domain: str = "cluster.local"
     scheduler_names: str = "default-scheduler"  # with commas
     log_level: str = "info"
@@ -188,8 +204,13 @@ class ProcessSettings:
             "tls_cert_dir",
             f"is for the modes cert-manager and provided, not {self.tls_mode}",
         )
-        secrets = [getattr(self, name) for name in ("tls_secret", "tls_client_secret", "tls_ca_secret")]
-        _require(all(secrets) and len(set(secrets)) == len(secrets), "tls_secret", "three Secrets need three names")
+        _require(self.webhook_tls_mode in TLS_MODES, "webhook_tls_mode", f"is not one of {', '.join(TLS_MODES)}")
+        secrets = [getattr(self, name) for name in _SECRETS]
+        _require(
+            all(secrets) and len(set(secrets)) == len(secrets), "tls_secret", "every Secret needs a name of its own"
+        )
+        for name in ("webhook_service", "replica_scheduler_service"):
+            _require(0 < len(getattr(self, name)) < 64, name, "is not a Service's name")
         _require(1 <= self.tls_handshake_seconds <= 60, "tls_handshake_seconds", "is not between 1 and 60")
         _require(1 <= self.tls_handshakes <= 900, "tls_handshakes", "is not between 1 and 900")
         _require(bool(self.scheduler_names.strip(", ")), "scheduler_names", "names no scheduler")

@@ -127,6 +127,11 @@ class ServerTls:
             self._material, self._context = material, context
         return True
 
+    def forget(self) -> None:
+        """Serve no connection that begins from now on, until `use` is called again."""
+        with self._lock:
+            self._material, self._context = None, None
+
     def count(self, outcome: str) -> None:
         with self._lock:
             self._counts[outcome] += 1

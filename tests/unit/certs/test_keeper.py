@@ -55,7 +55,7 @@ class Server:
         leafs = ServiceNames(store, "extender", "longhorn-system", domain="cluster.local", more=["more.example"])
         keeper = extender_keeper(store, world.clock, NAMES, leafs)
         self.certificates = Certificates(
-            mode, store, NAMES, keeper, world.clock, self._use, lambda: world.leader is self
+            mode, store, NAMES, keeper, world.clock, {"server": self._use}, lambda: world.leader is self
         )
         self.look = self.certificates.look
 

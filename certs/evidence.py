@@ -1,0 +1,102 @@
+"""What of a chain is known to have reached everybody, so that a rotation may go on.
+
+An authority is trusted where kube-apiserver looks: in the `caBundle` of every entry of our webhook configurations. A
+leaf is used where programs look: in its Secret. Both are looked at in every round. What stood there without a break for
+`spread_seconds` of this process's own monotonic time has reached everybody who reads it within that time. Wall clocks,
+which may be wrong, say nothing here, and a new leader begins to count anew.
+"""
+
+from __future__ import annotations
+
+import binascii
+import logging
+from base64 import b64decode
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from certs.authority import CertificateError, Pair, read_authorities
+from certs.rotation import Chain, Evidence
+from controller.clock import Clock
+from controller.errors import ClusterError, NotFoundError
+from controller.kube.api import KubeApi
+from controller.kube.resources import Resource
+
+MUTATING: Final = Resource(
+    "admissionregistration.k8s.io",
+    "v1",
+    "mutatingwebhookconfigurations",
+    "MutatingWebhookConfiguration",
+    is_namespaced=False,
+)
+VALIDATING: Final = Resource(
+    "admissionregistration.k8s.io",
+    "v1",
+    "validatingwebhookconfigurations",
+    "ValidatingWebhookConfiguration",
+    is_namespaced=False,
+)
+CALL_SECONDS: Final = 5.0
+
+log = logging.getLogger(__name__)
+
+
+class PublishedBundles:
+    """The `caBundle`s of our webhook configurations. Threads: one at a time. I/O: the API server."""
+
+    def __init__(self, api: KubeApi, name: str) -> None:
+        self._api, self._name = api, name
+        self.problem = ""  # why they could not be read; "" when they could
+
+    def all_have(self, authority: Pair) -> bool:
+        """Whether every entry trusts it. True where there is no entry; false when that cannot be known."""
+        try:
+            bundles = [bundle for resource in (MUTATING, VALIDATING) for bundle in self._bundles(resource)]
+        except ClusterError as error:
+            self.problem = f"webhook configurations {self._name}: {error}"
+            return False
+        self.problem = ""
+        return all(_has(bundle, authority) for bundle in bundles)
+
+    def _bundles(self, resource: Resource) -> Iterator[bytes]:
+        try:
+            raw = self._api.get(resource, None, self._name, timeout=CALL_SECONDS)
+        except NotFoundError:
+            return
+        for entry in raw.get("webhooks") or []:
+            yield _decoded((entry.get("clientConfig") or {}).get("caBundle"))
+
+
+def _decoded(text: Any) -> bytes:
+    try:
+        return b64decode(str(text or ""), validate=True)
+    except (binascii.Error, ValueError):
+        return b""
+
+
+def _has(bundle: bytes, authority: Pair) -> bool:
+    try:
+        found = read_authorities(bundle, what="caBundle")
+    except CertificateError:
+        return False
+    return authority.facts.fingerprint in {pair.facts.fingerprint for pair in found}
+
+
+class Spread:
+    """How long what a chain holds has stood where others look. Threads: one at a time. I/O: that of `published`."""
+
+    def __init__(self, published: PublishedBundles, clock: Clock, spread_seconds: float) -> None:
+        self._published, self._clock, self._spread_seconds = published, clock, spread_seconds
+        self._since: Mapping[str, float] = {}  # fingerprint -> monotonic
+
+    def __call__(self, chain: Chain) -> Evidence:
+        now = self._clock.now()
+        seen = {pair.facts.fingerprint for pair in chain.leafs.values()}
+        if chain.coming is not None and self._published.all_have(chain.coming):
+            seen.add(chain.coming.facts.fingerprint)
+        self._since = {fingerprint: self._since.get(fingerprint, now) for fingerprint in seen}
+        known = frozenset(name for name, since in self._since.items() if now - since >= self._spread_seconds)
+        return Evidence(trusted=known, used=known)
+
+    @property
+    def problem(self) -> str:
+        return self._published.problem

@@ -1,0 +1,91 @@
+"""The webhook's chain: an authority that rotates, the webhook's server, the leader's gRPC server, and its one client.
+
+kube-apiserver trusts it through `caBundle`, the webhook and the leader through `ca.crt` in their Secrets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final
+
+from certs.authority import LeafSpec, server_names
+from certs.evidence import PublishedBundles, Spread
+from certs.rotation import DAY, ROTATING, Leaf, Policy
+from certs.secret import ChainKeeper, SecretNames, SecretStore
+from controller.clock import Clock
+from controller.errors import ConfigError
+from controller.kube.api import KubeApi
+
+CLIENT: Final = "webhook-client"
+LEADER: Final = "replica-scheduler-server"
+SERVER: Final = "webhook-server"
+PREFIX: Final = "webhook-"
+SUBJECT: Final = "longhorn-scheduler-webhook-ca"
+CLIENT_SUBJECT: Final = "longhorn-scheduler-webhook"
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How fast the chain turns, and how soon everybody knows of it.
+
+    Whoever serves or calls with a certificate confirms it within `confirm_seconds`, or stops. That is less than
+    `overlap` and `settle`, so nobody still uses what the leader takes away, however long he was cut off.
+    """
+
+    policy: Policy = ROTATING
+    leaf_life: timedelta = 90 * DAY
+    leaf_renew_before: timedelta = 30 * DAY
+    spread_seconds: float = 60.0  # twice what the watches of an API server may lag
+    look_every_seconds: float = 10.0
+    confirm_seconds: float = 43_200.0
+
+    def checked(self) -> Pace:
+        """Itself; ConfigError when somebody could be left behind."""
+        for name in ("overlap", "settle"):
+            distance: timedelta | None = getattr(self.policy, name)
+            if distance is not None and distance.total_seconds() < self.confirm_seconds:
+                raise ConfigError(f"confirm_seconds: is above {name}")
+        if self.look_every_seconds >= min(self.spread_seconds, self.confirm_seconds):
+            raise ConfigError("look_every_seconds: is not below spread_seconds and confirm_seconds")
+        return self
+
+
+DEFAULT_PACE: Final = Pace()
+
+
+def webhook_names(ca: str, server: str, client: str, leader: str) -> SecretNames:
+    """The chain's Secrets; ConfigError unless they are four."""
+    if len({ca, server, client, leader} - {""}) != 4:
+        raise ConfigError(
+            f"Secrets: four are needed, with four names, not {ca!r}, {server!r}, {client!r} and {leader!r}"
+        )
+    return SecretNames(ca, {CLIENT: client, LEADER: leader, SERVER: server})
+
+
+def webhook_leafs(
+    namespace: str, *, service: str, leader_service: str, domain: str, pace: Pace = DEFAULT_PACE
+) -> dict[str, Leaf]:
+    """What the chain signs: the names of two Services, and one client."""
+    life, before = pace.leaf_life, pace.leaf_renew_before
+    return {
+        CLIENT: Leaf(LeafSpec(CLIENT_SUBJECT, life, is_client=True), before),
+        LEADER: Leaf(LeafSpec(leader_service, life, server_names(leader_service, namespace, (), domain)), before),
+        SERVER: Leaf(LeafSpec(service, life, server_names(service, namespace, (), domain)), before),
+    }
+
+
+def webhook_keeper(
+    api: KubeApi,
+    store: SecretStore,
+    clock: Clock,
+    names: SecretNames,
+    leafs: Mapping[str, Leaf],
+    configuration: str,
+    pace: Pace = DEFAULT_PACE,
+) -> tuple[ChainKeeper, Spread]:
+    """The chain in its Secrets, and what is known of how far it has spread. `configuration` names the webhooks'."""
+    spread = Spread(PublishedBundles(api, configuration), clock, pace.spread_seconds)
+    keeper = ChainKeeper(store, names, lambda: leafs, pace.policy, clock, subject=SUBJECT, evidence=spread)
+    return keeper, spread

@@ -1,0 +1,248 @@
+"""The webhook's certificates: the one it serves, and the one it calls the leader with.
+
+It only reads them, from two Secrets or from two directories; the leader of the controllers makes them in mode `self`,
+others in the modes `cert-manager` and `provided`.
+
+What comes from Secrets must have been *confirmed* within some hours, which means that the API server answered when it
+was asked for them. Otherwise nothing is served or called with any more. So the leader knows without asking that nobody
+uses what it replaced longer ago than that, though a process was cut off or suspended. A Secret that is missing or
+damaged is an answer, too: there is nothing newer than what is in use.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Final, Protocol
+
+from certs.authority import read_authorities
+from certs.layout import BUNDLE, CERTIFICATE, KEY, Data, read_leaf
+from certs.secret import SecretStore, data_of
+from certs.webhook import CLIENT, DEFAULT_PACE, PREFIX, SERVER, Pace
+from controller.clock import Clock
+from controller.errors import ConfigError, SchedulerError
+from controller.kube.api import KubeApi
+from controller.serving.tls import Material, ServerTls, read_directory
+
+HURRY_SECONDS: Final = 1.0  # while there is no certificate, or after a failure
+OFF: Final = "off"
+
+log = logging.getLogger(__name__)
+
+
+class CertificateSettings(Protocol):
+    """What of the process's settings says where the certificates are."""
+
+    @property
+    def namespace(self) -> str: ...
+    @property
+    def tls_mode(self) -> str: ...
+    @property
+    def tls_secret(self) -> str: ...
+    @property
+    def tls_client_secret(self) -> str: ...
+    @property
+    def tls_cert_dir(self) -> str: ...
+    @property
+    def tls_client_cert_dir(self) -> str: ...
+
+
+class Source(Protocol):
+    """Where certificates come from. A missing one is None; an error means that nothing is known."""
+
+    must_confirm: bool
+
+    def read(self, name: str) -> Data | None: ...
+
+
+class SecretSource:
+    """Two Secrets. Blocks: for a call's timeout. I/O: the API server. Errors: ClusterError."""
+
+    must_confirm = True
+
+    def __init__(self, store: SecretStore, names: Mapping[str, str]) -> None:
+        self._store, self._names = store, names
+
+    def read(self, name: str) -> Data | None:
+        return data_of(self._store.read(self._names[name]))
+
+
+class DirectorySource:
+    """Two directories with `tls.crt` and `tls.key`, and in the client's `ca.crt`. I/O: reads files."""
+
+    must_confirm = False  # nobody can say how late a mounted file is; who writes it must leave time
+
+    def __init__(self, directories: Mapping[str, Path]) -> None:
+        self._directories = directories
+
+    def read(self, name: str) -> Data | None:
+        if name not in self._directories:
+            return None
+        found = read_directory(self._directories[name], with_client_ca=name == CLIENT)
+        return {CERTIFICATE: found.certificate, KEY: found.key, BUNDLE: found.client_ca}
+
+
+@dataclass(frozen=True, slots=True)
+class _Ends:
+    """When what one leaf's Secret holds ends."""
+
+    leaf: datetime
+    authority: datetime | None
+
+
+class WebhookCertificates:
+    """Keeps the server's and the client's certificate current.
+
+    Threads: its own, `certificates`; start and stop from one; the views from any. Blocks: `stop`, for a call's timeout
+    at most. I/O: that of its source.
+    """
+
+    def __init__(self, source: Source, tls: ServerTls, clock: Clock, pace: Pace = DEFAULT_PACE) -> None:
+        self._source, self._tls, self._clock, self._pace = source, tls, clock, pace
+        self._client: Material | None = None
+        self._ends: dict[str, _Ends] = {}
+        self._problems: tuple[str, ...] = ()
+        self._confirmed_at = dict.fromkeys((CLIENT, SERVER), clock.now())
+        self._listeners: list[Callable[[], None]] = []
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    @property
+    def is_serving(self) -> bool:
+        return self._tls.context is not None
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """What was wrong at the last look."""
+        return self._problems
+
+    def client_credentials(self) -> Material | None:
+        """What to show the leader, and whom to trust as the leader; None: do not call."""
+        return self._client
+
+    def subscribe(self, listener: Callable[[], None]) -> None:
+        """Have it called, in this worker's thread, after `client_credentials` has changed. Before start."""
+        self._listeners.append(listener)
+
+    def expiries(self) -> Mapping[str, float]:
+        """Seconds until each certificate ends, by its name; negative when it has."""
+        now = self._clock.now_utc()
+        found = {name: (ends.leaf - now).total_seconds() for name, ends in self._ends.items()}
+        authorities = [ends.authority for ends in self._ends.values() if ends.authority is not None]
+        if authorities:
+            found[f"{PREFIX}ca"] = (min(authorities) - now).total_seconds()
+        return found
+
+    def start(self) -> None:
+        self._thread = threading.Thread(target=self._run, name="certificates", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join(10.0)
+
+    def _run(self) -> None:
+        pause = 0.0
+        while not self._stop.wait(pause):
+            try:
+                self.look()
+            except Exception as error:  # thread top
+                log.exception("certificates: a fault of ours")
+                self._note([repr(error)])
+            hurry = min(HURRY_SECONDS, self._pace.look_every_seconds)
+            pause = self._pace.look_every_seconds if self.is_serving and not self._problems else hurry
+
+    def look(self) -> None:
+        """One round: read, use what is new, and use nothing that has not been confirmed for too long."""
+        problems: list[str] = []
+        for name, use in ((CLIENT, self._use_client), (SERVER, self._use_server)):
+            begun = self._clock.now()
+            try:
+                data = self._source.read(name)
+                self._confirmed_at[name] = begun
+                self._use(name, data, use)
+            except SchedulerError as error:
+                problems.append(str(error))
+            if self._source.must_confirm and self._is_unconfirmed(name):
+                problems.append(f"{name}: has not been confirmed for too long and is not used")
+                self._give_up(name)
+        self._note(problems)
+
+    def _is_unconfirmed(self, name: str) -> bool:
+        return self._clock.now() - self._confirmed_at[name] > self._pace.confirm_seconds
+
+    def _use(self, name: str, data: Data | None, use: Callable[[Material], bool]) -> None:
+        pair = read_leaf(data, name)
+        bundle = (data or {}).get(BUNDLE, b"")
+        authority = None
+        if name == CLIENT or bundle:
+            authority = min(found.facts.not_after_utc for found in read_authorities(bundle, what=f"{name}, {BUNDLE}"))
+        if use(Material(pair.certificate, pair.key, bundle)):
+            log.info("certificates: a new %s is in use", name)
+        self._ends[name] = _Ends(pair.facts.not_after_utc, authority)
+
+    def _use_server(self, material: Material) -> bool:
+        # The API server shows no certificate of its own, unless it is configured to.
+        return self._tls.use(material.certificate, material.key, b"")
+
+    def _use_client(self, material: Material) -> bool:
+        is_new, self._client = material != self._client, material
+        if is_new:
+            self._tell()
+        return is_new
+
+    def _give_up(self, name: str) -> None:
+        if name == SERVER:
+            self._tls.forget()
+        elif self._client is not None:
+            self._client = None
+            self._tell()
+
+    def _tell(self) -> None:
+        for listener in self._listeners:
+            listener()
+
+    def _note(self, problems: list[str]) -> None:
+        if tuple(problems) != self._problems:
+            for problem in problems:
+                log.warning("certificates: %s", problem)
+        self._problems = tuple(problems)
+
+
+class NoCertificates:
+    """The server speaks plain HTTP, for tests and for a proxy in front; the leader cannot be called."""
+
+    is_serving = True
+    problems: tuple[str, ...] = ()
+
+    def start(self) -> None: ...
+    def stop(self) -> None: ...
+    def expiries(self) -> Mapping[str, float]:
+        return {}
+
+    def client_credentials(self) -> Material | None:
+        return None
+
+    def subscribe(self, listener: Callable[[], None]) -> None: ...
+
+
+def certificate_worker(
+    settings: CertificateSettings, api: KubeApi, clock: Clock, tls: ServerTls | None, pace: Pace = DEFAULT_PACE
+) -> WebhookCertificates | NoCertificates:
+    """What keeps `tls` and the client's certificate current. Does nothing yet."""
+    if tls is None or settings.tls_mode == OFF:
+        return NoCertificates()
+    if settings.tls_cert_dir:
+        directories = {SERVER: Path(settings.tls_cert_dir)}
+        if settings.tls_client_cert_dir:
+            directories[CLIENT] = Path(settings.tls_client_cert_dir)
+        return WebhookCertificates(DirectorySource(directories), tls, clock, pace)
+    if settings.tls_client_cert_dir:
+        raise ConfigError("tls_client_cert_dir: needs tls_cert_dir beside it")
+    names = {SERVER: settings.tls_secret, CLIENT: settings.tls_client_secret}
+    return WebhookCertificates(SecretSource(SecretStore(api, settings.namespace), names), tls, clock, pace)
