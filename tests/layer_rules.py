@@ -67,6 +67,11 @@ ONLY: Mapping[str, tuple[str, ...]] = {
         "controller.settings",
         "controller.clock",
         "controller.errors",
+        # The second port, the form of log lines and the version are the same in every process.
+        "controller.status",
+        "controller.logs",
+        "controller.version",
+        "certs",
     ),
     "certs": ("certs", "controller.kube", "controller.clock", "controller.errors"),
 }

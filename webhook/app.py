@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
-from flask import Flask, Response, g, request
+from flask import Flask, Response, request
 from flask.typing import ResponseReturnValue
 from werkzeug.exceptions import HTTPException, RequestEntityTooLarge, UnsupportedMediaType
 
@@ -13,7 +14,6 @@ from controller.clock import Clock
 from controller.errors import MalformedRequestError
 from webhook import review as reviews
 from webhook.review import Review
-from webhook.service import BLIND_WARNING
 
 MAX_BODY_BYTES: Final = 8 * 1024**2  # an object is at most 1.5 MiB in etcd; a review may carry it twice, with escapes
 _JSON: Final = "application/json"
@@ -21,9 +21,13 @@ _JSON: Final = "application/json"
 log = logging.getLogger(__name__)
 
 
-class Pods(Protocol):
+class Reviewer(Protocol):
+    """What answers the reviews of one route."""
+
     def review(self, review: Review) -> bytes: ...
-    def is_ready(self) -> bool: ...
+    def failed(self, review: Review) -> bytes:
+        """The answer when `review` raised what is no fault of the request."""
+        ...
 
 
 class RequestObserver(Protocol):
@@ -31,23 +35,22 @@ class RequestObserver(Protocol):
     def failed(self, route: str, kind: str) -> None: ...
 
 
-def create_app(pods: Pods, observer: RequestObserver, clock: Clock, *, max_body_bytes: int = MAX_BODY_BYTES) -> Flask:
-    """The WSGI application of the webhook; no state of its own.
+def create_app(
+    reviewers: Mapping[str, Reviewer],
+    is_ready: Callable[[], bool],
+    observer: RequestObserver,
+    clock: Clock,
+    *,
+    max_body_bytes: int = MAX_BODY_BYTES,
+) -> Flask:
+    """The WSGI application of the webhook, with a route for each reviewer's name; no state of its own.
 
-    A request that is no review gets a 4xx. A review that fails on our side is allowed, with a warning: admission must
-    not suffer from our being there.
+    A request that is no review gets a 4xx. A review that fails on our side is answered as its reviewer says.
     """
     app = Flask("webhook", static_folder=None)
     app.config["MAX_CONTENT_LENGTH"] = max_body_bytes
-
-    @app.post("/mutate-pods")
-    def mutate_pods() -> ResponseReturnValue:
-        started = clock.now()
-        g.review = review = _review()
-        answer = pods.review(review)
-        response = Response(answer, mimetype=_JSON)
-        response.call_on_close(lambda: observer.answered("mutate-pods", clock.now() - started))
-        return response
+    for name, reviewer in reviewers.items():
+        app.add_url_rule(f"/{name}", name, _view(name, reviewer, observer, clock), methods=["POST"])
 
     @app.get("/healthz")
     def healthz() -> ResponseReturnValue:
@@ -55,7 +58,7 @@ def create_app(pods: Pods, observer: RequestObserver, clock: Clock, *, max_body_
 
     @app.get("/readyz")
     def readyz() -> ResponseReturnValue:
-        return ("ok\n", 200) if pods.is_ready() else ("stores are not in sync\n", 503)
+        return ("ok\n", 200) if is_ready() else ("stores are not in sync yet\n", 503)
 
     @app.errorhandler(MalformedRequestError)
     def malformed(error: MalformedRequestError) -> ResponseReturnValue:
@@ -66,12 +69,8 @@ def create_app(pods: Pods, observer: RequestObserver, clock: Clock, *, max_body_
     @app.errorhandler(Exception)
     def failed(error: Exception) -> ResponseReturnValue:
         observer.failed(_route(), "internal")
-        review: Review | None = g.get("review")
-        if review is None:
-            log.error("request failed path=%s", request.path, exc_info=error)
-            return Response("the webhook failed; its log has the reason\n", status=500, mimetype="text/plain")
-        log.error("review failed uid=%s namespace=%s", review.uid, review.namespace, exc_info=error)
-        return Response(reviews.encode_allowed(review.uid, warnings=[BLIND_WARNING]), mimetype=_JSON)
+        log.error("request failed path=%s", request.path, exc_info=error)
+        return Response("the webhook failed; its log has the reason\n", status=500, mimetype="text/plain")
 
     @app.errorhandler(HTTPException)
     def http_error(error: HTTPException) -> ResponseReturnValue:
@@ -79,6 +78,25 @@ def create_app(pods: Pods, observer: RequestObserver, clock: Clock, *, max_body_
         return Response(f"{error.description or error.name}\n", status=error.code or 500, mimetype="text/plain")
 
     return app
+
+
+def _view(name: str, reviewer: Reviewer, observer: RequestObserver, clock: Clock) -> Callable[[], ResponseReturnValue]:
+    def view() -> ResponseReturnValue:
+        started = clock.now()
+        review = _review()
+        try:
+            answer = reviewer.review(review)
+        except MalformedRequestError:
+            raise
+        except Exception as error:  # thread top
+            observer.failed(name, "internal")
+            log.error("review failed uid=%s namespace=%s", review.uid, review.namespace, exc_info=error)
+            answer = reviewer.failed(review)
+        response = Response(answer, mimetype=_JSON)
+        response.call_on_close(lambda: observer.answered(name, clock.now() - started))
+        return response
+
+    return view
 
 
 def _route() -> str:

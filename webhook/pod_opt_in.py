@@ -31,6 +31,10 @@ class Lookup(Protocol):
     """The webhook's stores; None: not there."""
 
     def claim(self, namespace: str, name: str) -> Claim | None: ...
+    def known_claim(self, namespace: str, name: str) -> Claim | None:
+        """The same, without a look at the cluster where the store has none."""
+        ...
+
     def pv(self, name: str) -> PersistentVolume | None: ...
     def storage_class(self, name: str | None) -> StorageClass | None:
         """None: the default class."""
@@ -65,6 +69,7 @@ class _Volume:
     is_longhorn: bool | None
     is_shared: bool
     storage_class: StorageClass | None
+    missing: str = ""  # what is not found, for a person
 
 
 def plan_opt_in(pod: Raw, namespace: str, lookup: Lookup, policy: Policy) -> OptIn:
@@ -117,37 +122,42 @@ def _volume_of(entry: Any, index: int, meta: Raw, namespace: str, lookup: Lookup
         return None
     name = text_at(source, f"{path}.persistentVolumeClaim", "claimName")
     claim = lookup.claim(namespace, name)
-    return _Volume(name, None, False, None) if claim is None else _claimed(claim, lookup)
+    return _Volume(name, None, False, None, "it") if claim is None else _claimed(claim, lookup)
 
 
 def _claimed(claim: Claim, lookup: Lookup) -> _Volume:
     storage_class = lookup.storage_class(claim.class_name) if claim.class_name != "" else None
     if claim.volume_name:
         pv = lookup.pv(claim.volume_name)
-        is_longhorn = None if pv is None else pv.driver in names.LONGHORN_DRIVERS
-        return _Volume(claim.name, is_longhorn, claim.is_shared, storage_class)
+        if pv is None:
+            return _Volume(claim.name, None, claim.is_shared, storage_class, "its volume")
+        return _Volume(claim.name, pv.driver in names.LONGHORN_DRIVERS, claim.is_shared, storage_class)
     if claim.class_name == "":
         return _Volume(claim.name, None, claim.is_shared, None)  # waits for a volume made by hand, of whatever driver
-    return _Volume(claim.name, _is_longhorns(storage_class), claim.is_shared, storage_class)
+    return _of_class(claim.name, claim.class_name, claim.is_shared, storage_class)
+
+
+def _of_class(claim: str, class_name: str | None, is_shared: bool, storage_class: StorageClass | None) -> _Volume:
+    if storage_class is None:
+        missing = "a default StorageClass" if class_name is None else f"StorageClass {class_name}"
+        return _Volume(claim, None, is_shared, None, missing)
+    return _Volume(claim, storage_class.provisioner == names.LONGHORN_DRIVER, is_shared, storage_class)
 
 
 def _ephemeral(entry: Raw, path: str, meta: Raw, namespace: str, lookup: Lookup) -> _Volume:
-    """A claim named `<pod>-<volume>`, which is usually made after the pod: then its template tells."""
-    name = f"{text_at(meta, 'metadata', 'name')}-{text_at(entry, path, 'name')}"
-    claim = lookup.claim(namespace, name)
+    """A claim named `<pod>-<volume>`, which is made after the pod, from its template: so that is what tells."""
+    pod_name = text_at(meta, "metadata", "name")  # "" where the API server has not made it up yet
+    name = f"{pod_name}-{text_at(entry, path, 'name')}"
+    claim = lookup.known_claim(namespace, name) if pod_name else None
     if claim is not None:
         return _claimed(claim, lookup)
     template = mapping_at(entry, path, "ephemeral", "volumeClaimTemplate", "spec")
     field = f"{path}.ephemeral.volumeClaimTemplate.spec"
     class_name = text_at(template, field, "storageClassName") if template.get("storageClassName") is not None else None
-    storage_class = lookup.storage_class(class_name) if class_name != "" else None
     is_shared = not _SHARED_MODES.isdisjoint(map(str, list_at(template, field, "accessModes")))
-    is_longhorn = None if class_name == "" else _is_longhorns(storage_class)
-    return _Volume(name, is_longhorn, is_shared, storage_class)
-
-
-def _is_longhorns(storage_class: StorageClass | None) -> bool | None:
-    return None if storage_class is None else storage_class.provisioner == names.LONGHORN_DRIVER
+    if class_name == "":
+        return _Volume(name, None, is_shared, None)
+    return _of_class(name, class_name, is_shared, lookup.storage_class(class_name))
 
 
 def _plan_resource(pod: Raw, spec: Raw) -> list[Operation]:
@@ -200,6 +210,9 @@ def _plan_co_schedule(pod: Raw, meta: Raw, volumes: Sequence[_Volume]) -> list[O
 
 
 def _warnings(volume: _Volume) -> list[str]:
+    if volume.missing:
+        what = f"claim {volume.claim}: {volume.missing} was not found yet"
+        return [f"Longhorn scheduler extender: {what}; the pod is opted in, in case that it becomes Longhorn's"]
     parameters = volume.storage_class.parameters if volume.storage_class is not None and volume.is_longhorn else {}
     if (
         volume.is_shared

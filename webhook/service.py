@@ -8,19 +8,28 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from controller.clock import Clock
+from controller.errors import ClusterError, MalformedRequestError, NotFoundError
+from controller.kube import resources
 from webhook import review as reviews
 from webhook.pod_opt_in import Policy, plan_opt_in
 from webhook.review import Review
-from webhook.stores import Read, RequestLookup, Stores
+from webhook.share_manager import consumer_nodes, plan_affinity, volume_of
+from webhook.stores import Read, ReadObserver, RequestLookup, Stores
 
 LIVE_SECONDS: Final = 0.5  # for all live reads of one pod; the API server waits 3 s for us
+ATTACHMENT_SECONDS: Final = 1.0  # for the one live read of a share-manager pod; the API server waits 2 s for us
 BLIND_WARNING: Final = "Longhorn scheduler extender: the pod could not be looked at and was let through unchanged"
 
 log = logging.getLogger(__name__)
 
 
-class ReviewObserver(Protocol):
+class ReviewObserver(ReadObserver, Protocol):
     def pod_reviewed(self, outcome: str) -> None: ...
+    def share_manager_reviewed(self, outcome: str) -> None: ...
+
+
+def _is_new_pod(review: Review) -> bool:
+    return (review.resource, review.operation, review.sub_resource) == ("pods", "CREATE", "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +47,10 @@ class PodService:
 
     def review(self, review: Review) -> bytes:
         """The answer. What is no pod that is being created is allowed as it is: nobody should have asked."""
-        if review.resource != "pods" or review.operation != "CREATE" or review.sub_resource:
+        if not _is_new_pod(review):
             self.observer.pod_reviewed("not-asked-for")
             return reviews.encode_allowed(review.uid)
-        lookup = RequestLookup(self.stores, self.read, self.clock, LIVE_SECONDS)
+        lookup = RequestLookup(self.stores, self.read, self.clock, LIVE_SECONDS, self.observer)
         opt_in = plan_opt_in(review.object, review.namespace, lookup, self.policy())
         self.observer.pod_reviewed(opt_in.skipped or "opted-in")
         log.debug(
@@ -53,5 +62,43 @@ class PodService:
         )
         return reviews.encode_allowed(review.uid, opt_in.operations, opt_in.warnings)
 
-    def is_ready(self) -> bool:
-        return self.stores.are_synced
+    def failed(self, review: Review) -> bytes:
+        """Where a review failed on our side: admission must not suffer from our being there."""
+        return reviews.encode_allowed(review.uid, warnings=[BLIND_WARNING])
+
+
+@dataclass(frozen=True, slots=True)
+class ShareManagerService:
+    """Reviews of share-manager pods that are being created in Longhorn's namespace.
+
+    Threads: any. Blocks: for ATTACHMENT_SECONDS. I/O: one read.
+    """
+
+    namespace: str
+    read: Read
+    is_wanted: Callable[[], bool]
+    observer: ReviewObserver
+
+    def review(self, review: Review) -> bytes:
+        """The answer; always allowed."""
+        volume = volume_of(review.object) if _is_new_pod(review) and review.namespace == self.namespace else ""
+        if not volume or not self.is_wanted():
+            self.observer.share_manager_reviewed("not-asked-for" if not volume else "off")
+            return reviews.encode_allowed(review.uid)
+        try:
+            attachment = self.read(resources.LONGHORN_ATTACHMENTS, self.namespace, volume, ATTACHMENT_SECONDS)
+            nodes = consumer_nodes(attachment)
+        except NotFoundError:
+            nodes = ()
+        except (ClusterError, MalformedRequestError) as error:
+            log.warning("share-manager review volume=%s error=%s", volume, error)
+            self.observer.share_manager_reviewed("unread")
+            return reviews.encode_allowed(review.uid)
+        operations = plan_affinity(review.object, nodes)
+        outcome = "pointed" if operations else "as-it-is" if nodes else "no-consumer"
+        self.observer.share_manager_reviewed(outcome)
+        log.info("share-manager review volume=%s nodes=%s outcome=%s", volume, ",".join(nodes[:8]), outcome)
+        return reviews.encode_allowed(review.uid, operations)
+
+    def failed(self, review: Review) -> bytes:
+        return reviews.encode_allowed(review.uid, warnings=[BLIND_WARNING])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from controller.clock import Clock
 from controller.errors import ClusterError, MalformedRequestError, NotFoundError
@@ -39,9 +39,11 @@ class Stores:
             Store("namespace", parse.namespace_facts),
         )
 
-    @property
-    def are_synced(self) -> bool:
-        return all(store.synced.is_set() for store in (self.claims, self.pvs, self.classes, self.namespaces))
+
+class ReadObserver(Protocol):
+    def read_live(self, kind: str, outcome: str) -> None:
+        """`outcome`: found, absent or failed."""
+        ...
 
 
 class RequestLookup:
@@ -51,14 +53,17 @@ class RequestLookup:
     Threads: one. Blocks: for `seconds` in all. I/O: a GET for each object that the stores lack.
     """
 
-    def __init__(self, stores: Stores, read: Read, clock: Clock, seconds: float) -> None:
-        self._stores, self._read, self._clock = stores, read, clock
+    def __init__(self, stores: Stores, read: Read, clock: Clock, seconds: float, observer: ReadObserver) -> None:
+        self._stores, self._read, self._clock, self._observer = stores, read, clock, observer
         self._until = clock.now() + seconds
         self.reads = 0
 
     def claim(self, namespace: str, name: str) -> Claim | None:
         found = self._stores.claims.get(f"{namespace}/{name}")
         return found or self._live(resources.CLAIMS, namespace, name, parse.claim_facts)
+
+    def known_claim(self, namespace: str, name: str) -> Claim | None:
+        return self._stores.claims.get(f"{namespace}/{name}")
 
     def pv(self, name: str) -> PersistentVolume | None:
         return self._stores.pvs.get(name) or self._live(resources.VOLUMES, "", name, parse.pv_facts)
@@ -77,10 +82,13 @@ class RequestLookup:
         if left < LEAST_SECONDS or not name:
             return None
         self.reads += 1
+        found, outcome = None, "found"
         try:
-            return parsed(self._read(resource, namespace, name, left))
+            found = parsed(self._read(resource, namespace, name, left))
         except NotFoundError:
-            return None
+            outcome = "absent"
         except (ClusterError, MalformedRequestError) as error:
+            outcome = "failed"
             log.warning("live read kind=%s key=%s/%s error=%s", resource.kind, namespace, name, error)
-            return None
+        self._observer.read_live(resource.plural, outcome)
+        return found

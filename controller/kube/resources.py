@@ -55,6 +55,7 @@ ENDPOINT_SLICES: Final = Resource("discovery.k8s.io", "v1", "endpointslices", "E
 LONGHORN_NODES: Final = Resource(LONGHORN_GROUP, LONGHORN_VERSION, "nodes", "Node")
 LONGHORN_VOLUMES: Final = Resource(LONGHORN_GROUP, LONGHORN_VERSION, "volumes", "Volume")
 LONGHORN_REPLICAS: Final = Resource(LONGHORN_GROUP, LONGHORN_VERSION, "replicas", "Replica")
+LONGHORN_ATTACHMENTS: Final = Resource(LONGHORN_GROUP, LONGHORN_VERSION, "volumeattachments", "VolumeAttachment")
 LONGHORN_SETTINGS: Final = Resource(LONGHORN_GROUP, LONGHORN_VERSION, "settings", "Setting")
 LONGHORN_BACKING_IMAGES: Final = Resource(LONGHORN_GROUP, LONGHORN_VERSION, "backingimages", "BackingImage")
 LONGHORN_ENGINE_IMAGES: Final = Resource(LONGHORN_GROUP, LONGHORN_VERSION, "engineimages", "EngineImage")

@@ -1,8 +1,9 @@
-"""The extender's HTTP server: gunicorn with exactly one worker and threads.
+"""The HTTP server of the extender and of the webhook: gunicorn with exactly one worker and threads.
 
-One worker, because the allocator's promises live in that process; a second one would promise the same bytes again. The
-object graph is built and started in the worker, after the fork, so that its threads live there. A worker that dies is
-started again by gunicorn, warm within the time of a relist.
+One worker: the allocator's promises live in the extender's, and a second one would promise the same bytes again. In the
+webhook each would keep its own copy of all claims and watch the cluster for itself; more pods do that as well, and
+outlive a node. The object graph is built and started in the worker, after the fork, so that its threads live there. A
+worker that dies is started again by gunicorn, warm within the time of a relist.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import logging
+import math
 import selectors
 import socket
 import ssl
@@ -74,6 +76,8 @@ class ServerOptions:
     tls: ServerTls | None = None  # None: plain HTTP
     handshake_seconds: float = 5.0
     handshakes: int = 256  # at a time; the oldest one makes place for the next
+    name: str = "longhorn-scheduler-extender"
+    drain_seconds: float = 0.0  # goes on serving for so long when it is told to end, until nobody is sent here any more
 
 
 class RequestDeadlines:
@@ -126,7 +130,7 @@ class Connection(TConn):
             super().close()
 
 
-class ExtenderWorker(ThreadWorker):
+class ServingWorker(ThreadWorker):
     """gunicorn's threaded worker, with a time limit for each request, and told early that the process ends.
 
     A connection gets a thread when it has something to say: handshakes, and connections that are silent or are being
@@ -140,7 +144,7 @@ class ExtenderWorker(ThreadWorker):
 
     def init_process(self) -> None:
         application = self.app
-        assert isinstance(application, ExtenderApplication)
+        assert isinstance(application, ServedApplication)
         self._deadlines = RequestDeadlines(SystemClock(), application.options.request_seconds)
         self._stop_watching = threading.Event()
         watch = threading.Thread(
@@ -151,7 +155,7 @@ class ExtenderWorker(ThreadWorker):
 
     def run(self) -> None:
         application = self.app
-        assert isinstance(application, ExtenderApplication)
+        assert isinstance(application, ServedApplication)
         options, clock = application.options, SystemClock()
         self._closing = Closing(self.poller, clock)
         self._handshakes = None
@@ -241,9 +245,16 @@ class ExtenderWorker(ThreadWorker):
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         application = self.app
-        if isinstance(application, ExtenderApplication) and application.process is not None:
+        assert isinstance(application, ServedApplication)
+        if application.process is not None:
             application.process.begin_stop()
-        super().handle_exit(sig, frame)
+        if not application.options.drain_seconds:
+            super().handle_exit(sig, frame)
+        elif not application.is_draining:
+            application.is_draining = True
+            end = threading.Timer(application.options.drain_seconds, super().handle_exit, (sig, frame))
+            end.name, end.daemon = "http-drain", True
+            end.start()
 
     def handle_quit(self, sig: int, frame: FrameType | None) -> None:
         """An interrupt from a terminal ends the process as cleanly as a termination does."""
@@ -260,12 +271,13 @@ class PlainLogger(glogging.Logger):
         self.error_log.propagate = True
 
 
-class ExtenderApplication(BaseApplication):
+class ServedApplication(BaseApplication):
     """gunicorn's side of the process: its settings, and the graph in the worker."""
 
     def __init__(self, options: ServerOptions, build: Callable[[], WorkerProcess]) -> None:
         self.options = options
         self.process: WorkerProcess | None = None
+        self.is_draining = False  # asked to end: answers close their connections from now on
         self._build = build
         self._only_one: IO[bytes] = tempfile.TemporaryFile(dir=_scratch())  # noqa: SIM115
         super().__init__()
@@ -280,11 +292,11 @@ class ExtenderApplication(BaseApplication):
         return {
             "bind": f"{host}:{options.port}",
             "workers": 1,
-            "worker_class": ExtenderWorker,
+            "worker_class": ServingWorker,
             "threads": options.threads,
             "worker_connections": 1000,
             "keepalive": options.keepalive_seconds,
-            "graceful_timeout": options.graceful_seconds,
+            "graceful_timeout": options.graceful_seconds + math.ceil(options.drain_seconds),
             "timeout": 30,
             "preload_app": False,
             "control_socket_disable": True,
@@ -292,7 +304,7 @@ class ExtenderApplication(BaseApplication):
             "errorlog": "-",
             "logger_class": PlainLogger,
             "worker_tmp_dir": _scratch(),
-            "proc_name": "longhorn-scheduler-extender",
+            "proc_name": options.name,
             "post_worker_init": _start,
             "worker_exit": _stop,
         }
@@ -303,23 +315,24 @@ class ExtenderApplication(BaseApplication):
         # when it is told to reload or to add workers; that one waits here until the first is gone.
         fcntl.lockf(self._only_one, fcntl.LOCK_EX)
         self.process = self._build()
-        return ClosingAnswers(self.process.app)
+        return ClosingAnswers(self.process.app, lambda: self.is_draining)
 
 
 class ClosingAnswers:
-    """Answers that say "not here" end their connection, so that the client's next call finds the leader.
+    """Answers that say "not here" end their connection, so that the client's next call finds the leader. So do all
+    answers once the process is asked to end, so that the next call finds another copy.
 
     The application cannot say so itself: `Connection` is the server's header, and gunicorn drops it.
     """
 
-    def __init__(self, app: WSGIApplication) -> None:
-        self._app = app
+    def __init__(self, app: WSGIApplication, is_draining: Callable[[], bool]) -> None:
+        self._app, self._is_draining = app, is_draining
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         response = getattr(start_response, "__self__", None)
 
         def start(status: str, headers: list[tuple[str, str]], exc_info: Any = None) -> Callable[[bytes], object]:
-            if status.startswith(CLOSING_STATUSES) and response is not None:
+            if response is not None and (status.startswith(CLOSING_STATUSES) or self._is_draining()):
                 response.force_close()
             return start_response(status, headers, exc_info)
 
@@ -329,30 +342,30 @@ class ClosingAnswers:
 def check_one_worker(cfg: Config) -> None:
     """ConfigError unless gunicorn runs exactly one worker of our kind with threads."""
     if cfg.workers != 1:
-        raise ConfigError(f"workers: the extender runs with exactly one, not {cfg.workers}")
-    if cfg.worker_class is not ExtenderWorker:
-        raise ConfigError(f"worker_class: the extender needs its own, not {cfg.worker_class_str}")
+        raise ConfigError(f"workers: {cfg.proc_name} runs with exactly one, not {cfg.workers}")
+    if cfg.worker_class is not ServingWorker:
+        raise ConfigError(f"worker_class: {cfg.proc_name} needs its own, not {cfg.worker_class_str}")
     if cfg.preload_app:
-        raise ConfigError("preload_app: the extender's threads must start after the fork")
+        raise ConfigError(f"preload_app: the threads of {cfg.proc_name} must start after the fork")
 
 
 def serve(options: ServerOptions, build: Callable[[], WorkerProcess]) -> None:
     """Run until the process is told to end. `build` is called in the worker, each time one starts."""
-    application = ExtenderApplication(options, build)
+    application = ServedApplication(options, build)
     check_one_worker(application.cfg)
     application.run()
 
 
 def _start(worker: ThreadWorker) -> None:
     application = worker.app
-    assert isinstance(application, ExtenderApplication)
+    assert isinstance(application, ServedApplication)
     if application.process is not None:
         application.process.start()
 
 
 def _stop(_server: object, worker: ThreadWorker) -> None:
     application = worker.app
-    if isinstance(application, ExtenderApplication) and application.process is not None:
+    if isinstance(application, ServedApplication) and application.process is not None:
         application.process.stop()
 
 

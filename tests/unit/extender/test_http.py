@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from controller.serving.server import ExtenderApplication, ServerOptions, check_one_worker
+from controller.serving.server import ServedApplication, ServerOptions, check_one_worker
 from tests.unit.extender.http_process import BODY_LIMIT
 
 ROOT = Path(__file__).parents[3]
@@ -363,7 +363,7 @@ def test_a_signal_ends_the_process_cleanly(own_server: Callable[..., Server], en
 
 
 def test_a_server_with_more_than_one_worker_does_not_start() -> None:
-    application = ExtenderApplication(ServerOptions("127.0.0.1", 0), build=lambda: pytest.fail("must not be built"))
+    application = ServedApplication(ServerOptions("127.0.0.1", 0), build=lambda: pytest.fail("must not be built"))
     check_one_worker(application.cfg)
     assert application.cfg.control_socket_disable
 

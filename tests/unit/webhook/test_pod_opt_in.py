@@ -38,6 +38,9 @@ class Stores:
     def claim(self, namespace: str, name: str) -> Claim | None:
         return self.claims.get(f"{namespace}/{name}")
 
+    def known_claim(self, namespace: str, name: str) -> Claim | None:
+        return self.claim(namespace, name)
+
     def pv(self, name: str) -> PersistentVolume | None:
         return self.pvs.get(name)
 

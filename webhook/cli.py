@@ -1,0 +1,106 @@
+"""The command of the webhook's process. Exit codes are decided here and nowhere else."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from typing import Any, Final
+
+from controller.errors import ConfigError
+from controller.settings import TLS_OFF
+from webhook.settings import WebhookSettings
+
+EXIT_CONFIG: Final = 2
+ENVIRONMENT: Final = {"namespace": "POD_NAMESPACE"}
+_HELP: Final = {
+    "namespace": "namespace of Longhorn, ConfigMap and Secrets; its pods are left alone (environment: POD_NAMESPACE)",
+    "kubeconfig": "file to reach the API server with; default: the pod's service account",
+    "address": "address to serve the API server on",
+    "port": "port to serve the API server on",
+    "metrics_address": "address of metrics, health and status",
+    "metrics_port": "port of metrics, health and status",
+    "config_map": "ConfigMap with the live settings",
+    "threads": "reviews that are answered at once",
+    "body_limit_bytes": "largest request body",
+    "drain_seconds": "goes on serving for so long when it is told to end",
+    "tls_mode": "off, self, cert-manager or provided: who makes the certificates",
+    "tls_cert_dir": "directory with tls.crt and tls.key, in place of the Secret",
+    "tls_client_cert_dir": "directory with tls.crt, tls.key and ca.crt for calls to the leader, in place of the Secret",
+    "tls_secret": "Secret with the server's certificate",
+    "tls_client_secret": "Secret with the certificate for calls to the leader",
+    "leader_address": "host:port of the leader's gRPC server; default: its Service",
+    "tls_handshake_seconds": "a TLS handshake that takes longer is ended",
+    "tls_handshakes": "TLS handshakes at a time",
+    "scheduler_names": "scheduler names whose pods are opted in, with commas",
+    "excluded_namespaces": "namespaces whose pods are left alone, with commas, beside Longhorn's",
+    "log_level": "debug, info, warning or error",
+    "log_format": "text or json",
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; the process's exit code."""
+    options = _parser().parse_args(arguments)
+    try:
+        return _run(webhook_settings(vars(options), os.environ))
+    except ConfigError as error:
+        print(f"configuration: {error}", file=sys.stderr)
+        return EXIT_CONFIG
+
+
+def webhook_settings(options: Mapping[str, Any], environment: Mapping[str, str]) -> WebhookSettings:
+    """Flags first, then the environment, then the defaults; checked together, ConfigError names what cannot work."""
+    chosen: dict[str, Any] = {}
+    for field in fields(WebhookSettings):
+        value = options.get(field.name)
+        if value is None:
+            value = environment.get(ENVIRONMENT.get(field.name, "")) or None
+        if value is not None:
+            chosen[field.name] = value
+    return WebhookSettings(**chosen).checked()
+
+
+def _run(settings: WebhookSettings) -> int:
+    from controller.kube.api import ClientKubeApi
+    from controller.logs import configure_logging
+    from controller.serving.server import ServerOptions, serve
+    from controller.serving.tls import ServerTls
+    from webhook.wiring import Webhook
+
+    configure_logging(settings.log_level, settings.log_format)
+    ClientKubeApi.load(settings.kubeconfig or None)  # what is wrong with it is said here, not in the worker
+    tls = ServerTls(lets_anybody_in=True) if settings.tls_mode != TLS_OFF else None
+    options = ServerOptions(
+        settings.address,
+        settings.port,
+        threads=settings.threads,
+        tls=tls,
+        handshake_seconds=settings.tls_handshake_seconds,
+        handshakes=settings.tls_handshakes,
+        name="longhorn-scheduler-webhook",
+        drain_seconds=settings.drain_seconds,
+    )
+    serve(options, lambda: Webhook(settings, ClientKubeApi.load(settings.kubeconfig or None), tls=tls))
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="longhorn-scheduler-webhook",
+        description="Opts pods with Longhorn volumes in to the scheduler extender, and judges their expansions.",
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    run = commands.add_parser("run", help="follow the cluster, answer the API server")
+    defaults = WebhookSettings()
+    for field in fields(WebhookSettings):
+        default = getattr(defaults, field.name)
+        run.add_argument(
+            f"--{field.name.replace('_', '-')}",
+            type=type(default),
+            metavar="N" if isinstance(default, int) else "TEXT",
+            help=f"{_HELP[field.name]} (default: {default or 'none'})",
+        )
+    return parser

@@ -1,0 +1,95 @@
+"""What the webhook follows: an informer and a store for each kind of objects."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from controller.clock import Clock
+from controller.kube import resources
+from controller.kube.api import KubeApi
+from controller.kube.informer import Informer
+from controller.kube.resources import Resource
+from controller.kube.store import Store
+from controller.model.reader import Raw, mapping_at, text_at
+from webhook.stores import Stores
+
+
+@dataclass(frozen=True, slots=True)
+class StoreState:
+    """One kind of objects as we know it. `age_seconds`: since it was last known current; infinite before the first."""
+
+    kind: str
+    is_synced: bool
+    objects: int
+    bad: int
+    age_seconds: float
+
+
+class Following:
+    """Informers for claims, volumes, classes, namespaces, our ConfigMap and Longhorn's Setting objects.
+
+    Threads: start and stop from one, everything else any. Blocks: `stop`, until the informers have ended.
+    """
+
+    def __init__(self, api: KubeApi, clock: Clock, namespace: str, config_map: str) -> None:
+        self._api, self._clock = api, clock
+        self._informers: dict[str, Informer] = {}
+        self._was_ready = False
+        self.stores = Stores.empty()
+        self.config_maps: Store[Mapping[str, str]] = Store("config_map", _data_of(config_map))
+        self.longhorn_settings: Store[str] = Store("setting", _value_of)
+        self._follow(self.stores.claims, resources.CLAIMS)
+        self._follow(self.stores.pvs, resources.VOLUMES)
+        self._follow(self.stores.classes, resources.STORAGE_CLASSES)
+        self._follow(self.stores.namespaces, resources.NAMESPACES)
+        self._follow(self.config_maps, resources.CONFIG_MAPS, namespace)
+        self._follow(self.longhorn_settings, resources.LONGHORN_SETTINGS, namespace)
+
+    def _follow(self, store: Store[Any], resource: Resource, namespace: str | None = None) -> None:
+        self._informers[store.kind] = Informer(self._api, resource, store, self._clock, namespace=namespace)
+
+    def start(self) -> None:
+        for informer in self._informers.values():
+            informer.start()
+
+    def stop(self) -> None:
+        for informer in self._informers.values():
+            informer.stop()
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether every store has been in step with the cluster, once.
+
+        What we know of claims hardly ever changes, and what we lack counts as possibly Longhorn's: old knowledge is
+        better than no webhook while the API server is out of our reach.
+        """
+        if not self._was_ready:
+            self._was_ready = all(informer.store.synced.is_set() for informer in self._informers.values())
+        return self._was_ready
+
+    def states(self) -> Iterator[StoreState]:
+        for kind, informer in self._informers.items():
+            store = informer.store
+            yield StoreState(kind, store.synced.is_set(), len(store), len(store.bad), informer.age())
+
+    def bad(self) -> dict[str, dict[str, str]]:
+        """The objects that cannot be read, by kind, and why."""
+        return {kind: bad for kind, informer in self._informers.items() if (bad := informer.store.bad)}
+
+
+def _data_of(name: str) -> Callable[[Raw], Mapping[str, str] | None]:
+    """The data of the ConfigMap of that name; others are not kept."""
+
+    def data(raw: Raw) -> Mapping[str, str] | None:
+        if text_at(mapping_at(raw, "", "metadata"), "metadata", "name") != name:
+            return None
+        found = mapping_at(raw, "", "data")
+        return {key: text_at(found, "data", key) for key in found}
+
+    return data
+
+
+def _value_of(raw: Raw) -> str:
+    return text_at(raw, "", "value")

@@ -1,0 +1,173 @@
+"""Prometheus metrics of the webhook. No label carries the name of a pod, a claim or a volume.
+
+The registry is built where the process is wired; nothing registers at import.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from webhook.following import StoreState
+
+PREFIX: Final = "longhorn_scheduler_webhook"
+_BUCKETS: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0)
+FAILURES: Final = ("malformed", "too-large", "http", "internal")
+POD_OUTCOMES: Final = (
+    *("opted-in", "asks-already", "no-longhorn-claim", "no-claim", "bound", "namespace", "scheduler"),
+    *("opted-out", "not-marked", "not-asked-for"),
+)
+SHARE_MANAGER_OUTCOMES: Final = ("pointed", "as-it-is", "no-consumer", "unread", "off", "not-asked-for")
+READ_OUTCOMES: Final = ("found", "absent", "failed")
+READ_KINDS: Final = ("persistentvolumeclaims", "persistentvolumes", "storageclasses", "namespaces")
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """What a scrape reads."""
+
+    stores: Callable[[], Iterable[StoreState]]
+    settings_problems: Callable[[], int]
+    certificates: Callable[[], Mapping[str, float]]  # name -> seconds until it ends
+    certificate_problems: Callable[[], int]
+    handshakes: Callable[[], Mapping[str, int]]  # outcome -> how many
+
+
+class Metrics:
+    """The instruments that code tells of events, and the collector of the rest.
+
+    Threads: any. Blocks: never. I/O: none.
+    """
+
+    def __init__(self, registry: CollectorRegistry, version: str, routes: Iterable[str]) -> None:
+        self.registry = registry
+        self._reviews = Histogram(
+            f"{PREFIX}_review_duration_seconds",
+            "Time from request decode to response sent.",
+            ("route",),
+            buckets=_BUCKETS,
+            registry=registry,
+        )
+        self._pods = self._counter("pod_reviews", "Pods that were looked at, by what came of it.", "outcome")
+        self._share_managers = self._counter(
+            "share_manager_reviews", "Share-manager pods that were looked at, by what came of it.", "outcome"
+        )
+        self._reads = self._counter("live_reads", "Reads of what the stores lacked.", "kind", "outcome")
+        self._expansions = self._counter(
+            "expansion_reviews", "Expansions that were looked at, by what came of it.", "kind", "outcome"
+        )
+        self._expansion_seconds = Histogram(
+            f"{PREFIX}_expansion_duration_seconds",
+            "Time that the review of an expansion took, with the leader's part.",
+            ("kind",),
+            buckets=_BUCKETS,
+            registry=registry,
+        )
+        self._failures = self._counter("failures", "Requests that were answered by an error.", "route", "kind")
+        self._expose_labels(version, tuple(routes))
+
+    def _counter(self, name: str, text: str, *labels: str) -> Counter:
+        return Counter(f"{PREFIX}_{name}_total", text, labels, registry=self.registry)
+
+    def _expose_labels(self, version: str, routes: tuple[str, ...]) -> None:
+        """Every series is there from the start, at zero, so that rates and alerts work on the first event."""
+        for route in routes:
+            self._reviews.labels(route)
+            for kind in FAILURES:
+                self._failures.labels(route, kind)
+        for outcome in POD_OUTCOMES:
+            self._pods.labels(outcome)
+        for outcome in SHARE_MANAGER_OUTCOMES:
+            self._share_managers.labels(outcome)
+        for kind in READ_KINDS:
+            for outcome in READ_OUTCOMES:
+                self._reads.labels(kind, outcome)
+        build = Gauge(
+            f"{PREFIX}_build_info", "1, with the version in its labels.", ("version", "python"), registry=self.registry
+        )
+        build.labels(version, platform.python_version()).set(1)
+
+    # Events
+
+    def answered(self, route: str, seconds: float) -> None:
+        self._reviews.labels(route).observe(seconds)
+
+    def failed(self, route: str, kind: str) -> None:
+        self._failures.labels(route, kind).inc()
+
+    def pod_reviewed(self, outcome: str) -> None:
+        self._pods.labels(outcome).inc()
+
+    def share_manager_reviewed(self, outcome: str) -> None:
+        self._share_managers.labels(outcome).inc()
+
+    def read_live(self, kind: str, outcome: str) -> None:
+        self._reads.labels(kind, outcome).inc()
+
+    def expansion_reviewed(self, kind: str, outcome: str, seconds: float) -> None:
+        self._expansions.labels(kind, outcome).inc()
+        self._expansion_seconds.labels(kind).observe(seconds)
+
+    def read_from(self, sources: Sources) -> None:
+        """From now on a scrape also shows what `sources` say."""
+        self.registry.register(_State(sources))
+
+
+class _State(Collector):
+    """Everything that is read at the moment of a scrape."""
+
+    def __init__(self, sources: Sources) -> None:
+        self._sources = sources
+
+    def describe(self) -> Iterable[Metric]:
+        return ()  # registering must not read anything
+
+    def collect(self) -> Iterator[Metric]:
+        sources = self._sources
+        yield from _of_stores(sources.stores())
+        yield _gauge(
+            "settings_problems",
+            "Settings whose value is not used because it does not fit.",
+            sources.settings_problems(),
+        )
+        expiry = GaugeMetricFamily(
+            f"{PREFIX}_certificate_expiry_seconds", "Time until the certificate ends; negative after.", labels=("name",)
+        )
+        for name, seconds in sorted(sources.certificates().items()):
+            expiry.add_metric((name,), seconds)
+        yield expiry
+        yield _gauge(
+            "certificate_problems", "What is wrong with certificates or Secrets.", sources.certificate_problems()
+        )
+        handshakes = CounterMetricFamily(
+            f"{PREFIX}_handshakes", "TLS handshakes by how they ended.", labels=("outcome",)
+        )
+        for outcome, count in sorted(sources.handshakes().items()):
+            handshakes.add_metric((outcome,), count)
+        yield handshakes
+
+
+def _of_stores(stores: Iterable[StoreState]) -> Iterator[Metric]:
+    synced = GaugeMetricFamily(f"{PREFIX}_store_synced", "1 when the store of that kind follows.", labels=("kind",))
+    objects = GaugeMetricFamily(f"{PREFIX}_store_objects", "Objects of that kind that are known.", labels=("kind",))
+    bad = GaugeMetricFamily(f"{PREFIX}_bad_objects", "Objects of that kind that cannot be read.", labels=("kind",))
+    age = GaugeMetricFamily(
+        f"{PREFIX}_store_age_seconds", "Time since the store was last known to be current.", labels=("kind",)
+    )
+    for state in stores:
+        synced.add_metric((state.kind,), 1.0 if state.is_synced else 0.0)
+        objects.add_metric((state.kind,), state.objects)
+        bad.add_metric((state.kind,), state.bad)
+        age.add_metric((state.kind,), state.age_seconds)
+    yield from (synced, objects, bad, age)
+
+
+def _gauge(name: str, text: str, value: float) -> Metric:
+    return GaugeMetricFamily(f"{PREFIX}_{name}", text, value=value)

@@ -1,0 +1,83 @@
+"""Share-manager pods follow their consumer.
+
+Longhorn serves a volume of several nodes (RWX, not migratable) by NFS from a share-manager pod, which it creates once a
+consumer of the volume was scheduled, and which kube-scheduler then places freely. The volume's engine and its local
+replica follow that pod, so that it should run where the consumer runs. Where that is stands in Longhorn's own
+VolumeAttachment of the volume: the node of each ticket of csi-attacher.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from controller.errors import MalformedRequestError
+from controller.model.reader import Raw, list_at, mapping_at, text_at
+from webhook.json_patch import Operation, plan_value, pointer
+
+COMPONENT_LABEL: Final = "longhorn.io/component"
+COMPONENT: Final = "share-manager"
+VOLUME_LABEL: Final = "longhorn.io/share-manager"
+CSI_ATTACHER: Final = "csi-attacher"
+HOSTNAME_LABEL: Final = "kubernetes.io/hostname"
+NAME_FIELD: Final = "metadata.name"
+WEIGHT: Final = 100
+MOST_NODES: Final = 8
+"""Consumers on more nodes than these: wherever the pod runs, it is away from nearly all of them."""
+
+_PREFERRED: Final = ("spec", "affinity", "nodeAffinity", "preferredDuringSchedulingIgnoredDuringExecution")
+
+
+def volume_of(pod: Raw) -> str:
+    """The volume that the pod is the share-manager of, "" for other pods."""
+    meta = mapping_at(pod, "", "metadata")
+    labels = mapping_at(meta, "metadata", "labels")
+    if labels.get(COMPONENT_LABEL) != COMPONENT:
+        return ""
+    return text_at(labels, "metadata.labels", VOLUME_LABEL)
+
+
+def consumer_nodes(attachment: Raw) -> tuple[str, ...]:
+    """The nodes on which pods use the volume, by name, out of Longhorn's VolumeAttachment."""
+    tickets = mapping_at(attachment, "", "spec", "attachmentTickets")
+    nodes = set()
+    for key in tickets:
+        ticket = mapping_at(tickets, "spec.attachmentTickets", key)
+        if ticket.get("type") == CSI_ATTACHER:
+            nodes.add(text_at(ticket, f"spec.attachmentTickets.{key}", "nodeID"))
+    return tuple(sorted(nodes - {""}))
+
+
+def plan_affinity(pod: Raw, nodes: Sequence[str]) -> list[Operation]:
+    """What makes the pod prefer these nodes, beside what it prefers already; nothing when it does or must not.
+
+    MalformedRequestError for a pod that is none.
+    """
+    spec = mapping_at(pod, "", "spec")
+    preferred = list_at(mapping_at(spec, "spec", *_PREFERRED[1:-1]), ".".join(_PREFERRED[:-1]), _PREFERRED[-1])
+    avoided = {node for term in preferred for node in _avoided(term)}
+    wanted = [_term(node) for node in nodes if node not in avoided]
+    missing = [term for term in wanted if term not in preferred]
+    if not missing or len(nodes) > MOST_NODES:
+        return []
+    if preferred:
+        return [Operation(pointer(*_PREFERRED, "-"), term) for term in missing]
+    return plan_value(pod, _PREFERRED, missing)
+
+
+def _term(node: str) -> dict[str, Any]:
+    field = {"key": NAME_FIELD, "operator": "In", "values": [node]}
+    return {"weight": WEIGHT, "preference": {"matchFields": [field]}}
+
+
+def _avoided(term: Any) -> list[str]:
+    """The nodes that a preference of Longhorn's speaks against: one that has just lost the pod."""
+    if not isinstance(term, Mapping):
+        raise MalformedRequestError(".".join(_PREFERRED), "holds something that is not an object")
+    preference = mapping_at(term, ".".join(_PREFERRED), "preference")
+    found: list[str] = []
+    for part, key in (("matchFields", NAME_FIELD), ("matchExpressions", HOSTNAME_LABEL)):
+        for entry in list_at(preference, "preference", part):
+            if isinstance(entry, Mapping) and (entry.get("key"), entry.get("operator")) == (key, "NotIn"):
+                found += [str(value) for value in list_at(entry, part, "values")]
+    return found
