@@ -6,10 +6,12 @@ Threads: none of its own; the allocator's lock guards it.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Final
+from dataclasses import replace
 
+from controller.allocator.placed import Placed
 from controller.allocator.policy import Engines, NodeRoom, check_engine
 from controller.allocator.rooms import Rooms, make_room
+from controller.allocator.sizes import Sizes
 from controller.allocator.tries import Affinity
 from controller.model.demand import Missing, VolumeDemand, demand_of_claim
 from controller.model.longhorn import (
@@ -24,8 +26,6 @@ from controller.model.longhorn import (
 )
 from controller.model.rebuilds import Rebuild, rebuilds_ahead
 from controller.model.workload import Claim, KubeNode, PersistentVolume, Pod, StorageClass, default_class
-
-_NO_REPLICAS: Final[Mapping[str, Replica]] = {}
 
 
 class World:
@@ -48,10 +48,8 @@ class World:
         self._uid_by_pod_key: dict[str, str] = {}
         self._claim_by_uid: dict[str, str] = {}
         self._pods_by_claim: dict[str, set[str]] = {}  # claim key -> pod uids
-        self._replicas: dict[str, dict[str, Replica]] = {}  # volume -> name -> replica
-        self._on_disk: dict[str, dict[str, Replica]] = {}  # disk uuid -> name -> replica
-        self._volume_of_replica: dict[str, str] = {}
-        self.unplaced: dict[str, Replica] = {}  # Longhorn may place these at any moment
+        self.sizes = Sizes()  # of volumes; `volumes` has each at the size that it was granted
+        self.placed = Placed(self.sizes.granted, self._stale_rooms)  # and so has this its replicas
         self.rebuilds: dict[str, tuple[Rebuild, ...]] = {}  # by volume: replicas that Longhorn is going to make
         self._nodes_of_disk: dict[str, list[str]] = {}  # disk uuid -> its nodes, a node once for each such disk
         self._claim_key_by_volume: dict[str, str] = {}  # Longhorn volume -> claim key, by its PV
@@ -82,10 +80,15 @@ class World:
         return max(self.engine_images.values(), key=lambda entry: (len(entry.nodes), entry.image)).image
 
     def replicas_of(self, volume: str) -> Mapping[str, Replica]:
-        return self._replicas.get(volume, _NO_REPLICAS)
+        return self.placed.of(volume)
 
     def replicas_on(self, disk_uuid: str) -> Collection[Replica]:
-        return self._on_disk.get(disk_uuid, _NO_REPLICAS).values()
+        return self.placed.on(disk_uuid)
+
+    @property
+    def unplaced(self) -> Mapping[str, Replica]:
+        """Replicas that Longhorn may place at any moment."""
+        return self.placed.unplaced
 
     def replicas_with_disk(self, volume: str) -> bool:
         """Whether any replica of the volume lies somewhere, in whatever state."""
@@ -169,6 +172,8 @@ class World:
             self.claims[key] = claim
             self._claim_by_uid[claim.uid] = key
         self.absent.pop(Missing("claim", *key.split("/", 1)), None)
+        for pv in {entry.volume_name for entry in (old, claim) if entry is not None} & self.pvs.keys():
+            self.resize(self.pvs[pv].handle)
         return old if old is not None and (claim is None or claim.uid != old.uid) else None
 
     def put_pv(self, name: str, pv: PersistentVolume | None) -> set[str]:
@@ -182,6 +187,8 @@ class World:
             if pv.claim_key and pv.handle:
                 self._claim_key_by_volume[pv.handle] = pv.claim_key
         self.absent.pop(Missing("pv", "", name), None)
+        for handle in {entry.handle for entry in (old, pv) if entry is not None}:
+            touched |= self.resize(handle)
         return touched
 
     def put_class(self, name: str, storage_class: StorageClass | None) -> set[str]:
@@ -194,45 +201,35 @@ class World:
 
     def put_volume(self, name: str, volume: Volume | None) -> set[str]:
         self._demands.clear()
+        self.absent.pop(Missing("volume", "", name), None)
+        self._set_volume(name, volume)
+        return self._claims_touched_by(name)
+
+    def resize(self, name: str) -> set[str]:
+        """What the volume may become has changed, by its claim, its PV, or a growth that was admitted."""
+        volume = self.sizes.shown.get(name)
+        if volume is None:
+            return set()
+        self._demands.clear()
+        self._set_volume(name, volume)
+        return self._claims_touched_by(name)
+
+    def _set_volume(self, name: str, volume: Volume | None) -> None:
+        self.sizes.put(name, volume, self.claim_of_volume(name), self.pvs)
         self.volumes.pop(name, None)
         if volume is not None:
-            self.volumes[name] = volume
+            granted = self.sizes.granted(name)
+            self.volumes[name] = volume if volume.size_bytes >= granted else replace(volume, size_bytes=granted)
+        self.placed.resize(name)
         self._foresee_rebuilds(name)
-        self.absent.pop(Missing("volume", "", name), None)
-        return self._claims_touched_by(name)
 
     def put_replica(self, name: str, replica: Replica | None) -> set[str]:
         self._demands.clear()
-        volume = self._volume_of_replica.pop(name, None)
         touched: set[str] = set()
-        if volume is not None:
-            old = self._replicas[volume].pop(name)
-            self.unplaced.pop(name, None)
-            if not self._replicas[volume]:
-                del self._replicas[volume]
-            self._unplace(old)
+        for volume in self.placed.put(name, replica):
             self._foresee_rebuilds(volume)
             touched |= self._claims_touched_by(volume)
-        if replica is not None:
-            self._volume_of_replica[name] = replica.volume
-            self._replicas.setdefault(replica.volume, {})[name] = replica
-            if replica.disk_uuid:
-                self._on_disk.setdefault(replica.disk_uuid, {})[name] = replica
-                self._stale_rooms(replica.disk_uuid)
-            if not replica.node and not replica.deleting and not replica.failed_at:
-                self.unplaced[name] = replica
-            self._foresee_rebuilds(replica.volume)
-            touched |= self._claims_touched_by(replica.volume)
         return touched
-
-    def _unplace(self, replica: Replica) -> None:
-        if not replica.disk_uuid:
-            return
-        members = self._on_disk.get(replica.disk_uuid, {})
-        members.pop(replica.name, None)
-        if not members:
-            self._on_disk.pop(replica.disk_uuid, None)
-        self._stale_rooms(replica.disk_uuid)
 
     def _claims_touched_by(self, volume: str) -> set[str]:
         return {claim.key for claim in self.claims_of_volume(volume)}
@@ -345,7 +342,7 @@ class World:
 
     def _make_room(self, name: str) -> NodeRoom | None:
         node = self.nodes.get(name)
-        return None if node is None else make_room(node, self._on_disk, self.is_shared_disk, self.settings.space)
+        return None if node is None else make_room(node, self.placed.on_disk, self.is_shared_disk, self.settings.space)
 
     def is_shared_disk(self, uuid: str) -> bool:
         """Whether several disks claim that UUID, so that nobody can tell where a replica lies."""
