@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from controller.addition import Worker
 from controller.allocator.outcome import Mode
 from controller.allocator.refusals import Wakeup
 from controller.clock import Clock
@@ -68,11 +69,6 @@ class Elector(Protocol):
     def stop(self) -> None:
         """Release the Lease when we hold it, and end."""
         ...
-
-
-class Worker(Protocol):
-    def start(self) -> None: ...
-    def stop(self) -> None: ...
 
 
 class Waker(Worker, Protocol):

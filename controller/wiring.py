@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from prometheus_client import CollectorRegistry
 
 from controller.adapters import OpenedGate, PodPatches, ServiceEndpoint
+from controller.addition import Addition
 from controller.allocator.allocator import Allocator
 from controller.certificates import certificate_worker
 from controller.clock import Clock, SystemClock
@@ -22,7 +22,7 @@ from controller.kube.binder import PodBinder
 from controller.kube.endpoint_slice import EndpointSlices
 from controller.kube.lease import LeaseClient
 from controller.kube.recorder import Recorder
-from controller.lifecycle import Lifecycle, Parts, Worker
+from controller.lifecycle import Lifecycle, Parts
 from controller.metrics import Metrics, Sources
 from controller.reconcile.live import LiveReader
 from controller.reconcile.support import SupportWatch
@@ -46,15 +46,6 @@ from extender.service import ExtenderService
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication
-
-
-@dataclass(frozen=True, slots=True)
-class Addition:
-    """A part beside the extender: a worker that runs on followers too, and its section of `/status`."""
-
-    name: str
-    worker: Worker
-    status: Callable[[], Any]
 
 
 class Controller:
