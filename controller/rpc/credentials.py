@@ -1,0 +1,149 @@
+"""TLS of the gRPC service, for certificates that change while it runs: the leader's server, and who calls it.
+
+Both sides show a certificate of the webhook's chain and accept nothing else. A connection that is open stays open when
+certificates change; one that begins takes what holds then.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final
+
+import grpc
+
+from controller.errors import NotReadyError
+from controller.serving.tls import Material
+
+Current = Callable[[], Material | None]
+Options = Sequence[tuple[str, str | int]]
+
+# Half a handshake ends after this; gRPC itself would wait two minutes.
+SERVER_OPTIONS: Final[Options] = (("grpc.server_handshake_timeout_ms", 5_000),)
+CHANNEL_OPTIONS: Final[Options] = (
+    ("grpc.enable_http_proxy", 0),  # the leader is in the cluster
+    ("grpc.use_local_subchannel_pool", 1),  # a new channel makes a new connection
+    ("grpc.initial_reconnect_backoff_ms", 200),
+    ("grpc.min_reconnect_backoff_ms", 200),
+    ("grpc.max_reconnect_backoff_ms", 2_000),
+)
+
+
+def server_credentials(current: Current) -> grpc.ServerCredentials:
+    """Credentials that ask `current` at every handshake, and require a certificate of each client.
+
+    While `current` answers None, the last answer holds. NotReadyError when there has been none yet.
+    """
+    first = current()
+    if first is None:
+        raise NotReadyError("the gRPC server has no certificate yet")
+    return grpc.dynamic_ssl_server_credentials(
+        _configuration(first),
+        _Fetch(current, first),  # type: ignore[arg-type]  # the stubs do not know that None says "no change"
+        require_client_authentication=True,
+    )
+
+
+class _Fetch:
+    """What gRPC asks before a handshake. Threads: gRPC's own. Blocks: never."""
+
+    def __init__(self, current: Current, first: Material) -> None:
+        self._current, self._lock = current, threading.Lock()
+        self._used = first
+
+    def __call__(self) -> grpc.ServerCertificateConfiguration | None:
+        """The new configuration; None when nothing has changed."""
+        material = self._current()
+        with self._lock:
+            if material is None or material == self._used:
+                return None
+            self._used = material
+        return _configuration(material)
+
+
+def _configuration(material: Material) -> grpc.ServerCertificateConfiguration:
+    return grpc.ssl_server_certificate_configuration([(material.key, material.certificate)], material.client_ca)
+
+
+class _Use:
+    """One channel, and how many are calling on it."""
+
+    def __init__(self, channel: grpc.Channel, material: Material) -> None:
+        self.channel, self.material = channel, material
+        self.callers, self.is_retired = 0, False
+
+
+class ReloadingChannel:
+    """The way to the leader; made anew when our certificate or the authorities that we trust have changed.
+
+    A channel that is no longer the present one is closed when its last call is over: closing it earlier would cancel
+    that call.
+    Threads: any. Blocks: never. I/O: that of gRPC.
+    """
+
+    def __init__(self, target: str, server_name: str, current: Current, options: Options = CHANNEL_OPTIONS) -> None:
+        self._target, self._current = target, current
+        self._options = [*options, ("grpc.ssl_target_name_override", server_name)]
+        self._lock = threading.Lock()  # guards the field below and what it points to
+        self._present: _Use | None = None
+
+    @contextmanager
+    def channel(self) -> Iterator[grpc.Channel]:
+        """The channel for one call. NotReadyError while there is no certificate to call with."""
+        use = self._enter()
+        try:
+            yield use.channel
+        finally:
+            self._leave(use)
+
+    def drop(self, channel: grpc.Channel) -> None:
+        """Make a new connection next time, unless somebody has already."""
+        with self._lock:
+            use = self._present if self._present is not None and self._present.channel is channel else None
+            done = self._retire_locked() if use is not None else None
+        if done is not None:
+            done.close()
+
+    def close(self) -> None:
+        """No further connection is kept; a call that is under way ends by itself."""
+        with self._lock:
+            done = self._retire_locked()
+        if done is not None:
+            done.close()
+
+    def _enter(self) -> _Use:
+        material = self._current()
+        if material is None:
+            raise NotReadyError("there is no certificate to call the leader with")
+        done = None
+        with self._lock:
+            if self._present is not None and self._present.material != material:
+                done = self._retire_locked()
+            if self._present is None:
+                self._present = _Use(self._connect(material), material)
+            use = self._present
+            use.callers += 1
+        if done is not None:
+            done.close()
+        return use
+
+    def _leave(self, use: _Use) -> None:
+        with self._lock:
+            use.callers -= 1
+            is_over = use.is_retired and not use.callers
+        if is_over:
+            use.channel.close()
+
+    def _retire_locked(self) -> grpc.Channel | None:
+        """Let the present channel go; it, if nobody is calling on it."""
+        use, self._present = self._present, None
+        if use is None:
+            return None
+        use.is_retired = True
+        return None if use.callers else use.channel
+
+    def _connect(self, material: Material) -> grpc.Channel:
+        # Opens no connection yet.
+        credentials = grpc.ssl_channel_credentials(material.client_ca, material.key, material.certificate)
+        return grpc.secure_channel(self._target, credentials, options=self._options)
