@@ -11,12 +11,14 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, Final, cast
+from typing import Final, cast
 
+from controller.allocator.expansions import Expansions, Lent, growth_views
 from controller.allocator.filtering import Filtering
 from controller.allocator.holds import Answers, DueHold, Journal
 from controller.allocator.ledger import Ledger, Verb
 from controller.allocator.outcome import Decision, FilterOutcome, Mode, PodKnowledge, PromiseView, Snapshot
+from controller.allocator.puts import PUTS
 from controller.allocator.quarantine import Quarantine
 from controller.allocator.refusals import Refusals, Wakeup
 from controller.allocator.settle import Settler
@@ -25,7 +27,7 @@ from controller.allocator.waking import WakePlan
 from controller.allocator.world import World
 from controller.clock import Clock
 from controller.errors import BugError, NotFoundError
-from controller.model.demand import Missing, VolumeDemand, demands_of_pod
+from controller.model.demand import Missing, demands_of_pod
 from controller.model.longhorn import LonghornNode, LonghornSettings
 from controller.model.workload import Claim, KubeNode, Pod
 from controller.settings import LiveSettings
@@ -33,15 +35,6 @@ from controller.settings import LiveSettings
 __all__ = ["Allocator", "Decision", "DueHold", "FilterOutcome", "Mode", "PodKnowledge", "PromiseView", "Snapshot"]
 
 ABSENT_SECONDS: Final = 1.0  # longer than the live reads of one call, shorter than a retry of the scheduler
-_PUTS: Final[Mapping[str, Callable[[World, str, Any], Iterable[str]]]] = {  # claims that the change touches
-    "pv": World.put_pv,
-    "class": World.put_class,
-    "volume": World.put_volume,
-    "replica": World.put_replica,
-    "backing_image": World.put_backing_image,
-    "engine_image": World.put_engine_image,
-    "instance_manager": World.put_instance_manager,
-}
 
 
 class Allocator:
@@ -63,6 +56,8 @@ class Allocator:
         self._refusals = Refusals()
         self._quarantine = Quarantine()
         self._start_ledger()
+        lent = Lent(lambda: self._mode is Mode.ACTIVE, lambda: self._ledger, self._guarded, self._resettle_locked)
+        self.expansions = Expansions(self._changed, clock, self._world, self._journal, lent)
 
     def _start_ledger(self) -> None:
         self._ledger = Ledger()
@@ -72,12 +67,12 @@ class Allocator:
     # Facts
 
     def observe(self, kind: str, key: str, facts: object | None, gone: object | None = None) -> None:
-        """One change of the cluster. Kinds: pod, claim, node, kube_node, and those of `_PUTS`.
+        """One change of the cluster. Kinds: pod, claim, node, kube_node, and those of `PUTS`.
 
         `facts` None: the object is gone, and `gone` tells which one it was. What a live read has shown is not undone by
         an older event that the watch delivers later.
         """
-        apply, put = self._APPLY.get(kind), _PUTS.get(kind)
+        apply, put = self._APPLY.get(kind), PUTS.get(kind)
         if apply is None and put is None:
             raise ValueError(f"no such kind: {kind}")
         with self._changed:
@@ -138,6 +133,10 @@ class Allocator:
         if self._mode is Mode.ACTIVE:
             for key in keys:
                 self._settler.settle_claim(key, now)
+
+    def _resettle_locked(self, keys: Iterable[str]) -> None:
+        self._settle_claims_locked(keys, self._clock.now())
+        self._touch_locked()
 
     def confirm_absent(self, missing: Missing) -> None:
         """A live read said that the object does not exist: its claim needs nothing in this call. A later call asks
@@ -301,6 +300,7 @@ class Allocator:
         as held on every node, since the leader before may have offered it any."""
         with self._changed:
             self._is_leading = True
+            self.expansions.forget_all_locked()
             self._world.refresh()
             self._derive_locked(holds_everywhere=True)
             self._touch_locked()
@@ -310,6 +310,7 @@ class Allocator:
         with self._changed:
             self._is_leading = False
             self._refusals.clear()
+            self.expansions.forget_all_locked()
             self._derive_locked(holds_everywhere=False)
             self._touch_locked()
 
@@ -320,6 +321,7 @@ class Allocator:
                 return
             self._mode = mode
             self._refusals.clear()
+            self.expansions.forget_all_locked()
             self._derive_locked(holds_everywhere=self._is_leading)
             self._touch_locked()
 
@@ -336,9 +338,6 @@ class Allocator:
         for key in self._world.claims:
             self._settler.settle_claim(key, now)
 
-    def _demands_locked(self, pod: Pod) -> list[VolumeDemand]:
-        return demands_of_pod(pod, self._world, self._world.settings)[0]
-
     # Wake-up
 
     def wake_slices(self) -> Iterator[list[Wakeup]]:
@@ -349,7 +348,7 @@ class Allocator:
             with self._changed:
                 if self._mode is not Mode.ACTIVE:
                     return
-                plan = plan or WakePlan(self._refusals, self._world, self._demands_locked)
+                plan = plan or WakePlan(self._refusals, self._world)
                 wakeups = plan.advance(self._filtering_locked(self._clock.now()))
             yield wakeups
 
@@ -367,8 +366,9 @@ class Allocator:
 
     def snapshot(self) -> Snapshot:
         with self._changed:
+            now = self._clock.now()
             return snapshot_of(
-                promise_views(self._world, self._ledger, self._clock.now()),
+                promise_views(self._world, self._ledger, now) + growth_views(self._world, now),
                 mode=self._mode,
                 version=self._version,
                 refused_count=len(self._refusals),

@@ -9,6 +9,7 @@ from typing import Final
 from controller.allocator.account import account_of
 from controller.allocator.budget import Budget
 from controller.allocator.crowd import places_left, sharers
+from controller.allocator.expansions import held_on
 from controller.allocator.holds import Answers
 from controller.allocator.keeping import KEPT
 from controller.allocator.ledger import ANYWHERE, Entry, Key, Kind, Ledger, State, Verb
@@ -19,6 +20,7 @@ from controller.allocator.refusals import Refusal, Refusals
 from controller.allocator.samples import is_sample
 from controller.allocator.scoring import Strategy, score_nodes
 from controller.allocator.settle import Settler
+from controller.allocator.verdict import CONTENDED
 from controller.allocator.world import World
 from controller.clock import Clock
 from controller.model.demand import VolumeDemand, demands_of_pod
@@ -205,6 +207,7 @@ class Filtering:
         judgements: Mapping[str, Judgement],
         demands: Sequence[VolumeDemand],
     ) -> FilterOutcome:
+        judgements = self._told_apart(judgements, demands)
         is_contended = any(entry.verdict is Verdict.CONTENDED for entry in judgements.values())
         part = is_sample(len(candidates), len(self.world.kube_nodes))
         self.refusals.refused(pod.uid, candidates, is_contended, self.now, is_sample=part)
@@ -220,6 +223,21 @@ class Filtering:
             held_bytes=0,
             is_bounded=any(entry.is_bounded for entry in judgements.values()),
         )
+
+    def _told_apart(
+        self, judgements: Mapping[str, Judgement], demands: Sequence[VolumeDemand]
+    ) -> Mapping[str, Judgement]:
+        """A node that is full by a growth which the cluster does not show yet is contended: that hold may end."""
+        held = held_on(self.world)
+        largest = max((demand.size_bytes for demand in demands if demand.is_local), default=0)
+        freed = {
+            name: CONTENDED
+            for name, growth in held.items()
+            if name in judgements
+            and judgements[name].verdict is Verdict.FULL
+            and self.world.best.get(name, 0) + growth >= largest
+        }
+        return {**judgements, **freed} if freed else judgements
 
     def is_due_remotely(self, refusal: Refusal, demands: Sequence[VolumeDemand]) -> bool:
         """Whether the pod has been refused for so long that it may run away from its data: every volume that wants

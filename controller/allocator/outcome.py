@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, StrEnum, auto
+from typing import Final
 
 from controller.allocator.reasons import Reason
 from controller.model.workload import Pod
+
+EXPANSION: Final = "expansion"  # the kind of promise that a growth is
 
 
 class Mode(StrEnum):

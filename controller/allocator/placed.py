@@ -43,6 +43,11 @@ class Placed:
     def on(self, disk_uuid: str) -> Collection[Replica]:
         return self._on_disk.get(disk_uuid, _NONE).values()
 
+    def is_growing(self, volume: str) -> bool:
+        """Whether some replica of the volume is shown smaller than what was granted."""
+        granted = self._granted(volume)
+        return any(replica.size_bytes < granted for replica in self._shown.get(volume, _NONE).values())
+
     def put(self, name: str, replica: Replica | None) -> set[str]:
         """Replace; the volumes that it belonged to and belongs to."""
         touched = set()

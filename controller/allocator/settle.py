@@ -232,6 +232,8 @@ class Settler:
         for key, entry in self._ledger.of_volume(claim.uid):
             if key.claimant in _STANDING and wanted.get(key.claimant) != key.node:
                 self._drop(self._verb_for(key, entry), key, now)
+            elif entry.state is State.HELD and demands and entry.size_bytes < demands[0].size_bytes:
+                self._ledger.put(Verb.HOLD, key, replace(entry, size_bytes=demands[0].size_bytes))  # it grows
         for claimant, node in wanted.items():
             if node not in self._spent.get(claim.uid, ()):
                 self._put_assumed(Key(claim.uid, node, claimant), demands[0], now)

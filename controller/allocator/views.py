@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from controller.allocator.ledger import Entry, Key, Ledger, State
-from controller.allocator.outcome import Mode, PromiseView, Snapshot
+from controller.allocator.outcome import EXPANSION, Mode, PromiseView, Snapshot
 from controller.allocator.world import World
 
 
@@ -52,7 +52,8 @@ def snapshot_of(
         held_bytes=sum(view.size_bytes for view in held),
         assumed_count=len(assumed),
         assumed_bytes=sum(view.size_bytes for view in assumed),
-        oldest_hold_seconds=max((view.age_seconds for view in held), default=0.0),
+        # A growth that the API server never saw stays for a minute, and nobody has to look into that.
+        oldest_hold_seconds=max((view.age_seconds for view in held if view.kind != EXPANSION), default=0.0),
         refused_count=refused_count,
         quarantined=tuple(sorted(quarantined)),
         counters=dict(counters),

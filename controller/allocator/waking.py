@@ -9,7 +9,7 @@ facts and promises of its own moment.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
@@ -21,7 +21,7 @@ from controller.allocator.placement import LATE, Judge
 from controller.allocator.refusals import Refusal, Refusals, Wakeup
 from controller.allocator.world import World
 from controller.clock import Clock
-from controller.model.demand import VolumeDemand
+from controller.model.demand import VolumeDemand, demands_of_pod
 from controller.model.workload import Pod
 from controller.settings import LiveSettings
 
@@ -65,8 +65,8 @@ class WakePlan:
     A pod that was woken and does not come back (something else keeps it now) stops reserving room.
     """
 
-    def __init__(self, refusals: Refusals, world: World, demands_of: Callable[[Pod], Sequence[VolumeDemand]]) -> None:
-        self._refusals, self._demands_of = refusals, demands_of
+    def __init__(self, refusals: Refusals, world: World) -> None:
+        self._refusals, self._world = refusals, world
         pods = sorted(
             (world.pods[uid] for uid in refusals.all_uids() if uid in world.pods),
             key=lambda pod: (-pod.priority, pod.created_utc, pod.key),
@@ -126,7 +126,7 @@ class WakePlan:
 
     def _look_for(self, view: PlanView, pod: Pod, refusal: Refusal, end: float, wakeups: list[Wakeup]) -> bool:
         """Whether the pod is done with; False: the slice is over, go on with the pod in the next one."""
-        demands = self._demands_of(pod)
+        demands, _ = demands_of_pod(pod, self._world, self._world.settings)
         node = self._node_for(view, pod, refusal, demands, end)
         if node is None:
             return False
@@ -241,7 +241,8 @@ class WakePlan:
         pod, refusal = view.world.pods.get(uid), self._refusals.get(uid)
         if pod is None or refusal is None or len(self._kept) >= MOST_KEPT:
             return True
-        demands, where = self._demands_of(pod), _where(refusal)
+        demands, _ = demands_of_pod(pod, self._world, self._world.settings)
+        where = _where(refusal)
         if self._never.covers(where, demands):
             return True
         judge = Judge(view.world, view.ledger, demands, view.now, now_utc=view.clock.now_utc())

@@ -50,7 +50,8 @@ class World:
         self._pods_by_claim: dict[str, set[str]] = {}  # claim key -> pod uids
         self.sizes = Sizes()  # of volumes; `volumes` has each at the size that it was granted
         self.placed = Placed(self.sizes.granted, self._stale_rooms)  # and so has this its replicas
-        self.rebuilds: dict[str, tuple[Rebuild, ...]] = {}  # by volume: replicas that Longhorn is going to make
+        self.growing: set[str] = set()  # volumes that Longhorn shows smaller somewhere than they were granted
+        self.rebuilds: dict[str, tuple[Rebuild, ...]] = {}  # by volume: replicas to be made
         self._nodes_of_disk: dict[str, list[str]] = {}  # disk uuid -> its nodes, a node once for each such disk
         self._claim_key_by_volume: dict[str, str] = {}  # Longhorn volume -> claim key, by its PV
         self._rooms = Rooms(self._make_room, self.has_node)
@@ -221,15 +222,19 @@ class World:
             granted = self.sizes.granted(name)
             self.volumes[name] = volume if volume.size_bytes >= granted else replace(volume, size_bytes=granted)
         self.placed.resize(name)
-        self._foresee_rebuilds(name)
+        self._replicas_changed(name)
 
     def put_replica(self, name: str, replica: Replica | None) -> set[str]:
         self._demands.clear()
         touched: set[str] = set()
         for volume in self.placed.put(name, replica):
-            self._foresee_rebuilds(volume)
+            self._replicas_changed(volume)
             touched |= self._claims_touched_by(volume)
         return touched
+
+    def _replicas_changed(self, name: str) -> None:
+        (self.growing.add if self.placed.is_growing(name) else self.growing.discard)(name)
+        self._foresee_rebuilds(name)
 
     def _claims_touched_by(self, volume: str) -> set[str]:
         return {claim.key for claim in self.claims_of_volume(volume)}
@@ -237,10 +242,9 @@ class World:
     def _foresee_rebuilds(self, name: str) -> None:
         volume = self.volumes.get(name)
         ahead = rebuilds_ahead(volume, self.replicas_of(name).values(), self.settings) if volume is not None else ()
+        self.rebuilds.pop(name, None)
         if ahead:
             self.rebuilds[name] = ahead
-        else:
-            self.rebuilds.pop(name, None)
 
     def put_node(self, name: str, node: LonghornNode | None) -> None:
         old = self.nodes.pop(name, None)
