@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from certs import webhook
 from certs.authority import CertificateError, read_authorities, read_pair
@@ -146,6 +146,10 @@ class WebhookChain(Protocol):
         """Have it called, in the worker's thread, after `ca_bundle` has changed. Before start."""
         ...
 
+    def status(self) -> Mapping[str, Any]:
+        """Its section of `/status`."""
+        ...
+
 
 class NoWebhookChain(NoCertificates):
     """There is no webhook."""
@@ -159,6 +163,8 @@ class NoWebhookChain(NoCertificates):
         return None
 
     def subscribe(self, listener: Callable[[], None]) -> None: ...
+    def status(self) -> Mapping[str, Any]:
+        return {}
 
 
 class KeptWebhookChain:
@@ -183,6 +189,10 @@ class KeptWebhookChain:
 
     def grpc_server(self) -> Material | None:
         return self._held.material
+
+    def status(self) -> Mapping[str, Any]:
+        ends = {name: round(seconds) for name, seconds in self.expiries().items()}
+        return {"ends_in_seconds": ends, "problems": self.problems}
 
 
 def webhook_chain(

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from prometheus_client import CollectorRegistry
 
+from certs.webhook import DEFAULT_PACE, Pace
 from controller.adapters import OpenedGate, PodPatches, ServiceEndpoint
 from controller.addition import Addition
 from controller.allocator.allocator import Allocator
-from controller.certificates import certificate_worker
+from controller.certificates import certificate_worker, webhook_chain
 from controller.clock import Clock, SystemClock
 from controller.configuration import SettingsReader, synced_longhorn_values
 from controller.election.elector import Elector, Timing
@@ -59,6 +60,7 @@ class Controller:
         clock: Clock | None = None,
         *,
         tls: ServerTls | None = None,
+        pace: Pace = DEFAULT_PACE,
     ) -> None:
         self.settings, self.identity, self.tls = settings, identity, tls
         self.clock: Clock = clock or SystemClock()
@@ -75,6 +77,7 @@ class Controller:
             is_leading=lambda: self.gate.is_open,
         )
         self.certificates = certificate_worker(settings, api, self.clock, tls, lambda: self.gate.is_open)
+        self.webhook_chain = webhook_chain(settings, api, self.clock, lambda: self.gate.is_open, pace=pace)
         self.elector = self._make_elector(api)
         recorder = Recorder(api, self.clock, component=PACKAGE, instance=self.identity)
         self.teller = Teller(self.allocator, recorder, self.clock)
@@ -135,7 +138,7 @@ class Controller:
 
     def _add(self, api: KubeApi, recorder: Recorder) -> Sequence[Addition]:  # noqa: ARG002
         """What stands beside the extender, in the order in which it starts. Builds; starts nothing."""
-        return ()
+        return (Addition("webhook_certificates", self.webhook_chain, self.webhook_chain.status),)
 
     def _make_elector(self, api: KubeApi) -> Elector:
         settings = self.settings
@@ -226,8 +229,8 @@ class Controller:
             stores=self.stores.states,
             wakeups=lambda: (self.waker.woken, self.waker.failed),
             settings_problems=lambda: len(self.lifecycle.configured.problems) if self.lifecycle.configured else 0,
-            certificates=self.certificates.expiries,
-            certificate_problems=lambda: len(self.certificates.problems),
+            certificates=lambda: {**self.certificates.expiries(), **self.webhook_chain.expiries()},
+            certificate_problems=lambda: len(self.certificates.problems) + len(self.webhook_chain.problems),
             handshakes=self.tls.counts if self.tls is not None else dict,
             wiring=self.wired.proof.findings,
             canaries=lambda: self.wired.prover.outcomes,

@@ -150,8 +150,8 @@ def read_directory(directory: Path, *, with_client_ca: bool = True) -> Material:
     """
     current = directory / _CURRENT
     root = current.resolve() if current.exists() else directory
-    client_ca = _read(root, CLIENT_CA_FILE) if with_client_ca else b""
-    return Material(_read(root, CERTIFICATE_FILE), _read(root, KEY_FILE), client_ca)
+    certificate, key = _read(root, CERTIFICATE_FILE), _read(root, KEY_FILE)
+    return Material(certificate, key, _read(root, CLIENT_CA_FILE) if with_client_ca else b"")
 
 
 def _read(root: Path, name: str) -> bytes:
