@@ -30,6 +30,8 @@ LAYERS: Mapping[str, int] = {
     "controller.status": 60,
     "extender": 50,
     "controller.rpc": 50,
+    "controller.rpc.build": 62,
+    "controller.rpc.metrics": 61,
     "controller.reconcile": 50,
     "controller.feed": 50,
     "controller.plan": 50,

@@ -231,7 +231,7 @@ def test_a_disk_with_another_replica_is_barred_or_the_last_resort() -> None:
     disk."""
     world = world_of(room("d1", 100), room("d2", 40))
     world.put_replica("r", replace(replica("r", "v", 0, on="n1"), eviction_requested=True))
-    world.put_volume("v", volume("v"))
+    world.put_volume("v", volume("v", 0))
     assert {"v": "d2"} == fit(world, local(40)).placement
     assert {"v": "d1"} == fit(world, local(41)).placement
 

@@ -1,0 +1,132 @@
+"""The gRPC server and its Service's EndpointSlice: one worker for both.
+
+The server runs on followers too and answers UNAVAILABLE there, so that a caller whose connection outlived a term learns
+of it at its next call. Only the leader points the Service at itself.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final, Protocol
+
+import grpc
+
+from controller.clock import Clock
+from controller.errors import NotReadyError, SchedulerError
+from controller.rpc.credentials import SERVER_OPTIONS, Current, server_credentials
+from controller.rpc.wire import MAX_MESSAGE_BYTES
+
+THREADS: Final = 8
+MOST_CALLS: Final = 64  # at a time, those that wait for a thread included; further ones are told to come back
+LOOK_EVERY_SECONDS: Final = 0.5
+REASSERT_SECONDS: Final = 10.0
+RETRY_SECONDS: Final = 1.0
+GRACE_SECONDS: Final = 2.0
+_OPTIONS: Final = (
+    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.so_reuseport", 0),  # a port that is taken is an error, not a share of its calls
+)
+
+log = logging.getLogger(__name__)
+
+
+class Endpoint(Protocol):
+    """Whom callers reach. Both raise ClusterError."""
+
+    def point_here(self) -> None: ...
+    def clear(self) -> None: ...
+
+
+class RpcServer:
+    """Serves as soon as there is a certificate, and points the Service here while this process leads.
+
+    Threads: its own, `rpc`, and gRPC's. Blocks: `stop`, for calls under way. I/O: yes.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        handler: grpc.GenericRpcHandler,
+        current: Current,
+        endpoint: Endpoint,
+        clock: Clock,
+        *,
+        is_leading: Callable[[], bool],
+    ) -> None:
+        self._address, self._handler, self._current, self._clock = address, handler, current, clock
+        self._endpoint, self._is_leading = endpoint, is_leading
+        self._server: grpc.Server | None = None
+        self._points_here = False
+        self._next_endpoint_at = 0.0
+        self._problem = ""
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        self.port = 0  # that it listens on; 0 while it does not
+
+    def start(self) -> None:
+        self._thread = threading.Thread(target=self._run, name="rpc", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join(10.0)
+
+    def status(self) -> dict[str, Any]:
+        return {"is_serving": self._server is not None, "points_here": self._points_here, "problem": self._problem}
+
+    def step(self) -> None:
+        """Bring server and Service to where certificates and election say they should be."""
+        if self._server is None:
+            self._serve()
+        if not self._is_leading():
+            self._points_here = False
+            self._next_endpoint_at = 0.0
+        elif self._server is not None and self._clock.now() >= self._next_endpoint_at:
+            self._next_endpoint_at = self._clock.now() + RETRY_SECONDS
+            self._endpoint.point_here()
+            self._next_endpoint_at = self._clock.now() + REASSERT_SECONDS
+            self._points_here = True
+        self._say("")
+
+    def _serve(self) -> None:
+        credentials = server_credentials(self._current)
+        server = grpc.server(
+            ThreadPoolExecutor(THREADS, thread_name_prefix="rpc"),
+            handlers=[self._handler],
+            options=(*SERVER_OPTIONS, *_OPTIONS),
+            maximum_concurrent_rpcs=MOST_CALLS,
+        )
+        try:
+            self.port = server.add_secure_port(self._address, credentials)
+        except RuntimeError as error:
+            raise NotReadyError(f"cannot listen on {self._address}: {error}") from error
+        server.start()
+        self._server = server
+        log.info("gRPC is served on %s", self._address)
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            try:
+                self.step()
+            except SchedulerError as error:
+                self._say(str(error))
+            self._stop.wait(LOOK_EVERY_SECONDS)
+        self._end()
+
+    def _say(self, problem: str) -> None:
+        if problem and problem != self._problem:
+            log.warning("gRPC: %s", problem)
+        self._problem = problem
+
+    def _end(self) -> None:
+        if self._points_here:
+            try:
+                self._endpoint.clear()
+            except SchedulerError as error:
+                log.warning("EndpointSlice: %s", error)
+        if self._server is not None:
+            self._server.stop(GRACE_SECONDS).wait(GRACE_SECONDS + 1.0)

@@ -1,0 +1,168 @@
+"""The calls of the DiskScheduler service: the order of their steps, and what each failure is on the wire."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any, Final, Protocol
+
+import grpc
+
+from controller.allocator.expansions import Expansions, GrowthOutcome, GrowthRequest, GrowthVerdict
+from controller.allocator.outcome import Mode
+from controller.clock import Clock
+from controller.errors import ClusterError, MalformedRequestError, NotReadyError, NotSyncedError
+from controller.rpc import disk_scheduler_pb2 as pb
+from controller.rpc.wire import SERVICE, checked
+
+LIVE_READ_SECONDS: Final = 1.0  # for all that our stores lack
+_MOST_READS: Final = 3
+
+log = logging.getLogger(__name__)
+
+
+class Checks(Protocol):
+    """Whether this process may answer. All raise NotReadyError."""
+
+    @property
+    def mode(self) -> Mode: ...
+    def check_leading(self) -> None: ...
+    def begin(self) -> int: ...
+    def check_term(self, term: int) -> None: ...
+    def check_fresh(self) -> None: ...
+
+
+class LiveReads(Protocol):
+    def refresh(self, kind: str, namespace: str, name: str, timeout_seconds: float) -> bool: ...
+
+
+class Observer(Protocol):
+    """Told after every call, outside all locks."""
+
+    def called(self, call: str, outcome: str, seconds: float) -> None: ...
+
+
+class DiskScheduler:
+    """Answers while this process leads.
+
+    Threads: any. Blocks: for live reads of what the stores lack (LIVE_READ_SECONDS). I/O: those reads.
+    """
+
+    def __init__(
+        self,
+        expansions: Expansions,
+        checks: Callable[[], Checks],
+        live: LiveReads,
+        clock: Clock,
+        observer: Observer,
+    ) -> None:
+        self._expansions, self._checks, self._live, self._clock = expansions, checks, live, clock
+        self._observer = observer
+
+    def handler(self) -> grpc.GenericRpcHandler:
+        hold = grpc.unary_unary_rpc_method_handler(
+            self._hold_expansion,
+            request_deserializer=pb.HoldExpansionRequest.FromString,
+            response_serializer=pb.HoldExpansionReply.SerializeToString,
+        )
+        return grpc.method_handlers_generic_handler(SERVICE, {"HoldExpansion": hold})
+
+    def hold_expansion(self, request: pb.HoldExpansionRequest) -> pb.HoldExpansionReply:
+        """Raises NotReadyError when this process cannot answer, MalformedRequestError for a request that is none."""
+        growth = _growth(checked(request))
+        checks = self._checks()
+        checks.check_leading()
+        if checks.mode is not Mode.ACTIVE:
+            outcome = GrowthOutcome(GrowthVerdict.NOT_CHECKED)
+            checks.check_leading()
+            return _reply(outcome)
+        term = checks.begin()
+        checks.check_fresh()
+        self._know(growth)
+        outcome = self._expansions.hold(growth, self._clock.now_utc())
+        # What was held stays if this fails: the growth may have been admitted by somebody else, and the hold ends soon.
+        checks.check_term(term)
+        return _reply(outcome)
+
+    def _know(self, growth: GrowthRequest) -> None:
+        """All that the answer needs is in our stores, or does not exist."""
+        deadline = self._clock.now() + LIVE_READ_SECONDS
+        for _ in range(_MOST_READS):
+            missing = self._expansions.missing(growth)
+            left = deadline - self._clock.now()
+            if missing is None:
+                return
+            if left <= 0:
+                break
+            try:
+                if not self._live.refresh(missing.kind, missing.namespace, missing.name, left):
+                    return
+            except ClusterError as error:
+                raise NotSyncedError(f"the API server did not answer about the {missing.kind}: {error}") from error
+        raise NotSyncedError("the volume could not be read in time")
+
+    def _hold_expansion(self, request: Any, context: grpc.ServicerContext) -> pb.HoldExpansionReply:
+        started = self._clock.now()
+        outcome = "internal"
+        try:
+            reply = self.hold_expansion(request)
+            outcome = pb.HoldExpansionReply.Verdict.Name(reply.verdict).lower().replace("_", "-")
+            return reply
+        except MalformedRequestError as error:
+            outcome = "malformed"
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+            raise
+        except NotReadyError as error:
+            outcome = "not-ready"
+            context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
+            raise
+        finally:
+            seconds = self._clock.now() - started
+            self._observer.called("HoldExpansion", outcome, seconds)
+            log.info(
+                "expansion volume=%s claim=%s/%s bytes=%d dry_run=%s outcome=%s ms=%.1f",
+                request.volume_name,
+                request.claim_namespace,
+                request.claim_name,
+                request.size_bytes,
+                request.dry_run,
+                outcome,
+                seconds * 1000,
+            )
+
+
+def _growth(request: pb.HoldExpansionRequest) -> GrowthRequest:
+    return GrowthRequest(
+        volume=request.volume_name,
+        size_bytes=request.size_bytes,
+        claim_namespace=request.claim_namespace,
+        claim_name=request.claim_name,
+        claim_uid=request.claim_uid,
+        is_dry_run=request.dry_run,
+    )
+
+
+def _reply(outcome: GrowthOutcome) -> pb.HoldExpansionReply:
+    return pb.HoldExpansionReply(
+        verdict=_VERDICTS[outcome.verdict],
+        volume_name=outcome.volume,
+        size_bytes=outcome.size_bytes,
+        largest_bytes=outcome.largest_bytes,
+        problems=[
+            pb.ExpansionProblem(
+                node=entry.node,
+                disk=entry.disk,
+                missing_bytes=entry.missing_bytes,
+                reason=str(entry.rejection.reason),
+                message=entry.rejection.message,
+            )
+            for entry in outcome.obstacles
+        ],
+    )
+
+
+_VERDICTS: Final = {
+    GrowthVerdict.ADMITTED: pb.HoldExpansionReply.ADMITTED,
+    GrowthVerdict.REFUSED: pb.HoldExpansionReply.REFUSED,
+    GrowthVerdict.NOT_CHECKED: pb.HoldExpansionReply.NOT_CHECKED,
+}
