@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Final
 
 PACK_STEPS: Final = 5_000
@@ -73,19 +74,16 @@ def pack(items: Sequence[Item], free: Sequence[int], steps: Steps) -> tuple[int,
 
 def _pack_greedily(items: Sequence[Item], free: Sequence[int]) -> tuple[int, ...] | None:
     """Large items first, each on the disk that it fills best: nearly always a packing, where there is one."""
-    left, placed = list(free), [-1] * len(items)
+    left, placed = list(free), dict[int, int]()
     for index in sorted(range(len(items)), key=lambda number: -items[number].size_bytes):
         item = items[index]
-        size, best, tightest = item.size_bytes, -1, 0
-        for disk in item.disks + item.spare if item.spare else item.disks:
-            room = left[disk] - size
-            if room >= 0 and (best < 0 or room < tightest):
-                best, tightest = disk, room
-        if best < 0:
+        size = item.size_bytes
+        best = min((disk for disk in item.all_disks if left[disk] >= size), key=left.__getitem__, default=None)
+        if best is None:
             return None
-        left[best] = tightest
+        left[best] -= size
         placed[index] = best
-    return tuple(placed)
+    return tuple(placed[index] for index in range(len(items)))
 
 
 class _Packing:
@@ -98,28 +96,22 @@ class _Packing:
         )
         self._items = [items[index] for index in self._order]
         self._left = list(free)
-        self._placed = [-1] * len(items)
+        self._placed: dict[int, int] = {}
         serves = [0] * len(free)  # by disk, the items that it serves, as bits: disks that serve the same are alike
         for number, item in enumerate(self._items):
             for disk in item.all_disks:
                 serves[disk] |= 1 << number
         self._serves = serves
         self._used = [disk for disk, served in enumerate(serves) if served]
-        self._rest = [0] * (len(items) + 1)  # bytes of the items from here on
-        self._least = [0] * len(items)  # the smallest of them
-        for number in range(len(items) - 1, -1, -1):
-            size = self._items[number].size_bytes
-            self._rest[number] = self._rest[number + 1] + size
-            self._least[number] = size if number == len(items) - 1 else min(size, self._least[number + 1])
+        self._rest = _sums_from(self._items)
+        self._least = min(item.size_bytes for item in items)
         self._failed: set[tuple[int, tuple[int, ...]]] = set()
 
     def solve(self) -> tuple[int, ...] | None:
         if not self._place(0):
             return None
-        found = [-1] * len(self._placed)
-        for number, disk in enumerate(self._placed):
-            found[self._order[number]] = disk
-        return tuple(found)
+        found = {index: self._placed[number] for number, index in enumerate(self._order)}
+        return tuple(found[index] for index in range(len(found)))
 
     def _place(self, number: int) -> bool:
         items, left = self._items, self._left
@@ -153,14 +145,14 @@ class _Packing:
 
     def _may_hold(self, number: int) -> bool:
         """Whether the bytes suffice; what is left of a disk below the smallest item is lost."""
-        least, need, left = self._least[number], self._rest[number], self._left
+        least, need, left = self._least, self._rest[number], self._left
         for disk in self._used:
             room = left[disk]
             if room >= least and self._serves[disk] >> number:
                 need -= room
                 if need <= 0:
                     return True
-        return need <= 0
+        return False
 
 
 # What others may take
@@ -184,10 +176,12 @@ def is_sure(items: Sequence[Item], pending: Sequence[Item], free: Sequence[int],
     if len(touching) > MOST_PENDING:
         steps.exhausted = True
         return False
-    suffix = [0] * (len(touching) + 1)
-    for index in range(len(touching) - 1, -1, -1):
-        suffix[index] = suffix[index + 1] + touching[index].size_bytes
-    return not _can_block(items, touching, suffix, 0, list(free), steps, set())
+    return not _can_block(items, touching, _sums_from(touching), 0, list(free), steps, set())
+
+
+def _sums_from(items: Sequence[Item]) -> list[int]:
+    """For each place in `items`, and the one past the end, the bytes of the items from there on."""
+    return list(accumulate((item.size_bytes for item in reversed(items)), initial=0))[::-1]
 
 
 def _blocks_at_once(items: Sequence[Item], pending: Sequence[Item], free: Sequence[int]) -> bool:

@@ -11,7 +11,7 @@ import pytest
 
 from controller.allocator import placement
 from controller.allocator.ledger import Entry, Key, Kind, Ledger, State, Verb
-from controller.allocator.packing import COVER_STEPS, PACK_STEPS, Item, Steps, is_robust, is_sure, pack
+from controller.allocator.packing import COVER_STEPS, MOST_PENDING, PACK_STEPS, Item, Steps, is_robust, is_sure, pack
 from controller.allocator.placement import Judge
 from controller.allocator.verdict import Verdict
 from controller.model.demand import VolumeDemand
@@ -69,6 +69,21 @@ def test_a_tie_goes_to_the_first_disk() -> None:
 def test_spare_disks_cost_no_search_either() -> None:
     items = [Item(5, (0,), (1,)), Item(5, (0,), (1,))]
     assert {0, 1} == set(pack(items, (5, 5), Steps(NO_SEARCH)) or ())
+
+
+@pytest.mark.parametrize(("pending", "gives_up"), [(MOST_PENDING, False), (MOST_PENDING + 1, True)])
+def test_a_crowd_of_pending_items_is_not_searched(pending: int, gives_up: bool) -> None:
+    items = [Item(10, (0,)), Item(10, (1,))]
+    steps = Steps(COVER_STEPS)
+    assert not is_sure(items, [Item(1, (0,))] * pending, (1000, 20), steps)
+    assert steps.exhausted
+    assert gives_up == (steps.left == COVER_STEPS)
+
+
+def test_what_others_may_take_of_the_spare_disks_counts() -> None:
+    items = [Item(5, (0,), (1,))]
+    assert is_robust(items, (5, 5), Steps(COVER_STEPS), [Item(5, (0, 1))])
+    assert not is_robust(items, (5, 5), Steps(COVER_STEPS), [Item(5, (0, 1))] * 2)
 
 
 # Judging
