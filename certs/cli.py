@@ -1,28 +1,23 @@
-"""`python -m certs`: show, check and renew the certificates of the extender. Exit codes are decided here."""
+"""`python -m certs`: show, check and renew certificates, those of the extender and those of the webhook.
+
+Exit codes are decided here.
+"""
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Final
 
-from certs import layout
+from certs import webhook
 from certs.authority import CertificateError, Facts
-from certs.keeper import (
-    CLIENT,
-    SERVER,
-    SUBJECT,
-    Mode,
-    ServiceNames,
-    extender_names,
-    named_facts,
-)
-from certs.layout import Data, foreign_findings, read_chain
-from certs.rotation import PINNED, Action, Chain, Leaf, Step, bring_up_to_date, carry_out, next_step
-from certs.secret import SecretNames, SecretStore, data_of
+from certs.evidence import PublishedBundles
+from certs.keeper import CLIENT, SERVER, SUBJECT, Mode, ServiceNames, extender_names
+from certs.managed import ChainPlan, ManagedChain, Wanted, span
+from certs.rotation import PINNED, ROTATING
+from certs.secret import SecretStore
 from controller.clock import Clock, SystemClock
 from controller.errors import ClusterError, ConfigError
 from controller.kube.api import ClientKubeApi, KubeApi
@@ -32,16 +27,10 @@ EXIT_FINDINGS: Final = 1
 EXIT_MISUSE: Final = 2
 EXIT_CLUSTER: Final = 3
 NAME: Final = "longhorn-scheduler-extender"
-
-
-@dataclass(frozen=True, slots=True)
-class Secrets:
-    """The Secrets as they stand, and the chain in them."""
-
-    raws: Mapping[str, dict[str, Any] | None]
-    datas: Mapping[str, Data | None]
-    chain: Chain
-    problems: Sequence[str]
+WEBHOOK_NAME: Final = "longhorn-scheduler-webhook"
+REPLICA_SCHEDULER: Final = "longhorn-replica-scheduler"
+EXTENDER, WEBHOOK, ALL = "extender", "webhook", "all"
+OFF: Final = "off"
 
 
 def main(
@@ -76,101 +65,77 @@ class _Command:
 
     def __init__(self, options: argparse.Namespace, api: KubeApi, clock: Clock, say: Callable[[str], None]) -> None:
         self._options, self._clock, self._say = options, clock, say
-        self._store = SecretStore(api, options.namespace)
-        self._mode = Mode(options.mode)
-        self._names: SecretNames = extender_names(options.tls_secret, options.tls_client_secret, options.tls_ca_secret)
-        self._leafs = ServiceNames(
-            self._store, options.service, options.namespace, domain=options.cluster_domain, more=_listed(options)
-        )
+        store = SecretStore(api, options.namespace)
+        self._chains = [ManagedChain(store, plan) for plan in _plans(options, api, store)]
 
     def show(self) -> int:
-        found = self._read()
         now = self._clock.now_utc()
-        self._say(f"{'NAME':<14} {'ENDS IN':>9}  {'ENDS':<20} {'FINGERPRINT':<16} SUBJECT, NAMES")
-        for name, facts in named_facts(found.chain).items():
-            self._say(_line(name, facts, now))
-        for problem in found.problems:
-            self._say(f"problem: {problem}")
+        self._say(f"{'NAME':<26} {'ENDS IN':>9}  {'ENDS':<20} {'FINGERPRINT':<16} SUBJECT, NAMES")
+        for chain in self._chains:
+            for name, facts in chain.facts().items():
+                self._say(_line(name, facts, now))
+            for problem in chain.problems:
+                self._say(f"problem: {problem}")
         return EXIT_WELL
 
     def check(self) -> int:
-        found = self._read()
-        now = self._clock.now_utc()
-        findings = list(found.problems) + self._findings(found, self._leafs(), now)
+        now, warn = self._clock.now_utc(), timedelta(days=self._options.warn_days)
+        findings = [finding for chain in self._chains for finding in chain.findings(now, warn)]
         for finding in findings:
             self._say(finding)
         if not findings:
             self._say("all certificates are well")
         return EXIT_FINDINGS if findings else EXIT_WELL
 
-    def _findings(self, found: Secrets, leafs: Mapping[str, Leaf], now: datetime) -> list[str]:
-        findings = []
-        for name, facts in named_facts(found.chain).items():
-            if not facts.is_valid(now):
-                findings.append(f"{name}: is not valid now; it is from {facts.not_before_utc} to {facts.not_after_utc}")
-            elif facts.remaining(now) < timedelta(days=self._options.warn_days):
-                findings.append(f"{name}: ends in {_span(facts.remaining(now))}")
-        server = found.chain.leafs.get(SERVER)
-        if server is not None and (missing := set(leafs[SERVER].spec.names) - server.facts.names):
-            findings.append(f"{SERVER}: lacks the names {', '.join(sorted(missing))}")
-        if self._mode is Mode.SELF:
-            if (step := next_step(found.chain, leafs, PINNED, now)) is not None:
-                findings.append(f"due, and not done by the leader: {step}")
-            wanted = layout.leaf_data(found.chain, SERVER).get(layout.BUNDLE) if server is not None else None
-            bundle = (found.datas[self._names.leafs[SERVER]] or {}).get(layout.BUNDLE)
-            if wanted != bundle:
-                findings.append(f"{SERVER}: its {layout.BUNDLE} is not the bundle of the authorities")
-        return findings
-
     def renew(self) -> int:
-        if self._mode is not Mode.SELF:
-            raise ConfigError(f"mode {self._mode}: its certificates are not ours to renew")
-        found = self._read()
-        now, leafs = self._clock.now_utc(), self._leafs()
-        chain, steps = bring_up_to_date(found.chain, leafs, PINNED, now, SUBJECT)
-        for step in self._wanted(chain):
-            chain = carry_out(chain, step, leafs, PINNED, now, SUBJECT)
-            steps = [*steps, step]
-        chain, rest = bring_up_to_date(chain, leafs, PINNED, now, SUBJECT)
-        wanted = {self._names.ca: layout.authority_data(chain)}
-        wanted |= {secret: layout.leaf_data(chain, leaf) for leaf, secret in self._names.leafs.items()}
-        for secret, data in wanted.items():
-            if found.datas[secret] != data:
-                self._store.write(secret, found.raws[secret], data)
-        for step in (*steps, *rest):
+        options = self._options
+        wanted = Wanted(options.server, options.client, options.next_ca, options.promote)
+        if wanted.is_something and len(self._chains) > 1:
+            raise ConfigError("--chain: say whose certificates, extender or webhook")
+        steps = [step for chain in self._chains for step in chain.renew(wanted, self._clock.now_utc())]
+        for step in steps:
             self._say(str(step))
-        if not steps and not rest:
+        if not steps:
             self._say("nothing to do")
         return EXIT_WELL
 
-    def _wanted(self, chain: Chain) -> Sequence[Step]:
-        """What was asked for beyond what is due."""
-        options, why = self._options, "asked for"
-        steps = []
-        if options.next_ca:
-            if chain.coming is not None:
-                raise ConfigError("--next-ca: there is a next authority already")
-            steps.append(Step(Action.PREPARE, why))
-        if options.promote:
-            if chain.coming is None and not options.next_ca:
-                raise ConfigError("--promote: there is no next authority; make one with --next-ca first")
-            steps.append(Step(Action.PROMOTE, why))
-        steps += [Step(Action.SIGN, why, name) for name in (SERVER, CLIENT) if getattr(options, name)]
-        return steps
 
-    def _read(self) -> Secrets:
-        raws = {name: self._store.read(name) for name in (self._names.ca, *self._names.leafs.values())}
-        datas = {name: data_of(raw) for name, raw in raws.items()}
-        reading = read_chain(datas[self._names.ca], {leaf: datas[name] for leaf, name in self._names.leafs.items()})
-        problems: Sequence[str] = reading.problems
-        if self._mode is not Mode.SELF:
-            problems = [
-                finding
-                for leaf, name in self._names.leafs.items()
-                if leaf == SERVER or datas[name] is not None
-                for finding in foreign_findings(datas[name], f"Secret {name}")
-            ]
-        return Secrets(raws, datas, reading.chain, problems)
+def _plans(options: argparse.Namespace, api: KubeApi, store: SecretStore) -> list[ChainPlan]:
+    plans = []
+    if options.chain in (EXTENDER, ALL) and options.mode != OFF:
+        leafs = ServiceNames(
+            store, options.service, options.namespace, domain=options.cluster_domain, more=_listed(options)
+        )
+        names = extender_names(options.tls_secret, options.tls_client_secret, options.tls_ca_secret)
+        plans.append(ChainPlan(EXTENDER, Mode(options.mode), names, leafs, PINNED, SUBJECT, (SERVER,), (CLIENT,)))
+    if options.chain in (WEBHOOK, ALL) and options.webhook_mode != OFF:
+        names = webhook.webhook_names(
+            options.webhook_ca_secret,
+            options.webhook_tls_secret,
+            options.webhook_client_tls_secret,
+            options.replica_scheduler_tls_secret,
+        )
+        signed = webhook.webhook_leafs(
+            options.namespace,
+            service=options.webhook_service,
+            leader_service=options.replica_scheduler_service,
+            domain=options.cluster_domain,
+        )
+        plans.append(
+            ChainPlan(
+                WEBHOOK,
+                Mode(options.webhook_mode),
+                names,
+                lambda: signed,
+                ROTATING,
+                webhook.SUBJECT,
+                (webhook.SERVER, webhook.LEADER),
+                (webhook.CLIENT,),
+                webhook.PREFIX,
+                PublishedBundles(api, options.webhook_configuration),
+            )
+        )
+    return plans
 
 
 def _print(line: str) -> None:
@@ -179,16 +144,8 @@ def _print(line: str) -> None:
 
 def _line(name: str, facts: Facts, now: datetime) -> str:
     names = ", ".join(sorted(facts.names))
-    left, end = _span(facts.remaining(now)), f"{facts.not_after_utc:%Y-%m-%d %H:%M:%S}"
-    return f"{name:<14} {left:>9}  {end:<20} {facts.fingerprint[:16]} {facts.subject}" + (f"; {names}" if names else "")
-
-
-def _span(span: timedelta) -> str:
-    """Days, or hours below two days."""
-    seconds = span.total_seconds()
-    if seconds < 0:
-        return "ended"
-    return f"{seconds / 86_400:.0f} d" if seconds >= 2 * 86_400 else f"{seconds / 3_600:.1f} h"
+    left, end = span(facts.remaining(now)), f"{facts.not_after_utc:%Y-%m-%d %H:%M:%S}"
+    return f"{name:<26} {left:>9}  {end:<20} {facts.fingerprint[:16]} {facts.subject}" + (f"; {names}" if names else "")
 
 
 def _listed(options: argparse.Namespace) -> list[str]:
@@ -196,8 +153,9 @@ def _listed(options: argparse.Namespace) -> list[str]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m certs", description="The extender's certificates.")
+    parser = argparse.ArgumentParser(prog="python -m certs", description="Certificates of extender and webhook.")
     commands = parser.add_subparsers(dest="command", required=True)
+    modes = [*(mode.value for mode in Mode), OFF]
     for name, text in (
         ("show", "what there is, and until when"),
         ("check", "exit 1 when something is wrong, overdue or about to end"),
@@ -206,18 +164,27 @@ def _parser() -> argparse.ArgumentParser:
         command = commands.add_parser(name, help=text)
         command.add_argument("--namespace", default="longhorn-system")
         command.add_argument("--kubeconfig", default="", help="default: the pod's service account")
+        command.add_argument("--chain", default=ALL, choices=[EXTENDER, WEBHOOK, ALL], help="whose certificates")
         command.add_argument("--service", default=NAME)
-        command.add_argument("--mode", default=Mode.SELF.value, choices=[mode.value for mode in Mode])
+        command.add_argument("--mode", default=Mode.SELF.value, choices=modes, help="of the extender's")
         command.add_argument("--tls-secret", default=f"{NAME}-tls")
         command.add_argument("--tls-client-secret", default=f"{NAME}-client")
         command.add_argument("--tls-ca-secret", default=f"{NAME}-ca")
         command.add_argument("--tls-extra-names", default="", help="further names of the server, with commas")
+        command.add_argument("--webhook-mode", default=Mode.SELF.value, choices=modes, help="of the webhook's")
+        command.add_argument("--webhook-service", default=WEBHOOK_NAME)
+        command.add_argument("--webhook-tls-secret", default=f"{WEBHOOK_NAME}-tls")
+        command.add_argument("--webhook-client-tls-secret", default=f"{WEBHOOK_NAME}-client-tls")
+        command.add_argument("--webhook-ca-secret", default=f"{WEBHOOK_NAME}-ca")
+        command.add_argument("--webhook-configuration", default=NAME, help="name of both webhook configurations")
+        command.add_argument("--replica-scheduler-service", default=REPLICA_SCHEDULER)
+        command.add_argument("--replica-scheduler-tls-secret", default=f"{REPLICA_SCHEDULER}-tls")
         command.add_argument("--cluster-domain", default="cluster.local")
         if name == "check":
             command.add_argument("--warn-days", type=float, default=14.0, help="a finding when fewer are left")
         if name == "renew":
-            command.add_argument("--server", action="store_true", help="a new certificate of the server")
-            command.add_argument("--client", action="store_true", help="a new certificate for kube-scheduler")
+            command.add_argument("--server", action="store_true", help="new certificates of the chain's servers")
+            command.add_argument("--client", action="store_true", help="a new certificate of its client")
             command.add_argument("--next-ca", action="store_true", help="a next authority, trusted but not signing")
             command.add_argument("--promote", action="store_true", help="let the next authority sign from now on")
     return parser

@@ -9,6 +9,7 @@ import pytest
 
 from certs.authority import read_authorities
 from certs.cli import EXIT_CLUSTER, EXIT_FINDINGS, EXIT_MISUSE, EXIT_WELL, main
+from certs.evidence import MUTATING, VALIDATING
 from certs.secret import data_of
 from controller.errors import ClusterError, ConfigError
 from controller.kube.api import KubeApi
@@ -28,6 +29,8 @@ class Shell:
 
     def run(self, *arguments: str) -> int:
         self.lines.clear()
+        if not {"--chain", "--everything"} & {*arguments}:
+            arguments = (*arguments, "--chain", "extender")
         return main(arguments, connect=self._connect, clock=self.clock, say=self.lines.append)
 
     def _connect(self, _kubeconfig: str | None) -> KubeApi:
@@ -201,3 +204,73 @@ def test_certificates_of_others_are_checked_by_their_own_authorities(made: Shell
     assert EXIT_WELL == made.run("check", "--mode", mode)
     made.spoil("tls", "ca.crt", b"")
     assert EXIT_FINDINGS == made.run("check", "--mode", mode)
+
+
+class WebhookShell(Shell):
+    """With both chains, and the API server's webhook configurations."""
+
+    def secret(self, name: str) -> dict[str, bytes]:
+        return dict(data_of(self.api.get(SECRETS, SPACE, name)) or {})
+
+    def publish(self, bundle: bytes) -> None:
+        entry = {"name": "pods", "clientConfig": {"caBundle": b64encode(bundle).decode()}}
+        for resource in (MUTATING, VALIDATING):
+            key = (resource.path(), "", NAME)
+            self.api.objects.pop(key, None)
+            self.api.create(resource, None, {"metadata": {"name": NAME}, "webhooks": [entry]})
+
+
+@pytest.fixture
+def both() -> WebhookShell:
+    shell = WebhookShell()
+    assert EXIT_WELL == shell.run("renew", "--chain", "all")
+    shell.publish(shell.secret("longhorn-scheduler-webhook-tls")["ca.crt"])
+    return shell
+
+
+def test_both_chains_are_shown_and_checked(both: WebhookShell) -> None:
+    assert EXIT_WELL == both.run("show", "--chain", "all")
+    names = [line.split()[0] for line in both.lines[1:]]
+    webhooks = ["webhook-ca", "webhook-client", "replica-scheduler-server", "webhook-server"]
+    assert ["ca", "server", "client", *webhooks] == names
+    assert f"longhorn-scheduler-webhook.{SPACE}.svc" in both.said
+    assert f"longhorn-replica-scheduler.{SPACE}.svc" in both.said
+    assert EXIT_WELL == both.run("check", "--chain", "all")
+
+
+def test_what_is_asked_for_is_asked_of_one_chain(both: WebhookShell, capsys: pytest.CaptureFixture[str]) -> None:
+    assert EXIT_MISUSE == both.run("renew", "--server", "--chain", "all")
+    assert "--chain" in capsys.readouterr().err
+    before = both.secret("longhorn-replica-scheduler-tls")
+    assert EXIT_WELL == both.run("renew", "--server", "--chain", "webhook")
+    assert ["sign webhook-server", "sign replica-scheduler-server"] == [line.split(":")[0] for line in both.lines]
+    assert before["tls.crt"] != both.secret("longhorn-replica-scheduler-tls")["tls.crt"]
+    assert EXIT_WELL == both.run("check", "--chain", "all")
+
+
+def test_a_bundle_that_is_not_handed_on_is_found(both: WebhookShell) -> None:
+    assert EXIT_WELL == both.run("renew", "--next-ca", "--chain", "webhook")
+    assert EXIT_FINDINGS == both.run("check", "--chain", "webhook")
+    assert "caBundle: lacks " in both.said
+    both.publish(both.secret("longhorn-scheduler-webhook-tls")["ca.crt"])
+    assert EXIT_WELL == both.run("check", "--chain", "webhook")
+    both.publish(b"garbage")
+    assert EXIT_FINDINGS == both.run("check", "--chain", "webhook")
+
+
+def test_a_next_authority_that_does_not_sign_in_time_is_found_and_is_not_promoted_by_hand(both: WebhookShell) -> None:
+    both.run("renew", "--next-ca", "--chain", "webhook")
+    both.publish(both.secret("longhorn-scheduler-webhook-tls")["ca.crt"])
+    both.clock.advance(DAY_SECONDS + 60)
+    assert EXIT_WELL == both.run("check", "--chain", "webhook")  # the leader may still be waiting
+    both.clock.advance(3_600)
+    assert EXIT_FINDINGS == both.run("check", "--chain", "webhook")
+    assert "due, and not done by the leader: sign with the next authority" in both.said
+    assert EXIT_WELL == both.run("renew", "--chain", "webhook")
+    assert ["nothing to do"] == both.lines
+    assert EXIT_WELL == both.run("renew", "--promote", "--chain", "webhook")
+    assert EXIT_WELL == both.run("check", "--chain", "webhook")
+
+
+def test_a_chain_that_is_off_is_left_out(shell: Shell) -> None:
+    assert EXIT_WELL == shell.run("check", "--chain", "all", "--mode", "off", "--webhook-mode", "off")

@@ -1,0 +1,178 @@
+"""One chain as a person sees it who looks at it, checks it, or has it renewed from outside of the leader."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from certs import layout
+from certs.authority import Facts
+from certs.evidence import PublishedBundles
+from certs.keeper import Mode, named_facts
+from certs.layout import Data, foreign_findings, read_chain
+from certs.rotation import Action, Chain, Evidence, Leaf, Policy, Step, bring_up_to_date, carry_out, next_step
+from certs.secret import SecretNames, SecretStore, data_of
+from controller.errors import ConfigError
+
+# The leader waits until a step has reached everybody: it is late with it only after so long.
+PATIENCE: Final = timedelta(minutes=15)
+
+
+@dataclass(frozen=True, slots=True)
+class ChainPlan:
+    """What one chain is meant to be. `prefix` sets its authorities' names apart from those of another chain.
+
+    `servers` and `clients` are names of leafs; the first server is whom `published` is about, where programs hand the
+    bundle on.
+    """
+
+    name: str
+    mode: Mode
+    names: SecretNames
+    leafs: Callable[[], Mapping[str, Leaf]]
+    policy: Policy
+    subject: str
+    servers: tuple[str, ...]
+    clients: tuple[str, ...]
+    prefix: str = ""
+    published: PublishedBundles | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is asked for beyond what is due."""
+
+    servers: bool = False
+    clients: bool = False
+    next_ca: bool = False
+    promote: bool = False
+
+    @property
+    def is_something(self) -> bool:
+        return self.servers or self.clients or self.next_ca or self.promote
+
+
+@dataclass(frozen=True, slots=True)
+class _Secrets:
+    raws: Mapping[str, dict[str, Any] | None]
+    datas: Mapping[str, Data | None]
+    chain: Chain
+    problems: Sequence[str]
+
+
+class ManagedChain:
+    """One chain in its Secrets, as they stand when it is made.
+
+    Threads: one. I/O: the API server. Errors: ClusterError when it cannot be asked.
+    """
+
+    def __init__(self, store: SecretStore, plan: ChainPlan) -> None:
+        self._store, self.plan = store, plan
+        self._found = self._read()
+
+    @property
+    def problems(self) -> Sequence[str]:
+        return self._found.problems
+
+    def facts(self) -> Mapping[str, Facts]:
+        return named_facts(self._found.chain, self.plan.prefix)
+
+    def findings(self, now: datetime, warn: timedelta) -> list[str]:
+        """What is wrong, overdue, or ends sooner than `warn`."""
+        plan, chain, leafs = self.plan, self._found.chain, self.plan.leafs()
+        findings = [*self.problems]
+        for name, facts in self.facts().items():
+            if not facts.is_valid(now):
+                findings.append(f"{name}: is not valid now; it is from {facts.not_before_utc} to {facts.not_after_utc}")
+            elif facts.remaining(now) < warn:
+                findings.append(f"{name}: ends in {span(facts.remaining(now))}")
+        for server in plan.servers:
+            pair = chain.leafs.get(server)
+            if pair is not None and (missing := set(leafs[server].spec.names) - pair.facts.names):
+                findings.append(f"{server}: lacks the names {', '.join(sorted(missing))}")
+        if plan.mode is Mode.SELF:
+            findings += self._findings_of_ours(leafs, now)
+        return findings
+
+    def _findings_of_ours(self, leafs: Mapping[str, Leaf], now: datetime) -> list[str]:
+        plan, chain, findings = self.plan, self._found.chain, list[str]()
+        step = next_step(chain, leafs, plan.policy, now)
+        if step is not None and self._is_overdue(step, leafs, now):
+            findings.append(f"due, and not done by the leader: {step}")
+        for leaf, secret in plan.names.leafs.items():
+            data = self._found.datas[secret]
+            if leaf in chain.leafs and data is not None and data.get(layout.BUNDLE) != chain.bundle:
+                findings.append(f"{leaf}: its {layout.BUNDLE} is not the bundle of the authorities")
+        if plan.published is not None:
+            lacking = [pair for pair in chain.authorities if not plan.published.all_have(pair)]
+            findings += [f"caBundle: lacks {pair.facts.subject} ({pair.facts.fingerprint[:16]})" for pair in lacking]
+            if plan.published.problem:
+                findings.append(plan.published.problem)
+        return findings
+
+    def _is_overdue(self, step: Step, leafs: Mapping[str, Leaf], now: datetime) -> bool:
+        if self.plan.published is None or step.action not in (Action.PROMOTE, Action.RETIRE):
+            return True
+        before = next_step(self._found.chain, leafs, self.plan.policy, now - PATIENCE)
+        return before is not None and before.action is step.action
+
+    def renew(self, wanted: Wanted, now: datetime) -> Sequence[Step]:
+        """Do what is due and what is wanted, and write it; what that was."""
+        plan, found, leafs = self.plan, self._found, self.plan.leafs()
+        if plan.mode is not Mode.SELF:
+            raise ConfigError(f"mode {plan.mode}: its certificates are not ours to renew")
+        # Only the leader sees what has reached everybody.
+        evidence = Evidence() if plan.published is not None else None
+        chain, due = bring_up_to_date(found.chain, leafs, plan.policy, now, plan.subject, evidence)
+        steps = [*due]
+        for step in self._wanted(chain, wanted):
+            chain = carry_out(chain, step, leafs, plan.policy, now, plan.subject)
+            steps.append(step)
+        chain, rest = bring_up_to_date(chain, leafs, plan.policy, now, plan.subject, evidence)
+        data = {plan.names.ca: layout.authority_data(chain)}
+        data |= {secret: layout.leaf_data(chain, leaf) for leaf, secret in plan.names.leafs.items()}
+        for secret, wanted_data in data.items():
+            if found.datas[secret] != wanted_data:
+                self._store.write(secret, found.raws[secret], wanted_data)
+        return [*steps, *rest]
+
+    def _wanted(self, chain: Chain, wanted: Wanted) -> Sequence[Step]:
+        why, steps = "asked for", list[Step]()
+        if wanted.next_ca:
+            if chain.coming is not None:
+                raise ConfigError("--next-ca: there is a next authority already")
+            steps.append(Step(Action.PREPARE, why))
+        if wanted.promote:
+            if chain.coming is None and not wanted.next_ca:
+                raise ConfigError("--promote: there is no next authority; make one with --next-ca first")
+            steps.append(Step(Action.PROMOTE, why))
+        leafs: Iterable[str] = (
+            *(self.plan.servers if wanted.servers else ()),
+            *(self.plan.clients if wanted.clients else ()),
+        )
+        return [*steps, *(Step(Action.SIGN, why, name) for name in leafs)]
+
+    def _read(self) -> _Secrets:
+        names = self.plan.names
+        raws = {name: self._store.read(name) for name in (names.ca, *names.leafs.values())}
+        datas = {name: data_of(raw) for name, raw in raws.items()}
+        reading = read_chain(datas[names.ca], {leaf: datas[name] for leaf, name in names.leafs.items()})
+        problems: Sequence[str] = reading.problems
+        if self.plan.mode is not Mode.SELF:
+            problems = [
+                finding
+                for leaf, name in names.leafs.items()
+                if leaf in self.plan.servers or datas[name] is not None
+                for finding in foreign_findings(datas[name], f"Secret {name}")
+            ]
+        return _Secrets(raws, datas, reading.chain, problems)
+
+
+def span(duration: timedelta) -> str:
+    """Days, or hours below two days."""
+    seconds = duration.total_seconds()
+    if seconds < 0:
+        return "ended"
+    return f"{seconds / 86_400:.0f} d" if seconds >= 2 * 86_400 else f"{seconds / 3_600:.1f} h"
