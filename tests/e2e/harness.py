@@ -30,6 +30,7 @@ CONFIG_MAP = f"/api/v1/namespaces/{NAMESPACE}/configmaps/{SERVICE}"
 ATTACHMENTS = "/apis/storage.k8s.io/v1/volumeattachments"
 CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
 NODES = "/api/v1/nodes"
+MANIFESTS = ("install.yaml", "webhook.yaml")
 # What a Deployment would run is started as processes here.
 NOT_APPLIED = ("Deployment", "PodDisruptionBudget")
 FILL_CPU, FILL_MEMORY = "12", "48Gi"  # three quarters of a node as the test cluster makes it
@@ -386,8 +387,8 @@ def ignored_when_gone() -> Iterator[None]:
 
 
 def install_product(cluster: Cluster, settings: Mapping[str, str] | None = None) -> None:
-    """Apply the documented manifest, so that the product has the rights that users give it, and switch it on."""
-    text = (REPOSITORY / "docs" / "examples" / "install.yaml").read_text()
+    """Apply the documented manifests, so that the product has the rights that users give it, and switch it on."""
+    text = "---\n".join((REPOSITORY / "docs" / "examples" / name).read_text() for name in MANIFESTS)
     wanted = [document for document in yaml.safe_load_all(text) if document and document["kind"] not in NOT_APPLIED]
     if cluster.api().get_or_none(f"/api/v1/namespaces/{NAMESPACE}") is None:
         cluster.create_namespace(NAMESPACE)

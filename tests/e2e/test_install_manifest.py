@@ -1,4 +1,4 @@
-"""A real API server takes the manifest of docs/install.md, every field of it."""
+"""A real API server takes the manifests of the documents, every field of them."""
 
 from __future__ import annotations
 
@@ -14,18 +14,19 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.cluster
 
-MANIFEST = Path(__file__).resolve().parents[2] / "docs" / "examples" / "install.yaml"
+EXAMPLES = Path(__file__).resolve().parents[2] / "docs" / "examples"
 INSTALLED_IN = "longhorn-system"
 
 
-def manifest_for(namespace: str) -> str:
+def manifest_for(name: str, namespace: str) -> str:
     """The manifest with its namespace replaced, as the page tells those to do who have another one."""
-    return MANIFEST.read_text().replace(INSTALLED_IN, namespace)
+    return (EXAMPLES / name).read_text().replace(INSTALLED_IN, namespace)
 
 
-def test_the_manifest_is_taken_whole(cluster: Cluster, make_namespace: Callable[..., str]) -> None:
+@pytest.mark.parametrize("name", ["install.yaml", "webhook.yaml"])
+def test_the_manifest_is_taken_whole(cluster: Cluster, make_namespace: Callable[..., str], name: str) -> None:
     namespace = make_namespace("install")
-    manifest = manifest_for(namespace)
+    manifest = manifest_for(name, namespace)
     done = cluster.kubectl("apply", "--dry-run=server", "--validate=strict", "-o", "name", "-f", "-", input=manifest)
     assert (0, "") == (done.returncode, done.stderr)
     documents: list[dict[str, Any]] = [item for item in yaml.safe_load_all(manifest) if item]

@@ -58,9 +58,9 @@ def make_request(chooser: Chooser, pods: Sequence[PodSpec], nodes: Sequence[str]
         return Request(method, path, chooser.raw())
     document = _call(chooser, verb, pick(chooser, pods), nodes)
     for _ in range(max(0, chooser.number(2 * _MOST_CHANGES) - _MOST_CHANGES)):
-        document = _changed(chooser, document)
+        document = changed(chooser, document)
     body = json.dumps(document, ensure_ascii=chooser.number(1) == 1).encode(errors="surrogatepass")
-    return Request(method, path, _bent(chooser, body) if is_rare(chooser, 10) else body)
+    return Request(method, path, bent(chooser, body) if is_rare(chooser, 10) else body)
 
 
 def _call(chooser: Chooser, verb: str, pod: PodSpec, nodes: Sequence[str]) -> dict[str, Any]:
@@ -97,7 +97,7 @@ def _victims(chooser: Chooser, nodes: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def _changed(chooser: Chooser, document: Any) -> Any:
+def changed(chooser: Chooser, document: Any) -> Any:
     """The document with one thing in it different."""
     if isinstance(document, dict) and document and chooser.number(3):
         key = pick(chooser, sorted(document))
@@ -110,7 +110,7 @@ def _changed(chooser: Chooser, document: Any) -> Any:
             case 2:
                 return {name.lower(): value for name, value in document.items()}
             case _:
-                return {**document, key: _changed(chooser, document[key])}
+                return {**document, key: changed(chooser, document[key])}
     if isinstance(document, list) and document and chooser.number(3):
         index = chooser.number(len(document) - 1)
         match chooser.number(2):
@@ -119,7 +119,7 @@ def _changed(chooser: Chooser, document: Any) -> Any:
             case 1:
                 return document[:index] + document[index + 1 :]
             case _:
-                return [*document[:index], _changed(chooser, document[index]), *document[index + 1 :]]
+                return [*document[:index], changed(chooser, document[index]), *document[index + 1 :]]
     return _anything(chooser, 3)
 
 
@@ -141,7 +141,7 @@ def _anything(chooser: Chooser, depth: int) -> Any:
             return {chooser.text(): _anything(chooser, depth - 1) for _ in range(chooser.number(3))}
 
 
-def _bent(chooser: Chooser, body: bytes) -> bytes:
+def bent(chooser: Chooser, body: bytes) -> bytes:
     """The bytes cut off, or with some of them different."""
     at = chooser.number(len(body))
     match chooser.number(3):
