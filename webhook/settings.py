@@ -55,6 +55,13 @@ class WebhookSettings:
         return self.leader_address or f"{LEADER_SERVICE}.{self.namespace}.svc:{LEADER_PORT}"
 
     @property
+    def leader_name(self) -> str:
+        """The name that the leader's certificate has to carry: its host, or, for an address, its Service."""
+        host = self.leader.rpartition(":")[0]
+        is_address = host.startswith("[") or host.replace(".", "").isdigit()
+        return f"{LEADER_SERVICE}.{self.namespace}.svc" if is_address else host
+
+    @property
     def left_alone(self) -> frozenset[str]:
         """The namespaces whose pods are never opted in."""
         return _names(self.excluded_namespaces) | {self.namespace}

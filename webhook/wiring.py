@@ -16,7 +16,9 @@ from controller.status import StatusServer, create_status_app
 from controller.version import product_version
 from webhook.app import Reviewer, create_app
 from webhook.certificates import certificate_worker
+from webhook.expansion import VALIDATE_CLAIMS, VALIDATE_VOLUMES, ExpansionService
 from webhook.following import Following
+from webhook.leader import LeaderClient
 from webhook.metrics import Metrics, Sources
 from webhook.pod_opt_in import Policy
 from webhook.service import PodService, ShareManagerService
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 
 MUTATE_PODS: Final = "mutate-pods"
 MUTATE_SHARE_MANAGERS: Final = "mutate-share-managers"
+ROUTES: Final = (MUTATE_PODS, MUTATE_SHARE_MANAGERS, VALIDATE_CLAIMS, VALIDATE_VOLUMES)
 
 
 class Webhook:
@@ -40,8 +43,11 @@ class Webhook:
         self.following = Following(api, self.clock, settings.namespace, settings.config_map)
         self.live = LiveReader(self.following.config_maps, self.following.longhorn_settings)
         self.certificates = certificate_worker(settings, api, self.clock, tls)
-        self.metrics = Metrics(CollectorRegistry(), product_version(), (MUTATE_PODS, MUTATE_SHARE_MANAGERS))
+        self.metrics = Metrics(CollectorRegistry(), product_version(), ROUTES)
         self._is_stopping = False
+        self._leader = LeaderClient(
+            settings.leader, settings.leader_name, self.certificates.client_credentials, self.clock
+        )
         self.app: WSGIApplication = create_app(
             self._reviewers(), self.is_ready, self.metrics, self.clock, max_body_bytes=settings.body_limit_bytes
         ).wsgi_app
@@ -60,6 +66,7 @@ class Webhook:
         self._is_stopping = True  # not ready from now on, so that the Service sends nobody here any more
 
     def stop(self) -> None:
+        self._leader.stop()
         self.following.stop()
         self.certificates.stop()
         self._page.stop()
@@ -67,7 +74,16 @@ class Webhook:
     # Parts
 
     def _reviewers(self) -> dict[str, Reviewer]:
+        expansions = ExpansionService(
+            self.following.stores,
+            self._read,
+            self.clock,
+            self._leader,
+            lambda: self._live_settings().expansion_policy,
+            self.metrics,
+        )
         return {
+            **expansions.reviewers(),
             MUTATE_PODS: PodService(self.following.stores, self._read, self.clock, self._policy, self.metrics),
             MUTATE_SHARE_MANAGERS: ShareManagerService(
                 self.settings.namespace, self._read, lambda: self._live_settings().share_managers, self.metrics

@@ -41,13 +41,17 @@ def asked_bytes(volume: Volume, claim: Claim | None, pvs: Mapping[str, Persisten
 class Sizes:
     """What each volume was granted. Threads: none of its own; the allocator's lock guards it."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, counts_growth: bool = True) -> None:
+        """`counts_growth` False: nothing is granted beyond what each object says of itself."""
+        self._counts_growth = counts_growth
         self.shown: dict[str, Volume] = {}  # by name, as Longhorn shows them
         self.asked: dict[str, int] = {}  # the same volumes, as the cluster asks for them
         self.holds: dict[str, GrowthHold] = {}
 
     def granted(self, volume: str) -> int:
         """Bytes; 0 for a volume that is not there."""
+        if not self._counts_growth:
+            return 0
         hold = self.holds.get(volume)
         asked = self.asked.get(volume, 0)
         return max(asked, hold.size_bytes) if hold is not None and asked else asked

@@ -31,7 +31,7 @@ from controller.model.workload import Claim, KubeNode, PersistentVolume, Pod, St
 class World:
     """Latest facts by kind and key. A `put_*` returns what its change touches; the allocator settles that."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, counts_growth: bool = True) -> None:
         self.pods: dict[str, Pod] = {}  # by uid
         self.waiting: set[str] = set()  # uids of opted-in pods without a node
         self.claims: dict[str, Claim] = {}  # by namespace/name
@@ -48,7 +48,7 @@ class World:
         self._uid_by_pod_key: dict[str, str] = {}
         self._claim_by_uid: dict[str, str] = {}
         self._pods_by_claim: dict[str, set[str]] = {}  # claim key -> pod uids
-        self.sizes = Sizes()  # of volumes; `volumes` has each at the size that it was granted
+        self.sizes = Sizes(counts_growth=counts_growth)  # `volumes` has each at the size granted
         self.placed = Placed(self.sizes.granted, self._stale_rooms)  # and so has this its replicas
         self.growing: set[str] = set()  # volumes that Longhorn shows smaller somewhere than they were granted
         self.rebuilds: dict[str, tuple[Rebuild, ...]] = {}  # by volume: replicas to be made

@@ -1,0 +1,230 @@
+"""Reviews of growth: of claims (PVC), and of Longhorn volumes.
+
+The leader decides, because it alone knows what is promised; here is told apart what need not be asked, and said to the
+user what came of it. Nothing is kept: the same review may come any number of times, to any copy of this process.
+
+While nobody who leads answers in time, the setting `scheduler-extender-expansion-policy` decides: `allow` with a
+warning, because a database that is full must be able to grow (Longhorn still makes its own check, and the leader
+derives what it has to hold when it is back), or `deny`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from controller.clock import Clock
+from controller.errors import MalformedRequestError
+from controller.model import parse
+from controller.model.names import LONGHORN_DRIVERS
+from controller.model.quantity import bytes_text, quantity_bytes
+from controller.model.reader import Raw, mapping_at, text_at
+from controller.rpc import disk_scheduler_pb2 as pb
+from webhook import review as reviews
+from webhook.leader import LeaderAwayError
+from webhook.review import Review
+from webhook.stores import Read, ReadObserver, RequestLookup, Stores
+
+READ_SECONDS: Final = 0.5
+LEADER_SECONDS: Final = 3.5  # with the read, well inside the 5 s that the API server waits
+MOST_PROBLEMS: Final = 3
+POLICY: Final = "scheduler-extender-expansion-policy"
+DENY: Final = "deny"
+CLAIM, VOLUME = "claim", "volume"
+VALIDATE_CLAIMS, VALIDATE_VOLUMES = "validate-pvcs", "validate-volumes"
+_MIB: Final = 1024**2
+
+log = logging.getLogger(__name__)
+
+
+class Leader(Protocol):
+    def hold_expansion(self, request: pb.HoldExpansionRequest, seconds: float) -> pb.HoldExpansionReply:
+        """LeaderAwayError: nobody who leads answered within `seconds`."""
+        ...
+
+
+class ExpansionObserver(ReadObserver, Protocol):
+    def expansion_reviewed(self, kind: str, outcome: str, seconds: float) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """What is asked for. `what` names it for a person."""
+
+    what: str
+    old_bytes: int
+    request: pb.HoldExpansionRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    body: bytes
+    outcome: str
+
+
+class ExpansionService:
+    """Threads: any. Blocks: for READ_SECONDS and LEADER_SECONDS at most. I/O: a read where the stores lack the PV, and
+    the call of the leader."""
+
+    def __init__(
+        self,
+        stores: Stores,
+        read: Read,
+        clock: Clock,
+        leader: Leader,
+        policy: Callable[[], str],
+        observer: ExpansionObserver,
+    ) -> None:
+        """`policy`: "allow", "deny" or "off", which is as "allow" without a warning."""
+        self._stores, self._read, self._clock = stores, read, clock
+        self._leader, self._policy, self._observer = leader, policy, observer
+
+    def reviewers(self) -> dict[str, ExpansionReviewer]:
+        """By the names of their routes."""
+        return {
+            VALIDATE_CLAIMS: ExpansionReviewer(self, CLAIM, self._growth_of_claim),
+            VALIDATE_VOLUMES: ExpansionReviewer(self, VOLUME, growth_of_volume),
+        }
+
+    def review(self, kind: str, review: Review, growth_of: Callable[[Review], Growth | None]) -> bytes:
+        started = self._clock.now()
+        answer = self._answer(review, growth_of(review))
+        self._observer.expansion_reviewed(kind, answer.outcome, self._clock.now() - started)
+        return answer.body
+
+    def failed(self, review: Review) -> bytes:
+        """Something of ours is broken: the policy's word."""
+        return self._by_policy(review, "the webhook failed").body
+
+    def _answer(self, review: Review, growth: Growth | None) -> Answer:
+        if growth is None:
+            return Answer(reviews.encode_allowed(review.uid), "nothing-to-check")
+        try:
+            reply = self._leader.hold_expansion(growth.request, LEADER_SECONDS)
+        except LeaderAwayError as error:
+            return self._by_policy(review, f"the leader is away ({error})")
+        if reply.verdict == pb.HoldExpansionReply.REFUSED:
+            message = refusal(growth, reply)
+            log.info("expansion refused %s", message)
+            return Answer(reviews.encode_denied(review.uid, message), "refused")
+        outcome = "admitted" if reply.verdict == pb.HoldExpansionReply.ADMITTED else "not-checked"
+        return Answer(reviews.encode_allowed(review.uid), outcome)
+
+    def _by_policy(self, review: Review, why: str) -> Answer:
+        policy = self._policy()
+        log.warning(
+            "expansion not checked namespace=%s name=%s policy=%s: %s", review.namespace, review.name, policy, why
+        )
+        if policy == DENY:
+            message = f"Longhorn scheduler extender: the expansion could not be checked, {why}, and {POLICY} is {DENY}"
+            return Answer(reviews.encode_denied(review.uid, message), "denied-unchecked")
+        warning = f"Longhorn scheduler extender: allowed unchecked, {why}; Longhorn's own check still decides"
+        return Answer(reviews.encode_allowed(review.uid, warnings=[warning]), "allowed-unchecked")
+
+    def _growth_of_claim(self, review: Review) -> Growth | None:
+        """None: no growth, or none of Longhorn's. The API server itself refuses growth of a claim that is not bound."""
+        if review.resource != "persistentvolumeclaims" or review.operation != "UPDATE" or review.sub_resource:
+            return None
+        new, old = _requested(review.object, "object"), _requested(review.old_object, "oldObject")
+        claim = parse.claim_facts(review.object)
+        if new <= old or not claim.volume_name or self._is_foreign(claim.volume_name):
+            return None
+        request = pb.HoldExpansionRequest(
+            claim_namespace=review.namespace or claim.namespace,
+            claim_name=claim.name,
+            claim_uid=claim.uid,
+            volume_name=claim.volume_name,
+            size_bytes=new,
+            dry_run=review.is_dry_run,
+        )
+        return Growth(f"claim {claim.key}", old, request)
+
+    def _is_foreign(self, pv_name: str) -> bool:
+        """Whether the volume is surely not Longhorn's. What cannot be read now may be, and the leader knows."""
+        lookup = RequestLookup(self._stores, self._read, self._clock, READ_SECONDS, self._observer)
+        pv = lookup.pv(pv_name)
+        return pv is not None and pv.driver not in LONGHORN_DRIVERS
+
+
+@dataclass(frozen=True, slots=True)
+class ExpansionReviewer:
+    """The reviews of one route."""
+
+    service: ExpansionService
+    kind: str
+    growth_of: Callable[[Review], Growth | None]
+
+    def review(self, review: Review) -> bytes:
+        return self.service.review(self.kind, review, self.growth_of)
+
+    def failed(self, review: Review) -> bytes:
+        return self.service.failed(review)
+
+
+def growth_of_volume(review: Review) -> Growth | None:
+    """None: no growth."""
+    if review.resource != "volumes" or review.operation != "UPDATE" or review.sub_resource:
+        return None
+    new, old = _size(review.object, "object"), _size(review.old_object, "oldObject")
+    name = review.name or text_at(mapping_at(review.object, "object", "metadata"), "object.metadata", "name")
+    if new <= old or not name:
+        return None
+    return Growth(
+        f"volume {name}", old, pb.HoldExpansionRequest(volume_name=name, size_bytes=new, dry_run=review.is_dry_run)
+    )
+
+
+def _requested(raw: Raw, field: str) -> int:
+    """Bytes that a claim asks for; 0 for one that names no size."""
+    requests = mapping_at(raw, field, "spec", "resources", "requests")
+    found = requests.get("storage")
+    return 0 if found is None else quantity_bytes(found, f"{field}.spec.resources.requests.storage")
+
+
+def _size(raw: Raw, field: str) -> int:
+    """Bytes of a Longhorn volume: a decimal number as text; 0 without one."""
+    found = mapping_at(raw, field, "spec").get("size")
+    if found is None or found == "":
+        return 0
+    text = str(found)
+    if isinstance(found, bool) or not (text.isascii() and text.isdigit() and len(text) <= 19):
+        raise MalformedRequestError(f"{field}.spec.size", f"is not a number of bytes: {text[:40]!r}")
+    return min(int(text), 2**63 - 1)
+
+
+# What the user reads
+
+
+def refusal(growth: Growth, reply: pb.HoldExpansionReply) -> str:
+    """Volume, node, disk, what is missing, and the largest size that fits now, as one may type it."""
+    problems = [_problem(entry) for entry in reply.problems]
+    more = len(problems) - MOST_PROBLEMS
+    listed = "; ".join(problems[:MOST_PROBLEMS]) + (f"; and {more} more" if more > 0 else "")
+    whose = f" (volume {reply.volume_name})" if growth.request.claim_name else ""
+    what = f"{growth.what}{whose} to {exact_text(reply.size_bytes)}"
+    return f"Longhorn cannot grow {what}: {listed}. {_largest(growth, reply)}"
+
+
+def _problem(problem: pb.ExpansionProblem) -> str:
+    where = ", ".join(f"{what} {name}" for what, name in (("node", problem.node), ("disk", problem.disk)) if name)
+    if not where:
+        return problem.message
+    lacks = (
+        f" lacks {bytes_text(problem.missing_bytes)} ({problem.missing_bytes} bytes)" if problem.missing_bytes else ""
+    )
+    return f"{where}{lacks}: {problem.message}"
+
+
+def _largest(growth: Growth, reply: pb.HoldExpansionReply) -> str:
+    if reply.largest_bytes <= growth.old_bytes:
+        return "It cannot grow at all now."
+    return f"The largest size that fits now is {exact_text(reply.largest_bytes)}."
+
+
+def exact_text(count: int) -> str:
+    """A size that may be typed as it stands: whole Gi where it is, else whole Mi, else bytes."""
+    if count % (1024 * _MIB) == 0:
+        return f"{count // (1024 * _MIB)}Gi"
+    return f"{count // _MIB}Mi" if count % _MIB == 0 else str(count)

@@ -1,0 +1,93 @@
+"""Calls of the leader's DiskScheduler service, bounded in time, whoever leads at the moment."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import Final
+
+import grpc
+
+from controller.clock import Clock
+from controller.errors import NotReadyError, SchedulerError
+from controller.rpc import disk_scheduler_pb2 as pb
+from controller.rpc.credentials import Current, ReloadingChannel
+from controller.rpc.wire import HOLD_EXPANSION
+
+ATTEMPT_SECONDS: Final = 1.5  # of one try: a connection may lead to a leader that is no more
+FIRST_PAUSE_SECONDS: Final = 0.05
+LONGEST_PAUSE_SECONDS: Final = 0.4
+LEAST_SECONDS: Final = 0.02  # a shorter try is not worth starting
+_TRY_AGAIN: Final = frozenset(
+    {
+        grpc.StatusCode.UNAVAILABLE,  # no connection, or its other end does not lead
+        grpc.StatusCode.DEADLINE_EXCEEDED,
+        grpc.StatusCode.RESOURCE_EXHAUSTED,
+        grpc.StatusCode.CANCELLED,
+    }
+)
+
+log = logging.getLogger(__name__)
+
+
+class LeaderAwayError(SchedulerError):
+    """Nobody who leads has answered in time; the text says what was heard last."""
+
+
+class LeaderClient:
+    """One connection to the leader, made anew when it leads to another process.
+
+    Threads: any. Blocks: in `hold_expansion`, for its seconds. I/O: yes.
+    """
+
+    def __init__(self, address: str, name: str, current: Current, clock: Clock) -> None:
+        """`address`: host and port. `name`: in the leader's certificate. `current`: what to call with."""
+        self._clock = clock
+        self._reloading = ReloadingChannel(address, name, current)
+        self._stop = threading.Event()
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._reloading.close()
+
+    def hold_expansion(self, request: pb.HoldExpansionRequest, seconds: float) -> pb.HoldExpansionReply:
+        """The leader's answer. LeaderAwayError after `seconds`, or at once where nothing can be called with."""
+        deadline = self._clock.now() + seconds
+        pause = FIRST_PAUSE_SECONDS
+        while True:
+            left = deadline - self._clock.now()
+            try:
+                return self._try(request, min(left, ATTEMPT_SECONDS))
+            except NotReadyError as error:
+                raise LeaderAwayError(str(error)) from error
+            except grpc.RpcError as error:
+                text = _text(error)
+                if error.code() not in _TRY_AGAIN:
+                    raise SchedulerError(f"the leader failed: {text}") from error
+                log.debug("leader: %s", text)
+                if self._stop.wait(min(pause, max(0.0, deadline - self._clock.now()))):
+                    raise LeaderAwayError("this process ends") from error
+                if deadline - self._clock.now() < LEAST_SECONDS:
+                    raise LeaderAwayError(text) from error
+            pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+
+    def _try(self, request: pb.HoldExpansionRequest, seconds: float) -> pb.HoldExpansionReply:
+        with self._reloading.channel() as channel:
+            call = channel.unary_unary(
+                HOLD_EXPANSION,
+                request_serializer=pb.HoldExpansionRequest.SerializeToString,
+                response_deserializer=pb.HoldExpansionReply.FromString,
+            )
+            try:
+                return call(request, timeout=seconds)
+            except grpc.RpcError:
+                self._reloading.drop(channel)  # the Service may lead to another leader by now
+                raise
+
+
+def _text(error: grpc.RpcError) -> str:
+    code = error.code()
+    if code is grpc.StatusCode.DEADLINE_EXCEEDED:
+        return "it did not answer in time"
+    details = error.details() or code.name
+    return details if len(details) <= 120 else f"{details[:117]}..."
