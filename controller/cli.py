@@ -1,4 +1,5 @@
-"""Commands: `run` serves, `status` asks a running process, `render-scheduler-config` prints files.
+"""Commands: `run` serves, `status` asks a running process, `render-scheduler-config` prints files, `remove-webhooks`
+takes us out of the API server's way.
 
 Exit codes are decided here and nowhere else.
 """
@@ -16,12 +17,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any, Final
 
-from controller.errors import ConfigError
+from controller.clock import SystemClock
+from controller.errors import ClusterError, ConfigError
 from controller.scheduler_config import command as scheduler_config
 from controller.settings import TLS_OFF, ProcessSettings
 
 EXIT_CONFIG: Final = 2
 EXIT_UNREACHABLE: Final = 1
+REMOVE_WEBHOOKS: Final = "remove-webhooks"
 ENVIRONMENT: Final = {
     "pod_name": "POD_NAME",
     "pod_ip": "POD_IP",
@@ -37,6 +40,9 @@ _HELP: Final = {
     "extender_address": "address to serve kube-scheduler on",
     "extender_port": "port to serve kube-scheduler on",
     "endpoint_port": "port that the EndpointSlice names, when it differs from the extender's",
+    "grpc_address": "address to serve the webhook on, by gRPC",
+    "grpc_port": "port to serve the webhook on, by gRPC",
+    "grpc_endpoint_port": "port that the gRPC Service's EndpointSlice names, when it differs from the server's",
     "metrics_address": "address of metrics, health and status",
     "metrics_port": "port of metrics, health and status",
     "service": "Service without a selector that is pointed at the leader",
@@ -63,6 +69,7 @@ _HELP: Final = {
     "replica_scheduler_service": "Service of the leader's gRPC server, without a selector",
     "replica_scheduler_tls_secret": "Secret with the gRPC server's certificate",
     "cluster_domain": "DNS domain of the cluster",
+    "excluded_namespaces": "namespaces whose pods never opt in, with commas, beside Longhorn's",
     "scheduler_names": "scheduler names that are to ask the extender, with commas; each is looked at",
     "log_level": "debug, info, warning or error",
     "log_format": "text or json",
@@ -77,6 +84,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _run(process_settings(vars(options), os.environ))
         if options.command == scheduler_config.NAME:
             return _render(options)
+        if options.command == REMOVE_WEBHOOKS:
+            return _remove_webhooks(options)
         return _status(options.metrics_address, options.metrics_port)
     except ConfigError as error:
         print(f"configuration: {error}", file=sys.stderr)
@@ -145,6 +154,25 @@ def _render(options: argparse.Namespace) -> int:
     return 0
 
 
+def _remove_webhooks(options: argparse.Namespace) -> int:
+    # Only `run` and this command need the client library.
+    from controller.kube.api import ClientKubeApi
+    from controller.reconcile.admission_removal import remove_webhooks
+
+    defaults = ProcessSettings()
+    namespace = options.namespace or os.environ.get(ENVIRONMENT["namespace"]) or defaults.namespace
+    try:
+        done = remove_webhooks(
+            ClientKubeApi.load(options.kubeconfig or None), SystemClock(), namespace, options.config_map
+        )
+    except ClusterError as error:
+        print(f"webhooks not removed: {error}", file=sys.stderr)
+        return EXIT_UNREACHABLE
+    for line in done:
+        print(line)
+    return 0
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="longhorn-scheduler-extender",
@@ -164,5 +192,11 @@ def _parser() -> argparse.ArgumentParser:
     status = commands.add_parser("status", help="print the status document of a running process")
     status.add_argument("--metrics-address", help="where it serves metrics (default: 127.0.0.1)")
     status.add_argument("--metrics-port", type=int, help=f"and on which port (default: {defaults.metrics_port})")
+    remove = commands.add_parser(
+        REMOVE_WEBHOOKS, help="switch the extender off and delete its webhook configurations, before it is uninstalled"
+    )
+    remove.add_argument("--kubeconfig", help="file to reach the API server with; default: the pod's service account")
+    remove.add_argument("--namespace", help="namespace of the ConfigMap (environment: POD_NAMESPACE)")
+    remove.add_argument("--config-map", default=defaults.config_map, help="ConfigMap with the live settings")
     scheduler_config.add_parser(commands)
     return parser

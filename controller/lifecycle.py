@@ -33,6 +33,7 @@ TICK_SECONDS: Final = 0.5
 CATCH_UP_SECONDS: Final = 8.0
 REASSERT_SECONDS: Final = 10.0  # the EndpointSlice is looked at so often, in case somebody else wrote it
 RETRY_SECONDS: Final = 1.0
+RULE_OUT_SECONDS: Final = 5.0  # switched off, answers are still given so long if the pod rule cannot be taken out
 WAKE_AGAIN_SECONDS: Final = 2.0  # calls in flight when bypass began may still have been refused
 
 log = logging.getLogger(__name__)
@@ -105,19 +106,24 @@ class Parts:
     endpoint: Endpoint
     always: Sequence[Worker]  # what runs on followers too: Events, the status page
     read_settings: Callable[[], Configured]
+    no_pod_opts_in: Callable[[], bool] = lambda: True  # whether the webhook's pod rule is out
 
 
-def mode_of(live: LiveSettings, pending_opted_in: Callable[[], Sequence[Pod]]) -> Mode:
+def mode_of(
+    live: LiveSettings,
+    pending_opted_in: Callable[[], Sequence[Pod]],
+    no_pod_opts_in: Callable[[], bool] = lambda: True,
+) -> Mode:
     """The mode that the settings ask for.
 
     Switched off, the extender still lets every pod pass that carries the resource: kube-scheduler asks it for those,
-    and they would never be scheduled.
+    and they would never be scheduled. It closes once there are none and no more can come.
     """
     if live.bypass:
         return Mode.BYPASS
     if live.enabled:
         return Mode.ACTIVE
-    return Mode.BYPASS if pending_opted_in() else Mode.CLOSED
+    return Mode.CLOSED if no_pod_opts_in() and not pending_opted_in() else Mode.BYPASS
 
 
 class Lifecycle:
@@ -136,6 +142,7 @@ class Lifecycle:
         self._openings = 0
         self._points_here = False
         self._next_endpoint_at = 0.0
+        self._off_since: float | None = None
         self._wake_at: list[float] = []  # when pods that wait are to be woken because bypass began
         self._is_electing = False
         self._seen_version = -1
@@ -250,8 +257,13 @@ class Lifecycle:
 
     def _apply_mode(self) -> None:
         assert self._configured is not None
-        mode = mode_of(self._configured.live, self._parts.allocator.pending_opted_in)
-        if mode is self._mode:
+        live, rule_is_out = self._configured.live, self._parts.no_pod_opts_in
+        mode = mode_of(live, self._parts.allocator.pending_opted_in, rule_is_out)
+        if live.enabled:
+            self._off_since = None
+        elif self._off_since is None:
+            self._off_since = self._parts.clock.now()
+        if mode is self._mode or self._awaits_rule(live):
             return
         log.info("mode %s -> %s", self._mode, mode)
         was, self._mode = self._mode, mode
@@ -260,6 +272,12 @@ class Lifecycle:
         if mode is Mode.BYPASS and was is Mode.ACTIVE:
             now = self._parts.clock.now()
             self._wake_at = [now, now + WAKE_AGAIN_SECONDS]
+
+    def _awaits_rule(self, live: LiveSettings) -> bool:
+        """Whether it goes on as before for now: switched off, pods are to stop opting in first."""
+        if self._mode is not Mode.ACTIVE or live.bypass or self._off_since is None or self._parts.no_pod_opts_in():
+            return False
+        return self._parts.gate.is_open and self._parts.clock.now() < self._off_since + RULE_OUT_SECONDS
 
     def _begin_term(self, term: int) -> None:
         """Stores that have seen all that the leader before could have caused, then the allocator, then the gate."""

@@ -66,6 +66,7 @@ class Sources:
     handshakes: Callable[[], Mapping[str, int]] = dict  # outcome -> how many
     wiring: Callable[[], Iterable[Finding]] = tuple
     canaries: Callable[[], Mapping[str, int]] = dict  # outcome -> how many
+    admission: Callable[[], Mapping[str, float]] = dict  # figure of the webhook configurations -> its value
 
 
 class Metrics:
@@ -218,6 +219,7 @@ class _State(Collector):
         )
         yield from _of_certificates(sources)
         yield from _of_wiring(sources)
+        yield from _of_admission(sources.admission())
 
 
 def _of_snapshot(snapshot: Snapshot) -> Iterator[Metric]:
@@ -293,6 +295,17 @@ def _of_wiring(sources: Sources) -> Iterator[Metric]:
     for outcome, count in sorted(sources.canaries().items()):
         canaries.add_metric((outcome,), count)
     yield canaries
+
+
+def _of_admission(figures: Mapping[str, float]) -> Iterator[Metric]:
+    yield _one("opt_in", "1 while pods opt in as they are created.", figures.get("opt_in", 0.0))
+    yield _one("stuck_pods", "Pods whose scheduler misses the resource on the nodes.", figures.get("stuck", 0.0))
+    for name, text in (
+        ("writes", "Writes of webhook configurations."),
+        ("repairs", "Writes that undid somebody else's change."),
+        ("failures", "Reads and writes of webhook configurations that failed."),
+    ):
+        yield _total(f"webhook_configuration_{name}", text, figures.get(name, 0.0))
 
 
 def _one(name: str, text: str, value: float) -> Metric:

@@ -147,6 +147,9 @@ class ProcessSettings:
     extender_address: str = "0.0.0.0"
     extender_port: int = 9504
     endpoint_port: int = 0  # the port that the EndpointSlice names; 0: the extender's own
+    grpc_address: str = "0.0.0.0"
+    grpc_port: int = 9505
+    grpc_endpoint_port: int = 0  # the port that the gRPC Service's EndpointSlice names; 0: the server's own
     metrics_address: str = "0.0.0.0"
     metrics_port: int = 9506
     service: str = "longhorn-scheduler-extender"
@@ -174,6 +177,7 @@ class ProcessSettings:
     replica_scheduler_tls_secret: str = "longhorn-replica-scheduler-tls"
     cluster_domain: str = "cluster.local"
     scheduler_names: str = "default-scheduler"  # with commas
+    excluded_namespaces: str = "kube-system"  # with commas, beside `namespace`
     log_level: str = "info"
     log_format: str = "text"
 
@@ -182,9 +186,10 @@ class ProcessSettings:
         _require(bool(self.namespace), "namespace", "is empty")
         _require(bool(self.pod_name), "POD_NAME", "is not set: it is this process's identity in the election")
         _require(_is_address(self.pod_ip), "POD_IP", f"is not an IP address: {self.pod_ip!r}")
-        for name in ("extender_port", "metrics_port"):
+        for name in ("extender_port", "grpc_port", "metrics_port"):
             _require(0 < getattr(self, name) < 65_536, name, "is not a port")
-        _require(0 <= self.endpoint_port < 65_536, "endpoint_port", "is not a port")
+        for name in ("endpoint_port", "grpc_endpoint_port"):
+            _require(0 <= getattr(self, name) < 65_536, name, "is not a port")
         _require(0 < self.retry_period_seconds, "retry_period_seconds", "is not positive")
         _require(
             self.retry_period_seconds < self.renew_deadline_seconds,

@@ -25,12 +25,14 @@ from controller.kube.lease import LeaseClient
 from controller.kube.recorder import Recorder
 from controller.lifecycle import Lifecycle, Parts
 from controller.metrics import Metrics, Sources
+from controller.reconcile.admission_build import AdmissionParts, build_admission
 from controller.reconcile.live import LiveReader
 from controller.reconcile.support import SupportWatch
 from controller.reconcile.sweeper import Sweeper
 from controller.reconcile.telling import Teller
 from controller.reconcile.wake import Waker
 from controller.reconcile.wired_build import build_wiring
+from controller.rpc.build import build_rpc
 from controller.serving.tls import ServerTls
 from controller.settings import LiveSettings, ProcessSettings
 from controller.status import StatusServer, create_status_app
@@ -92,6 +94,7 @@ class Controller:
             serving=self._serving,
             every_seconds=lambda: self._live_settings().wiring_check_every_seconds,
         )
+        self.admission = self._make_admission(api, recorder)
         self.additions = self._add(api, recorder)
         self.lifecycle = self._make_lifecycle(api)
         self.preconditions = self._make_preconditions()
@@ -138,7 +141,37 @@ class Controller:
 
     def _add(self, api: KubeApi, recorder: Recorder) -> Sequence[Addition]:  # noqa: ARG002
         """What stands beside the extender, in the order in which it starts. Builds; starts nothing."""
-        return (Addition("webhook_certificates", self.webhook_chain, self.webhook_chain.status),)
+        return (
+            Addition("webhook_certificates", self.webhook_chain, self.webhook_chain.status),
+            self.admission.addition,
+            build_rpc(
+                self.settings,
+                api,
+                self.clock,
+                self.allocator,
+                self.live,
+                self.metrics.registry,
+                checks=lambda: self.preconditions,
+                is_leading=lambda: self.gate.is_open,
+                credentials=self.webhook_chain.grpc_server,
+            ),
+        )
+
+    def _make_admission(self, api: KubeApi, recorder: Recorder) -> AdmissionParts:
+        admission = build_admission(
+            api,
+            self.clock,
+            recorder,
+            self.settings,
+            self.stores.followed["pod"].store,
+            live=self._live_settings,
+            longhorn=lambda: self.support.current,
+            findings=self.wired.proof.findings,
+            opening=lambda: self.lifecycle.openings if self.gate.is_open else None,
+            authorities=self.webhook_chain.ca_bundle,
+        )
+        self.webhook_chain.subscribe(admission.worker.changed)
+        return admission
 
     def _make_elector(self, api: KubeApi) -> Elector:
         settings = self.settings
@@ -176,6 +209,7 @@ class Controller:
                     *(addition.worker for addition in self.additions),
                 ),
                 read_settings=self._read_settings,
+                no_pod_opts_in=self.admission.worker.is_pod_rule_out,
             )
         )
 
@@ -234,6 +268,7 @@ class Controller:
             handshakes=self.tls.counts if self.tls is not None else dict,
             wiring=self.wired.proof.findings,
             canaries=lambda: self.wired.prover.outcomes,
+            admission=self.admission.worker.figures,
         )
 
     def status(self) -> Mapping[str, Any]:

@@ -11,7 +11,7 @@ import pytest
 from controller.allocator.outcome import Mode
 from controller.allocator.refusals import Wakeup
 from controller.errors import UnavailableError
-from controller.lifecycle import Configured, Lifecycle, Parts, mode_of
+from controller.lifecycle import RULE_OUT_SECONDS, Configured, Lifecycle, Parts, mode_of
 from controller.metrics import StoreState
 from controller.model.longhorn import LonghornSettings
 from controller.settings import LiveSettings
@@ -26,6 +26,7 @@ class Parted:
         self.said: list[str] = []
         self.live = LiveSettings(enabled=True)
         self.problems: dict[str, str] = {}
+        self.no_pod_opts_in = True
         self.gate = FakeGate(self.said)
         self.follower = FakeFollower(self.said)
         self.endpoint = FakeEndpoint(self.said)
@@ -42,6 +43,7 @@ class Parted:
                 endpoint=self.endpoint,
                 always=[Named("recorder", self.said)],
                 read_settings=lambda: Configured(self.live, LonghornSettings(), self.problems),
+                no_pod_opts_in=lambda: self.no_pod_opts_in,
             )
         )
 
@@ -260,6 +262,45 @@ def test_switched_off_it_lets_pods_pass_that_still_carry_the_resource_and_then_c
 
     parted.cluster.add_pod("late")
     assert parted.step() == ["point here"]
+    assert parted.mode() == "bypass"
+
+
+def test_switched_off_pods_stop_opting_in_first_then_it_lets_pods_pass_and_then_it_closes() -> None:
+    parted = Parted().leading()
+    parted.no_pod_opts_in = False
+    parted.cluster.add_pod("a")
+    parted.set_live(enabled=False)
+    parted.step()
+    assert parted.mode() == "active"
+    parted.no_pod_opts_in = True
+    parted.step()
+    assert parted.mode() == "bypass"
+    parted.cluster.change_pod("a", node_name="n1")
+    parted.step()
+    assert parted.mode() == "closed"
+
+
+def test_a_rule_that_cannot_be_taken_out_delays_bypass_for_seconds_and_closing_for_ever() -> None:
+    parted = Parted().leading()
+    parted.no_pod_opts_in = False
+    parted.set_live(enabled=False)
+    parted.step()
+    parted.cluster.clock.advance(RULE_OUT_SECONDS - 0.1)
+    parted.step()
+    assert parted.mode() == "active"
+    parted.cluster.clock.advance(0.1)
+    parted.step()
+    assert parted.mode() == "bypass"
+    parted.cluster.clock.advance(3_600)
+    parted.step()
+    assert parted.mode() == "bypass"
+
+
+def test_bypass_waits_for_no_rule() -> None:
+    parted = Parted().leading()
+    parted.no_pod_opts_in = False
+    parted.set_live(bypass=True)
+    parted.step()
     assert parted.mode() == "bypass"
 
 

@@ -1,0 +1,75 @@
+"""Takes the webhook configurations away, before the product is uninstalled.
+
+The leader would write them again, so that the extender is switched off first, by its live setting; the leader then
+wants none. What it wrote just before it saw the change is deleted as well.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
+
+from controller.clock import Clock
+from controller.errors import ClusterError, NotFoundError
+from controller.kube.resources import CONFIG_MAPS, LONGHORN_SETTINGS, MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, Resource
+from controller.reconcile.admission import NAME, Api
+from controller.reconcile.admission_rules import Raw
+
+ENABLED: Final = "scheduler-extender-enabled"
+GONE_SECONDS: Final = 3.0  # they must have been gone for so long
+TOTAL_SECONDS: Final = 30.0
+PAUSE_SECONDS: Final = 0.5
+
+
+class RemovalApi(Api, Protocol):
+    def patch(self, resource: Resource, namespace: str | None, name: str, body: object) -> Raw: ...
+
+
+def remove_webhooks(
+    api: RemovalApi,
+    clock: Clock,
+    namespace: str,
+    config_map: str,
+    *,
+    pause: Callable[[float], None] = time.sleep,
+) -> Sequence[str]:
+    """What was done, a line each. ClusterError when they cannot be deleted, or come back.
+
+    Threads: one. Blocks: for TOTAL_SECONDS at most, beside its calls.
+    """
+    done = [_switch_off(api, namespace, config_map)]
+    began = gone_since = clock.now()
+    while clock.now() < gone_since + GONE_SECONDS:
+        for resource in (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS):
+            if _delete(api, resource):
+                done.append(f"{resource.kind} {NAME}: deleted")
+                gone_since = clock.now()
+        if clock.now() > began + TOTAL_SECONDS:
+            raise ClusterError(f"webhook configurations {NAME} come back: somebody writes them again")
+        pause(PAUSE_SECONDS)
+    return done
+
+
+def _switch_off(api: RemovalApi, namespace: str, config_map: str) -> str:
+    try:
+        setting = api.get(LONGHORN_SETTINGS, namespace, ENABLED)
+    except NotFoundError:
+        pass
+    else:
+        if str(setting.get("value", "")).lower() in ("1", "t", "true"):
+            raise ClusterError(f"Longhorn's Setting {ENABLED} overrides the ConfigMap: set it to false first")
+    try:
+        api.patch(CONFIG_MAPS, namespace, config_map, {"data": {ENABLED: "false"}})
+    except NotFoundError:
+        return f"ConfigMap {namespace}/{config_map}: not there, so nothing is switched on"
+    return f"ConfigMap {namespace}/{config_map}: {ENABLED} is false"
+
+
+def _delete(api: RemovalApi, resource: Resource) -> bool:
+    """Whether it was there."""
+    try:
+        api.delete(resource, None, NAME)
+    except NotFoundError:
+        return False
+    return True

@@ -1,0 +1,270 @@
+"""The webhook configurations as objects: which requests the API server asks us about, and what it does without us.
+
+Pure: what is wanted, where the webhook is and the authorities that it is trusted by go in; entries come out, with every
+field said that the API server would fill in, so that what stands can be compared with what is wanted.
+
+An API server must not suffer from our being there. So nothing leaves it that does not concern us: selectors keep whole
+namespaces away, and CEL match conditions look at the objects themselves. Kubernetes evaluates them before it calls; a
+condition that fails to evaluate counts as the failure policy says.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from controller.model import names
+
+Raw = dict[str, Any]
+
+DOMAIN: Final = "scheduling.longhorn.io"
+PODS: Final = f"pods.{DOMAIN}"
+MARKED_PODS: Final = f"marked-pods.{DOMAIN}"
+SHARE_MANAGERS: Final = f"share-managers.{DOMAIN}"
+CLAIMS: Final = f"claims.{DOMAIN}"
+VOLUMES: Final = f"volumes.{DOMAIN}"
+POD_SECONDS: Final = 3
+SHARE_MANAGER_SECONDS: Final = 2
+EXPANSION_SECONDS: Final = 5
+EXPANSION_OFF: Final = "off"
+EXPANSION_DENY: Final = "deny"
+NAMESPACE_NAME: Final = "kubernetes.io/metadata.name"
+SHARE_MANAGER_LABELS: Final = {"longhorn.io/component": "share-manager"}
+PROVISIONER_ANNOTATIONS: Final = (
+    "volume.kubernetes.io/storage-provisioner",
+    "volume.beta.kubernetes.io/storage-provisioner",
+)
+_SAID_NO: Final = ["false", "False", "FALSE"]
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which entries there should be. `schedulers`: the names whose pods opt in; none: no pod does."""
+
+    schedulers: tuple[str, ...] = ()
+    share_managers: bool = False
+    expansion: str = EXPANSION_OFF  # allow or deny: what the API server does without us
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the webhook is, and which namespaces' pods are left alone."""
+
+    namespace: str  # Longhorn's, and ours
+    service: str
+    excluded: tuple[str, ...] = ("kube-system",)
+    port: int = 443
+
+
+def mutating(wanted: Wanted, place: Place) -> list[Raw]:
+    """Entries of the MutatingWebhookConfiguration, without their authorities."""
+    entries = []
+    if wanted.schedulers:
+        entries += [_pods(wanted, place), _marked_pods(wanted, place)]
+    if wanted.share_managers:
+        entries.append(_share_managers(place))
+    return entries
+
+
+def validating(wanted: Wanted, place: Place) -> list[Raw]:
+    """Entries of the ValidatingWebhookConfiguration, without their authorities."""
+    if wanted.expansion == EXPANSION_OFF:
+        return []
+    return [_claims(wanted, place), _volumes(wanted, place)]
+
+
+def with_authorities(entries: Sequence[Raw], bundle: bytes, standing: Sequence[Mapping[str, Any]]) -> list[Raw]:
+    """The entries with their `caBundle`; what has none is left out, as the API server could not trust the webhook.
+
+    Without a `bundle` (not known, for now) an entry keeps the authorities that it stands with.
+    """
+    given = base64.b64encode(bundle).decode()
+    complete = []
+    for entry in entries:
+        authorities = given or _standing_authorities(entry["name"], standing)
+        if authorities:
+            complete.append({**entry, "clientConfig": {**entry["clientConfig"], "caBundle": authorities}})
+    return complete
+
+
+def _standing_authorities(name: str, standing: Sequence[Mapping[str, Any]]) -> str:
+    for entry in standing:
+        if entry.get("name") == name:
+            return str((entry.get("clientConfig") or {}).get("caBundle") or "")
+    return ""
+
+
+def _pods(wanted: Wanted, place: Place) -> Raw:
+    """Pods that are created, with claims, unless their namespace's label keeps them out."""
+    return _pod_entry(
+        PODS, wanted, place, {"key": names.OPT_IN_MARK, "operator": "NotIn", "values": _SAID_NO}, [_not_opted_out()]
+    )
+
+
+def _marked_pods(wanted: Wanted, place: Place) -> Raw:
+    """Where the namespace's label keeps pods out: those that say themselves that they opt in."""
+    return _pod_entry(
+        MARKED_PODS, wanted, place, {"key": names.OPT_IN_MARK, "operator": "In", "values": _SAID_NO}, [_opted_in()]
+    )
+
+
+def _pod_entry(name: str, wanted: Wanted, place: Place, mark: Raw, conditions: Sequence[Raw]) -> Raw:
+    left_alone = sorted({place.namespace, *place.excluded})
+    return {
+        **_entry(name, "/mutate-pods", place, _rule("CREATE", "", "v1", "pods")),
+        "timeoutSeconds": POD_SECONDS,
+        "failurePolicy": "Ignore",
+        "sideEffects": "None",
+        "reinvocationPolicy": "IfNeeded",
+        "namespaceSelector": {
+            "matchExpressions": [{"key": NAMESPACE_NAME, "operator": "NotIn", "values": left_alone}, mark]
+        },
+        "matchConditions": [_has_claims(), _is_unbound(), _names_scheduler(wanted.schedulers), *conditions],
+    }
+
+
+def _share_managers(place: Place) -> Raw:
+    """Longhorn's share-manager pods as it creates them: without claims, in a namespace whose pods are left alone."""
+    return {
+        **_entry(SHARE_MANAGERS, "/mutate-share-managers", place, _rule("CREATE", "", "v1", "pods")),
+        "timeoutSeconds": SHARE_MANAGER_SECONDS,
+        "failurePolicy": "Ignore",
+        "sideEffects": "None",
+        "reinvocationPolicy": "IfNeeded",
+        "namespaceSelector": {"matchLabels": {NAMESPACE_NAME: place.namespace}},
+        "objectSelector": {"matchLabels": dict(SHARE_MANAGER_LABELS)},
+        "matchConditions": [_is_unbound()],
+    }
+
+
+def _claims(wanted: Wanted, place: Place) -> Raw:
+    """Growth of claims that may be Longhorn's. Of every namespace: their bytes lie on the same disks."""
+    return {
+        **_expansion(CLAIMS, "/validate-pvcs", wanted, place, _rule("UPDATE", "", "v1", "persistentvolumeclaims")),
+        "matchConditions": [
+            _condition("is-bound", "has(object.spec.volumeName) && object.spec.volumeName != ''"),
+            _condition("may-be-longhorns", _may_be_longhorns()),
+            _condition("grows", _grows("spec.resources.requests.storage")),
+        ],
+    }
+
+
+def _volumes(wanted: Wanted, place: Place) -> Raw:
+    """Growth of Longhorn's own volumes, which its user interface and its API can ask for without a claim."""
+    rule = _rule("UPDATE", names.LONGHORN_GROUP, names.LONGHORN_VERSION, "volumes")
+    return {
+        **_expansion(VOLUMES, "/validate-volumes", wanted, place, rule),
+        "namespaceSelector": {"matchLabels": {NAMESPACE_NAME: place.namespace}},
+        "matchConditions": [_condition("grows", _grows("spec.size"))],
+    }
+
+
+def _expansion(name: str, path: str, wanted: Wanted, place: Place, rule: Raw) -> Raw:
+    return {
+        **_entry(name, path, place, rule),
+        "timeoutSeconds": EXPANSION_SECONDS,
+        "failurePolicy": "Fail" if wanted.expansion == EXPANSION_DENY else "Ignore",
+        "sideEffects": "NoneOnDryRun",  # what is allowed is held, but for a dry run
+    }
+
+
+def _entry(name: str, path: str, place: Place, rule: Raw) -> Raw:
+    service = {"namespace": place.namespace, "name": place.service, "path": path, "port": place.port}
+    return {
+        "name": name,
+        "clientConfig": {"service": service},
+        "rules": [rule],
+        "matchPolicy": "Equivalent",
+        "admissionReviewVersions": ["v1"],
+        "namespaceSelector": {},
+        "objectSelector": {},
+    }
+
+
+def _rule(operation: str, group: str, version: str, resource: str) -> Raw:
+    return {
+        "operations": [operation],
+        "apiGroups": [group],
+        "apiVersions": [version],
+        "resources": [resource],
+        "scope": "Namespaced",
+    }
+
+
+# Match conditions. `object` is what the API server has defaulted; a field that is not set is not there.
+
+
+def _condition(name: str, expression: str) -> Raw:
+    return {"name": name, "expression": expression}
+
+
+def _has_claims() -> Raw:
+    return _condition(
+        "has-claims",
+        "has(object.spec.volumes) && object.spec.volumes.exists(v, has(v.persistentVolumeClaim) || has(v.ephemeral))",
+    )
+
+
+def _is_unbound() -> Raw:
+    return _condition("is-unbound", "!has(object.spec.nodeName) || object.spec.nodeName == ''")
+
+
+def _names_scheduler(schedulers: Sequence[str]) -> Raw:
+    listed = ", ".join(map(_text, sorted(schedulers)))
+    return _condition(
+        "asks-a-wired-scheduler",
+        "(has(object.spec.schedulerName) && object.spec.schedulerName != '' "
+        f"? object.spec.schedulerName : 'default-scheduler') in [{listed}]",
+    )
+
+
+def _not_opted_out() -> Raw:
+    return _condition("is-not-opted-out", f"{_mark()} != 'false'")
+
+
+def _opted_in() -> Raw:
+    return _condition("is-opted-in", f"{_mark()} == 'true'")
+
+
+def _mark() -> str:
+    """A pod's own word on opting in, in lower case: its annotation, or else its label."""
+    key = _text(names.OPT_IN_MARK)
+    said = [f"has(object.metadata.{place}) && {key} in object.metadata.{place}" for place in ("annotations", "labels")]
+    return (
+        f"({said[0]} ? object.metadata.annotations[{key}].lowerAscii() "
+        f": {said[1]} ? object.metadata.labels[{key}].lowerAscii() : '')"
+    )
+
+
+def _may_be_longhorns() -> str:
+    """No provisioner's name on the claim (a volume made by hand), or one of Longhorn's."""
+    keys = [_text(annotation) for annotation in PROVISIONER_ANNOTATIONS]
+    named = " || ".join(f"{key} in object.metadata.annotations" for key in keys)
+    drivers = ", ".join(map(_text, sorted(names.LONGHORN_DRIVERS)))
+    longhorns = " || ".join(
+        f"({key} in object.metadata.annotations && object.metadata.annotations[{key}] in [{drivers}])" for key in keys
+    )
+    return f"!has(object.metadata.annotations) || !({named}) || {longhorns}"
+
+
+def _grows(field: str) -> str:
+    """The quantity grows; one that was not there, or is none, is ours to look at when it changes."""
+    new, old = f"object.{field}", f"oldObject.{field}"
+    return (
+        f"{_has('object', field)} && (!({_has('oldObject', field)}) || ("
+        f"isQuantity({new}) && isQuantity({old}) ? quantity({new}).isGreaterThan(quantity({old})) : {new} != {old}))"
+    )
+
+
+def _has(root: str, field: str) -> str:
+    """The field and all that it lies in are there; `has` alone fails where a parent is missing."""
+    steps = field.split(".")
+    return " && ".join(f"has({root}.{'.'.join(steps[:depth])})" for depth in range(1, len(steps) + 1))
+
+
+def _text(value: str) -> str:
+    """A CEL string; JSON's escapes are among CEL's."""
+    return json.dumps(value, ensure_ascii=True)

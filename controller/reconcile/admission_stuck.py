@@ -1,0 +1,95 @@
+"""Pods that wait for nobody: they carry the extender's resource, and their scheduler looks for it on the nodes.
+
+Nothing on our side can free them: a pod's resources are fixed. They are listed, and each is told, so that somebody
+wires the scheduler again or has them made anew.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, Protocol
+
+from controller.clock import Clock
+from controller.kube.recorder import Target
+from controller.model.names import EXTENDER_RESOURCE
+from controller.model.workload import Pod
+
+LISTED: Final = 100  # pods that the status page names
+NAMED: Final = 5  # pods that an Event names
+TELL_EVERY_SECONDS: Final = 30.0  # the summary, while the number changes
+REASON: Final = "LonghornPodsStuck"
+POD_REASON: Final = "LonghornSchedulerNotWired"
+POD_TEXT: Final = (
+    f"The pod asks for {EXTENDER_RESOURCE}, but scheduler {{scheduler!r}} looks for that on the nodes: it does not ask "
+    "the Longhorn scheduler extender. The pod waits until the scheduler is configured to, or until it is made anew"
+)
+
+
+class PodChange(Protocol):
+    @property
+    def old(self) -> Pod | None: ...
+    @property
+    def new(self) -> Pod | None: ...
+
+
+class Notes(Protocol):
+    def note(self, target: Target, reason: str, message: str, *, is_warning: bool = ...) -> None: ...
+
+
+class StuckPods:
+    """Who is stuck now, kept in step with the pods' store.
+
+    Threads: any. Blocks: never. I/O: none; Events are the recorder's.
+    """
+
+    def __init__(self, clock: Clock, notes: Notes, about: Callable[[str, str], None]) -> None:
+        """`about` takes a reason and a text about all of them."""
+        self._clock, self._notes, self._about = clock, notes, about
+        self._lock = threading.Lock()  # guards the fields below
+        self._stuck: dict[str, Pod] = {}  # by uid
+        self._untold: dict[str, Pod] = {}
+        self._told_count = 0
+        self._told_at = float("-inf")
+
+    def pods_changed(self, changes: Iterable[PodChange]) -> None:
+        for change in changes:
+            old, new = change.old, change.new
+            with self._lock:
+                if old is not None and (new is None or new.uid != old.uid or not _is_stuck(new)):
+                    self._stuck.pop(old.uid, None)
+                    self._untold.pop(old.uid, None)
+                if new is not None and _is_stuck(new):
+                    if new.uid not in self._stuck:
+                        self._untold[new.uid] = new
+                    self._stuck[new.uid] = new
+
+    def tell(self) -> None:
+        """Events about those that were not told of yet, and one about all; for the leader."""
+        with self._lock:
+            untold, self._untold = self._untold, {}
+            now, count = self._clock.now(), len(self._stuck)
+            is_due = count != self._told_count and (count == 0 or now >= self._told_at + TELL_EVERY_SECONDS)
+            named = sorted(pod.key for pod in self._stuck.values())[:NAMED] if is_due else []
+            if is_due:
+                self._told_count, self._told_at = count, now
+        for pod in untold.values():
+            target = Target("Pod", pod.namespace, pod.name, pod.uid)
+            self._notes.note(target, POD_REASON, POD_TEXT.format(scheduler=pod.scheduler_name), is_warning=True)
+        if is_due and count:
+            more = f" and {count - len(named)} more" if count > len(named) else ""
+            text = f"{count} pods wait for {EXTENDER_RESOURCE}, which no scheduler gives them: {', '.join(named)}{more}"
+            self._about(REASON, text)
+
+    def __len__(self) -> int:
+        with self._lock:
+            return len(self._stuck)
+
+    def status(self) -> Mapping[str, Any]:
+        with self._lock:
+            stuck: Sequence[Pod] = list(self._stuck.values())
+        return {"count": len(stuck), "pods": sorted(pod.key for pod in stuck)[:LISTED]}
+
+
+def _is_stuck(pod: Pod) -> bool:
+    return pod.lacks_extender and pod.is_pending
