@@ -19,6 +19,8 @@ from controller.metrics import FAILURES, PREFIX, Metrics, Sources
 from controller.reconcile.wired_prover import OUTCOMES, REASONS
 from controller.settings import LIVE_NAMES, LiveSettings, ProcessSettings, live_settings
 from tests.fakes.clock import VirtualClock
+from webhook import metrics as webhook_metrics
+from webhook.settings import WebhookSettings
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -46,11 +48,15 @@ def yaml_blocks(text: str) -> Iterator[str]:
             yield re.sub(f"^{indent}", "", body, flags=re.MULTILINE)
 
 
-def first_cells(text: str, heading: str) -> list[str]:
-    """The first cells, without code marks, of the tables from `heading` to the next one of its rank or a higher one."""
+def section_of(text: str, heading: str) -> str:
+    """From `heading` to the next one of its rank or a higher one."""
     rank = len(heading) - len(heading.lstrip("#"))
-    section = re.split(rf"^#{{1,{rank}}} ", text.split(f"{heading}\n", 1)[1], maxsplit=1, flags=re.MULTILINE)[0]
-    return re.findall(r"^\| `([^`|]+)` \|", section, re.MULTILINE)
+    return re.split(rf"^#{{1,{rank}}} ", text.split(f"{heading}\n", 1)[1], maxsplit=1, flags=re.MULTILINE)[0]
+
+
+def first_cells(text: str, heading: str) -> list[str]:
+    """The first cells, without code marks, of the tables of that section."""
+    return re.findall(r"^\| `([^`|]+)` \|", section_of(text, heading), re.MULTILINE)
 
 
 def documents_of(path: Path) -> list[dict[str, Any]]:
@@ -123,29 +129,69 @@ def test_every_reason_is_documented_with_its_text() -> None:
     assert [(reason.value, reason.text) for reason in Reason] == rows
 
 
-def rows_of(path: Path) -> dict[str, str]:
-    """First cell to second cell, without code marks, of all the page's table rows that begin with code."""
-    return dict(re.findall(r"^\| `([^`|]+)` \| *`?([^`|]*?)`?(?: \w+)? *\|", path.read_text(), re.MULTILINE))
+def rows_of(text: str) -> dict[str, str]:
+    """First cell to second cell, without code marks, of all table rows that begin with code."""
+    return dict(re.findall(r"^\| `([^`|]+)` \| *`?([^`|]*?)`?(?: \w+)? *\|", text, re.MULTILINE))
 
 
 @pytest.mark.parametrize("page", [DOCS / "settings.md", ROOT / "README.md"], ids=page_id)
 def test_live_settings_are_documented_with_their_defaults(page: Path) -> None:
-    named = {name: default for name, default in rows_of(page).items() if name.startswith("scheduler-extender-")}
+    named = {
+        name: default for name, default in rows_of(page.read_text()).items() if name.startswith("scheduler-extender-")
+    }
     if page.parent == DOCS:
         assert set(LIVE_NAMES) == set(named)
     assert (LiveSettings(), ()) == live_settings(named, {})
     assert len(named) > 5
 
 
-def test_flags_of_the_process_are_documented_with_their_defaults() -> None:
-    rows = rows_of(DOCS / "settings.md")
-    documented = {name: default for name, default in rows.items() if name.startswith(("--", "POD_", "NODE_"))}
+@pytest.mark.parametrize(
+    ("heading", "settings", "from_environment"),
+    [
+        ("## The process", ProcessSettings(), {"pod_name", "pod_ip", "node_name"}),
+        ("## The webhook", WebhookSettings(), set()),
+    ],
+)
+def test_flags_are_documented_with_their_defaults(
+    heading: str, settings: ProcessSettings | WebhookSettings, from_environment: set[str]
+) -> None:
+    rows = rows_of(section_of((DOCS / "settings.md").read_text(), heading))
     expected = {}
-    for field in fields(ProcessSettings):
-        from_environment = field.name in ("pod_name", "pod_ip", "node_name")
-        name = field.name.upper() if from_environment else "--" + field.name.replace("_", "-")
-        expected[name] = str(field.default)
-    assert expected == documented
+    for field in fields(settings):
+        name = field.name.upper() if field.name in from_environment else "--" + field.name.replace("_", "-")
+        expected[name] = str(getattr(settings, field.name))
+    assert expected == rows
+
+
+def test_every_metric_of_the_webhook_is_documented_and_nothing_else() -> None:
+    registry = CollectorRegistry()
+    metrics = webhook_metrics.Metrics(registry, "1", ("mutate-pods",))
+    sources = webhook_metrics.Sources(
+        stores=tuple,
+        settings_problems=lambda: 0,
+        certificates=dict,
+        certificate_problems=lambda: 0,
+        handshakes=dict,
+    )
+    metrics.read_from(sources)
+    exposed = {family.name + ("_total" if family.type == "counter" else "") for family in registry.collect()}
+    text = section_of((DOCS / "metrics.md").read_text(), "## Of the webhook")
+    assert exposed == {f"{webhook_metrics.PREFIX}_{name}" for name in first_cells("## x\n" + text, "## x")}
+
+
+@pytest.mark.parametrize(
+    ("metric", "values"),
+    [
+        ("pod_reviews_total", webhook_metrics.POD_OUTCOMES),
+        ("share_manager_reviews_total", webhook_metrics.SHARE_MANAGER_OUTCOMES),
+        ("live_reads_total", webhook_metrics.READ_OUTCOMES),
+        ("failures_total", webhook_metrics.FAILURES),
+    ],
+)
+def test_every_outcome_of_a_review_is_documented(metric: str, values: tuple[str, ...]) -> None:
+    text = section_of((DOCS / "metrics.md").read_text(), "## Of the webhook")
+    row = next(line for line in text.splitlines() if line.startswith(f"| `{metric}`"))
+    assert set(values) <= set(re.findall(r"`([^`]+)`", row))
 
 
 def test_the_checks_here_can_fail() -> None:

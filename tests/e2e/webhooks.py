@@ -1,0 +1,141 @@
+"""Copies of the product's webhook as processes, which kube-apiserver reaches through their Service alone."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import sys
+import urllib.request
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from certs.authority import LeafSpec, make_authority, server_names, sign
+from controller.reconcile import admission_rules as rules
+from tests.cluster.client import ApiClient, ApiError, Object
+from tests.cluster.cluster import Cluster
+from tests.cluster.components import LOOPBACK, free_ports
+from tests.e2e.programs import Program
+from tests.e2e.scheduling import NAMESPACE
+from tests.e2e.view import poll
+
+WEBHOOK_SERVICE, CONTAINER_PORT = "longhorn-scheduler-webhook", 9443
+CONFIGURATION = "longhorn-scheduler-extender"
+MUTATING = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
+SLICES = f"/apis/discovery.k8s.io/v1/namespaces/{NAMESPACE}/endpointslices"
+START_SECONDS = 60.0
+_numbers = itertools.count(1)
+
+
+class Webhook(Program):
+    """`python -m webhook run`, as its Deployment would start one copy of it.
+
+    Its EndpointSlice is written here: without a kubelet no pod is ready, so that no controller writes one.
+    """
+
+    def __init__(self, cluster: Cluster, flags: Sequence[str] = (), *, scheduler_names: str = "") -> None:
+        number = next(_numbers)
+        name = f"webhook-{number}"
+        self.ip = f"10.246.{number // 250}.{number % 250 + 1}"
+        self.port, self.metrics_port = free_ports(2)
+        self._api = cluster.api()
+        kubeconfig = cluster.service_account_kubeconfig(
+            NAMESPACE, WEBHOOK_SERVICE, cluster.state_dir / f"{name}.kubeconfig"
+        )
+        command = [
+            *(sys.executable, "-m", "webhook", "run", "--kubeconfig", str(kubeconfig), "--namespace", NAMESPACE),
+            *("--address", LOOPBACK, "--port", str(self.port)),
+            *("--metrics-address", LOOPBACK, "--metrics-port", str(self.metrics_port)),
+            *(("--scheduler-names", scheduler_names) if scheduler_names else ()),
+            *flags,
+        ]
+        super().__init__(cluster, name, command, {"POD_NAMESPACE": NAMESPACE})
+        cluster.services.map_pod(self.ip, CONTAINER_PORT, self.port)
+        self._api.create(SLICES, _slice(name, self.ip))
+
+    def stop(self, *, kill: bool = False) -> None:
+        """Take it out of its Service and end it, as a rolling update does."""
+        self.leave_service()
+        super().stop(kill=kill)
+
+    def leave_service(self) -> None:
+        try:
+            self._api.delete(f"{SLICES}/{self.name}")
+        except ApiError as error:
+            if not error.not_found:
+                raise
+
+    def page(self, path: str) -> str:
+        with urllib.request.urlopen(f"http://{LOOPBACK}:{self.metrics_port}{path}", timeout=10) as answer:
+            text: str = answer.read().decode()
+        return text
+
+    def status(self) -> dict[str, Any]:
+        document: dict[str, Any] = json.loads(self.page("/status"))
+        return document
+
+    def is_ready(self) -> bool:
+        if not self.is_running:
+            raise self.fail("ended while it was starting")
+        try:
+            return self.page("/readyz") == "ok\n"
+        except OSError:
+            return False
+
+    def wait_ready(self, timeout: float = START_SECONDS) -> None:
+        poll(self.is_ready, f"{self.name} that is ready", timeout)
+
+    def counted(self, sample: str) -> float:
+        """The sum of its samples whose name, without the common prefix, and labels begin so."""
+        wanted = f"longhorn_scheduler_webhook_{sample}"
+        lines = [line for line in self.page("/metrics").splitlines() if line.startswith(wanted)]
+        return sum(float(line.rsplit(" ", 1)[1]) for line in lines)
+
+
+def _slice(name: str, ip: str) -> Object:
+    return {
+        "apiVersion": "discovery.k8s.io/v1",
+        "kind": "EndpointSlice",
+        "metadata": {"name": name, "labels": {"kubernetes.io/service-name": WEBHOOK_SERVICE}},
+        "addressType": "IPv4",
+        "endpoints": [{"addresses": [ip], "conditions": {"ready": True}}],
+        "ports": [{"name": "https", "port": CONTAINER_PORT, "protocol": "TCP"}],
+    }
+
+
+def write_certificates(folder: Path) -> bytes:
+    """A leaf for the Service and its key, as a mounted Secret would hold them; the authority that signed it."""
+    now, life = datetime.now(UTC), timedelta(days=1)
+    authority = make_authority("test", 2 * life, now)
+    leaf = sign(authority, LeafSpec("server", life, server_names(WEBHOOK_SERVICE, NAMESPACE)), now)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "tls.crt").write_bytes(leaf.certificate)
+    (folder / "tls.key").write_bytes(leaf.key)
+    return authority.certificate
+
+
+def write_configuration(
+    api: ApiClient, bundle: bytes, *, schedulers: Sequence[str] = ("default-scheduler",), share_managers: bool = True
+) -> None:
+    """The configuration that the leader would write, without a leader."""
+    wanted = rules.Wanted(schedulers=tuple(schedulers), share_managers=share_managers)
+    entries = rules.mutating(wanted, rules.Place(NAMESPACE, WEBHOOK_SERVICE))
+    drop_configuration(api)
+    api.create(
+        MUTATING,
+        {
+            "apiVersion": "admissionregistration.k8s.io/v1",
+            "kind": "MutatingWebhookConfiguration",
+            "metadata": {"name": CONFIGURATION},
+            "webhooks": rules.with_authorities(entries, bundle, ()),
+        },
+    )
+
+
+def drop_configuration(api: ApiClient, name: str = CONFIGURATION) -> None:
+    try:
+        api.delete(f"{MUTATING}/{name}")
+    except ApiError as error:
+        if not error.not_found:
+            raise
