@@ -196,7 +196,11 @@ class Controller:
                 gate=self.gate,
                 elector=self.elector,
                 sweeper=Sweeper(
-                    self.allocator, self.live, is_leading=lambda: self.gate.is_open, after_round=self.metrics.drain
+                    self.allocator,
+                    self.allocator.expansions,
+                    self.live,
+                    is_leading=lambda: self.gate.is_open,
+                    after_round=self.metrics.drain,
                 ),
                 waker=self.waker,
                 endpoint=ServiceEndpoint(EndpointSlices(api, settings.namespace), settings, self.certificates),

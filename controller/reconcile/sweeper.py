@@ -1,4 +1,5 @@
-"""What time alone brings about: assumptions that end, and holds whose pod was never chosen."""
+"""What time alone brings about: assumptions that end, holds whose pod was never chosen, and admitted expansions that the
+cluster never showed."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
+from controller.allocator.expansions import DueGrowth
 from controller.allocator.holds import DueHold
 from controller.errors import ClusterError, SchedulerError
 
@@ -25,6 +27,13 @@ class Sweepable(Protocol):
     def expire_pod(self, pod_uid: str) -> None: ...
 
 
+class Expirable(Protocol):
+    """Admitted expansions, as far as time changes them."""
+
+    def due(self) -> tuple[DueGrowth, ...]: ...
+    def expire(self, volume: str) -> None: ...
+
+
 class LiveReads(Protocol):
     def refresh(self, kind: str, namespace: str, name: str, timeout_seconds: float) -> bool: ...
 
@@ -34,7 +43,7 @@ class Sweeper:
 
     A hold ends by time only after a live read of its pod and claims, which reaches the allocator: a choice that it
     shows turns the hold into an assumption, and there is nothing left to expire. A read that fails keeps the hold, up
-    to the cap.
+    to the cap. An expansion's hold ends in the same way, by a read of claim and volume, and has no cap.
 
     Threads: its own, `sweeper`. Blocks: `stop` joins it. I/O: live reads, outside every lock.
     """
@@ -42,12 +51,13 @@ class Sweeper:
     def __init__(
         self,
         allocator: Sweepable,
+        expansions: Expirable,
         live: LiveReads,
         *,
         is_leading: Callable[[], bool],
         after_round: Callable[[], None],
     ) -> None:
-        self._allocator, self._live = allocator, live
+        self._allocator, self._expansions, self._live = allocator, expansions, live
         self._is_leading, self._after_round = is_leading, after_round
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -74,7 +84,23 @@ class Sweeper:
             for uid in over:
                 if uid in still_due:
                     self._allocator.expire_pod(uid)
+        self._end_growths()
         self._after_round()
+
+    def _end_growths(self) -> None:
+        """Expansions that were never seen end after a live read; without one they stay."""
+        for due in self._expansions.due()[:MAX_READS_A_ROUND]:
+            if not self._is_leading():
+                return
+            namespace, _, name = due.claim.partition("/")
+            try:
+                if name:
+                    self._live.refresh("claim", namespace, name, LIVE_READ_SECONDS)
+                self._live.refresh("volume", "", due.volume, LIVE_READ_SECONDS)
+            except ClusterError as error:
+                log.warning("live read failed claim=%s volume=%s error=%s", due.claim, due.volume, error)
+                return
+            self._expansions.expire(due.volume)
 
     def _unchosen(self, dues: Iterable[DueHold]) -> list[str]:
         """Pods whose hold may end: read again, as far as the API server can be asked, or at their cap."""

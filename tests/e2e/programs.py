@@ -26,6 +26,7 @@ from tests.e2e.scheduling import NAMESPACE, SERVICE, SERVICE_PORT
 from tests.e2e.view import poll
 
 START_SECONDS = 60.0
+GRPC_PORT = 9505  # of the controller's pods
 _numbers = itertools.count(1)
 SLICES = f"/apis/discovery.k8s.io/v1/namespaces/{NAMESPACE}/endpointslices"
 
@@ -84,14 +85,16 @@ class Controller(Program):
         number = next(_numbers)
         name = name or f"extender-{number}"
         self.ip = f"10.244.{number // 250}.{number % 250 + 1}"
-        self.port, self.metrics_port = free_ports(2)
+        self.port, self.metrics_port, self.grpc_port = free_ports(3)
         command = [
             *(sys.executable, "-m", module, "run", "--kubeconfig", str(kubeconfig), "--namespace", NAMESPACE),
             *("--extender-address", LOOPBACK, "--extender-port", str(self.port)),
             *("--metrics-address", LOOPBACK, "--metrics-port", str(self.metrics_port)),
-            *("--endpoint-port", str(SERVICE_PORT), *flags),
+            *("--grpc-address", LOOPBACK, "--grpc-port", str(self.grpc_port)),
+            *("--endpoint-port", str(SERVICE_PORT), "--grpc-endpoint-port", str(GRPC_PORT), *flags),
         ]
         cluster.services.map_pod(self.ip, SERVICE_PORT, self.port)
+        cluster.services.map_pod(self.ip, GRPC_PORT, self.grpc_port)
         env = {"POD_NAME": name, "POD_IP": self.ip, "NODE_NAME": f"node-of-{name}", "POD_NAMESPACE": NAMESPACE}
         super().__init__(cluster, name, command, env)
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from controller.allocator.expansions import HOLD_SECONDS, GrowthRequest, GrowthVerdict
 from controller.errors import UnavailableError
 from controller.reconcile.sweeper import Sweeper
-from tests.fakes.builders import TestCluster
+from tests.fakes.builders import GIB, TestCluster
 
 
 class Reads:
@@ -30,7 +31,11 @@ class Bench:
         self.is_leading = True
         self.rounds = 0
         self.sweeper = Sweeper(
-            self.cluster.allocator, self.reads, is_leading=lambda: self.is_leading, after_round=self._count
+            self.cluster.allocator,
+            self.cluster.allocator.expansions,
+            self.reads,
+            is_leading=lambda: self.is_leading,
+            after_round=self._count,
         )
 
     def _count(self) -> None:
@@ -120,3 +125,58 @@ def test_a_follower_ends_nothing() -> None:
 
     assert bench.held == 1
     assert bench.reads.reads == []
+
+
+# Expansions
+
+
+def growing() -> tuple[Bench, str]:
+    """A volume of 100 GiB that was allowed to grow to 200, a minute ago."""
+    bench = Bench()
+    bench.cluster.add_claim("a", 100)
+    name = bench.cluster.provision("a")
+    bench.cluster.place(name, "n1", 100)
+    request = GrowthRequest(name, 200 * GIB, "ns", "a", "uid-a")
+    assert GrowthVerdict.ADMITTED is bench.cluster.allocator.expansions.hold(request).verdict
+    bench.cluster.clock.advance(HOLD_SECONDS)
+    return bench, name
+
+
+def test_an_expansion_that_was_never_seen_ends_after_a_live_read_of_claim_and_volume() -> None:
+    bench, name = growing()
+    assert 1 == bench.held
+    bench.sweeper.run_once()
+    assert [("claim", "ns/a"), ("volume", f"/{name}")] == bench.reads.reads
+    assert 0 == bench.held
+
+
+def test_an_expansion_that_a_live_read_shows_goes_on() -> None:
+    bench, _ = growing()
+
+    def on_read(kind: str, key: str) -> None:
+        if kind == "claim":
+            bench.cluster.set_claim(replace(bench.cluster.claims["a"], requested_bytes=200 * GIB))
+
+    bench.reads.on_read = on_read
+    bench.sweeper.run_once()
+    assert ["ASSUMED"] == [promise.state for promise in bench.cluster.allocator.snapshot().promises]
+
+
+def test_an_expansion_that_cannot_be_read_stays() -> None:
+    bench, _ = growing()
+
+    def on_read(kind: str, key: str) -> None:
+        raise UnavailableError("no connection")
+
+    bench.reads.on_read = on_read
+    for _ in range(3):
+        bench.cluster.clock.advance(HOLD_SECONDS)
+        bench.sweeper.run_once()
+    assert 1 == bench.held
+
+
+def test_a_follower_ends_no_expansion() -> None:
+    bench, _ = growing()
+    bench.is_leading = False
+    bench.sweeper.run_once()
+    assert (1, []) == (bench.held, bench.reads.reads)
