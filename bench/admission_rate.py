@@ -1,0 +1,136 @@
+"""How many pods a second the API server creates with the webhook and without (`python -m bench.admission_rate`).
+
+On the embedded control plane, without a scheduler: rounds with our configuration and without alternate in one cluster,
+for pods with a claim, and for pods without, which never leave the API server. One copy of the webhook serves. Printed
+as one JSON object: pods a second, medians over the rounds, and the ratios.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from tests.cluster.client import ApiClient, Object
+from tests.cluster.cluster import Cluster, ClusterOptions
+from tests.e2e import workloads
+from tests.e2e.harness import CLASSES, install_product
+from tests.e2e.scheduling import RESOURCE
+from tests.e2e.view import poll
+from tests.e2e.webhooks import Webhook, drop_configuration, write_certificates, write_configuration
+
+NAMESPACE = "rate"
+PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
+CLAIMS = f"/api/v1/namespaces/{NAMESPACE}/persistentvolumeclaims"
+WAIT_SECONDS = 60.0
+MAKERS = 8
+
+
+class Bench:
+    """One cluster, one webhook, and rounds of pods."""
+
+    def __init__(self, cluster: Cluster, folder: Path, pods: int) -> None:
+        self.cluster, self.api, self.pods = cluster, cluster.api(), pods
+        install_product(cluster)
+        cluster.create_namespace(NAMESPACE)
+        self.api.create(CLASSES, workloads.storage_class("lh"))
+        for number in range(pods):
+            self.api.create(CLAIMS, workloads.claim(f"c{number}", "lh", 1))
+        self.bundle = write_certificates(folder)
+        flags = ("--tls-mode", "provided", "--tls-cert-dir", str(folder))
+        self.webhook = Webhook(cluster, flags)
+        self.webhook.wait_ready()
+        self._clients = [cluster.api() for _ in range(MAKERS)]
+
+    def configure(self, wanted: bool) -> None:
+        """Have the API server ask the webhook, or not, and wait until it goes by that."""
+        if wanted:
+            write_configuration(self.api, self.bundle)
+        else:
+            drop_configuration(self.api)
+        probe = pod("probe", "c0")
+        poll(lambda: _asks(self.api.create(PODS, probe, dryRun="All")) == wanted, "configuration", WAIT_SECONDS)
+
+    def round(self, with_claims: bool) -> float:
+        """Create all pods; how many a second. They are gone afterwards."""
+        numbers = itertools.count()
+
+        def make(client: ApiClient) -> None:
+            while (number := next(numbers)) < self.pods:
+                client.create(PODS, pod(f"p{number}", f"c{number}" if with_claims else ""))
+
+        makers = [threading.Thread(target=make, args=(client,)) for client in self._clients]
+        began = time.perf_counter()
+        for maker in makers:
+            maker.start()
+        for maker in makers:
+            maker.join()
+        elapsed = time.perf_counter() - began
+        self.api.delete(PODS, gracePeriodSeconds=0)
+        poll(lambda: not self.api.list(PODS, limit=1)["items"], "end of the pods", WAIT_SECONDS)
+        return self.pods / elapsed
+
+
+def pod(name: str, claim: str) -> Object:
+    raw = workloads.pod(name, *((claim,) if claim else ()), opted_in=False)
+    raw["spec"]["terminationGracePeriodSeconds"] = 0
+    return raw
+
+
+def _asks(raw: Object) -> bool:
+    resources = raw["spec"]["containers"][0].get("resources") or {}
+    return RESOURCE in (resources.get("limits") or {})
+
+
+def measure(pods: int, rounds: int) -> dict[str, Any]:
+    cases = list(itertools.product((True, False), (True, False)))  # with claims, with the webhook
+    rates: dict[tuple[bool, bool], list[float]] = {case: [] for case in cases}
+    options = ClusterOptions(start_scheduler=False, record_history=False)
+    with tempfile.TemporaryDirectory() as folder, Cluster.start(options) as cluster:
+        bench = Bench(cluster, Path(folder), pods)
+        for number in range(rounds + 1):
+            for with_webhook in (True, False) if number % 2 else (False, True):
+                bench.configure(with_webhook)
+                for with_claims in (True, False):
+                    rate = bench.round(with_claims)
+                    if number:  # the first round warms up
+                        rates[with_claims, with_webhook].append(rate)
+            print(f"round {number} of {rounds}", file=sys.stderr, flush=True)
+        reviewed = bench.webhook.counted("pod_reviews_total")
+        bench.webhook.stop()
+    return {"pods": pods, "rounds": rounds, "reviewed": reviewed, **_summary(rates)}
+
+
+def _summary(rates: dict[tuple[bool, bool], list[float]]) -> dict[str, Any]:
+    result: dict[str, Any] = {}
+    for with_claims, name in ((True, "with_claims"), (False, "without_claims")):
+        medians = {seen: statistics.median(rates[with_claims, seen]) for seen in (True, False)}
+        result[name] = {
+            "with_webhook": round(medians[True], 1),
+            "without_webhook": round(medians[False], 1),
+            "ratio": round(medians[True] / medians[False], 3),
+            "range_with": [round(min(rates[with_claims, True]), 1), round(max(rates[with_claims, True]), 1)],
+            "range_without": [round(min(rates[with_claims, False]), 1), round(max(rates[with_claims, False]), 1)],
+        }
+    return result
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--pods", type=int, default=300)
+    parser.add_argument("--rounds", type=int, default=6)
+    options = parser.parse_args()
+    result = measure(options.pods, options.rounds)
+    print(json.dumps({**result, "load_average": round(os.getloadavg()[0], 2)}), flush=True)
+
+
+if __name__ == "__main__":
+    main()

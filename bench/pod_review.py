@@ -1,0 +1,212 @@
+"""How long the review of a pod takes, beside a route that only decodes it and allows (`python -m bench.pod_review`).
+
+Both routes are of the real server, over the real stores with CLAIMS claims. First calls to both alternate over one
+kept-alive connection: the ratio of the medians. Then reviews come at a steady rate over several connections, whatever
+the answers do, and each is timed from the moment at which it was due. Printed as one JSON object.
+"""
+
+from __future__ import annotations
+
+import argparse
+import http.client
+import itertools
+import json
+import os
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from prometheus_client import CollectorRegistry
+
+from bench.filter_latency import connect
+from controller.clock import SystemClock
+from controller.kube.resources import Resource
+from controller.serving.server import ServerOptions, serve
+from webhook import review as reviews
+from webhook.app import create_app
+from webhook.metrics import Metrics
+from webhook.pod_opt_in import Policy
+from webhook.review import Review
+from webhook.service import PodService
+from webhook.stores import Stores
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import WSGIApplication
+
+CLAIMS = 10_000
+HEADERS = {"Content-Type": "application/json"}
+CONNECTIONS = 8
+Raw = dict[str, Any]
+
+
+class Allow:
+    """What the review is compared with."""
+
+    def review(self, review: Review) -> bytes:
+        return reviews.encode_allowed(review.uid)
+
+    failed = review
+
+
+class Process:
+    """The webhook's application over made-up stores."""
+
+    def __init__(self) -> None:
+        clock = SystemClock()
+        stores = Stores.empty()
+        stores.classes.replace([{"metadata": {"name": "longhorn"}, "provisioner": "driver.longhorn.io"}])
+        stores.namespaces.replace([{"metadata": {"name": "ns"}}])
+        stores.claims.replace(claim(number) for number in range(CLAIMS))
+        metrics = Metrics(CollectorRegistry(), "bench", ("mutate-pods", "allow"))
+        service = PodService(stores, _no_read, clock, Policy, metrics)
+        app = create_app({"mutate-pods": service, "allow": Allow()}, lambda: True, metrics, clock)
+        self.app: WSGIApplication = app.wsgi_app
+
+    def start(self) -> None:
+        return
+
+    def begin_stop(self) -> None:
+        return
+
+    def stop(self) -> None:
+        return
+
+
+def _no_read(resource: Resource, namespace: str, name: str, timeout: float) -> Raw:
+    raise AssertionError(f"{resource.plural} {namespace}/{name} is not in the store ({timeout} s)")
+
+
+def claim(number: int) -> Raw:
+    meta = {"name": f"data-web-{number}", "namespace": "ns", "uid": f"uid-{number}"}
+    spec = {"storageClassName": "longhorn", "resources": {"requests": {"storage": "10Gi"}}}
+    return {"metadata": meta, "spec": spec}
+
+
+def pod_review(number: int) -> bytes:
+    """As the API server asks about a pod of a StatefulSet: about 4 KiB."""
+    mounts = [{"name": f"v{index}", "mountPath": f"/var/lib/part-{index}"} for index in range(6)]
+    env = [{"name": f"SETTING_{index}", "value": "value of the setting"} for index in range(20)]
+    image = "registry.example/team/database:1.2.3"
+    containers = [{"name": name, "image": image, "env": env, "volumeMounts": mounts} for name in ("main", "exporter")]
+    volumes: list[Raw] = [{"name": f"v{index}", "configMap": {"name": f"c{index}"}} for index in range(5)]
+    volumes.append({"name": "v5", "persistentVolumeClaim": {"claimName": f"data-web-{number % CLAIMS}"}})
+    labels = {f"example.org/label-{index}": "value" for index in range(8)}
+    name = f"web-{number}"
+    pod = {
+        "metadata": {"name": name, "namespace": "ns", "labels": labels},
+        "spec": {"containers": containers, "volumes": volumes, "schedulerName": "default-scheduler"},
+    }
+    kind = {"group": "", "version": "v1", "kind": "Pod"}
+    request = {
+        "uid": "0df28fbd-5f5f-11e8-bc74-36e6bb280816",
+        "kind": kind,
+        "resource": {"group": "", "version": "v1", "resource": "pods"},
+        "operation": "CREATE",
+        "namespace": "ns",
+        "name": name,
+        "userInfo": {"username": "system:serviceaccount:kube-system:statefulset-controller"},
+        "object": pod,
+        "oldObject": None,
+        "dryRun": False,
+    }
+    document = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
+    return json.dumps(document).encode()
+
+
+def exchange(connection: http.client.HTTPConnection, route: str, body: bytes) -> bytes:
+    connection.request("POST", f"/{route}", body, HEADERS)
+    return connection.getresponse().read()
+
+
+def alternate(connection: http.client.HTTPConnection, calls: int) -> Raw:
+    """Medians of both routes, and their ratio."""
+    times: dict[str, list[float]] = {"allow": [], "mutate-pods": []}
+    for number in range(calls + 20):
+        body = pod_review(number)
+        for route, seen in times.items():
+            began = time.perf_counter()
+            answer = exchange(connection, route, body)
+            elapsed = time.perf_counter() - began
+            if number >= 20:  # the first calls warm up
+                seen.append(elapsed)
+            assert (b'"patch"' in answer) == (route == "mutate-pods"), answer
+    result: Raw = {}
+    for route, seen in times.items():
+        low, median, high = statistics.quantiles(seen, n=4)
+        result[route] = {"median_ms": _ms(median), "quartiles_ms": [_ms(low), _ms(high)]}
+    result["ratio"] = round(statistics.median(times["mutate-pods"]) / statistics.median(times["allow"]), 3)
+    return result
+
+
+def steadily(port: int, rate: float, seconds: float) -> Raw:
+    """Median and p99 at that rate, from when each review was due."""
+    bodies = [pod_review(number) for number in range(500)]
+    numbers, total = itertools.count(), int(rate * seconds)
+    lock, seen = threading.Lock(), list[float]()
+    began = time.perf_counter() + 0.5
+
+    def work() -> None:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+        connection.connect()
+        while (number := next(numbers)) < total:
+            due = began + number / rate
+            time.sleep(max(0.0, due - time.perf_counter()))
+            exchange(connection, "mutate-pods", bodies[number % len(bodies)])
+            with lock:
+                seen.append(time.perf_counter() - due)
+
+    workers = [threading.Thread(target=work) for _ in range(CONNECTIONS)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    median, p99 = statistics.median(seen), statistics.quantiles(seen, n=100)[98]
+    return {
+        "a_second": rate,
+        "reviews": len(seen),
+        "median_ms": _ms(median),
+        "p99_ms": _ms(p99),
+        "ratio": round(p99 / median, 2),
+    }
+
+
+def _ms(seconds: float) -> float:
+    return round(seconds * 1000, 3)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--calls", type=int, default=2000)
+    parser.add_argument("--rate", type=float, default=200.0)
+    parser.add_argument("--seconds", type=float, default=20.0)
+    parser.add_argument("--serve", type=int, default=0, metavar="PORT", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.serve:
+        serve(ServerOptions("127.0.0.1", options.serve), Process)
+        return
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = [sys.executable, "-m", "bench.pod_review", "--serve", str(port)]
+    process = subprocess.Popen(command, cwd=Path(__file__).parents[1], start_new_session=True)
+    try:
+        result = {
+            "body_bytes": len(pod_review(0)),
+            "alternating": alternate(connect(port, process), options.calls),
+            "steady": steadily(port, options.rate, options.seconds),
+            "load_average": round(os.getloadavg()[0], 2),
+        }
+    finally:
+        os.kill(process.pid, signal.SIGTERM)
+        process.wait(30)
+    print(json.dumps(result), flush=True)
+
+
+if __name__ == "__main__":
+    main()
