@@ -46,7 +46,7 @@ test-e2e: venv cluster ## the tests on a real control plane
 # What `make test-compat` runs, and with what: every release of the test cluster, both forms of a request.
 RELEASES ?= 1.36 1.34
 FORMS ?= names nodes
-COMPAT := $(wildcard $(addprefix tests/e2e/test_,race.py answers.py verbs.py modes.py holds.py forms.py wake_up.py goals.py))
+COMPAT := $(wildcard $(addprefix tests/e2e/test_,race.py answers.py verbs.py modes.py holds.py forms.py wake_up.py wiring.py goals.py))
 
 .PHONY: test-compat
 test-compat: venv ## the same end-to-end tests on every supported Kubernetes, with names and with full Nodes
