@@ -29,7 +29,7 @@ def fresh(now: datetime = NOW) -> Chain:
     return up_to_date(Chain(), now)
 
 
-def trusts(bundle: bytes, leaf: bytes, now: datetime, *, as_client: bool = False) -> bool:
+def trusts(bundle: bytes, leaf: bytes, now: datetime, *, as_client: bool = False, name: str = NAME) -> bool:
     """Whether a stranger's verifier, who knows this bundle only, takes the leaf now. No code of ours is asked."""
     store = verification.Store(x509.load_pem_x509_certificates(bundle))
     builder = verification.PolicyBuilder().store(store).time(now)
@@ -43,7 +43,7 @@ def trusts(bundle: bytes, leaf: bytes, now: datetime, *, as_client: bool = False
             )
             builder.build_client_verifier().verify(certificate, [])
         else:
-            builder.build_server_verifier(x509.DNSName(NAME)).verify(certificate, [])
+            builder.build_server_verifier(x509.DNSName(name)).verify(certificate, [])
     except verification.VerificationError:
         return False
     return True

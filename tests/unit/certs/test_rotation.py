@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from certs.authority import read_authorities
-from certs.rotation import PINNED, ROTATING, Action, Chain, Leaf, Policy, bring_up_to_date, next_step
+from certs.rotation import PINNED, ROTATING, Action, Chain, Evidence, Leaf, Policy, bring_up_to_date, next_step
 from controller.errors import ConfigError
 from tests.unit.certs.chains import HOUR, LEAFS, NOW, POLICY, SUBJECT, fresh, trusts, up_to_date
 
@@ -226,3 +226,43 @@ def test_over_many_rotations_nobody_who_sees_them_late_is_refused(seed: int) -> 
 )
 def test_without_the_distances_somebody_is_refused(policy: Policy, lag: timedelta) -> None:
     assert any(refusals(policy, lag, seed)[0] for seed in range(3))
+
+
+NOTHING_SEEN = Evidence()
+
+
+def rotating(now: datetime, chain: Chain, evidence: Evidence) -> Chain:
+    return bring_up_to_date(chain, LEAFS, POLICY, now, SUBJECT, evidence)[0]
+
+
+def test_the_next_authority_waits_until_it_is_seen_to_be_trusted_as_well() -> None:
+    chain = rotating(NOW + 76 * HOUR, fresh(), NOTHING_SEEN)
+    assert chain.coming is not None
+    late = NOW + 90 * HOUR
+    waiting = rotating(late, chain, NOTHING_SEEN)
+    assert chain.signer is waiting.signer
+    seen = Evidence(trusted=frozenset({chain.coming.facts.fingerprint}))
+    assert chain.signer is rotating(NOW + 82 * HOUR - timedelta(seconds=1), chain, seen).signer
+    assert chain.coming is rotating(late, chain, seen).signer
+
+
+def test_an_old_authority_stays_until_the_new_leafs_are_seen_in_use_as_well() -> None:
+    chain = rotating(NOW + 76 * HOUR, fresh(), NOTHING_SEEN)
+    assert chain.coming is not None
+    turned = NOW + 82 * HOUR
+    chain = rotating(turned, chain, Evidence(trusted=frozenset({chain.coming.facts.fingerprint})))
+    assert 1 == len(chain.previous)
+    fingerprints = [chain.leafs[name].facts.fingerprint for name in LEAFS]
+    late = turned + 7 * HOUR
+    for used in ([], fingerprints[:1], fingerprints[1:]):
+        assert 1 == len(rotating(late, chain, Evidence(used=frozenset(used))).previous)
+    seen = Evidence(used=frozenset(fingerprints))
+    assert 1 == len(rotating(turned + 6 * HOUR - timedelta(seconds=1), chain, seen).previous)
+    assert () == rotating(late, chain, seen).previous
+
+
+def test_an_authority_that_ends_is_replaced_though_nobody_was_seen_to_know_the_next() -> None:
+    chain = rotating(NOW + 76 * HOUR, fresh(), NOTHING_SEEN)
+    after = rotating(NOW + 101 * HOUR, chain, NOTHING_SEEN)
+    assert chain.coming is after.signer
+    assert trusts(after.bundle, after.leafs["server"].certificate, NOW + 101 * HOUR)

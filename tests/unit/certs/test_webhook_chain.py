@@ -1,0 +1,308 @@
+"""The webhook's chain: what has been seen to reach everybody, and its rotation by leaders that come and go."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from certs.authority import read_authorities
+from certs.evidence import MUTATING, VALIDATING, PublishedBundles, Spread
+from certs.keeper import Certificates, Mode
+from certs.rotation import DAY, ROTATING, Chain
+from certs.secret import SecretStore
+from certs.webhook import (
+    CLIENT,
+    DEFAULT_PACE,
+    LEADER,
+    PREFIX,
+    SERVER,
+    Pace,
+    webhook_keeper,
+    webhook_leafs,
+    webhook_names,
+)
+from controller.errors import ClusterError, ConfigError
+from controller.kube.resources import Resource
+from tests.fakes.apiserver import FakeApiServer
+from tests.fakes.clock import VirtualClock
+from tests.unit.certs.chains import trusts
+
+SPACE = "longhorn-system"
+NAME = "longhorn-scheduler-extender"
+NAMES = webhook_names("ca", "server", "client", "leader")
+LEAFS = webhook_leafs(SPACE, service="webhook", leader_service="replica-scheduler", domain="cluster.local")
+DAY_SECONDS = 86_400.0
+DUE = 275 * DAY_SECONDS  # the authority lives a year and is replaced from 90 days before its end
+
+
+class World:
+    """A cluster, its webhook configurations, and leaders one after the other."""
+
+    def __init__(self) -> None:
+        self.api, self.clock = FakeApiServer(), VirtualClock()
+        self.leader = self.new_leader()
+
+    def new_leader(self) -> Certificates:
+        store = SecretStore(self.api, SPACE)
+        keeper, self.spread = webhook_keeper(self.api, store, self.clock, NAMES, LEAFS, NAME)
+        self.held: tuple[bytes, bytes, bytes] | None = None
+        return Certificates(
+            Mode.SELF,
+            store,
+            NAMES,
+            keeper,
+            self.clock,
+            {LEADER: self._use},
+            lambda: True,
+            trusted_by=SERVER,
+            prefix=PREFIX,
+        )
+
+    def _use(self, *material: bytes) -> bool:
+        is_new, self.held = material != self.held, (material[0], material[1], material[2])
+        return is_new
+
+    def publish(self, bundle: bytes, *resources: Resource) -> None:
+        entries = [
+            {"name": name, "clientConfig": {"caBundle": b64encode(bundle).decode()}} for name in ("pods", "volumes")
+        ]
+        for resource in resources or (MUTATING, VALIDATING):
+            self.api.objects.pop((resource.path(), "", NAME), None)
+            self.api.create(resource, None, {"metadata": {"name": NAME}, "webhooks": entries})
+
+    def publish_now(self) -> None:
+        self.publish(self.leader.bundle)
+
+    def look_for(self, seconds: float, every: float = 10.0) -> None:
+        until = self.clock.now() + seconds
+        while self.clock.now() < until:
+            self.clock.advance(every)
+            self.leader.look()
+
+    @property
+    def authorities(self) -> int:
+        return len(read_authorities(self.leader.bundle, what="bundle"))
+
+
+@pytest.fixture
+def world() -> World:
+    world = World()
+    world.leader.look()
+    world.publish_now()
+    return world
+
+
+def test_the_chain_is_made_for_both_services_and_the_client(world: World) -> None:
+    assert world.leader.is_serving
+    ends = {"webhook-ca", "webhook-client", "webhook-server", "replica-scheduler-server"}
+    assert ends == world.leader.expiries().keys()
+    assert world.held is not None
+    _, _, trusted = world.held
+    assert trusted == world.leader.bundle
+    names = LEAFS[SERVER].spec.names
+    assert f"webhook.{SPACE}.svc" in names
+    assert f"replica-scheduler.{SPACE}.svc" in LEAFS[LEADER].spec.names
+    assert LEAFS[CLIENT].spec.is_client
+
+
+def test_who_listens_learns_of_a_new_bundle_once() -> None:
+    world, told = World(), list[bytes]()
+    world.leader.subscribe(lambda: told.append(world.leader.bundle))
+    world.leader.look()
+    world.leader.look()
+    assert [world.leader.bundle] == told
+
+
+def test_an_authority_is_replaced_in_three_steps_while_everything_spreads(world: World) -> None:
+    first = world.leader.bundle
+    world.clock.advance(DUE)
+    world.leader.look()
+    both = world.leader.bundle
+    assert both.startswith(first)
+    assert 2 == world.authorities
+
+    world.publish_now()
+    world.clock.advance(DAY_SECONDS)
+    world.look_for(50.0)
+    assert both == world.leader.bundle  # it signs nothing before it was seen everywhere for a minute
+    world.look_for(30.0)
+    turned = world.leader.bundle
+    assert set(read_authorities(both, what="x")) == set(read_authorities(turned, what="x"))
+    assert both != turned
+    world.publish_now()
+    world.clock.advance(DAY_SECONDS)
+    world.look_for(50.0)
+    assert 1 == world.authorities  # leafs have stood there for a day
+    assert first not in world.leader.bundle
+
+
+@pytest.mark.parametrize("kept", [MUTATING, VALIDATING], ids=lambda resource: resource.plural)
+def test_a_caBundle_that_lacks_the_next_authority_holds_the_rotation_up(world: World, kept: Resource) -> None:  # noqa: N802
+    old = world.leader.bundle
+    world.clock.advance(DUE)
+    world.leader.look()
+    both = world.leader.bundle
+    world.publish_now()
+    world.publish(old, kept)
+    world.clock.advance(5 * DAY_SECONDS)
+    world.look_for(600.0)
+    assert both == world.leader.bundle
+    world.publish_now()
+    world.look_for(80.0)
+    assert both != world.leader.bundle
+
+
+def test_a_caBundle_that_lost_it_for_a_moment_begins_anew(world: World) -> None:  # noqa: N802
+    old = world.leader.bundle
+    world.clock.advance(DUE)
+    world.leader.look()
+    both = world.leader.bundle
+    world.publish_now()
+    world.clock.advance(2 * DAY_SECONDS)
+    world.look_for(50.0)
+    world.publish(old)
+    world.look_for(10.0)
+    world.publish_now()
+    world.look_for(50.0)
+    assert both == world.leader.bundle
+
+
+def test_a_new_leader_counts_anew_and_goes_on(world: World) -> None:
+    world.clock.advance(DUE)
+    world.leader.look()
+    both = world.leader.bundle
+    world.publish_now()
+    world.clock.advance(2 * DAY_SECONDS)
+    world.look_for(50.0)
+    world.leader = world.new_leader()
+    world.look_for(50.0)
+    assert both == world.leader.bundle
+    world.look_for(30.0)
+    assert both != world.leader.bundle
+
+
+def test_a_wall_clock_that_jumps_ahead_does_not_shorten_the_minute(world: World) -> None:
+    world.clock.advance(DUE)
+    world.leader.look()
+    both = world.leader.bundle
+    world.publish_now()
+    ahead = world.clock.now_utc() + 30 * DAY
+    world.clock.now_utc = lambda: ahead  # type: ignore[method-assign]
+    world.look_for(50.0)
+    assert both == world.leader.bundle
+    world.look_for(30.0)
+    turned = world.leader.bundle
+    assert both != turned
+    assert set(read_authorities(both, what="x")) == set(read_authorities(turned, what="x"))
+
+
+def test_configurations_that_cannot_be_read_are_a_problem_and_leafs_are_renewed_all_the_same(world: World) -> None:
+    def refuse(verb: str, resource: Resource) -> None:
+        if resource in (MUTATING, VALIDATING):
+            raise ClusterError("403: forbidden")
+
+    for days in (240.0, 35.0):
+        world.clock.advance(days * DAY_SECONDS)
+        world.leader.look()
+    both, shown = world.leader.bundle, world.held
+    assert 2 == world.authorities
+    world.api.fail = refuse
+    world.clock.advance(30 * DAY_SECONDS)
+    world.look_for(100.0)
+    assert both == world.leader.bundle
+    assert shown != world.held
+    assert "403" in world.spread.problem
+    world.api.fail = lambda _verb, _resource: None
+    world.publish_now()
+    world.look_for(100.0)
+    assert "" == world.spread.problem
+    assert both != world.leader.bundle
+
+
+def test_without_webhook_configurations_nobody_is_waited_for(world: World) -> None:
+    for resource in (MUTATING, VALIDATING):
+        world.api.delete(resource, None, NAME)
+    world.clock.advance(DUE)
+    world.leader.look()
+    both = world.leader.bundle
+    world.clock.advance(DAY_SECONDS)
+    world.look_for(80.0)
+    assert both != world.leader.bundle
+
+
+def test_a_client_that_lags_by_the_spread_is_never_refused(world: World) -> None:
+    """For three authorities: a server that is as late as may be, and a client that is as late as may be."""
+    seen: list[tuple[float, bytes, bytes]] = []  # when, the bundle in caBundle, the webhook's leaf
+    store = SecretStore(world.api, SPACE)
+    signers = set[str]()
+    while len(signers) < 4:
+        world.clock.advance((0.3 if world.authorities > 1 else 4.0) * DAY_SECONDS)
+        for _ in range(10):
+            world.clock.advance(10.0)
+            world.leader.look()
+            world.publish_now()
+            server = store.read("server")
+            assert server is not None
+            seen.append((world.clock.now(), world.leader.bundle, leaf_of(world)))
+        signers |= {pair.facts.fingerprint for pair in read_authorities(world.leader.bundle, what="x")[:1]}
+        late = [entry for entry in seen if entry[0] >= world.clock.now() - 60.0]
+        now, bundles, leafs = world.clock.now_utc(), {bundle for _, bundle, _ in late}, {leaf for *_, leaf in late}
+        assert all(trusts_webhook(bundle, leaf, now) for bundle in bundles for leaf in leafs)
+        del seen[:-20]
+
+
+def leaf_of(world: World) -> bytes:
+    from certs.secret import data_of
+
+    data = data_of(SecretStore(world.api, SPACE).read("server"))
+    assert data is not None
+    return data["tls.crt"]
+
+
+def trusts_webhook(bundle: bytes, leaf: bytes, now: object) -> bool:
+    from datetime import datetime
+
+    assert isinstance(now, datetime)
+    return trusts(bundle, leaf, now, name=f"webhook.{SPACE}.svc")
+
+
+@pytest.mark.parametrize(
+    "pace",
+    [
+        replace(DEFAULT_PACE, confirm_seconds=2 * DAY_SECONDS),
+        replace(DEFAULT_PACE, look_every_seconds=60.0),
+        replace(DEFAULT_PACE, policy=replace(ROTATING, settle=timedelta(hours=1))),
+    ],
+)
+def test_a_pace_that_leaves_somebody_behind_is_refused(pace: Pace) -> None:
+    with pytest.raises(ConfigError):
+        pace.checked()
+
+
+def test_the_products_pace_leaves_nobody_behind() -> None:
+    DEFAULT_PACE.checked().policy.checked(LEAFS.values())
+    assert DEFAULT_PACE.spread_seconds >= 2 * 30.0  # watches of an API server may lag for half a minute
+
+
+def test_four_secrets_have_four_names() -> None:
+    with pytest.raises(ConfigError, match="four"):
+        webhook_names("a", "b", "c", "a")
+
+
+def test_an_entry_without_a_bundle_lacks_the_authority(world: World) -> None:
+    authority = read_authorities(world.leader.bundle, what="x")[0]
+    bundles = PublishedBundles(world.api, NAME)
+    assert bundles.all_have(authority)
+    key = (MUTATING.path(), "", NAME)
+    for client_config in ({}, {"caBundle": "%%%"}, {"caBundle": ""}):
+        world.api.objects[key]["webhooks"][0]["clientConfig"] = client_config
+        assert not bundles.all_have(authority)
+
+
+def test_what_has_gone_is_forgotten() -> None:
+    api, clock = FakeApiServer(), VirtualClock()
+    spread = Spread(PublishedBundles(api, NAME), clock, 60.0)
+    assert frozenset() == spread(Chain()).used
