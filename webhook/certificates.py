@@ -1,6 +1,6 @@
 """The webhook's certificates: the one it serves, and the one it calls the leader with.
 
-It only reads them, from two Secrets or from two directories; the leader of the controllers makes them in mode `self`,
+It only reads them, from two Secrets or from directories; the leader of the controllers makes them in mode `self`,
 others in the modes `cert-manager` and `provided`.
 
 What comes from Secrets must have been *confirmed* within some hours, which means that the API server answered when it
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -56,6 +56,11 @@ class Source(Protocol):
 
     must_confirm: bool
 
+    @property
+    def leafs(self) -> Iterable[str]:
+        """Which there are meant to be."""
+        ...
+
     def read(self, name: str) -> Data | None: ...
 
 
@@ -67,21 +72,27 @@ class SecretSource:
     def __init__(self, store: SecretStore, names: Mapping[str, str]) -> None:
         self._store, self._names = store, names
 
+    @property
+    def leafs(self) -> Iterable[str]:
+        return self._names
+
     def read(self, name: str) -> Data | None:
         return data_of(self._store.read(self._names[name]))
 
 
 class DirectorySource:
-    """Two directories with `tls.crt` and `tls.key`, and in the client's `ca.crt`. I/O: reads files."""
+    """One or two directories with `tls.crt` and `tls.key`, and in the client's `ca.crt`. I/O: reads files."""
 
     must_confirm = False  # nobody can say how late a mounted file is; who writes it must leave time
 
     def __init__(self, directories: Mapping[str, Path]) -> None:
         self._directories = directories
 
+    @property
+    def leafs(self) -> Iterable[str]:
+        return self._directories
+
     def read(self, name: str) -> Data | None:
-        if name not in self._directories:
-            return None
         found = read_directory(self._directories[name], with_client_ca=name == CLIENT)
         return {CERTIFICATE: found.certificate, KEY: found.key, BUNDLE: found.client_ca}
 
@@ -160,12 +171,13 @@ class WebhookCertificates:
     def look(self) -> None:
         """One round: read, use what is new, and use nothing that has not been confirmed for too long."""
         problems: list[str] = []
-        for name, use in ((CLIENT, self._use_client), (SERVER, self._use_server)):
+        uses = {CLIENT: self._use_client, SERVER: self._use_server}
+        for name in self._source.leafs:
             begun = self._clock.now()
             try:
                 data = self._source.read(name)
                 self._confirmed_at[name] = begun
-                self._use(name, data, use)
+                self._use(name, data, uses[name])
             except SchedulerError as error:
                 problems.append(str(error))
             if self._source.must_confirm and self._is_unconfirmed(name):

@@ -1,0 +1,254 @@
+"""What the webhook serves and calls with: read from Secrets or files, kept through damage, given up when cut off."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from certs.authority import LeafSpec, Pair, make_authority, sign
+from certs.rotation import DAY
+from certs.webhook import DEFAULT_PACE
+from controller.errors import ClusterError, ConfigError, UnavailableError
+from controller.kube.resources import SECRETS, Resource
+from controller.serving.tls import Material, ServerTls
+from tests.fakes.apiserver import FakeApiServer
+from tests.fakes.clock import VirtualClock
+from tests.fakes.waiting import wait_until
+from tests.unit.serving.tls_files import Mounted
+from webhook.certificates import NoCertificates, WebhookCertificates, certificate_worker
+
+SPACE = "longhorn-system"
+HOUR_SECONDS = 3_600.0
+
+
+@dataclass(frozen=True)
+class Settings:
+    namespace: str = SPACE
+    tls_mode: str = "self"
+    tls_secret: str = "server"
+    tls_client_secret: str = "client"
+    tls_cert_dir: str = ""
+    tls_client_cert_dir: str = ""
+
+
+class World:
+    def __init__(self) -> None:
+        self.api, self.clock, self.tls = FakeApiServer(), VirtualClock(), ServerTls(lets_anybody_in=True)
+        self.ca = make_authority("ca", 300 * DAY, self.clock.now_utc())
+        made = certificate_worker(Settings(), self.api, self.clock, self.tls)
+        assert isinstance(made, WebhookCertificates)
+        self.worker = made
+        self.told: list[Material | None] = []
+        made.subscribe(lambda: self.told.append(made.client_credentials()))
+
+    def leaf(self, name: str, life: timedelta = 90 * DAY) -> Pair:
+        spec = LeafSpec(name, life, is_client=name == "client", names=() if name == "client" else ("webhook",))
+        return sign(self.ca, spec, self.clock.now_utc())
+
+    def write(self, name: str, data: dict[str, bytes]) -> None:
+        encoded = {key: b64encode(value).decode() for key, value in data.items()}
+        self.api.objects.pop((SECRETS.path(), SPACE, name), None)
+        self.api.create(SECRETS, SPACE, {"metadata": {"name": name}, "data": encoded})
+
+    def put(self, name: str, leaf: Pair | None = None) -> Pair:
+        leaf = leaf or self.leaf(name)
+        self.write(name, {"tls.crt": leaf.certificate, "tls.key": leaf.key, "ca.crt": self.ca.certificate})
+        return leaf
+
+    def look_for(self, hours: float) -> None:
+        for _ in range(int(hours * 6)):
+            self.clock.advance(600.0)
+            self.worker.look()
+
+    def refuse(self, *_: object) -> None:
+        raise UnavailableError("the API server: timeout")
+
+
+@pytest.fixture
+def world() -> World:
+    world = World()
+    world.put("server")
+    world.put("client")
+    world.worker.look()
+    return world
+
+
+def test_both_certificates_are_taken_from_their_secrets(world: World) -> None:
+    assert world.worker.is_serving
+    client = world.worker.client_credentials()
+    assert client is not None
+    assert world.ca.certificate == client.client_ca
+    assert [client] == world.told
+    ends = {"webhook-server": 90 * DAY, "webhook-client": 90 * DAY, "webhook-ca": 300 * DAY}
+    assert {name: life.total_seconds() for name, life in ends.items()} == world.worker.expiries()
+    assert [] == list(world.worker.problems)
+
+
+def test_new_ones_are_taken_and_whoever_calls_is_told_once(world: World) -> None:
+    before = world.tls.context
+    world.put("server")
+    leaf = world.put("client")
+    world.worker.look()
+    world.worker.look()
+    assert before is not world.tls.context
+    assert 2 == len(world.told)
+    client = world.worker.client_credentials()
+    assert client is not None
+    assert leaf.certificate == client.certificate
+
+
+def test_before_there_is_a_certificate_nothing_is_served() -> None:
+    world = World()
+    world.worker.look()
+    assert not world.worker.is_serving
+    assert world.worker.client_credentials() is None
+    assert 2 == len(world.worker.problems)
+
+
+def test_each_is_used_without_the_other() -> None:
+    for name in ("server", "client"):
+        world = World()
+        world.put(name)
+        world.worker.look()
+        assert (name == "server") == world.worker.is_serving
+        assert (name == "client") == (world.worker.client_credentials() is not None)
+        (problem,) = world.worker.problems
+        assert "does not exist" in problem
+
+
+@pytest.mark.parametrize("name", ["server", "client"])
+@pytest.mark.parametrize(
+    "data",
+    [
+        {},
+        {"tls.crt": b"garbage", "tls.key": b"garbage", "ca.crt": b"garbage"},
+        {"tls.crt": b"", "tls.key": b"", "ca.crt": b""},
+    ],
+    ids=["empty", "garbage", "empty values"],
+)
+def test_damage_and_loss_leave_what_is_in_use_for_as_long_as_it_takes(
+    world: World, name: str, data: dict[str, bytes]
+) -> None:
+    before = world.worker.client_credentials(), world.tls.context
+    world.write(name, data)
+    world.look_for(24)
+    assert before == (world.worker.client_credentials(), world.tls.context)
+    assert 1 == len(world.worker.problems)
+    world.api.delete(SECRETS, SPACE, name)
+    world.look_for(24)
+    assert before == (world.worker.client_credentials(), world.tls.context)
+    world.put(name)
+    world.worker.look()
+    assert [] == list(world.worker.problems)
+    assert before != (world.worker.client_credentials(), world.tls.context)
+
+
+def test_another_ones_key_is_not_used(world: World) -> None:
+    before = world.tls.context
+    leaf, other = world.leaf("server"), world.leaf("server")
+    world.write("server", {"tls.crt": leaf.certificate, "tls.key": other.key, "ca.crt": world.ca.certificate})
+    world.worker.look()
+    assert before is world.tls.context
+    assert "the key is not the one of the certificate" in world.worker.problems[0]
+
+
+def test_who_is_cut_off_stops_after_half_a_day_and_goes_on_when_it_is_back(world: World) -> None:
+    world.api.fail = world.refuse
+    world.look_for(12)
+    assert world.worker.is_serving
+    assert world.worker.client_credentials() is not None
+    world.look_for(0.5)
+    assert world.tls.context is None
+    assert world.worker.client_credentials() is None
+    assert any("not been confirmed" in problem for problem in world.worker.problems)
+
+    world.api.fail = lambda _verb, _resource: None
+    world.worker.look()
+    assert world.worker.is_serving
+    assert world.worker.client_credentials() is not None
+    assert [True, False, True] == [told is not None for told in world.told]
+
+
+def test_who_was_suspended_stops_before_it_serves_again(world: World) -> None:
+    world.clock.advance(30 * HOUR_SECONDS)
+    world.api.fail = world.refuse
+    world.worker.look()
+    assert not world.worker.is_serving
+
+
+def test_one_secret_that_may_not_be_read_costs_only_its_own_certificate(world: World) -> None:
+    read = world.api.get
+    shown = world.tls.context
+
+    def refuse_client(resource: Resource, namespace: str | None, name: str, *, timeout: float = 10.0) -> object:
+        if name == "client":
+            raise ClusterError("403: forbidden")
+        return read(resource, namespace, name, timeout=timeout)
+
+    world.api.get = refuse_client  # type: ignore[assignment, method-assign]
+    world.look_for(13)
+    assert shown is world.tls.context
+    assert world.worker.client_credentials() is None
+
+
+def test_half_a_day_is_less_than_the_distances_of_a_rotation() -> None:
+    for distance in (DEFAULT_PACE.policy.overlap, DEFAULT_PACE.policy.settle):
+        assert distance is not None
+        assert DEFAULT_PACE.confirm_seconds <= distance.total_seconds() / 2
+
+
+def test_files_are_followed_and_need_no_confirmation(tmp_path: Path) -> None:
+    world = World()
+    server, client = Mounted(tmp_path / "server"), Mounted(tmp_path / "client")
+    settings = Settings(tls_mode="provided", tls_cert_dir=str(server.path), tls_client_cert_dir=str(client.path))
+    worker = certificate_worker(settings, world.api, world.clock, world.tls)
+    assert isinstance(worker, WebhookCertificates)
+    worker.look()
+    assert 2 == len(worker.problems)
+    server.put(world.leaf("server"), b"not looked at")
+    client.put(world.leaf("client"), world.ca.certificate)
+    worker.look()
+    assert [] == list(worker.problems)
+    assert worker.is_serving
+    assert worker.client_credentials() is not None
+    world.clock.advance(48 * HOUR_SECONDS)
+    (server.path / "..data").unlink()
+    worker.look()
+    assert worker.is_serving
+    assert 1 == len(worker.problems)
+
+
+def test_without_a_clients_directory_only_the_server_is_followed(tmp_path: Path) -> None:
+    world, server = World(), Mounted(tmp_path / "server")
+    settings = Settings(tls_mode="provided", tls_cert_dir=str(server.path))
+    worker = certificate_worker(settings, world.api, world.clock, world.tls)
+    server.put(world.leaf("server"), b"")
+    assert isinstance(worker, WebhookCertificates)
+    worker.look()
+    assert [] == list(worker.problems)
+    assert worker.is_serving
+    assert worker.client_credentials() is None
+
+
+def test_without_tls_there_is_nothing_to_keep() -> None:
+    world = World()
+    assert isinstance(certificate_worker(Settings(tls_mode="off"), world.api, world.clock, None), NoCertificates)
+
+
+def test_a_clients_directory_alone_is_refused() -> None:
+    world = World()
+    with pytest.raises(ConfigError, match="tls_client_cert_dir"):
+        certificate_worker(Settings(tls_client_cert_dir="/x"), world.api, world.clock, world.tls)
+
+
+def test_its_thread_looks_until_it_is_stopped(world: World) -> None:
+    fresh = World()
+    fresh.put("server")
+    fresh.put("client")
+    fresh.worker.start()
+    wait_until(lambda: fresh.worker.is_serving)
+    fresh.worker.stop()
