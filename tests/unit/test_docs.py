@@ -17,6 +17,7 @@ from controller.allocator.outcome import Decision
 from controller.allocator.reasons import Reason
 from controller.metrics import FAILURES, PREFIX, Metrics, Sources
 from controller.reconcile.wired_prover import OUTCOMES, REASONS
+from controller.rpc.metrics import RpcMetrics
 from controller.settings import LIVE_NAMES, LiveSettings, ProcessSettings, live_settings
 from tests.fakes.clock import VirtualClock
 from webhook import metrics as webhook_metrics
@@ -102,6 +103,7 @@ def test_every_metric_is_documented_and_nothing_else() -> None:
         settings_problems=lambda: 0,
     )
     Metrics(registry, "n1", "1").read_from(sources)
+    RpcMetrics(registry, dict)
     exposed = {family.name + ("_total" if family.type == "counter" else "") for family in registry.collect()}
     text = (DOCS / "metrics.md").read_text()
     proposed = first_cells(text, "## Of Longhorn's enhancement proposal")

@@ -1,0 +1,323 @@
+"""Reviews of growth: what is asked of the leader, and what the user reads."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controller.errors import MalformedRequestError, NotFoundError, SchedulerError, UnavailableError
+from controller.kube.resources import Resource
+from controller.rpc import disk_scheduler_pb2 as pb
+from tests.fakes.clock import VirtualClock
+from webhook.expansion import LEADER_SECONDS, READ_SECONDS, ExpansionService, exact_text
+from webhook.leader import LeaderAwayError
+from webhook.review import MAX_WARNING_CHARACTERS, decode_review
+from webhook.stores import Stores
+
+Raw = dict[str, Any]
+GIB = 1024**3
+ADMITTED = pb.HoldExpansionReply(verdict=pb.HoldExpansionReply.ADMITTED)
+
+
+class World:
+    """The service, a leader that answers what the test says, and what both were asked and told."""
+
+    def __init__(self) -> None:
+        self.clock = VirtualClock()
+        self.stores = Stores.empty()
+        self.stores.pvs.replace([pv("pvc-1"), pv("foreign", "other.csi")])
+        self.reply: pb.HoldExpansionReply | Exception = ADMITTED
+        self.policy = "allow"
+        self.asked: list[pb.HoldExpansionRequest] = []
+        self.outcomes: list[tuple[str, str]] = []
+        self.reads: list[str] = []
+        self.read_error: Exception = NotFoundError("gone")
+        service = ExpansionService(self.stores, self.read, self.clock, self, lambda: self.policy, self)
+        self.reviewers = service.reviewers()
+
+    def hold_expansion(self, request: pb.HoldExpansionRequest, seconds: float) -> pb.HoldExpansionReply:
+        assert seconds == LEADER_SECONDS
+        self.asked.append(request)
+        if isinstance(self.reply, Exception):
+            raise self.reply
+        return self.reply
+
+    def read(self, resource: Resource, namespace: str, name: str, timeout: float) -> Mapping[str, Any]:
+        self.reads.append(name)
+        raise self.read_error
+
+    def read_live(self, kind: str, outcome: str) -> None:
+        pass
+
+    def expansion_reviewed(self, kind: str, outcome: str, seconds: float) -> None:
+        self.outcomes.append((kind, outcome))
+
+    def review(self, route: str, **request: Any) -> Raw:
+        body = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {"uid": "u-1", **request}}
+        answer: Raw = json.loads(self.reviewers[route].review(decode_review(json.dumps(body).encode())))
+        assert ("admission.k8s.io/v1", "AdmissionReview") == (answer["apiVersion"], answer["kind"])
+        response: Raw = answer["response"]
+        assert "u-1" == response["uid"]
+        return response
+
+    def grow_claim(self, old: Any, new: Any, *, volume: Any = "pvc-1", **request: Any) -> Raw:
+        given = {
+            "resource": {"resource": "persistentvolumeclaims"},
+            "operation": "UPDATE",
+            "namespace": "ns",
+            "name": "data-0",
+            "object": claim(new, volume),
+            "oldObject": claim(old, volume),
+            **request,
+        }
+        return self.review("validate-pvcs", **given)
+
+    def grow_volume(self, old: Any, new: Any, **request: Any) -> Raw:
+        given = {
+            "resource": {"group": "longhorn.io", "resource": "volumes"},
+            "operation": "UPDATE",
+            "namespace": "longhorn-system",
+            "name": "pvc-1",
+            "object": {"metadata": {"name": "pvc-1"}, "spec": {"size": new}},
+            "oldObject": {"metadata": {"name": "pvc-1"}, "spec": {"size": old}},
+            **request,
+        }
+        return self.review("validate-volumes", **given)
+
+
+def pv(name: str, driver: str = "driver.longhorn.io") -> Raw:
+    return {"metadata": {"name": name}, "spec": {"csi": {"driver": driver, "volumeHandle": name}}}
+
+
+def claim(size: Any, volume: str | None, class_name: str | None = "lh") -> Raw:
+    spec: Raw = {"resources": {"requests": {"storage": size}} if size is not None else {}}
+    if volume is not None:
+        spec["volumeName"] = volume
+    if class_name is not None:
+        spec["storageClassName"] = class_name
+    return {"metadata": {"namespace": "ns", "name": "data-0", "uid": "uid-1"}, "spec": spec}
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def test_growth_of_a_claim_is_asked_of_the_leader_as_it_stands(world: World) -> None:
+    assert world.grow_claim("10Gi", "20Gi") == {"uid": "u-1", "allowed": True}
+    assert [
+        pb.HoldExpansionRequest(
+            claim_namespace="ns",
+            claim_name="data-0",
+            claim_uid="uid-1",
+            volume_name="pvc-1",
+            size_bytes=20 * GIB,
+        )
+    ] == world.asked
+    assert [("claim", "admitted")] == world.outcomes
+    assert [] == world.reads
+
+
+def test_growth_of_a_volume_is_asked_of_the_leader(world: World) -> None:
+    assert world.grow_volume(str(10 * GIB), str(20 * GIB))["allowed"]
+    assert [pb.HoldExpansionRequest(volume_name="pvc-1", size_bytes=20 * GIB)] == world.asked
+
+
+def test_a_dry_run_is_passed_on(world: World) -> None:
+    world.grow_claim("1Gi", "2Gi", dryRun=True)
+    world.grow_volume("1", "2", dryRun=True)
+    assert [True, True] == [request.dry_run for request in world.asked]
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("10Gi", "10Gi"),
+        ("10Gi", "10737418240"),
+        ("10737418240", "10Gi"),
+        ("20Gi", "10Gi"),
+        ("1e10", "10000M"),
+        ("1", "999m"),
+        (10, 10),
+        ("1Gi", None),
+    ],
+)
+def test_what_does_not_grow_is_not_asked_about(world: World, old: Any, new: Any) -> None:
+    assert world.grow_claim(old, new)["allowed"]
+    assert [] == world.asked
+    assert [("claim", "nothing-to-check")] == world.outcomes
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "size"),
+    [
+        ("1Gi", "1.5Gi", 3 * GIB // 2),
+        ("1", "1.1", 2),
+        ("999m", "1001m", 2),
+        ("1k", "2e3", 2000),
+        ("0", ".5Ki", 512),
+        ("1", "16Ei", 2**63 - 1),
+        (None, "1", 1),
+        ("1G", 10**10, 10**10),
+    ],
+)
+def test_every_form_of_a_quantity_is_read_as_the_api_server_does(world: World, old: Any, new: Any, size: int) -> None:
+    world.grow_claim(old, new)
+    assert [size] == [request.size_bytes for request in world.asked]
+
+
+@pytest.mark.parametrize(
+    "change", [{"operation": "CREATE"}, {"subResource": "status"}, {"resource": {"resource": "pods"}}]
+)
+def test_what_is_no_update_of_the_object_itself_is_allowed(world: World, change: Raw) -> None:
+    assert world.grow_claim("1Gi", "2Gi", **change)["allowed"]
+    assert world.grow_volume("1", "2", **change)["allowed"]
+    assert [] == world.asked
+
+
+def test_a_claim_that_is_not_bound_is_allowed(world: World) -> None:
+    assert world.grow_claim("1Gi", "2Gi", volume=None)["allowed"]
+    assert world.grow_claim("1Gi", "2Gi", volume="")["allowed"]
+    assert [] == world.asked
+
+
+def test_another_drivers_volume_is_allowed_whatever_the_leader_does(world: World) -> None:
+    world.policy, world.reply = "deny", LeaderAwayError("gone")
+    assert world.grow_claim("1Gi", "2Gi", volume="foreign") == {"uid": "u-1", "allowed": True}
+    assert [] == world.asked
+
+
+@pytest.mark.parametrize("class_name", [None, "", "lh"])
+def test_the_driver_of_the_volume_counts_and_not_the_class(world: World, class_name: str | None) -> None:
+    for name, asked in (("foreign", 0), ("pvc-1", 1)):
+        world.asked.clear()
+        given: Raw = {"object": claim("2Gi", name, class_name), "oldObject": claim("1Gi", name, class_name)}
+        assert world.grow_claim("", "", **given)["allowed"]
+        assert asked == len(world.asked)
+
+
+def test_a_volume_that_is_not_known_is_read_once_and_else_left_to_the_leader(world: World) -> None:
+    assert world.grow_claim("1Gi", "2Gi", volume="pvc-new")["allowed"]
+    world.read_error = UnavailableError("no connection")
+    assert world.grow_claim("1Gi", "2Gi", volume="pvc-new")["allowed"]
+    assert ["pvc-new", "pvc-new"] == world.reads
+    assert ["pvc-new", "pvc-new"] == [request.volume_name for request in world.asked]
+    assert READ_SECONDS + LEADER_SECONDS < 5
+
+
+def test_a_refusal_names_volume_node_disk_missing_bytes_and_the_largest_size_that_fits(world: World) -> None:
+    world.reply = pb.HoldExpansionReply(
+        verdict=pb.HoldExpansionReply.REFUSED,
+        volume_name="pvc-1",
+        size_bytes=500 * GIB,
+        largest_bytes=300 * GIB + 2 * 1024**2,
+        problems=[
+            pb.ExpansionProblem(
+                node="n1", disk="d1", missing_bytes=200 * GIB, reason="InsufficientStorage", message="d1: too much"
+            )
+        ],
+    )
+    response = world.grow_claim("10Gi", "500Gi")
+    assert not response["allowed"]
+    assert 403 == response["status"]["code"]
+    assert response["status"]["message"] == (
+        "Longhorn cannot grow claim ns/data-0 (volume pvc-1) to 500Gi: node n1, disk d1 lacks 200Gi "
+        "(214748364800 bytes): d1: too much. The largest size that fits now is 307202Mi."
+    )
+    assert [("claim", "refused")] == world.outcomes
+
+
+def test_a_refusal_of_a_volume_that_cannot_grow_says_so_and_names_no_more_than_three(world: World) -> None:
+    world.reply = pb.HoldExpansionReply(
+        verdict=pb.HoldExpansionReply.REFUSED,
+        volume_name="pvc-1",
+        size_bytes=2 * GIB,
+        largest_bytes=GIB,
+        problems=[pb.ExpansionProblem(node=f"n{number}", message="no") for number in range(5)],
+    )
+    message = world.grow_volume(str(GIB), str(2 * GIB))["status"]["message"]
+    assert message == (
+        "Longhorn cannot grow volume pvc-1 to 2Gi: node n0: no; node n1: no; node n2: no; and 2 more. "
+        "It cannot grow at all now."
+    )
+
+
+def test_the_leader_away_allows_with_a_warning(world: World) -> None:
+    world.reply = LeaderAwayError("this process does not lead")
+    response = world.grow_claim("1Gi", "2Gi")
+    assert response["allowed"]
+    (warning,) = response["warnings"]
+    assert warning == (
+        "Longhorn scheduler extender: allowed unchecked, the leader is away (this process does not lead); "
+        "Longhorn's own check still decides"
+    )
+    assert len(response["warnings"][0]) < MAX_WARNING_CHARACTERS
+    assert [("claim", "allowed-unchecked")] == world.outcomes
+
+
+def test_the_leader_away_denies_where_that_is_set(world: World) -> None:
+    world.policy, world.reply = "deny", LeaderAwayError("it did not answer in time")
+    response = world.grow_volume("1", "2")
+    assert not response["allowed"]
+    assert "it did not answer in time" in response["status"]["message"]
+    assert "scheduler-extender-expansion-policy" in response["status"]["message"]
+    assert [("volume", "denied-unchecked")] == world.outcomes
+
+
+@pytest.mark.parametrize(("policy", "allowed"), [("allow", True), ("off", True), ("deny", False)])
+def test_a_fault_of_ours_is_answered_by_the_policy(world: World, policy: str, allowed: bool) -> None:
+    world.policy, world.reply = policy, SchedulerError("broken")
+    with pytest.raises(SchedulerError):
+        world.grow_claim("1Gi", "2Gi")
+    review = decode_review(
+        b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"u-1","object":null}}'
+    )
+    answer = json.loads(world.reviewers["validate-pvcs"].failed(review))["response"]
+    assert ("u-1", allowed) == (answer["uid"], answer["allowed"])
+
+
+@pytest.mark.parametrize("size", ["x", "1Zi", [], {}, "1e99999999", "9" * 70])
+def test_a_claim_whose_size_is_none_is_named(world: World, size: Any) -> None:
+    with pytest.raises(MalformedRequestError, match=r"spec\.resources\.requests\.storage"):
+        world.grow_claim("1Gi", size)
+
+
+@pytest.mark.parametrize("size", ["x", "-1", "1Gi", "1.5", True, [], "9" * 30])
+def test_a_volume_whose_size_is_none_is_named(world: World, size: Any) -> None:
+    with pytest.raises(MalformedRequestError, match=r"object\.spec\.size"):
+        world.grow_volume("1", size)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=2)
+        | st.dictionaries(
+            st.sampled_from(
+                ["spec", "metadata", "resources", "requests", "storage", "size", "name", "uid", "volumeName"]
+            ),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=12,
+)
+
+
+@given(new=JSON, old=JSON, route=st.sampled_from(["validate-pvcs", "validate-volumes"]))
+def test_any_object_gets_an_answer_or_a_clear_error(new: Any, old: Any, route: str) -> None:
+    world = World()
+    resource = "persistentvolumeclaims" if route == "validate-pvcs" else "volumes"
+    with suppress(MalformedRequestError):
+        world.review(route, resource={"resource": resource}, operation="UPDATE", object=new, oldObject=old)
+
+
+@pytest.mark.parametrize(("count", "text"), [(GIB, "1Gi"), (GIB + 2 * 1024**2, "1026Mi"), (1025, "1025"), (0, "0Gi")])
+def test_sizes_are_told_as_they_may_be_typed(count: int, text: str) -> None:
+    assert exact_text(count) == text
