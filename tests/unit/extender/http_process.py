@@ -1,7 +1,7 @@
 """A process of its own that serves the extender's real application and server over a scripted service.
 
-`python -m tests.unit.extender.http_process PORT EVENTS REQUEST_SECONDS`: what happens is appended to the file EVENTS,
-one line each. The name of the pod in a filter call says what the service does with it.
+`python -m tests.unit.extender.http_process PORT EVENTS REQUEST_SECONDS DRAIN_SECONDS`: what happens is appended
+to the file EVENTS, one line each. The name of the pod in a filter call says what the service does with it.
 """
 
 from __future__ import annotations
@@ -119,8 +119,8 @@ class ScriptedProcess:
 
 
 def main() -> None:
-    port, events, seconds = int(sys.argv[1]), Path(sys.argv[2]), float(sys.argv[3])
-    options = ServerOptions("127.0.0.1", port, threads=3, request_seconds=seconds)
+    port, events, seconds, drain = int(sys.argv[1]), Path(sys.argv[2]), float(sys.argv[3]), float(sys.argv[4])
+    options = ServerOptions("127.0.0.1", port, threads=3, request_seconds=seconds, drain_seconds=drain)
     serve(options, lambda: ScriptedProcess(events))
 
 

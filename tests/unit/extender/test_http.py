@@ -44,7 +44,7 @@ def free_port() -> int:
 class Server:
     """One gunicorn master with its worker, in a session of its own."""
 
-    def __init__(self, directory: Path, request_seconds: float = 20.0) -> None:
+    def __init__(self, directory: Path, request_seconds: float = 20.0, drain_seconds: float = 0.0) -> None:
         self.port, self.events_file = free_port(), directory / "events"
         self.log = (directory / "log").open("wb")
         self.process = subprocess.Popen(
@@ -55,6 +55,7 @@ class Server:
                 str(self.port),
                 str(self.events_file),
                 str(request_seconds),
+                str(drain_seconds),
             ],
             cwd=ROOT,
             stdout=self.log,
@@ -360,6 +361,22 @@ def test_a_signal_ends_the_process_cleanly(own_server: Callable[..., Server], en
     assert server.events("asked to stop")
     assert server.events()[-1].endswith(" stopped")
     connection.close()
+
+
+def test_a_server_that_drains_goes_on_serving_and_sends_its_clients_away(own_server: Callable[..., Server]) -> None:
+    server = own_server(drain_seconds=5.0)
+    kept = server.connection()
+    assert "close" != exchange(kept, "POST", "/filter", call_for("p", "n1"))[2].get("Connection")
+
+    server.process.send_signal(signal.SIGTERM)
+    until(lambda: server.events("asked to stop"), "the worker is told")
+    for connection in (kept, server.connection()):
+        status, _, headers = exchange(connection, "POST", "/filter", call_for("p", "n1"))
+        assert (200, "close") == (status, headers["Connection"])
+        connection.close()
+
+    assert server.process.wait(DEADLINE_SECONDS) == 0
+    assert server.events()[-1].endswith(" stopped")
 
 
 def test_a_server_with_more_than_one_worker_does_not_start() -> None:

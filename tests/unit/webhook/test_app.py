@@ -137,6 +137,16 @@ def test_what_the_stores_lack_is_read_once(world: World) -> None:
     assert ["persistentvolumeclaims found", "storageclasses found"] == world.read_outcomes
 
 
+@pytest.mark.parametrize("meta", [{"name": "p"}, {"generateName": "p-"}], ids=["named", "unnamed"])
+def test_an_ephemeral_volume_of_a_known_class_costs_no_call(world: World, meta: Raw) -> None:
+    template = {"spec": {"storageClassName": "lh", "accessModes": ["ReadWriteOnce"]}}
+    entry = {"name": "e", "ephemeral": {"volumeClaimTemplate": template}}
+    raw = {**pod(), "metadata": meta}
+    raw["spec"]["volumes"] = [entry]
+    assert patched(raw, world.post(raw))
+    assert [] == world.reads
+
+
 def test_reads_of_one_pod_share_their_time(world: World) -> None:
     world.read_seconds = 0.3
     started = world.clock.now()

@@ -289,6 +289,37 @@ def test_strict_local_for_several_nodes_is_warned_of() -> None:
 
 
 @pytest.mark.parametrize(
+    ("claim", "default", "missing"),
+    [
+        ("unknown", "lh", "it was"),
+        ("typo", "lh", "StorageClass typo was"),
+        ("default", "", "a default StorageClass was"),
+        ("lost", "lh", "its volume was"),
+        ("default", "lh", ""),
+        ("static", "lh", ""),
+        ("theirs", "lh", ""),
+    ],
+)
+def test_a_warning_tells_what_is_not_found_and_the_pod_is_opted_in(claim: str, default: str, missing: str) -> None:
+    found = stores()
+    found.default = default
+    found.add_claim("typo", storageClassName="typo")
+    found.add_claim("default")
+    found.add_claim("lost", storageClassName="lh", volumeName="gone")
+    found.add_claim("static", storageClassName="")
+    opt_in = plan(pod(claim), found)
+    assert (claim != "theirs") == bool(opt_in.operations)
+    wanted = f"claim {claim}: {missing} not found yet; the pod is opted in"
+    assert [True] * bool(missing) == [wanted in warning for warning in opt_in.warnings]
+
+
+def test_a_warning_about_an_ephemeral_volume_names_its_claim() -> None:
+    entry = {"name": "scratch", "ephemeral": {"volumeClaimTemplate": {"spec": {"storageClassName": "typo"}}}}
+    (warning,) = plan(pod(volumes=[entry], meta={"name": "p"})).warnings
+    assert "claim p-scratch: StorageClass typo was not found yet" in warning
+
+
+@pytest.mark.parametrize(
     ("change", "field"),
     [
         ({"volumes": {}}, "spec.volumes"),
