@@ -333,7 +333,8 @@ def test_beside_another_webhook_the_pod_asks_exactly_once(
         neighbour.stop()
     assert expected == len(pod["spec"]["containers"])
     assert 1 == len(asking(pod))
-    assert (1 if name == "aa-before" else 2) == calls  # asked again after what came later
+    # Asked again after what came later; the API server's own plugins may change the pod in the second round as well.
+    assert calls == 2 or (calls == 1 and name == "aa-before")
 
 
 # What admission costs
