@@ -17,6 +17,7 @@ from tests.longhorn.kubelet import Kubelet
 from tests.longhorn.nodes import Nodes
 from tests.longhorn.options import DiskOptions, LonghornOptions
 from tests.longhorn.provisioner import Provisioner
+from tests.longhorn.resize import Resizer
 from tests.longhorn.volumes import Volumes
 from tests.longhorn.world import Raw, World, change, set_condition
 
@@ -40,6 +41,7 @@ class Longhorn:
         Attacher(world, volumes, kubelet.on_attached)
         Errands(world, volumes)
         Eviction(world, volumes)
+        Resizer(world)
         world.start()
         figures.start()
         Capacity(world)

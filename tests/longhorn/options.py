@@ -23,7 +23,8 @@ class Delays:
     volume and the ready pod; disk_figures: from a replica's change to the node's status; relocate: from a volume
     attached away from its data to the Replica object that is to bring it near; rebuild: from a replica's disk to its
     copy of the data, when it joins a volume in use; restore: from a new volume attached to be filled from a backup or
-    another volume to its data; detach, delete, stop: the ways back.
+    another volume to its data; resize: from a claim that asks for more to Longhorn's API; expand: from replicas that
+    have their new size to the volume that has it; detach, delete, stop: the ways back.
     """
 
     provision: Delay = 0.5
@@ -34,6 +35,8 @@ class Delays:
     relocate: Delay = 0.0
     rebuild: Delay = 1.0
     restore: Delay = 1.0
+    resize: Delay = 0.2
+    expand: Delay = 0.2
     detach: Delay = 0.1
     delete: Delay = 0.1
     stop: Delay = 0.1

@@ -1,0 +1,198 @@
+"""Growth: the external resizer, Longhorn's API for it, and its volume controller, without any lock among them.
+
+A claim that asks for more than its PV has -> the API checks the space with the figures of that moment and writes the
+volume's new size -> the volume controller checks again and enlarges every replica -> the PV and the claim's status say
+so. Each step that fails is tried again. Two volumes on one disk may pass the same check: that is the race.
+
+Not imitated: the attachment of a detached volume while it grows, and the file system.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+
+from tests.cluster.client import ApiError
+from tests.longhorn import paths
+from tests.longhorn.expansion import check_expansion, is_admitted
+from tests.longhorn.quantity import quantity_bytes
+from tests.longhorn.state import State
+from tests.longhorn.world import Raw, World
+
+logger = logging.getLogger(__name__)
+
+RETRY_SECONDS = 1.0
+MIN_BYTES, GRANULE_BYTES = 10 * 1024**2, 2 * 1024**2
+
+
+class Resizer:
+    """Threads: reflectors' and the pool's; one at a time for one claim and for one volume."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._lock = threading.Lock()
+        self._busy: set[tuple[str, str]] = set()  # ("claim", key) and ("volume", name)
+        world.listen("claims", self._on_claim)
+        world.listen("volumes", self._on_volume)
+
+    def _begin(self, kind: str, name: str) -> bool:
+        with self._lock:
+            if (kind, name) in self._busy:
+                return False
+            self._busy.add((kind, name))
+            return True
+
+    def _end(self, kind: str, name: str) -> None:
+        with self._lock:
+            self._busy.discard((kind, name))
+
+    # The external resizer, and the CSI controller that it calls
+
+    def _on_claim(self, verb: str, claim: Raw) -> None:
+        if verb == "DELETED" or not claim["spec"].get("volumeName"):
+            return
+        key = f"{claim['metadata']['namespace']}/{claim['metadata']['name']}"
+        if _requested(claim) > _capacity(claim.get("status") or {}) > 0 and self._begin("claim", key):
+            self._world.after("resize", self._resize, key)
+
+    def _resize(self, key: str) -> None:
+        """One try of ControllerExpandVolume; again until the claim has what it asks for, or asks for less."""
+        claim = self._world.stores["claims"].get(key)
+        pv = self._world.stores["pvs"].get((claim or {"spec": {}})["spec"].get("volumeName") or "")
+        if claim is None or pv is None or (pv["spec"].get("csi") or {}).get("driver") != paths.DRIVER:
+            self._end("claim", key)
+            return
+        wanted = _requested(claim)
+        name = str(pv["spec"]["csi"]["volumeHandle"])
+        if wanted > _capacity(pv["spec"]):
+            self.expand(name, wanted)
+            if not self._is_as_large(name, wanted):
+                self._world.timers.after(RETRY_SECONDS, self._resize, key)
+                return
+            self._world.change(f"{paths.PVS}/{pv['metadata']['name']}", _set_capacity("spec", rounded(wanted)))
+        # NodeExpandVolume is taken to have been done.
+        path = paths.claim(*key.split("/", 1))
+        self._world.change(path, _set_capacity("status", max(wanted, _capacity(pv["spec"]))), status=True)
+        self._end("claim", key)
+        current = self._world.api.get_or_none(path)
+        if current is not None:
+            self._on_claim("MODIFIED", current)  # it may have grown again meanwhile
+
+    def _is_as_large(self, name: str, wanted: int) -> bool:
+        volume = self._world.api.get_or_none(self._world.longhorn("volumes", name))
+        replicas = self._world.replicas_of(name)
+        return (
+            volume is not None
+            and int(volume["spec"]["size"]) >= wanted
+            and not (volume.get("status") or {}).get("expansionRequired")
+            and all(int(replica["spec"]["volumeSize"]) >= wanted for replica in replicas)
+        )
+
+    def expand(self, name: str, wanted: int) -> None:
+        """Longhorn's API: check, then write the volume's size. What is refused on the way is only logged."""
+        volume = self._world.api.get_or_none(self._world.longhorn("volumes", name))
+        size = rounded(wanted)
+        if volume is None or size <= int(volume["spec"]["size"]):
+            return
+        if not is_admitted(check_expansion(self._state(name), volume, size)):
+            logger.info("volume %s: no room for %d bytes", name, size)
+            return
+
+        def edit(raw: Raw) -> bool:
+            is_larger = int(raw["spec"]["size"]) < size
+            raw["spec"]["size"] = str(size)
+            return is_larger
+
+        try:
+            self._world.change(self._world.longhorn("volumes", name), edit)
+        except ApiError as error:
+            if not error.forbidden:
+                raise
+            logger.info("volume %s: refused by admission: %s", name, error)
+
+    # The volume controller
+
+    def _on_volume(self, verb: str, volume: Raw) -> None:
+        name = str(volume["metadata"]["name"])
+        if verb != "DELETED" and self._is_growing(volume) and self._begin("volume", name):
+            self._world.after("placement", self._grow, name)
+
+    def _is_growing(self, volume: Raw) -> bool:
+        size = int(volume["spec"]["size"])
+        replicas = self._world.replicas_of(str(volume["metadata"]["name"]))
+        return any(0 < int(replica["spec"].get("volumeSize") or 0) < size for replica in replicas)
+
+    def _grow(self, name: str) -> None:
+        volume = self._world.api.get_or_none(self._world.longhorn("volumes", name))
+        if volume is None or not self._is_growing(volume):
+            self._end("volume", name)
+            return
+        size, old = int(volume["spec"]["size"]), min(self._sizes(name))
+        before = {**volume, "spec": {**volume["spec"], "size": str(old)}}
+        if not is_admitted(check_expansion(self._state(name), before, size)):
+            logger.info("volume %s: %d bytes do not fit now", name, size)
+            self._world.timers.after(RETRY_SECONDS, self._grow, name)
+            return
+        self._world.change(self._world.longhorn("volumes", name), _set_expanding(True), status=True)
+        for replica in self._world.replicas_of(name):
+            self._world.change(self._world.longhorn("replicas", replica["metadata"]["name"]), _enlarge(size))
+        self._world.after("expand", self._grown, name)
+
+    def _grown(self, name: str) -> None:
+        """The engine has the new size."""
+        self._world.change(self._world.longhorn("volumes", name), _set_expanding(False), status=True)
+        self._end("volume", name)
+        volume = self._world.volume(name)
+        if volume is not None:
+            self._on_volume("MODIFIED", volume)
+
+    def _sizes(self, name: str) -> list[int]:
+        return [int(replica["spec"]["volumeSize"]) for replica in self._world.replicas_of(name)]
+
+    def _state(self, name: str) -> State:
+        """The figures as the informers show them now, which is behind what others have just written."""
+        return State(
+            nodes=self._world.nodes(), replicas=tuple(self._world.replicas_of(name)), settings=self._world.settings()
+        )
+
+
+def rounded(wanted: int) -> int:
+    """At least 10 MiB, rounded up to 2 MiB."""
+    return -(-max(wanted, MIN_BYTES) // GRANULE_BYTES) * GRANULE_BYTES
+
+
+def _requested(claim: Raw) -> int:
+    return quantity_bytes(claim["spec"]["resources"]["requests"]["storage"])
+
+
+def _capacity(part: Raw) -> int:
+    return quantity_bytes((part.get("capacity") or {}).get("storage", "0"))
+
+
+def _enlarge(size: int) -> Callable[[Raw], bool]:
+    def edit(raw: Raw) -> bool:
+        old = int(raw["spec"].get("volumeSize") or 0)
+        raw["spec"]["volumeSize"] = str(max(size, old))
+        return old < size
+
+    return edit
+
+
+def _set_expanding(is_expanding: bool) -> Callable[[Raw], bool]:
+    def edit(raw: Raw) -> bool:
+        status = raw.setdefault("status", {})
+        was = bool(status.get("expansionRequired"))
+        status["expansionRequired"] = is_expanding
+        return was is not is_expanding
+
+    return edit
+
+
+def _set_capacity(part: str, size: int) -> Callable[[Raw], bool]:
+    def edit(raw: Raw) -> bool:
+        old = _capacity(raw.get(part) or {})
+        raw.setdefault(part, {}).setdefault("capacity", {})["storage"] = str(size)
+        return old < size
+
+    return edit
