@@ -461,7 +461,8 @@ def test_share_manager_pods_prefer_their_consumers_node(stage: Stage) -> None:
     ticket = {"id": "csi-1", "type": "csi-attacher", "nodeID": "n7", "generation": 1}
     engine = {"id": "lh-1", "type": "longhorn-api", "nodeID": "n1", "generation": 1}
     spec = {"volume": "pvc-shared", "attachmentTickets": {"csi-1": ticket, "lh-1": engine}}
-    stage.api.create(ATTACHMENTS, {"kind": "VolumeAttachment", "metadata": {"name": "pvc-shared"}, "spec": spec})
+    kind = {"apiVersion": "longhorn.io/v1beta2", "kind": "VolumeAttachment"}
+    stage.api.create(ATTACHMENTS, {**kind, "metadata": {"name": "pvc-shared"}, "spec": spec})
     path = f"/api/v1/namespaces/{NAMESPACE}/pods"
     pod = stage.api.create(path, share_manager("pvc-shared"), dryRun="All")
     (term,) = pod["spec"]["affinity"]["nodeAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
