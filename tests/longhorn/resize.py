@@ -35,6 +35,7 @@ class Resizer:
         self._busy: set[tuple[str, str]] = set()  # ("claim", key) and ("volume", name)
         world.listen("claims", self._on_claim)
         world.listen("volumes", self._on_volume)
+        world.listen("replicas", self._on_replica)
 
     def _begin(self, kind: str, name: str) -> bool:
         with self._lock:
@@ -60,6 +61,9 @@ class Resizer:
         """One try of ControllerExpandVolume; again until the claim has what it asks for, or asks for less."""
         claim = self._world.stores["claims"].get(key)
         pv = self._world.stores["pvs"].get((claim or {"spec": {}})["spec"].get("volumeName") or "")
+        if claim is not None and pv is None:
+            self._world.timers.after(RETRY_SECONDS, self._resize, key)  # not seen yet
+            return
         if claim is None or pv is None or (pv["spec"].get("csi") or {}).get("driver") != paths.DRIVER:
             self._end("claim", key)
             return
@@ -117,6 +121,11 @@ class Resizer:
         name = str(volume["metadata"]["name"])
         if verb != "DELETED" and self._is_growing(volume) and self._begin("volume", name):
             self._world.after("placement", self._grow, name)
+
+    def _on_replica(self, verb: str, replica: Raw) -> None:
+        volume = self._world.volume(str(replica["spec"].get("volumeName") or ""))
+        if verb != "DELETED" and volume is not None:
+            self._on_volume("MODIFIED", volume)
 
     def _is_growing(self, volume: Raw) -> bool:
         size = int(volume["spec"]["size"])
