@@ -19,22 +19,9 @@ from certs.rotation import Chain, Evidence
 from controller.clock import Clock
 from controller.errors import ClusterError, NotFoundError
 from controller.kube.api import KubeApi
-from controller.kube.resources import Resource
+from controller.kube.resources import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, Resource
 
-MUTATING: Final = Resource(
-    "admissionregistration.k8s.io",
-    "v1",
-    "mutatingwebhookconfigurations",
-    "MutatingWebhookConfiguration",
-    is_namespaced=False,
-)
-VALIDATING: Final = Resource(
-    "admissionregistration.k8s.io",
-    "v1",
-    "validatingwebhookconfigurations",
-    "ValidatingWebhookConfiguration",
-    is_namespaced=False,
-)
+KINDS: Final = (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS)
 CALL_SECONDS: Final = 5.0
 
 log = logging.getLogger(__name__)
@@ -50,7 +37,9 @@ class PublishedBundles:
     def all_have(self, authority: Pair) -> bool:
         """Whether every entry trusts it. True where there is no entry; false when that cannot be known."""
         try:
-            bundles = [bundle for resource in (MUTATING, VALIDATING) for bundle in self._bundles(resource)]
+            bundles = [
+                bundle for resource in (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS) for bundle in self._bundles(resource)
+            ]
         except ClusterError as error:
             self.problem = f"webhook configurations {self._name}: {error}"
             return False

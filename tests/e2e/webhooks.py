@@ -34,7 +34,9 @@ class Webhook(Program):
     Its EndpointSlice is written here: without a kubelet no pod is ready, so that no controller writes one.
     """
 
-    def __init__(self, cluster: Cluster, flags: Sequence[str] = (), *, scheduler_names: str = "") -> None:
+    def __init__(
+        self, cluster: Cluster, flags: Sequence[str] = (), *, scheduler_names: str = "", module: str = "webhook"
+    ) -> None:
         number = next(_numbers)
         name = f"webhook-{number}"
         self.ip = f"10.246.{number // 250}.{number % 250 + 1}"
@@ -44,7 +46,7 @@ class Webhook(Program):
             NAMESPACE, WEBHOOK_SERVICE, cluster.state_dir / f"{name}.kubeconfig"
         )
         command = [
-            *(sys.executable, "-m", "webhook", "run", "--kubeconfig", str(kubeconfig), "--namespace", NAMESPACE),
+            *(sys.executable, "-m", module, "run", "--kubeconfig", str(kubeconfig), "--namespace", NAMESPACE),
             *("--address", LOOPBACK, "--port", str(self.port)),
             *("--metrics-address", LOOPBACK, "--metrics-port", str(self.metrics_port)),
             *(("--scheduler-names", scheduler_names) if scheduler_names else ()),

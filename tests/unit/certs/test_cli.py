@@ -9,11 +9,12 @@ import pytest
 
 from certs.authority import read_authorities
 from certs.cli import EXIT_CLUSTER, EXIT_FINDINGS, EXIT_MISUSE, EXIT_WELL, main
-from certs.evidence import MUTATING, VALIDATING
 from certs.secret import data_of
 from controller.errors import ClusterError, ConfigError
 from controller.kube.api import KubeApi
+from controller.kube.resources import MUTATING_WEBHOOKS as MUTATING
 from controller.kube.resources import SECRETS, SERVICES, Resource
+from controller.kube.resources import VALIDATING_WEBHOOKS as VALIDATING
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.clock import VirtualClock
 

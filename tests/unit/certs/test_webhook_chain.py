@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 
 from certs.authority import read_authorities
-from certs.evidence import MUTATING, VALIDATING, PublishedBundles, Spread
+from certs.evidence import PublishedBundles, Spread
 from certs.keeper import Certificates, Mode
 from certs.rotation import DAY, ROTATING, Chain
 from certs.secret import SecretStore
@@ -25,6 +25,8 @@ from certs.webhook import (
     webhook_names,
 )
 from controller.errors import ClusterError, ConfigError
+from controller.kube.resources import MUTATING_WEBHOOKS as MUTATING
+from controller.kube.resources import VALIDATING_WEBHOOKS as VALIDATING
 from controller.kube.resources import Resource
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.clock import VirtualClock

@@ -1,0 +1,194 @@
+"""Callers of the webhook that trust only what a watch showed them a while ago."""
+
+from __future__ import annotations
+
+import hashlib
+import http.client
+import json
+import random
+import ssl
+import threading
+import time
+import uuid
+from base64 import b64decode
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from cryptography import x509
+
+from tests.cluster.client import ApiClient, Object
+from tests.cluster.watch import Reflector
+from tests.e2e.scheduling import NAMESPACE
+from tests.e2e.webhooks import CONFIGURATION, MUTATING, WEBHOOK_SERVICE
+
+NAME = f"{WEBHOOK_SERVICE}.{NAMESPACE}.svc"
+CALL_SECONDS = 10.0
+THREADS = 8
+VOLUMES_EVERY = 5  # one call of so many asks for growth, which the webhook asks the leader about
+
+
+class LaggingBundle:
+    """The `caBundle` of our configuration as a watch showed it. Threads: any."""
+
+    def __init__(self, api: ApiClient) -> None:
+        self._lock = threading.Lock()
+        self.seen: list[tuple[float, bytes]] = []  # when, what
+        self._contexts: dict[bytes, ssl.SSLContext] = {}
+        self._watch = Reflector(
+            api, MUTATING, self._on_event, field_selector=f"metadata.name={CONFIGURATION}", name="caBundle"
+        )
+
+    def _on_event(self, _kind: str, obj: Object) -> None:
+        bundles = {entry["clientConfig"].get("caBundle", "") for entry in obj.get("webhooks") or []} - {""}
+        if not bundles:
+            return
+        assert len(bundles) == 1, "entries of one configuration trust the same authorities"
+        bundle = b64decode(bundles.pop())
+        with self._lock:
+            if not self.seen or self.seen[-1][1] != bundle:
+                self.seen.append((time.monotonic(), bundle))
+
+    def context(self, lag: float) -> ssl.SSLContext:
+        """What is trusted by somebody who is so many seconds late."""
+        then = time.monotonic() - lag
+        with self._lock:
+            bundle = next((bundle for at, bundle in reversed(self.seen) if at <= then), self.seen[0][1])
+            if bundle not in self._contexts:
+                context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+                context.load_verify_locations(cadata=bundle.decode())
+                self._contexts[bundle] = context
+            return self._contexts[bundle]
+
+    def stop(self) -> None:
+        self._watch.stop()
+
+
+@dataclass
+class Seen:
+    """What callers met. Guarded by the load's lock while it runs."""
+
+    calls: int = 0
+    unchecked: int = 0  # growth that was let through because no leader answered
+    failures: list[str] = field(default_factory=list)
+    leafs: dict[str, str] = field(default_factory=dict)  # fingerprint -> the authority's key
+
+
+class Load:
+    """So many calls a second, each on a connection of its own, each as late as chance has it, up to `lag` seconds."""
+
+    def __init__(self, address: Callable[[], tuple[str, int]], bundle: LaggingBundle, rate: float, lag: float) -> None:
+        self._address, self._bundle, self._rate, self._lag = address, bundle, rate, lag
+        self._lock = threading.Lock()
+        self._stop = threading.Event()
+        self._threads = [threading.Thread(target=self._run, args=(n,), daemon=True) for n in range(THREADS)]
+        self.seen = Seen()
+        self.leader_is_away = False  # growth may pass unchecked then
+
+    def __enter__(self) -> Load:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        for thread in self._threads:
+            thread.join(CALL_SECONDS + 5)
+
+    def _run(self, number: int) -> None:
+        chance = random.Random(number)
+        period, turn = THREADS / self._rate, 0
+        begun = time.monotonic() + number / self._rate
+        while not self._stop.wait(max(0.0, begun + turn * period - time.monotonic())):
+            turn += 1
+            lag = chance.choice((0.0, chance.uniform(0.0, self._lag), self._lag))
+            try:
+                self._call(lag, asks_leader=turn % VOLUMES_EVERY == 0)
+            except Exception as error:  # thread top: every failure counts
+                with self._lock:
+                    self.seen.failures.append(f"{time.monotonic():.2f} lag {lag:.1f} s: {error!r}")
+
+    def _call(self, lag: float, *, asks_leader: bool) -> None:
+        body = volume_review() if asks_leader else pod_review()
+        connection = Connection(self._address(), self._bundle.context(lag))
+        try:
+            connection.request("POST", "/validate-volumes" if asks_leader else "/mutate-pods", json.dumps(body))
+            answer = connection.getresponse()
+            document = json.loads(answer.read())
+        finally:
+            connection.close()
+        response = document["response"]
+        is_unchecked = bool(response.get("warnings"))
+        with self._lock:
+            self.seen.calls += 1
+            self.seen.leafs.setdefault(*issuer_of(connection.certificate))
+            self.seen.unchecked += is_unchecked and self.leader_is_away
+            if answer.status != 200 or not response["allowed"] or response["uid"] != body["request"]["uid"]:
+                self.seen.failures.append(f"{answer.status} {document}")
+            elif is_unchecked and not self.leader_is_away:
+                self.seen.failures.append(f"{time.monotonic():.2f} {response['warnings']}")
+
+
+class Connection(http.client.HTTPSConnection):
+    """To an address, expecting the Service's name."""
+
+    certificate = b""
+
+    def __init__(self, address: tuple[str, int], context: ssl.SSLContext) -> None:
+        super().__init__(*address, context=context, timeout=CALL_SECONDS)
+        self._trust = context
+
+    def connect(self) -> None:
+        http.client.HTTPConnection.connect(self)
+        encrypted = self._trust.wrap_socket(self.sock, server_hostname=NAME)
+        self.certificate = encrypted.getpeercert(binary_form=True) or b""
+        self.sock = encrypted
+
+
+def issuer_of(der: bytes) -> tuple[str, str]:
+    """A certificate's fingerprint, and the identifier of the key that signed it."""
+    certificate = x509.load_der_x509_certificate(der)
+    issuer = certificate.extensions.get_extension_for_class(x509.AuthorityKeyIdentifier).value.key_identifier
+    return hashlib.sha256(der).hexdigest(), (issuer or b"").hex()
+
+
+def review(kind: Object, resource: Object, operation: str, obj: Object, old: Object | None) -> Object:
+    request = {
+        "uid": str(uuid.uuid4()),
+        "kind": kind,
+        "resource": resource,
+        "requestKind": kind,
+        "requestResource": resource,
+        "name": obj["metadata"]["name"],
+        "namespace": obj["metadata"]["namespace"],
+        "operation": operation,
+        "userInfo": {"username": "somebody"},
+        "object": obj,
+        "oldObject": old,
+        "dryRun": True,
+        "options": None,
+    }
+    return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
+
+
+def pod_review() -> Object:
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "p", "namespace": "default"},
+        "spec": {"containers": [{"name": "c", "image": "i"}]},
+    }
+    kind = {"group": "", "version": "v1", "kind": "Pod"}
+    return review(kind, {"group": "", "version": "v1", "resource": "pods"}, "CREATE", pod, None)
+
+
+def volume_review() -> Object:
+    """Growth of a volume that does not exist: the leader has to be asked, and finds nothing to check."""
+
+    def volume(size: int) -> Object:
+        metadata = {"name": "no-such-volume", "namespace": NAMESPACE}
+        kind = {"apiVersion": "longhorn.io/v1beta2", "kind": "Volume"}
+        return {**kind, "metadata": metadata, "spec": {"size": str(size)}}
+
+    kind = {"group": "longhorn.io", "version": "v1beta2", "kind": "Volume"}
+    resource = {"group": "longhorn.io", "version": "v1beta2", "resource": "volumes"}
+    return review(kind, resource, "UPDATE", volume(2 * 1024**3), volume(1024**3))

@@ -1,0 +1,70 @@
+"""The product with certificates that turn fast, or with a clock that is wrong.
+
+`python -m tests.e2e.paced run --paced controller|webhook --unit SECONDS --clock-offset SECONDS ...`; the rest are the
+product's own arguments. The unit is what its day between two steps of a rotation is scaled down to; everything else
+follows in the product's own proportions, as far as those matter: see `pace_of`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from datetime import datetime, timedelta
+from functools import partial
+
+import controller.cli
+import controller.wiring
+import webhook.cli
+import webhook.wiring
+from certs.rotation import Policy
+from certs.webhook import DEFAULT_PACE, Pace
+from controller.clock import SystemClock
+
+
+def pace_of(unit: float) -> Pace:
+    """An authority signs for 2.4 units, a leaf is replaced after 1.1; three leafs of each authority are served."""
+    if not unit:
+        return DEFAULT_PACE
+
+    def span(units: float) -> timedelta:
+        return timedelta(seconds=units * unit)
+
+    return Pace(
+        policy=Policy(ca_life=span(5.0), ca_renew_before=span(2.6), overlap=span(1.0), settle=span(1.0)),
+        leaf_life=span(2.4),
+        leaf_renew_before=span(1.3),
+        spread_seconds=0.8 * unit,
+        look_every_seconds=min(2.0, 0.05 * unit),
+        confirm_seconds=unit,
+    ).checked()
+
+
+class OffClock(SystemClock):
+    """Its wall clock is wrong by so many seconds."""
+
+    def __init__(self, seconds: float) -> None:
+        self._off = timedelta(seconds=seconds)
+
+    def now_utc(self) -> datetime:
+        return super().now_utc() + self._off
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--paced", choices=["controller", "webhook"], required=True)
+    parser.add_argument("--unit", type=float, default=0.0)
+    parser.add_argument("--clock-offset", type=float, default=0.0)
+    options, rest = parser.parse_known_args()
+    pace, clock = pace_of(options.unit), OffClock(options.clock_offset)
+    if options.paced == "controller":
+        made = partial(controller.wiring.Controller, clock=clock, pace=pace)
+        controller.wiring.Controller = made  # type: ignore[assignment, misc]
+        return controller.cli.main(rest)
+    worker = partial(webhook.wiring.certificate_worker, pace=pace)
+    webhook.wiring.certificate_worker = worker
+    webhook.wiring.Webhook = partial(webhook.wiring.Webhook, clock=clock)  # type: ignore[assignment, misc]
+    return webhook.cli.main(rest)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,259 @@
+"""The webhook's certificates turn on a real API server while callers who learn of everything late go on calling.
+
+`ROTATION_LAG=30` makes them as late as a watch of an API server may be, and the run about a quarter of an hour long.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from certs.authority import read_authorities
+from tests.cluster.cache import REPOSITORY
+from tests.cluster.client import Object
+from tests.e2e import workloads
+from tests.e2e.harness import CLASSES, Scene
+from tests.e2e.lagging import LaggingBundle, Load
+from tests.e2e.programs import Controller
+from tests.e2e.scheduling import NAMESPACE, RESOURCE
+from tests.e2e.view import poll
+from tests.e2e.webhooks import WEBHOOK_SERVICE, Webhook
+from tests.longhorn.options import LonghornOptions
+
+LAG_SECONDS = float(os.environ.get("ROTATION_LAG", "2"))
+UNIT_SECONDS = LAG_SECONDS * 5 / 3 + 2  # what a day between two steps is scaled down to; 0.8 of it is above the lag
+RUN_SECONDS = UNIT_SECONDS * 40
+RATE = 50.0
+LEAFS, AUTHORITIES = 20, 5  # rotations of each
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(RUN_SECONDS + 300)]
+
+SECRETS = f"/api/v1/namespaces/{NAMESPACE}/secrets"
+CHAIN = (
+    "longhorn-scheduler-webhook-ca",
+    "longhorn-scheduler-webhook-tls",
+    "longhorn-scheduler-webhook-client-tls",
+    "longhorn-replica-scheduler-tls",
+)
+
+
+class Stage:
+    """A cluster, two copies of the webhook, and controllers, whose leader writes the configurations."""
+
+    def __init__(self, scene: Scene) -> None:
+        self.scene, self.api = scene, scene.api
+        self.webhooks: list[Webhook] = []
+        self.bundle = LaggingBundle(scene.api)
+        scene.set_settings(opt_in="always")
+        scene.api.create(CLASSES, workloads.storage_class("lh"))
+
+    def start(self, *flags: str, copies: int = 1) -> None:
+        for _ in range(2):
+            webhook_flags = ("--paced", "webhook", "--leader-address", self._leader(), *flags)
+            self.webhooks.append(Webhook(self.scene.cluster, webhook_flags, module="tests.e2e.paced"))
+        for _ in range(copies):
+            self.controller(*flags)
+        self.scene.controllers[0].wait_leading()
+        for webhook in self.webhooks:
+            webhook.wait_ready()
+        poll(lambda: self.bundle.seen, "a caBundle", 60)
+        poll(self.is_asked, "an API server that asks the webhook", 60)
+
+    def controller(self, *flags: str) -> Controller:
+        return self.scene.launch_controller(module="tests.e2e.paced", flags=("--paced", "controller", *flags))
+
+    def _leader(self) -> str:
+        host, port = self.scene.cluster.services.address(NAMESPACE, "longhorn-replica-scheduler", 9504)
+        return f"{host}:{port}"
+
+    def address(self) -> tuple[str, int]:
+        return self.scene.cluster.services.address(NAMESPACE, WEBHOOK_SERVICE, 443)
+
+    def load(self) -> Load:
+        address = self.address()
+        return Load(lambda: address, self.bundle, RATE, LAG_SECONDS)
+
+    def is_asked(self) -> bool:
+        """Whether the API server has a pod opted in by our webhook."""
+        made = self.api.create("/api/v1/namespaces/default/pods", pod_with_claim(), dryRun="All")
+        return RESOURCE in str(made["spec"]["containers"])
+
+    def secret(self, name: str) -> dict[str, bytes]:
+        raw = self.api.get_or_none(f"{SECRETS}/{name}")
+        return {} if raw is None else {key: b64decode(value) for key, value in (raw.get("data") or {}).items()}
+
+    def secrets(self) -> dict[str, dict[str, bytes]]:
+        return {name: self.secret(name) for name in CHAIN}
+
+    def certs(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "certs", *arguments, "--chain", "webhook"]
+        command += ["--kubeconfig", str(self.scene.cluster.kubeconfig)]
+        return subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=60, check=False)
+
+    def stop(self) -> None:
+        for webhook in self.webhooks:
+            webhook.stop()
+        self.webhooks.clear()
+        self.scene.stop_controllers()
+
+    def begin_anew(self) -> None:
+        self.stop()
+        for name in CHAIN:
+            if self.api.get_or_none(f"{SECRETS}/{name}") is not None:
+                self.api.delete(f"{SECRETS}/{name}")
+
+
+def pod_with_claim() -> Object:
+    volume = {"name": "v", "persistentVolumeClaim": {"claimName": "none-yet"}}
+    container = {"name": "c", "image": "i", "volumeMounts": [{"name": "v", "mountPath": "/v"}]}
+    return {"metadata": {"name": "probe"}, "spec": {"containers": [container], "volumes": [volume]}}
+
+
+@pytest.fixture(scope="module")
+def cluster_stage() -> Iterator[Stage]:
+    with Scene.start(LonghornOptions(), run_scheduler=False) as scene:
+        stage = Stage(scene)
+        yield stage
+        stage.stop()
+        stage.bundle.stop()
+
+
+@pytest.fixture
+def stage(cluster_stage: Stage) -> Iterator[Stage]:
+    cluster_stage.begin_anew()
+    yield cluster_stage
+    cluster_stage.stop()
+
+
+class ApiServer:
+    """The real API server as a caller: pods in dry-run, a few a second, each of which must come out opted in."""
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage, self._stop = stage, threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self.asked, self.failures = 0, list[str]()
+
+    def __enter__(self) -> ApiServer:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join(30)
+
+    def _run(self) -> None:
+        while not self._stop.wait(0.2):
+            try:
+                self.asked += 1
+                if not self._stage.is_asked():
+                    self.failures.append("a pod came out as it was: the webhook was not asked, or failed")
+            except Exception as error:  # thread top: every failure counts
+                self.failures.append(repr(error))
+
+
+def test_nobody_is_refused_over_many_rotations(stage: Stage) -> None:
+    stage.start("--unit", str(UNIT_SECONDS), copies=2)
+    first = stage.bundle.seen[-1][1]
+    with stage.load() as load, ApiServer(stage) as server:
+        seen = load.seen
+
+        def turned(leafs: int, authorities: int) -> Callable[[], bool]:
+            return lambda: (
+                bool(seen.failures or server.failures)
+                or (len(seen.leafs) > leafs and len(set(seen.leafs.values())) > authorities)
+            )
+
+        poll(turned(LEAFS // 2, AUTHORITIES // 2), "half of the rotations", RUN_SECONDS)
+        # Another leader goes on where the first one stopped.
+        load.leader_is_away = True
+        stage.scene.controllers.pop(0).stop()
+        stage.scene.controllers[0].wait_leading()
+        poll(lambda: leads_grpc(stage), "the new leader's gRPC server", 60)
+        load.leader_is_away = False
+        poll(turned(LEAFS, AUTHORITIES), "the rotations", RUN_SECONDS)
+    assert [] == seen.failures
+    assert [] == server.failures
+    assert seen.calls >= RATE * UNIT_SECONDS  # it was asked all along
+    assert server.asked >= 20
+    last = stage.bundle.seen[-1][1]
+    assert not set(read_authorities(first, what="first")) & set(read_authorities(last, what="last"))
+    print(
+        f"lag {LAG_SECONDS:g} s: {seen.calls} calls, {len(seen.leafs) - 1} leaf and "
+        f"{len(set(seen.leafs.values())) - 1} authority rotations, {server.asked} pods, 0 failed"
+    )
+
+
+def leads_grpc(stage: Stage) -> bool:
+    ip = stage.scene.controllers[0].ip
+    return [(ip, 9505)] == stage.scene.cluster.services.endpoints(NAMESPACE, "longhorn-replica-scheduler", 9504)
+
+
+def spoil(stage: Stage, name: str) -> None:
+    garbage = {key: b64encode(b"garbage").decode() for key in ("tls.crt", "tls.key", "ca.crt")}
+    stage.api.patch(f"{SECRETS}/{name}", {"data": garbage})
+
+
+def delete(stage: Stage, name: str) -> None:
+    stage.api.delete(f"{SECRETS}/{name}")
+
+
+def test_secrets_that_are_deleted_or_spoilt_come_back_and_nobody_notices(stage: Stage) -> None:
+    stage.start("--unit", "3600")
+    before = stage.secrets()
+    assert all(before.values())
+    with stage.load() as load, ApiServer(stage) as server:
+        for damage in (delete, spoil):
+            for names in (*((name,) for name in CHAIN), CHAIN):
+                for name in names:
+                    damage(stage, name)
+                poll(lambda: before == stage.secrets(), f"{names} as before, after {damage.__name__}", 60)
+    assert [] == load.seen.failures
+    assert [] == server.failures
+    checked = stage.certs("check", "--warn-days", "0")
+    assert (0, "all certificates are well\n") == (checked.returncode, checked.stdout)
+
+
+@pytest.mark.parametrize("offset", [-300, 300])
+def test_clocks_that_are_five_minutes_off_keep_nobody_out(stage: Stage, offset: int) -> None:
+    stage.start("--clock-offset", str(offset))
+    before = stage.secrets()
+    with stage.load() as load, ApiServer(stage) as server:
+        # The next leader's clock is off in the other direction, and something is to be done.
+        load.leader_is_away = True
+        stage.scene.stop_controllers()
+        stage.controller("--clock-offset", str(-offset)).wait_leading()
+        poll(lambda: leads_grpc(stage), "the new leader's gRPC server", 60)
+        load.leader_is_away = False
+        delete(stage, CHAIN[1])
+        poll(lambda: stage.secret(CHAIN[1]), "the Secret again", 60)
+        asked = server.asked
+        poll(lambda: server.asked >= asked + 10, "some more calls", 60)
+    assert [] == load.seen.failures
+    assert [] == server.failures
+    assert before[CHAIN[0]] == stage.secret(CHAIN[0])
+
+
+def test_both_copies_lost_and_the_authoritys_secret_too(stage: Stage) -> None:
+    """Nobody remembers the authority's key: what it signed goes on being trusted, and served."""
+    stage.start()
+    before = stage.secrets()
+    with stage.load() as load, ApiServer(stage) as server:
+        load.leader_is_away = True
+        stage.scene.stop_controllers(kill=True)
+        delete(stage, CHAIN[0])
+        stage.controller().wait_leading()
+        poll(lambda: stage.secret(CHAIN[0]).get("next.crt"), "a next authority", 60)
+        poll(lambda: leads_grpc(stage), "the new leader's gRPC server", 60)
+        load.leader_is_away = False
+        asked = server.asked
+        poll(lambda: server.asked >= asked + 10, "some more calls", 60)
+    assert [] == load.seen.failures
+    assert [] == server.failures
+    assert before[CHAIN[1]]["tls.crt"] == stage.secret(CHAIN[1])["tls.crt"]
+    assert 2 == len(read_authorities(stage.secret(CHAIN[1])["ca.crt"], what="bundle"))
