@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from controller.model.names import WAKE_ANNOTATION, WAKE_CONDITION
+from tests.cluster.cache import REPOSITORY
 from tests.cluster.client import Object
 from tests.e2e.conftest import DELAYS
 from tests.e2e.harness import GIB, Cell, Scene, has_condition
-from tests.e2e.scheduling import NAMESPACE, SERVICE
+from tests.e2e.scheduling import NAMESPACE
 from tests.e2e.view import LONGHORN_NODES, poll
 from tests.longhorn.options import LonghornOptions
 
@@ -21,7 +22,6 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 MakeCell = Callable[..., Cell]
 SAMPLING = "sampling-scheduler"
 QUIET_SECONDS = 11.0
-RBAC = "/apis/rbac.authorization.k8s.io/v1"
 
 
 @pytest.fixture(scope="module")
@@ -165,19 +165,6 @@ def test_an_annotation_wakes_as_well(scene: Scene, make_cell: MakeCell) -> None:
 
 
 def allow_patching(scene: Scene) -> None:
-    """What the documents tell users to grant for annotations."""
-    role = {
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": "ClusterRole",
-        "metadata": {"name": "patch-pods"},
-        "rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": ["patch"]}],
-    }
-    binding = {
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": "ClusterRoleBinding",
-        "metadata": {"name": "patch-pods"},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "patch-pods"},
-        "subjects": [{"kind": "ServiceAccount", "name": SERVICE, "namespace": NAMESPACE}],
-    }
-    scene.api.create(f"{RBAC}/clusterroles", role)
-    scene.api.create(f"{RBAC}/clusterrolebindings", binding)
+    """What the documents tell users to apply for annotations."""
+    done = scene.cluster.kubectl("apply", "-f", str(REPOSITORY / "docs" / "examples" / "wake-annotation.yaml"))
+    assert done.returncode == 0, done.stderr
