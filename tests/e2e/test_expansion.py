@@ -104,7 +104,7 @@ class Stage:
 
     def scheduled_gib(self) -> float:
         node = self.scene.api.get(f"/apis/longhorn.io/v1beta2/namespaces/{NAMESPACE}/nodes/{self.cell.nodes[0]}")
-        return sum(disk["storageScheduled"] for disk in node["status"]["diskStatus"].values()) / GIB
+        return sum(int(disk["storageScheduled"]) for disk in node["status"]["diskStatus"].values()) / GIB
 
     def grow(self, name: str, size: str | int, **query: Any) -> str:
         """Ask for that size (GiB, or as text); "" or what the API server refuses it with."""
@@ -284,8 +284,7 @@ def test_the_refusal_as_kubectl_shows_it(stage: Stage) -> None:
     volume, node = stage.volume_name("a"), stage.cell.nodes[0]
     for part in (
         "Error from server (Forbidden)",
-        "denied the request: "
-        f"Longhorn cannot grow claim {stage.cell.namespace}/a (volume {volume}) to 500Gi: "
+        f"denied the request: Longhorn cannot grow claim {stage.cell.namespace}/a (volume {volume}) to 500Gi: ",
         f"node {node}, disk disk1 lacks 100Gi (107374182400 bytes): ",
         "The largest size that fits now is 400Gi.",
     ):
