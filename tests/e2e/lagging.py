@@ -111,19 +111,22 @@ class Load:
         body = volume_review() if asks_leader else pod_review()
         connection = Connection(self._address(), self._bundle.context(lag))
         try:
-            connection.request("POST", "/validate-volumes" if asks_leader else "/mutate-pods", json.dumps(body))
+            path = "/validate-volumes" if asks_leader else "/mutate-pods"
+            connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
             answer = connection.getresponse()
-            document = json.loads(answer.read())
+            text = answer.read()
         finally:
             connection.close()
+        assert answer.status == 200, f"{path}: {answer.status} {text[:200]!r}"
+        document = json.loads(text)
         response = document["response"]
         is_unchecked = bool(response.get("warnings"))
         with self._lock:
             self.seen.calls += 1
             self.seen.leafs.setdefault(*issuer_of(connection.certificate))
             self.seen.unchecked += is_unchecked and self.leader_is_away
-            if answer.status != 200 or not response["allowed"] or response["uid"] != body["request"]["uid"]:
-                self.seen.failures.append(f"{answer.status} {document}")
+            if not response["allowed"] or response["uid"] != body["request"]["uid"]:
+                self.seen.failures.append(str(document))
             elif is_unchecked and not self.leader_is_away:
                 self.seen.failures.append(f"{time.monotonic():.2f} {response['warnings']}")
 

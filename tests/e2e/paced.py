@@ -19,6 +19,7 @@ import webhook.wiring
 from certs.rotation import Policy
 from certs.webhook import DEFAULT_PACE, Pace
 from controller.clock import SystemClock
+from webhook.certificates import certificate_worker
 
 
 def pace_of(unit: float) -> Pace:
@@ -60,8 +61,7 @@ def main() -> int:
         made = partial(controller.wiring.Controller, clock=clock, pace=pace)
         controller.wiring.Controller = made  # type: ignore[assignment, misc]
         return controller.cli.main(rest)
-    worker = partial(webhook.wiring.certificate_worker, pace=pace)
-    webhook.wiring.certificate_worker = worker
+    webhook.wiring.certificate_worker = partial(certificate_worker, pace=pace)  # type: ignore[attr-defined]
     webhook.wiring.Webhook = partial(webhook.wiring.Webhook, clock=clock)  # type: ignore[assignment, misc]
     return webhook.cli.main(rest)
 
