@@ -13,7 +13,7 @@ from tests.cluster.client import ApiError, Object
 from tests.e2e import workloads
 from tests.e2e.harness import CLASSES, GIB, Cell, Scene
 from tests.e2e.scheduling import NAMESPACE
-from tests.e2e.view import CLAIMS, LONGHORN_REPLICAS, VOLUMES, poll
+from tests.e2e.view import CLAIMS, LONGHORN_REPLICAS, poll
 from tests.e2e.webhooks import Webhook
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
@@ -87,10 +87,9 @@ class Stage:
         return str(self.claim(name)["spec"].get("volumeName") or "")
 
     def replica(self, name: str) -> Object | None:
-        """The volume's replica, once it has a disk and its PV is bound."""
+        """The volume's replica, once it has a disk and the claim is bound: no claim grows before."""
         volume = self.volume_name(name)
-        pv = self.scene.view.get(VOLUMES, volume) if volume else None
-        if pv is None or (pv.get("status") or {}).get("phase") != "Bound":
+        if (self.claim(name).get("status") or {}).get("phase") != "Bound":
             return None
         replicas = self.scene.view.all(LONGHORN_REPLICAS)
         return next((r for r in replicas if r["spec"]["volumeName"] == volume and r["spec"].get("diskID")), None)
