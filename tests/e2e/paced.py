@@ -1,6 +1,6 @@
 """The product with certificates that turn fast, or with a clock that is wrong.
 
-`python -m tests.e2e.paced run --paced controller|webhook --unit SECONDS --clock-offset SECONDS ...`; the rest are the
+`python -m tests.e2e.paced run --paced controller|webhook --unit SECONDS --look SECONDS --clock-offset SECONDS ...`; the rest are the
 product's own arguments. The unit is what its day between two steps of a rotation is scaled down to; everything else
 follows in the product's own proportions, as far as those matter: see `pace_of`.
 """
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
 
@@ -22,10 +23,10 @@ from controller.clock import SystemClock
 from webhook.certificates import certificate_worker
 
 
-def pace_of(unit: float) -> Pace:
+def pace_of(unit: float, look: float) -> Pace:
     """An authority signs for 2.4 units, a leaf is replaced after 1.1; three leafs of each authority are served."""
     if not unit:
-        return DEFAULT_PACE
+        return replace(DEFAULT_PACE, look_every_seconds=look or DEFAULT_PACE.look_every_seconds)
 
     def span(units: float) -> timedelta:
         return timedelta(seconds=units * unit)
@@ -35,7 +36,7 @@ def pace_of(unit: float) -> Pace:
         leaf_life=span(2.4),
         leaf_renew_before=span(1.3),
         spread_seconds=0.8 * unit,
-        look_every_seconds=min(2.0, 0.05 * unit),
+        look_every_seconds=look or min(2.0, 0.05 * unit),
         confirm_seconds=unit,
     ).checked()
 
@@ -54,9 +55,10 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--paced", choices=["controller", "webhook"], required=True)
     parser.add_argument("--unit", type=float, default=0.0)
+    parser.add_argument("--look", type=float, default=0.0)
     parser.add_argument("--clock-offset", type=float, default=0.0)
     options, rest = parser.parse_known_args()
-    pace, clock = pace_of(options.unit), OffClock(options.clock_offset)
+    pace, clock = pace_of(options.unit, options.look), OffClock(options.clock_offset)
     if options.paced == "controller":
         made = partial(controller.wiring.Controller, clock=clock, pace=pace)
         controller.wiring.Controller = made  # type: ignore[assignment, misc]

@@ -204,7 +204,7 @@ def delete(stage: Stage, name: str) -> None:
 
 
 def test_secrets_that_are_deleted_or_spoilt_come_back_and_nobody_notices(stage: Stage) -> None:
-    stage.start("--unit", "3600")
+    stage.start("--look", "1")
     before = stage.secrets()
     assert all(before.values())
     with stage.load() as load, ApiServer(stage) as server:
