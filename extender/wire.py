@@ -13,10 +13,15 @@ So the answer mirrors the form of the request:
 - both: they must name the same nodes, and both are answered, because the reader may look at either;
 - neither: malformed. An empty list is a list, and its answer is an empty list;
 - a name that stands twice, or is empty: malformed.
+
+Of a key that stands there twice, in whatever letter case, the last one counts, as for Go's `encoding/json`. (From the
+first, Go would fill in what a second `Pod` or `Nodes` leaves out; here the first is not looked at, and what is missing
+is named.)
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
@@ -71,7 +76,10 @@ class _NodeHead(msgspec.Struct, gc=False):
     metadata: _Meta | None = None
 
 
-class _Args(msgspec.Struct, rename=_GO_KEYS):
+class _Args(msgspec.Struct, rename=_GO_KEYS, forbid_unknown_fields=True):
+    """As kube-scheduler writes it. A request with any other key is read the long way, since that key may be one of
+    these in another spelling."""
+
     pod: _Pod | None = None
     nodes: _NodeList | None = None
     node_names: list[str] | None = None
@@ -145,8 +153,9 @@ class _Result(msgspec.Struct, rename=_GO_KEYS):
 
 def decode_filter_args(body: bytes) -> FilterArgs:
     """The request in `body`; MalformedRequestError names the field that is wrong. Unknown fields mean nothing."""
-    args = _decode(_ARGS, body, "")
-    if args.pod is None or (args.nodes is None and args.node_names is None):
+    try:
+        args = _ARGS.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         args = _decode_any_case(body)
     uid, namespace, name, has_claims = _checked_pod(args.pod)
     names, items = args.node_names, None
@@ -218,7 +227,7 @@ def _decode(decoder: msgspec.json.Decoder[_Decoded], body: bytes | msgspec.Raw, 
 
 
 def _decode_any_case(body: bytes) -> _Args:
-    """The outer object with its keys in any letter case. A field given in two spellings is refused, not guessed."""
+    """The outer object with its keys in any letter case."""
     found = decode_fields(body, _KEYS)
     args = _Args()
     if "Pod" in found:
@@ -231,16 +240,30 @@ def _decode_any_case(body: bytes) -> _Args:
 
 
 def decode_fields(body: bytes, keys: Mapping[str, str]) -> dict[str, msgspec.Raw]:
-    """The fields of the object in `body` that `keys` (lower case to Go's spelling) names, by Go's spelling."""
-    found: dict[str, msgspec.Raw] = {}
-    for key, raw in _decode(_OUTER, body, "").items():
-        name = keys.get(key.lower())
-        if name is None:
-            continue
-        if name in found:
-            raise MalformedRequestError(name, "is given twice, in different letter case")
-        found[name] = raw
-    return found
+    """The fields of the object in `body` that `keys` (folded case to Go's spelling) names, by Go's spelling.
+
+    Of a field that stands there several times, the last one counts, whatever their spellings: Go's `encoding/json`
+    sets the field at each of them in turn.
+    """
+    outer = _decode(_OUTER, body, "")
+    spellings: dict[str, list[str]] = {}
+    for key in outer:
+        name = keys.get(key.casefold())  # the folding of Go, which also takes the long s and the sign of kelvin
+        if name is not None:
+            spellings.setdefault(name, []).append(key)
+    order: dict[str, int] = {}
+    if any(len(found) > 1 for found in spellings.values()):
+        order = {key: place for place, key in enumerate(_keys_in_order(body))}
+    return {name: outer[max(found, key=lambda key: order.get(key, 0))] for name, found in spellings.items()}
+
+
+def _keys_in_order(body: bytes) -> list[str]:
+    """The keys of the outer object, one that stands there twice at both its places, which a dict would not keep."""
+    try:
+        keys: list[str] = json.loads(body, object_pairs_hook=lambda pairs: [key for key, _ in pairs])
+    except RecursionError as error:
+        raise MalformedRequestError("body", "is nested too deeply") from error
+    return keys
 
 
 def decode_as(kind: Any, raw: msgspec.Raw, path: str) -> Any:

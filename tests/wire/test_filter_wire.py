@@ -85,6 +85,40 @@ def test_keys_are_read_in_any_letter_case(keys: tuple[str, str]) -> None:
     assert json.loads(wire.encode_filter_result(args, args.candidates, {}))["NodeNames"] == ["a", "b"]
 
 
+@pytest.mark.parametrize(
+    ("lists", "candidates"),
+    [
+        ('"NodeNames":["a"],"nodenames":["b"]', ["b"]),
+        ('"nodenames":["b"],"NodeNames":["a"]', ["a"]),
+        ('"NodeNames":["a"],"NodeNames":["b"]', ["b"]),
+        ('"nodenames":["a"],"nodenames":["b"]', ["b"]),
+        ('"nodenames":["a"],"NodeNames":["b"],"nodenames":["c"]', ["c"]),
+        ('"NodeNames":["a"],"nodenames":["b"],"NODENAMES":["c"],"nodenames":["d"],"Future":1', ["d"]),
+        ('"NodeNames":["a","b","c"],"nodenames":["d"]', ["d"]),
+        ('"NodeNames":["a"],"nodenames":[]', []),
+        ('"nodenames":null,"NodeNames":["a"]', ["a"]),
+        ('"NodeName\u017f":["a"],"\u006eodenames":["b"]', ["b"]),
+        ('"NodeNames":["a"],"nodename\u017f":["b"]', ["b"]),
+        ('"NodeNames":["a"],"Nodenames ":["b"]', ["a"]),
+    ],
+)
+def test_of_a_key_that_stands_there_twice_the_last_one_counts_as_for_go(lists: str, candidates: list[str]) -> None:
+    args = wire.decode_filter_args(b'{"Pod":%b,%b}' % (msgspec.json.encode(POD), lists.encode()))
+
+    assert candidates == args.candidates
+    assert args.items is None
+
+
+def test_a_list_that_a_later_null_takes_back_was_not_sent() -> None:
+    pod = msgspec.json.encode(POD)
+    nodes = b'"Nodes":{"items":[{"metadata":{"name":"n"}}]}'
+    args = wire.decode_filter_args(b'{"Pod":%b,"NodeNames":["a"],%b,"nodenames":null}' % (pod, nodes))
+
+    assert (["n"], False) == (args.candidates, args.has_names)
+    with pytest.raises(MalformedRequestError, match="NodeNames: is missing, and so is Nodes"):
+        wire.decode_filter_args(b'{"Pod":%b,"NodeNames":["a"],"nodenames":null}' % pod)
+
+
 def test_lower_case_nodes_as_in_the_old_protocol_text() -> None:
     args = wire.decode_filter_args(body(pod=POD, nodes={"items": [{"metadata": {"name": "a"}}]}))
 
@@ -160,7 +194,7 @@ NAMED = {"Pod": POD, "NodeNames": ["a"]}
         (b'"text"', "body"),
         (b'{"Pod":', "body"),
         (b'{"Pod": NaN}', "body"),
-        (b'{"Pod":{"metadata":{"name":"\xff"}},"NodeNames":["a"]}', "body"),
+        (b'{"Pod":{"metadata":{"name":"\xff"}},"NodeNames":["a"]}', "Pod"),
         (body(NodeNames=["a"]), "Pod"),
         (body(Pod=None, NodeNames=["a"]), "Pod"),
         (body(Pod={}, NodeNames=["a"]), "Pod.metadata"),
@@ -187,9 +221,9 @@ NAMED = {"Pod": POD, "NodeNames": ["a"]}
         (body(Pod=POD, Nodes={"items": [{"metadata": {"name": 1}}]}), "Nodes.items[0].metadata.name"),
         (body(Pod=POD, Nodes={"items": [{"metadata": {"name": "a"}}] * 2}), "Nodes.items[1]"),
         (body(Pod=POD, Nodes={"items": [{"metadata": {"name": "b"}}]}, NodeNames=["a"]), "NodeNames"),
-        (b'{"pod":{},"Pod":{},"nodenames":[]}', "Pod"),
-        (b'{"pod":{},"POD":{},"nodenames":[]}', "Pod"),
-        (b'{"Pod":' + b"[" * 100_000 + b"]" * 100_000 + b"}", "Pod"),
+        (b'{"pod":{},"Pod":{},"nodenames":[]}', "Pod.metadata"),
+        (b'{"Pod":{"metadata":{"name":"p","namespace":"n","uid":"u"}},"pod":null,"nodenames":[]}', "Pod"),
+        (b'{"Pod":' + b"[" * 100_000 + b"]" * 100_000 + b"}", "body"),
         (b'{"Pod":{"status":' + b"[" * 100_000 + b"]" * 100_000 + b"}}", "body"),
     ],
 )

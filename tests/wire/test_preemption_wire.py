@@ -42,6 +42,15 @@ def test_keys_are_read_in_any_letter_case() -> None:
     assert args.candidates == {"n1": Victims(("a",), 0)}
 
 
+def test_of_a_key_that_stands_there_twice_the_last_one_counts() -> None:
+    first, second = {"n1": {"Pods": [{"UID": "a"}]}}, {"n2": {"Pods": [{"UID": "b"}]}}
+
+    args = decode(Pod=POD, NodeNameToMetaVictims=first, nodenametometavictims=second)
+    assert {"n2": Victims(("b",), 0)} == args.candidates
+    args = decode(Pod=POD, nodenametometavictims=second, NodeNameToMetaVictims=first)
+    assert {"n1": Victims(("a",), 0)} == args.candidates
+
+
 @pytest.mark.parametrize("empty", [{"Pods": []}, {"Pods": None}, {}])
 def test_candidates_without_victims_are_read(empty: dict[str, Any]) -> None:
     assert decode(Pod=POD, NodeNameToMetaVictims={"n1": empty}).candidates == {"n1": Victims((), 0)}
@@ -71,7 +80,6 @@ def test_the_answer_has_go_keys_and_all_victims_of_what_stays() -> None:
         ({"Pod": POD, "NodeNameToMetaVictims": {"": {"Pods": [{"UID": "a"}]}}}, "NodeNameToMetaVictims"),
         ({"Pod": POD, "NodeNameToVictims": {"n1": {"Pods": [{"metadata": {}}]}}}, "NodeNameToVictims.n1.Pods[0]"),
         ({"Pod": POD, "NodeNameToMetaVictims": {"n1": {"NumPDBViolations": "x"}}}, "NodeNameToMetaVictims"),
-        ({"Pod": POD, "NodeNameToMetaVictims": {}, "nodenametometavictims": {}}, "NodeNameToMetaVictims"),
     ],
 )
 def test_what_is_wrong_is_named(fields: dict[str, Any], field: str) -> None:
