@@ -1,8 +1,8 @@
 """The product with certificates that turn fast, or with a clock that is wrong.
 
-`python -m tests.e2e.paced run --paced controller|webhook --unit SECONDS --look SECONDS --clock-offset SECONDS ...`; the rest are the
-product's own arguments. The unit is what its day between two steps of a rotation is scaled down to; everything else
-follows in the product's own proportions, as far as those matter: see `pace_of`.
+`python -m tests.e2e.paced run --paced controller|webhook --unit SECONDS --look SECONDS --clock-offset SECONDS ...`
+takes the product's own arguments as well. The unit is what its day between two steps of a rotation is scaled down to;
+everything else follows in the product's own proportions, as far as those matter: see `pace_of`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def pace_of(unit: float, look: float) -> Pace:
         leaf_renew_before=span(1.3),
         spread_seconds=0.8 * unit,
         look_every_seconds=look or min(2.0, 0.05 * unit),
-        confirm_seconds=unit,
+        confirm_seconds=0.9 * unit,
     ).checked()
 
 
