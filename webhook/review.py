@@ -44,7 +44,7 @@ def decode_review(body: bytes) -> Review:
     """MalformedRequestError names the field that is wrong."""
     try:
         raw: Any = _decoder.decode(body)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise MalformedRequestError("body", f"is not JSON: {error}") from error
     except RecursionError as error:
         raise MalformedRequestError("body", "nests too deep") from error
