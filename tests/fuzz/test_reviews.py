@@ -66,7 +66,9 @@ def test_what_is_no_review_of_ours_is_refused(target: Target, changes: dict[str,
         assert 400 == target.throw(route, json.dumps({**SEEDS[route][0](), **changes}).encode())
 
 
-@pytest.mark.parametrize("body", [b"", b"null", b"[]", b'"x"', b"5", b"\xff\xfe", b'"\x80"', b"{}", b'{"request":'], ids=repr)
+@pytest.mark.parametrize(
+    "body", [b"", b"null", b"[]", b'"x"', b"5", b"\xff\xfe", b'"\x80"', b"{}", b'{"request":'], ids=repr
+)
 def test_what_is_no_object_is_refused(target: Target, body: bytes) -> None:
     for route in target.routes:
         assert 400 == target.throw(route, body)
