@@ -57,9 +57,9 @@ class Stage:
         for _ in range(2):
             webhook_flags = ("--paced", "webhook", "--leader-address", self._leader(), *flags)
             self.webhooks.append(Webhook(self.scene.cluster, webhook_flags, module="tests.e2e.paced"))
-        for _ in range(copies):
+        self.controller(*flags).wait_leading()
+        for _ in range(1, copies):
             self.controller(*flags)
-        self.scene.controllers[0].wait_leading()
         for webhook in self.webhooks:
             webhook.wait_ready()
         poll(lambda: self.bundle.seen, "a caBundle", 60)
