@@ -23,6 +23,8 @@ import yaml
 
 from tests.cluster.http_stream import open_stream
 
+IDLE_SECONDS = 30.0  # after 90 the API server closes a connection that nothing came on
+
 Object = dict[str, Any]
 PATCH_TYPES = {
     "merge": "application/merge-patch+json",
@@ -298,9 +300,13 @@ class ApiClient:
     ) -> tuple[int, str | None, bytes]:
         """One request: status, Retry-After and body.
 
-        A keep-alive connection that turns out dead is replaced, if the request did not get out or only reads.
+        A keep-alive connection that turns out dead is replaced, if the request did not get out or only reads. One that
+        was idle for long is not used at all: the API server may be closing it just now.
         """
+        if time.monotonic() - getattr(self._local, "used_at", 0.0) > IDLE_SECONDS:
+            self.close()
         while True:
+            self._local.used_at = time.monotonic()
             connection = getattr(self._local, "connection", None)
             reused = connection is not None
             if connection is None:
