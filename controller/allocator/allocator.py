@@ -193,13 +193,14 @@ class Allocator:
             for key in (pod.key, *(f"{pod.namespace}/{volume.claim}" for volume in pod.volumes)):
                 self._quarantine.check(key, now)
             with self._guarded(pod.key, reraise=True):
-                outcome = self._filtering_locked(now).decide(pod, candidates)
-            if self._refusals.take_news():
+                filtering = self._filtering_locked(now)
+                outcome = filtering.decide(pod, candidates)
+            if self._refusals.take_news() or filtering.has_freed:
                 self._touch_locked()
             self._journal.counters[f"decisions_{outcome.decision}"] += 1
             self._calls += 1
             self._answers.name_call(pod_uid, self._calls)
-            return replace(outcome, serial=self._calls)
+            return replace(outcome, serial=self._calls, version=self._version)
 
     def nodes_with_room(self, pod_uid: str, candidates: Collection[str]) -> Collection[str]:
         """The candidates that would pass a filter call now. Nothing is held, and nothing is remembered."""
@@ -303,7 +304,6 @@ class Allocator:
             self.expansions.forget_all_locked()
             self._world.refresh()
             self._derive_locked(holds_everywhere=True)
-            self._touch_locked()
 
     def end_term(self) -> None:
         """Follow: nothing is offered any more; what stands chosen is still tracked."""
@@ -312,7 +312,6 @@ class Allocator:
             self._refusals.clear()
             self.expansions.forget_all_locked()
             self._derive_locked(holds_everywhere=False)
-            self._touch_locked()
 
     def set_mode(self, mode: Mode) -> None:
         """ACTIVE derives all promises anew; BYPASS and CLOSED empty the ledger."""
@@ -323,9 +322,9 @@ class Allocator:
             self._refusals.clear()
             self.expansions.forget_all_locked()
             self._derive_locked(holds_everywhere=self._is_leading)
-            self._touch_locked()
 
     def _derive_locked(self, *, holds_everywhere: bool) -> None:
+        self._touch_locked()
         now = self._clock.now()
         self._start_ledger()
         if self._mode is not Mode.ACTIVE:

@@ -44,17 +44,22 @@ class Filtering:
     clock: Clock
     now: float
     version: int
+    has_freed: bool = False  # the answer leaves room to others that the pod's former one held
 
     def decide(self, pod: Pod, candidates: Sequence[str]) -> FilterOutcome:
         demands, _ = demands_of_pod(pod, self.world, self.world.settings)
         chosen = self._standing_choice(pod, candidates, demands)
         if chosen is not None:
             return self._passed(Decision.CHOSEN, (chosen,), pod)
-        for key, _ in self.ledger.of_claimant(
-            pod.uid
-        ):  # an assumption that no longer stands must not narrow a new answer
+        former = self.ledger.of_claimant(pod.uid)
+        for key, _ in former:  # an assumption that no longer stands must not narrow a new answer
             self.ledger.drop(Verb.FORGET, key)
         self.settler.end_answer(pod.uid, self.now, "filtered_again")
+        outcome = self._decide_anew(pod, candidates, demands)
+        self.has_freed = any(self.ledger.get(key) is None for key, _ in former)
+        return outcome
+
+    def _decide_anew(self, pod: Pod, candidates: Sequence[str], demands: Sequence[VolumeDemand]) -> FilterOutcome:
         if not any(demand.is_local or demand.is_roaming for demand in demands):
             return self._passed(Decision.NOTHING_NEEDED, candidates, pod)
         judge = self._judge(demands, Budget.of(self.clock, self.live.filter_budget_milliseconds))

@@ -363,6 +363,51 @@ def test_a_call_gives_up_at_the_contention_wait_and_refuses() -> None:
     assert sum(bench.observer.waits) == pytest.approx(0.3)
 
 
+def test_what_a_pods_new_answer_gives_back_wakes_a_call_that_waits_for_it() -> None:
+    bench = Bench()
+    allocator, cluster = bench.allocator, bench.cluster
+    for name in ("n1", "n2"):
+        cluster.add_node(name, free_gib=150)
+    first, second = cluster.add_pod("a"), cluster.add_pod("b")
+    assert {"n1", "n2"} == set(allocator.hold_pod(first.uid, ["n1", "n2"]).passed)
+    waiting = allocator.hold_pod(second.uid, ["n2"])
+    assert waiting.waitable
+
+    again = allocator.hold_pod(first.uid, ["n1"])
+
+    assert allocator.wait_for_change(waiting.version, 0.0)
+    assert ["n2"] == allocator.hold_pod(second.uid, ["n2"]).passed
+    # Its own call hears of later changes alone.
+    assert not allocator.wait_for_change(again.version, 0.0)
+
+
+def test_an_answer_that_holds_all_that_the_former_one_held_wakes_nobody() -> None:
+    bench = Bench()
+    bench.cluster.add_node("n1", free_gib=150)
+    bench.cluster.add_node("n2", free_gib=150)
+    pod = bench.cluster.add_pod("a")
+    before = bench.allocator.hold_pod(pod.uid, ["n1"]).version
+
+    bench.allocator.hold_pod(pod.uid, ["n2", "n1"])
+
+    assert not bench.allocator.wait_for_change(before, 0.0)
+
+
+def test_a_refused_pod_gives_back_what_it_held_and_does_not_wait_for_itself() -> None:
+    bench = Bench()
+    bench.cluster.add_node("n1", free_gib=150)
+    bench.cluster.add_node("n2", free_gib=50)
+    first, second = bench.cluster.add_pod("a"), bench.cluster.add_pod("b")
+    bench.allocator.hold_pod(first.uid, ["n1"])
+    waiting = bench.allocator.hold_pod(second.uid, ["n1"])
+
+    refused = bench.allocator.hold_pod(first.uid, ["n2"])
+
+    assert Decision.REFUSED is refused.decision
+    assert bench.allocator.wait_for_change(waiting.version, 0.0)
+    assert not bench.allocator.wait_for_change(refused.version, 0.0)
+
+
 def test_a_call_does_not_wait_when_more_than_fresh_holds_is_in_the_way() -> None:
     bench, allocator, pod = scripted([contended(waitable=False)])
 
