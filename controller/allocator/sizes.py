@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from controller.model.longhorn import Volume
-from controller.model.provisioning import rounded_volume_bytes
+from controller.model.provisioning import provisioned_name, rounded_volume_bytes
 from controller.model.workload import Claim, PersistentVolume
 
 
@@ -25,15 +25,16 @@ class GrowthHold:
 
 
 def asked_bytes(volume: Volume, claim: Claim | None, pvs: Mapping[str, PersistentVolume]) -> int:
-    """The size that the cluster asks for: the volume's own, or its claim's request as Longhorn rounds it.
+    """The size that the cluster asks for: the volume's own, or the request of the claim that is bound to it, as
+    Longhorn rounds it.
 
-    A claim that is bound asks for growth where its request is beyond the capacity of its PV: at binding the PV is at
-    least as large. (A volume restored from a backup, or made by hand, need not be as large as its PV says.)
+    A volume that was provisioned for its claim is as large as the claim asked for, until the claim asks for more. One
+    that was made by hand need not be as large as its PV says: there the request has to be beyond the PV's capacity.
     """
     pv = pvs.get(claim.volume_name) if claim is not None and claim.volume_name else None
-    if claim is None or pv is None or pv.handle != volume.name or volume.deleting:
+    if claim is None or pv is None or pv.handle != volume.name or pv.claim_uid not in ("", claim.uid):
         return volume.size_bytes
-    if pv.claim_uid not in ("", claim.uid) or claim.requested_bytes <= pv.capacity_bytes:
+    if volume.deleting or (provisioned_name(claim) != volume.name and claim.requested_bytes <= pv.capacity_bytes):
         return volume.size_bytes
     return max(volume.size_bytes, rounded_volume_bytes(claim.requested_bytes))
 

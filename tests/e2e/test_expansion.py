@@ -189,7 +189,7 @@ def test_the_last_bytes_pass_from_the_claim_to_the_replica(stage: Stage) -> None
     before = stage.gate.reviews()
     assert not stage.grow("a", 300)
     stage.wait_grown(300, "a")
-    stage.wait(lambda: stage.capacity("a") == "300Gi", "the claim's new capacity")
+    stage.wait(lambda: stage.capacity("a") == str(300 * GIB), "the claim's new capacity")
     assert stage.gate.reviews() >= before + 2  # the claim, and the volume
     assert stage.grow("b", "100.001Gi")
     poll(lambda: stage.scheduled_gib() == 400, "a full disk", WAIT_SECONDS)

@@ -63,7 +63,7 @@ class Webhook(Program):
 
     def leave_service(self) -> None:
         try:
-            self._api.delete(f"{SLICES}/{self.name}")
+            self._cluster.api().delete(f"{SLICES}/{self.name}")
         except ApiError as error:
             if not error.not_found:
                 raise
