@@ -15,6 +15,7 @@ from controller.settings import LiveSettings
 from controller.status import StatusServer, create_status_app
 from controller.version import product_version
 from webhook.app import Reviewer, create_app
+from webhook.bounded import BoundedLeader
 from webhook.certificates import certificate_worker
 from webhook.expansion import VALIDATE_CLAIMS, VALIDATE_VOLUMES, ExpansionService
 from webhook.following import Following
@@ -78,7 +79,7 @@ class Webhook:
             self.following.stores,
             self._read,
             self.clock,
-            self._leader,
+            BoundedLeader(self._leader, max(1, self.settings.threads // 2), self.clock),  # the rest is for pods
             lambda: self._live_settings().expansion_policy,
             self.metrics,
         )

@@ -1,0 +1,130 @@
+"""How many calls wait for a leader that does not answer, and what becomes of those beyond them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from controller.clock import SystemClock
+from controller.rpc import disk_scheduler_pb2 as pb
+from tests.fakes.clock import VirtualClock
+from tests.fakes.waiting import wait_until
+from webhook.bounded import PATIENCE_SECONDS, BoundedLeader
+from webhook.leader import LeaderAwayError
+
+MOST = 3
+
+
+class Scripted:
+    """A leader that answers when it is told to, or says that it is away."""
+
+    def __init__(self) -> None:
+        self.answers = threading.Event()
+        self.is_away = False
+        self.seconds: list[float] = []
+        self.lock = threading.Lock()
+        self.inside = self.most_inside = 0
+
+    def hold_expansion(self, request: pb.HoldExpansionRequest, seconds: float) -> pb.HoldExpansionReply:
+        with self.lock:
+            self.inside += 1
+            self.most_inside = max(self.inside, self.most_inside)
+            self.seconds.append(seconds)
+        self.answers.wait(30)
+        with self.lock:
+            self.inside -= 1
+        if self.is_away:
+            raise LeaderAwayError("away")
+        return pb.HoldExpansionReply()
+
+
+class Callers:
+    """Threads that call, and what became of their calls."""
+
+    def __init__(self, leader: BoundedLeader) -> None:
+        self._leader = leader
+        self.outcomes: list[str] = []
+        self.threads: list[threading.Thread] = []
+
+    def call(self, count: int) -> None:
+        for _ in range(count):
+            thread = threading.Thread(target=self._call, daemon=True)
+            thread.start()
+            self.threads.append(thread)
+
+    def _call(self) -> None:
+        try:
+            self._leader.hold_expansion(pb.HoldExpansionRequest(), 3.5)
+        except LeaderAwayError as error:
+            self.outcomes.append(str(error))
+        else:
+            self.outcomes.append("answered")
+
+
+@pytest.fixture
+def scripted() -> Iterator[Scripted]:
+    made = Scripted()
+    yield made
+    made.answers.set()
+
+
+def test_while_the_leader_answers_everybody_gets_a_turn(scripted: Scripted) -> None:
+    callers = Callers(BoundedLeader(scripted, MOST, SystemClock()))
+    scripted.answers.set()
+    callers.call(40)
+    wait_until(lambda: len(callers.outcomes) == 40)
+    assert {"answered"} == set(callers.outcomes)
+    assert scripted.most_inside <= MOST
+
+
+def test_once_it_does_not_those_beyond_the_bound_fail_at_once(scripted: Scripted) -> None:
+    clock = VirtualClock()
+    bounded = BoundedLeader(scripted, MOST, clock)
+    callers = Callers(bounded)
+    callers.call(MOST)
+    wait_until(lambda: scripted.inside == MOST)
+    clock.advance(PATIENCE_SECONDS)
+    with pytest.raises(LeaderAwayError, match="too many expansions"):
+        bounded.hold_expansion(pb.HoldExpansionRequest(), 3.5)
+
+    # The first ones give up, others take their places; nobody waits for a turn until somebody is answered.
+    scripted.is_away = True
+    scripted.answers.set()
+    wait_until(lambda: callers.outcomes == ["away"] * MOST)
+    scripted.answers.clear()
+    callers.call(MOST)
+    wait_until(lambda: scripted.inside == MOST)
+    with pytest.raises(LeaderAwayError, match="too many expansions"):
+        bounded.hold_expansion(pb.HoldExpansionRequest(), 3.5)
+
+    scripted.is_away = False
+    scripted.answers.set()
+    wait_until(lambda: callers.outcomes[MOST:] == ["answered"] * MOST)
+    assert MOST == scripted.most_inside
+
+
+def test_what_was_waited_is_taken_off_the_calls_time(scripted: Scripted) -> None:
+    clock = VirtualClock()
+    bounded = BoundedLeader(scripted, 1, clock)
+    callers = Callers(bounded)
+    callers.call(1)
+    wait_until(lambda: scripted.inside == 1)
+    callers.call(1)
+    wait_until(lambda: bool(vars(bounded)["_changed"]._waiters))
+    clock.advance(1.0)
+    scripted.answers.set()
+    wait_until(lambda: len(callers.outcomes) == 2)
+    assert [3.5, 2.5] == scripted.seconds
+
+
+def test_a_failure_of_another_kind_gives_the_turn_back() -> None:
+    class Broken:
+        def hold_expansion(self, request: pb.HoldExpansionRequest, seconds: float) -> pb.HoldExpansionReply:
+            raise ValueError("broken")
+
+    bounded = BoundedLeader(Broken(), 1, VirtualClock())
+    for _ in range(3):
+        with pytest.raises(ValueError, match="broken"):
+            bounded.hold_expansion(pb.HoldExpansionRequest(), 3.5)
