@@ -66,6 +66,7 @@ class Sources:
     handshakes: Callable[[], Mapping[str, int]] = dict  # outcome -> how many
     wiring: Callable[[], Iterable[Finding]] = tuple
     canaries: Callable[[], Mapping[str, int]] = dict  # outcome -> how many
+    late_canary_calls: Callable[[], int] = int
     admission: Callable[[], Mapping[str, float]] = dict  # figure of the webhook configurations -> its value
 
 
@@ -295,6 +296,11 @@ def _of_wiring(sources: Sources) -> Iterator[Metric]:
     for outcome, count in sorted(sources.canaries().items()):
         canaries.add_metric((outcome,), count)
     yield canaries
+    yield CounterMetricFamily(
+        f"{PREFIX}_canary_late_calls",
+        "Filter calls about a canary that had done its work already.",
+        value=sources.late_canary_calls(),
+    )
 
 
 def _of_admission(figures: Mapping[str, float]) -> Iterator[Metric]:

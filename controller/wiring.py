@@ -272,6 +272,7 @@ class Controller:
             handshakes=self.tls.counts if self.tls is not None else dict,
             wiring=self.wired.proof.findings,
             canaries=lambda: self.wired.prover.outcomes,
+            late_canary_calls=lambda: self.wired.proof.late_calls,
             admission=self.admission.worker.figures,
         )
 

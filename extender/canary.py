@@ -52,8 +52,9 @@ class CanaryFilter:
         """As ExtenderService.filter_pod. PodFailedError for a canary that is not this leader's."""
         term = self._terms.begin()
         match self._evidence.recognise(args.pod_uid, args.pod_namespace, args.pod_name):
-            case Recognition.OURS:
-                _log.info("filter canary uid=%s scheduler=%s", args.pod_uid, args.scheduler_name)
+            case (Recognition.OURS | Recognition.LATE) as which:
+                # A late one is refused like the other: an error would stand in two logs as if an attempt had failed.
+                _log.info("filter canary uid=%s scheduler=%s is=%s", args.pod_uid, args.scheduler_name, which.name)
                 reply = wire.encode_refusal(args, REFUSAL)
                 self._terms.check_term(term)
                 return reply

@@ -15,6 +15,7 @@ canary, whose verdict corrects the finding if it was late news.
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, StrEnum, auto
@@ -29,6 +30,7 @@ DEFAULT_LEASE: Final = "kube-system/kube-scheduler"
 UNPROVEN_SECONDS: Final = 60.0  # between canaries while a scheduler is not known to be wired
 LEAST_GAP_SECONDS: Final = 2.0  # between canaries, whatever asks for them
 CREATION_SECONDS: Final = 1.0  # a filter call may overtake the answer that tells the canary's uid
+MOST_DISMISSED: Final = 64  # canaries that are remembered after their end
 
 NOT_PROVEN: Final = "not proven yet"
 ASKED_ABOUT_CANARY: Final = "it asked the extender about the canary"
@@ -65,6 +67,7 @@ class Recognition(Enum):
 
     NO_CANARY = auto()
     OURS = auto()
+    LATE = auto()  # one that has done its work: deleted just now, or about to be
     STRAY = auto()  # a canary's name, and not the pod that this leader made
 
 
@@ -133,6 +136,8 @@ class WiringProof:
         self._is_serving = False
         self._version = 0
         self._news: list[Finding] = []
+        self._dismissed: deque[str] = deque(maxlen=MOST_DISMISSED)  # uids
+        self.late_calls = 0  # read by the metrics
 
     # What is known
 
@@ -174,12 +179,19 @@ class WiringProof:
                 self._find_locked(track, Wiring.WIRED, ASKED_ABOUT_POD)
 
     def recognise(self, pod_uid: str, pod_namespace: str, pod_name: str) -> Recognition:
-        """Whether a filter call is about our canary, which then has done its work. Its uid proves it, nothing else."""
+        """Whether a filter call is about our canary, which then has done its work. Its uid proves it, nothing else.
+
+        kube-scheduler may have begun to look at a canary when it was deleted. Such a late call proves nothing: whose
+        it is, another one that took over may have decided meanwhile.
+        """
         scheduler = self._scheduler_of.get(pod_name) if pod_namespace == self._namespace else None
         if scheduler is None:
             return Recognition.NO_CANARY
         track = self._tracks[scheduler]
         with self._changed:
+            if pod_uid in self._dismissed:
+                self.late_calls += 1
+                return Recognition.LATE
             self._changed.wait_for(lambda: not track.is_creating, CREATION_SECONDS)
             if not track.canary_uid or track.canary_uid != pod_uid:
                 return Recognition.STRAY
@@ -319,6 +331,12 @@ class WiringProof:
         with self._changed:
             track = self._tracks[scheduler]
             track.canary_uid, track.outcome = "", None
+
+    def dismissed(self, pod_uid: str) -> None:
+        """That canary is about to be deleted: ours, or one that another leader left."""
+        with self._changed:
+            if pod_uid not in self._dismissed:
+                self._dismissed.append(pod_uid)
 
     def take_news(self) -> list[Finding]:
         """Findings that are new since the last call."""

@@ -136,12 +136,17 @@ class WiringProver:
 
     def _work(self, *, is_serving: bool) -> None:
         if is_serving and not self._is_swept:
-            self._to_remove |= dict.fromkeys(self._canaries.leftovers())
+            for name, uid in self._canaries.leftovers():
+                self._condemn(name, uid)
             self._is_swept = True
         self._remove()
         if is_serving:
             for scheduler in self._proof.schedulers:
                 self._attend(scheduler)
+
+    def _condemn(self, name: str, uid: str) -> None:
+        self._proof.dismissed(uid)
+        self._to_remove[name, uid] = None
 
     def _remove(self) -> None:
         for name, uid in tuple(self._to_remove):
@@ -188,8 +193,8 @@ class WiringProver:
 
     def _dismiss(self, scheduler: str) -> None:
         out = self._out.pop(scheduler)
+        self._condemn(self._proof.canary_name(scheduler), out.uid)
         self._proof.settled(scheduler)
-        self._to_remove[self._proof.canary_name(scheduler), out.uid] = None
 
     def _report(self) -> None:
         for finding in self._proof.take_news():

@@ -65,9 +65,13 @@ def test_a_pod_that_is_no_canary_is_evidence_and_goes_on() -> None:
 
 
 @pytest.mark.parametrize("full", [False, True])
-def test_the_canary_is_refused_on_every_node_for_good_in_the_form_that_was_asked(full: bool) -> None:
+@pytest.mark.parametrize("recognition", [Recognition.OURS, Recognition.LATE])
+def test_the_canary_is_refused_on_every_node_for_good_in_the_form_that_was_asked(
+    recognition: Recognition, full: bool
+) -> None:
+    """Late as well, when it has been deleted: an error would look like an attempt that failed."""
     beneath = Beneath()
-    beneath.recognition = Recognition.OURS
+    beneath.recognition = recognition
     answer = json.loads(beneath.ask(full=full))
     assert dict.fromkeys(NODES, REFUSAL) == answer["FailedAndUnresolvableNodes"]
     assert ("", {}) == (answer["Error"], answer["FailedNodes"])

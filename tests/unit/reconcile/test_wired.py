@@ -284,13 +284,44 @@ def test_only_the_uid_proves_a_canary(bench: Bench) -> None:
     assert Wiring.UNKNOWN is bench.state()
 
 
-def test_a_canary_that_was_removed_proves_nothing_any_more(bench: Bench) -> None:
+def test_a_canary_that_was_removed_proves_nothing_any_more_and_late_calls_about_it_are_counted(bench: Bench) -> None:
     bench.step()
     uid = bench.canary()["metadata"]["uid"]
     bench.refuse(bench.canary())
     bench.step()
-    assert Recognition.STRAY is bench.proof.recognise(uid, NAMESPACE, CANARY)
-    assert Wiring.UNWIRED is bench.state()
+    assert ([], 0) == (bench.api.canaries(), bench.proof.late_calls)
+    assert Recognition.LATE is bench.proof.recognise(uid, NAMESPACE, CANARY)
+    assert (Wiring.UNWIRED, 1) == (bench.state(), bench.proof.late_calls)
+
+
+def test_a_late_call_is_told_from_the_canary_that_is_being_made(bench: Bench) -> None:
+    bench.step()
+    late = bench.canary()["metadata"]["uid"]
+    bench.filter_canary()
+    bench.step()
+    seen: list[Recognition] = []
+    bench.api.after_create = lambda _raw: seen.append(bench.proof.recognise(late, NAMESPACE, CANARY))
+    bench.step(bench.every)
+    assert [Recognition.LATE] == seen
+    assert Recognition.OURS is bench.filter_canary()
+
+
+def test_calls_about_what_a_dead_leader_left_are_late_once_it_is_being_removed(bench: Bench) -> None:
+    left = {**canary_body(SCHEDULER, NAMESPACE, {"uid": "u"}), "metadata": {"name": CANARY, "uid": "left"}}
+    left["metadata"]["labels"] = {CANARY_LABEL: "true"}
+    FakeApiServer.create(bench.api, PODS, NAMESPACE, left)
+    assert Recognition.STRAY is bench.proof.recognise("left", NAMESPACE, CANARY)
+    bench.step()
+    assert Recognition.LATE is bench.proof.recognise("left", NAMESPACE, CANARY)
+    assert "left" != bench.canary()["metadata"]["uid"]
+
+
+def test_only_so_many_former_canaries_are_remembered(bench: Bench) -> None:
+    for number in range(wired.MOST_DISMISSED + 1):
+        bench.proof.dismissed(f"uid-{number}")
+        bench.proof.dismissed(f"uid-{number}")
+    assert Recognition.STRAY is bench.proof.recognise("uid-0", NAMESPACE, CANARY)
+    assert Recognition.LATE is bench.proof.recognise("uid-1", NAMESPACE, CANARY)
 
 
 def test_a_call_that_overtakes_the_answer_to_the_creation_waits_for_it(bench: Bench) -> None:
