@@ -48,6 +48,16 @@ class LaggingBundle:
             if not self.seen or self.seen[-1][1] != bundle:
                 self.seen.append((time.monotonic(), bundle))
 
+    @property
+    def latest(self) -> bytes:
+        with self._lock:
+            return self.seen[-1][1] if self.seen else b""
+
+    def forget_earlier(self) -> None:
+        """What was seen last counts as having always been there."""
+        with self._lock:
+            del self.seen[:-1]
+
     def context(self, lag: float) -> ssl.SSLContext:
         """What is trusted by somebody who is so many seconds late."""
         then = time.monotonic() - lag
