@@ -1,0 +1,268 @@
+"""What clients that stop half-way cost the others: calls beside half-open TLS handshakes, and beside none.
+
+`python -m bench.handshakes`: the product's server, threads as in production, over TLS. Caller threads make calls at a
+steady rate, half of them on connections of their own, and each is timed from the moment at which it was due. Rounds
+with HALVES half-open handshakes and without alternate in one run; the ratio of their p99 is the figure, asked for: 1.5.
+Half-open ones stop in their first message, after it, or say nothing, and are made anew when the server ends them.
+Printed as one JSON object.
+"""
+
+from __future__ import annotations
+
+import argparse
+import http.client
+import json
+import os
+import signal
+import socket
+import ssl
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from flask import Flask
+
+from certs.authority import LeafSpec, make_authority, sign
+from controller.serving.server import ServerOptions, serve
+from controller.serving.tls import DirectoryFollower, ServerTls
+
+HOST = "127.0.0.1"
+HALVES, CALLERS, RATE, SECONDS, ROUNDS = 100, 8, 100.0, 8.0, 7
+DAY = timedelta(days=1)
+START_SECONDS = 60.0
+BODY = json.dumps({"pad": "x" * 2_000}).encode()
+
+
+class Process:
+    """A route that reads its body and answers."""
+
+    def __init__(self, directory: Path, tls: ServerTls) -> None:
+        self._follower = DirectoryFollower(directory, tls.use, with_client_ca=False)
+        app = Flask("bench")
+        app.add_url_rule("/echo", view_func=_echo, methods=["POST"])
+        self.app = app.wsgi_app
+
+    def start(self) -> None:
+        self._follower.start()
+
+    def begin_stop(self) -> None:
+        return
+
+    def stop(self) -> None:
+        self._follower.stop()
+
+
+def _echo() -> str:
+    from flask import request
+
+    return str(len(request.get_data()))
+
+
+class Halves(threading.Thread):
+    """Keeps so many handshakes half open."""
+
+    def __init__(self, port: int, count: int) -> None:
+        super().__init__(daemon=True)
+        self._port, self._count, self._stop_it = port, count, threading.Event()
+        self.opened = 0
+
+    def run(self) -> None:
+        hello = client_hello()
+        parts = [hello[: len(hello) // 2], hello, b""]
+        held: list[socket.socket] = []
+        while not self._stop_it.wait(0.05):
+            held = [sock for sock in held if not _is_ended(sock)]
+            while len(held) < self._count:
+                sock = socket.create_connection((HOST, self._port), timeout=5)
+                sock.sendall(parts[self.opened % 3])
+                sock.setblocking(False)
+                held.append(sock)
+                self.opened += 1
+        for sock in held:
+            sock.close()
+
+    def stop(self) -> None:
+        self._stop_it.set()
+        self.join(10)
+
+
+def _is_ended(sock: socket.socket) -> bool:
+    """Whether the server has closed it. What it says until then is left unread, but for a look."""
+    try:
+        ended = sock.recv(1) == b""
+    except BlockingIOError:
+        return False
+    except OSError:
+        ended = True
+    if ended:
+        sock.close()
+    return ended
+
+
+def client_hello() -> bytes:
+    """The first bytes of a real client."""
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    try:
+        context.wrap_bio(incoming, outgoing).do_handshake()
+    except ssl.SSLWantReadError:
+        return outgoing.read()
+    raise AssertionError("a handshake without a server")
+
+
+class Caller(threading.Thread):
+    """Calls at a steady rate, whatever the answers do."""
+
+    def __init__(self, port: int, context: ssl.SSLContext, number: int, *, keeps: bool) -> None:
+        super().__init__(daemon=True)
+        self._port, self._context, self._number, self._keeps = port, context, number, keeps
+        self.times: list[float] = []
+        self.failures = 0
+
+    def run(self) -> None:
+        period = CALLERS / RATE
+        begun = time.monotonic() + self._number / RATE
+        connection = self._connect()
+        turn = 0
+        while (due := begun + turn * period) < begun + SECONDS:
+            turn += 1
+            pause = due - time.monotonic()
+            while pause > 0:
+                time.sleep(pause)
+                pause = due - time.monotonic()
+            try:
+                connection.request("POST", "/echo", BODY)
+                connection.getresponse().read()
+            except OSError:
+                self.failures += 1
+                connection.close()
+            else:
+                self.times.append(time.monotonic() - due)
+            if not self._keeps:
+                connection.close()
+                connection = self._connect()
+        connection.close()
+
+    def _connect(self) -> http.client.HTTPSConnection:
+        return http.client.HTTPSConnection(HOST, self._port, timeout=30, context=self._context)
+
+
+def measure(port: int, context: ssl.SSLContext) -> dict[str, Any]:
+    found: dict[str, dict[bool, list[float]]] = {"fresh": {False: [], True: []}, "kept": {False: [], True: []}}
+    ratios: dict[str, list[float]] = {"fresh": [], "kept": [], "all": []}
+    failures = opened = 0
+    for round_number in range(ROUNDS + 1):
+        p99: dict[bool, dict[str, float]] = {}
+        for with_halves in (False, True) if round_number % 2 else (True, False):
+            halves = Halves(port, HALVES)
+            if with_halves:
+                halves.start()
+                while halves.opened < HALVES:
+                    time.sleep(0.01)
+            callers = [Caller(port, context, number, keeps=bool(number % 2)) for number in range(CALLERS)]
+            for caller in callers:
+                caller.start()
+            for caller in callers:
+                caller.join()
+            if with_halves:
+                halves.stop()
+                opened += halves.opened
+            failures += sum(caller.failures for caller in callers)
+            times = {
+                "fresh": [t for caller in callers[::2] for t in caller.times],
+                "kept": [t for caller in callers[1::2] for t in caller.times],
+            }
+            p99[with_halves] = {name: _p99(seen) for name, seen in times.items()}
+            p99[with_halves]["all"] = _p99([*times["fresh"], *times["kept"]])
+            if round_number:
+                for name, seen in times.items():
+                    found[name][with_halves] += seen
+        if round_number:  # the first round warms up
+            for name, seen_ratios in ratios.items():
+                seen_ratios.append(p99[True][name] / p99[False][name])
+    return {
+        "half_open": HALVES,
+        "opened": opened,
+        "calls_a_second": RATE,
+        "failures": failures,
+        "load_average": os.getloadavg()[0],
+        "p99_ratio": {name: _spread(seen) for name, seen in ratios.items()},
+        "median_ms": {
+            name: {
+                ("with" if way else "without"): round(statistics.median(seen) * 1000, 2) for way, seen in ways.items()
+            }
+            for name, ways in found.items()
+        },
+    }
+
+
+def _p99(seen: list[float]) -> float:
+    return statistics.quantiles(seen, n=100)[98]
+
+
+def _spread(seen: list[float]) -> dict[str, float]:
+    return {
+        "median": round(statistics.median(seen), 3),
+        "least": round(min(seen), 3),
+        "most": round(max(seen), 3),
+    }
+
+
+def run_server(port: int, directory: Path) -> None:
+    tls = ServerTls(lets_anybody_in=True)
+    serve(ServerOptions(HOST, port, tls=tls), lambda: Process(directory, tls))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--serve", type=int, default=0, metavar="PORT", help=argparse.SUPPRESS)
+    parser.add_argument("--directory", type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.serve:
+        run_server(options.serve, options.directory)
+        return
+    with tempfile.TemporaryDirectory() as folder, socket.socket() as probe:
+        now = datetime.now(UTC)
+        authority = make_authority("bench", 2 * DAY, now)
+        leaf = sign(authority, LeafSpec("server", DAY, (HOST,)), now)
+        (Path(folder) / "tls.crt").write_bytes(leaf.certificate)
+        (Path(folder) / "tls.key").write_bytes(leaf.key)
+        probe.bind((HOST, 0))
+        port = probe.getsockname()[1]
+        probe.close()
+        command = [sys.executable, "-m", "bench.handshakes", "--serve", str(port), "--directory", folder]
+        process = subprocess.Popen(command, cwd=Path(__file__).parents[1], start_new_session=True)
+        try:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            context.load_verify_locations(cadata=authority.certificate.decode())
+            wait_serving(port, context, process)
+            print(json.dumps(measure(port, context)), flush=True)
+        finally:
+            os.kill(process.pid, signal.SIGTERM)
+            process.wait(30)
+
+
+def wait_serving(port: int, context: ssl.SSLContext, process: subprocess.Popen[bytes]) -> None:
+    end = time.monotonic() + START_SECONDS
+    while time.monotonic() < end and process.poll() is None:
+        connection = http.client.HTTPSConnection(HOST, port, timeout=5, context=context)
+        try:
+            connection.request("POST", "/echo", BODY)
+            if connection.getresponse().status == 200:
+                return
+        except OSError:
+            time.sleep(0.05)
+        finally:
+            connection.close()
+    raise SystemExit("the server did not start")
+
+
+if __name__ == "__main__":
+    main()
