@@ -17,7 +17,7 @@ from controller.clock import Clock
 from controller.errors import ClusterError, ConflictError, NotFoundError
 from controller.kube.resources import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, Resource
 from controller.reconcile.admission_plan import Decision
-from controller.reconcile.admission_rules import PODS, Place, Raw, mutating, validating, with_authorities
+from controller.reconcile.admission_rules import PODS, Place, Raw, Wanted, mutating, validating, with_authorities
 
 NAME: Final = "longhorn-scheduler-extender"
 TICK_SECONDS: Final = 0.5
@@ -81,6 +81,7 @@ class _Track:
     wanted: Standing | None = None  # as last seen to be so, or written
     seen: tuple[Standing | None, Standing] | None = None  # what stood and was wanted at the last live read
     look_at: float = float("-inf")  # no live read before, while that is still so
+    tried: Wanted | None = None  # what another wish than this one does not wait for
     retry_at: float = float("-inf")
     failures: int = 0
     repairs: int = 0  # in a row
@@ -188,8 +189,9 @@ class Admission:
 
     def _attend(self, track: _Track, decision: Decision) -> None:
         now = self.clock.now()
-        if now < track.retry_at:
+        if now < track.retry_at and decision.wanted == track.tried:
             return
+        track.tried = decision.wanted
         try:
             self._prune(track)
             self._bring(track, decision, now)

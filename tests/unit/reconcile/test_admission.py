@@ -302,6 +302,23 @@ def test_an_api_server_that_is_away_is_asked_again_ever_more_rarely(rig: Rig) ->
     assert 2 == rig.writes()
 
 
+def test_a_rule_that_has_to_leave_does_not_wait_for_another_wish_that_failed(rig: Rig) -> None:
+    rig.admission.step()
+    rig.authorities = b"not taken"
+
+    def refuse(verb: str, _: Resource) -> None:
+        if verb == "replace" and rig.wanted == ALL:
+            raise ClusterError("422")
+
+    rig.server.fail = refuse
+    for _ in range(60):
+        rig.admission.step()
+        rig.clock.advance(0.5)
+    rig.wanted = Wanted(expansion="allow")
+    rig.admission.step()
+    assert [] == rig.entries(MUTATING_WEBHOOKS)
+
+
 def test_former_names_are_removed(rig: Rig) -> None:
     rig.formers = ["old-name"]
     rig.server.create(MUTATING_WEBHOOKS, None, {"metadata": {"name": "old-name"}})
