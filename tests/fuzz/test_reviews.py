@@ -31,7 +31,7 @@ def test_some_random_reviews(target: Target, data: st.DataObject) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=5000, suppress_health_check=UNHURRIED)
+@settings(max_examples=1500, suppress_health_check=UNHURRIED)
 @given(data=st.data())
 def test_many_random_reviews(target: Target, data: st.DataObject) -> None:
     throw_one(target, DataChooser(data))
