@@ -1,0 +1,349 @@
+"""The leader's webhook configurations through the life of a cluster: schedulers wired and not, strangers, removal."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.cluster.cache import REPOSITORY
+from tests.cluster.client import ApiError, Object
+from tests.cluster.cluster import Cluster, ClusterOptions
+from tests.cluster.history import read_history
+from tests.cluster.watch import Reflector
+from tests.e2e import scheduling, workloads
+from tests.e2e.harness import Cell, Scene
+from tests.e2e.scheduling import NAMESPACE, RESOURCE, SERVICE
+from tests.e2e.view import poll
+from tests.e2e.webhooks import CONFIGURATION, MUTATING, WEBHOOK_SERVICE, Webhook
+from tests.longhorn.install import set_setting
+from tests.longhorn.options import Delays, LonghornOptions
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
+
+VALIDATING = MUTATING.replace("mutating", "validating")
+PODS = ["pods.scheduling.longhorn.io", "marked-pods.scheduling.longhorn.io"]
+MUTATIONS = [*PODS, "share-managers.scheduling.longhorn.io"]
+VALIDATIONS = ["claims.scheduling.longhorn.io", "volumes.scheduling.longhorn.io"]
+ELECTION = {"leaderElect": True, "leaseDuration": "4s", "renewDeadline": "3s", "retryPeriod": "500ms"}
+DELAYS = Delays(
+    provision=(0.0, 0.1), attach=(0.0, 0.1), placement=(0.0, 0.1), start=0.1, disk_figures=(0.1, 0.3), delete=0.1
+)
+LEAVES_SECONDS = 5.0
+MANIFESTS = ("install.yaml", "webhook.yaml")
+MakeCell = Callable[..., Cell]
+
+
+class World:
+    """A scene with one copy of the webhook, and a watch on our mutating configuration."""
+
+    def __init__(self, scene: Scene) -> None:
+        self.scene, self.api = scene, scene.api
+        self._schedulers: list[str] = []
+        self._numbers = iter(range(1, 1_000))
+        self._lock = threading.Lock()
+        self.seen: list[tuple[float, list[str]]] = []  # when which entries stood
+        self.watch = Reflector(scene.api, MUTATING, self._on_event)
+        self.watch.wait_synced()
+        self.webhook = Webhook(scene.cluster)
+        scene.cluster.add_node("any")  # a kube-scheduler without nodes asks nobody
+
+    def _on_event(self, kind: str, obj: Object) -> None:
+        if obj["metadata"]["name"] == CONFIGURATION:
+            names = [] if kind == "DELETED" else [entry["name"] for entry in obj.get("webhooks") or []]
+            with self._lock:
+                self.seen.append((time.time(), names))
+
+    def scheduler(self, *, wired: bool) -> str:
+        """Start one more kube-scheduler, which waits for the Lease while another one holds it."""
+        name = f"{'wired' if wired else 'stock'}-{next(self._numbers)}"
+        config = self.scene.extender_config() if wired else scheduling.stock()
+        self.scene.cluster.start_scheduler({**config, "leaderElection": ELECTION}, name=name)
+        self._schedulers.append(name)
+        return name
+
+    def stop_schedulers(self, *, kill: bool = False) -> None:
+        while self._schedulers:
+            self.scene.cluster.stop_scheduler(self._schedulers.pop(), kill=kill)
+
+    def entries(self, path: str = MUTATING) -> list[str]:
+        found = self.api.get_or_none(f"{path}/{CONFIGURATION}")
+        return [entry["name"] for entry in found.get("webhooks") or []] if found else []
+
+    def wait_entries(self, mutations: list[str], validations: list[str], timeout: float = 60.0) -> None:
+        wanted = (mutations, validations)
+        try:
+            poll(lambda: (self.entries(), self.entries(VALIDATING)) == wanted, f"entries {wanted}", timeout)
+        except TimeoutError as error:
+            controller = self.scene.controllers[-1]
+            raise TimeoutError(f"{error}: {self.status()}; {controller.log}") from None
+
+    def status(self) -> dict[str, Any]:
+        found: dict[str, Any] = self.scene.controllers[-1].status()["admission"]
+        return found
+
+    def gone_at(self, since: float) -> float:
+        """When the pod rule was first seen to be away."""
+        with self._lock:
+            return next(at for at, names in self.seen if at > since and PODS[0] not in names)
+
+    def events(self, reason: str, namespace: str = "") -> list[Object]:
+        path = f"/api/v1/namespaces/{namespace}/events" if namespace else "/api/v1/events"
+        return [event for event in self.api.list(path)["items"] if event["reason"] == reason]
+
+    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """A command of the product, with the rights of its ServiceAccount."""
+        command = [sys.executable, "-m", "controller", *arguments, "--kubeconfig", str(self.scene.kubeconfig)]
+        return subprocess.run(
+            command, capture_output=True, text=True, timeout=60, check=False, cwd=REPOSITORY, env=dict(os.environ)
+        )
+
+
+@pytest.fixture(scope="module")
+def world() -> Iterator[World]:
+    cluster = Cluster.start(ClusterOptions(start_scheduler=False))
+    try:
+        scene = Scene(cluster, LonghornOptions(delays=DELAYS))
+    except BaseException:
+        cluster.stop()
+        raise
+    with scene:
+        made = World(scene)
+        yield made
+        made.watch.stop()
+
+
+@pytest.fixture
+def led(world: World) -> Iterator[World]:
+    """One copy of the product leads, the webhook is ready, no kube-scheduler runs yet."""
+    world.scene.set_settings(enabled="true", opt_in="auto", expansion_policy="allow")
+    world.scene.start_controller()
+    world.webhook.wait_ready()
+    yield world
+    world.stop_schedulers()
+    world.scene.stop_controllers()
+    for path in (MUTATING, VALIDATING):
+        if world.api.get_or_none(f"{path}/{CONFIGURATION}") is not None:
+            world.api.delete(f"{path}/{CONFIGURATION}")
+
+
+@pytest.fixture
+def make_cell(world: World) -> Iterator[MakeCell]:
+    cells: list[Cell] = []
+
+    def make(**options: Any) -> Cell:
+        cells.append(world.scene.cell(f"adm{next(world._numbers)}", fillers=0, **options))
+        return cells[-1]
+
+    yield make
+    for cell in cells:
+        cell.clear()
+
+
+def requests_of(pod: Object) -> list[str]:
+    """What its containers say of the resource, requests and limits."""
+    stated = [container.get("resources") or {} for container in pod["spec"]["containers"]]
+    amounts = [each.get(part) or {} for each in stated for part in ("requests", "limits")]
+    return [amount[RESOURCE] for amount in amounts if RESOURCE in amount]
+
+
+def test_pods_opt_in_only_while_the_scheduler_is_wired(led: World, make_cell: MakeCell) -> None:
+    cell = make_cell(nodes=4)
+    led.scheduler(wired=False)
+    led.wait_entries(MUTATIONS[2:], VALIDATIONS)
+    cell.stateful_set("before", replicas=100, gib=1, opted_in=False)
+    cell.wait_ready(100, 240)
+    assert [] == [request for pod in cell.pods() for request in requests_of(pod)]
+    assert "unwired" in led.status()["why_not"]["default-scheduler"]
+
+    led.stop_schedulers()
+    led.scheduler(wired=True)
+    led.wait_entries(MUTATIONS, VALIDATIONS)
+    cell.stateful_set("wired", replicas=5, gib=1, opted_in=False)
+    cell.wait_ready(105)
+    assert [["1", "1"]] * 5 == [requests_of(pod) for pod in named(cell, "wired")]
+
+    # Pods that opted in, and whose scheduler is replaced by one that was not told of the extender.
+    led.stop_schedulers(kill=True)
+    cell.stateful_set("stuck", replicas=5, gib=1, opted_in=False)
+    poll(lambda: len(named(cell, "stuck")) == 5, "five pods", 60)
+    led.scene.cluster.history_caught_up()
+    since = time.time()
+    led.scheduler(wired=False)
+    led.wait_entries(MUTATIONS[2:], VALIDATIONS)
+    first = first_lack(led, cell, since)
+    print(f"the rule left {led.gone_at(since) - first:.3f} s after the first condition")
+    assert led.gone_at(since) - first <= LEAVES_SECONDS
+    keys = [f"{cell.namespace}/stuck-{number}" for number in range(5)]
+    poll(lambda: led.status()["stuck_pods"] == {"count": 5, "pods": keys}, "list of stuck pods", 60)
+    poll(lambda: len(led.events("LonghornSchedulerNotWired", cell.namespace)) >= 5, "Event on each stuck pod", 60)
+    poll(lambda: led.events("LonghornPodsStuck", NAMESPACE), "Event about all", 60)
+    cell.stateful_set("after", replicas=5, gib=1, opted_in=False)
+    cell.wait_ready(110)
+    assert [[]] * 5 == [requests_of(pod) for pod in named(cell, "after")]
+
+    # Wired again, they run.
+    led.stop_schedulers()
+    led.scheduler(wired=True)
+    cell.wait_ready(115)
+    poll(lambda: not led.status()["stuck_pods"]["count"], "end of the stuck pods", 60)
+
+
+def named(cell: Cell, prefix: str) -> list[Object]:
+    return [pod for pod in cell.pods() if pod["metadata"]["name"].startswith(f"{prefix}-")]
+
+
+def first_lack(world: World, cell: Cell, since: float) -> float:
+    """When the history first shows a condition that names the resource as insufficient."""
+    world.scene.cluster.history_caught_up()
+    for entry in read_history(world.scene.cluster.history):
+        if entry["at"] > since and entry["kind"] == "Pod" and entry["object"] is not None:
+            conditions = (entry["object"].get("status") or {}).get("conditions") or []
+            if any(f"Insufficient {RESOURCE}" in condition.get("message", "") for condition in conditions):
+                return float(entry["at"])
+    raise AssertionError("no such condition")
+
+
+def test_a_new_leader_leaves_no_gap(led: World) -> None:
+    led.scheduler(wired=True)
+    led.wait_entries(MUTATIONS, VALIDATIONS)
+    since = time.time()
+    led.scene.controllers[0].stop()
+    led.scene.start_controller()
+    poll(lambda: led.status()["opted_in_schedulers"] == ["default-scheduler"], "rule of the new leader", 60)
+    poll(
+        lambda: led.scene.controllers[-1].status()["wiring"].get("default-scheduler", {}).get("state") == "wired",
+        "wiring proven again",
+        60,
+    )
+    led.scene.cluster.history_caught_up()
+    assert [] == [names for at, names in led.seen if at > since and PODS[0] not in names]
+
+
+def test_strangers_changes_are_undone(led: World) -> None:
+    led.scheduler(wired=True)
+    led.wait_entries(MUTATIONS, VALIDATIONS)
+    path = f"{MUTATING}/{CONFIGURATION}"
+    ours = led.api.get(path)["webhooks"]
+
+    theirs = [{**ours[0], "name": "old.scheduling.longhorn.io"}, {**ours[0], "failurePolicy": "Fail"}]
+    led.api.patch(path, {"webhooks": theirs, "metadata": {"labels": {"theirs": "1"}}})
+    poll(lambda: led.api.get(path)["webhooks"] == ours, "undone change", 30)
+    assert "1" == led.api.get(path)["metadata"]["labels"]["theirs"]
+
+    led.api.delete(f"{VALIDATING}/{CONFIGURATION}")
+    led.wait_entries(MUTATIONS, VALIDATIONS)
+
+    for _ in range(2):
+        led.api.patch(path, {"webhooks": []})
+        led.wait_entries(MUTATIONS, VALIDATIONS)
+    poll(lambda: led.events("WebhookConfigurationContested"), "Event about the quarrel", 30)
+    (event, *_) = led.events("WebhookConfigurationContested")
+    assert ("MutatingWebhookConfiguration", CONFIGURATION) == (
+        event["involvedObject"]["kind"],
+        event["involvedObject"]["name"],
+    )
+
+
+def test_beside_another_longhorn_nothing_of_ours_stands(led: World) -> None:
+    led.scheduler(wired=True)
+    led.wait_entries(MUTATIONS, VALIDATIONS)
+    set_setting(led.api, NAMESPACE, "current-longhorn-version", "v1.8.2")
+    led.wait_entries([], [])
+    set_setting(led.api, NAMESPACE, "current-longhorn-version", "v1.12.1")
+    led.wait_entries(MUTATIONS, VALIDATIONS)
+
+
+def test_switched_off_the_rule_leaves_first_and_nobody_is_stranded(led: World, make_cell: MakeCell) -> None:
+    cell = make_cell(nodes=1)
+    led.scheduler(wired=True)
+    led.wait_entries(MUTATIONS, VALIDATIONS)
+    led.stop_schedulers()
+    cell.stateful_set("web", replicas=3, gib=1, opted_in=False)
+    poll(lambda: sum(map(len, map(requests_of, cell.pods()))) == 6, "three pods that opted in", 60)
+
+    led.scene.set_settings(enabled="false")
+    led.wait_entries([], [])
+    poll(lambda: led.scene.controllers[-1].status()["mode"] == "bypass", "bypass", 30)
+    led.scheduler(wired=True)
+    cell.wait_ready(3)
+    poll(lambda: led.scene.controllers[-1].status()["mode"] == "closed", "the end of bypass", 30)
+
+
+def test_the_configurations_are_removed_for_good(led: World) -> None:
+    led.scheduler(wired=True)
+    led.wait_entries(MUTATIONS, VALIDATIONS)
+    done = led.run("remove-webhooks", "--namespace", NAMESPACE)
+    assert (0, "") == (done.returncode, done.stderr)
+    assert 3 == len(done.stdout.splitlines())
+    for path in (MUTATING, VALIDATING):
+        assert led.api.get_or_none(f"{path}/{CONFIGURATION}") is None
+    again = led.run("remove-webhooks", "--namespace", NAMESPACE)
+    assert (0, 1) == (again.returncode, len(again.stdout.splitlines()))
+
+
+@pytest.mark.parametrize("policy", ["allow", "deny"])
+def test_with_all_our_pods_down_the_api_server_goes_on_and_our_deployments_can_start(led: World, policy: str) -> None:
+    led.scene.set_settings(expansion_policy=policy)
+    led.scheduler(wired=True)
+    led.wait_entries(MUTATIONS, VALIDATIONS)
+    led.scene.stop_controllers(kill=True)
+    led.webhook.stop(kill=True)
+    services = led.scene.cluster.services
+    poll(lambda: not services.endpoints(NAMESPACE, WEBHOOK_SERVICE, 443), "Service without an endpoint", 30)
+    try:
+        for claims in ((), ("c",)):
+            made = workloads.pod(f"down-{policy}-{len(claims)}", *claims, opted_in=False)
+            led.api.create("/api/v1/namespaces/default/pods", made)
+        led.api.create("/api/v1/namespaces/kube-system/pods", workloads.pod(f"down-{policy}", "c", opted_in=False))
+        for deployment in our_deployments():
+            start_deployment(led, deployment)
+    finally:
+        led.webhook = Webhook(led.scene.cluster)
+
+
+def our_deployments() -> list[Object]:
+    documents = [
+        document
+        for name in MANIFESTS
+        for document in yaml.safe_load_all((REPOSITORY / "docs" / "examples" / name).read_text())
+    ]
+    found = [document for document in documents if document and document["kind"] == "Deployment"]
+    assert {SERVICE, WEBHOOK_SERVICE} == {document["metadata"]["name"] for document in found}
+    return found
+
+
+def start_deployment(world: World, deployment: Object) -> None:
+    """Its pods are created by the controllers of Kubernetes, and given back."""
+    path = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments"
+    name, replicas = deployment["metadata"]["name"], deployment["spec"]["replicas"]
+    world.api.create(path, deployment)
+    try:
+        poll(
+            lambda: world.api.get(f"{path}/{name}")["status"].get("updatedReplicas") == replicas,
+            f"{replicas} pods of {name}",
+            30,
+        )
+    finally:
+        world.api.delete(f"{path}/{name}", propagationPolicy="Foreground")
+
+        def is_gone() -> bool:
+            for pod in world.api.list(f"/api/v1/namespaces/{NAMESPACE}/pods")["items"]:
+                if pod["metadata"]["name"].startswith(f"{name}-"):
+                    try:
+                        world.api.delete(
+                            f"/api/v1/namespaces/{NAMESPACE}/pods/{pod['metadata']['name']}", gracePeriodSeconds=0
+                        )
+                    except ApiError as error:
+                        if not error.not_found:
+                            raise
+            return world.api.get_or_none(f"{path}/{name}") is None
+
+        poll(is_gone, f"end of {name}", 60)

@@ -1,0 +1,61 @@
+"""What the controller's manifests grant about webhook configurations and pods, and nothing wider."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import yaml
+
+from controller.model.names import WAKE_ANNOTATION
+from controller.reconcile.admission import NAME
+from tests.cluster.cache import REPOSITORY
+
+EXAMPLES = REPOSITORY / "docs" / "examples"
+
+
+def documents(manifest: str, kind: str) -> list[dict[str, Any]]:
+    found = yaml.safe_load_all((EXAMPLES / manifest).read_text())
+    return [document for document in found if document and document["kind"] == kind]
+
+
+def granted(manifest: str, group: str, resource: str) -> set[tuple[str, str]]:
+    """Verb and the name that it is bound to, "" for any."""
+    return {
+        (verb, name)
+        for role in (*documents(manifest, "ClusterRole"), *documents(manifest, "Role"))
+        for rule in role["rules"]
+        if group in rule["apiGroups"] and resource in rule["resources"]
+        for verb in rule["verbs"]
+        for name in rule.get("resourceNames", [""])
+    }
+
+
+def test_only_our_own_webhook_configurations_can_be_changed() -> None:
+    expected = {(verb, "") for verb in ("create", "list", "watch")}
+    expected |= {(verb, NAME) for verb in ("get", "update", "delete")}
+    for resource in ("mutatingwebhookconfigurations", "validatingwebhookconfigurations"):
+        assert expected == granted("install.yaml", "admissionregistration.k8s.io", resource)
+
+
+def test_switching_off_is_the_only_change_of_a_config_map() -> None:
+    written = granted("install.yaml", "", "configmaps") - {(verb, "") for verb in ("get", "list", "watch")}
+    assert {("patch", "longhorn-scheduler-extender")} == written
+
+
+def test_pods_can_be_patched_only_where_the_policy_is_applied_too() -> None:
+    assert ("patch", "") not in granted("install.yaml", "", "pods")
+    assert {("patch", "")} == granted("wake-annotation.yaml", "", "pods")
+    (policy,) = documents("wake-annotation.yaml", "ValidatingAdmissionPolicy")
+    (binding,) = documents("wake-annotation.yaml", "ValidatingAdmissionPolicyBinding")
+    assert ("Fail", ["Deny"]) == (policy["spec"]["failurePolicy"], binding["spec"]["validationActions"])
+    assert policy["metadata"]["name"] == binding["spec"]["policyName"]
+
+
+def test_the_policy_is_about_our_account_and_our_annotation() -> None:
+    (policy,) = documents("wake-annotation.yaml", "ValidatingAdmissionPolicy")
+    (account,) = documents("install.yaml", "ServiceAccount")
+    meta = account["metadata"]
+    (condition,) = policy["spec"]["matchConditions"]
+    user = f"system:serviceaccount:{meta['namespace']}:{meta['name']}"
+    assert f'request.userInfo.username == "{user}"' == condition["expression"]
+    assert any(f'"{WAKE_ANNOTATION}"' in validation["expression"] for validation in policy["spec"]["validations"])
