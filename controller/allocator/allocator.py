@@ -331,7 +331,7 @@ class Allocator:
             return
         for pod in self._world.pods.values():
             if holds_everywhere and pod.is_opted_in and pod.is_pending:
-                self._refusals.refused(pod.uid, list(self._world.nodes), True, now)  # the leader before may have
+                self._refusals.presume(pod, list(self._world.nodes), now, self._clock.now_utc())
                 if self._live.pod_scheduling_timeout_seconds > 0:
                     self._settler.hold_everywhere(pod, now)
         for key in self._world.claims:

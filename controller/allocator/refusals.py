@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from itertools import chain
 from sys import intern
 from typing import Final
 
 from controller.allocator.keeping import Keeping
 from controller.allocator.samples import Campaign, NodeSets
+from controller.model.times import utc_time
+from controller.model.workload import Pod
 from controller.settings import LiveSettings
 
 BACKOFF_SECONDS: Final = (0.5, 1.0, 2.0, 5.0, 10.0)
@@ -27,6 +30,8 @@ class Refusal:
     first_at: float
     at: float
     is_contended: bool
+    waits_since: float  # no later than `first_at`: under an earlier leader it counts as well
+    is_presumed: bool = False  # the leader before us may have said it, and we have not been asked yet
     wakes: int = 0  # since the last contended refusal
     unanswered: int = 0  # wake-ups since the last filter call
     next_wake_at: float = 0.0
@@ -76,9 +81,9 @@ class Refusals:
         self, pod_uid: str, candidates: Sequence[str], is_contended: bool, now: float, *, is_sample: bool = False
     ) -> None:
         old = self._refused.get(pod_uid)
-        entry = Refusal(pod_uid, self._shared(candidates), first_at=now, at=now, is_contended=is_contended)
+        entry = Refusal(pod_uid, self._shared(candidates), now, now, is_contended, waits_since=now)
         if old is not None:
-            entry = replace(entry, first_at=old.first_at, woken_at=old.woken_at)
+            entry = replace(entry, first_at=old.first_at, waits_since=old.waits_since, woken_at=old.woken_at)
             if is_contended:  # the back-off begins anew
                 entry = replace(entry, next_wake_at=min(old.next_wake_at, old.woken_at + BACKOFF_SECONDS[0]))
             else:
@@ -90,6 +95,18 @@ class Refusals:
             entry = replace(entry, campaign=campaign, next_wake_at=now if campaign.is_fresh else entry.next_wake_at)
             self._has_news = True
         self._refused[pod_uid] = entry
+
+    def presume(self, pod: Pod, candidates: Sequence[str], now: float, now_utc: datetime) -> None:
+        """The leader before us may have refused the pod, or offered it any node: so it counts as refused for promises
+        of others until it is asked about. It has waited for as long as its own condition says.
+        """
+        old = self._refused.get(pod.uid)
+        self.refused(pod.uid, candidates, True, now)
+        if old is None:
+            since = _moment(pod.unschedulable_since_utc, now, now_utc)
+            self._refused[pod.uid] = replace(self._refused[pod.uid], waits_since=since, is_presumed=True)
+        elif old.is_presumed:
+            self._refused[pod.uid] = replace(self._refused[pod.uid], is_presumed=True)
 
     def take_news(self) -> bool:
         """Whether a pod was refused since the last call that other nodes may have room for already."""
@@ -134,11 +151,14 @@ class Refusals:
     def next_due(self, now: float, live: LiveSettings) -> float | None:
         """Seconds until a back-off ends, or a pod was refused for so long that other rules hold for it; None when
         nothing waits for time alone."""
-        after = [seconds for seconds in (live.remote_fallback_after_seconds, live.starvation_after_seconds) if seconds]
-        dues = chain.from_iterable(
-            (entry.wake_due_at(), *(entry.first_at + seconds for seconds in after)) for entry in self._refused.values()
+        remote, starving = (
+            seconds or math.inf for seconds in (live.remote_fallback_after_seconds, live.starvation_after_seconds)
         )
-        return min((due - now for due in dues if due > now), default=None)
+        dues = chain.from_iterable(
+            (entry.wake_due_at(), entry.first_at + remote, entry.waits_since + starving)
+            for entry in self._refused.values()
+        )
+        return min((due - now for due in dues if now < due < math.inf), default=None)
 
     def mark_woken(self, pod_uid: str, now: float) -> Refusal:
         old = self._refused[pod_uid]
@@ -148,3 +168,11 @@ class Refusals:
         )
         self._refused[pod_uid] = woken
         return woken
+
+
+def _moment(text: str, now: float, now_utc: datetime) -> float:
+    """When that was by the clock that shows `now`: `now` if the text tells no time, or one to come."""
+    try:
+        return now - max(0.0, (now_utc - utc_time(text)).total_seconds())
+    except ValueError:
+        return now

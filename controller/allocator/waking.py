@@ -302,9 +302,11 @@ def _exact(demand: VolumeDemand) -> object:
 
 
 def _is_starving(view: PlanView, refusal: Refusal, demands: Sequence[VolumeDemand]) -> bool:
+    """A pod that nobody has asked this leader about may be gated, or wait for something else than room."""
     after = view.live.starvation_after_seconds
-    is_local = any(demand.is_local for demand in demands)
-    return is_local and 0 < after <= view.now - refusal.first_at and not view.is_due_remotely(refusal, demands)
+    if refusal.is_presumed or not any(demand.is_local for demand in demands):
+        return False
+    return 0 < after <= view.now - refusal.waits_since and not view.is_due_remotely(refusal, demands)
 
 
 def _promises(demands: Sequence[VolumeDemand], node: str, now: float) -> list[tuple[str, Promise]]:

@@ -28,6 +28,7 @@ from controller.model.reader import (
     condition_at,
     condition_message_at,
     condition_reason_at,
+    condition_time_at,
     flag_at,
     has_condition,
     integer_at,
@@ -50,6 +51,7 @@ _CLONE_MODES = ("full-copy", "linked-clone")
 _LAYOUTS = ("replicated", "sharded")
 # The words of kube-scheduler's plugin NodeResourcesFit about a resource that no node offers.
 _LACKS = f"Insufficient {names.EXTENDER_RESOURCE}"
+_GATED = "SchedulingGated"  # why a pod is not scheduled that kube-scheduler has not looked at
 _DISK_TYPES = ("filesystem", "block")
 
 
@@ -74,7 +76,16 @@ def pod_facts(raw: Raw) -> Pod:
         version=_version(meta),
         scheduler_name=text_at(spec, "spec", "schedulerName"),
         lacks_extender=is_opted_in and _LACKS in condition_message_at(status, "status", "PodScheduled"),
+        unschedulable_since_utc=_unschedulable_since(status) if is_opted_in else "",
     )
+
+
+def _unschedulable_since(status: Raw) -> str:
+    """Since when kube-scheduler has found no node. The time that a pod spent behind a gate counts from its first
+    attempt on, since the condition was False all the while (Kubernetes' `UpdatePodCondition`)."""
+    if condition_reason_at(status, "status", "PodScheduled") == _GATED:
+        return ""
+    return condition_time_at(status, "status", "PodScheduled")
 
 
 def _version(meta: Raw) -> int:

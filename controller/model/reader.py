@@ -140,5 +140,13 @@ def condition_reason_at(status: Raw, path: str, type_name: str) -> str:
     return ""
 
 
+def condition_time_at(status: Raw, path: str, type_name: str) -> str:
+    """Since when a condition has been False; "" for one that is not, or that does not say."""
+    for entry in list_at(status, path, "conditions"):
+        if isinstance(entry, Mapping) and entry.get("type") == type_name:
+            return str(entry.get("lastTransitionTime") or "") if entry.get("status") == "False" else ""
+    return ""
+
+
 def _join(path: str, names: Sequence[str]) -> str:
     return ".".join((path, *names)) if path else ".".join(names)

@@ -7,7 +7,7 @@ import pytest
 from controller.allocator.reasons import Reason
 from controller.model.longhorn import LonghornSettings
 from controller.settings import LiveSettings
-from tests.fakes.builders import TestCluster
+from tests.fakes.builders import EPOCH, TestCluster
 from tests.fakes.clock import VirtualClock
 
 AFTER = 300
@@ -151,3 +151,73 @@ def test_a_pod_that_goes_while_its_node_is_sought_keeps_nothing(cluster: TestClu
     cluster.add_pod("next")
 
     assert cluster.offered("next", "n1") == {"n1"}
+
+
+def change_leader(cluster: TestCluster) -> None:
+    """This process leads again, and knows only what the cluster shows; holds of the term before have ended."""
+    cluster.allocator.end_term()
+    cluster.allocator.begin_term()
+    for due in cluster.allocator.due_holds():
+        cluster.allocator.expire_pod(due.pod_uid)
+    cluster.clock.advance(10)
+    for due in cluster.allocator.due_holds():
+        cluster.allocator.expire_pod(due.pod_uid)
+
+
+@pytest.mark.parametrize(
+    ("since", "is_kept"),
+    [
+        ("2026-01-01T00:00:00Z", True),
+        ("2026-01-01T01:00:00+01:00", True),
+        ("2026-01-01T00:04:00Z", False),
+        ("2026-02-01T00:00:00Z", False),  # clocks differ
+        ("", False),
+        ("yesterday", False),
+    ],
+)
+def test_a_new_leader_counts_what_the_pod_has_waited_already(cluster: TestCluster, since: str, is_kept: bool) -> None:
+    cluster.change_pod("large", unschedulable_since_utc=since)
+    cluster.clock.advance(AFTER - 10)
+    change_leader(cluster)
+    assert not cluster.offered("large", "n1")
+    cluster.plan_wakeups()
+    leave(cluster, 0)
+    cluster.add_pod("next")
+
+    assert cluster.offered("next", "n1") == (set() if is_kept else {"n1"})
+
+
+def test_nothing_is_kept_for_a_pod_that_the_new_leader_was_never_asked_about(cluster: TestCluster) -> None:
+    cluster.change_pod("large", unschedulable_since_utc=EPOCH)
+    cluster.clock.advance(AFTER)
+    change_leader(cluster)
+    wait_long(cluster)
+    leave(cluster, 0)
+    cluster.add_pod("next")
+
+    assert cluster.offered("next", "n1") == {"n1"}
+
+
+def test_what_a_pod_waited_before_its_first_refusal_counts_only_for_a_new_leader(cluster: TestCluster) -> None:
+    cluster.clock.advance(AFTER)
+    cluster.add_pod("large-2", gib=300)
+    cluster.change_pod("large-2", unschedulable_since_utc=EPOCH)
+    cluster.drop_pod("large")
+    assert not cluster.offered("large-2", "n1")
+    cluster.plan_wakeups()
+    leave(cluster, 0)
+    cluster.add_pod("next")
+
+    assert cluster.offered("next", "n1") == {"n1"}
+
+
+def test_the_ledger_derived_anew_takes_no_refusal_back(cluster: TestCluster) -> None:
+    cluster.clock.advance(AFTER)
+    with cluster.allocator._changed:
+        cluster.allocator._derive_locked(holds_everywhere=True)
+    cluster.let_doubts_pass()
+    cluster.plan_wakeups()
+    leave(cluster, 0)
+    cluster.add_pod("next")
+
+    assert cluster.filter("next", "n1").refused == {"n1": Reason.KEPT}

@@ -56,6 +56,25 @@ def test_a_pod_lacks_the_extender_if_its_scheduler_says_so(
     assert (lacks, "s") == (facts.lacks_extender, facts.scheduler_name)
 
 
+@pytest.mark.parametrize(
+    ("condition", "since"),
+    [
+        ({"status": "False", "reason": "Unschedulable"}, "2026-01-01T00:00:00Z"),
+        ({"status": "False", "reason": "SchedulerError"}, "2026-01-01T00:00:00Z"),
+        ({"status": "False", "reason": "SchedulingGated"}, ""),
+        ({"status": "True"}, ""),
+        ({"status": "False", "reason": "Unschedulable", "lastTransitionTime": None}, ""),
+        ({"status": "False", "type": "Ready"}, ""),
+    ],
+)
+def test_since_when_a_pod_is_unschedulable_stands_in_its_condition(condition: dict[str, Any], since: str) -> None:
+    raw = pod(containers=[{"name": "c", "resources": {"requests": {"longhorn.io/scheduler-extender": "1"}}}])
+    raw["status"] = {
+        "conditions": [{"type": "PodScheduled", "lastTransitionTime": "2026-01-01T00:00:00Z", **condition}]
+    }
+    assert since == parse.pod_facts(raw).unschedulable_since_utc
+
+
 def test_a_claims_class_is_unknown_empty_or_named() -> None:
     def class_of(**spec: Any) -> str | None:
         return parse.claim_facts({"metadata": {"name": "c"}, "spec": spec}).class_name
