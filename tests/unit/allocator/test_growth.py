@@ -325,3 +325,74 @@ def test_a_volume_that_longhorn_does_not_expand_is_refused_with_its_state(state:
     ]
     assert text in refused.obstacles[0].rejection.message
     assert 100 * GIB == refused.largest_bytes
+
+
+# Volumes made by hand
+
+
+def by_hand(world: Growing, *, claim_gib: float, pv_gib: float, volume_gib: float) -> None:
+    """A volume and a PV that somebody made, bound to a claim, with its replica on n1."""
+    claim = world.cluster.add_claim("hand", claim_gib, class_name="")
+    world.allocator.observe("volume", "lhv", volume("lhv", volume_gib, locality="disabled"))
+    world.allocator.observe("replica", "lhv-r", replica("lhv-r", "lhv", volume_gib, on="n1"))
+    world.allocator.observe(
+        "pv", "pv", PersistentVolume("pv", "driver.longhorn.io", "lhv", claim.uid, claim.key, int(pv_gib * GIB), EPOCH)
+    )
+    world.cluster.set_claim(replace(claim, volume_name="pv"))
+
+
+def test_a_volume_that_is_smaller_than_its_pv_says_does_not_grow_for_that() -> None:
+    world = Growing()
+    by_hand(world, claim_gib=50, pv_gib=50, volume_gib=10)
+    assert {} == world.held()
+
+    world.grow_claim("hand", 60)
+    assert {"ns/hand": ("ASSUMED", 50)} == world.held()
+
+
+def test_growth_of_a_claim_is_that_of_the_volume_that_its_pv_names() -> None:
+    world = Growing()
+    by_hand(world, claim_gib=10, pv_gib=10, volume_gib=10)
+    outcome = world.ask("hand", 500)
+    assert ("lhv", 400 * GIB) == (outcome.volume, outcome.largest_bytes)
+    assert GrowthVerdict.ADMITTED is world.ask("hand", 400).verdict
+    assert {"ns/hand": ("HELD", 390)} == world.held()
+
+
+def test_a_volume_without_a_claim_grows_on_its_own() -> None:
+    world = Growing()
+    world.allocator.observe("volume", "lhv", volume("lhv", 10, locality="disabled"))
+    world.allocator.observe("replica", "lhv-r", replica("lhv-r", "lhv", 10, on="n1"))
+    assert GrowthVerdict.ADMITTED is world.ask_volume("lhv", 400).verdict
+    assert {"": ("HELD", 390)} == world.held()
+    assert GrowthVerdict.REFUSED is world.ask_volume("lhv", 401).verdict
+
+    world.allocator.observe("volume", "lhv", None)
+    assert {} == world.held()
+
+
+def test_a_disk_that_is_gone_or_shared_lets_no_replica_on_it_grow() -> None:
+    world = Growing()
+    world.add("a", 100)
+    world.cluster.add_node("n1", disk("other", 400))
+    refused = world.ask("a", 150)
+    assert [Reason.DISK_NOT_FOUND] == [entry.rejection.reason for entry in refused.obstacles]
+    assert 100 * GIB == refused.largest_bytes
+
+
+def test_a_follower_counts_growths_too() -> None:
+    world = Growing()
+    name = world.add("a", 100)
+    world.allocator.end_term()
+    world.grow_claim("a", 300)
+    world.grow_volume(name, 300)
+    assert {"ns/a": ("ASSUMED", 200)} == world.held()
+
+
+def test_while_the_extender_is_switched_off_nothing_is_remembered() -> None:
+    world = Growing()
+    world.add("a", 100)
+    world.ask("a", 300)
+    world.allocator.set_mode(Mode.BYPASS)
+    world.allocator.set_mode(Mode.ACTIVE)
+    assert {} == world.held()
