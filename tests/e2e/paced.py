@@ -24,7 +24,10 @@ from webhook.certificates import certificate_worker
 
 
 def pace_of(unit: float, look: float) -> Pace:
-    """An authority signs for 2.4 units, a leaf is replaced after 1.1; three leafs of each authority are served."""
+    """An authority signs for 2.4 units, a leaf is replaced after 1.1; three leafs of each authority are served.
+
+    Each could go on for two units more, so that a machine that is busy with something else spoils nothing.
+    """
     if not unit:
         return replace(DEFAULT_PACE, look_every_seconds=look or DEFAULT_PACE.look_every_seconds)
 
@@ -32,9 +35,9 @@ def pace_of(unit: float, look: float) -> Pace:
         return timedelta(seconds=units * unit)
 
     return Pace(
-        policy=Policy(ca_life=span(5.0), ca_renew_before=span(2.6), overlap=span(1.0), settle=span(1.0)),
-        leaf_life=span(2.4),
-        leaf_renew_before=span(1.3),
+        policy=Policy(ca_life=span(7.0), ca_renew_before=span(4.6), overlap=span(1.0), settle=span(1.0)),
+        leaf_life=span(3.4),
+        leaf_renew_before=span(2.3),
         spread_seconds=0.8 * unit,
         look_every_seconds=look or min(2.0, 0.05 * unit),
         confirm_seconds=0.9 * unit,

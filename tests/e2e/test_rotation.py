@@ -27,7 +27,8 @@ from tests.e2e.webhooks import WEBHOOK_SERVICE, Webhook
 from tests.longhorn.options import LonghornOptions
 
 LAG_SECONDS = float(os.environ.get("ROTATION_LAG", "2"))
-UNIT_SECONDS = LAG_SECONDS * 5 / 3 + 2  # what a day between two steps is scaled down to; 0.8 of it is above the lag
+# What a day between two steps is scaled down to: 0.8 of it is above the lag.
+UNIT_SECONDS = max(8.0, LAG_SECONDS * 5 / 3)
 RUN_SECONDS = UNIT_SECONDS * 40
 RATE = 50.0
 LEAFS, AUTHORITIES = 20, 5  # rotations of each
