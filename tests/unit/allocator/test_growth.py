@@ -396,3 +396,47 @@ def test_while_the_extender_is_switched_off_nothing_is_remembered() -> None:
     world.allocator.set_mode(Mode.BYPASS)
     world.allocator.set_mode(Mode.ACTIVE)
     assert {} == world.held()
+
+
+# Volumes that are to move, or that have copies to place
+
+
+def test_a_volume_that_is_to_move_has_to_fit_in_both_places() -> None:
+    world = Growing()
+    world.cluster.add_node("n2", disk("d1", 150))
+    world.add("a", 100, on="n1")
+    world.cluster.add_pod("p", "a")
+    assert {"n2"} == world.cluster.offered("p", "n2")
+
+    refused = world.ask("a", 200)
+    assert ["n2"] == [entry.node for entry in refused.obstacles]
+    assert 150 * GIB == refused.largest_bytes
+    assert GrowthVerdict.ADMITTED is world.ask("a", 150).verdict
+    assert {"n1": 50, "n2": 150} == world.cluster.pending()
+
+
+def with_a_copy_to_place(world: Growing, room_gib: float) -> str:
+    """A volume of two copies with one on n1, and a node n2 with that room; a pod of it has chosen n1."""
+    world.cluster.add_class("two", numberOfReplicas="2", dataLocality="disabled")
+    world.cluster.add_node("n2", disk("d1", room_gib))
+    claim = world.cluster.add_claim("a", 100, class_name="two")
+    name = world.cluster.provision("a")
+    world.cluster.place(name, "n1", 100)
+    world.grow_volume(name, 100, locality="disabled", replica_count=2)
+    assert {"n1"} == world.cluster.offered(world.cluster.add_pod("p", claim.name).name, "n1")
+    world.cluster.bind("p", "n1")
+    return name
+
+
+def test_the_copy_that_is_still_to_be_placed_has_to_fit_as_well() -> None:
+    world = Growing()
+    with_a_copy_to_place(world, 150)
+    world.cluster.add_pod("q", gib=50)
+    assert {"n2"} == world.cluster.offered("q", "n2")
+    assert [Reason.CONTENDED] == [entry.rejection.reason for entry in world.ask("a", 101).obstacles]
+
+
+def test_a_copy_that_finds_no_place_at_all_keeps_no_volume_from_growing() -> None:
+    world = Growing()
+    with_a_copy_to_place(world, 50)
+    assert GrowthVerdict.ADMITTED is world.ask("a", 400).verdict
