@@ -255,14 +255,14 @@ def test_with_all_our_pods_down_a_full_database_grows_and_the_leader_derives_its
     stage.gate.close()
     stage.scene.stop_controllers()
     stage.scene.longhorn.pause()
-    assert not stage.grow("a", 350)
+    assert not stage.grow("a", 250)
 
     stage.scene.start_controller()
-    poll(lambda: stage.growths() == {"a": ("ASSUMED", 250)}, "the derived hold", WAIT_SECONDS)
+    poll(lambda: stage.growths() == {"a": ("ASSUMED", 150)}, "the derived hold", WAIT_SECONDS)
     stage.gate.open()
     poll(lambda: "cannot grow" in stage.grow("b", 151, dryRun="All"), "a refusal", WAIT_SECONDS)
     stage.scene.longhorn.resume()
-    stage.wait_grown(350, "a")
+    stage.wait_grown(250, "a")
     assert [] == stage.scene.judge(stage.cell).complaints()
 
 
