@@ -7,6 +7,7 @@ has changed is put back, each time after a longer pause, so that two writers tha
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -208,7 +209,8 @@ class Admission:
     def _prune(self, track: _Track) -> None:
         for name in self.watched.former(track.resource):
             if self.opening() == self._opening:
-                self.api.delete(track.resource, None, name)
+                with contextlib.suppress(NotFoundError):
+                    self.api.delete(track.resource, None, name)
                 log.info("former webhook configuration removed kind=%s name=%s", track.resource.kind, name)
 
     def _bring(self, track: _Track, decision: Decision, now: float) -> None:

@@ -294,7 +294,7 @@ def test_with_all_our_pods_down_the_api_server_goes_on_and_our_deployments_can_s
     led.scene.set_settings(expansion_policy=policy)
     led.scheduler(wired=True)
     led.wait_entries(MUTATIONS, VALIDATIONS)
-    led.scene.stop_controllers(kill=True)
+    led.scene.stop_controllers()
     led.webhook.stop(kill=True)
     services = led.scene.cluster.services
     poll(lambda: not services.endpoints(NAMESPACE, WEBHOOK_SERVICE, 443), "Service without an endpoint", 30)
