@@ -34,6 +34,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
 MARK = "scheduling.longhorn.io/opt-in"
 ASKED = {"requests": {RESOURCE: "1"}, "limits": {RESOURCE: "1"}}
+LIMITED = {"limits": {"cpu": "1"}}
 PODS_ENTRY = "pods.scheduling.longhorn.io"
 ATTACHMENTS = f"/apis/longhorn.io/v1beta2/namespaces/{NAMESPACE}/volumeattachments"
 WAIT_SECONDS = 60.0
@@ -215,13 +216,13 @@ def test_generic_ephemeral_volumes_opt_in_by_their_template(space: Space, class_
 
 
 def test_a_pod_that_asks_already_is_left_as_it_is(space: Space) -> None:
-    containers = [{"name": "main", "image": "x"}, {"name": "other", "image": "x", "resources": ASKED}]
-    assert ["other"] == asking(space.pod("ours", containers=containers))
+    for container in ({"name": "main", "image": "x"}, {"name": "main", "image": "x", "resources": LIMITED}):
+        containers = [container, {"name": "other", "image": "x", "resources": ASKED}]
+        assert ["other"] == asking(space.pod("ours", containers=containers))
 
 
 def test_of_several_containers_one_asks(space: Space) -> None:
-    cpu = {"limits": {"cpu": "1"}}
-    containers = [{"name": "first", "image": "x"}, {"name": "limited", "image": "x", "resources": cpu}]
+    containers = [{"name": "first", "image": "x"}, {"name": "limited", "image": "x", "resources": LIMITED}]
     sidecars = [
         {"name": "sidecar", "image": "x", "restartPolicy": "Always"},
         {"name": "init", "image": "x", "resources": {"requests": {"cpu": "2"}}},
@@ -302,7 +303,9 @@ def test_only_marked_pods_where_the_cluster_says_so(stage: Stage, space: Space) 
 
 
 def add_container_in_front(pod: Object) -> list[Object]:
-    return [{"op": "add", "path": "/spec/containers/0", "value": {"name": "injected", "image": "x"}}]
+    return [
+        {"op": "add", "path": "/spec/containers/0", "value": {"name": "injected", "image": "x", "resources": LIMITED}}
+    ]
 
 
 def take_resources_away(pod: Object) -> list[Object]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import signal
 import sys
 import urllib.request
 from collections.abc import Sequence
@@ -57,7 +58,12 @@ class Webhook(Program):
         self._api.create(SLICES, _slice(name, self.ip))
 
     def stop(self, *, kill: bool = False) -> None:
-        """Take it out of its Service and end it, as a rolling update does."""
+        """End it as a rolling update does: it is told to end, is no longer ready, and then leaves its Service."""
+        if not kill and self.is_running:
+            self.signal(signal.SIGTERM)
+            poll(
+                lambda: not (self.is_running and self._answers_ready()), f"{self.name} that is not ready", START_SECONDS
+            )
         self.leave_service()
         super().stop(kill=kill)
 
@@ -80,6 +86,9 @@ class Webhook(Program):
     def is_ready(self) -> bool:
         if not self.is_running:
             raise self.fail("ended while it was starting")
+        return self._answers_ready()
+
+    def _answers_ready(self) -> bool:
         try:
             return self.page("/readyz") == "ok\n"
         except OSError:
