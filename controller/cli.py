@@ -122,6 +122,7 @@ def _run(settings: ProcessSettings) -> int:
         settings.extender_address,
         settings.extender_port,
         threads=settings.threads,
+        body_limit_bytes=settings.body_limit_bytes,
         tls=tls,
         handshake_seconds=settings.tls_handshake_seconds,
         handshakes=settings.tls_handshakes,

@@ -77,6 +77,7 @@ def _run(settings: WebhookSettings) -> int:
         settings.address,
         settings.port,
         threads=settings.threads,
+        body_limit_bytes=settings.body_limit_bytes,
         tls=tls,
         handshake_seconds=settings.tls_handshake_seconds,
         handshakes=settings.tls_handshakes,

@@ -18,9 +18,9 @@ import ssl
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -32,8 +32,10 @@ from gunicorn.app.base import BaseApplication
 from gunicorn.config import Config
 from gunicorn.workers.gthread import TConn, ThreadWorker
 
-from controller.clock import Clock, SystemClock
+from controller.clock import SystemClock
 from controller.errors import ConfigError
+from controller.serving.arrivals import Arrivals
+from controller.serving.connection import Connection, RequestDeadlines
 from controller.serving.handshakes import Closing, Handshakes
 from controller.serving.tls import ServerTls
 
@@ -41,8 +43,8 @@ if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
 
 SHARED_MEMORY: Final = Path("/dev/shm")
-WATCH_EVERY_SECONDS: Final = 0.25
 CLOSING_STATUSES: Final = ("503", "413")
+ARRIVING_REQUESTS: Final = 256  # that have begun and are not whole; the oldest one makes place for the next
 SILENT_CONNECTIONS: Final = 256  # that were opened and say nothing; the oldest one makes place for the next
 STOPPING_SECONDS: Final = 2.0  # for those of them that are open when the process ends
 _TRY_AGAIN: Final = (errno.EAGAIN, errno.ECONNABORTED, errno.EWOULDBLOCK)
@@ -73,6 +75,7 @@ class ServerOptions:
     request_seconds: float = 10.0  # from a connection's first byte of a request to the end of its answer
     keepalive_seconds: int = 300  # a Go client drops an idle connection after 90 s: let it be the one that closes
     graceful_seconds: int = 10
+    body_limit_bytes: int = 64 * 1024**2  # a larger body is not waited for: the application refuses it by its length
     tls: ServerTls | None = None  # None: plain HTTP
     handshake_seconds: float = 5.0
     handshakes: int = 256  # at a time; the oldest one makes place for the next
@@ -80,67 +83,19 @@ class ServerOptions:
     drain_seconds: float = 0.0  # goes on serving for so long when it is told to end, until nobody is sent here any more
 
 
-class RequestDeadlines:
-    """Ends connections whose request takes too long: half a header or half a body costs one thread for a bounded time.
-
-    Threads: any. Blocks: never, except `run`. I/O: closes sockets.
-    """
-
-    def __init__(self, clock: Clock, seconds: float) -> None:
-        self._clock, self._seconds = clock, seconds
-        self._lock = threading.Lock()  # guards the field below
-        self._deadlines: dict[int, tuple[float, TConn]] = {}
-
-    @contextmanager
-    def watching(self, connection: TConn) -> Iterator[None]:
-        key = id(connection)
-        with self._lock:
-            self._deadlines[key] = (self._clock.now() + self._seconds, connection)
-        try:
-            yield
-        finally:
-            with self._lock:
-                del self._deadlines[key]
-
-    def run(self, stop: threading.Event) -> None:
-        while not stop.wait(WATCH_EVERY_SECONDS):
-            self.end_overdue()
-
-    def end_overdue(self) -> int:
-        """Shut down every connection that is past its deadline; how many there were."""
-        now = self._clock.now()
-        with self._lock:
-            overdue = [connection for deadline, connection in self._deadlines.values() if deadline <= now]
-        for connection in overdue:
-            with suppress(OSError):
-                # Below TLS: its own shutdown would first forget the encryption that another thread is using.
-                socket.socket.shutdown(connection.sock, socket.SHUT_RDWR)
-        return len(overdue)
-
-
-class Connection(TConn):
-    """A connection that is closed without anybody waiting for its client."""
-
-    closing: Closing
-
-    def close(self, graceful: bool = False) -> None:
-        if graceful:
-            self.closing.begin(self.sock)
-        else:
-            super().close()
-
-
 class ServingWorker(ThreadWorker):
     """gunicorn's threaded worker, with a time limit for each request, and told early that the process ends.
 
-    A connection gets a thread when it has something to say: handshakes, and connections that are silent or are being
-    closed, wait in the loop, each kind bounded in number and time.
+    A connection gets a thread when a request has arrived whole: handshakes, requests that are still arriving, and
+    connections that are silent or are being closed wait in the loop, each kind bounded in number and time.
     """
 
     _deadlines: RequestDeadlines
     _stop_watching: threading.Event
     _handshakes: Handshakes | None
+    _arrivals: Arrivals
     _closing: Closing
+    _read_by_threads: int
 
     def init_process(self) -> None:
         application = self.app
@@ -158,6 +113,16 @@ class ServingWorker(ThreadWorker):
         assert isinstance(application, ServedApplication)
         options, clock = application.options, SystemClock()
         self._closing = Closing(self.poller, clock)
+        self._read_by_threads = 0
+        self._arrivals = Arrivals(
+            self.poller,
+            clock,
+            self._arrived,
+            self._drop,
+            seconds=options.request_seconds,
+            most=ARRIVING_REQUESTS,
+            largest=options.body_limit_bytes,
+        )
         self._handshakes = None
         if options.tls is not None:
             self._handshakes = Handshakes(
@@ -216,11 +181,40 @@ class ServingWorker(ThreadWorker):
 
     def on_pending_socket_readable(self, conn: TConn, client: socket.socket) -> None:
         if conn in self.pending_conns:  # not if it was dropped since the loop learned that it is readable
-            super().on_pending_socket_readable(conn, client)
+            self.poller.unregister(client)
+            self.pending_conns.remove(conn)
+            conn.data_ready = True
+            self._await_rest(conn)
+
+    def on_client_socket_readable(self, conn: TConn, client: socket.socket) -> None:
+        """The next request on a connection that was kept begins."""
+        self.poller.unregister(client)
+        self.keepalived_conns.remove(conn)
+        self._await_rest(conn)
+
+    def _await_rest(self, connection: TConn) -> None:
+        assert isinstance(connection, Connection)
+        self._arrivals.begin(connection)
+
+    def _arrived(self, connection: Connection, data: bytes, is_whole: bool) -> None:
+        """Give a request a thread. One that is not whole is read by the thread, for a bounded time."""
+        if not is_whole:
+            if self._read_by_threads >= max(1, self.cfg.threads // 4):
+                self._drop(connection)
+                return
+            self._read_by_threads += 1
+            connection.is_read_by_thread = True
+        connection.received = data
+        self.enqueue_req(connection)
+
+    def _drop(self, connection: Connection) -> None:
+        self.nr_conns -= 1
+        connection.close()
 
     def murder_pending(self) -> None:
         """End what waits for too long. gunicorn calls it about once a second, also while the process ends."""
         self._closing.end_overdue()
+        self._arrivals.end_overdue(None if self.alive else STOPPING_SECONDS)
         if self._handshakes is not None:
             self._handshakes.end_overdue()
         if not self.alive:
@@ -232,10 +226,15 @@ class ServingWorker(ThreadWorker):
         super().murder_pending()
 
     def finish_request(self, conn: TConn, fs: Future[bool]) -> None:
-        sock = conn.sock
+        assert isinstance(conn, Connection)
+        self._read_by_threads -= conn.is_read_by_thread
+        conn.is_read_by_thread = False
         if not fs.cancelled() and fs.exception() is None and fs.result() is True:
-            if isinstance(sock, ssl.SSLSocket) and sock.pending():
-                self.enqueue_req(conn)  # decrypted already: the socket will not say so
+            sock = conn.sock
+            conn.keep_rest()
+            if conn.beyond or (isinstance(sock, ssl.SSLSocket) and sock.pending()):
+                conn.set_timeout()
+                self._arrivals.begin(conn)  # read or decrypted already: the socket will not say so
                 return
         super().finish_request(conn, fs)
 

@@ -286,12 +286,59 @@ def test_a_client_that_leaves_while_its_call_waits_is_noticed(server: Server) ->
     until(lambda: server.events("failed client-gone"), "the call is counted")
 
 
-def test_half_a_request_costs_one_thread_for_a_bounded_time(own_server: Callable[..., Server]) -> None:
+HALVES = (
+    b"POST /fil",
+    b"POST /filter HTTP/1.1\r\nHost: x\r\nX-Long: " + b"x" * 5_000,
+    b"POST /filter HTTP/1.1\r\nHost: x\r\nContent-Length: 50\r\n\r\n{",
+)
+CHUNKED = b"POST /filter HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n32\r\n{"
+
+
+def test_a_hundred_half_requests_take_no_thread(own_server: Callable[..., Server]) -> None:
+    server = own_server(request_seconds=600.0)
+    halves = [server.raw(HALVES[number % len(HALVES)]) for number in range(100)]
+    for _ in range(10):
+        assert server.call("POST", "/filter", call_for("p", "n1"))[0] == 200  # three threads would be gone long ago
+    halves[2].sendall(b" " * 49)  # one that goes on is answered, if with a refusal of what it said
+    assert halves[2].recv(65_536).startswith(b"HTTP/1.1 400 ")
+    for connection in halves:
+        connection.close()
+    assert server.call("POST", "/filter", call_for("p", "n1"))[0] == 200
+
+
+def test_requests_that_only_a_thread_can_read_take_few_of_them(own_server: Callable[..., Server]) -> None:
+    server = own_server(request_seconds=600.0)
+    halves = [server.raw(CHUNKED) for _ in range(20)]
+    for _ in range(10):
+        assert server.call("POST", "/filter", call_for("p", "n1"))[0] == 200
+    ended = [connection for connection in halves[1:] if is_ended(connection)]
+    assert 19 == len(ended)
+    for connection in halves:
+        connection.close()
+
+
+def test_more_half_requests_than_may_wait_do_not_keep_others_out(own_server: Callable[..., Server]) -> None:
+    server = own_server(request_seconds=600.0)
+    halves = [server.raw(HALVES[0]) for _ in range(300)]
+    assert server.call("POST", "/filter", call_for("p", "n1"))[0] == 200
+    assert is_ended(halves[0])  # the oldest made place
+    for connection in halves:
+        connection.close()
+
+
+def is_ended(connection: socket.socket) -> bool:
+    try:
+        return connection.recv(1) == b""
+    except ConnectionError:
+        return True
+
+
+def test_half_a_request_ends_at_its_deadline(own_server: Callable[..., Server]) -> None:
     server = own_server(request_seconds=1.0)
     half_bodies = [server.raw(b"POST /filter HTTP/1.1\r\nHost: x\r\nContent-Length: 50\r\n\r\n{") for _ in range(3)]
     half_heads = [server.raw(b"POST /fil") for _ in range(3)]
+    half_heads.append(server.raw(CHUNKED))  # a thread reads this one
 
-    # More half requests than threads: the next whole one is answered all the same, once their time is over.
     assert server.call("POST", "/filter", call_for("p", "n1"))[0] == 200
 
     for connection in half_bodies + half_heads:

@@ -368,6 +368,26 @@ def test_a_hundred_half_handshakes_take_no_thread(own_server: Any) -> None:
     assert server.is_well()
 
 
+def test_a_hundred_half_requests_take_no_thread(own_server: Any) -> None:
+    server = own_server()
+    server.serve(server_of(server.ca))
+    begun = [
+        b"POST /filter HTTP/1.1\r\nHost: x",
+        b"POST /filter HTTP/1.1\r\nHost: x\r\nContent-Length: 90000\r\n\r\n" + b" " * 40_000,
+    ]
+    halves = []
+    for number in range(100):
+        plain = socket.create_connection((HOST, server.port), timeout=DEADLINE_SECONDS)
+        sock = server.context().wrap_socket(plain, server_hostname=HOST)
+        sock.sendall(begun[number % 2])
+        halves.append(sock)
+    for _ in range(10):
+        assert server.is_well()
+    for sock in halves:
+        sock.close()
+    assert server.is_well()
+
+
 def test_half_a_handshake_ends_at_its_deadline_though_bytes_go_on_coming(own_server: Any) -> None:
     server = own_server(handshake_seconds=1.0)
     server.serve(server_of(server.ca))

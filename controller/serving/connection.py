@@ -1,0 +1,88 @@
+"""One connection as gunicorn's worker handles it, and the time that a thread may spend on its request."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, Final
+
+from gunicorn.workers.gthread import TConn
+
+from controller.clock import Clock
+from controller.serving.arrivals import Received
+from controller.serving.handshakes import Closing
+
+WATCH_EVERY_SECONDS: Final = 0.25
+
+
+class RequestDeadlines:
+    """Ends connections whose request keeps a thread for too long: because it is read there, or its answer is not.
+
+    Threads: any. Blocks: never, except `run`. I/O: closes sockets.
+    """
+
+    def __init__(self, clock: Clock, seconds: float) -> None:
+        self._clock, self._seconds = clock, seconds
+        self._lock = threading.Lock()  # guards the field below
+        self._deadlines: dict[int, tuple[float, TConn]] = {}
+
+    @contextmanager
+    def watching(self, connection: TConn) -> Iterator[None]:
+        key = id(connection)
+        with self._lock:
+            self._deadlines[key] = (self._clock.now() + self._seconds, connection)
+        try:
+            yield
+        finally:
+            with self._lock:
+                del self._deadlines[key]
+
+    def run(self, stop: threading.Event) -> None:
+        while not stop.wait(WATCH_EVERY_SECONDS):
+            self.end_overdue()
+
+    def end_overdue(self) -> int:
+        """Shut down every connection that is past its deadline; how many there were."""
+        now = self._clock.now()
+        with self._lock:
+            overdue = [connection for deadline, connection in self._deadlines.values() if deadline <= now]
+        for connection in overdue:
+            with suppress(OSError):
+                # Below TLS: its own shutdown would first forget the encryption that another thread is using.
+                socket.socket.shutdown(connection.sock, socket.SHUT_RDWR)
+        return len(overdue)
+
+
+class Connection(TConn):
+    """A connection that is closed without anybody waiting for its client."""
+
+    closing: Closing
+    beyond = b""  # what was read past the end of the last request
+    received = b""  # the request that is to be answered now, as far as it has arrived
+    is_read_by_thread = False
+
+    def init(self) -> None:
+        """gunicorn's, which makes the parser; it reads what has arrived already."""
+        super().init()
+        reader = self._reader()
+        if reader is not None:
+            reader.sock = Received(self.sock, self.received)
+        self.received = b""
+
+    def keep_rest(self) -> None:
+        """What the parser has read and not used belongs to the next request."""
+        reader = self._reader()
+        if reader is not None:
+            self.beyond = reader.take_buffered() + self.beyond
+
+    def _reader(self) -> Any:
+        """What the parser of HTTP/1 reads from; None for another protocol, which is not spoken here."""
+        return getattr(self.parser, "unreader", None)
+
+    def close(self, graceful: bool = False) -> None:
+        if graceful:
+            self.closing.begin(self.sock)
+        else:
+            super().close()

@@ -1,0 +1,239 @@
+"""Requests that arrive in pieces, in the loop: how long one is, when it is handed on, and what ends it."""
+
+from __future__ import annotations
+
+import selectors
+import socket
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controller.serving.arrivals import HEAD_BYTES, UNKNOWN, Arrivals, Received, length_of
+from tests.fakes.clock import VirtualClock
+
+GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
+POST = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhello"
+LARGEST = 10_000
+
+
+@pytest.mark.parametrize(
+    ("head", "body"),
+    [
+        (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", 0),
+        (b"POST / HTTP/1.1\r\nContent-Length: 5\r\n\r\n", 5),
+        (b"POST / HTTP/1.1\r\ncontent-LENGTH:   12 \r\n\r\n", 12),
+        (b"POST / HTTP/1.1\r\nContent-Length: 0\r\n\r\n", 0),
+    ],
+)
+def test_the_length_is_that_of_header_and_body(head: bytes, body: int) -> None:
+    assert len(head) + body == length_of(head) == length_of(head + b"more")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"Transfer-Encoding: chunked",
+        b"transfer-encoding: identity",
+        b"Expect: 100-continue",
+        b"Upgrade: h2c",
+        b"Content-Length: 5\r\nContent-Length: 5",
+        b"Content-Length: -5",
+        b"Content-Length: 5, 5",
+        b"Content-Length: 0x5",
+        b"Content-Length:",
+        b"Content-Length: " + b"9" * 30,
+        b"X: folded\r\n Content-Length: 5",
+    ],
+)
+def test_what_only_a_parser_can_tell_is_unknown(line: bytes) -> None:
+    assert UNKNOWN is length_of(b"POST / HTTP/1.1\r\n" + line + b"\r\n\r\n")
+
+
+def test_a_header_that_does_not_end_is_unknown_past_its_limit() -> None:
+    assert length_of(b"x" * (HEAD_BYTES - 1)) is None
+    assert UNKNOWN is length_of(b"x" * HEAD_BYTES)
+
+
+@given(st.integers(0, len(POST) - 6), st.booleans())
+def test_half_a_header_is_none_wherever_it_ends(cut: int, looked: bool) -> None:
+    head = POST[: len(POST) - 5]
+    assert length_of(head[:cut]) is None
+    assert len(POST) == length_of(head, cut if looked else 0)
+
+
+class End:
+    """A connection's end in the server, as gunicorn has it."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock, self.beyond = sock, b""
+
+
+class World:
+    def __init__(self, most: int = 4) -> None:
+        self.poller, self.clock = selectors.DefaultSelector(), VirtualClock()
+        self.taken: list[tuple[bytes, bool]] = []
+        self.dropped: list[End] = []
+        self.open: list[socket.socket] = []
+        self.arrivals = Arrivals(
+            self.poller,
+            self.clock,
+            lambda _connection, data, is_whole: self.taken.append((data, is_whole)),
+            self._drop,
+            seconds=10.0,
+            most=most,
+            largest=LARGEST,
+        )
+
+    def _drop(self, end: End) -> None:
+        end.sock.close()
+        self.dropped.append(end)
+
+    def connect(self, first: bytes) -> tuple[socket.socket, End]:
+        """A client that has said so much."""
+        client, server = socket.socketpair()
+        self.open += [client, server]
+        client.sendall(first)
+        end = End(server)
+        self.arrivals.begin(end)
+        return client, end
+
+    def turn(self) -> None:
+        for key, _ in self.poller.select(0):
+            callback: Callable[[Any], None] = key.data
+            callback(key.fileobj)
+
+
+@pytest.fixture
+def make() -> Iterator[Callable[..., World]]:
+    worlds: list[World] = []
+
+    def build(**options: int) -> World:
+        worlds.append(World(**options))
+        return worlds[-1]
+
+    yield build
+    for world in worlds:
+        world.poller.close()
+        for sock in world.open:
+            sock.close()
+
+
+@pytest.fixture
+def world(make: Callable[..., World]) -> World:
+    return make()
+
+
+def test_a_request_that_is_there_is_handed_on_at_once(world: World) -> None:
+    world.connect(GET)
+    world.connect(POST)
+    assert [(GET, True), (POST, True)] == world.taken
+    assert 0 == len(world.arrivals)
+    assert {} == dict(world.poller.get_map())
+
+
+def test_one_that_comes_byte_by_byte_is_handed_on_when_it_is_whole(world: World) -> None:
+    client, _ = world.connect(POST[:1])
+    for byte in POST[1:]:
+        assert [] == world.taken
+        client.sendall(bytes([byte]))
+        world.turn()
+    assert [(POST, True)] == world.taken
+
+
+def test_what_comes_behind_it_is_kept_for_the_next(world: World) -> None:
+    _, end = world.connect(POST + GET + b"GET /ha")
+    assert [(POST, True)] == world.taken
+    world.arrivals.begin(end)
+    assert [(POST, True), (GET, True)] == world.taken
+    world.arrivals.begin(end)
+    assert 1 == len(world.arrivals)
+    assert b"" == end.beyond
+
+
+def test_half_a_request_ends_at_its_deadline_though_bytes_go_on_coming(world: World) -> None:
+    client, end = world.connect(POST[:10])
+    for byte in POST[10:19]:
+        world.clock.advance(1.0)
+        client.sendall(bytes([byte]))
+        world.turn()
+        world.arrivals.end_overdue()
+    assert [] == world.dropped
+    world.clock.advance(1.0)
+    world.arrivals.end_overdue()
+    assert [end] == world.dropped
+    assert b"" == client.recv(1)
+    assert [] == world.taken
+
+
+def test_the_oldest_makes_place_when_there_are_too_many(world: World) -> None:
+    ends = [world.connect(POST[:10])[1] for _ in range(6)]
+    assert ends[:2] == world.dropped
+    assert 4 == len(world.arrivals)
+    world.connect(GET)
+    assert [(GET, True)] == world.taken
+
+
+def test_together_they_take_no_more_than_twice_the_largest(make: Callable[..., World]) -> None:
+    world = make(most=100)
+    head = f"POST / HTTP/1.1\r\nContent-Length: {LARGEST}\r\n\r\n".encode()
+    ends = [world.connect(head + b"x" * (LARGEST - 1))[1] for _ in range(20)]
+    held = 2 * (LARGEST + HEAD_BYTES) // (len(head) + LARGEST - 1)
+    assert held == len(world.arrivals)
+    assert ends[: 20 - held] == world.dropped
+
+
+def test_a_body_over_the_limit_is_handed_on_unread_to_be_refused(world: World) -> None:
+    head = f"POST / HTTP/1.1\r\nContent-Length: {LARGEST + HEAD_BYTES + 1}\r\n\r\n".encode()
+    world.connect(head)
+    assert [(head, False)] == world.taken
+
+
+def test_one_whose_end_is_unknown_is_handed_on_with_its_header(world: World) -> None:
+    head = b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"
+    world.connect(head + b"5\r\nhe")
+    assert [(head + b"5\r\nhe", False)] == world.taken
+
+
+def test_a_client_that_leaves_ends_its_request(world: World) -> None:
+    client, end = world.connect(POST[:10])
+    client.close()
+    world.turn()
+    assert [end] == world.dropped
+    assert 0 == len(world.arrivals)
+
+
+def test_one_that_says_all_and_then_no_more_is_answered(world: World) -> None:
+    client, _ = world.connect(POST[:10])
+    client.sendall(POST[10:])
+    client.shutdown(socket.SHUT_WR)
+    world.turn()
+    assert [(POST, True)] == world.taken
+    assert [] == world.dropped
+
+
+def test_when_the_process_ends_they_get_little_time(world: World) -> None:
+    world.connect(POST[:10])
+    world.arrivals.end_overdue(2.0)
+    world.clock.advance(2.0)
+    world.arrivals.end_overdue(2.0)
+    assert 1 == len(world.dropped)
+
+
+def test_they_end_more_often_than_the_log_has_lines(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    for _ in range(20):
+        world.connect(POST[:10])
+    assert 1 == len(caplog.records)
+
+
+def test_a_parser_reads_what_has_arrived_and_then_the_socket() -> None:
+    one, other = socket.socketpair()
+    with one, other:
+        reading = Received(one, b"abcdef")
+        assert [b"abcd", b"ef"] == [reading.recv(4), reading.recv(4)]
+        other.sendall(b"ghi")
+        assert b"ghi" == reading.recv(4)
+        reading.settimeout(3.0)
+        assert 3.0 == one.gettimeout()
