@@ -164,6 +164,17 @@ def test_of_a_hundred_growths_at_once_exactly_as_many_are_allowed_as_fit(stage: 
     poll(lambda: not stage.growths(), "an empty ledger", WAIT_SECONDS)
 
 
+def test_without_the_gate_longhorn_gives_the_same_bytes_to_several_growths(stage: Stage) -> None:
+    """What the test above would see if nothing were held: the checks of Longhorn's own look at figures of a while
+    ago."""
+    names = [f"data-{number}" for number in range(100)]
+    stage.add(*names, gib=1)
+    stage.gate.close()
+    with ThreadPoolExecutor(100) as pool:
+        assert {""} == set(pool.map(lambda name: stage.grow(name, 10), names))
+    poll(lambda: stage.scene.judge(stage.cell).violations, "a disk that is promised twice", WAIT_SECONDS)
+
+
 def test_a_dry_run_holds_nothing(stage: Stage) -> None:
     stage.add("a", "b", gib=100)
     assert not stage.grow("a", 300, dryRun="All")
