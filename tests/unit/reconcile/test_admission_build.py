@@ -31,6 +31,7 @@ class World:
         self.server, self.clock = FakeApiServer(), SystemClock()
         self.live = LiveSettings(enabled=True)
         self.release: LonghornRelease | None = None
+        self.looks = 0
         self.findings = [Finding("default-scheduler", Wiring.WIRED, "", 0.0), Finding("mine", Wiring.UNWIRED, "x", 0.0)]
         self.parts = self._build()
 
@@ -44,11 +45,18 @@ class World:
             SETTINGS,
             pods,
             live=lambda: self.live,
-            longhorn=lambda: self.release,
+            longhorn=self._longhorn,
             findings=lambda: self.findings,
             opening=lambda: 1,
             authorities=lambda: b"PEM",
         )
+
+    def _longhorn(self) -> LonghornRelease | None:
+        self.looks += 1
+        return self.release
+
+    def entries(self) -> list[str]:
+        return list(self.parts.addition.status()["entries"])
 
     def status(self) -> dict[str, object]:
         return dict(self.parts.addition.status())
@@ -64,11 +72,11 @@ def world() -> Iterator[World]:
 
 
 def test_nothing_is_written_before_longhorns_settings_are_known(world: World) -> None:
-    wait_until(lambda: bool(world.status()["stuck_pods"]))
-    assert [] == world.status()["entries"]
+    wait_until(lambda: world.looks > 2)
+    assert [] == world.entries()
     world.release = LonghornRelease("v1.12.0", Support(is_supported=True))
-    wait_until(lambda: ["default-scheduler"] == world.status()["opted_in_schedulers"])
-    assert 5 == len(list(world.status()["entries"]))  # type: ignore[call-overload]
+    wait_until(lambda: len(world.entries()) == 5)
+    assert ["default-scheduler"] == world.status()["opted_in_schedulers"]
     assert {"mine": "unwired: x"} == world.status()["why_not"]
     raw = world.server.get(MUTATING_WEBHOOKS, None, NAME)
     (names, _) = raw["webhooks"][0]["namespaceSelector"]["matchExpressions"]
