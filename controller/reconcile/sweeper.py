@@ -1,5 +1,5 @@
-"""What time alone brings about: assumptions that end, holds whose pod was never chosen, and admitted expansions that the
-cluster never showed."""
+"""What time alone brings about: assumptions that end, holds whose pod was never chosen, and expansions that were
+admitted and never shown by the cluster."""
 
 from __future__ import annotations
 
