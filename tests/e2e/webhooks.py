@@ -115,11 +115,11 @@ def _slice(name: str, ip: str) -> Object:
     }
 
 
-def write_certificates(folder: Path) -> bytes:
+def write_certificates(folder: Path, *more_names: str) -> bytes:
     """A leaf for the Service and its key, as a mounted Secret would hold them; the authority that signed it."""
     now, life = datetime.now(UTC), timedelta(days=1)
     authority = make_authority("test", 2 * life, now)
-    leaf = sign(authority, LeafSpec("server", life, server_names(WEBHOOK_SERVICE, NAMESPACE)), now)
+    leaf = sign(authority, LeafSpec("server", life, (*server_names(WEBHOOK_SERVICE, NAMESPACE), *more_names)), now)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "tls.crt").write_bytes(leaf.certificate)
     (folder / "tls.key").write_bytes(leaf.key)
@@ -127,11 +127,21 @@ def write_certificates(folder: Path) -> bytes:
 
 
 def write_configuration(
-    api: ApiClient, bundle: bytes, *, schedulers: Sequence[str] = ("default-scheduler",), share_managers: bool = True
+    api: ApiClient,
+    bundle: bytes,
+    *,
+    schedulers: Sequence[str] = ("default-scheduler",),
+    share_managers: bool = True,
+    url: str = "",
 ) -> None:
-    """The configuration that the leader would write, without a leader."""
+    """The configuration that the leader would write, without a leader. `url`: where to call, past the Service."""
     wanted = rules.Wanted(schedulers=tuple(schedulers), share_managers=share_managers)
     entries = rules.mutating(wanted, rules.Place(NAMESPACE, WEBHOOK_SERVICE))
+    complete = rules.with_authorities(entries, bundle, ())
+    if url:
+        for entry in complete:
+            path = entry["clientConfig"].pop("service")["path"]
+            entry["clientConfig"]["url"] = url + path
     drop_configuration(api)
     api.create(
         MUTATING,
@@ -139,7 +149,7 @@ def write_configuration(
             "apiVersion": "admissionregistration.k8s.io/v1",
             "kind": "MutatingWebhookConfiguration",
             "metadata": {"name": CONFIGURATION},
-            "webhooks": rules.with_authorities(entries, bundle, ()),
+            "webhooks": complete,
         },
     )
 
