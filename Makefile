@@ -74,7 +74,7 @@ format: venv ## let ruff rewrite what it can
 
 .PHONY: bench
 bench: venv cluster ## speed and memory, as ratios; writes bench-output/
-	@for program in $(filter-out demo proposal_policy picture __init__,$(basename $(notdir $(wildcard bench/*.py)))); do \
+	@for program in $(filter-out demo proposal_policy bare_webhook picture __init__,$(basename $(notdir $(wildcard bench/*.py)))); do \
 		if grep -q '^if __name__ ==' "bench/$$program.py"; then echo "== bench.$$program"; $(RUN) -m "bench.$$program"; fi; done
 
 .PHONY: mutate
