@@ -29,7 +29,7 @@ from controller.allocator.verdict import LATE, SURE, Judgement, Verdict
 from controller.allocator.world import World
 from controller.model.demand import VolumeDemand
 
-_FIRST_LOOK: Final = 32  # seats that are looked at before the first test is tried
+_FIRST_LOOK: Final = 32  # seats with room that are looked at before the first test is tried
 _ANY_NUMBER: Final = 1 << 30
 FULL: Final = Judgement(Verdict.FULL, Reason.NO_ROOM_IN_CLUSTER)
 UNSUITABLE: Final = Judgement(Verdict.UNSUITABLE, Reason.NO_ROOM_IN_CLUSTER)
@@ -82,6 +82,7 @@ class Seats:
     """The nodes that may take replicas of one volume, by Longhorn's rules for replicas that are bound to no node."""
 
     def __init__(self, world: World, demand: VolumeDemand, now_utc: datetime | None = None) -> None:
+        world.refresh()  # the summaries decide which nodes are looked at
         self._world, self._demand = world, demand
         self._affinity = Affinity.of(demand.facts, world.settings)
         due = is_replacement_due(demand.facts, world.settings, now_utc)
@@ -123,6 +124,22 @@ class Seats:
             seat = self._plain_seat(name) or self.of(name)
             if isinstance(seat, Seat):
                 yield seat
+
+    def with_room(self) -> Iterator[Seat]:
+        """Those where a replica fits, in no certain order. Nodes without room for it cost no more than one comparison,
+        or one a disk, so that a question about thousands of full nodes is a matter of a millisecond."""
+        size = self._demand.size_bytes
+        if self._is_plain:  # where a plain volume fits, the node's summary says so
+            for name, most in self._world.best.items():
+                if most >= size and name not in self._gaps:
+                    yield self._seat(name, self._world.tops[name], size)
+            return
+        for name in self._world.nodes:
+            room = self._world.room(name)
+            if room is not None and any(disk.free_bytes >= size for disk in room.disks):
+                seat = self.of(name)
+                if isinstance(seat, Seat) and seat.slots:
+                    yield seat
 
     def _plain_seat(self, name: str) -> Seat | None:
         """For a plain new volume, by the summary of the node."""
@@ -199,14 +216,14 @@ class SetJudge:
         self._world, self._demand, self._copies = world, demand, copies
         self._pending, self._others, self._budget = pending, others, budget or Budget()
         self._seats = Seats(world, demand, now_utc)
-        self._found: list[Seat] = []
+        self._found: list[Seat] = []  # with room for a replica each
         self._is_bounded = False
 
     def judge(self, young_since: float = float("-inf")) -> Judgement:
         """The verdict on the whole set; `is_waitable` when holds made after `young_since` alone are in the way."""
         roamers = [*self._pending.roamers, *self._others]
         threat, next_look = Threat.of(roamers), _FIRST_LOOK
-        for seat in self._seats:
+        for seat in self._seats.with_room():
             if self._budget.is_spent():
                 return LATE
             self._found.append(seat)
@@ -216,8 +233,8 @@ class SetJudge:
                     return SURE
         if self._survives_bytes(threat, roamers):
             return SURE
-        if self._capacity(self._found) < self._copies:
-            return FULL if self._allowed() >= self._copies else UNSUITABLE
+        if self._capacity() < self._copies:
+            return self._full()
         if self._survives_search(threat, roamers):
             return SURE
         if self._budget.is_over:
@@ -227,15 +244,22 @@ class SetJudge:
 
     # How many replicas there is room for, and how many the rules allow
 
-    def _capacity(self, seats: Iterable[Seat]) -> int:
+    def _capacity(self) -> int:
         if self._seats.shares_nodes:
-            return sum(seat.slots for seat in seats)
-        return len({seat.place for seat in seats if seat.slots})
-
-    def _allowed(self) -> int:
-        if self._seats.shares_nodes:
-            return sum(seat.limit for seat in self._found)
+            return sum(seat.slots for seat in self._found)
         return len({seat.place for seat in self._found})
+
+    def _full(self) -> Judgement:
+        """FULL if the rules allow so many replicas; nodes are looked at only until that is known."""
+        allowed, places = 0, set[str]()
+        for seat in self._seats:
+            if self._budget.is_spent():
+                return LATE
+            allowed += seat.limit
+            places.add(seat.place)
+            if (allowed if self._seats.shares_nodes else len(places)) >= self._copies:
+                return FULL
+        return UNSUITABLE
 
     # What may be left of it
 
@@ -243,9 +267,8 @@ class SetJudge:
         """The first test. `older`: holds made after it are not counted."""
         costs: dict[str, int] = {}
         for seat in self._found:
-            if seat.slots:
-                left = max(0, seat.cost - self._bound_bytes(seat.name, older))
-                costs[seat.place] = costs.get(seat.place, 0) + left
+            left = max(0, seat.cost - self._bound_bytes(seat.name, older))
+            costs[seat.place] = costs.get(seat.place, 0) + left
         if len(costs) - threat.most_closed(costs.values()) >= self._copies:
             return True
         return self._seats.shares_nodes and self._slots_left(roamers, older) >= self._copies
@@ -275,8 +298,6 @@ class SetJudge:
         firm: set[str] = set()
         firm_slots = 0
         for seat in self._found:
-            if not seat.slots:
-                continue
             if self._budget.is_spent():
                 return False
             slots = self._firm_slots(seat, roamers)
@@ -287,7 +308,7 @@ class SetJudge:
             return True
         costs: dict[str, int] = {}
         for seat in self._found:
-            if seat.slots and seat.place not in firm:
+            if seat.place not in firm:
                 left = max(0, seat.cost - self._bound_bytes(seat.name, None))
                 costs[seat.place] = costs.get(seat.place, 0) + left
         return len(firm) + len(costs) - threat.most_closed(costs.values()) >= self._copies

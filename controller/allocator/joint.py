@@ -67,8 +67,8 @@ def _parts_of(
 ) -> list[_Part]:
     seats = Seats(world, demand, now_utc)
     spots: list[_Spot] = []
-    for seat in seats:
-        found = seats.item(seat.name) if seat.slots else None
+    for seat in seats.with_room():
+        found = seats.item(seat.name)
         if not isinstance(found, tuple):
             continue
         room, item = found

@@ -1,0 +1,124 @@
+"""Where replicas that may lie anywhere find room: full nodes cost next to nothing, and no other is passed over."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from controller.allocator.cluster import Seats
+from controller.model.demand import demands_of_pod
+from controller.model.longhorn import Disk, LonghornNode, LonghornSettings
+from tests.fakes.builders import LATER, TestCluster, disk, node
+from tests.fakes.clock import VirtualClock
+
+ROAMING = {"dataLocality": "disabled", "numberOfReplicas": "3"}
+FULL_NODES = 1000
+
+
+class TickingClock(VirtualClock):
+    """Every look at it takes two milliseconds."""
+
+    def now(self) -> float:
+        self.advance(0.002)
+        return super().now()
+
+
+def large_cluster() -> TestCluster:
+    """Many nodes that are too small, for a pod that may lie anywhere."""
+    cluster = TestCluster()
+    cluster.add_class("roaming", **ROAMING)
+    for number in range(FULL_NODES):
+        cluster.add_node(f"n{number}", free_gib=50)
+    cluster.add_claim("a", 100, class_name="roaming")
+    cluster.add_pod("a")
+    return cluster
+
+
+def names() -> list[str]:
+    return [f"n{number}" for number in range(FULL_NODES)]
+
+
+def test_the_one_node_with_room_among_many_full_ones_is_found_within_the_budget_of_a_call() -> None:
+    cluster = large_cluster()
+    cluster.put_node(node(f"n{FULL_NODES - 1}", free_gib=200))
+    cluster.allocator._clock = TickingClock()
+
+    assert set(names()) == cluster.offered("a", *names())
+
+
+def test_a_round_of_the_wake_up_finds_it_as_well() -> None:
+    cluster = large_cluster()
+    assert not cluster.offered("a", *names())
+    cluster.put_node(node(f"n{FULL_NODES - 1}", free_gib=200))
+    clock = TickingClock()
+    clock.advance(cluster.clock.now() - 1000)
+    cluster.allocator._clock = clock
+
+    assert ["a"] == [wakeup.name for wakeup in cluster.plan_wakeups()]
+
+
+sizes = st.sampled_from([0.0, 5.0, 10.0, 50.0, 100.0])
+disks = st.builds(
+    lambda size, tags, flags: replace(
+        disk("d", size, tags=tags), allow_scheduling=flags[0], ready=flags[1], eviction_requested=flags[2]
+    ),
+    sizes,
+    st.sampled_from([(), ("ssd",)]),
+    st.tuples(
+        st.sampled_from([True, True, False]), st.sampled_from([True, True, False]), st.sampled_from([False, True])
+    ),
+)
+
+
+@st.composite
+def nodes(draw: st.DrawFn) -> list[LonghornNode]:
+    found = []
+    for number in range(draw(st.integers(1, 6))):
+        own: list[Disk] = [replace(entry, name=f"d{i}") for i, entry in enumerate(draw(st.lists(disks, max_size=3)))]
+        facts = replace(node(f"n{number}", *own, zone=draw(st.sampled_from(["", "a", "b"]))), disks=())
+        facts = replace(facts, disks=tuple(replace(entry, uuid=f"n{number}-{entry.name}") for entry in own))
+        found.append(
+            replace(
+                facts,
+                tags=draw(st.sampled_from([frozenset[str](), frozenset({"fast"})])),
+                allow_scheduling=draw(st.sampled_from([True, True, False])),
+                ready=draw(st.sampled_from([True, True, False])),
+            )
+        )
+    return found
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    nodes(),
+    st.sampled_from([{}, {"diskSelector": "ssd"}, {"nodeSelector": "fast"}]),
+    st.sampled_from([0.001, 5.0, 20.0, 50.0]),
+    st.booleans(),
+    st.tuples(st.booleans(), st.booleans(), st.booleans()),
+)
+def test_with_room_are_all_that_have_a_place_to_give_and_no_others(
+    facts: list[LonghornNode], selector: dict[str, str], gib: float, is_placed: bool, soft: tuple[bool, bool, bool]
+) -> None:
+    node_soft, zone_soft, disk_soft = soft
+    cluster = TestCluster(
+        settings=LonghornSettings(
+            soft_anti_affinity=node_soft, zone_soft_anti_affinity=zone_soft, disk_soft_anti_affinity=disk_soft
+        )
+    )
+    cluster.add_class("roaming", **ROAMING, **selector)
+    for entry in facts:
+        cluster.put_node(entry)
+    cluster.add_claim("a", gib, class_name="roaming")
+    pod = cluster.add_pod("a", created=LATER)
+    if is_placed:
+        name = cluster.provision("a")
+        cluster.attach(name, "", gib, locality="disabled", replica_count=3)
+        cluster.place(name, facts[0].name, gib, disk_name="d0")
+    world = cluster.allocator._world
+    world.refresh()
+    (demand,), _ = demands_of_pod(pod, world, world.settings)
+    seats = Seats(world, demand)
+
+    assert {seat.name: seat for seat in seats if seat.slots} == {seat.name: seat for seat in seats.with_room()}
