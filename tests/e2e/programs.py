@@ -119,7 +119,10 @@ class Controller(Program):
             except OSError:
                 return False
 
-        poll(leads, f"{self.name} that leads", timeout)
+        try:
+            poll(leads, f"{self.name} that leads", timeout)
+        except TimeoutError as error:
+            raise TimeoutError(f"{error}; the end of {self.log}:\n{tail(self.log)}") from None
 
     def _is_endpoint(self) -> bool:
         found = self._cluster.services.endpoints(NAMESPACE, SERVICE, SERVICE_PORT)
