@@ -45,6 +45,8 @@ class Copy:
             "extender-address": "127.0.0.1",
             "extender-port": self.port,
             "endpoint-port": 9504,
+            "grpc-address": "127.0.0.1",
+            "grpc-port": free_port(),
             "metrics-address": "127.0.0.1",
             "metrics-port": self.metrics_port,
         }
@@ -139,7 +141,7 @@ class Site:
 
     def endpoints(self) -> list[str]:
         path = f"/apis/discovery.k8s.io/v1/namespaces/{self.namespace}/endpointslices"
-        items = self.api.list(path)["items"]
+        items = self.api.list(path, label_selector=f"kubernetes.io/service-name={SERVICE}")["items"]
         return [address for item in items for entry in item["endpoints"] or [] for address in entry["addresses"]]
 
 
