@@ -3,7 +3,8 @@
 `python -m bench.handshakes`: the product's server, threads as in production, over TLS. Caller threads make calls at a
 steady rate, half of them on connections of their own, and each is timed from the moment at which it was due. Rounds
 with HALVES half-open handshakes and without alternate in one run; the ratio of their p99 is the figure, asked for: 1.5.
-Half-open ones stop in their first message, after it, or say nothing, and are made anew when the server ends them.
+Half-open ones stop in their first message, after it, or say nothing, and are made anew when the server ends them; they
+begin one after the other over as long as a handshake may take, so that they do not all end in the same moment.
 Printed as one JSON object.
 """
 
@@ -11,8 +12,10 @@ from __future__ import annotations
 
 import argparse
 import http.client
+import itertools
 import json
 import os
+import selectors
 import signal
 import socket
 import ssl
@@ -34,6 +37,7 @@ from controller.serving.tls import DirectoryFollower, ServerTls
 
 HOST = "127.0.0.1"
 HALVES, CALLERS, RATE, SECONDS, ROUNDS = 100, 8, 100.0, 8.0, 7
+HANDSHAKE_SECONDS = 5.0  # the server's default
 DAY = timedelta(days=1)
 START_SECONDS = 60.0
 BODY = json.dumps({"pad": "x" * 2_000}).encode()
@@ -64,45 +68,64 @@ def _echo() -> str:
     return str(len(request.get_data()))
 
 
-class Halves(threading.Thread):
-    """Keeps so many handshakes half open."""
+def halve(port: int) -> None:
+    """Keep HALVES handshakes half open until the end of standard input. A line once all are, one with their number.
 
-    def __init__(self, port: int, count: int) -> None:
-        super().__init__(daemon=True)
-        self._port, self._count, self._stop_it = port, count, threading.Event()
-        self.opened = 0
-
-    def run(self) -> None:
-        hello = client_hello()
-        parts = [hello[: len(hello) // 2], hello, b""]
-        held: list[socket.socket] = []
-        while not self._stop_it.wait(0.05):
-            held = [sock for sock in held if not _is_ended(sock)]
-            while len(held) < self._count:
-                sock = socket.create_connection((HOST, self._port), timeout=5)
-                sock.sendall(parts[self.opened % 3])
-                sock.setblocking(False)
-                held.append(sock)
-                self.opened += 1
-        for sock in held:
-            sock.close()
-
-    def stop(self) -> None:
-        self._stop_it.set()
-        self.join(10)
+    In a process of its own: it must not take time from the callers.
+    """
+    hello = client_hello()
+    parts = itertools.cycle([hello[: len(hello) // 2], hello, b""])
+    poller = selectors.DefaultSelector()
+    poller.register(sys.stdin, selectors.EVENT_READ)
+    opened = 0
+    while True:
+        while len(poller.get_map()) <= HALVES:
+            sock = socket.create_connection((HOST, port), timeout=5)
+            sock.sendall(next(parts))
+            sock.setblocking(False)
+            poller.register(sock, selectors.EVENT_READ)
+            opened += 1
+            if opened < HALVES:
+                time.sleep(HANDSHAKE_SECONDS / HALVES)
+            elif opened == HALVES:
+                print("open", flush=True)
+        for key, _ in poller.select():
+            if key.fileobj is sys.stdin:
+                print(opened, flush=True)
+                return
+            assert isinstance(key.fileobj, socket.socket)
+            if _is_ended(key.fileobj):
+                poller.unregister(key.fileobj)
+                key.fileobj.close()
 
 
 def _is_ended(sock: socket.socket) -> bool:
-    """Whether the server has closed it. What it says until then is left unread, but for a look."""
+    """Whether the server has closed it. What it says until then is thrown away."""
     try:
-        ended = sock.recv(1) == b""
+        while data := sock.recv(65_536):
+            del data
     except BlockingIOError:
         return False
     except OSError:
-        ended = True
-    if ended:
-        sock.close()
-    return ended
+        return True
+    return True
+
+
+class Halves:
+    """The process that keeps handshakes half open."""
+
+    def __init__(self, port: int) -> None:
+        command = [sys.executable, "-m", "bench.handshakes", "--halve", str(port)]
+        self._process = subprocess.Popen(
+            command, cwd=Path(__file__).parents[1], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        assert self._process.stdout is not None
+        assert self._process.stdout.readline() == "open\n"
+
+    def stop(self) -> int:
+        """How many were opened in all."""
+        said, _ = self._process.communicate("", timeout=60)
+        return int(said)
 
 
 def client_hello() -> bytes:
@@ -161,19 +184,14 @@ def measure(port: int, context: ssl.SSLContext) -> dict[str, Any]:
     for round_number in range(ROUNDS + 1):
         p99: dict[bool, dict[str, float]] = {}
         for with_halves in (False, True) if round_number % 2 else (True, False):
-            halves = Halves(port, HALVES)
-            if with_halves:
-                halves.start()
-                while halves.opened < HALVES:
-                    time.sleep(0.01)
+            halves = Halves(port) if with_halves else None
             callers = [Caller(port, context, number, keeps=bool(number % 2)) for number in range(CALLERS)]
             for caller in callers:
                 caller.start()
             for caller in callers:
                 caller.join()
-            if with_halves:
-                halves.stop()
-                opened += halves.opened
+            if halves is not None:
+                opened += halves.stop()
             failures += sum(caller.failures for caller in callers)
             times = {
                 "fresh": [t for caller in callers[::2] for t in caller.times],
@@ -223,10 +241,14 @@ def run_server(port: int, directory: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--serve", type=int, default=0, metavar="PORT", help=argparse.SUPPRESS)
+    parser.add_argument("--halve", type=int, default=0, metavar="PORT", help=argparse.SUPPRESS)
     parser.add_argument("--directory", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.serve:
         run_server(options.serve, options.directory)
+        return
+    if options.halve:
+        halve(options.halve)
         return
     with tempfile.TemporaryDirectory() as folder, socket.socket() as probe:
         now = datetime.now(UTC)
