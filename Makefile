@@ -92,7 +92,8 @@ fuzz: venv ## random requests at every route, guided by the branches they reach;
 	@PYTHONPATH=$(TOOLS)/fuzz $(RUN) -m tests.fuzz --seconds $(FUZZ_SECONDS)
 
 .PHONY: soak
-soak: venv cluster ## the long runs with random delays; hours
+soak: venv cluster ## the long runs: random delays, certificates that turn for callers half a minute late; hours
+	@ROTATION_LAG=30 $(RUN) -m pytest tests/e2e/test_rotation.py -k nobody_is_refused
 	@$(RUN) -m tests.e2e.soak
 
 .PHONY: goals
