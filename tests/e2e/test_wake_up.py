@@ -17,7 +17,7 @@ from tests.e2e.scheduling import NAMESPACE
 from tests.e2e.view import LONGHORN_NODES, poll
 from tests.longhorn.options import LonghornOptions
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1200)]
 
 MakeCell = Callable[..., Cell]
 SAMPLING = "sampling-scheduler"
@@ -134,7 +134,7 @@ def test_a_pod_finds_the_node_that_the_sample_of_its_scheduler_did_not_show(scen
             wait_refused(scene, cell, 1)
             before = patches(scene)
             allow_scheduling(scene, cell.nodes[number], allowed=True)
-            cell.wait_pod_ready(f"p{number}", 30)
+            cell.wait_pod_ready(f"p{number}", 120)
 
             (pod,) = [pod for pod in cell.pods() if pod["metadata"]["name"] == f"p{number}"]
             assert cell.nodes[number] == pod["spec"]["nodeName"]

@@ -22,7 +22,7 @@ from tests.e2e.scheduling import NAMESPACE, RESOURCE
 from tests.e2e.view import PODS, poll
 from tests.longhorn.options import LonghornOptions
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 
 FOUND_SECONDS = 5.0
 # Of kube-scheduler's own election; a test need not wait for its defaults.
