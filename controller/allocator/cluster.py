@@ -21,7 +21,14 @@ from typing import Final
 from controller.allocator.budget import Budget
 from controller.allocator.packing import COVER_STEPS, Item, Steps, is_sure
 from controller.allocator.pending import Pending, Roamer, is_plain_need, older_than
-from controller.allocator.policy import EXT_LIMIT_BYTES, NodeRoom, check_node, check_node_tags
+from controller.allocator.policy import (
+    EXT_LIMIT_BYTES,
+    DiskRoom,
+    NodeRoom,
+    check_disk_kind,
+    check_node,
+    check_node_tags,
+)
 from controller.allocator.reasons import Reason
 from controller.allocator.shape import check_runs, item_of, promised_items
 from controller.allocator.tries import Affinity, Usage, counted_replicas, is_replacement_due
@@ -100,6 +107,7 @@ class Seats:
             and is_plain_need(demand.needs)
         )
         self._gaps = world.engine_gaps(demand.needs)
+        self._kinds: dict[tuple[str, str, frozenset[str]], bool] = {}
 
     @property
     def shares_nodes(self) -> bool:
@@ -136,10 +144,20 @@ class Seats:
             return
         for name in self._world.nodes:
             room = self._world.room(name)
-            if room is not None and any(disk.free_bytes >= size for disk in room.disks):
+            if room is not None and any(self._may_take(disk, size) for disk in room.disks):
                 seat = self.of(name)
                 if isinstance(seat, Seat) and seat.slots:
                     yield seat
+
+    def _may_take(self, disk: DiskRoom, size: int) -> bool:
+        if disk.free_bytes < size:
+            return False
+        kind = disk.type, disk.filesystem, disk.tags  # of which thousands of disks have few different ones
+        takes = self._kinds.get(kind)
+        if takes is None:
+            reason = check_disk_kind(disk, self._demand.needs, size, self._world.settings.space)
+            takes = self._kinds[kind] = reason is None
+        return takes
 
     def _plain_seat(self, name: str) -> Seat | None:
         """For a plain new volume, by the summary of the node."""
