@@ -33,3 +33,9 @@ class Budget:
             if self._asked % _CLOCK_EVERY == 0:
                 self.is_over = self.clock.now() > self.end
         return self.is_over
+
+    def is_spent_now(self) -> bool:
+        """As `is_spent`, by the clock at this moment: for the few questions before costly steps."""
+        if not self.is_over and self.clock is not None:
+            self.is_over = self.clock.now() > self.end
+        return self.is_over

@@ -108,7 +108,7 @@ class Expansions:
                 return GrowthOutcome(GrowthVerdict.NOT_CHECKED)
             name, size = found.name, rounded_volume_bytes(request.size_bytes)
             if size > self._world.sizes.granted(name):
-                plan = plan_growth(self._world, self._lent.ledger(), name, size, self._clock.now(), now_utc)
+                plan = plan_growth(self._world, self._lent.ledger(), name, size, self._clock, now_utc)
                 if plan.obstacles:
                     self._journal.counters["expansions_refused"] += 1
                     return GrowthOutcome(GrowthVerdict.REFUSED, name, size, plan.largest_bytes, plan.obstacles)

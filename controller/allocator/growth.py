@@ -5,12 +5,16 @@ figure is what its replicas may become by growths that were granted already, and
 Longhorn puts what is pending: promises of pods and replicas that it may place at any moment. The other way round holds
 as well: if the growth fits after every legal placement of those, none of them is stranded by it.
 
-A volume that is not placed yet grows on the nodes where room is promised to it: there the larger replica must fit.
+A volume that is not placed yet grows on the nodes where room is promised to it: there the larger replica must fit. Of
+replicas that may go anywhere, as many must surely fit as have a place at the size that is promised.
+
+Whatever is refused is refused at every larger size too. The allocator's lock is held meanwhile, so time is bounded: a
+verdict that was not found in time is a refusal that says so, and the largest size is then the largest one proved.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
@@ -34,11 +38,14 @@ from controller.allocator.rooms import make_room
 from controller.allocator.shape import promised_items
 from controller.allocator.verdict import Judgement, Verdict
 from controller.allocator.world import World
+from controller.clock import Clock
 from controller.model.demand import VolumeDemand
 from controller.model.longhorn import Disk, LonghornNode
 from controller.model.quantity import bytes_text
 
 MOST_TRIES: Final = 48  # of sizes, to find the largest one
+VERDICT_MILLISECONDS: Final = 250.0  # usually a few; this much only where pending promises fit in very many ways
+SEARCH_MILLISECONDS: Final = 50.0  # for the largest size, which is for people
 _LACKS_BYTES: Final = (Reason.INSUFFICIENT_STORAGE, Reason.PHYSICAL_SPACE)
 
 
@@ -56,32 +63,46 @@ class Obstacle:
 @dataclass(frozen=True, slots=True)
 class GrowthPlan:
     """`obstacles` empty: the volume may grow. `largest_bytes`: the largest size that would be granted now, at least
-    what was granted already."""
+    what was granted already. `is_largest` False: the largest one that was proved in time; more may fit."""
 
     obstacles: tuple[Obstacle, ...]
     largest_bytes: int
+    is_largest: bool = True
 
 
 def plan_growth(
-    world: World, ledger: Ledger, name: str, new_bytes: int, now: float, now_utc: datetime | None = None
+    world: World, ledger: Ledger, name: str, new_bytes: int, clock: Clock, now_utc: datetime | None = None
 ) -> GrowthPlan:
     """The verdict on the volume of that name, which is there, at `new_bytes`, a multiple of 2 MiB above what it was
     granted. Nothing changes."""
-    growing = Growing(world, ledger, name, now, now_utc)
+    growing = Growing(world, ledger, name, clock, now_utc)
     obstacles = growing.obstacles(new_bytes)
     if not obstacles:
         return GrowthPlan((), new_bytes)
     largest = growing.largest(new_bytes)
-    return GrowthPlan(tuple(_filled_in(entry, new_bytes - largest) for entry in obstacles), largest)
+    if not growing.is_late:
+        obstacles = [_filled_in(entry, new_bytes - largest) for entry in obstacles]
+    return GrowthPlan(tuple(obstacles), largest, not growing.is_late)
+
+
+@dataclass(frozen=True, slots=True)
+class _Beside:
+    """A node's disks with what is promised there: where each disk stands in `free`, by UUID."""
+
+    index: Mapping[str, int]
+    free: Sequence[int]
+    others: Sequence[Item]
 
 
 class Growing:
-    """One volume's growth in one state of world and ledger; make a new one for each question."""
+    """One volume's growth in one state of world and ledger; make a new one for each question. `is_late`: some time was
+    not enough."""
 
-    def __init__(self, world: World, ledger: Ledger, name: str, now: float, now_utc: datetime | None) -> None:
+    def __init__(self, world: World, ledger: Ledger, name: str, clock: Clock, now_utc: datetime | None) -> None:
         world.refresh()
         self._world, self._ledger, self._name = world, ledger, name
-        self._now, self._now_utc = now, now_utc
+        self._clock, self._now_utc = clock, now_utc
+        self._budget = Budget.of(clock, VERDICT_MILLISECONDS)
         self._volume = world.sizes.shown[name]
         self._replicas = [entry for entry in world.placed.shown(name).values() if entry.node]
         self._keys = frozenset(claim.uid for claim in world.claims_of_volume(name)) or frozenset({name})
@@ -90,6 +111,15 @@ class Growing:
         self._base_bytes = min((self._volume.size_bytes, *shown))
         self._nodes = {node: self._without_growth(node) for node in {replica.node for replica in self._replicas}}
         self._pending = Pending(world, ledger, self._keys, now_utc=now_utc)
+        # What is the same at every size, worked out once.
+        self._beside: dict[str, _Beside | None] = {}
+        self._judges: dict[str, Judge] = {}
+        self._copies: dict[str, int] = {}
+        self._hopeless: dict[tuple[str, str], bool] = {}
+
+    @property
+    def is_late(self) -> bool:
+        return self._budget.is_over
 
     # Steps
 
@@ -103,7 +133,21 @@ class Growing:
             for entry in plan.disks
             if entry.rejection is not None
         ]
-        return found or [*self._against_pending(plan.disks), *self._of_promises(new_bytes)]
+        return found or list(self._in_the_way(plan, new_bytes))
+
+    def fits(self, new_bytes: int) -> bool:
+        """As `obstacles`, up to the first."""
+        plan = self.by_longhorn(new_bytes)
+        return plan.admitted and next(self._in_the_way(plan, new_bytes), None) is None
+
+    def _in_the_way(self, plan: ExpansionPlan, new_bytes: int) -> Iterator[Obstacle]:
+        """What is promised, to others and to the volume itself. What time did not allow to find stands in the way."""
+        yield from self._against_pending(plan.disks)
+        if not self.is_late:
+            yield from self._of_promises(new_bytes)
+        if self.is_late:
+            text = "whether it fits beside all that is promised was not found in time"
+            yield Obstacle("", "", 0, Rejection(Reason.NOT_EVALUATED, text))
 
     def by_longhorn(self, new_bytes: int) -> ExpansionPlan:
         """Longhorn's rule, with the disks as full as growths that were granted make them."""
@@ -113,17 +157,21 @@ class Growing:
         return plan_expansion(nodes, volume, self._replicas, new_bytes, settings.space, settings.behaviour)
 
     def largest(self, refused_bytes: int) -> int:
-        """The largest size that would be granted, below a size that is not."""
+        """The largest size that would be granted, below a size that is not; the largest proved one when it `is_late`.
+        Nothing is found for a size whose own verdict was late."""
         granted = self._world.sizes.granted(self._name)
+        if self.is_late:
+            return granted
+        self._budget = Budget.of(self._clock, SEARCH_MILLISECONDS)
         top = min(self.by_longhorn(refused_bytes).largest_bytes, refused_bytes - GRANULE_BYTES)
         low, high = granted // GRANULE_BYTES, top // GRANULE_BYTES
-        if high > low and not self.obstacles(high * GRANULE_BYTES):  # usual: no promise is in the way
+        if high > low and self.fits(high * GRANULE_BYTES):  # usual: no promise is in the way
             return high * GRANULE_BYTES
         for _ in range(MOST_TRIES):
-            if low >= high:
+            if low >= high or self._budget.is_spent_now():
                 break
             middle = (low + high + 1) // 2
-            low, high = (low, middle - 1) if self.obstacles(middle * GRANULE_BYTES) else (middle, high)
+            low, high = (middle, high) if self.fits(middle * GRANULE_BYTES) else (low, middle - 1)
         return max(granted, low * GRANULE_BYTES)
 
     def _missing(self, growth: DiskGrowth) -> int:
@@ -157,76 +205,107 @@ class Growing:
 
     # What is pending
 
-    def _against_pending(self, growths: Iterable[DiskGrowth]) -> list[Obstacle]:
+    def _against_pending(self, growths: Iterable[DiskGrowth]) -> Iterator[Obstacle]:
         """Disks whose growth would be in danger: Longhorn may put what is pending there first."""
         by_node: dict[str, list[DiskGrowth]] = {}
         for growth in growths:
             if growth.growth_bytes > 0:
                 by_node.setdefault(growth.node, []).append(growth)
-        found = []
         for name, members in by_node.items():
-            found += self._contended_on(name, members)
-        return found
+            if name not in self._beside:
+                self._beside[name] = self._promised_beside(name)
+            beside = self._beside[name]
+            if beside is None:
+                continue
+            if self._budget.is_spent_now():
+                return
+            yield from _contended(name, members, beside)
 
-    def _contended_on(self, name: str, growths: list[DiskGrowth]) -> list[Obstacle]:
+    def _promised_beside(self, name: str) -> _Beside | None:
+        """None: nothing is promised there."""
         node = self._nodes[name]
         if node is None or self._world.room(name) is None:
-            return []
+            return None
         # Disks that take no replicas have no promise on them either, so that Longhorn's rule is all there is to ask.
         usable = replace(node, disks=tuple(disk for disk in node.disks if check_disk_state(disk) is None))
         room = make_room(usable, {}, self._world.is_shared_disk, self._world.settings.space)
-        index = {disk.uuid: number for number, disk in enumerate(room.disks)}
-        items = [Item(entry.growth_bytes, (index[entry.uuid],)) for entry in growths if entry.uuid in index]
         others = promised_items(self._world, room, self._pending.on(name))
-        free = [disk.free_bytes for disk in room.disks]
-        if not items or not others or is_sure(items, others, free, Steps(COVER_STEPS)):
-            return []
-        promised = bytes_text(sum(item.size_bytes for item in others))
-        text = f"{promised} on the node are promised to other volumes, which Longhorn may place on this disk"
-        return [
-            Obstacle(name, entry.disk, 0, Rejection(Reason.CONTENDED, f"{entry.disk}: {text}"))
-            for entry in growths
-            if entry.uuid in index
-        ]
+        index = {disk.uuid: number for number, disk in enumerate(room.disks)}
+        return _Beside(index, [disk.free_bytes for disk in room.disks], others) if others else None
 
     # What is promised to the volume itself
 
-    def _of_promises(self, new_bytes: int) -> list[Obstacle]:
+    def _of_promises(self, new_bytes: int) -> Iterator[Obstacle]:
         """Places promised to the volume in which it would no longer surely find room."""
-        found: list[Obstacle] = []
         for key in sorted(self._keys):
             places = {entry.node for entry, _ in self._ledger.of_volume(key)}
             demand = self._world.demand_of(key) if places else None
-            if demand is not None:
-                found += self._of_places(replace(demand, size_bytes=new_bytes), places)
-        return found
+            if demand is None:
+                continue
+            for name in sorted(places):
+                if self._budget.is_spent_now():
+                    return
+                obstacle = self._anywhere(demand, new_bytes) if name == ANYWHERE else self._at(name, demand, new_bytes)
+                if obstacle is not None and not self.is_late:
+                    yield obstacle
 
-    def _of_places(self, demand: VolumeDemand, places: Iterable[str]) -> list[Obstacle]:
-        found = []
-        for name in sorted(places):
-            if name == ANYWHERE:
-                judgement = self._judge_anywhere(demand)
-            else:
-                judge = Judge(self._world, self._ledger, [demand], self._now, now_utc=self._now_utc)
-                judgement = judge.judge_room(name, [demand])
-            # Where it cannot be placed at any size, a larger one harms nobody.
-            is_hopeless = judgement.verdict is Verdict.UNSUITABLE and judgement.reason is not Reason.INCOMPATIBLE_SIZE
-            if judgement.verdict is not Verdict.SURE and not is_hopeless:
-                reason = judgement.reason or Reason.CONTENDED
-                text = f"{name}: the volume is to be placed there" if name != ANYWHERE else "the volume is to be placed"
-                node = "" if name == ANYWHERE else name
-                rejection = Rejection(reason, f"{text}, and {bytes_text(demand.size_bytes)} do not surely fit")
-                found.append(Obstacle(node, "", 0, rejection))
-        return found
+    def _at(self, name: str, demand: VolumeDemand, new_bytes: int) -> Obstacle | None:
+        """The replica that is to go to that node."""
+        judge = self._judges.get(demand.key)
+        if judge is None:
+            now = self._clock.now()
+            judge = self._judges[demand.key] = Judge(self._world, self._ledger, [demand], now, now_utc=self._now_utc)
+        if (demand.key, name) not in self._hopeless:
+            # Where it cannot be placed as it is, a larger one harms nobody.
+            as_it_is = judge.judge_room(name, [demand])
+            self._hopeless[demand.key, name] = as_it_is.verdict is Verdict.UNSUITABLE
+        if self._hopeless[demand.key, name]:
+            return None
+        judgement = judge.judge_room(name, [_resized(demand, new_bytes)])
+        if judgement.verdict is Verdict.SURE:
+            return None
+        text = f"{bytes_text(new_bytes)} are to be placed there, and do not surely fit"
+        return Obstacle(name, "", 0, Rejection(judgement.reason or Reason.CONTENDED, text))
 
-    def _judge_anywhere(self, demand: VolumeDemand) -> Judgement:
-        """Copies that find no place whatever is pending take nothing from anybody; those that do must do so surely."""
+    def _anywhere(self, demand: VolumeDemand, new_bytes: int) -> Obstacle | None:
+        """The replicas that may go to any node: those that have a place as it is must surely have one then. The others
+        take nothing from anybody."""
+        if demand.key not in self._copies:
+            self._copies[demand.key] = self._copies_with_a_place(demand)
+        copies = self._copies[demand.key]
+        if not copies:
+            return None
+        judgement = self._judge_set(_resized(demand, new_bytes), copies)
+        if judgement.verdict is Verdict.SURE:
+            return None
+        what = "1 replica is" if copies == 1 else f"{copies} replicas are"
+        text = f"{what} still to be placed on any node, and {bytes_text(new_bytes)} do not surely fit"
+        return Obstacle("", "", 0, Rejection(judgement.reason or Reason.CONTENDED, text))
+
+    def _copies_with_a_place(self, demand: VolumeDemand) -> int:
         for copies in range(max(1, demand.copies), 0, -1):
-            judge = SetJudge(self._world, demand, copies, self._pending, budget=Budget(), now_utc=self._now_utc)
-            judgement = judge.judge()
-            if judgement.verdict in (Verdict.SURE, Verdict.CONTENDED):
-                return judgement
-        return Judgement(Verdict.SURE)
+            if self._judge_set(demand, copies).verdict in (Verdict.SURE, Verdict.CONTENDED):
+                return copies
+        return 0
+
+    def _judge_set(self, demand: VolumeDemand, copies: int) -> Judgement:
+        judge = SetJudge(self._world, demand, copies, self._pending, budget=self._budget, now_utc=self._now_utc)
+        return judge.judge()
+
+
+def _resized(demand: VolumeDemand, new_bytes: int) -> VolumeDemand:
+    return replace(demand, size_bytes=max(new_bytes, demand.size_bytes))
+
+
+def _contended(name: str, growths: Iterable[DiskGrowth], beside: _Beside) -> list[Obstacle]:
+    """The growths on that node's disks, if together they do not surely fit beside what is promised there."""
+    here = [entry for entry in growths if entry.uuid in beside.index]
+    items = [Item(entry.growth_bytes, (beside.index[entry.uuid],)) for entry in here]
+    if not items or is_sure(items, beside.others, beside.free, Steps(COVER_STEPS)):
+        return []
+    promised = bytes_text(sum(item.size_bytes for item in beside.others))
+    text = f"{promised} on the node are promised to other volumes, which Longhorn may place on this disk"
+    return [Obstacle(name, entry.disk, 0, Rejection(Reason.CONTENDED, f"{entry.disk}: {text}")) for entry in here]
 
 
 def _filled_in(obstacle: Obstacle, growth_bytes: int) -> Obstacle:
