@@ -11,12 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.allocator.budget import Budget
+from controller.allocator.cluster import FULL as NO_ROOM_IN_CLUSTER
 from controller.allocator.fit import GivenPromise, NodeFit, fit_pod, ledger_of
 from controller.allocator.ledger import Ledger
 from controller.allocator.placement import LATE, Judge
 from controller.allocator.policy import EXT_LIMIT_BYTES
 from controller.allocator.reasons import Reason
-from controller.allocator.verdict import Verdict
+from controller.allocator.verdict import Judgement, Verdict
 from controller.allocator.world import World
 from controller.model.demand import VolumeDemand
 from controller.model.longhorn import (
@@ -391,14 +392,15 @@ def test_a_spent_budget_leaves_the_rest_unevaluated() -> None:
     assert LATE is judge.judge("n0")  # once over, it stays over
 
 
-def test_a_spent_budget_leaves_a_set_unevaluated() -> None:
-    world = world_of(room("d1", 5), names=tuple(f"n{index}" for index in range(40)))
+@pytest.mark.parametrize(("free", "verdict"), [(15, LATE), (5, NO_ROOM_IN_CLUSTER)])
+def test_a_spent_budget_leaves_a_set_unevaluated_unless_all_nodes_are_full(free: int, verdict: Judgement) -> None:
+    world = world_of(room("d1", free), names=tuple(f"n{index}" for index in range(40)))
     clock = VirtualClock()
     budget = Budget.of(clock, 50)
     clock.advance(1)
     judge = Judge(world, Ledger(), [roaming(10)], 0.0, budget=budget)
 
-    assert [LATE] == [judgement for _, judgement in judge.judge_sets(["n1"])]
+    assert [verdict] == [judgement for _, judgement in judge.judge_sets(["n1"])]
 
 
 def test_a_class_that_binds_volumes_to_a_zone_is_judged_zone_by_zone() -> None:
