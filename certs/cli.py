@@ -132,7 +132,7 @@ def _plans(options: argparse.Namespace, api: KubeApi, store: SecretStore) -> lis
                 (webhook.SERVER, webhook.LEADER),
                 (webhook.CLIENT,),
                 webhook.PREFIX,
-                PublishedBundles(api, options.webhook_configuration),
+                PublishedBundles(api),
             )
         )
     return plans
@@ -176,7 +176,6 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("--webhook-tls-secret", default=f"{WEBHOOK_NAME}-tls")
         command.add_argument("--webhook-client-tls-secret", default=f"{WEBHOOK_NAME}-client-tls")
         command.add_argument("--webhook-ca-secret", default=f"{WEBHOOK_NAME}-ca")
-        command.add_argument("--webhook-configuration", default=NAME, help="name of both webhook configurations")
         command.add_argument("--replica-scheduler-service", default=REPLICA_SCHEDULER)
         command.add_argument("--replica-scheduler-tls-secret", default=f"{REPLICA_SCHEDULER}-tls")
         command.add_argument("--cluster-domain", default="cluster.local")

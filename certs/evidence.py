@@ -19,9 +19,8 @@ from certs.rotation import Chain, Evidence
 from controller.clock import Clock
 from controller.errors import ClusterError, NotFoundError
 from controller.kube.api import KubeApi
-from controller.kube.resources import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, Resource
+from controller.kube.resources import OUR_CONFIGURATIONS
 
-KINDS: Final = (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS)
 CALL_SECONDS: Final = 5.0
 
 log = logging.getLogger(__name__)
@@ -30,29 +29,28 @@ log = logging.getLogger(__name__)
 class PublishedBundles:
     """The `caBundle`s of our webhook configurations. Threads: one at a time. I/O: the API server."""
 
-    def __init__(self, api: KubeApi, name: str) -> None:
-        self._api, self._name = api, name
+    def __init__(self, api: KubeApi) -> None:
+        self._api = api
         self.problem = ""  # why they could not be read; "" when they could
 
     def all_have(self, authority: Pair) -> bool:
         """Whether every entry trusts it. True where there is no entry; false when that cannot be known."""
         try:
-            bundles = [
-                bundle for resource in (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS) for bundle in self._bundles(resource)
-            ]
+            bundles = list(self._bundles())
         except ClusterError as error:
-            self.problem = f"webhook configurations {self._name}: {error}"
+            self.problem = f"webhook configurations {', '.join(OUR_CONFIGURATIONS.values())}: {error}"
             return False
         self.problem = ""
         return all(_has(bundle, authority) for bundle in bundles)
 
-    def _bundles(self, resource: Resource) -> Iterator[bytes]:
-        try:
-            raw = self._api.get(resource, None, self._name, timeout=CALL_SECONDS)
-        except NotFoundError:
-            return
-        for entry in raw.get("webhooks") or []:
-            yield _decoded((entry.get("clientConfig") or {}).get("caBundle"))
+    def _bundles(self) -> Iterator[bytes]:
+        for resource, name in OUR_CONFIGURATIONS.items():
+            try:
+                raw = self._api.get(resource, None, name, timeout=CALL_SECONDS)
+            except NotFoundError:
+                continue
+            for entry in raw.get("webhooks") or []:
+                yield _decoded((entry.get("clientConfig") or {}).get("caBundle"))
 
 
 def _decoded(text: Any) -> bytes:

@@ -82,10 +82,9 @@ def webhook_keeper(
     clock: Clock,
     names: SecretNames,
     leafs: Mapping[str, Leaf],
-    configuration: str,
     pace: Pace = DEFAULT_PACE,
 ) -> tuple[ChainKeeper, Spread]:
-    """The chain in its Secrets, and what is known of how far it has spread. `configuration` names the webhooks'."""
-    spread = Spread(PublishedBundles(api, configuration), clock, pace.spread_seconds)
+    """The chain in its Secrets, and what is known of how far it has spread."""
+    spread = Spread(PublishedBundles(api), clock, pace.spread_seconds)
     keeper = ChainKeeper(store, names, lambda: leafs, pace.policy, clock, subject=SUBJECT, evidence=spread)
     return keeper, spread

@@ -19,7 +19,6 @@ from controller.serving.tls import DirectoryFollower, Material, ServerTls
 from controller.settings import TLS_OFF, ProcessSettings
 
 CA: Final = "ca"
-CONFIGURATION: Final = "longhorn-scheduler-extender"  # name of both webhook configurations
 
 
 class CertificateWorker(Protocol):
@@ -220,7 +219,7 @@ def webhook_chain(
         domain=settings.cluster_domain,
         pace=pace.checked(),
     )
-    keeper, spread = webhook.webhook_keeper(api, store, clock, names, leafs, CONFIGURATION, pace)
+    keeper, spread = webhook.webhook_keeper(api, store, clock, names, leafs, pace)
     certificates = Certificates(
         Mode(settings.webhook_tls_mode),
         store,

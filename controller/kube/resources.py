@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote
 
-from controller.model.names import LONGHORN_GROUP, LONGHORN_VERSION
+from controller.model.names import (
+    FORMER_MUTATING_CONFIGURATIONS,
+    LONGHORN_GROUP,
+    LONGHORN_VERSION,
+    MUTATING_CONFIGURATION,
+    VALIDATING_CONFIGURATION,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +72,16 @@ VALIDATING_WEBHOOKS: Final = Resource(
     "ValidatingWebhookConfiguration",
     is_namespaced=False,
 )
+OUR_CONFIGURATIONS: Final[Mapping[Resource, str]] = {
+    MUTATING_WEBHOOKS: MUTATING_CONFIGURATION,
+    VALIDATING_WEBHOOKS: VALIDATING_CONFIGURATION,
+}
+"""The two kinds of webhook configurations, and what ours of that kind is called."""
+FORMER_CONFIGURATIONS: Final[Mapping[Resource, tuple[str, ...]]] = {
+    MUTATING_WEBHOOKS: FORMER_MUTATING_CONFIGURATIONS,
+    VALIDATING_WEBHOOKS: (),
+}
+"""What earlier releases called them; those are removed, for which the right `delete` is needed."""
 ENDPOINT_SLICES: Final = Resource("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice")
 LONGHORN_NODES: Final = Resource(LONGHORN_GROUP, LONGHORN_VERSION, "nodes", "Node")
 LONGHORN_VOLUMES: Final = Resource(LONGHORN_GROUP, LONGHORN_VERSION, "volumes", "Volume")

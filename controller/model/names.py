@@ -34,5 +34,14 @@ OPT_IN_MARK: Final = "scheduling.longhorn.io/opt-in"
 """Label or annotation of a pod or a namespace: `false` keeps its pods away from the extender, `true` asks for it where
 only marked pods are opted in. A pod's own word stands before its namespace's."""
 
+MUTATING_CONFIGURATION: Final = "zz-longhorn-scheduler-extender"
+"""The API server runs mutating webhooks in the order of their configurations' names. Ours comes after those that choose
+a pod's scheduler or give it volumes: what it decides by is final then."""
+
+FORMER_MUTATING_CONFIGURATIONS: Final = ("longhorn-scheduler-extender",)
+"""What earlier releases called it."""
+
+VALIDATING_CONFIGURATION: Final = "longhorn-scheduler-extender"
+
 CO_SCHEDULE_ANNOTATION: Final = "kubevirt-scheduler/co-schedule"
 """`true`: the pod runs where the share-manager of its shared volume runs."""

@@ -16,11 +16,11 @@ from typing import Any, Final, Protocol
 
 from controller.clock import Clock
 from controller.errors import ClusterError, ConflictError, NotFoundError
-from controller.kube.resources import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, Resource
+from controller.kube.resources import MUTATING_WEBHOOKS, OUR_CONFIGURATIONS, VALIDATING_WEBHOOKS, Resource
 from controller.reconcile.admission_plan import Decision
 from controller.reconcile.admission_rules import PODS, Place, Raw, Wanted, mutating, validating, with_authorities
 
-NAME: Final = "longhorn-scheduler-extender"
+PRODUCT: Final = "longhorn-scheduler-extender"
 TICK_SECONDS: Final = 0.5
 LOOK_SECONDS: Final = 5.0  # a live read said that all is well, and the watch says otherwise: it lags
 TRIES: Final = 3  # of a write that finds another version
@@ -31,8 +31,8 @@ CONTESTED: Final = 3  # repairs in a row that are worth an Event
 CONTESTED_REASON: Final = "WebhookConfigurationContested"
 SCHEDULERS_ANNOTATION: Final = "scheduling.longhorn.io/opted-in-schedulers"
 LABELS: Final = {
-    "app.kubernetes.io/name": NAME,
-    "app.kubernetes.io/managed-by": NAME,
+    "app.kubernetes.io/name": PRODUCT,
+    "app.kubernetes.io/managed-by": PRODUCT,
     # AKS adds a selector to every webhook configuration that does not say this, and adds it again after each repair.
     "admissions.enforcer/disabled": "true",
 }
@@ -69,8 +69,8 @@ class Watched(Protocol):
     def stop(self) -> None: ...
     def is_synced(self, resource: Resource) -> bool: ...
     def standing(self, resource: Resource) -> Standing | None: ...
-    def former(self, resource: Resource) -> Sequence[str]:
-        """Names that earlier versions of the product gave to such a configuration, and that are there."""
+    def former(self, resource: Resource) -> Mapping[str, Standing]:
+        """What stands under names that earlier releases of the product gave to such a configuration."""
         ...
 
 
@@ -146,8 +146,7 @@ class Admission:
 
     def is_pod_rule_out(self) -> bool:
         """Whether no pod opts in any more, as far as is known: what was never seen counts as not there."""
-        standing = self.watched.standing(MUTATING_WEBHOOKS)
-        return standing is None or PODS not in standing.names
+        return all(PODS not in standing.names for standing in self._all_standing(MUTATING_WEBHOOKS))
 
     @property
     def problems(self) -> tuple[str, ...]:
@@ -175,14 +174,19 @@ class Admission:
             self._begin(opening)
         if opening is None or not all(self.watched.is_synced(track.resource) for track in self._tracks):
             return
-        standing = self.watched.standing(MUTATING_WEBHOOKS)
-        names = frozenset(standing.schedulers.split(",")) if standing and PODS in standing.names else frozenset()
+        rules = [standing for standing in self._all_standing(MUTATING_WEBHOOKS) if PODS in standing.names]
+        names = frozenset(name for rule in rules for name in rule.schedulers.split(","))
         decision = self.decide(names, self.clock.now() - self._since)
         if decision is None:
             return
         self.decision = decision
         for track in self._tracks:
             self._attend(track, decision)
+
+    def _all_standing(self, resource: Resource) -> list[Standing]:
+        """Ours, and those of former names."""
+        ours = self.watched.standing(resource)
+        return [*(() if ours is None else (ours,)), *self.watched.former(resource).values()]
 
     def _begin(self, opening: int | None) -> None:
         self._opening, self._since, self.decision = opening, self.clock.now(), None
@@ -194,8 +198,9 @@ class Admission:
             return
         track.tried = decision.wanted
         try:
-            self._prune(track)
+            # First what is to stand, then away with what stood for it: no pod is created in between.
             self._bring(track, decision, now)
+            self._prune(track)
         except ClusterError as error:
             track.failures, track.seen = track.failures + 1, None
             self.counts.failures += 1
@@ -245,7 +250,8 @@ class Admission:
 
     def _wanted(self, track: _Track, decision: Decision, standing: Standing | None) -> Standing:
         build = mutating if track.resource is MUTATING_WEBHOOKS else validating
-        old = standing.webhooks if standing is not None else ()
+        stood = [standing] if standing is not None else self.watched.former(track.resource).values()
+        old = [entry for each in stood for entry in each.webhooks]
         entries = with_authorities(build(decision.wanted, self.place), self.authorities(), old)
         has_pods = any(entry["name"] == PODS for entry in entries)
         return Standing(tuple(entries), LABELS, ",".join(decision.wanted.schedulers) if has_pods else "")
@@ -256,18 +262,19 @@ class Admission:
 
     def _read(self, resource: Resource) -> Raw | None:
         try:
-            return self.api.get(resource, None, NAME)
+            return self.api.get(resource, None, OUR_CONFIGURATIONS[resource])
         except NotFoundError:
             return None
 
     def _write(self, track: _Track, raw: Raw | None, wanted: Standing) -> None:
         if self.opening() != self._opening:
             raise ConflictError("the term has ended")
-        meta: Raw = {**raw["metadata"]} if raw is not None else {"name": NAME}
+        name = OUR_CONFIGURATIONS[track.resource]
+        meta: Raw = {**raw["metadata"]} if raw is not None else {"name": name}
         meta["labels"] = {**(meta.get("labels") or {}), **LABELS}
         annotations = {**(meta.get("annotations") or {}), SCHEDULERS_ANNOTATION: wanted.schedulers}
         meta["annotations"] = {
-            name: value for name, value in annotations.items() if value or name != SCHEDULERS_ANNOTATION
+            key: value for key, value in annotations.items() if value or key != SCHEDULERS_ANNOTATION
         }
         resource = track.resource
         body = {
@@ -279,7 +286,7 @@ class Admission:
         if raw is None:
             self.api.create(resource, None, body)
         else:
-            self.api.replace(resource, None, NAME, body)
+            self.api.replace(resource, None, name, body)
         self.counts.writes += 1
         log.info(
             "webhook configuration written kind=%s entries=%s schedulers=%s",
@@ -328,7 +335,7 @@ def _other_writer(raw: Raw | None) -> str:
     """Who wrote the object last, but for us, by its own account."""
     if raw is None:
         return "somebody who deleted it"
-    entries = [entry for entry in raw["metadata"].get("managedFields") or [] if entry.get("manager") != NAME]
+    entries = [entry for entry in raw["metadata"].get("managedFields") or [] if entry.get("manager") != PRODUCT]
     if not entries:
         return "somebody"
     return repr(max(entries, key=lambda entry: str(entry.get("time", ""))).get("manager", ""))

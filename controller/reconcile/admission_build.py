@@ -5,18 +5,24 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from controller.addition import Addition
 from controller.clock import Clock
 from controller.kube.api import KubeApi
 from controller.kube.informer import Informer
 from controller.kube.recorder import Recorder, Target
-from controller.kube.resources import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, Resource
+from controller.kube.resources import (
+    FORMER_CONFIGURATIONS,
+    MUTATING_WEBHOOKS,
+    OUR_CONFIGURATIONS,
+    VALIDATING_WEBHOOKS,
+    Resource,
+)
 from controller.kube.store import Store
 from controller.model.reader import Raw, mapping_at, text_at
 from controller.model.workload import Pod
-from controller.reconcile.admission import NAME, Admission, Standing, standing_of
+from controller.reconcile.admission import Admission, Standing, standing_of
 from controller.reconcile.admission_plan import Decision, Facts, decide
 from controller.reconcile.admission_rules import Place
 from controller.reconcile.admission_stuck import StuckPods
@@ -25,9 +31,6 @@ from controller.reconcile.wired import Finding
 from controller.reconcile.wired_build import LeaseEvents, split_names
 from controller.settings import LiveSettings, ProcessSettings
 
-FORMER_NAMES: Final[tuple[str, ...]] = ()
-"""What earlier releases called their configurations; those are removed. Each name needs the right `delete`."""
-
 
 class ConfigurationWatch:
     """Follows both kinds of webhook configurations, and keeps only ours.
@@ -35,12 +38,11 @@ class ConfigurationWatch:
     It is not one of the stores that the process needs: where it may not read them, nothing is written.
     """
 
-    def __init__(self, api: KubeApi, clock: Clock, former: Sequence[str] = FORMER_NAMES) -> None:
-        self._former = frozenset(former)
-        kept = self._former | {NAME}
+    def __init__(self, api: KubeApi, clock: Clock) -> None:
         self.stores: dict[Resource, Store[Standing]] = {}
         self._informers = []
-        for resource in (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS):
+        for resource, name in OUR_CONFIGURATIONS.items():
+            kept = frozenset({name, *FORMER_CONFIGURATIONS[resource]})
             store: Store[Standing] = Store(resource.kind, functools.partial(_standing, kept))
             self.stores[resource] = store
             self._informers.append(Informer(api, resource, store, clock))
@@ -57,10 +59,11 @@ class ConfigurationWatch:
         return self.stores[resource].synced.is_set()
 
     def standing(self, resource: Resource) -> Standing | None:
-        return self.stores[resource].get(NAME)
+        return self.stores[resource].get(OUR_CONFIGURATIONS[resource])
 
-    def former(self, resource: Resource) -> Sequence[str]:
-        return sorted(self._former.intersection(self.stores[resource].items()))
+    def former(self, resource: Resource) -> Mapping[str, Standing]:
+        items = self.stores[resource].items()
+        return {name: items[name] for name in FORMER_CONFIGURATIONS[resource] if name in items}
 
 
 def _standing(kept: frozenset[str], raw: Raw) -> Standing | None:
@@ -122,7 +125,7 @@ def build_admission(
         return None if facts.live.enabled and release is None else decide(facts)
 
     def tell(resource: Resource, uid: str, reason: str, text: str) -> None:
-        target = Target(resource.kind, "", NAME, uid, resource.api_version)
+        target = Target(resource.kind, "", OUR_CONFIGURATIONS[resource], uid, resource.api_version)
         recorder.note(target, reason, text, is_warning=True)
 
     watch = ConfigurationWatch(api, clock)

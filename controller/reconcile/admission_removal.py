@@ -12,8 +12,14 @@ from typing import Final, Protocol
 
 from controller.clock import Clock
 from controller.errors import ClusterError, NotFoundError
-from controller.kube.resources import CONFIG_MAPS, LONGHORN_SETTINGS, MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, Resource
-from controller.reconcile.admission import NAME, Api
+from controller.kube.resources import (
+    CONFIG_MAPS,
+    FORMER_CONFIGURATIONS,
+    LONGHORN_SETTINGS,
+    OUR_CONFIGURATIONS,
+    Resource,
+)
+from controller.reconcile.admission import Api
 from controller.reconcile.admission_rules import Raw
 
 ENABLED: Final = "scheduler-extender-enabled"
@@ -41,14 +47,24 @@ def remove_webhooks(
     done = [_switch_off(api, namespace, config_map)]
     began = gone_since = clock.now()
     while clock.now() < gone_since + GONE_SECONDS:
-        for resource in (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS):
-            if _delete(api, resource):
-                done.append(f"{resource.kind} {NAME}: deleted")
+        for resource, name in _ours():
+            if _delete(api, resource, name):
+                done.append(f"{resource.kind} {name}: deleted")
                 gone_since = clock.now()
         if clock.now() > began + TOTAL_SECONDS:
-            raise ClusterError(f"webhook configurations {NAME} come back: somebody writes them again")
+            names = ", ".join(OUR_CONFIGURATIONS.values())
+            raise ClusterError(f"webhook configurations {names} come back: somebody writes them again")
         pause(PAUSE_SECONDS)
     return done
+
+
+def _ours() -> list[tuple[Resource, str]]:
+    """Those of earlier releases too."""
+    return [
+        (resource, name)
+        for resource, now in OUR_CONFIGURATIONS.items()
+        for name in (now, *FORMER_CONFIGURATIONS[resource])
+    ]
 
 
 def _switch_off(api: RemovalApi, namespace: str, config_map: str) -> str:
@@ -66,10 +82,10 @@ def _switch_off(api: RemovalApi, namespace: str, config_map: str) -> str:
     return f"ConfigMap {namespace}/{config_map}: {ENABLED} is false"
 
 
-def _delete(api: RemovalApi, resource: Resource) -> bool:
+def _delete(api: RemovalApi, resource: Resource, name: str) -> bool:
     """Whether it was there."""
     try:
-        api.delete(resource, None, NAME)
+        api.delete(resource, None, name)
     except NotFoundError:
         return False
     return True

@@ -21,13 +21,12 @@ from tests.e2e import workloads
 from tests.e2e.neighbours import Neighbour
 from tests.e2e.scheduling import NAMESPACE
 from tests.e2e.view import poll
-from tests.e2e.webhooks import CONFIGURATION, CONTAINER_PORT, MUTATING, SLICES, WEBHOOK_SERVICE, write_certificates
+from tests.e2e.webhooks import CONTAINER_PORT, OURS, SLICES, WEBHOOK_SERVICE, write_certificates
 from tests.longhorn import crds
 from tests.longhorn.install import ensure
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
-VALIDATING = MUTATING.replace("mutating", "validating")
 SERVICES = f"/api/v1/namespaces/{NAMESPACE}/services"
 VOLUMES = f"/apis/longhorn.io/v1beta2/namespaces/{NAMESPACE}/volumes"
 CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
@@ -97,24 +96,25 @@ class Desk:
         """Write the entries as the leader does, and wait until the API server goes by them."""
         place = rules.Place(NAMESPACE, WEBHOOK_SERVICE, ("kube-system", "edge"))
         for path, kind, entries in (
-            (MUTATING, "MutatingWebhookConfiguration", rules.mutating(wanted, place)),
-            (VALIDATING, "ValidatingWebhookConfiguration", rules.validating(wanted, place)),
+            (OURS[0], "MutatingWebhookConfiguration", rules.mutating(wanted, place)),
+            (OURS[1], "ValidatingWebhookConfiguration", rules.validating(wanted, place)),
         ):
             webhooks = rules.with_authorities(entries, self.bundle, ())
-            found = self.api.get_or_none(f"{path}/{CONFIGURATION}")
+            collection, _, name = path.rpartition("/")
+            found = self.api.get_or_none(path)
             body = {
                 "apiVersion": "admissionregistration.k8s.io/v1",
                 "kind": kind,
-                "metadata": found["metadata"] if found else {"name": CONFIGURATION},
+                "metadata": found["metadata"] if found else {"name": name},
                 "webhooks": webhooks,
             }
-            stands = self.api.replace(f"{path}/{CONFIGURATION}", body) if found else self.api.create(path, body)
+            stands = self.api.replace(path, body) if found else self.api.create(collection, body)
             assert webhooks == stands.get("webhooks", [])  # nothing is filled in, or changed
 
     def close(self) -> None:
-        for path in (MUTATING, VALIDATING):
-            if self.api.get_or_none(f"{path}/{CONFIGURATION}") is not None:
-                self.api.delete(f"{path}/{CONFIGURATION}")
+        for path in OURS:
+            if self.api.get_or_none(path) is not None:
+                self.api.delete(path)
         self._server.close()
 
     def _answer(self, path: str, body: bytes) -> bytes:

@@ -22,13 +22,12 @@ from tests.e2e import scheduling, workloads
 from tests.e2e.harness import Cell, Scene
 from tests.e2e.scheduling import NAMESPACE, RESOURCE, SERVICE
 from tests.e2e.view import poll
-from tests.e2e.webhooks import CONFIGURATION, MUTATING, WEBHOOK_SERVICE, Webhook
+from tests.e2e.webhooks import CONFIGURATION, MUTATING, OURS, WEBHOOK_SERVICE, Webhook
 from tests.longhorn.install import set_setting
 from tests.longhorn.options import Delays, LonghornOptions
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
 
-VALIDATING = MUTATING.replace("mutating", "validating")
 PODS = ["pods.scheduling.longhorn.io", "marked-pods.scheduling.longhorn.io"]
 MUTATIONS = [*PODS, "share-managers.scheduling.longhorn.io"]
 VALIDATIONS = ["claims.scheduling.longhorn.io", "volumes.scheduling.longhorn.io"]
@@ -73,14 +72,14 @@ class World:
         while self._schedulers:
             self.scene.cluster.stop_scheduler(self._schedulers.pop(), kill=kill)
 
-    def entries(self, path: str = MUTATING) -> list[str]:
-        found = self.api.get_or_none(f"{path}/{CONFIGURATION}")
+    def entries(self, path: str = OURS[0]) -> list[str]:
+        found = self.api.get_or_none(path)
         return [entry["name"] for entry in found.get("webhooks") or []] if found else []
 
     def wait_entries(self, mutations: list[str], validations: list[str], timeout: float = 60.0) -> None:
         wanted = (mutations, validations)
         try:
-            poll(lambda: (self.entries(), self.entries(VALIDATING)) == wanted, f"entries {wanted}", timeout)
+            poll(lambda: (self.entries(), self.entries(OURS[1])) == wanted, f"entries {wanted}", timeout)
         except TimeoutError as error:
             controller = self.scene.controllers[-1]
             raise TimeoutError(f"{error}: {self.status()}; {controller.log}") from None
@@ -129,9 +128,9 @@ def led(world: World) -> Iterator[World]:
     yield world
     world.stop_schedulers()
     world.scene.stop_controllers()
-    for path in (MUTATING, VALIDATING):
-        if world.api.get_or_none(f"{path}/{CONFIGURATION}") is not None:
-            world.api.delete(f"{path}/{CONFIGURATION}")
+    for path in OURS:
+        if world.api.get_or_none(path) is not None:
+            world.api.delete(path)
 
 
 @pytest.fixture
@@ -230,7 +229,7 @@ def test_a_new_leader_leaves_no_gap(led: World) -> None:
 def test_strangers_changes_are_undone(led: World) -> None:
     led.scheduler(wired=True)
     led.wait_entries(MUTATIONS, VALIDATIONS)
-    path = f"{MUTATING}/{CONFIGURATION}"
+    path = OURS[0]
     ours = led.api.get(path)["webhooks"]
 
     theirs = [{**ours[0], "name": "old.scheduling.longhorn.io"}, {**ours[0], "failurePolicy": "Fail"}]
@@ -238,7 +237,7 @@ def test_strangers_changes_are_undone(led: World) -> None:
     poll(lambda: led.api.get(path)["webhooks"] == ours, "undone change", 30)
     assert "1" == led.api.get(path)["metadata"]["labels"]["theirs"]
 
-    led.api.delete(f"{VALIDATING}/{CONFIGURATION}")
+    led.api.delete(OURS[1])
     led.wait_entries(MUTATIONS, VALIDATIONS)
 
     for _ in range(2):
@@ -283,8 +282,8 @@ def test_the_configurations_are_removed_for_good(led: World) -> None:
     done = led.run("remove-webhooks", "--namespace", NAMESPACE)
     assert (0, "") == (done.returncode, done.stderr)
     assert 3 == len(done.stdout.splitlines())
-    for path in (MUTATING, VALIDATING):
-        assert led.api.get_or_none(f"{path}/{CONFIGURATION}") is None
+    for path in OURS:
+        assert led.api.get_or_none(path) is None
     again = led.run("remove-webhooks", "--namespace", NAMESPACE)
     assert (0, 1) == (again.returncode, len(again.stdout.splitlines()))
 

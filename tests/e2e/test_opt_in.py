@@ -317,7 +317,7 @@ def rewrite_everything(pod: Object) -> list[Object]:
     return [{"op": "replace", "path": "/spec/containers", "value": containers}]
 
 
-@pytest.mark.parametrize("name", ["aa-before", "zz-after"])
+@pytest.mark.parametrize("name", ["aa-before", "zzz-after"])
 @pytest.mark.parametrize(
     ("change", "expected"),
     [(add_container_in_front, 2), (take_resources_away, 1), (rewrite_everything, 1)],
@@ -338,6 +338,39 @@ def test_beside_another_webhook_the_pod_asks_exactly_once(
     assert 1 == len(asking(pod))
     # Asked again after what came later; the API server's own plugins may change the pod in the second round as well.
     assert calls == 2 or (calls == 1 and name == "aa-before")
+
+
+def choose_a_scheduler(pod: Object) -> list[Object]:
+    return [{"op": "add", "path": "/spec/schedulerName", "value": "yunikorn"}]
+
+
+def add_a_claim(pod: Object) -> list[Object]:
+    claim = {"name": "added", "persistentVolumeClaim": {"claimName": "ours"}}
+    return [{"op": "add", "path": "/spec/volumes/-", "value": claim}]
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "expected"),
+    [
+        ("aa-before", choose_a_scheduler, []),
+        ("yunikorn", choose_a_scheduler, []),
+        ("aa-before", add_a_claim, ["main"]),
+        ("yunikorn", add_a_claim, ["main"]),
+        # The limit that the documents tell of: what comes after us decides too late.
+        ("zzz-after", choose_a_scheduler, ["main"]),
+        ("zzz-after", add_a_claim, []),
+    ],
+)
+def test_what_webhooks_before_us_decide_counts(
+    stage: Stage, space: Space, name: str, change: Change, expected: list[str], tmp_path: Path
+) -> None:
+    neighbour = NeighbourWebhook(stage.api, tmp_path, name, space.name, change)
+    try:
+        poll(lambda: space.dry_run("theirs") and neighbour.seen, "neighbour that is asked", WAIT_SECONDS)
+        pod = space.pod("ours") if change is choose_a_scheduler else space.pod()
+    finally:
+        neighbour.stop()
+    assert expected == asking(pod)
 
 
 # What admission costs

@@ -22,8 +22,10 @@ from tests.e2e.scheduling import NAMESPACE
 from tests.e2e.view import poll
 
 WEBHOOK_SERVICE, CONTAINER_PORT = "longhorn-scheduler-webhook", 9443
-CONFIGURATION = "longhorn-scheduler-extender"
+CONFIGURATION, VALIDATING_CONFIGURATION = "zz-longhorn-scheduler-extender", "longhorn-scheduler-extender"
 MUTATING = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
+VALIDATING = MUTATING.replace("mutating", "validating")
+OURS = (f"{MUTATING}/{CONFIGURATION}", f"{VALIDATING}/{VALIDATING_CONFIGURATION}")
 SLICES = f"/apis/discovery.k8s.io/v1/namespaces/{NAMESPACE}/endpointslices"
 START_SECONDS = 60.0
 _numbers = itertools.count(1)

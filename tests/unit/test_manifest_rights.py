@@ -6,8 +6,8 @@ from typing import Any
 
 import yaml
 
+from controller.kube.resources import FORMER_CONFIGURATIONS, OUR_CONFIGURATIONS
 from controller.model.names import WAKE_ANNOTATION
-from controller.reconcile.admission import NAME
 from tests.cluster.cache import REPOSITORY
 
 EXAMPLES = REPOSITORY / "docs" / "examples"
@@ -31,10 +31,11 @@ def granted(manifest: str, group: str, resource: str) -> set[tuple[str, str]]:
 
 
 def test_only_our_own_webhook_configurations_can_be_changed() -> None:
-    expected = {(verb, "") for verb in ("create", "list", "watch")}
-    expected |= {(verb, NAME) for verb in ("get", "update", "delete")}
-    for resource in ("mutatingwebhookconfigurations", "validatingwebhookconfigurations"):
-        assert expected == granted("install.yaml", "admissionregistration.k8s.io", resource)
+    for resource, name in OUR_CONFIGURATIONS.items():
+        expected = {(verb, "") for verb in ("create", "list", "watch")}
+        expected |= {(verb, name) for verb in ("get", "update", "delete")}
+        expected |= {("delete", former) for former in FORMER_CONFIGURATIONS[resource]}
+        assert expected == granted("install.yaml", resource.group, resource.plural)
 
 
 def test_switching_off_is_the_only_change_of_a_config_map() -> None:

@@ -215,10 +215,9 @@ class WebhookShell(Shell):
 
     def publish(self, bundle: bytes) -> None:
         entry = {"name": "pods", "clientConfig": {"caBundle": b64encode(bundle).decode()}}
-        for resource in (MUTATING, VALIDATING):
-            key = (resource.path(), "", NAME)
-            self.api.objects.pop(key, None)
-            self.api.create(resource, None, {"metadata": {"name": NAME}, "webhooks": [entry]})
+        for resource, name in ((MUTATING, f"zz-{NAME}"), (VALIDATING, NAME)):
+            self.api.objects.pop((resource.path(), "", name), None)
+            self.api.create(resource, None, {"metadata": {"name": name}, "webhooks": [entry]})
 
 
 @pytest.fixture

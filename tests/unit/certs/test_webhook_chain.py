@@ -33,7 +33,7 @@ from tests.fakes.clock import VirtualClock
 from tests.unit.certs.chains import trusts
 
 SPACE = "longhorn-system"
-NAME = "longhorn-scheduler-extender"
+CONFIGURATIONS = {MUTATING: "zz-longhorn-scheduler-extender", VALIDATING: "longhorn-scheduler-extender"}
 NAMES = webhook_names("ca", "server", "client", "leader")
 LEAFS = webhook_leafs(SPACE, service="webhook", leader_service="replica-scheduler", domain="cluster.local")
 DAY_SECONDS = 86_400.0
@@ -49,7 +49,7 @@ class World:
 
     def new_leader(self) -> Certificates:
         store = SecretStore(self.api, SPACE)
-        keeper, self.spread = webhook_keeper(self.api, store, self.clock, NAMES, LEAFS, NAME)
+        keeper, self.spread = webhook_keeper(self.api, store, self.clock, NAMES, LEAFS)
         self.held: tuple[bytes, bytes, bytes] | None = None
         return Certificates(
             Mode.SELF,
@@ -72,8 +72,8 @@ class World:
             {"name": name, "clientConfig": {"caBundle": b64encode(bundle).decode()}} for name in ("pods", "volumes")
         ]
         for resource in resources or (MUTATING, VALIDATING):
-            self.api.objects.pop((resource.path(), "", NAME), None)
-            self.api.create(resource, None, {"metadata": {"name": NAME}, "webhooks": entries})
+            self.api.objects.pop((resource.path(), "", CONFIGURATIONS[resource]), None)
+            self.api.create(resource, None, {"metadata": {"name": CONFIGURATIONS[resource]}, "webhooks": entries})
 
     def publish_now(self) -> None:
         self.publish(self.leader.bundle)
@@ -226,7 +226,7 @@ def test_configurations_that_cannot_be_read_are_a_problem_and_leafs_are_renewed_
 
 def test_without_webhook_configurations_nobody_is_waited_for(world: World) -> None:
     for resource in (MUTATING, VALIDATING):
-        world.api.delete(resource, None, NAME)
+        world.api.delete(resource, None, CONFIGURATIONS[resource])
     world.clock.advance(DUE)
     world.leader.look()
     both = world.leader.bundle
@@ -298,9 +298,9 @@ def test_four_secrets_have_four_names() -> None:
 
 def test_an_entry_without_a_bundle_lacks_the_authority(world: World) -> None:
     authority = read_authorities(world.leader.bundle, what="x")[0]
-    bundles = PublishedBundles(world.api, NAME)
+    bundles = PublishedBundles(world.api)
     assert bundles.all_have(authority)
-    key = (MUTATING.path(), "", NAME)
+    key = (MUTATING.path(), "", CONFIGURATIONS[MUTATING])
     for client_config in ({}, {"caBundle": "%%%"}, {"caBundle": ""}):
         world.api.objects[key]["webhooks"][0]["clientConfig"] = client_config
         assert not bundles.all_have(authority)
@@ -308,5 +308,5 @@ def test_an_entry_without_a_bundle_lacks_the_authority(world: World) -> None:
 
 def test_what_has_gone_is_forgotten() -> None:
     api, clock = FakeApiServer(), VirtualClock()
-    spread = Spread(PublishedBundles(api, NAME), clock, 60.0)
+    spread = Spread(PublishedBundles(api), clock, 60.0)
     assert frozenset() == spread(Chain()).used

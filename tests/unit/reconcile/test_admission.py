@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
 
 from controller.errors import ClusterError, ConflictError, UnavailableError
-from controller.kube.resources import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, Resource
+from controller.kube.resources import MUTATING_WEBHOOKS, OUR_CONFIGURATIONS, VALIDATING_WEBHOOKS, Resource
 from controller.reconcile.admission import (
     CONTESTED,
     LOOK_SECONDS,
-    NAME,
     PEACE_SECONDS,
+    PRODUCT,
     REPAIR_SECONDS,
     SCHEDULERS_ANNOTATION,
     Admission,
@@ -30,6 +30,7 @@ from tests.fakes.clock import VirtualClock
 PLACE = Place("longhorn-system", "longhorn-scheduler-webhook")
 ALL = Wanted(("default-scheduler",), share_managers=True, expansion="allow")
 BOTH = (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS)
+NAME, FORMER_NAME = "zz-longhorn-scheduler-extender", "longhorn-scheduler-extender"  # of the mutating one
 
 
 class Rig:
@@ -42,7 +43,6 @@ class Rig:
         self.opening: int | None = 1
         self.frozen: dict[Resource, Standing | None] | None = None
         self.synced = True
-        self.formers: list[str] = []
         self.told: list[tuple[str, str]] = []
         self.asked: list[tuple[frozenset[str], float]] = []
         self.admission = Admission(
@@ -69,8 +69,9 @@ class Rig:
         raw = self.raw(resource)
         return standing_of(raw) if raw is not None else None
 
-    def former(self, resource: Resource) -> Sequence[str]:
-        return [name for name in self.formers if (resource.path(), "", name) in self.server.objects]
+    def former(self, resource: Resource) -> Mapping[str, Standing]:
+        raw = self.server.objects.get((MUTATING_WEBHOOKS.path(), "", FORMER_NAME))
+        return {FORMER_NAME: standing_of(raw)} if raw is not None and resource is MUTATING_WEBHOOKS else {}
 
     # What a test does
 
@@ -82,7 +83,7 @@ class Rig:
         self.frozen = {resource: self.standing(resource) for resource in BOTH}
 
     def raw(self, resource: Resource) -> dict[str, Any] | None:
-        return self.server.objects.get((resource.path(), "", NAME))
+        return self.server.objects.get((resource.path(), "", OUR_CONFIGURATIONS[resource]))
 
     def entries(self, resource: Resource) -> list[str]:
         raw = self.raw(resource)
@@ -197,13 +198,13 @@ def test_strangers_changes_are_undone_and_their_metadata_is_kept(rig: Rig) -> No
     raw = rig.raw(MUTATING_WEBHOOKS)
     assert raw is not None
     assert [PODS, MARKED_PODS, SHARE_MANAGERS] == rig.entries(MUTATING_WEBHOOKS)
-    assert ("1", NAME) == (raw["metadata"]["labels"]["theirs"], raw["metadata"]["labels"]["app.kubernetes.io/name"])
+    assert ("1", PRODUCT) == (raw["metadata"]["labels"]["theirs"], raw["metadata"]["labels"]["app.kubernetes.io/name"])
     assert 1 == rig.admission.counts.repairs
 
 
 def test_a_deleted_configuration_comes_back(rig: Rig) -> None:
     rig.admission.step()
-    rig.server.delete(VALIDATING_WEBHOOKS, None, NAME)
+    rig.server.delete(VALIDATING_WEBHOOKS, None, OUR_CONFIGURATIONS[VALIDATING_WEBHOOKS])
     rig.admission.step()
     assert [CLAIMS, VOLUMES] == rig.entries(VALIDATING_WEBHOOKS)
 
@@ -251,7 +252,7 @@ def test_after_a_peace_the_next_repair_comes_at_once(rig: Rig) -> None:
 def test_an_event_names_who_keeps_changing_it(rig: Rig) -> None:
     rig.admission.step()
     for _ in range(CONTESTED):
-        rig.spoil(managedFields=[{"manager": NAME, "time": "2"}, {"manager": "gitops", "time": "1"}])
+        rig.spoil(managedFields=[{"manager": PRODUCT, "time": "2"}, {"manager": "gitops", "time": "1"}])
         rig.clock.advance(REPAIR_SECONDS[1])
         rig.admission.step()
     assert "'gitops'" in rig.told[-1][1]
@@ -319,13 +320,61 @@ def test_a_rule_that_has_to_leave_does_not_wait_for_another_wish_that_failed(rig
     assert [] == rig.entries(MUTATING_WEBHOOKS)
 
 
+def of_an_earlier_release(rig: Rig) -> None:
+    """The mutating configuration that such a one left."""
+    rig.admission.step()
+    raw = rig.server.objects.pop((MUTATING_WEBHOOKS.path(), "", NAME))
+    rig.server.create(MUTATING_WEBHOOKS, None, {**raw, "metadata": {**raw["metadata"], "name": FORMER_NAME}})
+    rig.asked.clear()
+
+
+def mutating_names(rig: Rig) -> set[str]:
+    return {name for path, _, name in rig.server.objects if path == MUTATING_WEBHOOKS.path()}
+
+
+def test_the_mutating_configuration_comes_after_those_that_choose_a_scheduler() -> None:
+    neighbours = (
+        "yunikorn-admission-controller-mutations",
+        "stork-webhooks-cfg",
+        "volcano-admission-service-pods-mutate",
+    )
+    assert max(*neighbours, OUR_CONFIGURATIONS[MUTATING_WEBHOOKS]) == OUR_CONFIGURATIONS[MUTATING_WEBHOOKS]
+
+
 def test_former_names_are_removed(rig: Rig) -> None:
-    rig.formers = ["old-name"]
-    rig.server.create(MUTATING_WEBHOOKS, None, {"metadata": {"name": "old-name"}})
+    of_an_earlier_release(rig)
     rig.server.create(MUTATING_WEBHOOKS, None, {"metadata": {"name": "strangers"}})
     rig.admission.step()
-    names = {name for path, _, name in rig.server.objects if path == MUTATING_WEBHOOKS.path()}
-    assert {NAME, "strangers"} == names
+    assert {NAME, "strangers"} == mutating_names(rig)
+    assert [CLAIMS, VOLUMES] == rig.entries(VALIDATING_WEBHOOKS), "it bears that name by right"
+
+
+def test_a_former_rule_stands_until_the_new_one_does(rig: Rig) -> None:
+    of_an_earlier_release(rig)
+    rig.authorities = b""  # not known yet: those that the former one stands with
+
+    def refuse(verb: str, resource: Resource) -> None:
+        if verb == "create" and resource is MUTATING_WEBHOOKS:
+            raise UnavailableError("503")
+
+    rig.server.fail = refuse
+    rig.admission.step()
+    assert {FORMER_NAME} == mutating_names(rig)
+    assert frozenset({"default-scheduler"}) == rig.asked[-1][0], "what stands, as the decision sees it"
+    rig.server.fail = lambda _verb, _resource: None
+    rig.clock.advance(1.0)
+    rig.admission.step()
+    assert {NAME} == mutating_names(rig)
+    assert PODS in rig.entries(MUTATING_WEBHOOKS)
+
+
+def test_the_pod_rule_is_not_out_while_a_former_one_stands(rig: Rig) -> None:
+    of_an_earlier_release(rig)
+    assert not rig.admission.is_pod_rule_out()
+    rig.wanted = Wanted()
+    rig.admission.step()
+    assert rig.admission.is_pod_rule_out()
+    assert set() == mutating_names(rig)
 
 
 class TestRemoval:
@@ -355,6 +404,13 @@ class TestRemoval:
         assert (None, None) == (rig.raw(MUTATING_WEBHOOKS), rig.raw(VALIDATING_WEBHOOKS))
         assert {"scheduler-extender-enabled": "false", "other": "stays"} == self.config_map(rig)["data"]
         assert 3 == len(done)
+
+    def test_it_deletes_what_an_earlier_release_left(self, rig: Rig) -> None:
+        self.install(rig)
+        of_an_earlier_release(rig)
+        rig.opening = None  # nobody leads any more
+        self.remove(rig)
+        assert set() == mutating_names(rig)
 
     def test_what_a_late_leader_writes_again_is_deleted_again(self, rig: Rig) -> None:
         self.install(rig)

@@ -8,11 +8,10 @@ import pytest
 
 from controller.clock import SystemClock
 from controller.kube.recorder import Recorder
-from controller.kube.resources import MUTATING_WEBHOOKS
+from controller.kube.resources import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS
 from controller.kube.store import Store
 from controller.model.versions import Support
 from controller.model.workload import Pod
-from controller.reconcile.admission import NAME
 from controller.reconcile.admission_build import AdmissionParts, ConfigurationWatch, build_admission
 from controller.reconcile.admission_rules import PODS
 from controller.reconcile.support import LonghornRelease
@@ -21,6 +20,7 @@ from controller.settings import LiveSettings, ProcessSettings
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.waiting import wait_until
 
+NAME, FORMER_NAME = "zz-longhorn-scheduler-extender", "longhorn-scheduler-extender"  # of the mutating one
 SETTINGS = ProcessSettings(
     pod_name="p", scheduler_names="default-scheduler, mine", excluded_namespaces="kube-system, x"
 )
@@ -95,14 +95,18 @@ def test_a_change_is_noticed_by_the_watch_and_undone(world: World) -> None:
 
 def test_of_all_configurations_only_ours_and_former_ones_are_kept() -> None:
     server = FakeApiServer()
-    for name in (NAME, "former", "a-strangers"):
-        server.create(MUTATING_WEBHOOKS, None, {"metadata": {"name": name}, "webhooks": []})
-    watch = ConfigurationWatch(server, SystemClock(), former=("former", "never-there"))
+    for name in (NAME, FORMER_NAME, "a-strangers"):
+        for resource in (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS):
+            server.create(resource, None, {"metadata": {"name": name}, "webhooks": []})
+    watch = ConfigurationWatch(server, SystemClock())
     watch.start()
     try:
         wait_until(lambda: watch.is_synced(MUTATING_WEBHOOKS))
-        assert {NAME, "former"} == watch.stores[MUTATING_WEBHOOKS].items().keys()
-        assert ["former"] == watch.former(MUTATING_WEBHOOKS)
-        assert watch.standing(MUTATING_WEBHOOKS) is not None
+        wait_until(lambda: watch.is_synced(VALIDATING_WEBHOOKS))
+        assert {NAME, FORMER_NAME} == watch.stores[MUTATING_WEBHOOKS].items().keys()
+        assert {FORMER_NAME} == watch.stores[VALIDATING_WEBHOOKS].items().keys()
+        assert [FORMER_NAME] == list(watch.former(MUTATING_WEBHOOKS))
+        assert {} == watch.former(VALIDATING_WEBHOOKS)
+        assert None not in (watch.standing(MUTATING_WEBHOOKS), watch.standing(VALIDATING_WEBHOOKS))
     finally:
         watch.stop()
