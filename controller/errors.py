@@ -28,6 +28,10 @@ class NotSyncedError(NotReadyError):
     """Stores are not caught up, or their data is too old to decide on."""
 
 
+class CallerGoneError(NotReadyError):
+    """Whoever asked does not wait for the answer any more, so that nothing was done."""
+
+
 class ConfigError(SchedulerError):
     """A setting that cannot work; the message names it. Ends the process with code 2."""
 

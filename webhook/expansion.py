@@ -35,6 +35,7 @@ DENY: Final = "deny"
 CLAIM, VOLUME = "claim", "volume"
 VALIDATE_CLAIMS, VALIDATE_VOLUMES = "validate-pvcs", "validate-volumes"
 _MIB: Final = 1024**2
+_PASSING: Final = frozenset({"Contended", "NotEvaluated"})  # the reasons for which a little later may be enough
 
 log = logging.getLogger(__name__)
 
@@ -218,9 +219,18 @@ def _problem(problem: pb.ExpansionProblem) -> str:
 
 
 def _largest(growth: Growth, reply: pb.HoldExpansionReply) -> str:
-    if reply.largest_bytes <= growth.old_bytes:
-        return "It cannot grow at all now."
-    return f"The largest size that fits now is {exact_text(reply.largest_bytes)}."
+    reasons = {problem.reason for problem in reply.problems}
+    passes = bool(reasons) and reasons <= _PASSING
+    again = " Try again in a minute." if passes else ""
+    if reply.largest_bytes > growth.old_bytes:
+        if reply.more_may_fit:
+            return f"{exact_text(reply.largest_bytes)} fit now, perhaps more.{again}"
+        return f"The largest size that fits now is {exact_text(reply.largest_bytes)}.{again}"
+    if reply.more_may_fit:
+        return f"What fits now was not found in time.{again}"
+    if passes:
+        return f"Nothing surely fits beside what is promised to pods that are being placed.{again}"
+    return "It cannot grow at all now."
 
 
 def exact_text(count: int) -> str:

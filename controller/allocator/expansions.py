@@ -23,6 +23,7 @@ from controller.allocator.outcome import EXPANSION, PromiseView
 from controller.allocator.sizes import GrowthHold
 from controller.allocator.world import World
 from controller.clock import Clock
+from controller.errors import CallerGoneError
 from controller.model.demand import Missing
 from controller.model.longhorn import Volume
 from controller.model.names import LONGHORN_DRIVERS
@@ -56,13 +57,15 @@ class GrowthRequest:
 
 @dataclass(frozen=True, slots=True)
 class GrowthOutcome:
-    """`volume`: Longhorn's; `size_bytes` as Longhorn rounds it. `largest_bytes` and `obstacles` of a refusal."""
+    """`volume`: Longhorn's; `size_bytes` as Longhorn rounds it. The rest of a refusal: `is_largest` False means that
+    more than `largest_bytes` may fit, which was not found out in time."""
 
     verdict: GrowthVerdict
     volume: str = ""
     size_bytes: int = 0
     largest_bytes: int = 0
     obstacles: tuple[Obstacle, ...] = ()
+    is_largest: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,10 +102,17 @@ class Expansions:
             found = self._resolve(request)
             return found if isinstance(found, Missing) else None
 
-    def hold(self, request: GrowthRequest, now_utc: datetime | None = None) -> GrowthOutcome:
+    def hold(
+        self,
+        request: GrowthRequest,
+        now_utc: datetime | None = None,
+        is_awaited: Callable[[], bool] = lambda: True,
+    ) -> GrowthOutcome:
         """Whether the volume may grow to that size; if so, it is held from now on: one step. A dry run holds
-        nothing."""
+        nothing. `is_awaited` is asked when its turn has come: if not, CallerGoneError, and nothing is held."""
         with self._lock:
+            if not is_awaited():
+                raise CallerGoneError("nobody waits for the answer any more")
             found = self._resolve(request) if self._lent.is_active() else None
             if not isinstance(found, Volume):
                 return GrowthOutcome(GrowthVerdict.NOT_CHECKED)
@@ -111,7 +121,9 @@ class Expansions:
                 plan = plan_growth(self._world, self._lent.ledger(), name, size, self._clock, now_utc)
                 if plan.obstacles:
                     self._journal.counters["expansions_refused"] += 1
-                    return GrowthOutcome(GrowthVerdict.REFUSED, name, size, plan.largest_bytes, plan.obstacles)
+                    return GrowthOutcome(
+                        GrowthVerdict.REFUSED, name, size, plan.largest_bytes, plan.obstacles, plan.is_largest
+                    )
                 self._journal.counters["expansions_admitted"] += 1
             if not request.is_dry_run:
                 self._keep(found, size, request)

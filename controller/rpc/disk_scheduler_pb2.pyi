@@ -24,7 +24,7 @@ class HoldExpansionRequest(_message.Message):
     def __init__(self, claim_namespace: _Optional[str] = ..., claim_name: _Optional[str] = ..., claim_uid: _Optional[str] = ..., volume_name: _Optional[str] = ..., size_bytes: _Optional[int] = ..., dry_run: _Optional[bool] = ...) -> None: ...
 
 class HoldExpansionReply(_message.Message):
-    __slots__ = ("verdict", "volume_name", "size_bytes", "largest_bytes", "problems")
+    __slots__ = ("verdict", "volume_name", "size_bytes", "largest_bytes", "problems", "more_may_fit")
     class Verdict(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         VERDICT_UNSPECIFIED: _ClassVar[HoldExpansionReply.Verdict]
@@ -40,12 +40,14 @@ class HoldExpansionReply(_message.Message):
     SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
     LARGEST_BYTES_FIELD_NUMBER: _ClassVar[int]
     PROBLEMS_FIELD_NUMBER: _ClassVar[int]
+    MORE_MAY_FIT_FIELD_NUMBER: _ClassVar[int]
     verdict: HoldExpansionReply.Verdict
     volume_name: str
     size_bytes: int
     largest_bytes: int
     problems: _containers.RepeatedCompositeFieldContainer[ExpansionProblem]
-    def __init__(self, verdict: _Optional[_Union[HoldExpansionReply.Verdict, str]] = ..., volume_name: _Optional[str] = ..., size_bytes: _Optional[int] = ..., largest_bytes: _Optional[int] = ..., problems: _Optional[_Iterable[_Union[ExpansionProblem, _Mapping]]] = ...) -> None: ...
+    more_may_fit: bool
+    def __init__(self, verdict: _Optional[_Union[HoldExpansionReply.Verdict, str]] = ..., volume_name: _Optional[str] = ..., size_bytes: _Optional[int] = ..., largest_bytes: _Optional[int] = ..., problems: _Optional[_Iterable[_Union[ExpansionProblem, _Mapping]]] = ..., more_may_fit: _Optional[bool] = ...) -> None: ...
 
 class ExpansionProblem(_message.Message):
     __slots__ = ("node", "disk", "missing_bytes", "reason", "message")

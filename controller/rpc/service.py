@@ -11,7 +11,7 @@ import grpc
 from controller.allocator.expansions import Expansions, GrowthOutcome, GrowthRequest, GrowthVerdict
 from controller.allocator.outcome import Mode
 from controller.clock import Clock
-from controller.errors import ClusterError, MalformedRequestError, NotReadyError, NotSyncedError
+from controller.errors import CallerGoneError, ClusterError, MalformedRequestError, NotReadyError, NotSyncedError
 from controller.rpc import disk_scheduler_pb2 as pb
 from controller.rpc.wire import SERVICE, checked
 
@@ -67,8 +67,11 @@ class DiskScheduler:
         )
         return grpc.method_handlers_generic_handler(SERVICE, {"HoldExpansion": hold})
 
-    def hold_expansion(self, request: pb.HoldExpansionRequest) -> pb.HoldExpansionReply:
-        """Raises NotReadyError when this process cannot answer, MalformedRequestError for a request that is none."""
+    def hold_expansion(
+        self, request: pb.HoldExpansionRequest, is_awaited: Callable[[], bool] = lambda: True
+    ) -> pb.HoldExpansionReply:
+        """Raises NotReadyError when this process cannot answer, MalformedRequestError for a request that is none.
+        `is_awaited`: whether the caller still waits; nothing is judged or held for one who does not."""
         growth = _growth(checked(request))
         checks = self._checks()
         checks.check_leading()
@@ -79,7 +82,7 @@ class DiskScheduler:
         term = checks.begin()
         checks.check_fresh()
         self._know(growth)
-        outcome = self._expansions.hold(growth, self._clock.now_utc())
+        outcome = self._expansions.hold(growth, self._clock.now_utc(), is_awaited)
         # What was held stays if this fails: the growth may have been admitted by somebody else, and the hold ends soon.
         checks.check_term(term)
         return _reply(outcome)
@@ -105,12 +108,16 @@ class DiskScheduler:
         started = self._clock.now()
         outcome = "internal"
         try:
-            reply = self.hold_expansion(request)
+            reply = self.hold_expansion(request, context.is_active)
             outcome = pb.HoldExpansionReply.Verdict.Name(reply.verdict).lower().replace("_", "-")
             return reply
         except MalformedRequestError as error:
             outcome = "malformed"
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+            raise
+        except CallerGoneError as error:
+            outcome = "gone"
+            context.abort(grpc.StatusCode.CANCELLED, str(error))
             raise
         except NotReadyError as error:
             outcome = "not-ready"
@@ -148,6 +155,7 @@ def _reply(outcome: GrowthOutcome) -> pb.HoldExpansionReply:
         volume_name=outcome.volume,
         size_bytes=outcome.size_bytes,
         largest_bytes=outcome.largest_bytes,
+        more_may_fit=not outcome.is_largest,
         problems=[
             pb.ExpansionProblem(
                 node=entry.node,

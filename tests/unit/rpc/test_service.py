@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from datetime import datetime
 
 import grpc
 import pytest
 
+from controller.allocator.expansions import GrowthOutcome, GrowthRequest
 from controller.allocator.outcome import Mode
 from controller.rpc import disk_scheduler_pb2 as pb
 from controller.rpc.credentials import ReloadingChannel
@@ -37,7 +39,11 @@ def volume_of(leader: Leader, gib: float = 100) -> str:
 
 
 def ask(
-    leader: Leader, credentials: Material, request: pb.HoldExpansionRequest, method: str = HOLD_EXPANSION
+    leader: Leader,
+    credentials: Material,
+    request: pb.HoldExpansionRequest,
+    method: str = HOLD_EXPANSION,
+    seconds: float = 10,
 ) -> pb.HoldExpansionReply:
     reloading = ReloadingChannel(leader.address, NAME, lambda: credentials)
     try:
@@ -47,7 +53,7 @@ def ask(
                 request_serializer=pb.HoldExpansionRequest.SerializeToString,
                 response_deserializer=pb.HoldExpansionReply.FromString,
             )
-            answer: pb.HoldExpansionReply = call(request, timeout=10)
+            answer: pb.HoldExpansionReply = call(request, timeout=seconds)
             return answer
     finally:
         reloading.close()
@@ -183,3 +189,19 @@ def test_a_port_that_is_taken_is_told(chain: Chain, leader: Leader) -> None:
         wait_until(lambda: "cannot listen" in second.server.status()["problem"])
     finally:
         second.server.stop()
+
+
+def test_nothing_is_judged_or_held_for_a_caller_that_has_gone(chain: Chain, leader: Leader) -> None:
+    name = volume_of(leader)
+    real = leader.cluster.allocator.expansions.hold
+
+    def hold(request: GrowthRequest, now_utc: datetime, is_awaited: Callable[[], bool]) -> GrowthOutcome:
+        wait_until(lambda: not is_awaited())  # its turn at the ledger comes late
+        return real(request, now_utc, is_awaited)
+
+    leader.cluster.allocator.expansions.hold = hold  # type: ignore[method-assign,assignment]
+    with pytest.raises(grpc.RpcError) as raised:
+        ask(leader, chain.client, of_claim(name, 200), seconds=0.3)
+    assert grpc.StatusCode.DEADLINE_EXCEEDED is raised.value.code()
+    wait_until(lambda: leader.calls.outcomes == ["gone"])
+    assert 0 == leader.cluster.allocator.snapshot().held_bytes

@@ -321,3 +321,43 @@ def test_any_object_gets_an_answer_or_a_clear_error(new: Any, old: Any, route: s
 @pytest.mark.parametrize(("count", "text"), [(GIB, "1Gi"), (GIB + 2 * 1024**2, "1026Mi"), (1025, "1025"), (0, "0Gi")])
 def test_sizes_are_told_as_they_may_be_typed(count: int, text: str) -> None:
     assert exact_text(count) == text
+
+
+def refused(world: World, largest: int, *reasons: str, more_may_fit: bool = False) -> str:
+    """How the refusal of 10 -> 500 GiB ends; sizes in GiB."""
+    world.reply = pb.HoldExpansionReply(
+        verdict=pb.HoldExpansionReply.REFUSED,
+        volume_name="pvc-1",
+        size_bytes=500 * GIB,
+        largest_bytes=largest * GIB,
+        more_may_fit=more_may_fit,
+        problems=[pb.ExpansionProblem(node="n1", reason=reason, message="text") for reason in reasons],
+    )
+    message: str = world.grow_claim("10Gi", "500Gi")["status"]["message"]
+    assert message.startswith("Longhorn cannot grow claim ns/data-0 (volume pvc-1) to 500Gi: node n1: text")
+    return message.partition("text. ")[2]
+
+
+PROMISED = "Nothing surely fits beside what is promised to pods that are being placed. Try again in a minute."
+
+
+@pytest.mark.parametrize(
+    ("largest", "reasons", "more_may_fit", "text"),
+    [
+        (10, ["Contended"], False, PROMISED),
+        (10, ["InsufficientStorage"], False, "It cannot grow at all now."),
+        (10, ["NotEvaluated"], True, "What fits now was not found in time. Try again in a minute."),
+        (10, ["InsufficientStorage"], True, "What fits now was not found in time."),
+        (50, ["Contended"], False, "The largest size that fits now is 50Gi. Try again in a minute."),
+        (50, ["InsufficientStorage"], False, "The largest size that fits now is 50Gi."),
+        (50, ["InsufficientStorage"], True, "50Gi fit now, perhaps more."),
+    ],
+)
+def test_what_passes_in_seconds_is_not_said_to_be_for_ever(
+    world: World, largest: int, reasons: list[str], more_may_fit: bool, text: str
+) -> None:
+    assert text == refused(world, largest, *reasons, more_may_fit=more_may_fit)
+
+
+def test_one_problem_that_stays_is_enough_to_ask_for_no_other_try(world: World) -> None:
+    assert refused(world, 10, "Contended", "InsufficientStorage").endswith("It cannot grow at all now.")
