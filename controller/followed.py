@@ -69,12 +69,14 @@ class Stores:
         for kind in KINDS:
             self._follow(kind.name, kind.resource, kind.parse, namespace if kind.in_longhorn else None)
         ours = _OneConfigMap(config_map)
-        self.config_maps = self._follow("config_map", resources.CONFIG_MAPS, ours, namespace)
+        self.config_maps = self._follow("config_map", resources.CONFIG_MAPS, ours, namespace, config_map)
         self.longhorn_settings = self._follow("setting", resources.LONGHORN_SETTINGS, _setting_value, namespace)
 
-    def _follow(self, name: str, resource: Resource, facts: Callable[[Raw], Any], namespace: str | None) -> Store[Any]:
+    def _follow(
+        self, name: str, resource: Resource, facts: Callable[[Raw], Any], namespace: str | None, only: str | None = None
+    ) -> Store[Any]:
         store: Store[Any] = Store(name, facts)
-        informer = Informer(self._api, resource, store, self._clock, namespace=namespace)
+        informer = Informer(self._api, resource, store, self._clock, namespace=namespace, name=only)
         self.followed[name] = Followed(name, informer)
         return store
 

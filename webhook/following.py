@@ -44,11 +44,13 @@ class Following:
         self._follow(self.stores.pvs, resources.VOLUMES)
         self._follow(self.stores.classes, resources.STORAGE_CLASSES)
         self._follow(self.stores.namespaces, resources.NAMESPACES)
-        self._follow(self.config_maps, resources.CONFIG_MAPS, namespace)
+        self._follow(self.config_maps, resources.CONFIG_MAPS, namespace, config_map)
         self._follow(self.longhorn_settings, resources.LONGHORN_SETTINGS, namespace)
 
-    def _follow(self, store: Store[Any], resource: Resource, namespace: str | None = None) -> None:
-        self._informers[store.kind] = Informer(self._api, resource, store, self._clock, namespace=namespace)
+    def _follow(
+        self, store: Store[Any], resource: Resource, namespace: str | None = None, only: str | None = None
+    ) -> None:
+        self._informers[store.kind] = Informer(self._api, resource, store, self._clock, namespace=namespace, name=only)
 
     def start(self) -> None:
         for informer in self._informers.values():

@@ -61,6 +61,7 @@ class KubeApi(Protocol):
         *,
         timeout_seconds: int,
         read_timeout: float,
+        field_selector: str | None = None,
     ) -> WatchStream: ...
     def create(
         self,
@@ -135,12 +136,14 @@ class ClientKubeApi:
         *,
         timeout_seconds: int,
         read_timeout: float,
+        field_selector: str | None = None,
     ) -> WatchStream:
         query = {
             "watch": "true",
             "allowWatchBookmarks": "true",
             "resourceVersion": resource_version,
             "timeoutSeconds": timeout_seconds,
+            "fieldSelector": field_selector,
         }
         path, head_timeout = resource.path(namespace), min(read_timeout, CALL_SECONDS)
         response = self._request("GET", path, query, None, {}, head_timeout, preload=False)

@@ -17,7 +17,7 @@ import msgspec
 
 from controller.clock import Clock
 from controller.errors import ClusterError, GoneError, MalformedRequestError, NotFoundError, UnavailableError
-from controller.kube.api import KubeApi, WatchStream
+from controller.kube.api import KubeApi, Page, WatchStream
 from controller.kube.resources import Resource
 from controller.kube.store import Store
 
@@ -40,6 +40,7 @@ class Informer:
 
     Whatever fails is tried again with a growing pause. A store whose data may be older than STALE_SECONDS is not
     `synced`, until a list, or the bookmark of a watch from its own version, proves that it has seen everything.
+    With a `name`, of that object alone: then the rights to list and watch may be bound to it.
     What goes wrong in a subscriber is told to `on_failure`, and the subscriber gets the changes again.
     Threads: its own, `informer-<plural>`. Blocks: `catch_up` and `stop`, for the time given. I/O: list and watch.
     """
@@ -52,11 +53,13 @@ class Informer:
         clock: Clock,
         *,
         namespace: str | None = None,
+        name: str | None = None,
         on_failure: Callable[[str, BaseException], None] | None = None,
         backoff_seconds: float = BACKOFF_SECONDS,
     ) -> None:
         self.resource, self.store = resource, store
         self._api, self._clock, self._namespace = api, clock, namespace
+        self._selector = f"metadata.name={name}" if name else None
         self._on_failure, self._backoff_seconds = on_failure, backoff_seconds
         self._failures = 0  # in a row; the thread's own
         self._changed = threading.Condition()  # guards the fields below
@@ -101,7 +104,7 @@ class Informer:
         """
         deadline = self._clock.now() + timeout
         try:
-            wanted = self._api.list_page(self.resource, self._namespace, limit=1).resource_version
+            wanted = self._page(limit=1).resource_version
         except NotFoundError:
             return True  # no such kind: there is nothing to see
         except ClusterError:
@@ -186,12 +189,15 @@ class Informer:
             query: dict[str, object] = {"limit": PAGE_SIZE}
             if token:
                 query["continue"] = token
-            page = self._api.list_page(self.resource, self._namespace, **query)
+            page = self._page(**query)
             yield from page.items
             token = page.continue_token
             if not token:
                 versions.append(page.resource_version)
                 return
+
+    def _page(self, **query: object) -> Page:
+        return self._api.list_page(self.resource, self._namespace, fieldSelector=self._selector, **query)
 
     def _watch(self) -> None:
         in_doubt = self.age() > STALE_SECONDS
@@ -205,6 +211,7 @@ class Informer:
             version,
             timeout_seconds=PROOF_SECONDS if is_proof else WATCH_SECONDS,
             read_timeout=SILENCE_SECONDS,
+            field_selector=self._selector,
         )
         with self._changed:
             self._stream, self._is_cut = stream, False

@@ -17,13 +17,24 @@ from controller.kube.resources import Resource
 Key = tuple[str, str, str]  # path of the collection's kind, namespace, name
 
 
+def _is_selected(name: str, selector: object) -> bool:
+    """By the one field selector that the product uses."""
+    return selector is None or selector == f"metadata.name={name}"
+
+
 class FakeWatch:
     """A stream of lines that ends when it is closed, when its time is up, or as a script says."""
 
     def __init__(
-        self, server: FakeApiServer, resource: Resource, namespace: str | None, version: int, is_short: bool
+        self,
+        server: FakeApiServer,
+        resource: Resource,
+        namespace: str | None,
+        version: int,
+        is_short: bool,
+        selector: str | None,
     ) -> None:
-        self._server, self._resource, self._namespace = server, resource, namespace
+        self._server, self._resource, self._namespace, self._selector = server, resource, namespace, selector
         self._version, self._is_short = version, is_short
         self.is_closed = False
 
@@ -34,7 +45,9 @@ class FakeWatch:
 
     def __iter__(self) -> Iterator[bytes]:
         while not self._server.ends_watches:
-            for version, verb, raw in self._server.events_after(self._version, self._resource, self._namespace):
+            for version, verb, raw in self._server.events_after(
+                self._version, self._resource, self._namespace, self._selector
+            ):
                 self._version = version
                 yield _line(verb, raw)
             with self._server.changed:
@@ -84,15 +97,20 @@ class FakeApiServer:
             watch.is_closed
             or self.cut is not None
             or self.bookmark
-            or bool(self.events_after(watch._version, watch._resource, watch._namespace))
+            or bool(self.events_after(watch._version, watch._resource, watch._namespace, watch._selector))
         )
 
-    def events_after(self, version: int, resource: Resource, namespace: str | None) -> list[tuple[int, str, Raw]]:
+    def events_after(
+        self, version: int, resource: Resource, namespace: str | None, selector: str | None
+    ) -> list[tuple[int, str, Raw]]:
         path = resource.path()
         return [
             (at, verb, raw)
             for at, verb, kind, where, raw in self.log
-            if at > version and kind == path and namespace in (None, where)
+            if at > version
+            and kind == path
+            and namespace in (None, where)
+            and _is_selected(raw["metadata"]["name"], selector)
         ]
 
     def _enter(self, verb: str, resource: Resource) -> None:
@@ -114,10 +132,11 @@ class FakeApiServer:
     def list_page(self, resource: Resource, namespace: str | None = None, **query: object) -> Page:
         self._enter("list", resource)
         with self.changed:
+            selector = query.get("fieldSelector")
             found = [
                 copy.deepcopy(raw)
-                for (path, where, _), raw in sorted(self.objects.items())
-                if path == resource.path() and namespace in (None, where)
+                for (path, where, name), raw in sorted(self.objects.items())
+                if path == resource.path() and namespace in (None, where) and _is_selected(name, selector)
             ]
             start = int(str(query.get("continue", "0")))
             limit = min(int(str(query.get("limit", len(found) or 1))), self.page_size or 10**9)
@@ -132,12 +151,13 @@ class FakeApiServer:
         *,
         timeout_seconds: int,
         read_timeout: float,
+        field_selector: str | None = None,
     ) -> FakeWatch:
         self._enter("watch", resource)
         version = int(resource_version)
         if version < self.oldest:
             raise GoneError("410: too old resource version")
-        return FakeWatch(self, resource, namespace, version, is_short=timeout_seconds <= 5)
+        return FakeWatch(self, resource, namespace, version, timeout_seconds <= 5, field_selector)
 
     def create(
         self,

@@ -199,6 +199,17 @@ def test_lines_are_whole_however_they_were_cut(server: ScriptedServer, api: Clie
     assert "/api/v1/pods?watch=true&allowWatchBookmarks=true&resourceVersion=5&timeoutSeconds=30" == server.asked[0][1]
 
 
+def test_a_watch_of_one_object_says_which(server: ScriptedServer, api: ClientKubeApi) -> None:
+    def answer(handler: Handler) -> None:
+        handler.begin_stream()
+        handler.chunk(b"")
+
+    server.answer = answer
+    selector = "metadata.name=a"
+    assert [] == list(api.watch(PODS, "n", "5", timeout_seconds=30, read_timeout=20.0, field_selector=selector))
+    assert server.asked[0][1].endswith("&timeoutSeconds=30&fieldSelector=metadata.name%3Da")
+
+
 def test_lines_arrive_while_the_watch_goes_on(server: ScriptedServer, api: ClientKubeApi) -> None:
     def answer(handler: Handler) -> None:
         handler.begin_stream()

@@ -74,6 +74,25 @@ def following(server: FakeApiServer) -> AbstractContextManager[Follower]:
     return Follower(server).running()
 
 
+def test_of_one_object_it_follows_that_alone() -> None:
+    server = FakeApiServer()
+    store: Store[int] = Store("claim", size_of)
+    informer = Informer(server, CLAIMS, store, SystemClock(), namespace="ns", name="ours")
+    put(server, "ours", 1)
+    put(server, "theirs", 1)
+    informer.start()
+    try:
+        wait_until(lambda: store.items() == {"ns/ours": 1})
+        put(server, "theirs", 2)
+        put(server, "ours", 2)
+        wait_until(lambda: store.items() == {"ns/ours": 2})
+        assert informer.catch_up(5.0)
+        server.delete(CLAIMS, "ns", "ours")
+        wait_until(lambda: store.items() == {})
+    finally:
+        informer.stop()
+
+
 def test_it_lists_in_pages_then_watches() -> None:
     server = FakeApiServer()
     server.page_size = 2

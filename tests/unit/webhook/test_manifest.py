@@ -38,7 +38,7 @@ def test_it_follows_claims_volumes_namespaces_and_classes_of_the_whole_cluster()
 def test_in_longhorns_namespace_it_reads_settings_attachments_and_its_own_secrets() -> None:
     settings = WebhookSettings()
     assert {
-        "configmaps": FOLLOW,
+        f"configmaps/{settings.config_map}": FOLLOW,
         "settings.longhorn.io": FOLLOW,
         "volumeattachments.longhorn.io": {"get"},
         f"secrets/{settings.tls_secret}": {"get"},
