@@ -13,10 +13,15 @@ from contextlib import contextmanager
 from typing import Final, Protocol
 
 from controller.clock import Clock
+from controller.errors import SchedulerError
 from controller.rpc import disk_scheduler_pb2 as pb
 from webhook.leader import LeaderAwayError
 
 PATIENCE_SECONDS: Final = 1.6  # a call that is under way for so long has failed in its first try
+
+
+class CrowdedError(SchedulerError):
+    """So many calls of this process are under way that this one got no turn; the leader was not asked."""
 
 
 class Leader(Protocol):
@@ -36,7 +41,7 @@ class BoundedLeader:
         self._is_away = False  # what the last call that ended found
 
     def hold_expansion(self, request: pb.HoldExpansionRequest, seconds: float) -> pb.HoldExpansionReply:
-        """As the leader's own, within `seconds` in all. LeaderAwayError also where no turn comes."""
+        """As the leader's own, within `seconds` in all. CrowdedError where no turn comes."""
         asked_at = self._clock.now()
         with self._turn():
             return self._leader.hold_expansion(request, seconds - (self._clock.now() - asked_at))
@@ -61,7 +66,7 @@ class BoundedLeader:
             while len(self._begun) >= self._most:
                 left = self._begun[0] + PATIENCE_SECONDS - self._clock.now()
                 if self._is_away or left <= 0:
-                    raise LeaderAwayError("too many expansions wait for it")
+                    raise CrowdedError(f"{len(self._begun)} expansions wait for the leader")
                 self._changed.wait(left)
             now = self._clock.now()
             self._begun.append(now)

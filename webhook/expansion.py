@@ -23,7 +23,8 @@ from controller.model.quantity import bytes_text, quantity_bytes
 from controller.model.reader import Raw, mapping_at, text_at
 from controller.rpc import disk_scheduler_pb2 as pb
 from webhook import review as reviews
-from webhook.leader import LeaderAwayError
+from webhook.bounded import CrowdedError
+from webhook.leader import LeaderAwayError, LeaderFailedError
 from webhook.review import Review
 from webhook.stores import Read, ReadObserver, RequestLookup, Stores
 
@@ -42,7 +43,8 @@ log = logging.getLogger(__name__)
 
 class Leader(Protocol):
     def hold_expansion(self, request: pb.HoldExpansionRequest, seconds: float) -> pb.HoldExpansionReply:
-        """LeaderAwayError: nobody who leads answered within `seconds`."""
+        """LeaderAwayError: nobody who leads answered within `seconds`. LeaderFailedError: the leader is broken.
+        CrowdedError: this process asks too much at once."""
         ...
 
 
@@ -105,7 +107,11 @@ class ExpansionService:
         try:
             reply = self._leader.hold_expansion(growth.request, LEADER_SECONDS)
         except LeaderAwayError as error:
-            return self._by_policy(review, f"the leader is away ({error})")
+            return self._by_policy(review, "the leader is away", error)
+        except LeaderFailedError as error:
+            return self._by_policy(review, "the leader failed", error)
+        except CrowdedError as error:
+            return self._by_policy(review, "too many expansions at once", error)
         if reply.verdict == pb.HoldExpansionReply.REFUSED:
             message = refusal(growth, reply)
             log.info("expansion refused %s", message)
@@ -113,10 +119,16 @@ class ExpansionService:
         outcome = "admitted" if reply.verdict == pb.HoldExpansionReply.ADMITTED else "not-checked"
         return Answer(reviews.encode_allowed(review.uid), outcome)
 
-    def _by_policy(self, review: Review, why: str) -> Answer:
+    def _by_policy(self, review: Review, why: str, error: Exception | None = None) -> Answer:
+        """`why` is for the user; what `error` says, addresses among it, is for the log only."""
         policy = self._policy()
         log.warning(
-            "expansion not checked namespace=%s name=%s policy=%s: %s", review.namespace, review.name, policy, why
+            "expansion not checked namespace=%s name=%s policy=%s: %s%s",
+            review.namespace,
+            review.name,
+            policy,
+            why,
+            f" ({error})" if error is not None else "",
         )
         if policy == DENY:
             message = f"Longhorn scheduler extender: the expansion could not be checked, {why}, and {POLICY} is {DENY}"

@@ -34,6 +34,10 @@ class LeaderAwayError(SchedulerError):
     """Nobody who leads has answered in time; the text says what was heard last."""
 
 
+class LeaderFailedError(SchedulerError):
+    """The leader answered that it failed. The text is for the log; the leader's own log has the reason."""
+
+
 class LeaderClient:
     """One connection to the leader, made anew when it leads to another process.
 
@@ -51,7 +55,8 @@ class LeaderClient:
         self._reloading.close()
 
     def hold_expansion(self, request: pb.HoldExpansionRequest, seconds: float) -> pb.HoldExpansionReply:
-        """The leader's answer. LeaderAwayError after `seconds`, or at once where nothing can be called with."""
+        """The leader's answer. LeaderAwayError after `seconds`, or at once where nothing can be called with;
+        LeaderFailedError at once."""
         deadline = self._clock.now() + seconds
         pause = FIRST_PAUSE_SECONDS
         while True:
@@ -63,7 +68,7 @@ class LeaderClient:
             except grpc.RpcError as error:
                 text = _text(error)
                 if error.code() not in _TRY_AGAIN:
-                    raise SchedulerError(f"the leader failed: {text}") from error
+                    raise LeaderFailedError(text) from error
                 log.debug("leader: %s", text)
                 if self._stop.wait(min(pause, max(0.0, deadline - self._clock.now()))):
                     raise LeaderAwayError("this process ends") from error

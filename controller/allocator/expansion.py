@@ -107,12 +107,14 @@ def check_growth(disk: Disk, growth_bytes: int, space: SpacePolicy, behaviour: B
             text = f"{disk.name}: {disk.available_bytes} bytes available of {disk.maximum_bytes}"
             return Rejection(Reason.TOO_FULL, text)
         after = _used(disk) + growth_bytes
-        if disk.maximum_bytes - after < minimum or after > limit:
-            return Rejection(
-                Reason.PHYSICAL_SPACE,
-                f"{disk.name}: {_used(disk)} bytes used + {growth_bytes} growth = {after} leaves less than {minimum} "
-                f"of {disk.maximum_bytes}, or is more than {limit}",
-            )
+        problems = []
+        if disk.maximum_bytes - after < minimum:
+            problems.append(f"leaves less than {minimum} of {disk.maximum_bytes}")
+        if after > limit:
+            problems.append(f"is more than {limit}")
+        if problems:
+            text = f"{disk.name}: {_used(disk)} bytes used + {growth_bytes} growth = {after} {' and '.join(problems)}"
+            return Rejection(Reason.PHYSICAL_SPACE, text)
     if disk.available_bytes <= minimum:
         return Rejection(
             Reason.TOO_FULL,

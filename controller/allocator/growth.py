@@ -129,7 +129,7 @@ class Growing:
         if plan.rejection is not None:
             return [Obstacle("", "", 0, plan.rejection)]
         found = [
-            Obstacle(entry.node, entry.disk, self._missing(entry), entry.rejection)
+            Obstacle(entry.node, entry.disk, self._missing(entry), self._explained(entry, entry.rejection))
             for entry in plan.disks
             if entry.rejection is not None
         ]
@@ -182,6 +182,23 @@ class Growing:
         disk = next((entry for entry in node.disks if entry.uuid == growth.uuid), None) if node is not None else None
         most = largest_growth(disk, settings.space, settings.behaviour) if disk is not None else 0
         return growth.growth_bytes - max(0, most)
+
+    def _explained(self, growth: DiskGrowth, rejection: Rejection) -> Rejection:
+        """With the part of what is scheduled that Longhorn does not show yet."""
+        granted = self._granted_to_others(growth.uuid) if rejection.reason is Reason.INSUFFICIENT_STORAGE else 0
+        if not granted:
+            return rejection
+        text = f"{rejection.message}; of what is scheduled, {bytes_text(granted)} were granted to other expansions"
+        return replace(rejection, message=text)
+
+    def _granted_to_others(self, disk_uuid: str) -> int:
+        """Bytes by which other volumes' replicas on that disk may grow."""
+        total = 0
+        for replica in self._world.replicas_on(disk_uuid):
+            shown = self._world.placed.shown(replica.volume).get(replica.name)
+            if replica.volume != self._name and shown is not None:
+                total += max(0, replica.size_bytes - shown.size_bytes)
+        return total
 
     # Disks as they are without this volume's growth
 
@@ -309,5 +326,9 @@ def _contended(name: str, growths: Iterable[DiskGrowth], beside: _Beside) -> lis
 
 
 def _filled_in(obstacle: Obstacle, growth_bytes: int) -> Obstacle:
-    """Where promises are in the way, what is missing is what the volume cannot have."""
-    return replace(obstacle, missing_bytes=growth_bytes) if obstacle.rejection.reason is Reason.CONTENDED else obstacle
+    """Where promises are in the way, and where the volume is promised room itself, what is missing is what it cannot
+    have."""
+    is_promise = obstacle.rejection.reason is Reason.CONTENDED or (
+        bool(obstacle.node) and not obstacle.disk and obstacle.rejection.reason is Reason.INSUFFICIENT_STORAGE
+    )
+    return replace(obstacle, missing_bytes=growth_bytes) if is_promise else obstacle

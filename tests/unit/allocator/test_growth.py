@@ -440,3 +440,36 @@ def test_a_copy_that_finds_no_place_at_all_keeps_no_volume_from_growing() -> Non
     world = Growing()
     with_a_copy_to_place(world, 50)
     assert GrowthVerdict.ADMITTED is world.ask("a", 400).verdict
+
+
+# What a person reads
+
+
+def test_where_a_volume_is_to_be_placed_the_missing_bytes_are_told_and_the_node_once() -> None:
+    world = Growing()
+    world.cluster.add_claim("p", 100)
+    world.cluster.provision("p")
+    world.cluster.add_pod("p", "p")
+    assert {"n1"} == world.cluster.offered("p", "n1")
+    (obstacle,) = world.ask("p", 401).obstacles
+    assert ("n1", "", GIB, "401Gi are to be placed there, and do not surely fit") == (
+        obstacle.node,
+        obstacle.disk,
+        obstacle.missing_bytes,
+        obstacle.rejection.message,
+    )
+
+
+def test_bytes_that_were_granted_to_other_expansions_are_told() -> None:
+    settings = LonghornSettings(space=SpacePolicy(over_provisioning_pct=100, minimal_available_pct=0))
+    world = Growing(settings)
+    world.add("a", 100)
+    world.add("b", 100)
+    text = world.ask("b", 401).obstacles[0].rejection.message
+    assert "granted" not in text
+    world.ask("a", 250)
+    refused = world.ask("b", 200)
+    assert [Reason.INSUFFICIENT_STORAGE] == [entry.rejection.reason for entry in refused.obstacles]
+    assert refused.obstacles[0].rejection.message.endswith(
+        "; of what is scheduled, 150Gi were granted to other expansions"
+    )

@@ -15,8 +15,9 @@ from controller.errors import MalformedRequestError, NotFoundError, SchedulerErr
 from controller.kube.resources import Resource
 from controller.rpc import disk_scheduler_pb2 as pb
 from tests.fakes.clock import VirtualClock
+from webhook.bounded import CrowdedError
 from webhook.expansion import LEADER_SECONDS, READ_SECONDS, ExpansionService, exact_text
-from webhook.leader import LeaderAwayError
+from webhook.leader import LeaderAwayError, LeaderFailedError
 from webhook.review import MAX_WARNING_CHARACTERS, decode_review
 from webhook.stores import Stores
 
@@ -249,13 +250,12 @@ def test_a_refusal_of_a_volume_that_cannot_grow_says_so_and_names_no_more_than_t
 
 
 def test_the_leader_away_allows_with_a_warning(world: World) -> None:
-    world.reply = LeaderAwayError("this process does not lead")
+    world.reply = LeaderAwayError("failed to connect to all addresses; last error: ipv4:10.96.4.2:9504")
     response = world.grow_claim("1Gi", "2Gi")
     assert response["allowed"]
     (warning,) = response["warnings"]
     assert warning == (
-        "Longhorn scheduler extender: allowed unchecked, the leader is away (this process does not lead); "
-        "Longhorn's own check still decides"
+        "Longhorn scheduler extender: allowed unchecked, the leader is away; Longhorn's own check still decides"
     )
     assert len(response["warnings"][0]) < MAX_WARNING_CHARACTERS
     assert [("claim", "allowed-unchecked")] == world.outcomes
@@ -265,9 +265,31 @@ def test_the_leader_away_denies_where_that_is_set(world: World) -> None:
     world.policy, world.reply = "deny", LeaderAwayError("it did not answer in time")
     response = world.grow_volume("1", "2")
     assert not response["allowed"]
-    assert "it did not answer in time" in response["status"]["message"]
+    assert "the leader is away" in response["status"]["message"]
+    assert "it did not answer in time" not in response["status"]["message"]
     assert "scheduler-extender-expansion-policy" in response["status"]["message"]
     assert [("volume", "denied-unchecked")] == world.outcomes
+
+
+@pytest.mark.parametrize(
+    ("error", "cause"),
+    [
+        (LeaderAwayError("ipv4:10.96.4.2:9504"), "the leader is away"),
+        (LeaderFailedError("Exception calling application: ipv4:10.96.4.2"), "the leader failed"),
+        (CrowdedError("8 expansions wait"), "too many expansions at once"),
+    ],
+)
+@pytest.mark.parametrize("policy", ["allow", "deny"])
+def test_every_failure_of_ours_has_its_own_name_and_its_details_go_to_the_log_alone(
+    world: World, caplog: pytest.LogCaptureFixture, error: Exception, cause: str, policy: str
+) -> None:
+    world.policy, world.reply = policy, error
+    response = world.grow_claim("1Gi", "2Gi")
+    assert (policy == "allow") is response["allowed"]
+    text = response["warnings"][0] if response["allowed"] else response["status"]["message"]
+    assert cause in text
+    assert str(error) not in text
+    assert str(error) in caplog.text
 
 
 @pytest.mark.parametrize(("policy", "allowed"), [("allow", True), ("off", True), ("deny", False)])
