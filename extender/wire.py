@@ -263,6 +263,8 @@ def _keys_in_order(body: bytes) -> list[str]:
         keys: list[str] = json.loads(body, object_pairs_hook=lambda pairs: [key for key, _ in pairs])
     except RecursionError as error:
         raise MalformedRequestError("body", "is nested too deeply") from error
+    except ValueError as error:  # not UTF-8, or a number of thousands of digits, where nobody looked until now
+        raise MalformedRequestError("body", f"cannot be read: {error}") from error
     return keys
 
 

@@ -109,6 +109,14 @@ def test_of_a_key_that_stands_there_twice_the_last_one_counts_as_for_go(lists: s
     assert args.items is None
 
 
+@pytest.mark.parametrize("odd", [b'"\x80"', b"1" * 5000])
+def test_keys_that_stand_there_twice_beside_something_unreadable_are_a_bad_request(odd: bytes) -> None:
+    with pytest.raises(MalformedRequestError, match="body: cannot be read"):
+        wire.decode_filter_args(
+            b'{"Pod":%b,"NodeNames":["a"],"nodenames":["b"],"x":%b}' % (msgspec.json.encode(POD), odd)
+        )
+
+
 def test_a_list_that_a_later_null_takes_back_was_not_sent() -> None:
     pod = msgspec.json.encode(POD)
     nodes = b'"Nodes":{"items":[{"metadata":{"name":"n"}}]}'
