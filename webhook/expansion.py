@@ -147,7 +147,6 @@ class ExpansionService:
         request = pb.HoldExpansionRequest(
             claim_namespace=review.namespace or claim.namespace,
             claim_name=claim.name,
-            claim_uid=claim.uid,
             volume_name=claim.volume_name,
             size_bytes=new,
             dry_run=review.is_dry_run,
@@ -201,7 +200,8 @@ def _size(raw: Raw, field: str) -> int:
     found = mapping_at(raw, field, "spec").get("size")
     if found is None or found == "":
         return 0
-    text = str(found)
+    is_huge = isinstance(found, int) and abs(found) >= 10**19  # too many digits cannot be made a text at all
+    text = "a number of more than 19 digits" if is_huge else str(found)
     if isinstance(found, bool) or not (text.isascii() and text.isdigit() and len(text) <= 19):
         raise MalformedRequestError(f"{field}.spec.size", f"is not a number of bytes: {text[:40]!r}")
     return min(int(text), 2**63 - 1)

@@ -20,6 +20,7 @@ from controller.allocator.growth import Obstacle, plan_growth
 from controller.allocator.holds import Journal
 from controller.allocator.ledger import Ledger, State
 from controller.allocator.outcome import EXPANSION, PromiseView
+from controller.allocator.reasons import Reason, Rejection
 from controller.allocator.sizes import GrowthHold
 from controller.allocator.world import World
 from controller.clock import Clock
@@ -30,6 +31,12 @@ from controller.model.names import LONGHORN_DRIVERS
 from controller.model.provisioning import rounded_volume_bytes
 
 HOLD_SECONDS: Final = 60.0  # longer than the API server's own deadline for a request
+MOST_HELD_SECONDS: Final = 240.0  # after which asking again does not prolong it, so that it ends within five minutes
+_NEVER_STORED: Final = Rejection(
+    Reason.NOT_EXPANDABLE,
+    "it was admitted again and again for four minutes and never stored, as when another webhook refuses it; first its "
+    "room is given back: try again in a minute",
+)
 
 
 class GrowthVerdict(StrEnum):
@@ -40,14 +47,13 @@ class GrowthVerdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class GrowthRequest:
-    """A claim, or ("" all three) a Longhorn volume, that is to have `size_bytes`, not rounded. `volume` is the claim's
+    """A claim, or ("" both) a Longhorn volume, that is to have `size_bytes`, not rounded. `volume` is the claim's
     PV, or the Longhorn volume."""
 
     volume: str
     size_bytes: int
     claim_namespace: str = ""
     claim_name: str = ""
-    claim_uid: str = ""
     is_dry_run: bool = False
 
     @property
@@ -117,17 +123,35 @@ class Expansions:
             if not isinstance(found, Volume):
                 return GrowthOutcome(GrowthVerdict.NOT_CHECKED)
             name, size = found.name, rounded_volume_bytes(request.size_bytes)
-            if size > self._world.sizes.granted(name):
-                plan = plan_growth(self._world, self._lent.ledger(), name, size, self._clock, now_utc)
-                if plan.obstacles:
-                    self._journal.counters["expansions_refused"] += 1
-                    return GrowthOutcome(
-                        GrowthVerdict.REFUSED, name, size, plan.largest_bytes, plan.obstacles, plan.is_largest
-                    )
-                self._journal.counters["expansions_admitted"] += 1
-            if not request.is_dry_run:
+            outcome = self._judge(name, size, request, now_utc)
+            if outcome.verdict is GrowthVerdict.ADMITTED and not request.is_dry_run:
                 self._keep(found, size, request)
-            return GrowthOutcome(GrowthVerdict.ADMITTED, name, size)
+            return outcome
+
+    def _judge(self, name: str, size: int, request: GrowthRequest, now_utc: datetime | None) -> GrowthOutcome:
+        asked = self._world.sizes.asked.get(name, 0)
+        if size > asked and not request.is_dry_run and self._is_held_too_long(name):
+            self._count("expansions_refused", request)
+            return GrowthOutcome(GrowthVerdict.REFUSED, name, size, asked, (Obstacle("", "", 0, _NEVER_STORED),))
+        if size > self._world.sizes.granted(name):
+            plan = plan_growth(self._world, self._lent.ledger(), name, size, self._clock, now_utc)
+            if plan.obstacles:
+                self._count("expansions_refused", request)
+                return GrowthOutcome(
+                    GrowthVerdict.REFUSED, name, size, plan.largest_bytes, plan.obstacles, plan.is_largest
+                )
+            self._count("expansions_admitted", request)
+        return GrowthOutcome(GrowthVerdict.ADMITTED, name, size)
+
+    def _count(self, counter: str, request: GrowthRequest) -> None:
+        if not request.is_dry_run:
+            self._journal.counters[counter] += 1
+
+    def _is_held_too_long(self, name: str) -> bool:
+        """Whether no more is to be admitted of that volume until its hold has ended. It cannot end at once: a request
+        that was admitted a moment ago may still be stored."""
+        hold = self._world.sizes.holds.get(name)
+        return hold is not None and self._clock.now() - hold.since >= MOST_HELD_SECONDS
 
     def _resolve(self, request: GrowthRequest) -> Volume | Missing | None:
         """The Longhorn volume, as Longhorn shows it; None when it is none of Longhorn's."""

@@ -8,20 +8,18 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class HoldExpansionRequest(_message.Message):
-    __slots__ = ("claim_namespace", "claim_name", "claim_uid", "volume_name", "size_bytes", "dry_run")
+    __slots__ = ("claim_namespace", "claim_name", "volume_name", "size_bytes", "dry_run")
     CLAIM_NAMESPACE_FIELD_NUMBER: _ClassVar[int]
     CLAIM_NAME_FIELD_NUMBER: _ClassVar[int]
-    CLAIM_UID_FIELD_NUMBER: _ClassVar[int]
     VOLUME_NAME_FIELD_NUMBER: _ClassVar[int]
     SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
     DRY_RUN_FIELD_NUMBER: _ClassVar[int]
     claim_namespace: str
     claim_name: str
-    claim_uid: str
     volume_name: str
     size_bytes: int
     dry_run: bool
-    def __init__(self, claim_namespace: _Optional[str] = ..., claim_name: _Optional[str] = ..., claim_uid: _Optional[str] = ..., volume_name: _Optional[str] = ..., size_bytes: _Optional[int] = ..., dry_run: _Optional[bool] = ...) -> None: ...
+    def __init__(self, claim_namespace: _Optional[str] = ..., claim_name: _Optional[str] = ..., volume_name: _Optional[str] = ..., size_bytes: _Optional[int] = ..., dry_run: _Optional[bool] = ...) -> None: ...
 
 class HoldExpansionReply(_message.Message):
     __slots__ = ("verdict", "volume_name", "size_bytes", "largest_bytes", "problems", "more_may_fit")

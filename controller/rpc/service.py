@@ -109,7 +109,8 @@ class DiskScheduler:
         outcome = "internal"
         try:
             reply = self.hold_expansion(request, context.is_active)
-            outcome = pb.HoldExpansionReply.Verdict.Name(reply.verdict).lower().replace("_", "-")
+            verdict = pb.HoldExpansionReply.Verdict.Name(reply.verdict).lower().replace("_", "-")
+            outcome = "dry-run" if request.dry_run else verdict
             return reply
         except MalformedRequestError as error:
             outcome = "malformed"
@@ -144,7 +145,6 @@ def _growth(request: pb.HoldExpansionRequest) -> GrowthRequest:
         size_bytes=request.size_bytes,
         claim_namespace=request.claim_namespace,
         claim_name=request.claim_name,
-        claim_uid=request.claim_uid,
         is_dry_run=request.dry_run,
     )
 

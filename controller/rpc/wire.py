@@ -15,7 +15,7 @@ _MOST_CHARACTERS: Final = 253  # of a name in Kubernetes
 
 def checked(request: pb.HoldExpansionRequest) -> pb.HoldExpansionRequest:
     """Itself; MalformedRequestError names the first field that is wrong."""
-    for field in ("claim_namespace", "claim_name", "claim_uid", "volume_name"):
+    for field in ("claim_namespace", "claim_name", "volume_name"):
         if len(getattr(request, field)) > _MOST_CHARACTERS:
             raise MalformedRequestError(field, f"is longer than {_MOST_CHARACTERS} characters")
     if not request.volume_name:

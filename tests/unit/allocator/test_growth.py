@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from controller.allocator.expansions import HOLD_SECONDS, GrowthOutcome, GrowthRequest, GrowthVerdict
+from controller.allocator.expansions import HOLD_SECONDS, MOST_HELD_SECONDS, GrowthOutcome, GrowthRequest, GrowthVerdict
 from controller.allocator.outcome import Decision, Mode
 from controller.allocator.reasons import Reason
 from controller.model.longhorn import LonghornSettings, SpacePolicy
@@ -34,9 +34,7 @@ class Growing:
 
     def ask(self, claim: str, gib: float, *, dry_run: bool = False) -> GrowthOutcome:
         facts = self.cluster.claims[claim]
-        request = GrowthRequest(
-            facts.volume_name, int(gib * GIB), facts.namespace, facts.name, facts.uid, is_dry_run=dry_run
-        )
+        request = GrowthRequest(facts.volume_name, int(gib * GIB), facts.namespace, facts.name, is_dry_run=dry_run)
         assert self.allocator.expansions.missing(request) is None
         return self.allocator.expansions.hold(request)
 
@@ -122,6 +120,7 @@ def test_a_dry_run_holds_nothing() -> None:
     world.add("a", 100)
     assert GrowthVerdict.ADMITTED is world.ask("a", 400, dry_run=True).verdict
     assert GrowthVerdict.REFUSED is world.ask("a", 401, dry_run=True).verdict
+    assert not [name for name in world.allocator.snapshot().counters if name.startswith("expansions")]
     assert {} == world.held()
     assert {"n1"} == world.cluster.offered(world.cluster.add_pod("p", gib=300).name, "n1")
 
@@ -296,7 +295,7 @@ def test_nothing_is_checked_while_switched_off_or_for_others() -> None:
     world.add("a", 100)
     assert GrowthVerdict.NOT_CHECKED is world.ask_volume("other", 100).verdict
     world.allocator.observe("pv", "foreign", PersistentVolume("foreign", "other.csi", "x", "", "", GIB, EPOCH))
-    outcome = world.allocator.expansions.hold(GrowthRequest("foreign", 2 * GIB, "ns", "c", "uid"))
+    outcome = world.allocator.expansions.hold(GrowthRequest("foreign", 2 * GIB, "ns", "c"))
     assert GrowthVerdict.NOT_CHECKED is outcome.verdict
     world.allocator.set_mode(Mode.BYPASS)
     assert GrowthVerdict.NOT_CHECKED is world.ask("a", 10_000).verdict
@@ -305,7 +304,7 @@ def test_nothing_is_checked_while_switched_off_or_for_others() -> None:
 def test_what_the_stores_lack_is_named() -> None:
     world = Growing()
     missing = world.allocator.expansions.missing
-    found = missing(GrowthRequest("pv-x", GIB, "ns", "c", "uid"))
+    found = missing(GrowthRequest("pv-x", GIB, "ns", "c"))
     assert found is not None and ("pv", "pv-x") == (found.kind, found.name)
     found = missing(GrowthRequest("v", GIB))
     assert found is not None and ("volume", "v") == (found.kind, found.name)
@@ -440,6 +439,39 @@ def test_a_copy_that_finds_no_place_at_all_keeps_no_volume_from_growing() -> Non
     world = Growing()
     with_a_copy_to_place(world, 50)
     assert GrowthVerdict.ADMITTED is world.ask("a", 400).verdict
+
+
+def test_a_growth_that_somebody_else_always_refuses_gives_its_room_back_within_five_minutes() -> None:
+    world = Growing()
+    name = world.add("a", 100)
+    world.add("b", 100)
+    for _ in range(8):
+        assert GrowthVerdict.ADMITTED is world.ask("a", 300).verdict
+        world.cluster.clock.advance(MOST_HELD_SECONDS / 8)
+    assert GrowthVerdict.ADMITTED is world.ask("a", 300, dry_run=True).verdict
+    refused = world.ask("a", 300)
+    assert (GrowthVerdict.REFUSED, 100 * GIB) == (refused.verdict, refused.largest_bytes)
+    assert "another webhook" in refused.obstacles[0].rejection.message
+    assert {"ns/a": ("HELD", 200)} == world.held()  # the last request may still be stored
+
+    world.cluster.clock.advance(HOLD_SECONDS - MOST_HELD_SECONDS / 8)
+    assert GrowthVerdict.REFUSED is world.ask("a", 300).verdict
+    assert [name] == world.due()
+    world.allocator.expansions.expire(name)
+    assert GrowthVerdict.ADMITTED is world.ask("b", 300).verdict
+
+
+def test_what_the_cluster_asks_for_is_never_refused_however_long_it_was_held() -> None:
+    world = Growing()
+    name = world.add("a", 100)
+    for _ in range(8):
+        world.ask("a", 300)
+        world.cluster.clock.advance(MOST_HELD_SECONDS / 8)
+    world.grow_claim("a", 250)
+    assert GrowthVerdict.ADMITTED is world.ask_volume(name, 250).verdict
+    assert GrowthVerdict.REFUSED is world.ask("a", 300).verdict
+    world.grow_claim("a", 300)
+    assert GrowthVerdict.ADMITTED is world.ask_volume(name, 300).verdict
 
 
 # What a person reads

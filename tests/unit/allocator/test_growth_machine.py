@@ -31,7 +31,7 @@ class Growth(Race):
     def ask_growth(self, data: st.DataObject, more: int, is_dry_run: bool) -> None:
         claim = data.draw(st.sampled_from(self.bound()))
         size = claim.requested_bytes + more * GIB
-        request = GrowthRequest(claim.volume_name, size, "ns", claim.name, claim.uid, is_dry_run=is_dry_run)
+        request = GrowthRequest(claim.volume_name, size, "ns", claim.name, is_dry_run=is_dry_run)
         self.read_missing(request)
         before = self.allocator.snapshot().promises
         outcome = self.hold(request)
@@ -40,9 +40,7 @@ class Growth(Race):
         elif outcome.verdict is GrowthVerdict.ADMITTED:
             self.admitted[claim.key] = max(size, self.admitted.get(claim.key, 0))
         else:
-            again = GrowthRequest(
-                claim.volume_name, outcome.largest_bytes, "ns", claim.name, claim.uid, is_dry_run=True
-            )
+            again = GrowthRequest(claim.volume_name, outcome.largest_bytes, "ns", claim.name, is_dry_run=True)
             assert GrowthVerdict.ADMITTED is self.hold(again).verdict, "the largest size that fits does not"
 
     def bound(self) -> list[Claim]:

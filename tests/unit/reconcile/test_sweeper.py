@@ -136,7 +136,7 @@ def growing() -> tuple[Bench, str]:
     bench.cluster.add_claim("a", 100)
     name = bench.cluster.provision("a")
     bench.cluster.place(name, "n1", 100)
-    request = GrowthRequest(name, 200 * GIB, "ns", "a", "uid-a")
+    request = GrowthRequest(name, 200 * GIB, "ns", "a")
     assert GrowthVerdict.ADMITTED is bench.cluster.allocator.expansions.hold(request).verdict
     bench.cluster.clock.advance(HOLD_SECONDS)
     return bench, name

@@ -63,7 +63,6 @@ def of_claim(volume: str, gib: float, **more: object) -> pb.HoldExpansionRequest
     return pb.HoldExpansionRequest(
         claim_namespace="ns",
         claim_name="a",
-        claim_uid="uid-a",
         volume_name=volume,
         size_bytes=int(gib * GIB),
         **more,  # type: ignore[arg-type]
@@ -88,6 +87,7 @@ def test_a_dry_run_holds_nothing(chain: Chain, leader: Leader) -> None:
     reply = ask(leader, chain.client, of_claim(volume_of(leader), 200, dry_run=True))
     assert pb.HoldExpansionReply.ADMITTED == reply.verdict
     assert 0 == leader.cluster.allocator.snapshot().held_bytes
+    assert ["dry-run"] == leader.calls.outcomes
 
 
 def test_only_the_leader_answers(chain: Chain, leader: Leader) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,13 +17,14 @@ from controller.kube.resources import Resource
 from controller.rpc import disk_scheduler_pb2 as pb
 from tests.fakes.clock import VirtualClock
 from webhook.bounded import CrowdedError
-from webhook.expansion import LEADER_SECONDS, READ_SECONDS, ExpansionService, exact_text
+from webhook.expansion import LEADER_SECONDS, READ_SECONDS, ExpansionService, exact_text, growth_of_volume
 from webhook.leader import LeaderAwayError, LeaderFailedError
 from webhook.review import MAX_WARNING_CHARACTERS, decode_review
 from webhook.stores import Stores
 
 Raw = dict[str, Any]
 GIB = 1024**3
+REVIEW = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}
 ADMITTED = pb.HoldExpansionReply(verdict=pb.HoldExpansionReply.ADMITTED)
 
 
@@ -116,7 +118,6 @@ def test_growth_of_a_claim_is_asked_of_the_leader_as_it_stands(world: World) -> 
         pb.HoldExpansionRequest(
             claim_namespace="ns",
             claim_name="data-0",
-            claim_uid="uid-1",
             volume_name="pvc-1",
             size_bytes=20 * GIB,
         )
@@ -314,6 +315,14 @@ def test_a_claim_whose_size_is_none_is_named(world: World, size: Any) -> None:
 def test_a_volume_whose_size_is_none_is_named(world: World, size: Any) -> None:
     with pytest.raises(MalformedRequestError, match=r"object\.spec\.size"):
         world.grow_volume("1", size)
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_number_that_no_text_can_hold_is_a_wrong_size_too(sign: int) -> None:
+    body = {"uid": "u", "resource": {"resource": "volumes"}, "operation": "UPDATE", "name": "v", "object": {}}
+    review = decode_review(json.dumps({**REVIEW, "request": body}).encode())
+    with pytest.raises(MalformedRequestError, match=r"object\.spec\.size"):
+        growth_of_volume(replace(review, object={"spec": {"size": sign * 10**5000}}))
 
 
 JSON = st.recursive(
