@@ -113,6 +113,9 @@ class Pipe(asyncio.Protocol):
     def __init__(self) -> None:
         self.transport: asyncio.Transport | None = None
         self.ended = False
+        # What came before the other side was there: asyncio before 3.12 starts to read although it was told to pause.
+        self._early: list[bytes] = []
+        self._is_joined = False
 
     @classmethod
     async def join(
@@ -128,8 +131,8 @@ class Pipe(asyncio.Protocol):
         near.peer, far.peer = far, near
         await loop.connect_accepted_socket(lambda: near, front)
         await loop.connect_accepted_socket(lambda: far, back)
-        near.start()
-        far.start()
+        for side in (near, far):
+            side.begin()
         return near, far
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -137,16 +140,30 @@ class Pipe(asyncio.Protocol):
         self.transport = transport
         transport.pause_reading()  # until both sides are there
 
+    def begin(self) -> None:
+        """Both sides are there."""
+        self._is_joined = True
+        if self._early:
+            self.data_received(b"".join(self._early))
+            self._early = []
+        if self.ended:
+            self.eof_received()
+        self.start()
+
     def start(self) -> None:
         if self.transport is not None and not self.transport.is_closing():
             self.transport.resume_reading()
 
     def data_received(self, data: bytes) -> None:
-        if self.peer.transport is not None:
+        if not self._is_joined:
+            self._early.append(data)
+        elif self.peer.transport is not None:
             self.peer.transport.write(data)
 
     def eof_received(self) -> bool:
         self.ended = True
+        if not self._is_joined:
+            return True
         other = self.peer.transport
         if other is not None and not other.is_closing():
             if self.peer.ended:
