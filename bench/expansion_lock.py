@@ -1,0 +1,72 @@
+"""How long a refused expansion keeps the allocator's lock among pending pods (`python -m bench.expansion_lock`).
+
+A volume has three replicas, and PODS pods whose volumes of three replicas each may go to any node are pending. It asks
+for sizes that are refused because of them, which is the costly answer: the verdict, and the search for the largest size
+that would be admitted. Measured is the whole call, all of which has the lock; nothing else runs, so that there is no
+waiting in it. Prints one JSON object; milliseconds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from typing import Any
+
+from controller.allocator.allocator import Allocator
+from controller.allocator.expansions import GrowthRequest, GrowthVerdict
+from controller.clock import SystemClock
+from controller.model.longhorn import LonghornSettings, SpacePolicy
+from tests.fakes.builders import GIB, TestCluster, disk, replica, volume
+
+NODES, DISKS, DISK_GIB, COPIES, PODS, CALLS = 60, 3, 800, 3, 500, 20
+SIZES_GIB = (150, 300, 450, 600, 790)
+
+
+def make(pods: int) -> Allocator:
+    settings = LonghornSettings(space=SpacePolicy(minimal_available_pct=0))
+    cluster = TestCluster(settings=settings, make_allocator=lambda _: Allocator(SystemClock()))
+    allocator = cluster.allocator
+    names = [f"n{number}" for number in range(NODES)]
+    for name in names:
+        cluster.add_node(name, *(disk(f"d{number}", DISK_GIB) for number in range(DISKS)))
+    allocator.observe("volume", "v", volume("v", 100, locality="disabled", replica_count=COPIES))
+    for number in range(COPIES):
+        facts = replica(f"v-{number}", "v", 100, on=names[number])
+        allocator.observe("replica", facts.name, facts)
+    cluster.add_class("any", numberOfReplicas=str(COPIES), dataLocality="disabled")
+    for number in range(pods):
+        pod = f"p{number}"
+        cluster.add_claim(pod, 1 + number % 7, class_name="any")
+        cluster.add_pod(pod, pod)
+        cluster.offered(pod, names[number % NODES])
+    return allocator
+
+
+def measure(pods: int) -> dict[str, Any]:
+    allocator = make(pods)
+    found: dict[str, Any] = {"pending": len(allocator.snapshot().promises)}
+    for gib in SIZES_GIB:
+        times = []
+        for _ in range(CALLS):
+            began = time.perf_counter()
+            outcome = allocator.expansions.hold(GrowthRequest("v", gib * GIB, is_dry_run=True))
+            times.append((time.perf_counter() - began) * 1000)
+        found[f"{gib}Gi"] = {
+            "is_refused": outcome.verdict is GrowthVerdict.REFUSED,
+            "largest_gib": round(outcome.largest_bytes / GIB, 2),
+            "is_largest": outcome.is_largest,
+            "median_ms": round(sorted(times)[CALLS // 2], 1),
+            "worst_ms": round(max(times), 1),
+        }
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--pods", type=int, default=PODS)
+    print(json.dumps(measure(parser.parse_args().pods), indent=2), flush=True)
+
+
+if __name__ == "__main__":
+    main()
