@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.client import Object
+from controller.reconcile.wired_canary import canary_body
+from tests.cluster.client import ApiClient, ApiError, Object
 from tests.cluster.components import LOOPBACK, free_ports
 from tests.e2e import workloads
 from tests.e2e.harness import CLASSES, CONFIG_MAP, Scene
@@ -37,6 +38,8 @@ ASKED = {"requests": {RESOURCE: "1"}, "limits": {RESOURCE: "1"}}
 LIMITED = {"limits": {"cpu": "1"}}
 PODS_ENTRY = "pods.scheduling.longhorn.io"
 ATTACHMENTS = f"/apis/longhorn.io/v1beta2/namespaces/{NAMESPACE}/volumeattachments"
+OUR_PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
+REFUSED = "Longhorn scheduler extender may"
 WAIT_SECONDS = 60.0
 _numbers = itertools.count(1)
 
@@ -515,3 +518,74 @@ def test_the_configuration_can_go_at_any_time(stage: Stage, space: Space) -> Non
     poll(lambda: not asking(space.dry_run("ours")), "API server that asks nobody", WAIT_SECONDS)
     stage.configure()
     assert ["main"] == asking(space.dry_run("ours"))
+
+
+# What our own account may do with pods
+
+
+def tried(client: ApiClient, pod: Object) -> str:
+    """Why it may not be created, "" when it may; nothing is stored."""
+    try:
+        client.create(OUR_PODS, pod, dryRun="All")
+    except ApiError as error:
+        return str(error)
+    return ""
+
+
+def canary(**spec: Any) -> Object:
+    owner = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "name": "l", "uid": "u"}
+    made = canary_body("default-scheduler", NAMESPACE, owner)
+    return {**made, "spec": {**made["spec"], **spec}}
+
+
+def changed_container(**fields: Any) -> list[Object]:
+    (container,) = canary()["spec"]["containers"]
+    return [{**container, **fields}]
+
+
+@pytest.fixture(scope="module")
+def ours(stage: Stage) -> ApiClient:
+    """The API server as our account sees it, once the policy is at work."""
+    client = ApiClient.from_kubeconfig(stage.scene.kubeconfig)
+    account = Space(stage, NAMESPACE).path("serviceaccounts", "default")
+    poll(lambda: stage.api.get_or_none(account) is not None, "account for pods", WAIT_SECONDS)
+    stranger = plain_pod(meta={"name": "stranger", "generateName": None})
+    poll(lambda: REFUSED in tried(client, stranger), "policy that is at work", WAIT_SECONDS)
+    return client
+
+
+def test_the_canary_may_be_created(ours: ApiClient) -> None:
+    assert "" == tried(ours, canary())
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"containers": changed_container(image="example.org/evil")},
+        {"containers": changed_container(imagePullPolicy="Always")},
+        {"containers": changed_container(securityContext={"privileged": True})},
+        {"containers": [*changed_container(), {"name": "more", "image": "example.org/evil"}]},
+        {"initContainers": changed_container(name="init")},
+        {"volumes": [{"name": "root", "hostPath": {"path": "/"}}]},
+        {"nodeName": "n1"},
+        {"hostNetwork": True},
+        {"hostPID": True},
+        {"hostIPC": True},
+        {"serviceAccountName": WEBHOOK_SERVICE},
+        {"automountServiceAccountToken": True},
+    ],
+    ids=lambda spec: next(iter(spec)),
+)
+def test_nothing_but_the_canary_may_be_created(ours: ApiClient, spec: Object) -> None:
+    assert REFUSED in tried(ours, canary(**spec))
+
+
+def test_no_pod_but_the_canary_may_be_deleted(stage: Stage, ours: ApiClient) -> None:
+    stage.api.create(OUR_PODS, plain_pod(meta={"name": "longhorns", "generateName": None}))
+    made = canary()
+    del made["metadata"]["ownerReferences"]  # of nobody who exists
+    name = ours.create(OUR_PODS, made)["metadata"]["name"]
+    with pytest.raises(ApiError, match=REFUSED):
+        ours.delete(f"{OUR_PODS}/longhorns", gracePeriodSeconds=0)
+    ours.delete(f"{OUR_PODS}/{name}", gracePeriodSeconds=0)
+    stage.api.delete(f"{OUR_PODS}/longhorns", gracePeriodSeconds=0)
