@@ -134,6 +134,11 @@ class Growth(Race):
             self.allocator.expansions.expire(due.volume)
         assert () == self.allocator.expansions.due()
 
+    @precondition(lambda self: not self.admitted)
+    @rule()
+    def change_leader(self) -> None:
+        super().change_leader()
+
     @precondition(lambda self: self.admitted)
     @rule(is_written=st.booleans())
     def change_leader_with_requests_under_way(self, is_written: bool) -> None:
