@@ -47,11 +47,12 @@ def measure(pods: int) -> dict[str, Any]:
     allocator = make(pods)
     found: dict[str, Any] = {"pending": len(allocator.snapshot().promises)}
     for gib in SIZES_GIB:
-        times = []
+        times, outcomes = [], []
         for _ in range(CALLS):
             began = time.perf_counter()
-            outcome = allocator.expansions.hold(GrowthRequest("v", gib * GIB, is_dry_run=True))
+            outcomes.append(allocator.expansions.hold(GrowthRequest("v", gib * GIB, is_dry_run=True)))
             times.append((time.perf_counter() - began) * 1000)
+        outcome = outcomes[-1]
         found[f"{gib}Gi"] = {
             "is_refused": outcome.verdict is GrowthVerdict.REFUSED,
             "largest_gib": round(outcome.largest_bytes / GIB, 2),
