@@ -127,11 +127,16 @@ def create_blueprint(verbs: Verbs, observer: RequestObserver, clock: Clock) -> B
 
 
 def _body() -> bytes:
-    """The body within its limit, or 413."""
+    """The body within its limit, or 413; MalformedRequestError for one that is no text: parts of it are sent back."""
     body = request.get_data(cache=False)
     limit = request.max_content_length
     if request.content_length is None and limit is not None and len(body) >= limit:
         raise RequestEntityTooLarge  # of a chunked body werkzeug returns what the limit lets through, without a word
+    if not body.isascii():
+        try:
+            body.decode()
+        except UnicodeDecodeError as error:
+            raise MalformedRequestError("body", f"is not UTF-8: {error.reason} at byte {error.start}") from error
     return body
 
 
