@@ -210,7 +210,7 @@ def test_answers_leave_at_once_although_headers_and_body_are_two_writes(server: 
         (b"\x00\xff", "body"),
         (b'{"Pod":3}', "Pod"),
         # what nobody decodes here would be sent back as it came
-        (call_for("p", "n1")[:-1] + b',"Nodes":{"items":[{"metadata":{"name":"n1"},"x":"\xff"}]}}', "body"),
+        (json.dumps(call_for("p", "n1")).encode()[:-1] + b',"Nodes":{"items":[{"x":"\xff"}]}}', "body"),
     ],
 )
 def test_a_malformed_body_is_a_400_that_names_the_field(server: Server, body: bytes, field: str) -> None:
