@@ -42,7 +42,7 @@ class Wired:
         self._numbers = iter(range(1, 100))
         for name in ("w1", "w2"):
             scene.cluster.add_node(name)
-        scene.cluster.create_namespace("work")
+        scene.cluster.create_namespace("apps")
         restricted = {"pod-security.kubernetes.io/enforce": "restricted"}
         self.api.patch(f"/api/v1/namespaces/{NAMESPACE}", {"metadata": {"labels": restricted}})
 
@@ -108,7 +108,7 @@ class Wired:
 
     def pod(self, name: str) -> Object:
         """An opted-in pod without any volume."""
-        return self.api.create("/api/v1/namespaces/work/pods", workloads.pod(name))
+        return self.api.create("/api/v1/namespaces/apps/pods", workloads.pod(name))
 
 
 def is_canary(pod: Object) -> bool:
@@ -156,7 +156,7 @@ def wired(world: Wired) -> Iterator[Wired]:
     yield world
     world.scene.stop_controllers()
     world.stop_schedulers()
-    world.api.delete("/api/v1/namespaces/work/pods", gracePeriodSeconds=0)
+    world.api.delete("/api/v1/namespaces/apps/pods", gracePeriodSeconds=0)
     for pod in canaries_of(world.scene):
         world.api.delete(f"/api/v1/namespaces/{NAMESPACE}/pods/{pod['metadata']['name']}", gracePeriodSeconds=0)
     world.wait_no_canary()
@@ -213,7 +213,7 @@ def test_real_pods_are_evidence_without_any_canary(wired: Wired) -> None:
         wired.scheduler(wired=True)
         wired.kill(first)
         assert 0 <= wired.seconds_to_find("wired", since, is_takeover) <= FOUND_SECONDS
-        wired.scene.view.wait_for(lambda: is_bound(wired.scene, "work/opted-in"), "bound pod", 20)
+        wired.scene.view.wait_for(lambda: is_bound(wired.scene, "apps/opted-in"), "bound pod", 20)
         assert [] == [e for e in wired.history() if e["at"] > since and is_canary(e["object"])]
     finally:
         wired.scene.set_settings(wiring_check_every="300")
