@@ -14,9 +14,9 @@ from controller.kube.api import KubeApi
 from controller.kube.informer import STALE_SECONDS, Informer
 from controller.kube.resources import Resource
 from controller.kube.store import Store
-from controller.metrics import StoreState
 from controller.model.reader import Raw, mapping_at, text_at
 from controller.reconcile.live import LiveKind
+from controller.views import StoreState
 
 log = logging.getLogger(__name__)
 
@@ -44,8 +44,7 @@ class Followed:
         return self.informer.age()
 
     def state(self) -> StoreState:
-        store = self.store
-        return StoreState(self.name, store.synced.is_set(), len(store), len(store.bad), self.informer.age())
+        return StoreState.of(self.name, self.informer)
 
     # As a live read compares itself with it
 

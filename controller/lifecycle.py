@@ -24,10 +24,10 @@ from controller.allocator.outcome import Mode
 from controller.allocator.refusals import Wakeup
 from controller.clock import Clock
 from controller.errors import ClusterError, SchedulerError
-from controller.metrics import StoreState
 from controller.model.longhorn import LonghornSettings
 from controller.model.workload import Pod
 from controller.settings import LiveSettings
+from controller.views import StoreState
 
 TICK_SECONDS: Final = 0.5
 CATCH_UP_SECONDS: Final = 8.0

@@ -31,6 +31,7 @@ from controller.allocator.holds import NODE_RESERVATION, SCHEDULING_WAIT
 from controller.allocator.outcome import Decision, Snapshot
 from controller.allocator.reasons import Reason
 from controller.reconcile.wired import Finding, Wiring
+from controller.views import StoreState, certificate_metrics, store_metrics
 
 PREFIX: Final = "longhorn_scheduler_extender"
 _CALL_BUCKETS: Final = (0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -38,17 +39,6 @@ _WAIT_BUCKETS: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 
 _ENDED: Final = "holds_ended_"
 _HOWS: Final = ("expired", "answer_lost", "pod_gone")
 FAILURES: Final = ("malformed", "too-large", "not-ready", "pod", "client-gone", "internal")
-
-
-@dataclass(frozen=True, slots=True)
-class StoreState:
-    """One kind of objects as our stores know it. `age_seconds` is the time since it was last known current."""
-
-    kind: str
-    is_synced: bool
-    objects: int
-    bad: int
-    age_seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +199,7 @@ class _State(Collector):
         heartbeat.add_metric((self._node,), 1.0 if sources.is_leading() else 0.0)
         yield heartbeat
         yield from _of_snapshot(sources.snapshot())
-        yield from _of_stores(sources.stores())
+        yield from store_metrics(PREFIX, sources.stores())
         sent, failed = sources.wakeups()
         yield _total("wakeups", "Refused pods that kube-scheduler was asked to look at again.", sent)
         yield _total("wakeup_failures", "Wake-ups that the API server did not take.", failed)
@@ -218,7 +208,9 @@ class _State(Collector):
             "Settings whose value is not used because it does not fit.",
             sources.settings_problems(),
         )
-        yield from _of_certificates(sources)
+        yield from certificate_metrics(
+            PREFIX, sources.certificates(), sources.certificate_problems(), sources.handshakes()
+        )
         yield from _of_wiring(sources)
         yield from _of_admission(sources.admission())
 
@@ -251,35 +243,6 @@ def _of_snapshot(snapshot: Snapshot) -> Iterator[Metric]:
         "Promises that ended by time although a node was chosen.",
         snapshot.counters.get("assumptions_expired", 0),
     )
-
-
-def _of_stores(stores: Iterable[StoreState]) -> Iterator[Metric]:
-    synced = GaugeMetricFamily(f"{PREFIX}_store_synced", "1 when the store of that kind follows.", labels=("kind",))
-    objects = GaugeMetricFamily(f"{PREFIX}_store_objects", "Objects of that kind that are known.", labels=("kind",))
-    bad = GaugeMetricFamily(f"{PREFIX}_bad_objects", "Objects of that kind that cannot be read.", labels=("kind",))
-    age = GaugeMetricFamily(
-        f"{PREFIX}_store_age_seconds", "Time since the store was last known to be current.", labels=("kind",)
-    )
-    for state in stores:
-        synced.add_metric((state.kind,), 1.0 if state.is_synced else 0.0)
-        objects.add_metric((state.kind,), state.objects)
-        bad.add_metric((state.kind,), state.bad)
-        age.add_metric((state.kind,), state.age_seconds)
-    yield from (synced, objects, bad, age)
-
-
-def _of_certificates(sources: Sources) -> Iterator[Metric]:
-    expiry = GaugeMetricFamily(
-        f"{PREFIX}_certificate_expiry_seconds", "Time until the certificate ends; negative after.", labels=("name",)
-    )
-    for name, seconds in sorted(sources.certificates().items()):
-        expiry.add_metric((name,), seconds)
-    yield expiry
-    yield _one("certificate_problems", "What is wrong with certificates or Secrets.", sources.certificate_problems())
-    handshakes = CounterMetricFamily(f"{PREFIX}_handshakes", "TLS handshakes by how they ended.", labels=("outcome",))
-    for outcome, count in sorted(sources.handshakes().items()):
-        handshakes.add_metric((outcome,), count)
-    yield handshakes
 
 
 def _of_wiring(sources: Sources) -> Iterator[Metric]:

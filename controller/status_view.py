@@ -14,6 +14,7 @@ from controller.followed import Stores
 from controller.lifecycle import Lifecycle
 from controller.reconcile.support import LonghornRelease
 from controller.settings import ProcessSettings
+from controller.views import store_entries
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,14 +60,5 @@ class StatusView:
             "quarantined": snapshot.quarantined,
             "promises": snapshot.promises,
             "counters": snapshot.counters,
-            "stores": [
-                {
-                    "kind": state.kind,
-                    "is_synced": state.is_synced,
-                    "objects": state.objects,
-                    "bad": self.stores.followed[state.kind].store.bad,
-                    "age_seconds": round(state.age_seconds, 3) if state.age_seconds < float("inf") else None,
-                }
-                for state in self.stores.states()
-            ],
+            "stores": store_entries(self.stores.states(), lambda kind: self.stores.followed[kind].store.bad),
         }

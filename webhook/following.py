@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from controller.clock import Clock
@@ -13,18 +12,8 @@ from controller.kube.informer import Informer
 from controller.kube.resources import Resource
 from controller.kube.store import Store
 from controller.model.reader import Raw, mapping_at, text_at
+from controller.views import StoreState
 from webhook.stores import Stores
-
-
-@dataclass(frozen=True, slots=True)
-class StoreState:
-    """One kind of objects as we know it. `age_seconds`: since it was last known current; infinite before the first."""
-
-    kind: str
-    is_synced: bool
-    objects: int
-    bad: int
-    age_seconds: float
 
 
 class Following:
@@ -73,12 +62,11 @@ class Following:
 
     def states(self) -> Iterator[StoreState]:
         for kind, informer in self._informers.items():
-            store = informer.store
-            yield StoreState(kind, store.synced.is_set(), len(store), len(store.bad), informer.age())
+            yield StoreState.of(kind, informer)
 
-    def bad(self) -> dict[str, dict[str, str]]:
-        """The objects that cannot be read, by kind, and why."""
-        return {kind: bad for kind, informer in self._informers.items() if (bad := informer.store.bad)}
+    def bad(self, kind: str) -> Mapping[str, str]:
+        """The objects of that kind that cannot be read, and why."""
+        return self._informers[kind].store.bad
 
 
 def _data_of(name: str) -> Callable[[Raw], Mapping[str, str] | None]:

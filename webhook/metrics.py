@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from webhook.following import StoreState
+from controller.views import StoreState, certificate_metrics, store_metrics
 
 PREFIX: Final = "longhorn_scheduler_webhook"
 _BUCKETS: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0)
@@ -131,43 +131,9 @@ class _State(Collector):
 
     def collect(self) -> Iterator[Metric]:
         sources = self._sources
-        yield from _of_stores(sources.stores())
-        yield _gauge(
-            "settings_problems",
-            "Settings whose value is not used because it does not fit.",
-            sources.settings_problems(),
+        yield from store_metrics(PREFIX, sources.stores())
+        text = "Settings whose value is not used because it does not fit."
+        yield GaugeMetricFamily(f"{PREFIX}_settings_problems", text, value=sources.settings_problems())
+        yield from certificate_metrics(
+            PREFIX, sources.certificates(), sources.certificate_problems(), sources.handshakes()
         )
-        expiry = GaugeMetricFamily(
-            f"{PREFIX}_certificate_expiry_seconds", "Time until the certificate ends; negative after.", labels=("name",)
-        )
-        for name, seconds in sorted(sources.certificates().items()):
-            expiry.add_metric((name,), seconds)
-        yield expiry
-        yield _gauge(
-            "certificate_problems", "What is wrong with certificates or Secrets.", sources.certificate_problems()
-        )
-        handshakes = CounterMetricFamily(
-            f"{PREFIX}_handshakes", "TLS handshakes by how they ended.", labels=("outcome",)
-        )
-        for outcome, count in sorted(sources.handshakes().items()):
-            handshakes.add_metric((outcome,), count)
-        yield handshakes
-
-
-def _of_stores(stores: Iterable[StoreState]) -> Iterator[Metric]:
-    synced = GaugeMetricFamily(f"{PREFIX}_store_synced", "1 when the store of that kind follows.", labels=("kind",))
-    objects = GaugeMetricFamily(f"{PREFIX}_store_objects", "Objects of that kind that are known.", labels=("kind",))
-    bad = GaugeMetricFamily(f"{PREFIX}_bad_objects", "Objects of that kind that cannot be read.", labels=("kind",))
-    age = GaugeMetricFamily(
-        f"{PREFIX}_store_age_seconds", "Time since the store was last known to be current.", labels=("kind",)
-    )
-    for state in stores:
-        synced.add_metric((state.kind,), 1.0 if state.is_synced else 0.0)
-        objects.add_metric((state.kind,), state.objects)
-        bad.add_metric((state.kind,), state.bad)
-        age.add_metric((state.kind,), state.age_seconds)
-    yield from (synced, objects, bad, age)
-
-
-def _gauge(name: str, text: str, value: float) -> Metric:
-    return GaugeMetricFamily(f"{PREFIX}_{name}", text, value=value)

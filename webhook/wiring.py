@@ -14,6 +14,7 @@ from controller.serving.tls import ServerTls
 from controller.settings import LiveSettings
 from controller.status import StatusServer, create_status_app
 from controller.version import product_version
+from controller.views import store_entries
 from webhook.app import Reviewer, create_app
 from webhook.bounded import BoundedLeader
 from webhook.certificates import certificate_worker
@@ -116,7 +117,6 @@ class Webhook:
 
     def status(self) -> Mapping[str, Any]:
         """What `/status` shows: how current the stores are, the settings and the certificates."""
-        bad = self.following.bad()
         return {
             "version": product_version(),
             "is_ready": self.is_ready(),
@@ -124,14 +124,5 @@ class Webhook:
             "settings_problems": {entry.name: f"{entry.value!r} {entry.problem}" for entry in self.live.problems},
             "certificates": {name: round(seconds) for name, seconds in self.certificates.expiries().items()},
             "certificate_problems": self.certificates.problems,
-            "stores": [
-                {
-                    "kind": state.kind,
-                    "is_synced": state.is_synced,
-                    "objects": state.objects,
-                    "bad": bad.get(state.kind, {}),
-                    "age_seconds": round(state.age_seconds, 3) if state.age_seconds < float("inf") else None,
-                }
-                for state in self.following.states()
-            ],
+            "stores": store_entries(self.following.states(), self.following.bad),
         }

@@ -12,9 +12,9 @@ from controller.allocator.outcome import Mode
 from controller.allocator.refusals import Wakeup
 from controller.errors import UnavailableError
 from controller.lifecycle import RULE_OUT_SECONDS, Configured, Lifecycle, Parts, mode_of
-from controller.metrics import StoreState
 from controller.model.longhorn import LonghornSettings
 from controller.settings import LiveSettings
+from controller.views import StoreState
 from tests.fakes.builders import TestCluster
 
 

@@ -16,9 +16,10 @@ from controller.allocator.holds import NODE_RESERVATION, SCHEDULING_WAIT
 from controller.allocator.outcome import Decision
 from controller.allocator.reasons import Reason
 from controller.errors import ConfigError
-from controller.metrics import PREFIX, Metrics, Sources, StoreState
+from controller.metrics import PREFIX, Metrics, Sources
 from controller.reconcile.wired import Finding, Wiring
 from controller.status import StatusServer, create_status_app
+from controller.views import StoreState
 from tests.fakes.builders import GIB, TestCluster
 
 PROPOSAL = {
