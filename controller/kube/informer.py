@@ -26,6 +26,7 @@ WATCH_SECONDS: Final = 30  # the server ends the watch after this, with a bookma
 SILENCE_SECONDS: Final = 40.0  # no byte for so long: the connection is dead
 PROOF_SECONDS: Final = 3
 STALE_SECONDS: Final = 60.0
+DOUBT_SECONDS: Final = STALE_SECONDS / 2  # a proof takes its time, and shall be there before the store is stale
 ABSENT_RETRY_SECONDS: Final = 10.0
 BACKOFF_SECONDS: Final = 0.25
 MAX_BACKOFF_SECONDS: Final = 10.0
@@ -38,8 +39,10 @@ _log = logging.getLogger(__name__)
 class Informer:
     """Keeps one store in step with the cluster until it is stopped.
 
-    Whatever fails is tried again with a growing pause. A store whose data may be older than STALE_SECONDS is not
-    `synced`, until a list, or the bookmark of a watch from its own version, proves that it has seen everything.
+    Whatever fails is tried again with a growing pause. Where etcd reports no progress, the API server has no bookmark
+    for a kind that nobody changes; so a store of which nothing was heard for DOUBT_SECONDS is proven anew: by the
+    bookmark of a watch from its own version, or by a list. One that is older than STALE_SECONDS is not `synced` until
+    then.
     With a `name`, of that object alone: then the rights to list and watch may be bound to it.
     What goes wrong in a subscriber is told to `on_failure`, and the subscriber gets the changes again.
     Threads: its own, `informer-<plural>`. Blocks: `catch_up` and `stop`, for the time given. I/O: list and watch.
@@ -200,7 +203,9 @@ class Informer:
         return self._api.list_page(self.resource, self._namespace, fieldSelector=self._selector, **query)
 
     def _watch(self) -> None:
-        in_doubt = self.age() > STALE_SECONDS
+        in_doubt = self.age() > DOUBT_SECONDS
+        if in_doubt:
+            self._page(limit=1)  # brings an idle kind's watch cache on, without which there is no bookmark
         with self._changed:
             is_proof = in_doubt or self._proofs_wanted > 0
             version = self._resource_version

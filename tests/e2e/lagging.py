@@ -81,6 +81,7 @@ class Seen:
     """What callers met. Guarded by the load's lock while it runs."""
 
     calls: int = 0
+    checked_in_a_row: int = 0  # growth that the leader was asked about
     unchecked: int = 0  # growth that was let through because no leader was there
     busy: int = 0  # the same, because it was busy
     failures: list[str] = field(default_factory=list)
@@ -143,6 +144,8 @@ class Load:
             self.seen.leafs.setdefault(*issuer_of(connection.certificate))
             self.seen.unchecked += is_unchecked and is_away
             self.seen.busy += is_busy and not is_away
+            if asks_leader:
+                self.seen.checked_in_a_row = 0 if is_unchecked else self.seen.checked_in_a_row + 1
             if not response["allowed"] or response["uid"] != body["request"]["uid"]:
                 self.seen.failures.append(str(document))
             elif is_unchecked and not (is_busy or is_away):

@@ -28,7 +28,7 @@ _numbers = itertools.count(1)
 def longhorn(cluster: Cluster) -> Iterator[Longhorn]:
     with Longhorn(cluster.api(), OPTIONS) as running:
         yield running
-        assert 0 == running.failures
+        assert [] == running.failures
 
 
 @pytest.fixture(scope="module")
@@ -424,7 +424,7 @@ def test_a_stateful_set_that_starts_at_once_becomes_ready_without_any_extender(m
 def test_with_capacity_tracking_the_scheduler_reads_what_was_published(
     cluster: Cluster, longhorn: Longhorn, view: View
 ) -> None:
-    assert 0 == longhorn.failures
+    assert [] == longhorn.failures
     longhorn.stop()
     options = replace(OPTIONS, capacity_tracking=True, capacity_seconds=0.3)
     with Longhorn(cluster.api(), options) as tracking, ExitStack() as stack:

@@ -19,7 +19,7 @@ from tests.cluster.cache import REPOSITORY
 from tests.cluster.client import Object
 from tests.e2e import workloads
 from tests.e2e.harness import CLASSES, Scene
-from tests.e2e.lagging import LaggingBundle, Load
+from tests.e2e.lagging import VOLUMES_EVERY, LaggingBundle, Load
 from tests.e2e.programs import Controller
 from tests.e2e.scheduling import NAMESPACE, RESOURCE
 from tests.e2e.view import poll
@@ -176,8 +176,7 @@ def test_nobody_is_refused_over_many_rotations(stage: Stage) -> None:
         load.leader_is_away = True
         stage.scene.controllers.pop(0).stop()
         stage.scene.controllers[0].wait_leading()
-        poll(lambda: leads_grpc(stage), "the new leader's gRPC server", 60)
-        load.leader_is_away = False
+        wait_checked(stage, load)
         poll(turned(LEAFS, AUTHORITIES), "the rotations", RUN_SECONDS)
     assert [] == seen.failures
     assert [] == server.failures
@@ -193,9 +192,18 @@ def test_nobody_is_refused_over_many_rotations(stage: Stage) -> None:
     )
 
 
-def leads_grpc(stage: Stage) -> bool:
-    ip = stage.scene.controllers[0].ip
-    return [(ip, 9505)] == stage.scene.cluster.services.endpoints(NAMESPACE, "longhorn-replica-scheduler", 9504)
+def wait_checked(stage: Stage, load: Load) -> None:
+    """Until growth is checked by the new leader, time after time: from then on none may pass unchecked."""
+    there = [(stage.scene.controllers[0].ip, 9505)]
+    services = stage.scene.cluster.services
+    poll(
+        lambda: there == services.endpoints(NAMESPACE, "longhorn-replica-scheduler", 9504),
+        "the new leader's gRPC server",
+        60,
+    )
+    load.seen.checked_in_a_row = 0
+    poll(lambda: load.seen.checked_in_a_row >= 2 * RATE / VOLUMES_EVERY, "two seconds of growth that was checked", 60)
+    load.leader_is_away = False
 
 
 def spoil(stage: Stage, name: str) -> None:
@@ -232,8 +240,7 @@ def test_clocks_that_are_five_minutes_off_keep_nobody_out(stage: Stage, offset: 
         load.leader_is_away = True
         stage.scene.stop_controllers()
         stage.controller("--clock-offset", str(-offset)).wait_leading()
-        poll(lambda: leads_grpc(stage), "the new leader's gRPC server", 60)
-        load.leader_is_away = False
+        wait_checked(stage, load)
         delete(stage, CHAIN[1])
         poll(lambda: stage.secret(CHAIN[1]), "the Secret again", 60)
         asked = server.asked
@@ -253,8 +260,7 @@ def test_both_copies_lost_and_the_authoritys_secret_too(stage: Stage) -> None:
         delete(stage, CHAIN[0])
         stage.controller().wait_leading()
         poll(lambda: stage.secret(CHAIN[0]).get("next.crt"), "a next authority", 60)
-        poll(lambda: leads_grpc(stage), "the new leader's gRPC server", 60)
-        load.leader_is_away = False
+        wait_checked(stage, load)
         asked = server.asked
         poll(lambda: server.asked >= asked + 10, "some more calls", 60)
     assert [] == load.seen.failures

@@ -53,9 +53,9 @@ class Longhorn:
             self._world = None
 
     @property
-    def failures(self) -> int:
-        """How many pieces of work ended in an exception since the start; they are in the log."""
-        return self._world.timers.failures if self._world is not None else 0
+    def failures(self) -> list[str]:
+        """The pieces of work that ended in an exception since the start; the log has them with their traces."""
+        return self._world.timers.failures if self._world is not None else []
 
     def __enter__(self) -> Self:
         return self.start()

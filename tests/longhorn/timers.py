@@ -23,7 +23,7 @@ class Timers:
         self._heap: list[tuple[float, int, Callable[..., Any], tuple[Any, ...]]] = []
         self._count = itertools.count()
         self._is_stopped = False
-        self.failures = 0
+        self.failures: list[str] = []
         self._thread = threading.Thread(target=self._run, name="timers", daemon=True)
         self._thread.start()
 
@@ -57,6 +57,7 @@ class Timers:
     def _do(self, work: Callable[..., Any], args: tuple[Any, ...]) -> None:
         try:
             work(*args)
-        except Exception:  # thread top
-            self.failures += 1
-            logger.exception("work failed: %s%r", getattr(work, "__name__", work), args)
+        except Exception as error:  # thread top
+            name = getattr(work, "__name__", work)
+            self.failures.append(f"{name}: {error!r}")
+            logger.exception("work failed: %s%r", name, args)

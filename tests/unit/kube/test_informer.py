@@ -304,8 +304,20 @@ def test_without_bookmarks_a_doubtful_store_is_listed_anew() -> None:
         wait_until(lambda: "watch" in calls)
         clock.advance(61)
         server.break_watches(lambda: UnavailableError("reset"))
-        wait_until(lambda: calls.count("list") == 2)
-    assert ["list", "watch", "watch", "list"] == calls[:4]
+        wait_until(lambda: calls.count("list") == 3)
+    assert ["list", "watch", "list", "watch", "list"] == calls[:5]  # the second list is of one object
+
+
+def test_a_kind_that_nobody_changes_is_proven_before_its_store_is_stale() -> None:
+    server, clock = FakeApiServer(), VirtualClock()
+    follower = Follower(server, clock)
+    put(server, "a", 1)
+    with follower.running():
+        follower.wait_for(a=1)
+        clock.advance(31)
+        server.break_watches(lambda: UnavailableError("the server's end of a watch, without a bookmark"))
+        wait_until(lambda: follower.informer.age() == 0)
+        assert follower.store.synced.is_set()
 
 
 def test_the_age_counts_from_the_first_page_of_a_list() -> None:
