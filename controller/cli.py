@@ -14,11 +14,11 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
 from typing import Any, Final
 
 from controller.clock import SystemClock
 from controller.errors import ClusterError, ConfigError
+from controller.flags import add_flags, chosen_settings
 from controller.scheduler_config import command as scheduler_config
 from controller.settings import TLS_OFF, ProcessSettings
 
@@ -94,14 +94,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def process_settings(options: Mapping[str, Any], environment: Mapping[str, str]) -> ProcessSettings:
     """Flags first, then the environment, then the defaults; checked together, ConfigError names what cannot work."""
-    chosen: dict[str, Any] = {}
-    for field in fields(ProcessSettings):
-        value = options.get(field.name)
-        if value is None:
-            value = environment.get(ENVIRONMENT.get(field.name, "")) or None
-        if value is not None:
-            chosen[field.name] = value
-    return ProcessSettings(**chosen).checked()
+    return chosen_settings(ProcessSettings, options, environment, ENVIRONMENT).checked()
 
 
 def _run(settings: ProcessSettings) -> int:
@@ -182,14 +175,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True)
     run = commands.add_parser("run", help="follow the cluster, stand for election, answer kube-scheduler")
     defaults = ProcessSettings()
-    for field in fields(ProcessSettings):
-        default = getattr(defaults, field.name)
-        run.add_argument(
-            f"--{field.name.replace('_', '-')}",
-            type=type(default),
-            metavar="N" if isinstance(default, int) else "TEXT",
-            help=f"{_HELP.get(field.name, field.name)} (default: {default or 'none'})",
-        )
+    add_flags(run, defaults, _HELP)
     status = commands.add_parser("status", help="print the status document of a running process")
     status.add_argument("--metrics-address", help="where it serves metrics (default: 127.0.0.1)")
     status.add_argument("--metrics-port", type=int, help=f"and on which port (default: {defaults.metrics_port})")

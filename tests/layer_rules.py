@@ -70,7 +70,8 @@ ONLY: Mapping[str, tuple[str, ...]] = {
         "controller.settings",
         "controller.clock",
         "controller.errors",
-        # The second port, the form of log lines and the version are the same in every process.
+        # The flags, the second port, the form of log lines and the version are the same in every process.
+        "controller.flags",
         "controller.status",
         "controller.logs",
         "controller.version",

@@ -6,10 +6,10 @@ import argparse
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
 from typing import Any, Final
 
 from controller.errors import ConfigError
+from controller.flags import add_flags, chosen_settings
 from controller.settings import TLS_OFF
 from webhook.settings import WebhookSettings
 
@@ -53,14 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def webhook_settings(options: Mapping[str, Any], environment: Mapping[str, str]) -> WebhookSettings:
     """Flags first, then the environment, then the defaults; checked together, ConfigError names what cannot work."""
-    chosen: dict[str, Any] = {}
-    for field in fields(WebhookSettings):
-        value = options.get(field.name)
-        if value is None:
-            value = environment.get(ENVIRONMENT.get(field.name, "")) or None
-        if value is not None:
-            chosen[field.name] = value
-    return WebhookSettings(**chosen).checked()
+    return chosen_settings(WebhookSettings, options, environment, ENVIRONMENT).checked()
 
 
 def _run(settings: WebhookSettings) -> int:
@@ -95,13 +88,5 @@ def _parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(dest="command", required=True)
     run = commands.add_parser("run", help="follow the cluster, answer the API server")
-    defaults = WebhookSettings()
-    for field in fields(WebhookSettings):
-        default = getattr(defaults, field.name)
-        run.add_argument(
-            f"--{field.name.replace('_', '-')}",
-            type=type(default),
-            metavar="N" if isinstance(default, int) else "TEXT",
-            help=f"{_HELP[field.name]} (default: {default or 'none'})",
-        )
+    add_flags(run, WebhookSettings(), _HELP)
     return parser

@@ -1,0 +1,42 @@
+"""A command's flags out of a dataclass of settings, and the settings out of flags and environment."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+Settings = TypeVar("Settings", bound="DataclassInstance")
+
+
+def add_flags(command: argparse.ArgumentParser, defaults: DataclassInstance, help_of: Mapping[str, str]) -> None:
+    """A flag for each field. A flag that is not given is None, so that the environment has its turn."""
+    for field in fields(defaults):
+        default = getattr(defaults, field.name)
+        command.add_argument(
+            f"--{field.name.replace('_', '-')}",
+            type=type(default),
+            metavar="N" if isinstance(default, int) else "TEXT",
+            help=f"{help_of[field.name]} (default: {default or 'none'})",
+        )
+
+
+def chosen_settings(
+    settings: type[Settings], options: Mapping[str, Any], environment: Mapping[str, str], variables: Mapping[str, str]
+) -> Settings:
+    """Flags first, then the environment, then the defaults; unchecked.
+
+    `variables` names the environment variable of a field; an empty one counts as none.
+    """
+    chosen: dict[str, Any] = {}
+    for field in fields(settings):
+        value = options.get(field.name)
+        if value is None:
+            value = environment.get(variables.get(field.name, "")) or None
+        if value is not None:
+            chosen[field.name] = value
+    return settings(**chosen)
