@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from controller.kube.store import Store
 from controller.lifecycle import Configured
+from controller.model.configured import by_name
 from controller.model.longhorn import LonghornSettings
 from controller.settings import LiveSettings, live_settings, longhorn_settings
 
@@ -29,8 +30,8 @@ class SettingsReader:
 
 
 def longhorn_values(store: Store[str]) -> dict[str, str]:
-    """The values of Longhorn's Setting objects by their names alone: they live in one namespace."""
-    return {key.rsplit("/", 1)[-1]: value for key, value in store.items().items()}
+    """The values of Longhorn's Setting objects by their names alone."""
+    return by_name(store.items())
 
 
 def synced_longhorn_values(store: Store[str]) -> dict[str, str] | None:

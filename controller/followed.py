@@ -14,7 +14,8 @@ from controller.kube.api import KubeApi
 from controller.kube.informer import STALE_SECONDS, Informer
 from controller.kube.resources import Resource
 from controller.kube.store import Store
-from controller.model.reader import Raw, mapping_at, text_at
+from controller.model.configured import data_of, setting_value
+from controller.model.reader import Raw
 from controller.reconcile.live import LiveKind
 from controller.views import StoreState
 
@@ -67,9 +68,8 @@ class Stores:
         self.followed: dict[str, Followed] = {}
         for kind in KINDS:
             self._follow(kind.name, kind.resource, kind.parse, namespace if kind.in_longhorn else None)
-        ours = _OneConfigMap(config_map)
-        self.config_maps = self._follow("config_map", resources.CONFIG_MAPS, ours, namespace, config_map)
-        self.longhorn_settings = self._follow("setting", resources.LONGHORN_SETTINGS, _setting_value, namespace)
+        self.config_maps = self._follow("config_map", resources.CONFIG_MAPS, data_of(config_map), namespace, config_map)
+        self.longhorn_settings = self._follow("setting", resources.LONGHORN_SETTINGS, setting_value, namespace)
 
     def _follow(
         self, name: str, resource: Resource, facts: Callable[[Raw], Any], namespace: str | None, only: str | None = None
@@ -108,23 +108,6 @@ class Stores:
 
     def states(self) -> Sequence[StoreState]:
         return [followed.state() for followed in self.followed.values()]
-
-
-class _OneConfigMap:
-    """The data of the ConfigMap of that name; others are not kept."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def __call__(self, raw: Raw) -> Mapping[str, str] | None:
-        if text_at(mapping_at(raw, "", "metadata"), "metadata", "name") != self._name:
-            return None
-        data = mapping_at(raw, "", "data")
-        return {name: text_at(data, "data", name) for name in data}
-
-
-def _setting_value(raw: Raw) -> str:
-    return text_at(raw, "", "value")
 
 
 def _reader(api: KubeApi, resource: Resource) -> Callable[[str, str, float], Mapping[str, Any]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from controller.clock import Clock
@@ -11,7 +11,7 @@ from controller.kube.api import KubeApi
 from controller.kube.informer import Informer
 from controller.kube.resources import Resource
 from controller.kube.store import Store
-from controller.model.reader import Raw, mapping_at, text_at
+from controller.model.configured import data_of, setting_value
 from controller.views import StoreState
 from webhook.stores import Stores
 
@@ -27,8 +27,8 @@ class Following:
         self._informers: dict[str, Informer] = {}
         self._was_ready = False
         self.stores = Stores.empty()
-        self.config_maps: Store[Mapping[str, str]] = Store("config_map", _data_of(config_map))
-        self.longhorn_settings: Store[str] = Store("setting", _value_of)
+        self.config_maps: Store[Mapping[str, str]] = Store("config_map", data_of(config_map))
+        self.longhorn_settings: Store[str] = Store("setting", setting_value)
         self._follow(self.stores.claims, resources.CLAIMS)
         self._follow(self.stores.pvs, resources.VOLUMES)
         self._follow(self.stores.classes, resources.STORAGE_CLASSES)
@@ -67,19 +67,3 @@ class Following:
     def bad(self, kind: str) -> Mapping[str, str]:
         """The objects of that kind that cannot be read, and why."""
         return self._informers[kind].store.bad
-
-
-def _data_of(name: str) -> Callable[[Raw], Mapping[str, str] | None]:
-    """The data of the ConfigMap of that name; others are not kept."""
-
-    def data(raw: Raw) -> Mapping[str, str] | None:
-        if text_at(mapping_at(raw, "", "metadata"), "metadata", "name") != name:
-            return None
-        found = mapping_at(raw, "", "data")
-        return {key: text_at(found, "data", key) for key in found}
-
-    return data
-
-
-def _value_of(raw: Raw) -> str:
-    return text_at(raw, "", "value")

@@ -10,6 +10,7 @@ from typing import Final
 
 from controller.errors import ConfigError
 from controller.kube.store import Store
+from controller.model.configured import by_name
 from controller.settings import MEBIBYTE, TLS_MODES, LiveSettings, SettingProblem, live_settings
 
 LEADER_SERVICE: Final = "longhorn-replica-scheduler"
@@ -123,7 +124,7 @@ class LiveReader:
 
     def read(self) -> None:
         data = next(iter(self._config_maps.values()), {})
-        longhorn = {key.rsplit("/", 1)[-1]: value for key, value in self._longhorn.items().items()}
+        longhorn = by_name(self._longhorn.items())
         with self._lock:
             before = self.problems
             self.current, self.problems = live_settings(data, longhorn, self.current)
