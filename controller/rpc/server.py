@@ -21,6 +21,11 @@ from controller.rpc.wire import MAX_MESSAGE_BYTES
 
 THREADS: Final = 8
 MOST_CALLS: Final = 64  # at a time, those that wait for a thread included; further ones are told to come back
+# Those in a handshake and those that are open, together: gRPC counts no others. It closes a further one as soon as it
+# has accepted it, so the process keeps its descriptors, and what is open stays. Callers are few: one connection of each
+# webhook, another one while certificates change. The rest is for handshakes, so that it takes as many silent clients as
+# on our other ports to keep a new caller waiting; each makes place when its handshake's time is over.
+MOST_CONNECTIONS: Final = 256
 LOOK_EVERY_SECONDS: Final = 0.5
 REASSERT_SECONDS: Final = 10.0
 RETRY_SECONDS: Final = 1.0
@@ -55,9 +60,10 @@ class RpcServer:
         clock: Clock,
         *,
         is_leading: Callable[[], bool],
+        connections: int = MOST_CONNECTIONS,
     ) -> None:
         self._address, self._handler, self._current, self._clock = address, handler, current, clock
-        self._endpoint, self._is_leading = endpoint, is_leading
+        self._endpoint, self._is_leading, self._connections = endpoint, is_leading, connections
         self._server: grpc.Server | None = None
         self._points_here = False
         self._next_endpoint_at = 0.0
@@ -97,7 +103,7 @@ class RpcServer:
         server = grpc.server(
             ThreadPoolExecutor(THREADS, thread_name_prefix="rpc"),
             handlers=[self._handler],
-            options=(*SERVER_OPTIONS, *_OPTIONS),
+            options=(*SERVER_OPTIONS, *_OPTIONS, ("grpc.max_allowed_incoming_connections", self._connections)),
             maximum_concurrent_rpcs=MOST_CALLS,
         )
         try:

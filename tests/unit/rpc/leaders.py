@@ -10,7 +10,7 @@ from certs.authority import LeafSpec, Pair, sign
 from controller.allocator.outcome import Mode
 from controller.clock import SystemClock
 from controller.errors import NotLeaderError, NotReadyError
-from controller.rpc.server import RpcServer
+from controller.rpc.server import MOST_CONNECTIONS, RpcServer
 from controller.rpc.service import DiskScheduler
 from controller.serving.tls import Material
 from tests.fakes.builders import TestCluster
@@ -94,7 +94,7 @@ class Calls:
 class Leader:
     """Threads: those of the server."""
 
-    def __init__(self, chain: Chain, port: int = 0) -> None:
+    def __init__(self, chain: Chain, port: int = 0, *, connections: int = MOST_CONNECTIONS) -> None:
         self.cluster, self.checks, self.reads = TestCluster(), Checks(), Reads()
         self.endpoint, self.calls = Endpoint(), Calls()
         self.material: Material | None = chain.server
@@ -109,6 +109,7 @@ class Leader:
             self.endpoint,
             SystemClock(),
             is_leading=lambda: self.checks.is_leading,
+            connections=connections,
         )
 
     @property
