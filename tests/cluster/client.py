@@ -13,6 +13,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -79,6 +80,16 @@ class ApiError(Exception):
         if isinstance(status, dict) and status.get("kind") == "Status":
             return cls(code, str(status.get("reason", "")), str(status.get("message", "")))
         return cls(code, "", body[:500].decode("utf-8", "replace"))
+
+
+@contextmanager
+def ignored_when_gone() -> Iterator[None]:
+    """For calls about an object that may be gone already."""
+    try:
+        yield
+    except ApiError as error:
+        if not error.not_found:
+            raise
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,14 +5,13 @@ A *cell* is a namespace with nodes of its own, so that several runs share one sc
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
 import yaml
 
 from tests.cluster.cache import REPOSITORY
-from tests.cluster.client import ApiError, Object
+from tests.cluster.client import Object, ignored_when_gone
 from tests.cluster.cluster import Cluster, ClusterOptions
 from tests.e2e import scheduling, workloads
 from tests.e2e.checker import Checker, Report, Scope
@@ -375,15 +374,6 @@ class Cell:
 def has_condition(obj: Object, kind: str, status: str) -> bool:
     conditions = (obj.get("status") or {}).get("conditions") or []
     return any(condition["type"] == kind and condition["status"] == status for condition in conditions)
-
-
-@contextlib.contextmanager
-def ignored_when_gone() -> Iterator[None]:
-    try:
-        yield
-    except ApiError as error:
-        if not error.not_found:
-            raise
 
 
 def install_product(cluster: Cluster, settings: Mapping[str, str] | None = None) -> None:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
-from tests.cluster.client import ApiError, Object
+from tests.cluster.client import Object, ignored_when_gone
 from tests.cluster.cluster import Cluster
 from tests.e2e import workloads
 from tests.e2e.view import CLAIMS, LONGHORN_NODES, LONGHORN_REPLICAS, LONGHORN_VOLUMES, PODS, VOLUMES, View
@@ -142,14 +141,5 @@ class Cell:
         return [pv for pv in self.view.all(VOLUMES) if pv["spec"]["storageClassName"] == self.name]
 
     def delete(self, path: str) -> None:
-        with suppress_gone():
+        with ignored_when_gone():
             self.api.delete(path)
-
-
-@contextmanager
-def suppress_gone() -> Iterator[None]:
-    try:
-        yield
-    except ApiError as error:
-        if not error.not_found:
-            raise

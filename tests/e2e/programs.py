@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.cluster.cache import REPOSITORY
-from tests.cluster.client import ApiClient, ApiError, Object
+from tests.cluster.client import ApiClient, Object, ignored_when_gone
 from tests.cluster.cluster import Cluster
 from tests.cluster.components import LOOPBACK, free_ports
 from tests.cluster.process import Record, is_alive, send, wait_ended
@@ -202,8 +202,5 @@ def point_service(api: ApiClient, ip: str) -> None:
 
 
 def clear_service(api: ApiClient) -> None:
-    try:
+    with ignored_when_gone():
         api.delete(f"{SLICES}/{SERVICE}")
-    except ApiError as error:
-        if not error.not_found:
-            raise

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from tests.cluster.cache import REPOSITORY
-from tests.cluster.client import ApiError, Object
+from tests.cluster.client import Object, ignored_when_gone
 from tests.cluster.cluster import Cluster, ClusterOptions
 from tests.cluster.history import read_history
 from tests.cluster.watch import Reflector
@@ -336,13 +336,10 @@ def start_deployment(world: World, deployment: Object) -> None:
         def is_gone() -> bool:
             for pod in world.api.list(f"/api/v1/namespaces/{NAMESPACE}/pods")["items"]:
                 if pod["metadata"]["name"].startswith(f"{name}-"):
-                    try:
+                    with ignored_when_gone():
                         world.api.delete(
                             f"/api/v1/namespaces/{NAMESPACE}/pods/{pod['metadata']['name']}", gracePeriodSeconds=0
                         )
-                    except ApiError as error:
-                        if not error.not_found:
-                            raise
             return world.api.get_or_none(f"{path}/{name}") is None
 
         poll(is_gone, f"end of {name}", 60)

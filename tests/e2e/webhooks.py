@@ -14,7 +14,7 @@ from typing import Any
 
 from certs.authority import LeafSpec, make_authority, server_names, sign
 from controller.reconcile import admission_rules as rules
-from tests.cluster.client import ApiClient, ApiError, Object
+from tests.cluster.client import ApiClient, Object, ignored_when_gone
 from tests.cluster.cluster import Cluster
 from tests.cluster.components import LOOPBACK, free_ports
 from tests.e2e.programs import Program
@@ -70,11 +70,8 @@ class Webhook(Program):
         super().stop(kill=kill)
 
     def leave_service(self) -> None:
-        try:
+        with ignored_when_gone():
             self._cluster.api().delete(f"{SLICES}/{self.name}")
-        except ApiError as error:
-            if not error.not_found:
-                raise
 
     def page(self, path: str) -> str:
         with urllib.request.urlopen(f"http://{LOOPBACK}:{self.metrics_port}{path}", timeout=10) as answer:
@@ -157,8 +154,5 @@ def write_configuration(
 
 
 def drop_configuration(api: ApiClient, name: str = CONFIGURATION) -> None:
-    try:
+    with ignored_when_gone():
         api.delete(f"{MUTATING}/{name}")
-    except ApiError as error:
-        if not error.not_found:
-            raise

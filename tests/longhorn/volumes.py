@@ -6,7 +6,7 @@ import threading
 from datetime import UTC, datetime
 from typing import Literal
 
-from tests.cluster.client import ApiError
+from tests.cluster.client import ApiError, ignored_when_gone
 from tests.longhorn import locality, paths, placement
 from tests.longhorn.install import ensure
 from tests.longhorn.world import Raw, World, set_condition, utc_now
@@ -295,11 +295,8 @@ class Volumes:
         pv = self._world.stores["pvs"].get(name)
         if pv is None or (pv["metadata"].get("annotations") or {}).get(paths.SCHEDULING_ERROR, "") == error:
             return
-        try:
+        with ignored_when_gone():
             self._world.api.patch(f"{paths.PVS}/{name}", {"metadata": {"annotations": {paths.SCHEDULING_ERROR: error}}})
-        except ApiError as gone:
-            if not gone.not_found:
-                raise
 
     # Rebuilding
 

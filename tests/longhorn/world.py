@@ -8,7 +8,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from tests.cluster.client import ApiClient, ApiError
+from tests.cluster.client import ApiClient, ApiError, ignored_when_gone
 from tests.cluster.watch import Reflector
 from tests.longhorn import paths
 from tests.longhorn.options import Dice, LonghornOptions
@@ -120,11 +120,8 @@ class World:
         return self.stores[kind].get(f"{self.options.namespace}/{name}" if is_namespaced else name)
 
     def delete(self, path: str, **options: Any) -> None:
-        try:
+        with ignored_when_gone():
             self.api.delete(path, **options)
-        except ApiError as error:
-            if not error.not_found:
-                raise
 
 
 def change(

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tests.cluster.client import Object
+from tests.cluster.client import Object, ignored_when_gone
 from tests.e2e import workloads
-from tests.e2e.harness import STOCK_SCHEDULER, Cell, Scene, has_condition, ignored_when_gone
+from tests.e2e.harness import STOCK_SCHEDULER, Cell, Scene, has_condition
 from tests.e2e.scheduling import NAMESPACE
 from tests.e2e.view import LONGHORN_NODES, LONGHORN_REPLICAS, LONGHORN_VOLUMES, PODS, VOLUMES
 

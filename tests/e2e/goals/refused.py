@@ -11,10 +11,11 @@ from typing import Any
 
 import yaml
 
+from tests.cluster.client import ignored_when_gone
 from tests.e2e import workloads
 from tests.e2e.goals.cells import UnevenCell
 from tests.e2e.goals.scenario import Scenario, Seen
-from tests.e2e.harness import FILL_CPU, Scene, ignored_when_gone
+from tests.e2e.harness import FILL_CPU, Scene
 from tests.unit.scheduler_config.asking import ask
 
 URGENT = "goals-urgent"
