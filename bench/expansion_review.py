@@ -77,7 +77,7 @@ def serve_leader(port: int, folder: Path) -> None:
     material, clock, checks = read_directory(folder / "leader"), SystemClock(), Checks()
     scheduler = DiskScheduler(cluster.allocator.expansions, lambda: checks, Reads(), clock, Calls())
     server = RpcServer(
-        f"{HOST}:{port}", Both(scheduler.handler()), lambda: material, Endpoint(), clock, is_leading=lambda: True
+        f"{HOST}:{port}", Both(scheduler.handler("")), lambda: material, Endpoint(), clock, is_leading=lambda: True
     )
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())

@@ -44,6 +44,7 @@ _SECRETS: Final = (
 STRATEGIES: Final = ("spread", "pack", "off")
 OPT_IN_MODES: Final = ("auto", "always", "off")
 EXPANSION_POLICIES: Final = ("allow", "deny", "off")
+WEBHOOK_CLIENT: Final = "longhorn-scheduler-webhook"  # in the certificate that mode `self` makes for it
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +174,7 @@ class ProcessSettings:
     webhook_tls_secret: str = "longhorn-scheduler-webhook-tls"
     webhook_client_tls_secret: str = "longhorn-scheduler-webhook-client-tls"
     webhook_ca_secret: str = "longhorn-scheduler-webhook-ca"
+    webhook_client_name: str = WEBHOOK_CLIENT  # in the certificate of who may call the leader; empty: any of the chain
     replica_scheduler_service: str = "longhorn-replica-scheduler"
     replica_scheduler_tls_secret: str = "longhorn-replica-scheduler-tls"
     cluster_domain: str = "cluster.local"
@@ -210,6 +212,11 @@ class ProcessSettings:
             f"is for the modes cert-manager and provided, not {self.tls_mode}",
         )
         _require(self.webhook_tls_mode in TLS_MODES, "webhook_tls_mode", f"is not one of {', '.join(TLS_MODES)}")
+        _require(
+            self.webhook_tls_mode != "self" or self.webhook_client_name in ("", WEBHOOK_CLIENT),
+            "webhook_client_name",
+            f"is {WEBHOOK_CLIENT} in mode self",
+        )
         secrets = [getattr(self, name) for name in _SECRETS]
         _require(
             all(secrets) and len(set(secrets)) == len(secrets), "tls_secret", "every Secret needs a name of its own"

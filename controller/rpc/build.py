@@ -59,7 +59,7 @@ def build_rpc(
     host = f"[{settings.grpc_address}]" if ":" in settings.grpc_address else settings.grpc_address
     server = RpcServer(
         f"{host}:{settings.grpc_port}",
-        scheduler.handler(),
+        scheduler.handler(settings.webhook_client_name),
         credentials,
         RpcEndpoint(EndpointSlices(api, settings.namespace), settings),
         clock,

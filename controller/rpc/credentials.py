@@ -1,19 +1,20 @@
 """TLS of the gRPC service, for certificates that change while it runs: the leader's server, and who calls it.
 
-Both sides show a certificate of the webhook's chain and accept nothing else. A connection that is open stays open when
-certificates change; one that begins takes what holds then.
+Both sides show a certificate of the webhook's chain and accept nothing else; the leader also wants to see the webhook's
+name in it, because the authority may sign for others. A connection that is open stays open when certificates change;
+one that begins takes what holds then.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final
 
 import grpc
 
-from controller.errors import NotReadyError
+from controller.errors import NotReadyError, SchedulerError
 from controller.serving.tls import Material
 
 Current = Callable[[], Material | None]
@@ -28,6 +29,24 @@ CHANNEL_OPTIONS: Final[Options] = (
     ("grpc.min_reconnect_backoff_ms", 200),
     ("grpc.max_reconnect_backoff_ms", 2_000),
 )
+_COMMON_NAME: Final = "x509_common_name"
+_DNS_NAMES: Final = "peer_dns"  # of the alternative names those that are DNS names
+_MOST_CHARACTERS: Final = 60  # of a stranger's names in a message
+
+
+class StrangerError(SchedulerError):
+    """The caller's certificate is in order, and for somebody else; the message says for whom."""
+
+
+def check_caller(peer: Mapping[str, Iterable[bytes]], name: str) -> None:
+    """StrangerError unless the certificate has `name` as its common name or among its DNS names, letter for letter.
+
+    `peer`: gRPC's facts of the connection. An empty name is every caller's.
+    """
+    names = [shown.decode(errors="replace") for key in (_COMMON_NAME, _DNS_NAMES) for shown in peer.get(key, ())]
+    if name and name not in names:
+        shown = ", ".join(names)[:_MOST_CHARACTERS] or "nobody"
+        raise StrangerError(f"the client certificate is for {shown}, not for {name}")
 
 
 def server_credentials(current: Current) -> grpc.ServerCredentials:

@@ -13,7 +13,17 @@ from prometheus_client.registry import Collector
 from controller.metrics import PREFIX
 
 CALLS: Final = ("HoldExpansion",)
-OUTCOMES: Final = ("admitted", "refused", "not-checked", "dry-run", "not-ready", "malformed", "gone", "internal")
+OUTCOMES: Final = (
+    "admitted",
+    "refused",
+    "not-checked",
+    "dry-run",
+    "not-ready",
+    "malformed",
+    "denied",
+    "gone",
+    "internal",
+)
 _BUCKETS: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 _ENDED: Final = "expansions_expired"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final, Protocol
 
 import grpc
@@ -13,6 +14,7 @@ from controller.allocator.outcome import Mode
 from controller.clock import Clock
 from controller.errors import CallerGoneError, ClusterError, MalformedRequestError, NotReadyError, NotSyncedError
 from controller.rpc import disk_scheduler_pb2 as pb
+from controller.rpc.credentials import StrangerError, check_caller
 from controller.rpc.wire import SERVICE, checked
 
 LIVE_READ_SECONDS: Final = 1.0  # for all that our stores lack
@@ -59,9 +61,10 @@ class DiskScheduler:
         self._expansions, self._checks, self._live, self._clock = expansions, checks, live, clock
         self._observer = observer
 
-    def handler(self) -> grpc.GenericRpcHandler:
+    def handler(self, client_name: str) -> grpc.GenericRpcHandler:
+        """What a server serves. `client_name`: who may call, by the name in his certificate; empty: whoever got in."""
         hold = grpc.unary_unary_rpc_method_handler(
-            self._hold_expansion,
+            partial(self._hold_expansion, client_name),
             request_deserializer=pb.HoldExpansionRequest.FromString,
             response_serializer=pb.HoldExpansionReply.SerializeToString,
         )
@@ -104,14 +107,20 @@ class DiskScheduler:
                 raise NotSyncedError(f"the API server did not answer about the {missing.kind}: {error}") from error
         raise NotSyncedError("the volume could not be read in time")
 
-    def _hold_expansion(self, request: Any, context: grpc.ServicerContext) -> pb.HoldExpansionReply:
+    def _hold_expansion(self, client_name: str, request: Any, context: grpc.ServicerContext) -> pb.HoldExpansionReply:
         started = self._clock.now()
         outcome = "internal"
         try:
+            check_caller(context.auth_context(), client_name)  # type: ignore[arg-type]  # the stubs lack the lists
             reply = self.hold_expansion(request, context.is_active)
             verdict = pb.HoldExpansionReply.Verdict.Name(reply.verdict).lower().replace("_", "-")
             outcome = "dry-run" if request.dry_run else verdict
             return reply
+        except StrangerError as error:
+            outcome = "denied"
+            log.warning("gRPC: a call is denied: %r", str(error))
+            context.abort(grpc.StatusCode.PERMISSION_DENIED, str(error))
+            raise
         except MalformedRequestError as error:
             outcome = "malformed"
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))

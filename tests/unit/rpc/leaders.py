@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Self
 
 from certs.authority import LeafSpec, Pair, sign
+from certs.webhook import CLIENT_SUBJECT
 from controller.allocator.outcome import Mode
 from controller.clock import SystemClock
 from controller.errors import NotLeaderError, NotReadyError
@@ -15,7 +16,7 @@ from controller.rpc.service import DiskScheduler
 from controller.serving.tls import Material
 from tests.fakes.builders import TestCluster
 from tests.fakes.waiting import wait_until
-from tests.unit.serving.tls_files import CLIENT, DAY, authority, now
+from tests.unit.serving.tls_files import DAY, authority, now
 
 HOST = "127.0.0.1"
 NAME = "longhorn-replica-scheduler.longhorn-system.svc"
@@ -26,10 +27,12 @@ class Chain:
 
     def __init__(self) -> None:
         self.ca: Pair = authority()
-        server = sign(self.ca, LeafSpec("server", DAY, (NAME,)), now())
-        client = sign(self.ca, CLIENT, now())
-        self.server = Material(server.certificate, server.key, self.ca.certificate)
-        self.client = Material(client.certificate, client.key, self.ca.certificate)
+        self.server = self.leaf(LeafSpec("server", DAY, (NAME,)))
+        self.client = self.leaf(LeafSpec(CLIENT_SUBJECT, DAY, is_client=True))
+
+    def leaf(self, spec: LeafSpec) -> Material:
+        made = sign(self.ca, spec, now())
+        return Material(made.certificate, made.key, self.ca.certificate)
 
 
 class Checks:
@@ -94,7 +97,9 @@ class Calls:
 class Leader:
     """Threads: those of the server."""
 
-    def __init__(self, chain: Chain, port: int = 0, *, connections: int = MOST_CONNECTIONS) -> None:
+    def __init__(
+        self, chain: Chain, port: int = 0, *, connections: int = MOST_CONNECTIONS, client_name: str = CLIENT_SUBJECT
+    ) -> None:
         self.cluster, self.checks, self.reads = TestCluster(), Checks(), Reads()
         self.endpoint, self.calls = Endpoint(), Calls()
         self.material: Material | None = chain.server
@@ -104,7 +109,7 @@ class Leader:
         )
         self.server = RpcServer(
             f"{HOST}:{port}",
-            scheduler.handler(),
+            scheduler.handler(client_name),
             lambda: self.material,
             self.endpoint,
             SystemClock(),

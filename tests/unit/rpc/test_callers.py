@@ -1,0 +1,130 @@
+"""Whom the leader answers: not everybody whose certificate its authority signed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import grpc
+import pytest
+
+from certs.authority import LeafSpec
+from certs.webhook import CLIENT_SUBJECT, webhook_leafs
+from controller.clock import SystemClock
+from controller.errors import ConfigError
+from controller.rpc import disk_scheduler_pb2 as pb
+from controller.settings import ProcessSettings
+from tests.unit.rpc.leaders import NAME, Chain, Leader
+from tests.unit.rpc.test_service import ask
+from tests.unit.serving.tls_files import DAY
+from webhook.leader import LeaderClient, LeaderFailedError
+
+REQUEST = pb.HoldExpansionRequest(volume_name="v", size_bytes=1)
+LEAFS = webhook_leafs(
+    "longhorn-system", service="longhorn-scheduler-webhook", leader_service="longhorn-replica-scheduler", domain=""
+)
+
+
+@pytest.fixture(scope="module")
+def chain() -> Chain:
+    return Chain()
+
+
+def client(subject: str, *names: str) -> LeafSpec:
+    return LeafSpec(subject, DAY, names, is_client=True)
+
+
+def code_of(chain: Chain, leader: Leader, spec: LeafSpec) -> grpc.StatusCode:
+    with pytest.raises(grpc.RpcError) as raised:
+        ask(leader, chain.leaf(spec), REQUEST)
+    code: grpc.StatusCode = raised.value.code()
+    return code
+
+
+def test_the_certificate_that_mode_self_makes_has_the_name_that_is_asked_for() -> None:
+    assert CLIENT_SUBJECT == ProcessSettings().webhook_client_name
+    assert LEAFS["webhook-client"].spec.subject == ProcessSettings().webhook_client_name
+
+
+def test_another_name_is_for_certificates_that_others_make() -> None:
+    named = ProcessSettings(pod_name="p", pod_ip="10.0.0.1", webhook_client_name="ours")
+    with pytest.raises(ConfigError, match="webhook_client_name"):
+        named.checked()
+    for mode in ("cert-manager", "provided"):
+        replace(named, webhook_tls_mode=mode).checked()
+    replace(named, webhook_client_name="").checked()
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        client(CLIENT_SUBJECT),
+        client("another", CLIENT_SUBJECT),
+        client("another", "first.example", CLIENT_SUBJECT, "10.0.0.1"),
+        client(CLIENT_SUBJECT, "another.example"),
+        LEAFS["webhook-client"].spec,
+    ],
+    ids=["common name", "DNS name", "among DNS names", "common name beside others", "as mode self makes it"],
+)
+def test_who_has_the_name_is_answered(chain: Chain, spec: LeafSpec) -> None:
+    with Leader(chain) as leader:
+        assert pb.HoldExpansionReply.NOT_CHECKED == ask(leader, chain.leaf(spec), REQUEST).verdict
+        assert ["not-checked"] == leader.calls.outcomes
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        client("kube-scheduler"),
+        client(f"{CLIENT_SUBJECT}-2"),
+        client(CLIENT_SUBJECT.upper()),
+        client("another", f"{CLIENT_SUBJECT}.example", "*"),
+        client("longhorn-replica-scheduler", NAME),  # the leader's own names
+    ],
+    ids=["another", "longer", "other letters", "DNS names", "the server's names"],
+)
+def test_who_has_another_name_is_told_so_and_nothing_is_held(chain: Chain, spec: LeafSpec) -> None:
+    with Leader(chain) as leader:
+        with pytest.raises(grpc.RpcError, match=f"for {spec.subject}.*, not for {CLIENT_SUBJECT}") as raised:
+            ask(leader, chain.leaf(spec), REQUEST)
+        assert grpc.StatusCode.PERMISSION_DENIED is raised.value.code()
+        assert ["denied"] == leader.calls.outcomes
+        assert [] == leader.reads.reads
+
+
+def test_a_stranger_is_denied_by_a_follower_too(chain: Chain) -> None:
+    with Leader(chain) as leader:
+        leader.checks.is_leading = False
+        assert grpc.StatusCode.PERMISSION_DENIED is code_of(chain, leader, client("another"))
+
+
+@pytest.mark.parametrize("name", ["webhook-server", "replica-scheduler-server"])
+def test_a_servers_certificate_does_not_even_get_in(chain: Chain, name: str) -> None:
+    with Leader(chain) as leader:
+        assert grpc.StatusCode.UNAVAILABLE is code_of(chain, leader, LEAFS[name].spec)
+        assert [] == leader.calls.outcomes
+
+
+def test_without_a_name_every_client_of_the_authority_is_answered(chain: Chain) -> None:
+    with Leader(chain, client_name="") as leader:
+        for spec in (client("another"), client(CLIENT_SUBJECT)):
+            assert pb.HoldExpansionReply.NOT_CHECKED == ask(leader, chain.leaf(spec), REQUEST).verdict
+        stranger = Chain().leaf(client(CLIENT_SUBJECT))
+        with pytest.raises(grpc.RpcError):
+            ask(leader, stranger, REQUEST)
+
+
+def test_another_name_may_be_asked_for(chain: Chain) -> None:
+    with Leader(chain, client_name="ours") as leader:
+        assert pb.HoldExpansionReply.NOT_CHECKED == ask(leader, chain.leaf(client("ours")), REQUEST).verdict
+        assert grpc.StatusCode.PERMISSION_DENIED is code_of(chain, leader, client(CLIENT_SUBJECT))
+
+
+def test_a_webhook_that_is_denied_hears_at_once_that_the_leader_failed(chain: Chain) -> None:
+    with Leader(chain) as leader:
+        denied = LeaderClient(leader.address, NAME, lambda: chain.leaf(client("another")), SystemClock())
+        try:
+            with pytest.raises(LeaderFailedError, match=f"for another, not for {CLIENT_SUBJECT}"):
+                denied.hold_expansion(REQUEST, 10)
+        finally:
+            denied.stop()
+        assert ["denied"] == leader.calls.outcomes
