@@ -18,7 +18,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bench.echo import create_echo_blueprint
 from controller.allocator.allocator import Allocator
@@ -35,9 +35,7 @@ from extender.preconditions import Preconditions
 from extender.preemption import PreemptionService
 from extender.priorities import PriorityService
 from extender.service import ExtenderService
-
-if TYPE_CHECKING:
-    from _typeshed.wsgi import WSGIApplication
+from tests.fakes.served import OnlyApplication
 
 GIB = 1024**3
 POD = {
@@ -71,7 +69,7 @@ class NoBinding:
         return f"{args.node}: not here"
 
 
-class Process:
+class Process(OnlyApplication):
     """The product's application over `nodes` made-up nodes, of which every `full_every`-th is full (0: none)."""
 
     def __init__(self, nodes: int, max_offers: int, full_every: int) -> None:
@@ -97,16 +95,7 @@ class Process:
         verbs = Verbs(service, PriorityService(allocator, preconditions), preempting, NoBinding())
         app = create_app(verbs, silent, clock, max_body_bytes=64 * 1024**2)
         app.register_blueprint(create_echo_blueprint())
-        self.app: WSGIApplication = app.wsgi_app
-
-    def start(self) -> None:
-        return
-
-    def begin_stop(self) -> None:
-        return
-
-    def stop(self) -> None:
-        return
+        super().__init__(app.wsgi_app)
 
 
 def _fill(allocator: Allocator, nodes: int, full_every: int) -> None:

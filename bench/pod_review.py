@@ -21,7 +21,7 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from prometheus_client import CollectorRegistry
 
@@ -29,6 +29,7 @@ from bench.filter_latency import connect
 from controller.clock import SystemClock
 from controller.kube.resources import Resource
 from controller.serving.server import ServerOptions, serve
+from tests.fakes.served import OnlyApplication
 from webhook import review as reviews
 from webhook.app import create_app
 from webhook.metrics import Metrics
@@ -36,9 +37,6 @@ from webhook.pod_opt_in import Policy
 from webhook.review import Review
 from webhook.service import PodService
 from webhook.stores import Stores
-
-if TYPE_CHECKING:
-    from _typeshed.wsgi import WSGIApplication
 
 CLAIMS = 10_000
 HEADERS = {"Content-Type": "application/json"}
@@ -56,7 +54,7 @@ class Allow:
     failed = review
 
 
-class Process:
+class Process(OnlyApplication):
     """The webhook's application over made-up stores."""
 
     def __init__(self) -> None:
@@ -68,16 +66,7 @@ class Process:
         metrics = Metrics(CollectorRegistry(), "bench", ("mutate-pods", "allow"))
         service = PodService(stores, _no_read, clock, Policy, metrics)
         app = create_app({"mutate-pods": service, "allow": Allow()}, lambda: True, metrics, clock)
-        self.app: WSGIApplication = app.wsgi_app
-
-    def start(self) -> None:
-        return
-
-    def begin_stop(self) -> None:
-        return
-
-    def stop(self) -> None:
-        return
+        super().__init__(app.wsgi_app)
 
 
 def _no_read(resource: Resource, namespace: str, name: str, timeout: float) -> Raw:

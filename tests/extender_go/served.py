@@ -10,7 +10,6 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
 
 from flask import Blueprint, Flask, jsonify, request
 from flask.typing import ResponseReturnValue
@@ -19,9 +18,7 @@ from controller.clock import SystemClock
 from controller.serving.server import ServerOptions, serve
 from extender.app import create_app
 from tests.extender_go.worlds import Stage, WorldSpec
-
-if TYPE_CHECKING:
-    from _typeshed.wsgi import WSGIApplication
+from tests.fakes.served import OnlyApplication
 
 BODY_LIMIT = 64 * 1024**2
 
@@ -50,21 +47,12 @@ def create_control(stage: Stage) -> Blueprint:
     return routes
 
 
-class ServedProcess:
+class ServedProcess(OnlyApplication):
     def __init__(self) -> None:
         stage = Stage(WorldSpec({}))
         app = create_stage_app(stage)
         app.register_blueprint(create_control(stage))
-        self.app: WSGIApplication = app.wsgi_app
-
-    def start(self) -> None:
-        return
-
-    def begin_stop(self) -> None:
-        return
-
-    def stop(self) -> None:
-        return
+        super().__init__(app.wsgi_app)
 
 
 def main() -> None:
