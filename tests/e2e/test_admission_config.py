@@ -115,6 +115,7 @@ class Desk:
         for path in OURS:
             if self.api.get_or_none(path) is not None:
                 self.api.delete(path)
+        self.api.delete(VOLUMES)  # whatever stands in for Longhorn next would take them for its own
         self._server.close()
 
     def _answer(self, path: str, body: bytes) -> bytes:
