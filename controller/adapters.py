@@ -10,32 +10,27 @@ from controller.election.gate import Gate
 from controller.errors import NotFoundError
 from controller.kube import resources
 from controller.kube.api import KubeApi
-from controller.kube.endpoint_slice import EndpointSlices
+from controller.kube.endpoint_slice import EndpointSlices, PodEndpoint
 from controller.settings import ProcessSettings
 
 PORT_NAME: Final = "http"  # of the Service's port that the EndpointSlice fills
 
 
 class ServiceEndpoint:
-    """The extender's Service, pointed at this pod or at nobody."""
+    """The extender's Service, pointed at this pod or at nobody; at nobody as long as nothing can be served."""
 
     def __init__(self, slices: EndpointSlices, settings: ProcessSettings, certificates: CertificateWorker) -> None:
-        self._slices, self._settings, self._certificates = slices, settings, certificates
+        port = settings.endpoint_port or settings.extender_port
+        self._endpoint = PodEndpoint(slices, settings, settings.service, {PORT_NAME: port})
+        self._certificates = certificates
 
     def point_here(self) -> None:
         if not self._certificates.is_serving:
             raise NotFoundError("there is no certificate to serve with yet")
-        settings = self._settings
-        self._slices.point_at(
-            settings.service,
-            settings.pod_ip,
-            {PORT_NAME: settings.endpoint_port or settings.extender_port},
-            node_name=settings.node_name,
-            pod_name=settings.pod_name,
-        )
+        self._endpoint.point_here()
 
     def clear(self) -> None:
-        self._slices.clear(self._settings.service, self._settings.pod_ip)
+        self._endpoint.clear()
 
 
 class PodPatches:

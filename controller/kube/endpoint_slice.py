@@ -8,6 +8,7 @@ from typing import Any, Final
 from controller.errors import ConflictError, NotFoundError
 from controller.kube.api import KubeApi
 from controller.kube.resources import ENDPOINT_SLICES
+from controller.settings import ProcessSettings
 
 MANAGED_BY: Final = "longhorn-scheduler-extender"
 _TRIES: Final = 5
@@ -85,6 +86,25 @@ class EndpointSlices:
             return self._api.get(ENDPOINT_SLICES, self._namespace, service)
         except NotFoundError:
             return None
+
+
+class PodEndpoint:
+    """One Service, pointed at this pod or at nobody. ClusterError when that cannot be written."""
+
+    def __init__(
+        self, slices: EndpointSlices, settings: ProcessSettings, service: str, ports: Mapping[str, int]
+    ) -> None:
+        """`settings` say which pod this is. `ports`: those of the Service by name, as the pod listens."""
+        self._slices, self._settings, self._service, self._ports = slices, settings, service, ports
+
+    def point_here(self) -> None:
+        settings = self._settings
+        self._slices.point_at(
+            self._service, settings.pod_ip, self._ports, node_name=settings.node_name, pod_name=settings.pod_name
+        )
+
+    def clear(self) -> None:
+        self._slices.clear(self._service, self._settings.pod_ip)
 
 
 def _addresses(raw: Mapping[str, Any]) -> list[str]:

@@ -11,7 +11,7 @@ from controller.addition import Addition
 from controller.allocator.allocator import Allocator
 from controller.clock import Clock
 from controller.kube.api import KubeApi
-from controller.kube.endpoint_slice import EndpointSlices
+from controller.kube.endpoint_slice import EndpointSlices, PodEndpoint
 from controller.rpc.credentials import Current
 from controller.rpc.metrics import RpcMetrics
 from controller.rpc.server import RpcServer
@@ -19,26 +19,6 @@ from controller.rpc.service import Checks, DiskScheduler, LiveReads
 from controller.settings import ProcessSettings
 
 PORT_NAME: Final = "grpc"  # of the Service's port that the EndpointSlice fills
-
-
-class RpcEndpoint:
-    """The Service of the DiskScheduler, pointed at this pod or at nobody."""
-
-    def __init__(self, slices: EndpointSlices, settings: ProcessSettings) -> None:
-        self._slices, self._settings = slices, settings
-
-    def point_here(self) -> None:
-        settings = self._settings
-        self._slices.point_at(
-            settings.replica_scheduler_service,
-            settings.pod_ip,
-            {PORT_NAME: settings.grpc_endpoint_port or settings.grpc_port},
-            node_name=settings.node_name,
-            pod_name=settings.pod_name,
-        )
-
-    def clear(self) -> None:
-        self._slices.clear(self._settings.replica_scheduler_service, self._settings.pod_ip)
 
 
 def build_rpc(
@@ -56,12 +36,13 @@ def build_rpc(
     """The part that serves DiskScheduler. Does nothing yet."""
     metrics = RpcMetrics(registry, lambda: allocator.snapshot().counters)
     scheduler = DiskScheduler(allocator.expansions, checks, live, clock, metrics)
+    ports = {PORT_NAME: settings.grpc_endpoint_port or settings.grpc_port}
     host = f"[{settings.grpc_address}]" if ":" in settings.grpc_address else settings.grpc_address
     server = RpcServer(
         f"{host}:{settings.grpc_port}",
         scheduler.handler(settings.webhook_client_name),
         credentials,
-        RpcEndpoint(EndpointSlices(api, settings.namespace), settings),
+        PodEndpoint(EndpointSlices(api, settings.namespace), settings, settings.replica_scheduler_service, ports),
         clock,
         is_leading=is_leading,
     )
