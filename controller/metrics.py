@@ -243,6 +243,11 @@ def _of_snapshot(snapshot: Snapshot) -> Iterator[Metric]:
         "Promises that ended by time although a node was chosen.",
         snapshot.counters.get("assumptions_expired", 0),
     )
+    yield _total(
+        "expansion_holds_expired",
+        "Admitted expansions that the cluster never showed.",
+        snapshot.counters.get("expansions_expired", 0),
+    )
 
 
 def _of_wiring(sources: Sources) -> Iterator[Metric]:

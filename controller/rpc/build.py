@@ -34,7 +34,7 @@ def build_rpc(
     credentials: Current,
 ) -> Addition:
     """The part that serves DiskScheduler. Does nothing yet."""
-    metrics = RpcMetrics(registry, lambda: allocator.snapshot().counters)
+    metrics = RpcMetrics(registry)
     scheduler = DiskScheduler(allocator.expansions, checks, live, clock, metrics)
     ports = {PORT_NAME: settings.grpc_endpoint_port or settings.grpc_port}
     host = f"[{settings.grpc_address}]" if ":" in settings.grpc_address else settings.grpc_address

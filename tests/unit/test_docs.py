@@ -103,7 +103,7 @@ def test_every_metric_is_documented_and_nothing_else() -> None:
         settings_problems=lambda: 0,
     )
     Metrics(registry, "n1", "1").read_from(sources)
-    RpcMetrics(registry, dict)
+    RpcMetrics(registry)
     exposed = {family.name + ("_total" if family.type == "counter" else "") for family in registry.collect()}
     text = (DOCS / "metrics.md").read_text()
     proposed = first_cells(text, "## Of Longhorn's enhancement proposal")

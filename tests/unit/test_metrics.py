@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
+from controller.allocator.expansions import HOLD_SECONDS, GrowthRequest
 from controller.allocator.holds import NODE_RESERVATION, SCHEDULING_WAIT
 from controller.allocator.outcome import Decision
 from controller.allocator.reasons import Reason
@@ -20,7 +21,7 @@ from controller.metrics import PREFIX, Metrics, Sources
 from controller.reconcile.wired import Finding, Wiring
 from controller.status import StatusServer, create_status_app
 from controller.views import StoreState
-from tests.fakes.builders import GIB, TestCluster
+from tests.fakes.builders import GIB, TestCluster, disk
 
 PROPOSAL = {
     f"{PREFIX}_heartbeat": ("gauge", {"node"}),
@@ -134,6 +135,20 @@ def test_an_expired_hold_counts_as_not_scheduled(page: Page) -> None:
 
     assert page.value("pod_scheduling_wait_duration_seconds_count", pod_scheduled="false") == 1
     assert page.value("holds_ended_total", how="expired") == 1
+
+
+def test_an_expansion_that_was_never_seen_is_counted(page: Page) -> None:
+    page.cluster.add_node("n1", disk("d1", 400))
+    page.cluster.add_claim("a", 100)
+    name = page.cluster.provision("a")
+    page.cluster.place(name, "n1", 100)
+    expansions = page.cluster.allocator.expansions
+    expansions.hold(GrowthRequest(name, 200 * GIB))
+    assert page.value("expansion_holds_expired_total") == 0
+
+    page.cluster.clock.advance(HOLD_SECONDS)
+    expansions.expire(name)
+    assert page.value("expansion_holds_expired_total") == 1
 
 
 def test_durations_are_counted_once_however_they_are_taken(page: Page) -> None:
