@@ -70,7 +70,23 @@ class Program:
         return RuntimeError(f"{self.name}: {what}; the end of {self.log}:\n{tail(self.log)}")
 
 
-class Controller(Program):
+class OwnProgram(Program):
+    """One of the product's processes, as its second port shows it."""
+
+    metrics_port: int
+
+    def page(self, path: str) -> str:
+        """What its second port answers. Raises OSError while nobody listens there."""
+        with urllib.request.urlopen(f"http://{LOOPBACK}:{self.metrics_port}{path}", timeout=10) as answer:
+            text: str = answer.read().decode()
+        return text
+
+    def status(self) -> dict[str, Any]:
+        document: dict[str, Any] = json.loads(self.page("/status"))
+        return document
+
+
+class Controller(OwnProgram):
     """The product: `python -m controller run`, as its Deployment would start one copy of it."""
 
     def __init__(
@@ -97,16 +113,6 @@ class Controller(Program):
         cluster.services.map_pod(self.ip, GRPC_PORT, self.grpc_port)
         env = {"POD_NAME": name, "POD_IP": self.ip, "NODE_NAME": f"node-of-{name}", "POD_NAMESPACE": NAMESPACE}
         super().__init__(cluster, name, command, env)
-
-    def page(self, path: str) -> str:
-        """What its second port answers. Raises OSError while nobody listens there."""
-        with urllib.request.urlopen(f"http://{LOOPBACK}:{self.metrics_port}{path}", timeout=10) as answer:
-            text: str = answer.read().decode()
-        return text
-
-    def status(self) -> dict[str, Any]:
-        document: dict[str, Any] = json.loads(self.page("/status"))
-        return document
 
     def wait_leading(self, timeout: float = START_SECONDS) -> None:
         """Return once it leads and the Service leads to it."""

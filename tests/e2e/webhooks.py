@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import itertools
-import json
 import signal
 import sys
-import urllib.request
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 from certs.authority import LeafSpec, make_authority, server_names, sign
 from controller.reconcile import admission_rules as rules
 from tests.cluster.client import ApiClient, Object, ignored_when_gone
 from tests.cluster.cluster import Cluster
 from tests.cluster.components import LOOPBACK, free_ports
-from tests.e2e.programs import Program
+from tests.e2e.programs import OwnProgram
 from tests.e2e.scheduling import NAMESPACE
 from tests.e2e.view import poll
 
@@ -31,7 +28,7 @@ START_SECONDS = 60.0
 _numbers = itertools.count(1)
 
 
-class Webhook(Program):
+class Webhook(OwnProgram):
     """`python -m webhook run`, as its Deployment would start one copy of it.
 
     Its EndpointSlice is written here: without a kubelet no pod is ready, so that no controller writes one.
@@ -72,15 +69,6 @@ class Webhook(Program):
     def leave_service(self) -> None:
         with ignored_when_gone():
             self._cluster.api().delete(f"{SLICES}/{self.name}")
-
-    def page(self, path: str) -> str:
-        with urllib.request.urlopen(f"http://{LOOPBACK}:{self.metrics_port}{path}", timeout=10) as answer:
-            text: str = answer.read().decode()
-        return text
-
-    def status(self) -> dict[str, Any]:
-        document: dict[str, Any] = json.loads(self.page("/status"))
-        return document
 
     def is_ready(self) -> bool:
         if not self.is_running:
