@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
@@ -15,11 +16,11 @@ import yaml
 
 from tests.cluster.cache import REPOSITORY
 from tests.cluster.client import Object, ignored_when_gone
-from tests.cluster.cluster import Cluster, ClusterOptions
 from tests.cluster.history import read_history
 from tests.cluster.watch import Reflector
-from tests.e2e import scheduling, workloads
+from tests.e2e import workloads
 from tests.e2e.harness import Cell, Scene
+from tests.e2e.schedulers import Schedulers, lacks_resource
 from tests.e2e.scheduling import NAMESPACE, RESOURCE, SERVICE
 from tests.e2e.view import poll
 from tests.e2e.webhooks import CONFIGURATION, MUTATING, OURS, WEBHOOK_SERVICE, Webhook
@@ -31,7 +32,6 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
 PODS = ["pods.scheduling.longhorn.io", "marked-pods.scheduling.longhorn.io"]
 MUTATIONS = [*PODS, "share-managers.scheduling.longhorn.io"]
 VALIDATIONS = ["claims.scheduling.longhorn.io", "volumes.scheduling.longhorn.io"]
-ELECTION = {"leaderElect": True, "leaseDuration": "4s", "renewDeadline": "3s", "retryPeriod": "500ms"}
 DELAYS = Delays(
     provision=(0.0, 0.1), attach=(0.0, 0.1), placement=(0.0, 0.1), start=0.1, disk_figures=(0.1, 0.3), delete=0.1
 )
@@ -40,13 +40,12 @@ MANIFESTS = ("install.yaml", "webhook.yaml")
 MakeCell = Callable[..., Cell]
 
 
-class World:
+class World(Schedulers):
     """A scene with one copy of the webhook, and a watch on our mutating configuration."""
 
     def __init__(self, scene: Scene) -> None:
-        self.scene, self.api = scene, scene.api
-        self._schedulers: list[str] = []
-        self._numbers = iter(range(1, 1_000))
+        super().__init__(scene)
+        self.cell_numbers = itertools.count(1)
         self._lock = threading.Lock()
         self.seen: list[tuple[float, list[str]]] = []  # when which entries stood
         self.watch = Reflector(scene.api, MUTATING, self._on_event)
@@ -59,18 +58,6 @@ class World:
             names = [] if kind == "DELETED" else [entry["name"] for entry in obj.get("webhooks") or []]
             with self._lock:
                 self.seen.append((time.time(), names))
-
-    def scheduler(self, *, wired: bool) -> str:
-        """Start one more kube-scheduler, which waits for the Lease while another one holds it."""
-        name = f"{'wired' if wired else 'stock'}-{next(self._numbers)}"
-        config = self.scene.extender_config() if wired else scheduling.stock()
-        self.scene.cluster.start_scheduler({**config, "leaderElection": ELECTION}, name=name)
-        self._schedulers.append(name)
-        return name
-
-    def stop_schedulers(self, *, kill: bool = False) -> None:
-        while self._schedulers:
-            self.scene.cluster.stop_scheduler(self._schedulers.pop(), kill=kill)
 
     def entries(self, path: str = OURS[0]) -> list[str]:
         found = self.api.get_or_none(path)
@@ -107,13 +94,7 @@ class World:
 
 @pytest.fixture(scope="module")
 def world() -> Iterator[World]:
-    cluster = Cluster.start(ClusterOptions(start_scheduler=False))
-    try:
-        scene = Scene(cluster, LonghornOptions(delays=DELAYS))
-    except BaseException:
-        cluster.stop()
-        raise
-    with scene:
+    with Scene.start(LonghornOptions(delays=DELAYS), run_scheduler=False) as scene:
         made = World(scene)
         yield made
         made.watch.stop()
@@ -138,7 +119,7 @@ def make_cell(world: World) -> Iterator[MakeCell]:
     cells: list[Cell] = []
 
     def make(**options: Any) -> Cell:
-        cells.append(world.scene.cell(f"adm{next(world._numbers)}", fillers=0, **options))
+        cells.append(world.scene.cell(f"adm{next(world.cell_numbers)}", fillers=0, **options))
         return cells[-1]
 
     yield make
@@ -203,10 +184,8 @@ def first_lack(world: World, cell: Cell, since: float) -> float:
     """When the history first shows a condition that names the resource as insufficient."""
     world.scene.cluster.history_caught_up()
     for entry in read_history(world.scene.cluster.history):
-        if entry["at"] > since and entry["kind"] == "Pod" and entry["object"] is not None:
-            conditions = (entry["object"].get("status") or {}).get("conditions") or []
-            if any(f"Insufficient {RESOURCE}" in condition.get("message", "") for condition in conditions):
-                return float(entry["at"])
+        if entry["at"] > since and lacks_resource(entry):
+            return float(entry["at"])
     raise AssertionError("no such condition")
 
 

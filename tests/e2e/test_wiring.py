@@ -14,10 +14,10 @@ import pytest
 
 from controller.model.names import CANARY_LABEL
 from tests.cluster.client import Object
-from tests.cluster.cluster import Cluster, ClusterOptions
 from tests.cluster.history import read_history
-from tests.e2e import scheduling, workloads
+from tests.e2e import workloads
 from tests.e2e.harness import Scene
+from tests.e2e.schedulers import Schedulers, lacks_resource
 from tests.e2e.scheduling import NAMESPACE, RESOURCE
 from tests.e2e.view import PODS, poll
 from tests.longhorn.options import LonghornOptions
@@ -25,42 +25,22 @@ from tests.longhorn.options import LonghornOptions
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 
 FOUND_SECONDS = 5.0
-# Of kube-scheduler's own election; a test need not wait for its defaults.
-ELECTION = {"leaderElect": True, "leaseDuration": "4s", "renewDeadline": "3s", "retryPeriod": "500ms"}
 LEASE = "kube-scheduler"
 OUR_LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/longhorn-manager-disk-scheduler-lock"
 REASONS = {"wired": "SchedulerWired", "unwired": "SchedulerNotWired", "unknown": "SchedulerWiringUnknown"}
 Entry = dict[str, Any]
 
 
-class Wired:
+class Wired(Schedulers):
     """A scene with two nodes and no kube-scheduler yet."""
 
     def __init__(self, scene: Scene) -> None:
-        self.scene, self.api = scene, scene.api
-        self._schedulers: list[str] = []
-        self._numbers = iter(range(1, 100))
+        super().__init__(scene)
         for name in ("w1", "w2"):
             scene.cluster.add_node(name)
         scene.cluster.create_namespace("apps")
         restricted = {"pod-security.kubernetes.io/enforce": "restricted"}
         self.api.patch(f"/api/v1/namespaces/{NAMESPACE}", {"metadata": {"labels": restricted}})
-
-    def scheduler(self, *, wired: bool) -> str:
-        """Start one more kube-scheduler, which waits for the Lease while another one holds it."""
-        name = f"{'wired' if wired else 'stock'}-{next(self._numbers)}"
-        config = self.scene.extender_config() if wired else scheduling.stock()
-        self.scene.cluster.start_scheduler({**config, "leaderElection": ELECTION}, name=name)
-        self._schedulers.append(name)
-        return name
-
-    def stop_schedulers(self) -> None:
-        while self._schedulers:
-            self.scene.cluster.stop_scheduler(self._schedulers.pop())
-
-    def kill(self, name: str) -> None:
-        self._schedulers.remove(name)
-        self.scene.cluster.stop_scheduler(name, kill=True)
 
     def finding(self) -> dict[str, Any]:
         found: dict[str, Any] = self.scene.controllers[-1].status()["wiring"].get("default-scheduler", {})
@@ -119,13 +99,6 @@ def canaries_of(scene: Scene) -> list[Object]:
     return [pod for pod in scene.view.all(PODS, NAMESPACE) if is_canary(pod)]
 
 
-def lacks_resource(entry: Entry) -> bool:
-    if entry["kind"] != "Pod":
-        return False
-    conditions = (entry["object"].get("status") or {}).get("conditions") or []
-    return any(f"Insufficient {RESOURCE}" in condition.get("message", "") for condition in conditions)
-
-
 def is_canary_created(entry: Entry) -> bool:
     return entry["kind"] == "Pod" and entry["type"] == "ADDED" and is_canary(entry["object"])
 
@@ -140,13 +113,7 @@ def is_takeover(entry: Entry) -> bool:
 
 @pytest.fixture(scope="module")
 def world() -> Iterator[Wired]:
-    cluster = Cluster.start(ClusterOptions(start_scheduler=False))
-    try:
-        scene = Scene(cluster, LonghornOptions())
-    except BaseException:
-        cluster.stop()
-        raise
-    with scene:
+    with Scene.start(LonghornOptions(), run_scheduler=False) as scene:
         yield Wired(scene)
 
 
