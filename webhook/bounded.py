@@ -10,22 +10,18 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final, Protocol
+from typing import Final
 
 from controller.clock import Clock
 from controller.errors import SchedulerError
 from controller.rpc import disk_scheduler_pb2 as pb
-from webhook.leader import LeaderAwayError
+from webhook.leader import Leader, LeaderAwayError
 
 PATIENCE_SECONDS: Final = 1.6  # a call that is under way for so long has failed in its first try
 
 
 class CrowdedError(SchedulerError):
     """So many calls of this process are under way that this one got no turn; the leader was not asked."""
-
-
-class Leader(Protocol):
-    def hold_expansion(self, request: pb.HoldExpansionRequest, seconds: float) -> pb.HoldExpansionReply: ...
 
 
 class BoundedLeader:

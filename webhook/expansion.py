@@ -24,7 +24,7 @@ from controller.model.reader import Raw, mapping_at, text_at
 from controller.rpc import disk_scheduler_pb2 as pb
 from webhook import review as reviews
 from webhook.bounded import CrowdedError
-from webhook.leader import LeaderAwayError, LeaderFailedError
+from webhook.leader import Leader, LeaderAwayError, LeaderFailedError
 from webhook.review import Review
 from webhook.stores import Read, ReadObserver, RequestLookup, Stores
 
@@ -39,13 +39,6 @@ _MIB: Final = 1024**2
 _PASSING: Final = frozenset({"Contended", "NotEvaluated"})  # the reasons for which a little later may be enough
 
 log = logging.getLogger(__name__)
-
-
-class Leader(Protocol):
-    def hold_expansion(self, request: pb.HoldExpansionRequest, seconds: float) -> pb.HoldExpansionReply:
-        """LeaderAwayError: nobody who leads answered within `seconds`. LeaderFailedError: the leader is broken.
-        CrowdedError: this process asks too much at once."""
-        ...
 
 
 class ExpansionObserver(ReadObserver, Protocol):
@@ -80,7 +73,8 @@ class ExpansionService:
         policy: Callable[[], str],
         observer: ExpansionObserver,
     ) -> None:
-        """`policy`: "allow", "deny" or "off", which is as "allow" without a warning."""
+        """`leader` may raise CrowdedError too. `policy`: "allow", "deny", or "off": then nobody asks any more, and who
+        still does is answered as by "allow"."""
         self._stores, self._read, self._clock = stores, read, clock
         self._leader, self._policy, self._observer = leader, policy, observer
 

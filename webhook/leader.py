@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from typing import Final
+from typing import Final, Protocol
 
 import grpc
 
@@ -36,6 +36,12 @@ class LeaderAwayError(SchedulerError):
 
 class LeaderFailedError(SchedulerError):
     """The leader answered that it failed. The text is for the log; the leader's own log has the reason."""
+
+
+class Leader(Protocol):
+    def hold_expansion(self, request: pb.HoldExpansionRequest, seconds: float) -> pb.HoldExpansionReply:
+        """LeaderAwayError: nobody who leads answered within `seconds`. LeaderFailedError: the leader is broken."""
+        ...
 
 
 class LeaderClient:

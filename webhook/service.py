@@ -52,12 +52,13 @@ class PodService:
             return reviews.encode_allowed(review.uid)
         lookup = RequestLookup(self.stores, self.read, self.clock, LIVE_SECONDS, self.observer)
         opt_in = plan_opt_in(review.object, review.namespace, lookup, self.policy())
-        self.observer.pod_reviewed(opt_in.skipped or "opted-in")
+        outcome = opt_in.skipped or "opted-in"
+        self.observer.pod_reviewed(outcome)
         log.debug(
             "pod review namespace=%s name=%s outcome=%s reads=%d",
             review.namespace,
             review.name,
-            opt_in.skipped or "opted-in",
+            outcome,
             lookup.reads,
         )
         return reviews.encode_allowed(review.uid, opt_in.operations, opt_in.warnings)

@@ -108,7 +108,7 @@ def _require(is_right: bool, name: str, problem: str) -> None:
         raise ConfigError(f"{name}: {problem}")
 
 
-class LiveReader:
+class LiveSettingsReader:
     """The live settings, read anew whenever the ConfigMap or Longhorn's Setting objects change.
 
     Threads: any; those of the informers write. Blocks: never. I/O: none.

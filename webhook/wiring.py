@@ -24,7 +24,7 @@ from webhook.leader import LeaderClient
 from webhook.metrics import Metrics, Sources
 from webhook.pod_opt_in import Policy
 from webhook.service import PodService, ShareManagerService
-from webhook.settings import LiveReader, WebhookSettings
+from webhook.settings import LiveSettingsReader, WebhookSettings
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication
@@ -43,7 +43,7 @@ class Webhook:
         self.settings, self._api, self._tls = settings, api, tls
         self.clock: Clock = clock or SystemClock()
         self.following = Following(api, self.clock, settings.namespace, settings.config_map)
-        self.live = LiveReader(self.following.config_maps, self.following.longhorn_settings)
+        self.live = LiveSettingsReader(self.following.config_maps, self.following.longhorn_settings)
         self.certificates = certificate_worker(settings, api, self.clock, tls)
         self.metrics = Metrics(CollectorRegistry(), product_version(), ROUTES)
         self._is_stopping = False
