@@ -216,8 +216,10 @@ class Growing:
         total = disk.scheduled_bytes
         for replica in self._world.replicas_on(disk.uuid):
             counted = listed.get(replica.name, 0)
-            size = self._base_bytes if replica.volume == self._name and replica.node else replica.size_bytes
-            total += size - counted if replica.volume == self._name else max(0, size - counted)
+            if replica.volume == self._name:
+                total += (self._base_bytes if replica.node else replica.size_bytes) - counted
+            else:
+                total += max(0, replica.size_bytes - counted)
         return replace(disk, scheduled_bytes=total)
 
     # What is pending

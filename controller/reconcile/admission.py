@@ -234,8 +234,8 @@ class Admission:
             if self._is_right(present, wanted):
                 return  # the watch lags
             is_repair = wanted == track.wanted
-            if is_repair and now < self._repair_from(track, now):
-                track.look_at = self._repair_from(track, now)
+            if is_repair and now < (repair_from := self._repair_from(track, now)):
+                track.look_at = repair_from
                 return
             try:
                 self._write(track, raw, wanted)

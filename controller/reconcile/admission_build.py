@@ -118,7 +118,7 @@ def build_admission(
     pods.subscribe(stuck.pods_changed)
 
     def plan(standing: frozenset[str], leading_seconds: float) -> Decision | None:
-        stuck.tell()
+        stuck.tell()  # on the leader alone, at the reconciler's pace
         release = longhorn()
         known = {finding.scheduler: finding for finding in findings()}
         facts = Facts(live(), release, schedulers, known, standing, leading_seconds)

@@ -15,7 +15,6 @@ from controller.reconcile.support import LonghornRelease
 from controller.reconcile.wired import NOT_PROVEN, Finding, Wiring
 from controller.settings import LiveSettings
 
-AUTO: Final = "auto"
 ALWAYS: Final = "always"
 OFF: Final = "off"
 GRACE_SECONDS: Final = 45.0  # a canary that nobody looks at is given up after 30

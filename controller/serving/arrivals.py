@@ -181,11 +181,10 @@ class Arrivals:
         for request in list(self._waiting.values()):
             if within is not None:
                 request.deadline = min(request.deadline, now + within)
-            if request.deadline > now:
-                if within is None:
-                    return
-                continue
-            self._end(request, f"not received within {self._seconds:g} s")
+            elif request.deadline > now:
+                return  # those of the others are later
+            if request.deadline <= now:
+                self._end(request, f"not received within {self._seconds:g} s")
 
     def _forget(self, request: _Request) -> None:
         self._waiting.pop(id(request.connection.sock), None)
