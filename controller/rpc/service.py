@@ -64,7 +64,7 @@ class DiskScheduler:
     def handler(self, client_name: str) -> grpc.GenericRpcHandler:
         """What a server serves. `client_name`: who may call, by the name in his certificate; empty: whoever got in."""
         hold = grpc.unary_unary_rpc_method_handler(
-            partial(self._hold_expansion, client_name),
+            partial(self._known_callers, client_name),
             request_deserializer=pb.HoldExpansionRequest.FromString,
             response_serializer=pb.HoldExpansionReply.SerializeToString,
         )
@@ -107,20 +107,26 @@ class DiskScheduler:
                 raise NotSyncedError(f"the API server did not answer about the {missing.kind}: {error}") from error
         raise NotSyncedError("the volume could not be read in time")
 
-    def _hold_expansion(self, client_name: str, request: Any, context: grpc.ServicerContext) -> pb.HoldExpansionReply:
+    def _known_callers(self, client_name: str, request: Any, context: grpc.ServicerContext) -> pb.HoldExpansionReply:
+        started = self._clock.now()
+        try:
+            check_caller(context.auth_context(), client_name)  # type: ignore[arg-type]  # the stubs lack the lists
+        except StrangerError as error:
+            # Nothing of the request is logged: the stranger wrote it.
+            log.warning("gRPC: a call is denied: %r", str(error))
+            self._observer.called("HoldExpansion", "denied", self._clock.now() - started)
+            context.abort(grpc.StatusCode.PERMISSION_DENIED, str(error))
+            raise
+        return self._hold_expansion(request, context)
+
+    def _hold_expansion(self, request: Any, context: grpc.ServicerContext) -> pb.HoldExpansionReply:
         started = self._clock.now()
         outcome = "internal"
         try:
-            check_caller(context.auth_context(), client_name)  # type: ignore[arg-type]  # the stubs lack the lists
             reply = self.hold_expansion(request, context.is_active)
             verdict = pb.HoldExpansionReply.Verdict.Name(reply.verdict).lower().replace("_", "-")
             outcome = "dry-run" if request.dry_run else verdict
             return reply
-        except StrangerError as error:
-            outcome = "denied"
-            log.warning("gRPC: a call is denied: %r", str(error))
-            context.abort(grpc.StatusCode.PERMISSION_DENIED, str(error))
-            raise
         except MalformedRequestError as error:
             outcome = "malformed"
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))

@@ -91,6 +91,15 @@ def test_who_has_another_name_is_told_so_and_nothing_is_held(chain: Chain, spec:
         assert [] == leader.reads.reads
 
 
+def test_the_log_says_who_is_denied_and_nothing_that_he_wrote(chain: Chain, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("DEBUG")
+    request = pb.HoldExpansionRequest(volume_name="v\nforged", size_bytes=1)
+    with Leader(chain) as leader, pytest.raises(grpc.RpcError):
+        ask(leader, chain.leaf(client("somebody")), request)
+    assert "somebody" in caplog.text
+    assert "forged" not in caplog.text
+
+
 def test_a_stranger_is_denied_by_a_follower_too(chain: Chain) -> None:
     with Leader(chain) as leader:
         leader.checks.is_leading = False
