@@ -1,4 +1,4 @@
-"""A command's flags out of a dataclass of settings, and the settings out of flags and environment."""
+"""Flags out of a dataclass of settings, the settings out of flags and environment, and names with commas."""
 
 from __future__ import annotations
 
@@ -40,3 +40,8 @@ def chosen_settings(
         if value is not None:
             chosen[field.name] = value
     return settings(**chosen)
+
+
+def split_names(text: str) -> list[str]:
+    """The names of a flag that takes them with commas: each once, in their order."""
+    return list(dict.fromkeys(name for part in text.split(",") if (name := part.strip())))

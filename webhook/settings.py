@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from controller.errors import ConfigError
+from controller.flags import split_names
 from controller.kube.store import Store
 from controller.model.configured import by_name
 from controller.settings import MEBIBYTE, TLS_MODES, LiveSettings, SettingProblem, live_settings
@@ -48,7 +49,7 @@ class WebhookSettings:
 
     @property
     def schedulers(self) -> frozenset[str]:
-        return _names(self.scheduler_names)
+        return frozenset(split_names(self.scheduler_names))
 
     @property
     def leader(self) -> str:
@@ -65,7 +66,7 @@ class WebhookSettings:
     @property
     def left_alone(self) -> frozenset[str]:
         """The namespaces whose pods are never opted in."""
-        return _names(self.excluded_namespaces) | {self.namespace}
+        return frozenset((*split_names(self.excluded_namespaces), self.namespace))
 
     def checked(self) -> WebhookSettings:
         """Itself; ConfigError names the first setting that cannot work."""
@@ -97,10 +98,6 @@ class WebhookSettings:
         _require(self.log_level in ("debug", "info", "warning", "error"), "log_level", "is not a level")
         _require(self.log_format in ("text", "json"), "log_format", "is neither text nor json")
         return self
-
-
-def _names(text: str) -> frozenset[str]:
-    return frozenset(name for part in text.split(",") if (name := part.strip()))
 
 
 def _require(is_right: bool, name: str, problem: str) -> None:

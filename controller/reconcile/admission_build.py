@@ -9,6 +9,7 @@ from typing import Any
 
 from controller.addition import Addition
 from controller.clock import Clock
+from controller.flags import split_names
 from controller.kube.api import KubeApi
 from controller.kube.informer import Informer
 from controller.kube.recorder import Recorder, Target
@@ -28,7 +29,7 @@ from controller.reconcile.admission_rules import Place
 from controller.reconcile.admission_stuck import StuckPods
 from controller.reconcile.support import LonghornRelease
 from controller.reconcile.wired import Finding
-from controller.reconcile.wired_build import LeaseEvents, split_names
+from controller.reconcile.wired_build import LeaseEvents
 from controller.settings import LiveSettings, ProcessSettings
 
 

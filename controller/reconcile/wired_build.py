@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from controller.clock import Clock
 from controller.errors import ClusterError
+from controller.flags import split_names
 from controller.kube.api import KubeApi
 from controller.kube.informer import Informer
 from controller.kube.recorder import Recorder, Target
@@ -111,7 +112,3 @@ def build_wiring(
         leases=LeaseWatch(api, clock, proof, namespace),
     )
     return WiringParts(proof, prover, lambda: status_of(proof, clock.now()))
-
-
-def split_names(text: str) -> list[str]:
-    return list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from controller.errors import ClusterError, UnavailableError
+from controller.flags import split_names
 from controller.kinds import interesting_pod
 from controller.kube import resources
 from controller.kube.resources import LEASES, PODS
@@ -18,7 +19,7 @@ from controller.model.names import CANARY_LABEL, EXTENDER_RESOURCE
 from controller.model.workload import Pod
 from controller.reconcile import wired
 from controller.reconcile.wired import Finding, Recognition, Wiring, WiringProof
-from controller.reconcile.wired_build import LeaseEvents, LeaseWatch, split_names
+from controller.reconcile.wired_build import LeaseEvents, LeaseWatch
 from controller.reconcile.wired_canary import NAME_PREFIX, Canaries, canary_body, canary_name
 from controller.reconcile.wired_prover import VERDICT_SECONDS, WiringProver, status_of, text_of
 from tests.fakes.apiserver import FakeApiServer
