@@ -29,10 +29,9 @@ from typing import TYPE_CHECKING, Any
 import grpc
 from prometheus_client import CollectorRegistry
 
-from bench.pod_review import Allow
+from bench.pod_review import Allow, no_read
 from certs.authority import LeafSpec, make_authority, sign
 from controller.clock import SystemClock
-from controller.kube.resources import Resource
 from controller.rpc import disk_scheduler_pb2 as pb
 from controller.rpc.credentials import ReloadingChannel
 from controller.rpc.server import RpcServer
@@ -108,11 +107,7 @@ class Both(grpc.GenericRpcHandler):
 
 
 def expansions(leader: LeaderClient, metrics: Metrics) -> ExpansionService:
-    return ExpansionService(Stores.empty(), _no_read, SystemClock(), leader, lambda: "deny", metrics)
-
-
-def _no_read(resource: Resource, namespace: str, name: str, timeout: float) -> Raw:
-    raise AssertionError(f"{resource.plural} {namespace}/{name} is not in the store ({timeout} s)")
+    return ExpansionService(Stores.empty(), no_read, SystemClock(), leader, lambda: "deny", metrics)
 
 
 class Webhook:

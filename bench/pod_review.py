@@ -64,12 +64,12 @@ class Process(OnlyApplication):
         stores.namespaces.replace([{"metadata": {"name": "ns"}}])
         stores.claims.replace(claim(number) for number in range(CLAIMS))
         metrics = Metrics(CollectorRegistry(), "bench", ("mutate-pods", "allow"))
-        service = PodService(stores, _no_read, clock, Policy, metrics)
+        service = PodService(stores, no_read, clock, Policy, metrics)
         app = create_app({"mutate-pods": service, "allow": Allow()}, lambda: True, metrics, clock)
         super().__init__(app.wsgi_app)
 
 
-def _no_read(resource: Resource, namespace: str, name: str, timeout: float) -> Raw:
+def no_read(resource: Resource, namespace: str, name: str, timeout: float) -> Raw:
     raise AssertionError(f"{resource.plural} {namespace}/{name} is not in the store ({timeout} s)")
 
 
