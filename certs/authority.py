@@ -131,6 +131,12 @@ def is_issued_by(leaf: Pair, authority: Pair) -> bool:
     return True
 
 
+def is_rooted_in(chain: bytes, authorities: Iterable[Pair]) -> bool:
+    """Whether the key of one of them signed a certificate of this chain, PEM. Says nothing of time."""
+    links = [Pair(link.public_bytes(serialization.Encoding.PEM), b"", facts_of(link)) for link in _all(chain, "chain")]
+    return any(is_issued_by(link, authority) for authority in authorities for link in links)
+
+
 def read_pair(certificate: bytes, key: bytes, *, what: str) -> Pair:
     """A certificate and its key out of PEM; of a chain the first one counts. CertificateError names `what`."""
     first = _first(certificate, what)
@@ -190,10 +196,17 @@ def facts_of(certificate: x509.Certificate) -> Facts:
 
 
 def _first(data: bytes, what: str) -> x509.Certificate:
+    return _all(data, what)[0]
+
+
+def _all(data: bytes, what: str) -> list[x509.Certificate]:
     try:
-        return x509.load_pem_x509_certificates(data)[0]
-    except (ValueError, IndexError) as error:
+        found = x509.load_pem_x509_certificates(data)
+    except ValueError as error:
         raise CertificateError(f"{what}: is not a PEM certificate") from error
+    if not found:
+        raise CertificateError(f"{what}: is not a PEM certificate")
+    return found
 
 
 def _certificate(data: bytes) -> x509.Certificate:

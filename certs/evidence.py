@@ -35,13 +35,25 @@ class PublishedBundles:
 
     def all_have(self, authority: Pair) -> bool:
         """Whether every entry trusts it. True where there is no entry; false when that cannot be known."""
+        bundles = self._read()
+        return bundles is not None and all(_has(bundle, authority) for bundle in bundles)
+
+    def authorities(self) -> tuple[Pair, ...] | None:
+        """All that any entry trusts, each once; None when that cannot be known."""
+        bundles = self._read()
+        if bundles is None:
+            return None
+        found = {pair.facts.fingerprint: pair for bundle in bundles for pair in _authorities_in(bundle)}
+        return tuple(found.values())
+
+    def _read(self) -> list[bytes] | None:
         try:
             bundles = list(self._bundles())
         except ClusterError as error:
             self.problem = f"webhook configurations {', '.join(OUR_CONFIGURATIONS.values())}: {error}"
-            return False
+            return None
         self.problem = ""
-        return all(_has(bundle, authority) for bundle in bundles)
+        return bundles
 
     def _bundles(self) -> Iterator[bytes]:
         for resource, name in OUR_CONFIGURATIONS.items():
@@ -61,11 +73,14 @@ def _decoded(text: Any) -> bytes:
 
 
 def _has(bundle: bytes, authority: Pair) -> bool:
+    return authority.facts.fingerprint in {pair.facts.fingerprint for pair in _authorities_in(bundle)}
+
+
+def _authorities_in(bundle: bytes) -> tuple[Pair, ...]:
     try:
-        found = read_authorities(bundle, what="caBundle")
+        return read_authorities(bundle, what="caBundle")
     except CertificateError:
-        return False
-    return authority.facts.fingerprint in {pair.facts.fingerprint for pair in found}
+        return ()
 
 
 class Spread:

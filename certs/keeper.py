@@ -13,11 +13,10 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
-from certs import layout
-from certs.authority import Facts, LeafSpec, read_authorities, read_pair, server_names
-from certs.layout import foreign_findings
+from certs.authority import Facts, LeafSpec, server_names
+from certs.foreign import Following, ForeignChain
 from certs.rotation import DAY, PINNED, YEAR, Chain, Leaf
-from certs.secret import ChainKeeper, SecretNames, SecretStore, data_of
+from certs.secret import ChainKeeper, SecretNames, SecretStore
 from controller.clock import Clock
 from controller.errors import ConfigError, SchedulerError
 
@@ -87,7 +86,8 @@ class Certificates:
 
     `uses` says who is given which leaf: certificate, key, and the bundle of whom to trust on the other side. In the
     modes in which others write, those leafs must exist; what else there is, is checked. `trusted_by` is the leaf whose
-    callers the bundle is for. `prefix` sets the authorities' names apart from those of another chain.
+    callers the bundle is for. `prefix` sets the authorities' names apart from those of another chain. `following` is
+    for what others write; without it, the authorities are those in the Secret of `trusted_by`.
 
     Threads: its own, named `thread`; start and stop from one; the views from any. Blocks: `stop`, for a call's timeout
     at most. I/O: the API server.
@@ -105,6 +105,7 @@ class Certificates:
         *,
         trusted_by: str = SERVER,
         prefix: str = "",
+        following: Following | None = None,
         thread: str = "certificates",
         look_every_seconds: float = LOOK_EVERY_SECONDS,
     ) -> None:
@@ -112,6 +113,8 @@ class Certificates:
         self._clock, self._uses, self._is_leading = clock, uses, is_leading
         self._trusted_by, self._prefix, self._thread_name = trusted_by, prefix, thread
         self._look_every_seconds = look_every_seconds
+        following = following or Following(named_by=(trusted_by,))
+        self._foreign = ForeignChain(store, names, clock, uses, trusted_by, following)
         self._expiries: Mapping[str, datetime] = {}
         self._problems: tuple[str, ...] = ()
         self._bundle = b""
@@ -184,29 +187,15 @@ class Certificates:
         return () if kept.written else kept.reading.problems
 
     def _look_at_theirs(self) -> tuple[str, ...]:
-        problems: list[str] = []
-        ends: dict[str, datetime] = {}
-        found: dict[str, tuple[bytes, bytes, bytes]] = {}
-        for leaf, secret in self._names.leafs.items():
-            data = data_of(self._store.read(secret))
-            if data is None and leaf not in (*self._uses, self._trusted_by):
-                continue  # clients may have theirs from elsewhere
-            findings = foreign_findings(data, f"Secret {secret}")
-            problems += findings
-            if findings or data is None:
-                continue
-            ends[leaf] = read_pair(data[layout.CERTIFICATE], data[layout.KEY], what=secret).facts.not_after_utc
-            found[leaf] = (data[layout.CERTIFICATE], data[layout.KEY], data[layout.BUNDLE])
-        if self._trusted_by in found:
-            bundle = found[self._trusted_by][2]
-            ends[f"{self._prefix}ca"] = min(
-                pair.facts.not_after_utc for pair in read_authorities(bundle, what=layout.BUNDLE)
-            )
+        seen = self._foreign.look()
+        ends = dict(seen.ends)
+        if self._trusted_by in ends and seen.authority_end is not None:
+            ends[f"{self._prefix}ca"] = seen.authority_end
         self._expiries = ends
-        self._hand_over({leaf: found[leaf] for leaf in self._uses if leaf in found})
-        if self._trusted_by in found:
-            self._set_bundle(found[self._trusted_by][2])
-        return tuple(problems)
+        self._hand_over(seen.shown)
+        if seen.bundle:
+            self._set_bundle(seen.bundle)
+        return seen.problems
 
     def _hand_over(self, leafs: Mapping[str, tuple[bytes, bytes, bytes]]) -> None:
         for name, material in leafs.items():

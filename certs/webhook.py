@@ -12,6 +12,7 @@ from typing import Final
 
 from certs.authority import LeafSpec, server_names
 from certs.evidence import PublishedBundles, Spread
+from certs.foreign import Following
 from certs.rotation import DAY, ROTATING, Leaf, Policy
 from certs.secret import ChainKeeper, SecretNames, SecretStore
 from controller.clock import Clock
@@ -40,6 +41,11 @@ class Pace:
     spread_seconds: float = 60.0  # twice what the watches of an API server may lag
     look_every_seconds: float = 10.0
     confirm_seconds: float = 43_200.0
+
+    @property
+    def settle_seconds(self) -> float:
+        """How long an authority stays trusted that is not named any more, where others write the chain."""
+        return (self.policy.settle or DAY).total_seconds()
 
     def checked(self) -> Pace:
         """Itself; ConfigError when somebody could be left behind."""
@@ -74,6 +80,18 @@ def webhook_leafs(
         LEADER: Leaf(LeafSpec(leader_service, life, server_names(leader_service, namespace, (), domain)), before),
         SERVER: Leaf(LeafSpec(service, life, server_names(service, namespace, (), domain)), before),
     }
+
+
+def webhook_following(published: PublishedBundles, pace: Pace = DEFAULT_PACE) -> Following:
+    """How the leader follows the chain where others write it. Webhooks read the Secrets of server and client."""
+    return Following(
+        named_by=(CLIENT, LEADER, SERVER),
+        callers=(CLIENT, SERVER),
+        settle_seconds=pace.settle_seconds,
+        spread_seconds=pace.spread_seconds,
+        patience_seconds=pace.confirm_seconds,
+        published=published,
+    )
 
 
 def webhook_keeper(

@@ -10,7 +10,7 @@ from typing import Any, Final, Protocol
 
 from certs import webhook
 from certs.authority import CertificateError, read_authorities, read_pair
-from certs.evidence import Spread
+from certs.evidence import PublishedBundles, Spread
 from certs.keeper import SERVER, Certificates, Mode, ServiceNames, extender_keeper, extender_names
 from certs.secret import SecretStore
 from controller.clock import Clock
@@ -230,6 +230,7 @@ def webhook_chain(
         is_leading,
         trusted_by=webhook.SERVER,
         prefix=webhook.PREFIX,
+        following=webhook.webhook_following(PublishedBundles(api), pace),
         thread="webhook-certificates",
         look_every_seconds=pace.look_every_seconds,
     )

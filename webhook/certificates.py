@@ -7,6 +7,8 @@ What comes from Secrets must have been *confirmed* within some hours, which mean
 was asked for them. Otherwise nothing is served or called with any more. So the leader knows without asking that nobody
 uses what it replaced longer ago than that, though a process was cut off or suspended. A Secret that is missing or
 damaged is an answer, too: there is nothing newer than what is in use.
+
+Where others write, an authority may change without notice, and not in all Secrets at once: see certs.trust.
 """
 
 from __future__ import annotations
@@ -15,16 +17,17 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import Final, Protocol
 
-from certs.authority import read_authorities
+from certs.authority import Pair, read_authorities
+from certs.keeper import Mode
 from certs.layout import BUNDLE, CERTIFICATE, KEY, Data, read_leaf
 from certs.secret import SecretStore, data_of
+from certs.trust import Shown, Trust
 from certs.webhook import CLIENT, DEFAULT_PACE, PREFIX, SERVER, Pace
 from controller.clock import Clock
-from controller.errors import ConfigError, SchedulerError
+from controller.errors import ConfigError, NotReadyError, SchedulerError
 from controller.kube.api import KubeApi
 from controller.serving.tls import Material, ServerTls, read_directory
 
@@ -98,11 +101,19 @@ class DirectorySource:
 
 
 @dataclass(frozen=True, slots=True)
-class _Ends:
-    """When what one leaf's Secret holds ends."""
+class _Found:
+    """What one leaf's Secret holds."""
 
-    leaf: datetime
-    authority: datetime | None
+    leaf: Pair
+    authorities: tuple[Pair, ...]
+
+
+def _authorities_of(name: str, data: Data | None) -> tuple[Pair, ...]:
+    """The authorities beside a leaf; a server may do without."""
+    bundle = (data or {}).get(BUNDLE, b"")
+    if data is None or (name == SERVER and not bundle):
+        return ()
+    return read_authorities(bundle, what=f"{name}, {BUNDLE}")
 
 
 class WebhookCertificates:
@@ -112,10 +123,18 @@ class WebhookCertificates:
     at most. I/O: that of its source.
     """
 
-    def __init__(self, source: Source, tls: ServerTls, clock: Clock, pace: Pace = DEFAULT_PACE) -> None:
+    def __init__(
+        self, source: Source, tls: ServerTls, clock: Clock, pace: Pace = DEFAULT_PACE, *, is_foreign: bool = False
+    ) -> None:
         self._source, self._tls, self._clock, self._pace = source, tls, clock, pace
         self._client: Material | None = None
-        self._ends: dict[str, _Ends] = {}
+        self._is_foreign = is_foreign
+        self._trust = (
+            Trust(source.leafs, pace.settle_seconds) if is_foreign else Trust([CLIENT], 0.0)  # its chain has its own
+        )
+        self._shown = {name: Shown(pace.confirm_seconds) for name in source.leafs}
+        self._read: dict[str, _Found] = {}
+        self._newest: dict[str, _Found] = {}  # that may be used
         self._problems: tuple[str, ...] = ()
         self._confirmed_at = dict.fromkeys((CLIENT, SERVER), clock.now())
         self._listeners: list[Callable[[], None]] = []
@@ -142,11 +161,12 @@ class WebhookCertificates:
     def expiries(self) -> Mapping[str, float]:
         """Seconds until each certificate ends, by its name; negative when it has."""
         now = self._clock.now_utc()
-        found = {name: (ends.leaf - now).total_seconds() for name, ends in self._ends.items()}
-        authorities = [ends.authority for ends in self._ends.values() if ends.authority is not None]
+        read = dict(self._read)
+        ends = {name: found.leaf.facts.not_after_utc for name, found in read.items()}
+        authorities = [pair.facts.not_after_utc for found in read.values() for pair in found.authorities]
         if authorities:
-            found[f"{PREFIX}ca"] = (min(authorities) - now).total_seconds()
-        return found
+            ends[f"{PREFIX}ca"] = min(authorities)
+        return {name: (end - now).total_seconds() for name, end in ends.items()}
 
     def start(self) -> None:
         self._thread = threading.Thread(target=self._run, name="certificates", daemon=True)
@@ -171,32 +191,46 @@ class WebhookCertificates:
     def look(self) -> None:
         """One round: read, use what is new, and use nothing that has not been confirmed for too long."""
         problems: list[str] = []
-        uses = {CLIENT: self._use_client, SERVER: self._use_server}
+        named: dict[str, tuple[Pair, ...]] = {}
         for name in self._source.leafs:
             begun = self._clock.now()
             try:
                 data = self._source.read(name)
                 self._confirmed_at[name] = begun
-                self._use(name, data, uses[name])
+                authorities = _authorities_of(name, data)
+                if self._is_foreign:
+                    named[name] = authorities  # although the leaf beside them be damaged
+                self._newest[name] = self._read[name] = _Found(read_leaf(data, name), authorities)
+                named[name] = authorities
             except SchedulerError as error:
                 problems.append(str(error))
-            if self._source.must_confirm and self._is_unconfirmed(name):
-                problems.append(f"{name}: has not been confirmed for too long and is not used")
-                self._give_up(name)
+        self._trust.update(named, self._clock.now(), self._clock.now_utc())
+        uses = {CLIENT: self._use_client, SERVER: self._use_server}
+        for name in self._source.leafs:
+            try:
+                if self._source.must_confirm and self._is_unconfirmed(name):
+                    self._give_up(name)
+                    raise NotReadyError(f"{name}: has not been confirmed for too long and is not used")
+                self._use(name, uses[name])
+            except SchedulerError as error:
+                problems.append(str(error))
         self._note(problems)
 
     def _is_unconfirmed(self, name: str) -> bool:
         return self._clock.now() - self._confirmed_at[name] > self._pace.confirm_seconds
 
-    def _use(self, name: str, data: Data | None, use: Callable[[Material], bool]) -> None:
-        pair = read_leaf(data, name)
-        bundle = (data or {}).get(BUNDLE, b"")
-        authority = None
-        if name == CLIENT or bundle:
-            authority = min(found.facts.not_after_utc for found in read_authorities(bundle, what=f"{name}, {BUNDLE}"))
-        if use(Material(pair.certificate, pair.key, bundle)):
+    def _use(self, name: str, use: Callable[[Material], bool]) -> None:
+        found = self._newest.get(name)
+        if found is None:
+            return
+        now, now_utc = self._clock.now(), self._clock.now_utc()
+        # Where nothing is said of its authority, there is nothing to wait for.
+        is_known = not (self._is_foreign and found.authorities) or self._trust.has_known(
+            found.leaf, now - self._pace.spread_seconds
+        )
+        pair = self._shown[name].choose(found.leaf, is_known, now, now_utc)
+        if use(Material(pair.certificate, pair.key, self._trust.bundle)):
             log.info("certificates: a new %s is in use", name)
-        self._ends[name] = _Ends(pair.facts.not_after_utc, authority)
 
     def _use_server(self, material: Material) -> bool:
         # The API server shows no certificate of its own, unless it is configured to.
@@ -209,6 +243,8 @@ class WebhookCertificates:
         return is_new
 
     def _give_up(self, name: str) -> None:
+        self._newest.pop(name, None)
+        self._shown[name].forget()
         if name == SERVER:
             self._tls.forget()
         elif self._client is not None:
@@ -249,12 +285,14 @@ def certificate_worker(
     """What keeps `tls` and the client's certificate current. Does nothing yet."""
     if tls is None or settings.tls_mode == OFF:
         return NoCertificates()
+    is_foreign = settings.tls_mode != Mode.SELF
     if settings.tls_cert_dir:
         directories = {SERVER: Path(settings.tls_cert_dir)}
         if settings.tls_client_cert_dir:
             directories[CLIENT] = Path(settings.tls_client_cert_dir)
-        return WebhookCertificates(DirectorySource(directories), tls, clock, pace)
+        return WebhookCertificates(DirectorySource(directories), tls, clock, pace, is_foreign=is_foreign)
     if settings.tls_client_cert_dir:
         raise ConfigError("tls_client_cert_dir: needs tls_cert_dir beside it")
     names = {SERVER: settings.tls_secret, CLIENT: settings.tls_client_secret}
-    return WebhookCertificates(SecretSource(SecretStore(api, settings.namespace), names), tls, clock, pace)
+    source = SecretSource(SecretStore(api, settings.namespace), names)
+    return WebhookCertificates(source, tls, clock, pace, is_foreign=is_foreign)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from certs.authority import LeafSpec, Pair, make_authority, read_pair, sign
+from certs.authority import LeafSpec, Pair, bundle_of, make_authority, read_pair, sign
 from certs.keeper import Certificates, Mode, ServiceNames, extender_keeper, extender_leafs, extender_names
 from certs.rotation import DAY, PINNED, YEAR
 from certs.secret import SecretStore
@@ -185,6 +185,23 @@ def test_what_others_write_wrongly_is_named_and_the_last_good_one_stays(world: W
     (problem,) = server.certificates.problems
     assert "not signed by an authority in ca.crt" in problem
     assert server.certificates.is_serving
+
+
+def test_clients_of_an_authority_that_others_replace_are_let_in_for_a_day_more(world: World) -> None:
+    now = world.clock.now_utc()
+    old, new, elsewhere = (make_authority("theirs", 10 * DAY, now) for _ in range(3))
+    server = world.server(Mode.PROVIDED)
+    # Whom the client trusts is not whom the server lets in.
+    world.write("client", sign(elsewhere, LeafSpec("c", DAY, is_client=True), now), elsewhere)
+    for authority in (old, new):
+        world.write("tls", sign(authority, LeafSpec("s", 3 * DAY, ("x",)), now), authority)
+        server.look()
+    world.clock.advance(86_400 - 10)
+    server.look()
+    assert bundle_of([new, old]) == server.given[-1][2] == server.certificates.bundle
+    world.clock.advance(10)
+    server.look()
+    assert new.certificate == server.given[-1][2] == server.certificates.bundle
 
 
 def test_an_api_server_that_is_away_changes_nothing(world: World) -> None:
