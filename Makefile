@@ -47,6 +47,8 @@ test-e2e: venv cluster ## the tests on a real control plane
 RELEASES ?= 1.36 1.34
 FORMS ?= names nodes
 COMPAT := $(wildcard $(addprefix tests/e2e/test_,race.py answers.py verbs.py modes.py holds.py forms.py wake_up.py wiring.py goals.py))
+# What does not depend on the form runs once on each release.
+COMPAT_ADMISSION := $(wildcard $(addprefix tests/e2e/test_,opt_in.py admission_config.py expansion.py))
 
 .PHONY: test-compat
 test-compat: venv ## the same end-to-end tests on every supported Kubernetes, with names and with full Nodes
@@ -55,7 +57,9 @@ test-compat: venv ## the same end-to-end tests on every supported Kubernetes, wi
 		echo "== Kubernetes $$release, requests with $$form"; \
 		CLUSTER_RELEASE=$$release REQUEST_FORM=$$form $(RUN) -m pytest $(COMPAT) $(PYTEST_ARGS) \
 			|| failed="$$failed $$release/$$form"; \
-	done; done; test -z "$$failed" || { echo "failed:$$failed" >&2; exit 1; }
+	done; echo "== Kubernetes $$release, admission"; \
+		CLUSTER_RELEASE=$$release $(RUN) -m pytest $(COMPAT_ADMISSION) $(PYTEST_ARGS) || failed="$$failed $$release/admission"; \
+	done; test -z "$$failed" || { echo "failed:$$failed" >&2; exit 1; }
 
 .PHONY: oracle
 oracle: venv ## 100,000 random worlds against the tests' own rules for Longhorn; some minutes
