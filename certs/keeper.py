@@ -7,7 +7,6 @@ and checked.
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from enum import StrEnum
@@ -18,7 +17,8 @@ from certs.foreign import Following, ForeignChain
 from certs.rotation import DAY, PINNED, YEAR, Chain, Leaf
 from certs.secret import ChainKeeper, SecretNames, SecretStore
 from controller.clock import Clock
-from controller.errors import ConfigError, SchedulerError
+from controller.errors import ConfigError
+from controller.repeated import Repeated
 
 SERVER: Final = "server"
 CLIENT: Final = "client"
@@ -111,17 +111,16 @@ class Certificates:
     ) -> None:
         self._mode, self._store, self._names, self._keeper = mode, store, names, keeper
         self._clock, self._uses, self._is_leading = clock, uses, is_leading
-        self._trusted_by, self._prefix, self._thread_name = trusted_by, prefix, thread
+        self._trusted_by, self._prefix = trusted_by, prefix
         self._look_every_seconds = look_every_seconds
         following = following or Following(named_by=(trusted_by,))
         self._foreign = ForeignChain(store, names, clock, uses, trusted_by, following)
         self._expiries: Mapping[str, datetime] = {}
-        self._problems: tuple[str, ...] = ()
         self._bundle = b""
         self._served: frozenset[str] = frozenset()
         self._listeners: list[Callable[[], None]] = []
-        self._stop = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._worker = Repeated(self.look, self._pause_seconds, say_problem, thread=thread)
+        self.start, self.stop = self._worker.start, self._worker.stop
 
     @property
     def is_serving(self) -> bool:
@@ -131,7 +130,7 @@ class Certificates:
     @property
     def problems(self) -> tuple[str, ...]:
         """What was wrong at the last look."""
-        return self._problems
+        return self._worker.problems
 
     @property
     def bundle(self) -> bytes:
@@ -147,34 +146,13 @@ class Certificates:
         now = self._clock.now_utc()
         return {name: (end - now).total_seconds() for name, end in self._expiries.items()}
 
-    def start(self) -> None:
-        self._thread = threading.Thread(target=self._run, name=self._thread_name, daemon=True)
-        self._thread.start()
-
-    def stop(self) -> None:
-        self._stop.set()
-        if self._thread is not None:
-            self._thread.join(10.0)
-
-    def _run(self) -> None:
-        pause = 0.0
-        while not self._stop.wait(pause):
-            is_well = True
-            try:
-                self.look()
-            except SchedulerError as error:
-                is_well = False
-                self._note((str(error),))
-            except Exception as error:  # thread top
-                is_well = False
-                log.exception("certificates: a fault of ours")
-                self._note((repr(error),))
-            hurry = min(HURRY_SECONDS, self._look_every_seconds)
-            pause = self._look_every_seconds if is_well and self.is_serving else hurry
+    def _pause_seconds(self, is_well: bool) -> float:
+        hurry = min(HURRY_SECONDS, self._look_every_seconds)
+        return self._look_every_seconds if is_well and self.is_serving else hurry
 
     def look(self) -> None:
         """One round. Raises ClusterError when the API server cannot be asked, or refuses."""
-        self._note(self._look_at_ours() if self._mode is Mode.SELF else self._look_at_theirs())
+        self._worker.note(self._look_at_ours() if self._mode is Mode.SELF else self._look_at_theirs())
 
     def _look_at_ours(self) -> tuple[str, ...]:
         kept = self._keeper.keep(self._is_leading)
@@ -209,11 +187,24 @@ class Certificates:
             for listener in self._listeners:
                 listener()
 
-    def _note(self, problems: tuple[str, ...]) -> None:
-        if problems != self._problems:
-            for problem in problems:
-                log.warning("certificates: %s", problem)
-        self._problems = problems
+
+class NoCertificates:
+    """The server speaks plain HTTP, for tests and for a proxy in front; nobody can be called with a certificate."""
+
+    is_serving = True
+    problems: tuple[str, ...] = ()
+
+    def start(self) -> None: ...
+    def stop(self) -> None: ...
+    def expiries(self) -> Mapping[str, float]:
+        return {}
+
+    def client_credentials(self) -> None: ...
+    def subscribe(self, listener: Callable[[], None]) -> None: ...
+
+
+def say_problem(problem: str) -> None:
+    log.warning("certificates: %s", problem)
 
 
 def expiries_of(chain: Chain, prefix: str = "") -> dict[str, datetime]:

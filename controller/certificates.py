@@ -11,7 +11,7 @@ from typing import Any, Final, Protocol
 from certs import webhook
 from certs.authority import CertificateError, read_authorities, read_pair
 from certs.evidence import PublishedBundles, Spread
-from certs.keeper import SERVER, Certificates, Mode, ServiceNames, extender_keeper, extender_names
+from certs.keeper import SERVER, Certificates, Mode, NoCertificates, ServiceNames, extender_keeper, extender_names
 from certs.secret import SecretStore
 from controller.clock import Clock
 from controller.kube.api import KubeApi
@@ -33,18 +33,6 @@ class CertificateWorker(Protocol):
     def expiries(self) -> Mapping[str, float]:
         """Seconds until each certificate ends."""
         ...
-
-
-class NoCertificates:
-    """The server speaks plain HTTP."""
-
-    is_serving = True
-    problems: tuple[str, ...] = ()
-
-    def start(self) -> None: ...
-    def stop(self) -> None: ...
-    def expiries(self) -> Mapping[str, float]:
-        return {}
 
 
 class MountedCertificates:
@@ -161,7 +149,6 @@ class NoWebhookChain(NoCertificates):
     def grpc_server(self) -> Material | None:
         return None
 
-    def subscribe(self, listener: Callable[[], None]) -> None: ...
     def status(self) -> Mapping[str, Any]:
         return {}
 

@@ -70,6 +70,7 @@ ONLY: Mapping[str, tuple[str, ...]] = {
         "controller.settings",
         "controller.clock",
         "controller.errors",
+        "controller.repeated",
         # The flags, the second port, the form of log lines and the version are the same in every process.
         "controller.flags",
         "controller.status",
@@ -78,7 +79,7 @@ ONLY: Mapping[str, tuple[str, ...]] = {
         "controller.views",
         "certs",
     ),
-    "certs": ("certs", "controller.kube", "controller.clock", "controller.errors"),
+    "certs": ("certs", "controller.kube", "controller.clock", "controller.errors", "controller.repeated"),
 }
 NEVER: Mapping[str, tuple[str, ...]] = {
     # The allocator decides on facts; where they come from is not its business.
@@ -86,7 +87,7 @@ NEVER: Mapping[str, tuple[str, ...]] = {
 }
 
 # The pure core touches no network, thread pool, process, log or random source.
-PURE = ("controller.model", "controller.allocator", "certs.authority", "certs.layout", "certs.rotation")
+PURE = ("controller.model", "controller.allocator", "certs.authority", "certs.layout", "certs.rotation", "certs.trust")
 IMPURE_LIBRARIES = (
     "asyncio",
     "http",

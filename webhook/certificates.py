@@ -14,14 +14,13 @@ Where others write, an authority may change without notice, and not in all Secre
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
 from certs.authority import Pair, read_authorities
-from certs.keeper import Mode
+from certs.keeper import HURRY_SECONDS, Mode, NoCertificates, say_problem
 from certs.layout import BUNDLE, CERTIFICATE, KEY, Data, read_leaf
 from certs.secret import SecretStore, data_of
 from certs.trust import Shown, Trust
@@ -29,9 +28,9 @@ from certs.webhook import CLIENT, DEFAULT_PACE, PREFIX, SERVER, Pace
 from controller.clock import Clock
 from controller.errors import ConfigError, NotReadyError, SchedulerError
 from controller.kube.api import KubeApi
+from controller.repeated import Repeated
 from controller.serving.tls import Material, ServerTls, read_directory
 
-HURRY_SECONDS: Final = 1.0  # while there is no certificate, or after a failure
 OFF: Final = "off"
 
 log = logging.getLogger(__name__)
@@ -135,11 +134,10 @@ class WebhookCertificates:
         self._shown = {name: Shown(pace.confirm_seconds) for name in source.leafs}
         self._read: dict[str, _Found] = {}
         self._newest: dict[str, _Found] = {}  # that may be used
-        self._problems: tuple[str, ...] = ()
         self._confirmed_at = dict.fromkeys((CLIENT, SERVER), clock.now())
         self._listeners: list[Callable[[], None]] = []
-        self._stop = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._worker = Repeated(self.look, self._pause_seconds, say_problem, thread="certificates")
+        self.start, self.stop = self._worker.start, self._worker.stop
 
     @property
     def is_serving(self) -> bool:
@@ -148,7 +146,7 @@ class WebhookCertificates:
     @property
     def problems(self) -> tuple[str, ...]:
         """What was wrong at the last look."""
-        return self._problems
+        return self._worker.problems
 
     def client_credentials(self) -> Material | None:
         """What to show the leader, and whom to trust as the leader; None: do not call."""
@@ -168,25 +166,9 @@ class WebhookCertificates:
             ends[f"{PREFIX}ca"] = min(authorities)
         return {name: (end - now).total_seconds() for name, end in ends.items()}
 
-    def start(self) -> None:
-        self._thread = threading.Thread(target=self._run, name="certificates", daemon=True)
-        self._thread.start()
-
-    def stop(self) -> None:
-        self._stop.set()
-        if self._thread is not None:
-            self._thread.join(10.0)
-
-    def _run(self) -> None:
-        pause = 0.0
-        while not self._stop.wait(pause):
-            try:
-                self.look()
-            except Exception as error:  # thread top
-                log.exception("certificates: a fault of ours")
-                self._note([repr(error)])
-            hurry = min(HURRY_SECONDS, self._pace.look_every_seconds)
-            pause = self._pace.look_every_seconds if self.is_serving and not self._problems else hurry
+    def _pause_seconds(self, is_over: bool) -> float:
+        hurry = min(HURRY_SECONDS, self._pace.look_every_seconds)
+        return self._pace.look_every_seconds if is_over and self.is_serving and not self.problems else hurry
 
     def look(self) -> None:
         """One round: read, use what is new, and use nothing that has not been confirmed for too long."""
@@ -214,7 +196,7 @@ class WebhookCertificates:
                 self._use(name, uses[name])
             except SchedulerError as error:
                 problems.append(str(error))
-        self._note(problems)
+        self._worker.note(problems)
 
     def _is_unconfirmed(self, name: str) -> bool:
         return self._clock.now() - self._confirmed_at[name] > self._pace.confirm_seconds
@@ -254,29 +236,6 @@ class WebhookCertificates:
     def _tell(self) -> None:
         for listener in self._listeners:
             listener()
-
-    def _note(self, problems: list[str]) -> None:
-        if tuple(problems) != self._problems:
-            for problem in problems:
-                log.warning("certificates: %s", problem)
-        self._problems = tuple(problems)
-
-
-class NoCertificates:
-    """The server speaks plain HTTP, for tests and for a proxy in front; the leader cannot be called."""
-
-    is_serving = True
-    problems: tuple[str, ...] = ()
-
-    def start(self) -> None: ...
-    def stop(self) -> None: ...
-    def expiries(self) -> Mapping[str, float]:
-        return {}
-
-    def client_credentials(self) -> Material | None:
-        return None
-
-    def subscribe(self, listener: Callable[[], None]) -> None: ...
 
 
 def certificate_worker(

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from controller.errors import ConfigError
+from controller.repeated import Repeated
 
 CERTIFICATE_FILE: Final = "tls.crt"
 KEY_FILE: Final = "tls.key"
@@ -171,32 +172,27 @@ class DirectoryFollower:
         self, directory: Path, use: Callable[[bytes, bytes, bytes], object], *, with_client_ca: bool = True
     ) -> None:
         self._directory, self._use, self._with_client_ca = directory, use, with_client_ca
-        self.problem = ""  # why what the directory holds now is not in use; "" when it is
-        self._stop = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._worker = Repeated(self.look, lambda _: LOOK_EVERY_SECONDS, self._say, thread="certificates")
+        self.stop = self._worker.stop
+
+    @property
+    def problem(self) -> str:
+        """Why what the directory holds now is not in use; "" when it is."""
+        return "; ".join(self._worker.problems)
 
     def start(self) -> None:
         self.look()
-        self._thread = threading.Thread(target=self._run, name="certificates", daemon=True)
-        self._thread.start()
-
-    def stop(self) -> None:
-        self._stop.set()
-        if self._thread is not None:
-            self._thread.join(10.0)
-
-    def _run(self) -> None:
-        while not self._stop.wait(LOOK_EVERY_SECONDS):
-            self.look()
+        self._worker.start(LOOK_EVERY_SECONDS)
 
     def look(self) -> None:
-        problem = ""
+        problems: list[str] = []
         try:
             material = read_directory(self._directory, with_client_ca=self._with_client_ca)
             if self._use(material.certificate, material.key, material.client_ca):
                 log.info("certificates of %s are in use", self._directory)
         except ConfigError as error:
-            problem = str(error)
-        if problem and problem != self.problem:
-            log.error("certificates of %s are not used: %s", self._directory, problem)
-        self.problem = problem
+            problems.append(str(error))
+        self._worker.note(problems)
+
+    def _say(self, problem: str) -> None:
+        log.error("certificates of %s are not used: %s", self._directory, problem)

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from certs.keeper import Certificates
+from certs.keeper import Certificates, NoCertificates
 from controller.adapters import ServiceEndpoint
-from controller.certificates import CertificateWorker, MountedCertificates, NoCertificates, certificate_worker
+from controller.certificates import CertificateWorker, MountedCertificates, certificate_worker
 from controller.errors import ConfigError, NotFoundError
 from controller.kube.endpoint_slice import EndpointSlices
 from controller.kube.resources import ENDPOINT_SLICES, SECRETS

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from certs.authority import LeafSpec, Pair, make_authority, sign
+from certs.keeper import NoCertificates
 from certs.rotation import DAY
 from certs.webhook import DEFAULT_PACE
 from controller.errors import ClusterError, ConfigError, UnavailableError
@@ -19,7 +20,7 @@ from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.clock import VirtualClock
 from tests.fakes.waiting import wait_until
 from tests.unit.serving.tls_files import Mounted
-from webhook.certificates import NoCertificates, WebhookCertificates, certificate_worker
+from webhook.certificates import WebhookCertificates, certificate_worker
 
 SPACE = "longhorn-system"
 HOUR_SECONDS = 3_600.0
