@@ -33,7 +33,7 @@ from flask import Flask
 
 from certs.authority import LeafSpec, make_authority, sign
 from controller.serving.server import ServerOptions, serve
-from controller.serving.tls import DirectoryFollower, ServerTls
+from controller.serving.tls import ServerTls, read_directory
 
 HOST = "127.0.0.1"
 HALVES, CALLERS, RATE, SECONDS, ROUNDS = 100, 8, 100.0, 8.0, 7
@@ -47,19 +47,20 @@ class Process:
     """A route that reads its body and answers."""
 
     def __init__(self, directory: Path, tls: ServerTls) -> None:
-        self._follower = DirectoryFollower(directory, tls.use, with_client_ca=False)
+        self._directory, self._tls = directory, tls
         app = Flask("bench")
         app.add_url_rule("/echo", view_func=_echo, methods=["POST"])
         self.app = app.wsgi_app
 
     def start(self) -> None:
-        self._follower.start()
+        shown = read_directory(self._directory, with_client_ca=False)
+        self._tls.use(shown.certificate, shown.key, shown.client_ca)
 
     def begin_stop(self) -> None:
         return
 
     def stop(self) -> None:
-        self._follower.stop()
+        return
 
 
 def _echo() -> str:

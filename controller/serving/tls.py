@@ -168,10 +168,8 @@ class DirectoryFollower:
     Threads: its own, `certificates`; start and stop from one. Blocks: `stop`, for a moment. I/O: reads files.
     """
 
-    def __init__(
-        self, directory: Path, use: Callable[[bytes, bytes, bytes], object], *, with_client_ca: bool = True
-    ) -> None:
-        self._directory, self._use, self._with_client_ca = directory, use, with_client_ca
+    def __init__(self, directory: Path, use: Callable[[bytes, bytes, bytes], object]) -> None:
+        self._directory, self._use = directory, use
         self._worker = Repeated(self.look, lambda _: LOOK_EVERY_SECONDS, self._say, thread="certificates")
         self.stop = self._worker.stop
 
@@ -187,7 +185,7 @@ class DirectoryFollower:
     def look(self) -> None:
         problems: list[str] = []
         try:
-            material = read_directory(self._directory, with_client_ca=self._with_client_ca)
+            material = read_directory(self._directory)
             if self._use(material.certificate, material.key, material.client_ca):
                 log.info("certificates of %s are in use", self._directory)
         except ConfigError as error:

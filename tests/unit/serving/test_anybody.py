@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from controller.errors import ConfigError
-from controller.serving.tls import DirectoryFollower, ServerTls, read_directory
+from controller.serving.tls import ServerTls, read_directory
 from tests.unit.serving.tls_files import Mounted, authority, server_of
 
 
@@ -44,7 +44,8 @@ def test_authorities_of_clients_need_not_be_in_the_directory(tmp_path: Path) -> 
     (tmp_path / "tls.key").write_bytes(leaf.key)
     tls = ServerTls(lets_anybody_in=True)
 
-    DirectoryFollower(tmp_path, tls.use, with_client_ca=False).look()
+    found = read_directory(tmp_path, with_client_ca=False)
+    tls.use(found.certificate, found.key, found.client_ca)
     assert tls.context is not None
     with pytest.raises(ConfigError, match=r"ca\.crt"):
         read_directory(tmp_path)
