@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import grpc
 import pytest
+from prometheus_client import CollectorRegistry
 
 from certs.authority import LeafSpec
 from certs.webhook import CLIENT_SUBJECT, webhook_leafs
 from controller.clock import SystemClock
 from controller.errors import ConfigError
+from controller.metrics import PREFIX
 from controller.rpc import disk_scheduler_pb2 as pb
+from controller.rpc.build import build_rpc
 from controller.settings import ProcessSettings
-from tests.unit.rpc.leaders import NAME, Chain, Leader
+from tests.cluster.components import free_ports
+from tests.fakes.apiserver import FakeApiServer
+from tests.fakes.builders import TestCluster
+from tests.unit.rpc.leaders import HOST, NAME, Chain, Checks, Leader, Reads
 from tests.unit.rpc.test_service import ask
 from tests.unit.serving.tls_files import DAY
 from webhook.leader import LeaderClient, LeaderFailedError
@@ -126,6 +133,38 @@ def test_another_name_may_be_asked_for(chain: Chain) -> None:
     with Leader(chain, client_name="ours") as leader:
         assert pb.HoldExpansionReply.NOT_CHECKED == ask(leader, chain.leaf(client("ours")), REQUEST).verdict
         assert grpc.StatusCode.PERMISSION_DENIED is code_of(chain, leader, client(CLIENT_SUBJECT))
+
+
+def test_the_process_asks_for_the_name_in_its_settings_and_counts_who_is_denied(chain: Chain) -> None:
+    registry, cluster = CollectorRegistry(), TestCluster()
+    settings = ProcessSettings(pod_ip=HOST, grpc_address=HOST, grpc_port=free_ports(1)[0], webhook_client_name="ours")
+    built = build_rpc(
+        settings,
+        FakeApiServer(),
+        SystemClock(),
+        cluster.allocator,
+        Reads(),
+        registry,
+        checks=Checks,
+        is_leading=lambda: True,
+        credentials=lambda: chain.server,
+    )
+    clients = {
+        name: LeaderClient(f"{HOST}:{settings.grpc_port}", NAME, partial(chain.leaf, client(name)), SystemClock())
+        for name in ("ours", CLIENT_SUBJECT)
+    }
+    built.worker.start()
+    try:
+        assert pb.HoldExpansionReply.NOT_CHECKED == clients["ours"].hold_expansion(REQUEST, 20).verdict
+        with pytest.raises(LeaderFailedError):
+            clients[CLIENT_SUBJECT].hold_expansion(REQUEST, 20)
+    finally:
+        for made in clients.values():
+            made.stop()
+        built.worker.stop()
+    for outcome in ("not-checked", "denied"):
+        labels = {"call": "HoldExpansion", "outcome": outcome}
+        assert 1 == registry.get_sample_value(f"{PREFIX}_rpc_calls_total", labels)
 
 
 def test_a_webhook_that_is_denied_hears_at_once_that_the_leader_failed(chain: Chain) -> None:
