@@ -59,8 +59,9 @@ class BoundedLeader:
 
     def _begin(self) -> float:
         with self._changed:
+            patient_until = self._clock.now() + PATIENCE_SECONDS
             while len(self._begun) >= self._most:
-                left = self._begun[0] + PATIENCE_SECONDS - self._clock.now()
+                left = min(self._begun[0] + PATIENCE_SECONDS, patient_until) - self._clock.now()
                 if self._is_away or left <= 0:
                     raise CrowdedError(f"{len(self._begun)} expansions wait for the leader")
                 self._changed.wait(left)

@@ -113,16 +113,16 @@ class LiveSettingsReader:
 
     def __init__(self, config_maps: Store[Mapping[str, str]], longhorn: Store[str]) -> None:
         self._config_maps, self._longhorn = config_maps, longhorn
-        self._lock = threading.Lock()  # guards the fields below while they are made
+        self._lock = threading.Lock()  # guards the fields below, and the order of readings
         self.current = LiveSettings()
         self.problems: tuple[SettingProblem, ...] = ()
         for store in (config_maps, longhorn):
             store.subscribe(lambda _changes: self.read())
 
     def read(self) -> None:
-        data = next(iter(self._config_maps.values()), {})
-        longhorn = by_name(self._longhorn.items())
-        with self._lock:
+        with self._lock:  # what is read later is written later
+            data = next(iter(self._config_maps.values()), {})
+            longhorn = by_name(self._longhorn.items())
             before = self.problems
             self.current, self.problems = live_settings(data, longhorn, self.current)
             news = [problem for problem in self.problems if problem not in before]

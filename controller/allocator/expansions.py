@@ -76,10 +76,12 @@ class GrowthOutcome:
 
 @dataclass(frozen=True, slots=True)
 class DueGrowth:
-    """A hold whose time is over; a live read of claim ("" without one), and volume has the last word."""
+    """A hold whose time is over; a live read of claim ("" without one), and volume has the last word, but for
+    `is_capped`: such a one ends without."""
 
     volume: str
     claim: str
+    is_capped: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +132,7 @@ class Expansions:
 
     def _judge(self, name: str, size: int, request: GrowthRequest, now_utc: datetime | None) -> GrowthOutcome:
         asked = self._world.sizes.asked.get(name, 0)
-        if size > asked and not request.is_dry_run and self._is_held_too_long(name):
+        if size > asked and self._is_held_too_long(name):
             self._count("expansions_refused", request)
             return GrowthOutcome(GrowthVerdict.REFUSED, name, size, asked, (Obstacle("", "", 0, _NEVER_STORED),))
         if size > self._world.sizes.granted(name):
@@ -192,8 +194,12 @@ class Expansions:
     def due(self) -> tuple[DueGrowth, ...]:
         """Holds that the cluster has not shown for `HOLD_SECONDS` since they were last asked for."""
         with self._lock:
-            holds = self._world.sizes.holds
-            return tuple(DueGrowth(name, hold.claim) for name, hold in holds.items() if self._is_due(hold))
+            holds, capped_since = self._world.sizes.holds, self._clock.now() - MOST_HELD_SECONDS - HOLD_SECONDS
+            return tuple(
+                DueGrowth(name, hold.claim, hold.since <= capped_since)
+                for name, hold in holds.items()
+                if self._is_due(hold)
+            )
 
     def _is_due(self, hold: GrowthHold) -> bool:
         return self._clock.now() - hold.reviewed_at >= HOLD_SECONDS
@@ -244,7 +250,8 @@ def growth_views(world: World, now: float) -> list[PromiseView]:
         for replica in world.placed.shown(name).values():
             if replica.node:
                 growth = max(0, world.sizes.granted(name) - replica.size_bytes)
-                missing[replica.node] = missing.get(replica.node, 0) + growth
+                if growth:
+                    missing[replica.node] = missing.get(replica.node, 0) + growth
         for node, size in sorted(missing.items()):
             views.append(
                 PromiseView(

@@ -199,8 +199,8 @@ class Admission:
         track.tried = decision.wanted
         try:
             # First what is to stand, then away with what stood for it: no pod is created in between.
-            self._bring(track, decision, now)
-            self._prune(track)
+            if self._bring(track, decision, now):
+                self._prune(track)
         except ClusterError as error:
             track.failures, track.seen = track.failures + 1, None
             self.counts.failures += 1
@@ -216,27 +216,28 @@ class Admission:
             if self.opening() == self._opening:
                 with contextlib.suppress(NotFoundError):
                     self.api.delete(track.resource, None, name)
-                log.info("former webhook configuration removed kind=%s name=%s", track.resource.kind, name)
+                    log.info("former webhook configuration removed kind=%s name=%s", track.resource.kind, name)
 
-    def _bring(self, track: _Track, decision: Decision, now: float) -> None:
+    def _bring(self, track: _Track, decision: Decision, now: float) -> bool:
+        """Whether what is wanted stands, as far as is known; no otherwise, where a repair waits for its time."""
         standing = self.watched.standing(track.resource)
         wanted = self._wanted(track, decision, standing)
         if self._is_right(standing, wanted):
             track.wanted, track.seen = standing or track.wanted, None
-            return
+            return True
         if track.seen == (standing, wanted) and now < track.look_at:
-            return
+            return False
         track.seen, track.look_at = (standing, wanted), now + LOOK_SECONDS
         for attempt in range(TRIES):
             raw = self._read(track.resource)
             present = standing_of(raw) if raw is not None else None
             wanted = self._wanted(track, decision, present)
             if self._is_right(present, wanted):
-                return  # the watch lags
+                return True  # the watch lags
             is_repair = wanted == track.wanted
             if is_repair and now < (repair_from := self._repair_from(track, now)):
                 track.look_at = repair_from
-                return
+                return False
             try:
                 self._write(track, raw, wanted)
             except (ConflictError, NotFoundError):
@@ -246,7 +247,8 @@ class Admission:
             if is_repair:
                 self._count_repair(track, raw, now)
             track.wanted, track.seen = wanted, None
-            return
+            return True
+        return False
 
     def _wanted(self, track: _Track, decision: Decision, standing: Standing | None) -> Standing:
         build = mutating if track.resource is MUTATING_WEBHOOKS else validating

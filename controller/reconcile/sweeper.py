@@ -10,7 +10,7 @@ from typing import Final, Protocol
 
 from controller.allocator.expansions import DueGrowth
 from controller.allocator.holds import DueHold
-from controller.errors import ClusterError, SchedulerError
+from controller.errors import ClusterError, SchedulerError, UnavailableError
 
 SWEEP_EVERY_SECONDS: Final = 0.2
 LIVE_READ_SECONDS: Final = 2.0
@@ -43,7 +43,8 @@ class Sweeper:
 
     A hold ends by time only after a live read of its pod and claims, which reaches the allocator: a choice that it
     shows turns the hold into an assumption, and there is nothing left to expire. A read that fails keeps the hold, up
-    to the cap. An expansion's hold ends in the same way, by a read of claim and volume, and has no cap.
+    to the cap. An expansion's hold ends in the same way, by a read of claim and volume. An object that cannot be
+    parsed keeps nobody else's hold; an API server that is away keeps all of them, until next time.
 
     Threads: its own, `sweeper`. Blocks: `stop` joins it. I/O: live reads, outside every lock.
     """
@@ -59,6 +60,7 @@ class Sweeper:
     ) -> None:
         self._allocator, self._expansions, self._live = allocator, expansions, live
         self._is_leading, self._after_round = is_leading, after_round
+        self._unread: set[str] = set()  # volumes whose last read failed
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -88,19 +90,30 @@ class Sweeper:
         self._after_round()
 
     def _end_growths(self) -> None:
-        """Expansions that were never seen end after a live read; without one they stay."""
-        for due in self._expansions.due()[:MAX_READS_A_ROUND]:
+        """Expansions that were never seen end after a live read; without one they stay, up to their cap."""
+        unread, self._unread = self._unread, set()
+        # Those that could not be read come last, so that they cannot fill every round.
+        for due in sorted(self._expansions.due(), key=lambda due: due.volume in unread)[:MAX_READS_A_ROUND]:
             if not self._is_leading():
                 return
-            namespace, _, name = due.claim.partition("/")
             try:
-                if name:
-                    self._live.refresh("claim", namespace, name, LIVE_READ_SECONDS)
-                self._live.refresh("volume", "", due.volume, LIVE_READ_SECONDS)
+                self._read_growth(due)
             except ClusterError as error:
-                log.warning("live read failed claim=%s volume=%s error=%s", due.claim, due.volume, error)
-                return
+                if due.volume not in unread:
+                    log.warning("live read failed claim=%s volume=%s error=%s", due.claim, due.volume, error)
+                self._unread.add(due.volume)
+                if isinstance(error, UnavailableError) and not due.is_capped:
+                    self._unread |= unread
+                    return
+                if not due.is_capped:
+                    continue
             self._expansions.expire(due.volume)
+
+    def _read_growth(self, due: DueGrowth) -> None:
+        namespace, _, name = due.claim.partition("/")
+        if name:
+            self._live.refresh("claim", namespace, name, LIVE_READ_SECONDS)
+        self._live.refresh("volume", "", due.volume, LIVE_READ_SECONDS)
 
     def _unchosen(self, dues: Iterable[DueHold]) -> list[str]:
         """Pods whose hold may end: read again, as far as the API server can be asked, or at their cap."""

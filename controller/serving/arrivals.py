@@ -146,9 +146,10 @@ class Arrivals:
                     return
                 self._make_room(request)
         except (BlockingIOError, ssl.SSLWantReadError):
+            self._poller.modify(sock, selectors.EVENT_READ, self._ready)
             return
         except ssl.SSLWantWriteError:
-            self._poller.modify(sock, selectors.EVENT_READ | selectors.EVENT_WRITE, self._ready)
+            self._poller.modify(sock, selectors.EVENT_WRITE, self._ready)
             return
         except (OSError, ValueError):
             pass

@@ -84,6 +84,16 @@ def test_growth_is_admitted_up_to_the_last_byte_and_held() -> None:
     ]
 
 
+def test_a_node_whose_replica_has_grown_already_is_not_listed() -> None:
+    world = Growing()
+    world.cluster.add_node("n2", disk("d1", 400))
+    name = world.add("a", 100)
+    world.allocator.observe("replica", f"{name}-r-2", replica(f"{name}-r-2", name, 100, on="n2", disk_name="d1"))
+    assert GrowthVerdict.ADMITTED is world.ask("a", 150).verdict
+    world.grow_replica(name, 150)
+    assert [("n2", 50 * GIB)] == [(view.node, view.size_bytes) for view in world.allocator.snapshot().promises]
+
+
 def test_the_largest_size_that_would_fit_is_told_and_fits() -> None:
     world = Growing()
     world.add("a", 100)
@@ -448,7 +458,7 @@ def test_a_growth_that_somebody_else_always_refuses_gives_its_room_back_within_f
     for _ in range(8):
         assert GrowthVerdict.ADMITTED is world.ask("a", 300).verdict
         world.cluster.clock.advance(MOST_HELD_SECONDS / 8)
-    assert GrowthVerdict.ADMITTED is world.ask("a", 300, dry_run=True).verdict
+    assert GrowthVerdict.REFUSED is world.ask("a", 300, dry_run=True).verdict  # as the request itself would be
     refused = world.ask("a", 300)
     assert (GrowthVerdict.REFUSED, 100 * GIB) == (refused.verdict, refused.largest_bytes)
     assert "another webhook" in refused.obstacles[0].rejection.message

@@ -368,6 +368,17 @@ def test_a_former_rule_stands_until_the_new_one_does(rig: Rig) -> None:
     assert PODS in rig.entries(MUTATING_WEBHOOKS)
 
 
+def test_a_former_rule_stands_while_a_repair_waits_for_its_time(rig: Rig) -> None:
+    for _ in range(2):
+        of_an_earlier_release(rig)
+        rig.admission.step()
+    assert {FORMER_NAME} == mutating_names(rig), "the second repair comes later"
+    assert not rig.admission.is_pod_rule_out()
+    rig.clock.advance(REPAIR_SECONDS[0])
+    rig.admission.step()
+    assert {NAME} == mutating_names(rig)
+
+
 def test_the_pod_rule_is_not_out_while_a_former_one_stands(rig: Rig) -> None:
     of_an_earlier_release(rig)
     assert not rig.admission.is_pod_rule_out()

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+import pytest
+
 from controller.allocator.expansions import HOLD_SECONDS, GrowthRequest, GrowthVerdict
-from controller.errors import UnavailableError
+from controller.errors import ClusterError, UnavailableError
 from controller.reconcile.sweeper import Sweeper
 from tests.fakes.builders import GIB, TestCluster
 
@@ -173,6 +175,29 @@ def test_an_expansion_that_cannot_be_read_stays() -> None:
         bench.cluster.clock.advance(HOLD_SECONDS)
         bench.sweeper.run_once()
     assert 1 == bench.held
+    bench.cluster.clock.advance(HOLD_SECONDS)
+    bench.sweeper.run_once()
+    assert 0 == bench.held, "five minutes are over"
+
+
+def test_an_expansion_whose_objects_cannot_be_parsed_keeps_no_other_one(caplog: pytest.LogCaptureFixture) -> None:
+    bench, bad = growing()
+    bench.cluster.add_claim("b", 10)
+    good = bench.cluster.provision("b")
+    bench.cluster.place(good, "n1", 10)
+    request = GrowthRequest(good, 20 * GIB, "ns", "b")
+    assert GrowthVerdict.ADMITTED is bench.cluster.allocator.expansions.hold(request).verdict
+    bench.cluster.clock.advance(HOLD_SECONDS)
+
+    def on_read(kind: str, key: str) -> None:
+        if key == f"/{bad}":
+            raise ClusterError("volume cannot be read: spec.size: is missing")
+
+    bench.reads.on_read = on_read
+    for _ in range(3):
+        bench.sweeper.run_once()
+    assert [bad] == [due.volume for due in bench.cluster.allocator.expansions.due()]
+    assert 1 == len(caplog.records), "said once"
 
 
 def test_a_follower_ends_no_expansion() -> None:

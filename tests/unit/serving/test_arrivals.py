@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import selectors
 import socket
+import ssl
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -237,3 +238,31 @@ def test_a_parser_reads_what_has_arrived_and_then_the_socket() -> None:
         assert b"ghi" == reading.recv(4)
         reading.settimeout(3.0)
         assert 3.0 == one.gettimeout()
+
+
+class WantsToWrite:
+    """A TLS socket in the middle of a change of keys: it has to write before it can go on, and then has nothing."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock, self.left = sock, [ssl.SSLWantWriteError(), ssl.SSLWantReadError(), ssl.SSLWantReadError()]
+
+    def recv(self, _size: int) -> bytes:
+        raise self.left.pop(0)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._sock, name)
+
+
+def test_a_socket_that_has_written_wakes_the_loop_no_more(world: World) -> None:
+    client, server = socket.socketpair()
+    world.open += [client, server]
+    sock = WantsToWrite(server)
+    world.arrivals.begin(End(cast(socket.socket, sock)))
+    assert 2 == len(sock.left)
+    world.turn()
+    assert 1 == len(sock.left)
+    world.turn()
+    assert 1 == len(sock.left)
+    client.send(b"x")
+    world.turn()
+    assert 0 == len(sock.left)

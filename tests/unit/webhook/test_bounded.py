@@ -119,6 +119,46 @@ def test_what_was_waited_is_taken_off_the_calls_time(scripted: Scripted) -> None
     assert [3.5, 2.5] == scripted.seconds
 
 
+def test_whoever_waits_gives_up_in_time_though_others_are_answered() -> None:
+    clock = VirtualClock()
+    begun = list[float]()
+
+    class Slow:
+        """Each answer takes 1.2 s."""
+
+        def hold_expansion(self, request: pb.HoldExpansionRequest, seconds: float) -> pb.HoldExpansionReply:
+            begun.append(seconds)
+            number = len(begun)
+            assert released[number - 1].wait(30)
+            return pb.HoldExpansionReply()
+
+    released = [threading.Event() for _ in range(5)]
+    bounded = BoundedLeader(Slow(), 1, clock)
+    outcomes = list[str]()
+
+    def call() -> None:
+        try:
+            bounded.hold_expansion(pb.HoldExpansionRequest(), 3.5)
+        except CrowdedError:
+            outcomes.append("crowded")
+        else:
+            outcomes.append("answered")
+
+    threads = [threading.Thread(target=call, daemon=True) for _ in range(5)]
+    for thread in threads:
+        thread.start()
+    wait_until(lambda: len(begun) == 1 and len(vars(bounded)["_changed"]._waiters) == 4)
+    clock.advance(1.2)
+    released[0].set()
+    wait_until(lambda: len(begun) == 2)
+    clock.advance(PATIENCE_SECONDS - 1.2)
+    wait_until(lambda: len(outcomes) == 4)
+    released[1].set()
+    wait_until(lambda: len(outcomes) == 5)
+    assert ["answered", "answered", "crowded", "crowded", "crowded"] == sorted(outcomes)
+    assert [3.5, 2.3] == [round(seconds, 1) for seconds in begun]
+
+
 def test_a_failure_of_another_kind_gives_the_turn_back() -> None:
     class Broken:
         def hold_expansion(self, request: pb.HoldExpansionRequest, seconds: float) -> pb.HoldExpansionReply:

@@ -1,15 +1,20 @@
-"""The webhook's flags: what cannot work is named, and ends the program with code 2."""
+"""The webhook's flags: what cannot work is named, and ends the program with code 2; and what it reads live."""
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
 import pytest
 
 from controller.errors import ConfigError
+from controller.kube.store import Store
+from tests.fakes.waiting import wait_until
 from webhook.cli import EXIT_CONFIG, main, webhook_settings
-from webhook.settings import WebhookSettings
+from webhook.expansion import POLICY
+from webhook.settings import LiveSettingsReader, WebhookSettings
 
 
 def test_the_defaults_work() -> None:
@@ -61,3 +66,41 @@ def test_every_flag_has_a_help_text(capsys: pytest.CaptureFixture[str]) -> None:
         main(["run", "--help"])
     text = capsys.readouterr().out
     assert [] == [field.name for field in fields(WebhookSettings) if f"--{field.name.replace('_', '-')}" not in text]
+
+
+class Held(Store[str]):
+    """A store whose reader is held up once."""
+
+    def __init__(self) -> None:
+        super().__init__("setting", lambda raw: str(raw.get("value", "")))
+        self.is_held, self.is_read, self.go_on = False, threading.Event(), threading.Event()
+
+    def items(self) -> dict[str, str]:
+        found = super().items()
+        if self.is_held:
+            self.is_held = False
+            self.is_read.set()
+            assert self.go_on.wait(30)
+        return found
+
+
+def test_a_slow_reading_does_not_undo_a_later_one() -> None:
+    config_maps: Store[Mapping[str, str]] = Store("configmap", lambda raw: raw["data"])
+    longhorn = Held()
+    reader = LiveSettingsReader(config_maps, longhorn)
+
+    def write(policy: str) -> None:
+        config_maps.apply("MODIFIED", {"metadata": {"name": "settings"}, "data": {POLICY: policy}})
+
+    write("allow")
+    longhorn.is_held = True
+    slow = threading.Thread(target=reader.read)
+    slow.start()
+    assert longhorn.is_read.wait(30)
+    later = threading.Thread(target=write, args=("deny",))
+    later.start()
+    wait_until(lambda: config_maps.values() == [{POLICY: "deny"}])
+    longhorn.go_on.set()
+    slow.join(30)
+    later.join(30)
+    assert "deny" == reader.current.expansion_policy
