@@ -8,6 +8,9 @@ Source: kube-scheduler's `extender/v1` types and `pkg/scheduler/extender.go` (Pr
 `nodeCacheCapable` the victims come by their uids, without it as whole pods; the answer always has uids. A candidate
 whose list of victims is empty cannot be answered: kube-scheduler 1.36 takes an empty list in the answer for an error,
 so it is left out.
+
+The keys of the victims' own objects (`Pods`, `NumPDBViolations`, `UID`) are Go field names, too, so they are read in
+any letter case like the outer ones; of two spellings of one key, the later one counts.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Annotated, Any, Final, Protocol
 
 import msgspec
 
@@ -33,22 +36,26 @@ _GO_KEYS: Final = {
     "meta_victims": _META,
 }
 _KEYS: Final = {"pod": "Pod", _META.lower(): _META, _WHOLE.lower(): _WHOLE}
+_INNER: Final = {"pods": "Pods", "numpdbviolations": "NumPDBViolations"}
+_Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]  # what Go can read back
 
 log = logging.getLogger(__name__)
 
 
-class _MetaPod(msgspec.Struct, rename=_GO_KEYS, gc=False):
+# As kube-scheduler writes them. An object with any other key is read the long way, since that key may be one of these
+# in another spelling.
+class _MetaPod(msgspec.Struct, rename=_GO_KEYS, gc=False, forbid_unknown_fields=True):
     uid: str = ""
 
 
-class _MetaVictims(msgspec.Struct, rename=_GO_KEYS):
+class _MetaVictims(msgspec.Struct, rename=_GO_KEYS, forbid_unknown_fields=True):
     pods: list[_MetaPod] | None = None
-    violations: int = 0
+    violations: _Int64 = 0
 
 
-class _Victims(msgspec.Struct, rename=_GO_KEYS):
+class _Victims(msgspec.Struct, rename=_GO_KEYS, forbid_unknown_fields=True):
     pods: list[wire.PodHead] | None = None
-    violations: int = 0
+    violations: _Int64 = 0
 
 
 class _Result(msgspec.Struct, rename=_GO_KEYS):
@@ -56,6 +63,9 @@ class _Result(msgspec.Struct, rename=_GO_KEYS):
 
 
 _KINDS: Final = {_META: dict[str, _MetaVictims | None] | None, _WHOLE: dict[str, _Victims | None] | None}
+_OBJECTS: Final = dict[str, dict[str, msgspec.Raw] | None] | None
+_META_PODS: Final = list[dict[str, msgspec.Raw]] | None
+_WHOLE_PODS: Final = list[wire.PodHead] | None
 _ENCODER: Final = msgspec.json.Encoder()
 
 
@@ -82,8 +92,40 @@ def decode_preemption_args(body: bytes) -> PreemptionArgs:
     found: dict[str, Victims] = {}
     for field, kind in _KINDS.items():
         if field in fields and not found:
-            found = _victims(field, wire.decode_as(kind, fields[field], field))
+            try:
+                by_node = wire.decode_as(kind, fields[field], field)
+            except MalformedRequestError:
+                by_node = _any_case(field, fields[field])
+            found = _victims(field, by_node)
     return PreemptionArgs(pod, found)
+
+
+def _any_case(field: str, raw: msgspec.Raw) -> dict[str, _MetaVictims | _Victims | None]:
+    """The victims by node, with the keys of their objects in any letter case."""
+    found: dict[str, _MetaVictims | _Victims | None] = {}
+    for node, entry in (wire.decode_as(_OBJECTS, raw, field) or {}).items():
+        if entry is None:
+            found[node] = None
+            continue
+        path = f"{field}.{node[:253]}"
+        inner = {_INNER.get(key.casefold(), ""): value for key, value in entry.items()}
+        count = _decoded(_Int64, inner, "NumPDBViolations", path, 0)
+        if field == _WHOLE:
+            found[node] = _Victims(_decoded(_WHOLE_PODS, inner, "Pods", path, None), count)
+        else:
+            pods = _decoded(_META_PODS, inner, "Pods", path, None)
+            found[node] = _MetaVictims(
+                pods and [_meta_pod(pod, f"{path}.Pods[{index}]") for index, pod in enumerate(pods)], count
+            )
+    return found
+
+
+def _meta_pod(pod: Mapping[str, msgspec.Raw], path: str) -> _MetaPod:
+    return _MetaPod(_decoded(str, {key.casefold(): value for key, value in pod.items()}, "uid", path, ""))
+
+
+def _decoded(kind: Any, fields: Mapping[str, msgspec.Raw], name: str, path: str, default: object) -> Any:
+    return wire.decode_as(kind, fields[name], f"{path}.{name}") if name in fields else default
 
 
 def _victims(field: str, by_node: Mapping[str, _MetaVictims | _Victims | None] | None) -> dict[str, Victims]:

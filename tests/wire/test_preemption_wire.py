@@ -42,6 +42,30 @@ def test_keys_are_read_in_any_letter_case() -> None:
     assert args.candidates == {"n1": Victims(("a",), 0)}
 
 
+def test_keys_of_the_victims_objects_are_read_in_any_letter_case() -> None:
+    entry = {"pods": [{"uid": "a"}, {"Uid": "b", "more": 1}], "numPDBViolations": 2}
+    assert {"n1": Victims(("a", "b"), 2), "n2": Victims((), 0)} == (
+        decode(Pod=POD, NodeNameToMetaVictims={"n1": entry, "n2": {"PODS": None}, "n3": None}).candidates
+    )
+
+    whole = {"pods": [{"metadata": {"uid": "a"}, "spec": {}}], "numpdbviolations": 3}
+    assert {"n1": Victims(("a",), 3)} == decode(Pod=POD, NodeNameToVictims={"n1": whole}).candidates
+
+
+def test_of_two_spellings_in_a_victims_object_the_later_one_counts() -> None:
+    entry = {"Pods": [{"UID": "a"}], "pods": [{"UID": "b", "uid": "c"}]}
+
+    assert {"n1": Victims(("c",), 0)} == decode(Pod=POD, NodeNameToMetaVictims={"n1": entry}).candidates
+
+
+@pytest.mark.parametrize("number", [-(2**63), 2**63 - 1])
+@pytest.mark.parametrize("key", ["NumPDBViolations", "numPDBViolations"])
+def test_counts_that_go_can_read_back_are_read(key: str, number: int) -> None:
+    entry = {"Pods": [{"UID": "a"}], key: number}
+
+    assert {"n1": Victims(("a",), number)} == decode(Pod=POD, NodeNameToMetaVictims={"n1": entry}).candidates
+
+
 def test_of_a_key_that_stands_there_twice_the_last_one_counts() -> None:
     first, second = {"n1": {"Pods": [{"UID": "a"}]}}, {"n2": {"Pods": [{"UID": "b"}]}}
 
@@ -80,6 +104,18 @@ def test_the_answer_has_go_keys_and_all_victims_of_what_stays() -> None:
         ({"Pod": POD, "NodeNameToMetaVictims": {"": {"Pods": [{"UID": "a"}]}}}, "NodeNameToMetaVictims"),
         ({"Pod": POD, "NodeNameToVictims": {"n1": {"Pods": [{"metadata": {}}]}}}, "NodeNameToVictims.n1.Pods[0]"),
         ({"Pod": POD, "NodeNameToMetaVictims": {"n1": {"NumPDBViolations": "x"}}}, "NodeNameToMetaVictims"),
+        *(
+            ({"Pod": POD, field: {"n1": {key: number}}}, f"{field}.n1.NumPDBViolations")
+            for field in ("NodeNameToMetaVictims", "NodeNameToVictims")
+            for key in ("NumPDBViolations", "numPDBViolations")
+            for number in (2**63, -(2**63) - 1, 10**30)
+        ),
+        (
+            {"Pod": POD, "NodeNameToMetaVictims": {"n1": {"pods": [{"uid": ""}]}}},
+            "NodeNameToMetaVictims.n1.Pods[0]",
+        ),
+        ({"Pod": POD, "NodeNameToMetaVictims": {"n1": {"pods": [{"uid": 1}]}}}, "NodeNameToMetaVictims.n1.Pods[0].uid"),
+        ({"Pod": POD, "NodeNameToMetaVictims": {"n1": {"pods": {}}}}, "NodeNameToMetaVictims.n1.Pods"),
     ],
 )
 def test_what_is_wrong_is_named(fields: dict[str, Any], field: str) -> None:
