@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import hashlib
 import http.client
+import json
 import ssl
 import subprocess
 import sys
 import threading
 from base64 import b64decode, b64encode
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from bench.scrape import samples_of
 from certs.authority import LeafSpec, Pair, make_authority, read_pair, server_names, sign
 from tests.cluster.cache import REPOSITORY
+from tests.e2e.forms import Answer, encode
 from tests.e2e.harness import Cell, Scene
 from tests.e2e.scheduling import NAMESPACE, SERVICE, Config
 from tests.e2e.view import poll
@@ -29,6 +32,8 @@ SECRETS = f"/api/v1/namespaces/{NAMESPACE}/secrets"
 SERVER_NAME = f"{SERVICE}.{NAMESPACE}.svc"
 SPEC = LeafSpec("server", DAY, server_names(SERVICE, NAMESPACE))
 StartScheduler = Callable[..., str]
+BURST, LEAFS = 48, 3  # pods, and certificates that come into use before the last of them is bound
+OBSERVE_EVERY_SECONDS = 0.05
 
 
 def secret(scene: Scene, name: str) -> dict[str, bytes]:
@@ -184,10 +189,17 @@ def test_secrets_that_are_deleted_or_spoilt_come_back_as_they_were(over_tls: Sce
 
 
 class Observer:
-    """Calls through the Service, each on a connection of its own, and notes failures and the certificates shown."""
+    """Asks through the Service as kube-scheduler does, again and again, about a pod that fits on `nodes`.
 
-    def __init__(self, address: tuple[str, int], client: ssl.SSLContext) -> None:
+    Notes what was not a proper answer, and the certificate of each handshake. `keeps`: all calls on one connection, as
+    kube-scheduler makes them, else each on a connection of its own.
+    """
+
+    def __init__(
+        self, address: tuple[str, int], client: ssl.SSLContext, body: bytes, nodes: Sequence[str], *, keeps: bool
+    ) -> None:
         self._address, self._client = address, client
+        self._body, self._nodes, self._keeps = body, set(nodes), keeps
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self.calls, self.failures = 0, list[str]()
@@ -202,36 +214,61 @@ class Observer:
         self._thread.join(30)
 
     def _run(self) -> None:
-        while not self._stop.is_set():
+        connection = self._connection()
+        while not self._stop.wait(OBSERVE_EVERY_SECONDS):
             self.calls += 1
             try:
-                self._call()
+                self._call(connection)
             except Exception as error:  # thread top: every failure counts
                 self.failures.append(repr(error))
+                connection.close()
+            if not self._keeps:
+                connection.close()
+        connection.close()
 
-    def _call(self) -> None:
-        connection = Connection(*self._address, context=self._client, timeout=10)
-        try:
-            connection.request("GET", "/healthz")
-            shown = hashlib.sha256(connection.peer_certificate).hexdigest()
-            if shown not in self.shown:
-                self.shown.append(shown)
-            if connection.getresponse().status != 200:
-                self.failures.append("not 200")
-        finally:
-            connection.close()
+    def wait_shown(self, leaf: Pair) -> None:
+        """Until this certificate is shown to it, or a call has failed."""
+        digest = _digest(ssl.PEM_cert_to_DER_cert(leaf.certificate.decode()))
+        poll(lambda: self.failures or digest in self.shown, "use of the new leaf", 60)
+
+    def _connection(self) -> Connection:
+        return Connection(*self._address, context=self._client, timeout=10, connected=self._note)
+
+    def _note(self, certificate: bytes) -> None:
+        self.shown.append(_digest(certificate))
+
+    def _call(self, connection: Connection) -> None:
+        connection.request("POST", "/filter", self._body, {"Content-Type": "application/json"})
+        response = connection.getresponse()
+        answer = Answer(response.status, json.loads(response.read()))
+        is_proper = answer.status == 200 and not answer.body.get("Error")
+        if not (is_proper and answer.passed and self._nodes.issuperset(answer.passed)):
+            self.failures.append(repr(answer))
 
 
 class Connection(http.client.HTTPSConnection):
-    """To an address, expecting the Service's name."""
+    """To an address, expecting the Service's name; `connected` is told of the certificate at each handshake."""
 
-    peer_certificate = b""
+    def __init__(self, *address: Any, connected: Callable[[bytes], None], **options: Any) -> None:
+        super().__init__(*address, **options)
+        self._connected = connected
 
     def connect(self) -> None:
         http.client.HTTPConnection.connect(self)
         encrypted = self._context.wrap_socket(self.sock, server_hostname=SERVER_NAME)  # type: ignore[attr-defined]
-        self.peer_certificate = encrypted.getpeercert(binary_form=True) or b""
+        self._connected(encrypted.getpeercert(binary_form=True) or b"")
         self.sock = encrypted
+
+
+def _digest(certificate: bytes) -> str:
+    return hashlib.sha256(certificate).hexdigest()
+
+
+def question(scene: Scene, cell: Cell) -> bytes:
+    """A filter call about a new pod of this cell, which nobody places."""
+    cell.claim("asked-about")
+    raw = cell.pod("asked-about", "asked-about", schedulerName="nobody")
+    return encode(scene.form, raw, cell.nodes, {})
 
 
 def test_the_servers_certificate_changes_during_a_burst_and_an_expired_one_is_refused(
@@ -246,7 +283,8 @@ def test_the_servers_certificate_changes_during_a_burst_and_an_expired_one_is_re
     files.put(sign(ca, SPEC, now() - 4 * DAY), ca.certificate)  # ended three days ago
     scene.start_controller(flags=("--tls-mode", "provided", "--tls-cert-dir", str(files.path)))
     name = start_scheduler("burst-scheduler", ca.certificate, client)
-    cell = make_own_cell("tls-burst")
+    body = question(scene, asked := make_own_cell("tls-asked", fillers=0))
+    cell = make_own_cell("tls-burst", disks_gib=(BURST // 4 * 100,))
     assert "certificate has expired" in refused(cell, name)
 
     files.put(sign(ca, SPEC, now()), ca.certificate)
@@ -256,18 +294,31 @@ def test_the_servers_certificate_changes_during_a_burst_and_an_expired_one_is_re
     cell.wait_gone(name)
     poll(lambda: not cell._volumes(), "the end of its volume", 60)
 
-    with Observer(scene.address, context(tmp_path, ca.certificate, client)) as observer:
-        cell.stateful_set(scheduler=name)
-        begun = len(observer.shown)
-
-        def rotated() -> bool:
-            files.put(sign(ca, SPEC, now()), ca.certificate)
-            return len(cell.bound()) == 16 and len(observer.shown) >= begun + 3
-
-        poll(rotated, "16 bound pods while certificates change", 120)
-    assert [] == observer.failures
-    assert observer.calls >= 20
-    cell.wait_ready(16, 120)
-    assert dict.fromkeys(cell.nodes, 4) == Counter(pod["spec"]["nodeName"] for pod in cell.pods())
+    trusted = context(tmp_path, ca.certificate, client)
+    fresh = Observer(scene.address, trusted, body, asked.nodes, keeps=False)
+    kept = Observer(scene.address, trusted, body, asked.nodes, keeps=True)
+    before = samples_of(scene.cluster.scheduler_metrics(name))
+    ours_before = samples_of(scene.controllers[-1].page("/metrics"))
+    with fresh, kept:
+        poll(lambda: fresh.shown and kept.shown, "first calls", 60)
+        cell.stateful_set(scheduler=name, replicas=BURST)
+        bound_by_leaf = list[int]()  # how many pods were bound when each leaf came into use
+        while len(cell.bound()) < BURST and not (fresh.failures or kept.failures):
+            leaf = sign(ca, SPEC, now())
+            files.put(leaf, ca.certificate)
+            fresh.wait_shown(leaf)
+            bound_by_leaf.append(len(cell.bound()))
+    gained = samples_of(scene.cluster.scheduler_metrics(name)).since(before)
+    ours_gained = samples_of(scene.controllers[-1].page("/metrics")).since(ours_before)
+    assert ([], []) == (fresh.failures, kept.failures)
+    assert 1 == len(kept.shown)  # a new leaf cuts no connection that is open
+    assert LEAFS <= sum(bound < BURST for bound in bound_by_leaf)
+    assert min(fresh.calls, kept.calls) >= 50
+    # kube-scheduler's own word, and the product's: a failed call is made again, so bound pods prove nothing.
+    attempts = gained.by_label("scheduler_schedule_attempts_total", "result")
+    assert (0, BURST) == (attempts.get("error", 0), attempts["scheduled"])
+    assert 0 == ours_gained.value("longhorn_scheduler_extender_failures_total")
+    cell.wait_ready(BURST, 120)
+    assert dict.fromkeys(cell.nodes, BURST // 4) == Counter(pod["spec"]["nodeName"] for pod in cell.pods())
     assert [] == scene.judge(cell).complaints()
     scene.stop_controllers()
