@@ -95,6 +95,26 @@ def is_flow(node: object) -> bool:
     return isinstance(node, CommentedMap | CommentedSeq) and node.fa.flow_style() is True
 
 
+def in_block_style(items: CommentedSeq) -> CommentedSeq:
+    if is_flow(items):
+        items.fa.set_block_style()
+    return items
+
+
+def copy_of(node: Any) -> Any:
+    """The same once more, quotes and style too, without its comments and anchors."""
+    made: Any
+    if isinstance(node, CommentedMap):
+        made = CommentedMap((key, copy_of(value)) for key, value in node.items())
+    elif isinstance(node, CommentedSeq):
+        made = CommentedSeq(copy_of(item) for item in node)
+    else:
+        return plain(node) if getattr(node, "anchor", None) and node.anchor.value else node
+    if is_flow(node):
+        made.fa.set_flow_style()
+    return made
+
+
 def plain(node: Any) -> Any:
     """The same as plain dictionaries, lists and scalars."""
     if isinstance(node, dict):

@@ -7,6 +7,7 @@ RKE2: their server's defaults), with the paths and ports of the test cluster in 
 from __future__ import annotations
 
 import base64
+import subprocess
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -17,7 +18,9 @@ import yaml
 
 from certs.authority import LeafSpec, make_authority, sign
 from controller.serving.tls import Material, make_context
+from tests.cluster.build import binaries, wanted_release
 from tests.cluster.cluster import ClusterError
+from tests.cluster.kubeconfig import write_kubeconfig
 from tests.e2e.harness import Cell, Scene
 from tests.e2e.neighbours import hands_on_to, neighbour, passes_everything
 from tests.e2e.scheduling import NAMESPACE, SERVICE
@@ -193,6 +196,62 @@ def test_a_merged_file_asks_both_extenders(
         cell.wait_gone("p")
         cell.pod("p2", "c", schedulerName="merged-packing")
         cell.wait_pod_ready("p2")
+
+
+# What kube-scheduler makes of a file, asked without a cluster
+
+
+def completed(folder: Path, *words: str) -> dict[str, Any]:
+    """The file that the command prints to these words, with all defaults, as kube-scheduler would run it.
+
+    Fails, with what kube-scheduler said, when it does not start with the file.
+    """
+    access, file, whole = folder / "kubeconfig", folder / "rendered.yaml", folder / "whole.yaml"
+    write_kubeconfig(access, "http://127.0.0.1:1", b"", user="nobody")
+    words = ("--for", "plain", "--kubeconfig", str(access), "--part", "config", *words)
+    file.write_text(ask(*words).text)
+    program = binaries(release=wanted_release()).command("kube-scheduler")
+    command = [*program, f"--config={file}", f"--write-config-to={whole}"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert 0 == done.returncode, done.stderr
+    found: dict[str, Any] = yaml.safe_load(whole.read_text())
+    return found
+
+
+HEAD = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
+ORDERED = """\
+profiles:
+- schedulerName: default-scheduler
+  plugins:
+    queueSort:
+      enabled: [{name: PrioritySort}]
+      disabled: [{name: '*'}]
+  pluginConfig:
+  - name: PrioritySort
+    args: {any: thing}
+"""
+
+
+@pytest.mark.parametrize(
+    "old",
+    [
+        None,
+        HEAD,
+        HEAD + "profiles: []\n",
+        HEAD + "profiles:\n- pluginConfig:\n  - name: NodeResourcesFit\n",
+        HEAD + ORDERED,
+    ],
+    ids=["new", "none", "empty", "unnamed", "ordered"],
+)
+def test_a_profile_of_another_name_stands_beside_that_of_ordinary_pods(tmp_path: Path, old: str | None) -> None:
+    words = ["--scheduler-name", "mine"]
+    if old is not None:
+        (tmp_path / "old.yaml").write_text(old)
+        words += ["--merge", str(tmp_path / "old.yaml")]
+    profiles = completed(tmp_path, *words)["profiles"]
+    assert ["default-scheduler", "mine"] == [profile["schedulerName"] for profile in profiles]
+    first, added = (profile["plugins"]["queueSort"] for profile in profiles)
+    assert first == added
 
 
 # Certificates

@@ -211,6 +211,118 @@ def test_a_profile_is_added_when_it_is_asked_for_and_not_there() -> None:
     assert ["default-scheduler", "batch"] == names(FULL, "batch")
 
 
+# Profiles
+
+
+@pytest.mark.parametrize("none", ["", "profiles:\n", "profiles: []\n"])
+def test_where_no_profile_is_listed_that_of_ordinary_pods_is_listed_first(none: str) -> None:
+    found = read(merge(HEAD + none, scheduler_name="mine").text)["profiles"]
+    assert [{"schedulerName": "default-scheduler"}, {"schedulerName": "mine"}] == found
+
+
+UNNAMED = """\
+profiles:
+# all of them
+-   # the only one
+  # packs
+  pluginConfig:
+  - name: NodeResourcesFit   # as ever
+    args: {scoringStrategy: {type: MostAllocated}}
+# the end
+"""
+
+
+def test_a_single_profile_without_a_name_is_that_of_ordinary_pods() -> None:
+    before = read(UNNAMED)["profiles"]
+    assert before == read(merge(HEAD + UNNAMED, scheduler_name="default-scheduler").text)["profiles"]
+    assert before == read(merge(HEAD + UNNAMED).text)["profiles"]
+    rendered = merge(HEAD + UNNAMED, scheduler_name="mine")
+    assert [{"schedulerName": "default-scheduler", **before[0]}, {"schedulerName": "mine"}] == read(rendered.text)[
+        "profiles"
+    ]
+    assert comments(UNNAMED) == [comment for comment in comments(rendered.text) if comment in comments(UNNAMED)]
+    (note,) = rendered.notes
+    assert note.startswith("FILE: profiles[0].schedulerName: was not set, is default-scheduler")
+
+
+@pytest.mark.parametrize("profile", ["- schedulerName:\n  plugins: {}\n", "- {}\n", "- plugins: {}\n"])
+def test_a_single_profile_without_a_name_is_named_in_all_its_forms(profile: str) -> None:
+    found = read(merge(f"{HEAD}profiles:\n{profile}", scheduler_name="mine").text)["profiles"]
+    assert ["default-scheduler", "mine"] == [profile["schedulerName"] for profile in found]
+
+
+ORDERED = """\
+profiles:
+- schedulerName: default-scheduler
+  plugins:
+    queueSort:
+      enabled:
+      - name: "on"   # ours
+      disabled: [{name: '*'}]
+    score:
+      disabled: [{name: ImageLocality}]
+  pluginConfig:
+  - name: NodeResourcesFit
+    args: {}
+  - name: "on"
+    args: {wait: "0755"}
+# the end
+"""
+
+
+def test_an_added_profile_orders_the_queue_as_the_others_do() -> None:
+    rendered = merge(HEAD + ORDERED, scheduler_name="mine")
+    first, added = read(rendered.text)["profiles"]
+    assert first == read(ORDERED)["profiles"][0]
+    assert {
+        "schedulerName": "mine",
+        "plugins": {"queueSort": first["plugins"]["queueSort"]},
+        "pluginConfig": [{"name": "on", "args": {"wait": "0755"}}],
+    } == added
+    assert comments(ORDERED) == [comment for comment in comments(rendered.text) if comment in comments(ORDERED)]
+    assert "profiles[0].plugins.queueSort: is copied to the profile mine" in rendered.notes[0]
+
+
+@pytest.mark.parametrize(
+    "plugins",
+    [
+        "{multiPoint: {enabled: [{name: Other}]}}",
+        "{multiPoint: {disabled: [{name: '*'}], enabled: [{name: PrioritySort}]}}",
+        "{multiPoint: {disabled: [{name: ImageLocality}]}}",
+        "{queueSort: {}}",
+        "",
+    ],
+)
+def test_a_profile_with_the_usual_order_is_not_copied_from(plugins: str) -> None:
+    text = f"{HEAD}profiles:\n- schedulerName: a\n  plugins: {plugins}\n"
+    assert {"schedulerName": "mine"} == read(merge(text, scheduler_name="mine").text)["profiles"][1]
+
+
+@pytest.mark.parametrize(
+    ("plugins", "where"),
+    [
+        ("{multiPoint: {disabled: [{name: PrioritySort}], enabled: [{name: Other}]}}", "multiPoint"),
+        ("{multiPoint: {disabled: [{name: '*'}], enabled: [{name: Other}]}}", "multiPoint"),
+        (
+            "{multiPoint: {enabled: [{name: Other}]}, queueSort: {disabled: [{name: PrioritySort}]}}",
+            "multiPoint",
+        ),
+        ("{multiPoint: {disabled: [{name: '*'}]}, queueSort: {enabled: [{name: Other}]}}", "queueSort"),
+        ("{queueSort: 3}", "queueSort: is not a mapping"),
+    ],
+)
+def test_an_order_that_queue_sort_does_not_tell_is_not_guessed(plugins: str, where: str) -> None:
+    text = f"{HEAD}profiles:\n- schedulerName: a\n  plugins: {plugins}\n"
+    with pytest.raises(ConfigError, match=rf"^FILE: profiles\[0\]\.plugins\.{where}"):
+        merge(text, scheduler_name="mine")
+    assert merge(text).text
+
+
+def test_one_of_several_profiles_without_a_name_is_refused_as_by_the_scheduler() -> None:
+    with pytest.raises(ConfigError, match=r"^FILE: profiles\[1\]\.schedulerName: is not set"):
+        merge(HEAD + "profiles:\n- schedulerName: a\n- plugins: {}\n", scheduler_name="mine")
+
+
 # What cannot be merged
 
 

@@ -190,8 +190,19 @@ def test_numbers_and_names_that_are_given_are_taken() -> None:
     words = ["--qps", "70", "--burst", "90", "--scheduler-name", "mine", "--kubeconfig", "/x/y", "--no-leader-elect"]
     found = config("--for", "plain", *words)
     assert {"kubeconfig": "/x/y", "qps": 70, "burst": 90} == found["clientConnection"]
-    assert [{"schedulerName": "mine"}] == found["profiles"]
     assert {"leaderElect": False} == found["leaderElection"]
+
+
+@pytest.mark.parametrize("platform", ["plain", *ON_HOSTS])
+def test_beside_a_profile_that_is_asked_for_ordinary_pods_keep_theirs(platform: str) -> None:
+    """kube-scheduler has default-scheduler by itself only where no profile is listed."""
+
+    def profiles(*words: str) -> Any:
+        return config("--for", platform, *ADDRESS, *words).get("profiles")
+
+    assert profiles() is None
+    assert [{"schedulerName": "default-scheduler"}, {"schedulerName": "mine"}] == profiles("--scheduler-name", "mine")
+    assert [{"schedulerName": "default-scheduler"}] == profiles("--scheduler-name", "default-scheduler")
 
 
 def test_a_large_cluster_looks_at_fewer_nodes() -> None:

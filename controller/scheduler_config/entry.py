@@ -1,0 +1,126 @@
+"""Our item of `extenders`: written anew, added to those of others, or put in the place of our older one."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from ruamel.yaml.comments import CommentedMap, CommentedSeq
+
+from controller.model.names import EXTENDER_RESOURCE
+from controller.scheduler_config import tree
+from controller.scheduler_config.draft import WHY, Draft
+from controller.scheduler_config.options import SERVICE, Options, require
+
+VERBS: Final = (
+    ("filterVerb", "filter"),
+    ("prioritizeVerb", "prioritize"),
+    ("preemptVerb", "preempt"),
+)
+"""The calls that kube-scheduler makes. Not bind: kube-scheduler binds itself."""
+
+WEIGHT: Final = 1
+
+
+def set_extender(draft: Draft) -> None:
+    extenders = draft.document.get("extenders")
+    if not extenders:
+        draft.put(draft.document, "extenders", CommentedSeq([_entry(draft)]), 0)
+        return
+    ours = [index for index, extender in enumerate(extenders) if _is_ours(extender, draft.options)]
+    if len(ours) > 1:
+        places = " and ".join(f"extenders[{index}]" for index in ours)
+        draft.fail("extenders", f"{places} are both entries of {SERVICE}; take one out")
+    tree.in_block_style(extenders)
+    if not ours:
+        tree.append(extenders, _entry(draft))
+        return
+    entry, old = _entry(draft), extenders[ours[0]]
+    where = f"extenders[{ours[0]}]"
+    others = _resources(old) - {EXTENDER_RESOURCE}
+    if others:
+        draft.fail(f"{where}.managedResources", f"names {', '.join(sorted(others))} too; give that an entry of its own")
+    _note_changes(draft, where, tree.plain(old), tree.plain(entry))
+    tree.replace(extenders, ours[0], entry)
+
+
+def _note_changes(draft: Draft, where: str, old: dict[str, Any], new: dict[str, Any]) -> None:
+    for name in sorted({*old, *new}):
+        if old.get(name) == new.get(name):
+            continue
+        if name == "tlsConfig":
+            draft.note(f"{where}.{name}", "is replaced")
+        elif name in old:
+            draft.note(f"{where}.{name}", f"was {old[name]!r}, is {new.get(name, 'not set')!r}")
+
+
+def _is_ours(extender: dict[str, Any], options: Options) -> bool:
+    """An entry for the flag resource, or for our Service under its name or under the address that was given."""
+    if EXTENDER_RESOURCE in _resources(extender):
+        return True
+    try:
+        parts = urlsplit(str(extender.get("urlPrefix", "")))
+        host, port = parts.hostname or "", parts.port
+    except ValueError:
+        return False
+    return host.split(".")[0] == SERVICE or (host, port) == (options.host, options.port)
+
+
+def _resources(extender: dict[str, Any]) -> set[str]:
+    resources = extender.get("managedResources")
+    if not isinstance(resources, list):
+        return set()
+    return {str(resource.get("name")) for resource in resources if isinstance(resource, dict)}
+
+
+def _entry(draft: Draft) -> CommentedMap:
+    """Our item of `extenders`. Its first line has its comment beside it: one above would belong to the item before."""
+    options, column = draft.options, draft.layout.sequence
+    entry = CommentedMap(urlPrefix=options.url)
+    why_address = "its name" if options.host == options.server_name else "an address of it"
+    entry.yaml_add_eol_comment(f"the Service {SERVICE}, by {why_address}", "urlPrefix")
+
+    def put(key: str, value: object, why: str = "") -> None:
+        tree.put(entry, key, value, WHY[why or key], column)
+
+    for key, verb in VERBS:
+        put(key, verb)
+        if key == "prioritizeVerb":
+            put("weight", WEIGHT)
+    if options.certificates is not None:
+        put("enableHTTPS", True)
+        put("tlsConfig", _tls(draft))
+    put("nodeCacheCapable", True)
+    put("ignorable", options.ignorable, "ignored" if options.ignorable else "")
+    long = options.timeout_milliseconds > 4_000
+    why_timeout = WHY["longTimeout" if long else "httpTimeout"]
+    if not options.manages_resource:
+        why_timeout += f"\n{WHY['noResources']}"
+    tree.put(entry, "httpTimeout", options.timeout, why_timeout, column)
+    if options.manages_resource:
+        resource = CommentedMap(name=EXTENDER_RESOURCE)
+        tree.put(resource, "ignoredByScheduler", True, WHY["ignoredByScheduler"], 2 * column)
+        put("managedResources", CommentedSeq([resource]))
+    return entry
+
+
+def _tls(draft: Draft) -> CommentedMap:
+    options, column = draft.options, draft.layout.sequence + draft.layout.mapping
+    certificates = options.certificates
+    require(certificates is not None, "--ca-file", "is needed with https")
+    assert certificates is not None
+    tls = CommentedMap()
+    for key, value in (
+        ("insecure", False),
+        ("caData", _base64(certificates.ca)),
+        ("certData", _base64(certificates.certificate)),
+        ("keyData", _base64(certificates.key)),
+        ("serverName", options.server_name),
+    ):
+        tree.put(tls, key, value, WHY[key], column)
+    return tls
+
+
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).decode("ascii")

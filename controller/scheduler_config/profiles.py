@@ -1,0 +1,122 @@
+"""The profile that `--scheduler-name` asks for, beside those that there are.
+
+kube-scheduler has the profile default-scheduler by itself only where no profile is listed, takes a single one without a
+name for it, and starts only when all profiles order the queue in the same way.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ruamel.yaml.comments import CommentedMap, CommentedSeq
+
+from controller.model.names import EXTENDER_RESOURCE
+from controller.scheduler_config import tree
+from controller.scheduler_config.draft import WHY, Draft
+
+DEFAULT: Final = "default-scheduler"
+DEFAULT_ORDER: Final = "PrioritySort"
+"""The plugin that orders the queue where nothing else is said."""
+
+
+def set_profile(draft: Draft) -> None:
+    """List the profile of that name, once; no pod loses the profile that it has."""
+    wanted, profiles = draft.options.scheduler_name, draft.document.get("profiles")
+    if not wanted:
+        return
+    if not profiles:
+        _list_profiles(draft, wanted)
+        return
+    if wanted in _names(draft, profiles):
+        return
+    added = CommentedMap(schedulerName=wanted)
+    _copy_order(draft, profiles[0], added)
+    _name_the_only_one(draft, profiles[0])
+    tree.append(tree.in_block_style(profiles), added)
+
+
+def _list_profiles(draft: Draft, wanted: str) -> None:
+    profile = CommentedMap(schedulerName=wanted)
+    if draft.options.is_second or wanted == DEFAULT:
+        draft.put(draft.document, "profiles", CommentedSeq([profile]), 0)
+    else:
+        both = CommentedSeq([CommentedMap(schedulerName=DEFAULT), profile])
+        draft.put(draft.document, "profiles", both, 0, "bothProfiles")
+    if not draft.options.manages_resource:
+        args = CommentedMap(ignoredResources=CommentedSeq([EXTENDER_RESOURCE]))
+        fit = CommentedMap({"name": "NodeResourcesFit", "args": args})
+        profile["pluginConfig"] = CommentedSeq([fit])
+        column = 2 * draft.layout.sequence + draft.layout.mapping
+        args.yaml_set_comment_before_after_key("ignoredResources", before=WHY["ignoredResources"], indent=column)
+
+
+def _names(draft: Draft, profiles: CommentedSeq) -> list[str]:
+    names = [profile.get("schedulerName") for profile in profiles]
+    if names == [None]:
+        return [DEFAULT]
+    for index, name in enumerate(names):
+        if not name:
+            draft.fail(f"profiles[{index}].schedulerName", "is not set, which kube-scheduler refuses beside others")
+    return [str(name) for name in names]
+
+
+def _name_the_only_one(draft: Draft, profile: CommentedMap) -> None:
+    """A single profile needs no name, several do."""
+    if profile.get("schedulerName") is not None:
+        return
+    if "schedulerName" in profile:
+        profile["schedulerName"] = DEFAULT
+    else:
+        profile.insert(0, "schedulerName", DEFAULT)
+    draft.note("profiles[0].schedulerName", f"was not set, is {DEFAULT}: the same, but needed beside another profile")
+
+
+def _copy_order(draft: Draft, profile: CommentedMap, added: CommentedMap) -> None:
+    """Have the added profile order the queue as the others do; ConfigError where queueSort alone does not say how."""
+    name = draft.options.scheduler_name
+    plugins = _mapping(draft, profile, "plugins", "")
+    sort, multi = (_mapping(draft, plugins, part, "plugins.") for part in ("queueSort", "multiPoint"))
+    enabled = _plugins(sort, "enabled")
+    if not _says_order(sort, multi):
+        draft.fail(
+            f"profiles[0].plugins.{'queueSort' if enabled else 'multiPoint'}",
+            f"{DEFAULT_ORDER} does not order the queue, and all profiles must order it alike; add the profile {name} "
+            "to the file yourself, with what orders the queue in this one",
+        )
+    if not sort:
+        return
+    added["plugins"] = CommentedMap(queueSort=tree.copy_of(sort))
+    settings = [item for item in profile.get("pluginConfig") or () if _name(item) in enabled]
+    if settings:
+        added["pluginConfig"] = CommentedSeq([tree.copy_of(item) for item in settings])
+    draft.note("profiles[0].plugins.queueSort", f"is copied to the profile {name}: all profiles must order alike")
+
+
+def _says_order(sort: CommentedMap, multi: CommentedMap) -> bool:
+    """Does a profile with this queueSort, and nothing else, order the queue in the same way?"""
+    enabled, is_default_off = _plugins(sort, "enabled"), _has_default(_plugins(sort, "disabled"))
+    if enabled:
+        return is_default_off or enabled == {DEFAULT_ORDER}
+    is_on_again = DEFAULT_ORDER in _plugins(multi, "enabled")
+    return not is_default_off and (is_on_again or not _has_default(_plugins(multi, "disabled")))
+
+
+def _has_default(disabled: set[str]) -> bool:
+    return bool({"*", DEFAULT_ORDER} & disabled)
+
+
+def _mapping(draft: Draft, parent: CommentedMap, key: str, where: str) -> CommentedMap:
+    found = parent.get(key) or CommentedMap()
+    if not isinstance(found, CommentedMap):
+        draft.fail(f"profiles[0].{where}{key}", "is not a mapping")
+    return found
+
+
+def _plugins(part: CommentedMap, key: str) -> set[str]:
+    """The names in one of the two lists of an extension point."""
+    items = part.get(key)
+    return {_name(item) for item in items} if isinstance(items, list) else set()
+
+
+def _name(item: object) -> str:
+    return str(item.get("name")) if isinstance(item, dict) else ""
