@@ -6,7 +6,8 @@ never leave the API server. One copy serves. Two rates are offered: as many as t
 second, which is several times what kube-controller-manager's client sends by default (20 requests a second). In the
 first case API server, etcd, webhook and clients share saturated cores, so that the rate is one over the processor time
 of a pod, of all of them together; the bare one tells what the API server itself spends on calling any webhook. Printed
-as one JSON object: pods a second and milliseconds a call, medians over the rounds, and ratios to the rounds without.
+as one JSON object: pods a second and milliseconds a call, medians over the rounds, and ratios to the rounds without;
+and the verdicts, which go to standard error as well.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from bench.verdicts import Verdict, add_report_only, conclude, lines_of
 from tests.cluster.client import ApiClient, Object
 from tests.cluster.cluster import Cluster, ClusterOptions
 from tests.cluster.components import LOOPBACK, free_ports
@@ -40,8 +42,10 @@ WAIT_SECONDS = 60.0
 MAKERS = 8
 OFFERED = 100.0  # pods a second
 FULL_SPEED = 0.0
+RATE_RATIO = 0.9  # asked of us, for pods with claims; for the others that nothing changes
 NONE, OURS, BARE = "without", "ours", "bare"
 ORDERS = ((NONE, OURS, BARE), (BARE, OURS, NONE))
+CASES = tuple(itertools.product((True, False), (FULL_SPEED, OFFERED)))  # with claims, offered
 
 
 class Bench:
@@ -118,7 +122,6 @@ Case = tuple[str, bool, float]  # whose webhook, with claims, offered
 
 
 def measure(pods: int, rounds: int) -> dict[str, Any]:
-    cases = list(itertools.product((True, False), (FULL_SPEED, OFFERED)))
     found: dict[Case, list[tuple[float, float]]] = {}
     options = ClusterOptions(start_scheduler=False, record_history=False)
     with tempfile.TemporaryDirectory() as folder, Cluster.start(options) as cluster:
@@ -126,7 +129,7 @@ def measure(pods: int, rounds: int) -> dict[str, Any]:
         for number in range(rounds + 1):
             for asked in ORDERS[number % len(ORDERS)]:
                 bench.configure(asked)
-                for with_claims, offered in cases:
+                for with_claims, offered in CASES:
                     result = bench.round(with_claims, offered)
                     if number:  # the first round warms up
                         found.setdefault((asked, with_claims, offered), []).append(result)
@@ -134,7 +137,7 @@ def measure(pods: int, rounds: int) -> dict[str, Any]:
         reviewed = bench.webhook.counted("pod_reviews_total")
         bench.bare.stop()
         bench.webhook.stop()
-    summary = {_name(*case): _summary(found, *case) for case in cases}
+    summary = {_name(*case): _summary(found, *case) for case in CASES}
     return {"pods": pods, "rounds": rounds, "reviewed": reviewed, **summary}
 
 
@@ -157,14 +160,34 @@ def _summary(found: dict[Case, list[tuple[float, float]]], with_claims: bool, of
     }
 
 
-def main() -> None:
+def verdicts(result: dict[str, Any]) -> list[Verdict]:
+    """Each figure beside what is asked of it. Nothing has changed where our median lies among the rounds without."""
+    found: list[Verdict] = []
+    for with_claims, offered in CASES:
+        name = _name(with_claims, offered)
+        ours, none = result[name][OURS], result[name][NONE]
+        text = f"pods {name}: {ours['ratio']:.2f} x without a webhook"
+        if with_claims:
+            found.append(Verdict(text, ours["ratio"] >= RATE_RATIO, f"at least {RATE_RATIO}"))
+        else:
+            least = none["range"][0]
+            text += f", {ours['a_second']:g} a second"
+            found.append(Verdict(text, ours["a_second"] >= least, f"no change; rounds without had {least:g} or more"))
+    return found
+
+
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pods", type=int, default=300)
     parser.add_argument("--rounds", type=int, default=6)
+    add_report_only(parser)
     options = parser.parse_args()
     result = measure(options.pods, options.rounds)
-    print(json.dumps({**result, "load_average": round(os.getloadavg()[0], 2)}), flush=True)
+    checks = verdicts(result)
+    document = {**result, "load_average": round(os.getloadavg()[0], 2), "verdicts": lines_of(checks)}
+    print(json.dumps(document), flush=True)
+    return conclude(checks, is_report_only=options.report_only, file=sys.stderr)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -5,7 +5,7 @@ and this one in the API server's place. Bare calls (mutual TLS, over the same se
 with reviews over kept connections, so that whatever else the machine does hits both alike. Every review is of another
 volume, and its growth is held. Printed as one JSON object: medians and quartiles; the ratio of the review inside the
 webhook to the bare call; and that of the whole HTTPS request to a bare call and an HTTPS request that is allowed at
-once, which is what the two hops cost by themselves.
+once, which is what the two hops cost by themselves. The verdict goes to standard error as well.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ import grpc
 from prometheus_client import CollectorRegistry
 
 from bench.pod_review import Allow, no_read
+from bench.verdicts import Verdict, add_report_only, conclude, lines_of
 from certs.authority import LeafSpec, make_authority, sign
 from controller.clock import SystemClock
 from controller.rpc import disk_scheduler_pb2 as pb
@@ -57,6 +58,7 @@ HOST, NAME = "127.0.0.1", "leader.bench"
 ECHO, ALLOW = "/Bench/Echo", "allow"
 START_SECONDS = 120.0
 WARM_UP = 50
+REVIEW_RATIO = 3.0  # asked of us
 Raw = dict[str, Any]
 
 
@@ -252,19 +254,27 @@ def wait_for(step: Callable[[], bool]) -> None:
         time.sleep(0.2)
 
 
-def main() -> None:
+def verdicts(result: Raw) -> list[Verdict]:
+    """Each figure beside what is asked of it."""
+    ratio = result["review_ratio"]
+    text = f"the review inside the webhook: {ratio:.2f} x a bare call of the leader"
+    return [Verdict(text, ratio <= REVIEW_RATIO, f"at most {REVIEW_RATIO:g}")]
+
+
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--calls", type=int, default=1500)
     parser.add_argument("--serve", choices=("leader", "webhook"), help=argparse.SUPPRESS)
     parser.add_argument("--ports", type=int, nargs=2, help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
+    add_report_only(parser)
     options = parser.parse_args()
     if options.serve == "leader":
         serve_leader(options.ports[0], options.folder)
-        return
+        return 0
     if options.serve == "webhook":
         serve_webhook(options.ports[1], options.ports[0], options.folder)
-        return
+        return 0
     ports = free_ports(2)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -280,8 +290,11 @@ def main() -> None:
                 process.terminate()
             for process in processes:
                 process.wait(30)
-    print(json.dumps({**result, "load_average": round(os.getloadavg()[0], 2)}), flush=True)
+    checks = verdicts(result)
+    document = {**result, "load_average": round(os.getloadavg()[0], 2), "verdicts": lines_of(checks)}
+    print(json.dumps(document), flush=True)
+    return conclude(checks, is_report_only=options.report_only, file=sys.stderr)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

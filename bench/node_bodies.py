@@ -4,7 +4,8 @@ kube-scheduler sends whole nodes to an extender that is not `nodeCacheCapable`. 
 the types of k8s.io/api, one decode and one encode of the body in the process, without any network: the least that an
 extender written in Go would pay beside its decision. Ours is the whole call over a kept-alive connection, as a client
 sees it, body and answer included. The calls of both alternate, so that whatever else the machine does hits both alike.
-One JSON object a case: all nodes pass and come back, or only the usual number of offers does.
+One JSON object a case: all nodes pass and come back, or only the usual number of offers does. The verdicts go to
+standard error as well.
 """
 
 from __future__ import annotations
@@ -22,11 +23,13 @@ from pathlib import Path
 from typing import Any
 
 from bench.filter_latency import POD, connect, node_name
+from bench.verdicts import Verdict, add_report_only, conclude, lines_of
 from tests.extender_go.build import build
 
 ROOT = Path(__file__).parents[1]
 NODE_BYTES = 7_000
 WARM_UP = 2
+LIMITED_NODES, GO_RATIO = 1000, 0.5  # asked of us
 
 
 def node(index: int) -> dict[str, Any]:
@@ -162,16 +165,30 @@ def spread(seconds: list[float]) -> dict[str, float]:
     return {"low": low, "median": median, "high": high}
 
 
-def main() -> None:
+def verdicts(result: dict[str, Any]) -> list[Verdict]:
+    """What is asked of a case. With more nodes that is an answer alone, and without one the benchmark ends."""
+    if result["nodes"] > LIMITED_NODES:
+        return []
+    text = f"{result['nodes']} nodes, {result['passed']} come back: {result['ratio']:.2f} of Go's time"
+    return [Verdict(text, result["ratio"] <= GO_RATIO, f"at most {GO_RATIO}")]
+
+
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--nodes", type=int, nargs="+", default=[1000, 5000])
     parser.add_argument("--calls", type=int, default=30)
     parser.add_argument("--max-offers", type=int, nargs="+", default=[0, 100], help="0: all nodes that fit come back")
+    add_report_only(parser)
     options = parser.parse_args()
+    checks: list[Verdict] = []
     for nodes in options.nodes:
         for max_offers in options.max_offers:
-            print(json.dumps(measure(nodes, max_offers, options.calls)), flush=True)
+            result = measure(nodes, max_offers, options.calls)
+            found = verdicts(result)
+            checks += found
+            print(json.dumps({**result, "verdicts": lines_of(found)}), flush=True)
+    return conclude(checks, is_report_only=options.report_only, file=sys.stderr)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

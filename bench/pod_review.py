@@ -3,7 +3,7 @@
 Both routes are of the real server, over the real stores with CLAIMS claims. First calls to both alternate over one
 kept-alive connection: the ratio of the medians. Then reviews come at a steady rate over several connections, whatever
 the answers do, and each is timed from the moment at which it was due; by turns with as many calls of the other route.
-Printed as one JSON object.
+Printed as one JSON object, with the verdicts, which go to standard error as well.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 
 from bench.filter_latency import connect
+from bench.verdicts import Verdict, add_report_only, conclude, lines_of
 from controller.clock import SystemClock
 from controller.kube.resources import Resource
 from controller.serving.server import ServerOptions, serve
@@ -42,6 +43,7 @@ CLAIMS = 10_000
 HEADERS = {"Content-Type": "application/json"}
 CONNECTIONS = 8
 TURNS = 4
+REVIEW_RATIO, TAIL_RATIO = 2.0, 3.0  # asked of us
 Raw = dict[str, Any]
 
 
@@ -175,16 +177,31 @@ def _ms(seconds: float) -> float:
     return round(seconds * 1000, 3)
 
 
-def main() -> None:
+def verdicts(result: Raw) -> list[Verdict]:
+    """Each figure beside what is asked of it."""
+    ratio, steady = result["alternating"]["ratio"], result["steady"]
+    tail, bare = steady["mutate-pods"]["ratio"], steady["allow"]["ratio"]
+    return [
+        Verdict(f"a review: {ratio:.2f} x the bare route", ratio <= REVIEW_RATIO, f"at most {REVIEW_RATIO:g}"),
+        Verdict(
+            f"{steady['a_second']:g} reviews a second: p99 {tail:.1f} x the median (bare route: {bare:.1f} x)",
+            tail <= TAIL_RATIO,
+            f"at most {TAIL_RATIO:g}",
+        ),
+    ]
+
+
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--calls", type=int, default=2000)
     parser.add_argument("--rate", type=float, default=200.0)
     parser.add_argument("--seconds", type=float, default=20.0, help="of each route")
     parser.add_argument("--serve", type=int, default=0, metavar="PORT", help=argparse.SUPPRESS)
+    add_report_only(parser)
     options = parser.parse_args()
     if options.serve:
         serve(ServerOptions("127.0.0.1", options.serve), Process)
-        return
+        return 0
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -200,8 +217,10 @@ def main() -> None:
     finally:
         os.kill(process.pid, signal.SIGTERM)
         process.wait(30)
-    print(json.dumps(result), flush=True)
+    checks = verdicts(result)
+    print(json.dumps({**result, "verdicts": lines_of(checks)}), flush=True)
+    return conclude(checks, is_report_only=options.report_only, file=sys.stderr)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

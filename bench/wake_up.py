@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
+from bench.verdicts import Verdict, add_report_only, conclude, lines_of, never
 from tests.e2e.harness import GIB, Cell, Scene
 from tests.e2e.scheduling import NAMESPACE
 from tests.e2e.view import LONGHORN_NODES, poll
@@ -100,7 +101,8 @@ def free(scene: Scene, cell: Cell, node: str, takes: int, waiting: int) -> Round
     )
 
 
-def run(pods: int, takes: Sequence[int]) -> list[Round]:
+def run(pods: int, takes: Sequence[int]) -> tuple[list[Round], int]:
+    """The rounds, and how often somewhere too much was promised."""
     rounds: list[Round] = []
     with Scene.start(LonghornOptions(delays=DELAYS)) as scene:
         scene.start_controller()
@@ -115,13 +117,20 @@ def run(pods: int, takes: Sequence[int]) -> list[Round]:
                 f" {done.first_bind_seconds:>9.2f} s {done.last_bind_seconds:>8.2f} s",
                 flush=True,
             )
-        violations = scene.judge(cell).complaints()
-        print(f"promised too much: {len(violations)} times")
-    return rounds
+        violations = len(scene.judge(cell).violations)
+    return rounds, violations
 
 
-def _verdict(text: str, is_met: bool) -> str:
-    return f"  {'met    ' if is_met else 'NOT MET'} {text}"
+def verdicts(rounds: Sequence[Round], violations: int) -> list[Verdict]:
+    """Each figure beside what is asked of it."""
+    found: list[Verdict] = []
+    for number, entry in enumerate(rounds, 1):
+        few, fast = entry.patches <= entry.takes + 1, entry.first_bind_seconds <= FIRST_BIND_SECONDS
+        text = f"round {number}: {entry.patches} patches for {entry.takes} pods"
+        found.append(Verdict(text, few, "at most K + 1"))
+        text = f"round {number}: first bind after {entry.first_bind_seconds:.2f} s"
+        found.append(Verdict(text, fast, f"at most {FIRST_BIND_SECONDS:.0f} s"))
+    return [*found, never("promised too much", violations)]
 
 
 def main() -> int:
@@ -129,21 +138,20 @@ def main() -> int:
     parser.add_argument("--pods", type=int, default=500)
     parser.add_argument("--takes", type=int, nargs="*", default=[4, 20, 4, 20, 4, 20], help="K of each round")
     parser.add_argument("--output", type=Path, default=Path("bench-output/wake_up.json"))
+    add_report_only(parser)
     args = parser.parse_args()
     if any(takes * 100 >= DISK_GIB for takes in args.takes):
         parser.error(f"--takes: at most {(DISK_GIB - 1) // 100}")
-    rounds = run(args.pods, args.takes)
-    document = {"rounds": [asdict(entry) for entry in rounds], "load_average": os.getloadavg()}
+    rounds, violations = run(args.pods, args.takes)
+    checks = verdicts(rounds, violations)
+    document = {
+        "rounds": [asdict(entry) for entry in rounds],
+        "verdicts": lines_of(checks),
+        "load_average": os.getloadavg(),
+    }
     args.output.parent.mkdir(parents=True, exist_ok=True)
     args.output.write_text(json.dumps(document, indent=2) + "\n")
-    is_met = True
-    for entry in rounds:
-        few = entry.patches <= entry.takes + 1
-        fast = entry.first_bind_seconds <= FIRST_BIND_SECONDS
-        is_met = is_met and few
-        print(_verdict(f"{entry.patches} patches for {entry.takes} pods (asked: at most K + 1)", few))
-        print(_verdict(f"first bind after {entry.first_bind_seconds} s (asked: {FIRST_BIND_SECONDS:.0f} s)", fast))
-    return 0 if is_met else 1
+    return conclude(checks, is_report_only=args.report_only)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,50 @@
+"""Figures beside what is asked of them: a line each, and the exit code of the benchmark.
+
+A figure that could not be measured (nan) meets nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TextIO
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """One figure in words, and whether it meets what is asked. `is_of_machine`: a busy machine alone can spoil it."""
+
+    figure: str
+    is_met: bool
+    asked: str
+    is_of_machine: bool = True
+
+    def __str__(self) -> str:
+        return f"{'met    ' if self.is_met else 'NOT MET'} {self.figure} (asked: {self.asked})"
+
+
+def never(what: str, count: int) -> Verdict:
+    """What no machine excuses."""
+    return Verdict(f"{what}: {count} times", count == 0, "never", is_of_machine=False)
+
+
+def add_report_only(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--report-only",
+        action="store_true",
+        help="exit with 0 although limits are not met that depend on the machine, for one that is busy otherwise",
+    )
+
+
+def conclude(verdicts: Sequence[Verdict], *, is_report_only: bool, file: TextIO | None = None) -> int:
+    """Print a line for each; the exit code, 1 when one is not met that counts."""
+    for verdict in verdicts:
+        print(f"  {verdict}", file=file or sys.stdout, flush=True)
+    return int(any(not (verdict.is_met or (is_report_only and verdict.is_of_machine)) for verdict in verdicts))
+
+
+def lines_of(verdicts: Sequence[Verdict]) -> list[str]:
+    """As they stand in a benchmark's output."""
+    return [str(verdict) for verdict in verdicts]
