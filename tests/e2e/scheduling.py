@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import yaml
+
+from controller.scheduler_config.config import new_config
+from controller.scheduler_config.options import DEFAULT_BURST, DEFAULT_QPS, PLATFORMS, Options, parse_timeout
+
 NAMESPACE = "longhorn-system"
 SERVICE, SERVICE_PORT = "longhorn-scheduler-extender", 9504
 RESOURCE = "longhorn.io/scheduler-extender"
@@ -28,7 +33,7 @@ PROPOSAL_WORD_FOR_WORD: Config = {
 }
 
 
-def stock(*, qps: int = 500, burst: int = 1000) -> Config:
+def stock(*, qps: int = DEFAULT_QPS, burst: int = DEFAULT_BURST) -> Config:
     """No extender: kube-scheduler's own sampling and batching. The client is as fast as the extender's is set to be."""
     return {
         "apiVersion": "kubescheduler.config.k8s.io/v1",
@@ -40,8 +45,8 @@ def stock(*, qps: int = 500, burst: int = 1000) -> Config:
 def with_extender(
     address: tuple[str, int],
     *,
-    qps: int = 500,
-    burst: int = 1000,
+    qps: int = DEFAULT_QPS,
+    burst: int = DEFAULT_BURST,
     timeout: str = "4s",
     ignorable: bool = False,
     filter_only: bool = False,
@@ -49,26 +54,33 @@ def with_extender(
     bind: bool = False,
     node_cache_capable: bool = True,
 ) -> Config:
-    """What the documents tell users to configure. `address`: where a client on the host network reaches the Service."""
-    verbs: dict[str, Any] = {"filterVerb": "filter"}
-    verbs |= {} if filter_only else {"prioritizeVerb": "prioritize", "weight": 1}
-    verbs |= {"preemptVerb": "preempt"} if preempt and not filter_only else {}
-    verbs |= {"bindVerb": "bind"} if bind else {}
+    """What `render-scheduler-config` prints, with nothing else changed than what is asked for.
+
+    `address`: where a client on the host network reaches the Service. Access to the API server and the election are
+    left to the test cluster.
+    """
     host, port = address
-    return {
-        **stock(qps=qps, burst=burst),
-        "percentageOfNodesToScore": 100,
-        "extenders": [
-            {
-                "urlPrefix": f"http://{host}:{port}",
-                **verbs,
-                "nodeCacheCapable": node_cache_capable,
-                "ignorable": ignorable,
-                "httpTimeout": timeout,
-                "managedResources": [{"name": RESOURCE, "ignoredByScheduler": True}],
-            }
-        ],
-    }
+    options = Options(
+        PLATFORMS["plain"],
+        service_address=host,
+        port=port,
+        qps=qps,
+        burst=burst,
+        timeout_milliseconds=parse_timeout(timeout),
+        allow_long_timeout=True,
+        ignorable=ignorable,
+    )
+    config: Config = yaml.safe_load(new_config(options.checked()).text)
+    del config["clientConnection"]["kubeconfig"], config["leaderElection"]
+    (entry,) = config["extenders"]
+    unwanted = ["prioritizeVerb", "weight", "preemptVerb"] if filter_only else [] if preempt else ["preemptVerb"]
+    for name in unwanted:
+        del entry[name]
+    if bind:
+        entry["bindVerb"] = "bind"
+    if not node_cache_capable:
+        entry["nodeCacheCapable"] = False
+    return config
 
 
 def with_default_client(config: Config) -> Config:
