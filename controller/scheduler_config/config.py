@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-import yaml
 from ruamel.yaml.comments import CommentedMap
 
 from controller.errors import BugError
@@ -47,7 +46,7 @@ def new_config(options: Options, header: str = "") -> Rendered:
 def merged_config(text: str, source: str, options: Options) -> Rendered:
     """The given file with our entry in it; all else, comments too, stays. ConfigError names the field in the way."""
     document = tree.parse(text, source)
-    draft = Draft(document, options, tree.layout_of(document), source)
+    draft = Draft(document, options, tree.layout_of(document), source, tree.read_again(text, source))
     _check(draft)
     return _finished(draft)
 
@@ -61,8 +60,13 @@ def _finished(draft: Draft) -> Rendered:
     set_profile(draft)
     set_extender(draft)
     text = tree.write(draft.document, draft.layout)
-    if yaml.safe_load(text) != tree.plain(draft.document):
-        raise BugError(f"{draft.source or KIND}: what was written is not what was meant")
+    lost = tree.difference(tree.read_again(text, draft.source or KIND), tree.plain(draft.document), draft.before)
+    if lost and draft.source:
+        draft.fail(
+            lost, "cannot be kept as it is written; put text into quotes, and write true, false and plain numbers"
+        )
+    if lost:
+        raise BugError(f"{KIND}: {lost}: what was written is not what was meant")
     return Rendered(text, tuple(draft.notes))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final, NoReturn
+from typing import Any, Final, NoReturn
 
 from ruamel.yaml.comments import CommentedMap
 
@@ -70,12 +70,13 @@ WHY: Final = {
 
 @dataclass(slots=True)
 class Draft:
-    """A document on its way. `source` names it in errors; empty: a new one."""
+    """A document on its way. `source` names it in errors, `before` is what stood in it; empty: a new one."""
 
     document: CommentedMap
     options: Options
     layout: Layout
     source: str = ""
+    before: Any = None
     notes: list[str] = field(default_factory=list)
 
     def put(self, node: CommentedMap, key: str, value: object, depth: int, why: str = "") -> None:

@@ -7,6 +7,8 @@ import re
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+import yaml
+
 from controller.errors import ConfigError
 
 SERVICE: Final = "longhorn-scheduler-extender"
@@ -185,6 +187,7 @@ class Options:
     def _check_names(self) -> None:
         name = self.scheduler_name
         require(not name or _is_name(name), "--scheduler-name", f"is not a name of a scheduler: {name!r}")
+        require(not name or _is_text(name), "--scheduler-name", f"is {name!r}, which YAML takes for something else")
         for option, path in (("--kubeconfig", self.kubeconfig), ("--config-path", self.config_path)):
             require(not path or _is_path(path), option, f"is not an absolute path: {path!r}")
 
@@ -243,6 +246,12 @@ def _is_name(text: str, *, subdomain: bool = True) -> bool:
     if subdomain and labels[-1].isdigit():  # an address with a mistake in it
         return False
     return len(text) <= 253 and all(_LABEL.fullmatch(label) for label in labels)
+
+
+def _is_text(text: str) -> bool:
+    """Is it text without quotes too? kube-scheduler also takes y and n for truth values."""
+    node = yaml.compose(text, yaml.SafeLoader)
+    return node is not None and node.tag == "tag:yaml.org,2002:str" and text not in ("y", "n")
 
 
 def _is_path(text: str) -> bool:

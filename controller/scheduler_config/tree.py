@@ -6,6 +6,7 @@ import io
 from dataclasses import dataclass
 from typing import Any, Final
 
+import yaml
 from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from ruamel.yaml.error import YAMLError
@@ -28,7 +29,7 @@ def parse(text: str, source: str) -> CommentedMap:
     """The one mapping in block style that `text` holds; ConfigError says what is in its place."""
     try:
         documents = [document for document in _yaml(Layout()).load_all(text) if document is not None]
-    except YAMLError as error:
+    except (YAMLError, ValueError) as error:
         raise ConfigError(f"{source}: is not YAML: {_in_a_line(error)}") from error
     if len(documents) > 1:
         raise ConfigError(f"{source}: holds {len(documents)} documents, and kube-scheduler reads the first one only")
@@ -43,6 +44,46 @@ def write(document: Any, layout: Layout) -> str:
     buffer = io.StringIO()
     _yaml(layout).dump(document, buffer)
     return buffer.getvalue()
+
+
+def read_again(text: str, source: str) -> Any:
+    """What another library reads, by the rules of YAML 1.1, in the only document that is not empty; ConfigError."""
+    try:
+        found = next((document for document in yaml.safe_load_all(text) if document is not None), None)
+        plain(found)
+        return found
+    except RecursionError as error:
+        raise ConfigError(f"{source}: holds something that holds itself, by an anchor") from error
+    except (yaml.YAMLError, ValueError) as error:
+        raise ConfigError(f"{source}: is not YAML 1.1, which kube-scheduler reads: {_in_a_line(error)}") from error
+
+
+def difference(written: Any, meant: Any, before: Any, path: str = "") -> str:
+    """The first path where neither what was meant was written, nor what stood there before; empty: there is none.
+
+    `written` and `before` are read by YAML 1.1 and `meant` by 1.2: `yes`, `0755` and `12:30:00` are other values there,
+    but what nobody touched is the same as before, whatever it is.
+    """
+    if written in (meant, before):
+        return ""
+    names: dict[Any, str] = {}
+    if isinstance(written, dict) and isinstance(meant, dict):
+        names = {key: f"{path}.{key}" if path else str(key) for key in {**written, **meant}}
+    elif isinstance(written, list) and isinstance(meant, list) and len(written) == len(meant):
+        names = {index: f"{path}[{index}]" for index in range(len(written))}
+    for key, name in names.items():
+        found = difference(_at(written, key), _at(meant, key), _at(before, key), name)
+        if found:
+            return found
+    return "" if names else path
+
+
+def _at(node: Any, key: Any) -> Any:
+    """What is there; where nothing is, a value that is no other's."""
+    try:
+        return node[key]
+    except (LookupError, TypeError):
+        return object()
 
 
 def layout_of(document: CommentedMap) -> Layout:
@@ -128,15 +169,15 @@ def plain(node: Any) -> Any:
 
 
 def _yaml(layout: Layout) -> YAML:
-    yaml = YAML()
-    yaml.preserve_quotes = True
-    yaml.brace_single_entry_mapping_in_flow_sequence = True
-    yaml.width = _NO_FOLDING
-    yaml.indent(mapping=layout.mapping, sequence=layout.sequence, offset=layout.dash)
-    return yaml
+    made = YAML()
+    made.preserve_quotes = True
+    made.brace_single_entry_mapping_in_flow_sequence = True
+    made.width = _NO_FOLDING
+    made.indent(mapping=layout.mapping, sequence=layout.sequence, offset=layout.dash)
+    return made
 
 
-def _in_a_line(error: YAMLError) -> str:
+def _in_a_line(error: Exception) -> str:
     text = str(error).split("\nTo suppress")[0]
     return " ".join(text.split())
 

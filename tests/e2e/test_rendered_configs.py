@@ -254,6 +254,21 @@ def test_a_profile_of_another_name_stands_beside_that_of_ordinary_pods(tmp_path:
     assert first == added
 
 
+TWO_WAYS = """\
+leaderElection: {leaderElect: yes}
+enableProfiling: off
+clientConnection: {qps: 1e3, burst: 5_000}
+parallelism: 020
+"""
+
+
+def test_a_merged_file_says_the_same_to_kube_scheduler_where_older_yaml_reads_otherwise(tmp_path: Path) -> None:
+    (tmp_path / "old.yaml").write_text(HEAD + TWO_WAYS)
+    found = completed(tmp_path, "--merge", str(tmp_path / "old.yaml"))
+    assert (True, False, 16) == (found["leaderElection"]["leaderElect"], found["enableProfiling"], found["parallelism"])
+    assert (1000, 5000) == (found["clientConnection"]["qps"], found["clientConnection"]["burst"])
+
+
 # Certificates
 
 

@@ -116,7 +116,9 @@ def test_the_smallest_file_becomes_the_one_that_is_written_anew() -> None:
     assert read(new_config(options()).text) == read(merge(HEAD).text)
 
 
-@pytest.mark.parametrize("empty", ["extenders:\n", "extenders: []\n", "extenders: null\n", "clientConnection: {}\n"])
+@pytest.mark.parametrize(
+    "empty", ["extenders:\n", "extenders: []\n", "extenders: null\n", "clientConnection: {}\n", "---\n# none\n"]
+)
 def test_empty_parts_are_filled(empty: str) -> None:
     assert read(new_config(options()).text) == read(merge(HEAD + empty).text)
 
@@ -209,6 +211,43 @@ def test_a_profile_is_added_when_it_is_asked_for_and_not_there() -> None:
 
     assert ["default-scheduler", "batch", "third"] == names(FULL, "third")
     assert ["default-scheduler", "batch"] == names(FULL, "batch")
+
+
+# What older and newer YAML read otherwise
+
+TWO_WAYS = """\
+leaderElection:
+  # for certain
+  leaderElect: yes   # as ever
+enableProfiling: off
+clientConnection: {qps: 1e3, burst: 5_000}
+parallelism: 020   # sixteen
+podMaxBackoffSeconds: 1_0
+profiles:
+- schedulerName: a
+  pluginConfig:
+  - &sets
+    name: Foreign
+    args: {mode: 0755, at: 12:30:00, day: 2026-01-02, late: on, text: "no", off: x, 7: z}
+- schedulerName: b
+  pluginConfig: [*sets]
+# the end
+"""
+
+
+def test_values_that_older_yaml_reads_otherwise_stay_as_they_are_written() -> None:
+    before, after = HEAD + TWO_WAYS, merge(HEAD + TWO_WAYS, platform="k3s", service_address="10.96.0.7").text
+    kept = before.replace("{qps: 1e3, burst: 5_000}", "").splitlines()
+    assert [] == [line for line in kept if line.rstrip() not in map(str.rstrip, after.splitlines())]
+    assert {"  qps: 1e3", "  burst: 5_000"} <= set(after.splitlines())
+    for name in ("leaderElection", "enableProfiling", "parallelism", "podMaxBackoffSeconds", "profiles"):
+        assert read(before)[name] == read(after)[name]
+    assert comments(before) == [comment for comment in comments(after) if comment in comments(before)]
+
+
+def test_a_key_that_cannot_be_kept_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"^FILE: (True|on): cannot be kept as it is"):
+        merge(HEAD + "on: 1\n")
 
 
 # Profiles
@@ -332,6 +371,9 @@ def test_one_of_several_profiles_without_a_name_is_refused_as_by_the_scheduler()
         ("", "FILE: holds no mapping"),
         ("- a\n", "FILE: holds no mapping"),
         ("a: [\n", "FILE: is not YAML"),
+        (HEAD + "a: &a [*a]\n", "FILE: holds something that holds itself"),
+        (HEAD + "a: 2026-13-45\n", "FILE: is not YAML"),
+        (HEAD + "a: =\n", "FILE: is not YAML"),
         (HEAD + "kind: KubeSchedulerConfiguration\n", "FILE: is not YAML: .*duplicate key"),
         (HEAD + "---\n" + HEAD, "FILE: holds 2 documents"),
         ('{"apiVersion": "kubescheduler.config.k8s.io/v1"}', "FILE: is written as JSON"),

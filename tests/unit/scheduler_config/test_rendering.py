@@ -328,6 +328,7 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path, pem: dict[str, bytes]
         (["plain", "--burst", "-1"], "--burst"),
         (["plain", "--qps", "2000"], "--burst"),
         (["plain", "--scheduler-name", "A"], "--scheduler-name"),
+        *((["plain", "--scheduler-name", name], "--scheduler-name") for name in ("yes", "off", "n", "0755", "12")),
         (["plain", "--kubeconfig", "relative"], "--kubeconfig"),
         (["kubeadm", *ADDRESS, "--config-path", "/a:b"], "--config-path"),
         (["plain", "--config-path", "/a"], "--config-path"),
