@@ -57,7 +57,11 @@ def add_parser(commands: Any) -> None:
     longest = f"{LONGEST_TIMEOUT_MILLISECONDS // 1000}s"
     add("--http-timeout", default=longest, metavar="TIME", help=f"of one call, such as 3500ms (default: {longest})")
     add("--allow-long-timeout", action="store_true", help=f"accept more than {longest}")
-    add("--ignorable", action="store_true", help="schedule without a check while the extender is away")
+    add(
+        "--ignorable",
+        action=argparse.BooleanOptionalAction,
+        help="schedule without a check while the extender is away (default: wait)",
+    )
     add("--large-cluster", action="store_true", help="look at a quarter of the nodes for each pod")
     add("--qps", type=int, metavar="N", help=f"requests a second to the API server (default: {DEFAULT_QPS})")
     add("--burst", type=int, metavar="N", help=f"of them at once (default: {DEFAULT_BURST})")

@@ -47,6 +47,7 @@ WHY: Final = {
     "prioritizeVerb": "Nodes with the pod's data, and surer ones, are better (0 to 10).",
     "weight": "What the score is multiplied by, as for a plugin of kube-scheduler.",
     "preemptVerb": "Else pods are evicted on nodes where the volumes find no room afterwards either.",
+    "bindVerb": "As it was: the extender binds its pods, and needs the right to.",
     "enableHTTPS": "With the certificates below.",
     "tlsConfig": "In the file itself, so that nothing else needs to be mounted.",
     "insecure": "The extender's certificate is checked.",

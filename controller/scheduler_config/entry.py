@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -18,15 +19,27 @@ VERBS: Final = (
     ("prioritizeVerb", "prioritize"),
     ("preemptVerb", "preempt"),
 )
-"""The calls that kube-scheduler makes. Not bind: kube-scheduler binds itself."""
+"""The calls that kube-scheduler makes. Not bind, unless the older entry has it: kube-scheduler binds itself."""
 
 WEIGHT: Final = 1
+_TRUE: Final = ("true", "yes", "on", "y")
+"""How kube-scheduler's YAML writes it; only `true` is read as more than text here."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Choices:
+    """What somebody may have chosen in our entry, and no option of the command changes unasked."""
+
+    ignorable: bool
+    weight: int = WEIGHT
+    binds: bool = False
 
 
 def set_extender(draft: Draft) -> None:
     extenders = draft.document.get("extenders")
+    unasked = _Choices(draft.options.ignorable or False)
     if not extenders:
-        draft.put(draft.document, "extenders", CommentedSeq([_entry(draft)]), 0)
+        draft.put(draft.document, "extenders", CommentedSeq([_entry(draft, unasked)]), 0)
         return
     ours = [index for index, extender in enumerate(extenders) if _is_ours(extender, draft.options)]
     if len(ours) > 1:
@@ -34,20 +47,55 @@ def set_extender(draft: Draft) -> None:
         draft.fail("extenders", f"{places} are both entries of {SERVICE}; take one out")
     tree.in_block_style(extenders)
     if not ours:
-        tree.append(extenders, _entry(draft))
+        tree.append(extenders, _entry(draft, unasked))
         return
-    entry, old = _entry(draft), extenders[ours[0]]
-    where = f"extenders[{ours[0]}]"
+    old, where = extenders[ours[0]], f"extenders[{ours[0]}]"
     others = _resources(old) - {EXTENDER_RESOURCE}
     if others:
         draft.fail(f"{where}.managedResources", f"names {', '.join(sorted(others))} too; give that an entry of its own")
+    _check_transport(draft, where, old)
+    entry = _entry(draft, _choices(draft, where, old))
     _note_changes(draft, where, tree.plain(old), tree.plain(entry))
     tree.replace(extenders, ours[0], entry)
 
 
+def _check_transport(draft: Draft, where: str, old: CommentedMap) -> None:
+    """HTTPS is not given up by leaving options out."""
+    is_on = _is_true(old.get("enableHTTPS"))
+    if not is_on and not str(old.get("urlPrefix", "")).lower().startswith("https://"):
+        return
+    if draft.options.certificates is None and draft.options.scheme != "http":
+        draft.fail(
+            f"{where}.{'enableHTTPS' if is_on else 'urlPrefix'}",
+            "is HTTPS, and the entry is written anew: give --ca-file, --cert-file and --key-file, or --scheme http to "
+            "do without",
+        )
+
+
+def _choices(draft: Draft, where: str, old: CommentedMap) -> _Choices:
+    """Those of the older entry, unless the options say otherwise; what is unusual is noted."""
+    asked = draft.options.ignorable
+    ignorable = _is_true(old.get("ignorable")) if asked is None else asked
+    if ignorable and asked is None:
+        draft.note(f"{where}.ignorable", "true is kept; --no-ignorable has pods wait while the extender is away")
+    weight = tree.plain(old.get("weight"))
+    if not isinstance(weight, int) or isinstance(weight, bool) or weight <= 0:
+        weight = WEIGHT
+    if weight != WEIGHT:
+        draft.note(f"{where}.weight", f"{weight} is kept; {WEIGHT} is usual")
+    binds = bool(old.get("bindVerb"))
+    if binds:
+        draft.note(f"{where}.bindVerb", "is kept; without it kube-scheduler binds the pods itself")
+    return _Choices(ignorable, weight, binds)
+
+
+def _is_true(value: object) -> bool:
+    return str(tree.plain(value)).lower() in _TRUE
+
+
 def _note_changes(draft: Draft, where: str, old: dict[str, Any], new: dict[str, Any]) -> None:
     for name in sorted({*old, *new}):
-        if old.get(name) == new.get(name):
+        if old.get(name) == new.get(name) or (new.get(name) is True and _is_true(old.get(name))):
             continue
         if name == "tlsConfig":
             draft.note(f"{where}.{name}", "is replaced")
@@ -74,7 +122,7 @@ def _resources(extender: dict[str, Any]) -> set[str]:
     return {str(resource.get("name")) for resource in resources if isinstance(resource, dict)}
 
 
-def _entry(draft: Draft) -> CommentedMap:
+def _entry(draft: Draft, choices: _Choices) -> CommentedMap:
     """Our item of `extenders`. Its first line has its comment beside it: one above would belong to the item before."""
     options, column = draft.options, draft.layout.sequence
     entry = CommentedMap(urlPrefix=options.url)
@@ -87,12 +135,14 @@ def _entry(draft: Draft) -> CommentedMap:
     for key, verb in VERBS:
         put(key, verb)
         if key == "prioritizeVerb":
-            put("weight", WEIGHT)
+            put("weight", choices.weight)
+    if choices.binds:
+        put("bindVerb", "bind")
     if options.certificates is not None:
         put("enableHTTPS", True)
         put("tlsConfig", _tls(draft))
     put("nodeCacheCapable", True)
-    put("ignorable", options.ignorable, "ignored" if options.ignorable else "")
+    put("ignorable", choices.ignorable, "ignored" if choices.ignorable else "")
     long = options.timeout_milliseconds > 4_000
     why_timeout = WHY["longTimeout" if long else "httpTimeout"]
     if not options.manages_resource:

@@ -86,11 +86,11 @@ class Options:
     service_address: str = ""
     port: int = DEFAULT_PORT
     namespace: str = "longhorn-system"
-    scheme: str = ""  # empty: https where there are certificates
+    scheme: str = ""  # empty: https where there are certificates; http takes a merged file's HTTPS away
     certificates: Certificates | None = None
     timeout_milliseconds: int = LONGEST_TIMEOUT_MILLISECONDS
     allow_long_timeout: bool = False
-    ignorable: bool = False
+    ignorable: bool | None = None
     large_cluster: bool = False
     qps: int | None = None
     burst: int | None = None
@@ -113,7 +113,7 @@ class Options:
     @property
     def url(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{self.scheme or 'http'}://{host}:{self.port}"
+        return f"{self.scheme or ('https' if self.certificates else 'http')}://{host}:{self.port}"
 
     @property
     def timeout(self) -> str:
@@ -137,7 +137,6 @@ class Options:
         self._check_platform()
         return replace(
             self,
-            scheme=self.scheme or ("https" if self.certificates else "http"),
             config_path=self.path,
             scheduler_name=self.scheduler_name or (SECOND_SCHEDULER if self.is_second else ""),
         )

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from controller.errors import ConfigError
 from controller.model.names import EXTENDER_RESOURCE
 from controller.scheduler_config.config import Rendered, merged_config, new_config
-from controller.scheduler_config.options import PLATFORMS, Options
+from controller.scheduler_config.options import PLATFORMS, Certificates, Options
 
 HEAD = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
 FOREIGN = {"urlPrefix": "http://gpu.example.org:80/", "filterVerb": "filter", "managedResources": [{"name": "a.b/gpu"}]}
@@ -156,7 +156,6 @@ def test_our_older_entry_is_replaced_where_it_stands(older: str) -> None:
 def test_what_changes_in_our_older_entry_is_said() -> None:
     text = HEAD + "extenders:\n" + OLDER[0]
     notes = merge(text).notes
-    assert "FILE: extenders[0].bindVerb: was 'bind', is 'not set'" in notes
     assert any(note.startswith("FILE: extenders[0].urlPrefix: was 'http://1.2.3.4:1'") for note in notes)
     assert not any("filterVerb" in note for note in notes)
 
@@ -166,6 +165,68 @@ def test_a_key_is_never_shown_in_a_note() -> None:
     rendered = merge(text)
     assert "FILE: extenders[0].tlsConfig: is replaced" in rendered.notes
     assert not any("U0VDUkVU" in note for note in rendered.notes)
+
+
+SECURE = """\
+extenders:
+- urlPrefix: https://10.96.0.7:9504
+  enableHTTPS: true
+  weight: 7
+  bindVerb: bind
+  ignorable: true
+  tlsConfig: {caData: QQ==}
+"""
+
+
+@pytest.fixture(scope="module")
+def certificates() -> Certificates:
+    return Certificates(b"ca", b"certificate", b"key")
+
+
+@pytest.mark.parametrize(
+    ("text", "field"),
+    [
+        (SECURE, "enableHTTPS"),
+        (SECURE.replace("HTTPS: true", "HTTPS: on"), "enableHTTPS"),
+        (SECURE.replace("https://", "http://"), "enableHTTPS"),
+        (SECURE.replace("  enableHTTPS: true\n", ""), "urlPrefix"),
+    ],
+)
+def test_https_is_not_given_up_by_leaving_options_out(text: str, field: str, certificates: Certificates) -> None:
+    with pytest.raises(ConfigError, match=rf"^FILE: extenders\[0\]\.{field}: .*--ca-file.*--scheme http"):
+        merge(HEAD + text, service_address="10.96.0.7")
+    asked = read(merge(HEAD + text, service_address="10.96.0.7", scheme="http").text)["extenders"][0]
+    assert ("http://10.96.0.7:9504", None, None) == (
+        asked["urlPrefix"],
+        asked.get("enableHTTPS"),
+        asked.get("tlsConfig"),
+    )
+    kept = read(merge(HEAD + text, service_address="10.96.0.7", certificates=certificates).text)["extenders"][0]
+    assert ("https://10.96.0.7:9504", True) == (kept["urlPrefix"], kept["enableHTTPS"])
+    assert "Y2E=" == kept["tlsConfig"]["caData"]
+
+
+def test_what_somebody_chose_in_our_older_entry_stays_and_is_noted(certificates: Certificates) -> None:
+    rendered = merge(HEAD + SECURE, service_address="10.96.0.7", certificates=certificates)
+    (entry,) = read(rendered.text)["extenders"]
+    assert (7, "bind", True) == (entry["weight"], entry["bindVerb"], entry["ignorable"])
+    for name in ("weight: 7 is kept", "bindVerb: is kept", "ignorable: true is kept"):
+        assert any(note.startswith(f"FILE: extenders[0].{name}") for note in rendered.notes)
+    again = merge(rendered.text, service_address="10.96.0.7", certificates=certificates)
+    assert rendered.text == again.text
+
+
+@pytest.mark.parametrize(("written", "is_true"), [("true", True), ("yes", True), ("false", False), ("no", False)])
+def test_what_happens_while_the_extender_is_away_stays_unless_it_is_asked_for(written: str, is_true: bool) -> None:
+    text = f"{HEAD}extenders:\n{OLDER[0]}  ignorable: {written}\n"
+    found = [ours(merge(text, ignorable=asked).text)["ignorable"] for asked in (None, True, False)]
+    assert [is_true, True, False] == found
+    assert not any(".ignorable" in note and "kept" in note for note in merge(text, ignorable=is_true).notes)
+
+
+def test_a_weight_that_kube_scheduler_refuses_is_not_kept() -> None:
+    for weight in ("0", "-3", "'7'", "true", "1.5"):
+        assert "1" == str(ours(merge(f"{HEAD}extenders:\n{OLDER[0]}  weight: {weight}\n").text)["weight"])
 
 
 # What was decided by somebody

@@ -205,6 +205,11 @@ def test_beside_a_profile_that_is_asked_for_ordinary_pods_keep_theirs(platform: 
     assert [{"schedulerName": "default-scheduler"}] == profiles("--scheduler-name", "default-scheduler")
 
 
+def test_pods_wait_for_the_extender_unless_it_is_asked_otherwise() -> None:
+    found = [extender("--for", "plain", *words)["ignorable"] for words in ([], ["--ignorable"], ["--no-ignorable"])]
+    assert [False, True, False] == found
+
+
 def test_a_large_cluster_looks_at_fewer_nodes() -> None:
     shares = [config("--for", "plain", *words)["percentageOfNodesToScore"] for words in ([], ["--large-cluster"])]
     assert [100, 25] == shares
