@@ -17,7 +17,7 @@ from controller.allocator.cluster import SetJudge
 from controller.allocator.joint import packs_together
 from controller.allocator.ledger import Ledger, Promise
 from controller.allocator.packing import COVER_STEPS, PACK_STEPS, Item, Steps, is_robust, is_sure, pack
-from controller.allocator.pending import Pending, Roamer, older_than, promise_of_demand, roamer_of
+from controller.allocator.pending import Pending, Roamer, is_plain, older_than, promise_of_demand, roamer_of
 from controller.allocator.plain import PlainPod
 from controller.allocator.reasons import Reason
 from controller.allocator.shape import Shape, promised_items, shape_of
@@ -67,6 +67,7 @@ class Judge:
         self.are_sets_robust = True  # as far as they were judged
         self.is_lenient = False  # set it when no node is sure and `may_be_lenient`: then a packing of all is enough
         self._sets: Sequence[VolumeDemand] = ()
+        self._own_roaming: list[Promise] | None = None  # as often as one node may get each of them
         self._plain = PlainPod.of(world, self.local, self.pending)
 
     # The volumes that Longhorn may place on any node
@@ -264,20 +265,28 @@ class Judge:
     def is_robust(self, name: str) -> tuple[bool, bool]:
         """Whether every order and choice of Longhorn's places all local volumes there, promises aside; and whether the
         search gave up, in which case it is taken for not robust."""
+        others = self._roaming_beside()
+        if self._plain is not None and all(map(is_plain, others)):
+            known = self._plain.is_robust(name, tuple(promise.size_bytes for promise in others))
+            if known is not None:
+                return known
         wanted = self.wanted_on(name)
         if isinstance(wanted, Judgement):
             return False, False
         if not wanted:
             return True, False
-        if self._plain is not None and len(self.demands) == 1 and self._plain.takes_largest(name):
-            return True, False  # a volume alone has no order, and every disk that takes it will do
         shape = self.shape(name, wanted)
         if isinstance(shape, Judgement):
             return False, False
         steps = Steps(COVER_STEPS)
-        roaming = [self._roamer(demand) for demand in self.demands if demand.is_roaming]
-        others = self.items_of(shape, (one.promise for one in roaming for _ in range(one.per_node)))
-        return is_robust(shape.everything, shape.free, steps, others), steps.exhausted
+        return is_robust(shape.everything, shape.free, steps, self.items_of(shape, others)), steps.exhausted
+
+    def _roaming_beside(self) -> list[Promise]:
+        """The pod's own roaming volumes, each as often as it may come to one node."""
+        if self._own_roaming is None:
+            roaming = [self._roamer(demand) for demand in self.demands if demand.is_roaming]
+            self._own_roaming = [one.promise for one in roaming for _ in range(one.per_node)]
+        return self._own_roaming
 
 
 def _bind(demand: VolumeDemand, zone: str, region: str) -> VolumeDemand:

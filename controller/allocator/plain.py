@@ -11,7 +11,7 @@ from operator import ge
 from typing import Final
 
 from controller.allocator.ledger import Pile
-from controller.allocator.packing import COVER_STEPS, PACK_STEPS, Item, Steps, is_sure, pack
+from controller.allocator.packing import COVER_STEPS, PACK_STEPS, Item, Steps, is_robust, is_sure, pack
 from controller.allocator.pending import Pending, is_plain_need, older_than
 from controller.allocator.policy import EXT_LIMIT_BYTES
 from controller.allocator.reasons import Reason
@@ -34,6 +34,7 @@ class PlainPod:
         self._items: dict[int, tuple[Item, ...]] = {}  # by the number of disks
         self._plain_needs: dict[frozenset[DiskNeeds], bool] = {}
         self._seen: dict[tuple[tuple[int, ...], tuple[int, ...]], Judgement] = {}
+        self._robust: dict[tuple[tuple[int, ...], tuple[int, ...]], tuple[bool, bool]] = {}
 
     @classmethod
     def of(cls, world: World, local: Sequence[VolumeDemand], pending: Pending) -> PlainPod | None:
@@ -53,9 +54,37 @@ class PlainPod:
         gaps = frozenset().union(*(world.engine_gaps(demand.needs) for demand in local))
         return cls(world, [demand.size_bytes for demand in local], gaps, pending)
 
-    def takes_largest(self, name: str) -> bool:
-        """Whether the node's largest disk has room for the largest volume, promises aside. No: look closer."""
-        return name not in self._gaps and self._best.get(name, -1) >= self._sizes[0]
+    def is_robust(self, name: str, others: tuple[int, ...]) -> tuple[bool, bool] | None:
+        """As `Judge.is_robust`, beside plain volumes of the sizes `others` that Longhorn may put there too. None: look
+        closer."""
+        free = self._tops.get(name)
+        if free is None or name in self._gaps:
+            return None
+        if free[0] >= self._total + sum(others):
+            return True, False  # whatever comes first, the largest disk has room for the next
+        if free[0] < self._sizes[0]:
+            return False, False
+        key = free, others
+        found = self._robust.get(key)
+        if found is None:
+            found = self._robust[key] = self._search_robust(free, others)
+        return found
+
+    def _search_robust(self, free: tuple[int, ...], others: tuple[int, ...]) -> tuple[bool, bool]:
+        everything = sorted((*self._sizes, *others), reverse=True)
+        for size in dict.fromkeys(self._sizes):
+            rest = everything.copy()
+            rest.remove(size)
+            known = judge_single(free, size, rest)
+            if known is None:
+                break
+            if known is not SURE:
+                return False, False
+        else:
+            return True, False
+        disks, steps = tuple(range(len(free))), Steps(COVER_STEPS)
+        items = [Item(size, disks) for size in self._sizes]
+        return is_robust(items, free, steps, [Item(size, disks) for size in others]), steps.exhausted
 
     def easy(self, names: Sequence[str]) -> dict[str, Judgement | None]:
         """Nodes that are sure or full at the first look; None for the others."""

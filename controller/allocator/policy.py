@@ -57,6 +57,9 @@ class NodeRoom:
     rejection: Rejection | None
     disks: tuple[DiskRoom, ...]
     plain_free_bytes: int  # the most that one new volume without selectors finds on one disk; -1 without such a disk
+    space_bytes: int  # of the disks that take replicas, without what is reserved; 0 when the node is rejected
+    left_bytes: int  # of that, what no replica takes yet, by over-provisioning
+    left_share: float  # of that, between 0 and 1
 
 
 @dataclass(frozen=True, slots=True)

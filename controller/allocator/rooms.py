@@ -25,7 +25,7 @@ def make_room(
     space: SpacePolicy,
 ) -> NodeRoom:
     """What `node` can take. `on_disk` are the replicas by disk UUID; disks whose UUID is shared take nothing."""
-    disks = []
+    disks, whole = [], 0
     for disk in node.disks:
         if check_disk_state(disk) is not None or is_shared(disk.uuid):
             continue
@@ -33,12 +33,24 @@ def make_room(
         if disk.maximum_bytes <= 0 or disk.available_bytes <= 0:
             room = replace(room, written_limit_bytes=_NOTHING)
         disks.append(room)
+        whole += max(0, disk.maximum_bytes - disk.reserved_bytes)
     rejection = check_node(node)
     if rejection is None and not disks:
         rejection = Rejection(Reason.NO_USABLE_DISK, f"{node.name}: no disk accepts replicas")
     plain = [room.free_bytes for room in disks if disk_takes(room, DEFAULT_NEEDS, 0, 0, space)]
     usable = rejection is None and (space.allow_empty_node_selector or not node.tags)
-    return NodeRoom(node.name, node.tags, rejection, tuple(disks), max(plain, default=-1) if usable else -1)
+    whole = whole if rejection is None else 0
+    left = sum(max(0, room.free_bytes) for room in disks)
+    return NodeRoom(
+        name=node.name,
+        tags=node.tags,
+        rejection=rejection,
+        disks=tuple(disks),
+        plain_free_bytes=max(plain, default=-1) if usable else -1,
+        space_bytes=whole,
+        left_bytes=left,
+        left_share=min(1.0, left / whole) if whole else 0.0,
+    )
 
 
 class Rooms:

@@ -12,12 +12,15 @@ kube-scheduler multiplies an extender's score by the entry's `weight` and by 10 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
+from itertools import chain
 from typing import Final
 
 from controller.allocator.ledger import Ledger
-from controller.allocator.placement import Judge, Verdict
+from controller.allocator.nearby import nodes_for_copy
+from controller.allocator.placement import Judge
 from controller.allocator.world import World
 from controller.model.demand import VolumeDemand
 
@@ -26,6 +29,8 @@ ROBUST: Final = 2.0
 PREFERRED: Final = 2.0
 STRATEGY: Final = 2.0
 MAX_SCORE: Final = 10
+
+_LOT: Final = 128  # nodes between two looks at the clock, where each is quick
 
 
 class Strategy(StrEnum):
@@ -43,38 +48,83 @@ def score_nodes(
     names: Sequence[str],
     strategy: Strategy,
 ) -> Mapping[str, int]:
-    """Points of each of `names`, in their order. Once the judge's budget is spent, robustness counts for nobody."""
+    """Points of each of `names`, in their order.
+
+    What the judge's budget leaves no time for counts for none of them, so that equal nodes have equal points; the
+    cheapest comes first.
+    """
+    names = list(dict.fromkeys(names))
+    data = _data(demands, names)
+    by_strategy = _strategy(judge, ledger, names, strategy)
+    preferred = _preferred(judge, demands, names)
+    robust = _robust(judge, demands, names)
+    nothing = [0.0] * len(names)
+    parts = zip(names, data, robust or nothing, preferred or nothing, by_strategy or nothing, strict=True)
+    return {
+        name: min(MAX_SCORE, int(first + second + third + fourth + 0.5)) for name, first, second, third, fourth in parts
+    }
+
+
+# The parts: points by node in the order of the names, None when they are worth nothing to anybody or time was up
+
+
+def _data(demands: Sequence[VolumeDemand], names: Sequence[str]) -> list[float]:
     placed = [demand for demand in demands if demand.usable_nodes]
-    local = any(demand.is_local for demand in demands)
-    preferring = [demand for demand in demands if demand.prefers_local]
-    world, scores = judge.world, {}
+    near = Counter(chain.from_iterable(demand.usable_nodes for demand in placed))
+    return [DATA * (near[name] / len(placed)) if name in near else 0.0 for name in names]
+
+
+def _strategy(judge: Judge, ledger: Ledger, names: Sequence[str], strategy: Strategy) -> list[float] | None:
+    if strategy is Strategy.OFF:
+        return None
+    points: list[float] = []
+    for begin in range(0, len(names), _LOT):
+        if judge.budget.is_spent_now():
+            return None
+        shares = _free_shares(judge.world, ledger, names[begin : begin + _LOT])
+        if strategy is Strategy.SPREAD:
+            points += [0.0 if share is None else STRATEGY * share for share in shares]
+        else:
+            points += [0.0 if share is None else STRATEGY * (1 - share) for share in shares]
+    return points
+
+
+def _free_shares(world: World, ledger: Ledger, names: Sequence[str]) -> list[float | None]:
+    """What is left of each node's disks after all that is placed and promised there, between 0 and 1. None: no such
+    node."""
+    promised, shares = ledger.nodes(), list[float | None]()
     for name in names:
-        points = DATA * _share(sum(name in demand.usable_nodes for demand in placed), len(placed))
-        if local and not judge.budget.is_spent() and judge.is_robust(name)[0]:
-            points += ROBUST
-        points += PREFERRED * _share(sum(_suits(judge, name, demand) for demand in preferring), len(preferring))
-        if strategy is not Strategy.OFF and name in world.nodes:
-            free = free_share(world, ledger, name)
-            points += STRATEGY * (free if strategy is Strategy.SPREAD else 1 - free)
-        scores[name] = min(MAX_SCORE, int(points + 0.5))
-    return scores
+        room = world.room(name)
+        if room is None:
+            shares.append(None)
+        elif name in promised and room.space_bytes:
+            left = max(0, room.left_bytes - ledger.pending_bytes(name))
+            shares.append(min(1.0, left / room.space_bytes))
+        else:
+            shares.append(room.left_share)
+    return shares
 
 
-def _share(part: int, whole: int) -> float:
-    return part / whole if whole else 0.0
+def _preferred(judge: Judge, demands: Sequence[VolumeDemand], names: Sequence[str]) -> list[float] | None:
+    preferring = [demand for demand in demands if demand.prefers_local]
+    if not preferring:
+        return None
+    suited = dict.fromkeys(names, 0)
+    for demand in preferring:
+        found = nodes_for_copy(judge, demand, names)
+        if found is None:
+            return None
+        for name in found:
+            suited[name] += 1
+    return [PREFERRED * (suited[name] / len(preferring)) for name in names]
 
 
-def _suits(judge: Judge, name: str, demand: VolumeDemand) -> bool:
-    """Whether a copy of the volume lies there, or surely finds room there."""
-    return name in demand.usable_nodes or judge.judge_room(name, (demand,)).verdict is Verdict.SURE
-
-
-def free_share(world: World, ledger: Ledger, name: str) -> float:
-    """What is left of a node's disks after everything that is placed and promised there, between 0 and 1."""
-    node, room = world.nodes[name], world.room(name)
-    if room is None or room.rejection is not None:
-        return 0.0
-    usable = {disk.uuid for disk in room.disks}
-    most = sum(max(0, disk.maximum_bytes - disk.reserved_bytes) for disk in node.disks if disk.uuid in usable)
-    free = sum(max(0, disk.free_bytes) for disk in room.disks) - ledger.pending_bytes(name)
-    return min(1.0, max(0, free) / most) if most else 0.0
+def _robust(judge: Judge, demands: Sequence[VolumeDemand], names: Sequence[str]) -> list[float] | None:
+    if not any(demand.is_local for demand in demands):
+        return None
+    points = []
+    for name in names:
+        if judge.budget.is_spent_now():
+            return None
+        points.append(ROBUST if judge.is_robust(name)[0] else 0.0)
+    return points

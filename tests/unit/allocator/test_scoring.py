@@ -2,11 +2,30 @@
 
 from __future__ import annotations
 
-import pytest
+from dataclasses import replace
+from typing import Any
 
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from controller.allocator import plain
+from controller.allocator.budget import Budget
+from controller.allocator.ledger import ANYWHERE, Entry, Key, Kind, Ledger, State, Verb
 from controller.allocator.outcome import Mode
+from controller.allocator.packing import COVER_STEPS, Steps, is_robust
+from controller.allocator.pending import promise_of_demand, roamer_of
+from controller.allocator.placement import Judge
+from controller.allocator.scoring import Strategy, score_nodes
+from controller.allocator.verdict import Judgement, Verdict
+from controller.allocator.world import World
+from controller.model.demand import VolumeDemand
+from controller.model.longhorn import DEFAULT_NEEDS, DiskNeeds
+from controller.model.workload import KubeNode
 from controller.settings import LiveSettings
-from tests.fakes.builders import TestCluster, disk
+from tests.fakes.builders import TestCluster, disk, node, replica, volume
+from tests.fakes.clock import VirtualClock
+from tests.unit.allocator.test_fit import local, roaming, room, world_of
 
 
 def scores(cluster: TestCluster, pod: str, *names: str) -> dict[str, int]:
@@ -101,3 +120,266 @@ def test_bypass_has_no_opinion_and_nothing_is_ever_held() -> None:
 
     cluster.allocator.set_mode(Mode.BYPASS)
     assert scores(cluster, "a", "n1") == {"n1": 0}
+
+
+# As the plain computation, node by node
+
+
+def robust_plainly(judge: Judge, name: str) -> bool:
+    wanted = judge.wanted_on(name)
+    if isinstance(wanted, Judgement):
+        return False
+    if not wanted:
+        return True
+    shape = judge.shape(name, wanted)
+    if isinstance(shape, Judgement):
+        return False
+    own = [roamer_of(promise_of_demand(one, 0.0), one, judge.world) for one in judge.demands if one.is_roaming]
+    others = judge.items_of(shape, [one.promise for one in own for _ in range(one.per_node)])
+    return is_robust(shape.everything, shape.free, Steps(COVER_STEPS), others)
+
+
+def free_share_plainly(world: World, ledger: Ledger, name: str) -> float:
+    node_room = world.room(name)
+    if node_room is None or node_room.rejection is not None:
+        return 0.0
+    usable = {entry.uuid for entry in node_room.disks}
+    most = sum(max(0, at.maximum_bytes - at.reserved_bytes) for at in world.nodes[name].disks if at.uuid in usable)
+    free = sum(max(0, entry.free_bytes) for entry in node_room.disks) - ledger.pending_bytes(name)
+    return min(1.0, max(0, free) / most) if most else 0.0
+
+
+def score_plainly(judge: Judge, ledger: Ledger, name: str, strategy: Strategy) -> int:
+    placed = [demand for demand in judge.demands if demand.usable_nodes]
+    points = 4.0 * (sum(name in demand.usable_nodes for demand in placed) / len(placed)) if placed else 0.0
+    if any(demand.is_local for demand in judge.demands) and robust_plainly(judge, name):
+        points += 2
+    preferring = [demand for demand in judge.demands if demand.prefers_local]
+    suits = [
+        name in demand.usable_nodes or judge.judge_room(name, (demand,)).verdict is Verdict.SURE
+        for demand in preferring
+    ]
+    points += 2.0 * (sum(suits) / len(suits)) if suits else 0.0
+    if strategy is not Strategy.OFF and name in judge.world.nodes:
+        free = free_share_plainly(judge.world, ledger, name)
+        points += 2.0 * (free if strategy is Strategy.SPREAD else 1 - free)
+    return min(10, int(points + 0.5))
+
+
+def preferring(size: int, name: str = "p", **fields: Any) -> VolumeDemand:
+    """A best-effort volume of three copies that Longhorn has not placed yet."""
+    facts = replace(volume(name, replica_count=3), size_bytes=size)
+    return replace(local(size, name), is_local=False, is_roaming=True, copies=3, facts=facts, **fields)
+
+
+NODES = ("n1", "n2", "n3", "n4")
+DISKS = st.lists(
+    st.builds(
+        lambda free, has_tag, reserved, available: (free, has_tag, reserved, available),
+        st.integers(-5, 40),
+        st.booleans(),
+        st.sampled_from((0, 0, 10)),
+        st.sampled_from((100, 100, 12, 0)),
+    ),
+    max_size=3,
+)
+NEEDS = st.sampled_from(
+    (DEFAULT_NEEDS, DEFAULT_NEEDS, DiskNeeds(disk_selector=("ssd",)), DiskNeeds(node_selector=("fast",)))
+)
+
+
+@st.composite
+def worlds(draw: st.DrawFn) -> World:
+    world = world_of(names=())
+    for name in NODES:
+        disks = [
+            room(f"d{index}", free, reserved_bytes=reserved, available_bytes=available, tags=frozenset(["ssd"] * tag))
+            for index, (free, tag, reserved, available) in enumerate(draw(DISKS))
+        ]
+        ready = draw(st.sampled_from((True, True, True, False)))
+        tags = frozenset(draw(st.sampled_from(((), (), ("fast",)))))
+        world.put_node(
+            name, replace(node(name, *disks), disks=node(name, *disks).disks if disks else (), ready=ready, tags=tags)
+        )
+        if draw(st.sampled_from((True, True, True, False))):
+            world.put_kube_node(name, KubeNode(name, unschedulable=False))
+    return world
+
+
+@st.composite
+def ledgers(draw: st.DrawFn) -> Ledger:
+    ledger = Ledger()
+    for number in range(draw(st.integers(0, 5))):
+        where, size = draw(st.sampled_from((*NODES, *NODES, ANYWHERE))), draw(st.integers(1, 25))
+        entry = Entry(State.HELD, Kind.FIRST, size, 0, draw(NEEDS), since=0.0)
+        ledger.put(Verb.HOLD, Key(draw(st.sampled_from((f"other-{number}", "uid-v0"))), where, f"uid-{number}"), entry)
+    return ledger
+
+
+@st.composite
+def pods(draw: st.DrawFn, world: World) -> list[VolumeDemand]:
+    """New volumes and placed ones, local, preferring or neither."""
+    demands = []
+    for number in range(draw(st.integers(1, 4))):
+        name, size, needs = f"v{number}", draw(st.integers(1, 20)), draw(NEEDS)
+        make = draw(st.sampled_from((local, local, preferring, preferring, roaming)))
+        demand = replace(make(size, name), needs=needs)
+        homes = draw(st.sampled_from(((), (), (), ("n1",), ("n1", "n2"))))
+        for home in homes:
+            world.put_replica(f"{name}-{home}", replica(f"{name}-{home}", name, on=home))
+        if homes:
+            at, usable = frozenset(homes), frozenset(draw(st.sampled_from((homes, homes[1:], ()))))
+            written, soft = draw(st.sampled_from((0, 1, 11))), draw(st.sampled_from(("ignored", "enabled")))
+            demand = replace(
+                demand,
+                usable_nodes=usable,
+                placed_nodes=at,
+                home_nodes=usable,
+                required_bytes=written,
+                copies=1,
+                facts=replace(demand.facts, soft_anti_affinity=soft, disk_soft_anti_affinity=soft),
+            )
+        demands.append(demand)
+    return demands
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data())
+def test_the_points_are_those_of_the_plain_computation(data: st.DataObject) -> None:
+    world, ledger = data.draw(worlds()), data.draw(ledgers())
+    demands = data.draw(pods(world))
+    names = [*NODES, "unknown"]
+    for strategy in Strategy:
+        found = score_nodes(Judge(world, ledger, demands, 10.0), ledger, demands, names, strategy)
+        judge = Judge(world, ledger, demands, 10.0)
+        assert {name: score_plainly(judge, ledger, name, strategy) for name in names} == found
+
+
+# The budget
+
+
+class Ticking(VirtualClock):
+    """A clock that goes on by a second whenever somebody looks at it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.looks = 0
+
+    def now(self) -> float:
+        self.looks += 1
+        self.advance(1)
+        return super().now()
+
+
+def many(count: int, *frees: int) -> World:
+    return world_of(
+        *(room(f"d{index}", free, size=max(100, free)) for index, free in enumerate(frees)),
+        names=[f"n{i}" for i in range(count)],
+    )
+
+
+SLOW = [
+    pytest.param([local(40, "a"), local(30, "b")], Strategy.OFF, (50, 45), id="robustness"),
+    pytest.param([local(40, "a", required_bytes=1)], Strategy.OFF, (50,), id="robustness, by a closer look"),
+    pytest.param([preferring(40, required_bytes=1)], Strategy.OFF, (50,), id="preferred room"),
+    pytest.param([local(40)], Strategy.SPREAD, (90,), id="the strategy"),
+    pytest.param([local(40, "a"), preferring(40, "b", required_bytes=1)], Strategy.SPREAD, (90,), id="all of them"),
+]
+
+
+@pytest.mark.parametrize(("demands", "strategy", "frees"), SLOW)
+def test_what_there_is_no_time_for_counts_for_no_node(
+    demands: list[VolumeDemand], strategy: Strategy, frees: tuple[int, ...]
+) -> None:
+    world = many(60, *frees)
+    found: set[int] = set()
+    for looks in range(0, 300, 3):
+        budget = Budget.of(Ticking(), looks * 1000)
+        judge = Judge(world, Ledger(), demands, 0.0, budget=budget)
+        scores = score_nodes(judge, Ledger(), demands, list(world.nodes), strategy)
+        assert list(world.nodes) == list(scores)
+        assert len(set(scores.values())) == 1, looks
+        found.update(scores.values())
+    assert len(found) > 1, "the budget never mattered"
+
+
+def test_nothing_is_looked_at_closely_once_the_budget_is_spent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many nodes and volumes are left."""
+    seen: list[str] = []
+    for method in ("is_robust", "judge_room", "shape"):
+        monkeypatch.setattr(Judge, method, lambda *_, method=method: seen.append(method))
+    clock = Ticking()
+    demands = [local(40, "a"), *(preferring(40, f"p{index}", required_bytes=1) for index in range(4))]
+    judge = Judge(many(200, 50), Ledger(), demands, 0.0, budget=Budget.of(clock, 0))
+
+    score_nodes(judge, Ledger(), demands, list(judge.world.nodes), Strategy.SPREAD)
+    assert not seen
+    assert clock.looks == 2  # when the budget was made, and when it was found spent
+
+
+def test_data_counts_however_little_time_there_is() -> None:
+    demand = local(40, usable_nodes=frozenset({"n1"}))
+    judge = Judge(many(3, 50), Ledger(), [demand], 0.0, budget=Budget.of(Ticking(), 0))
+    judge.budget.is_spent_now()
+
+    assert {"n0": 0, "n1": 4} == score_nodes(judge, Ledger(), [demand], ["n0", "n1"], Strategy.SPREAD)
+
+
+# Effort: looks and searches are counted, not timed
+
+
+def counted(monkeypatch: pytest.MonkeyPatch, where: Any, *names: str) -> list[str]:
+    seen: list[str] = []
+    for name in names:
+        function = getattr(where, name)
+
+        def counting(*args: Any, name: str = name, function: Any = function) -> Any:
+            seen.append(name)
+            return function(*args)
+
+        monkeypatch.setattr(where, name, counting)
+    return seen
+
+
+@pytest.mark.parametrize("volumes", [1, 4])
+def test_new_plain_volumes_need_no_closer_look(volumes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    closer = counted(monkeypatch, Judge, "shape", "judge_room", "wanted_on")
+    demands = [preferring(10 + index, f"p{index}") for index in range(volumes)]
+    judge = Judge(many(50, 60), Ledger(), demands, 0.0)
+
+    assert {2} == set(score_nodes(judge, Ledger(), demands, list(judge.world.nodes), Strategy.OFF).values())
+    assert not closer
+
+
+def test_a_placed_volume_needs_no_closer_look_where_there_is_plenty_of_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    closer = counted(monkeypatch, Judge, "shape", "judge_room")
+    world = many(50, 60)
+    world.put_replica("p-1", replica("p-1", "p", on="n1"))
+    at = frozenset({"n1"})
+    demand = preferring(40, usable_nodes=at, placed_nodes=at, home_nodes=at, required_bytes=5)
+
+    judge = Judge(world, Ledger(), [demand], 0.0)
+    scores = dict(score_nodes(judge, Ledger(), [demand], list(world.nodes), Strategy.OFF))
+    assert (6, {2}) == (scores.pop("n1"), set(scores.values()))
+    assert not closer
+
+
+@pytest.mark.parametrize(
+    ("sizes", "frees", "searches"),
+    [
+        ((40, 30), (70, 10), 0),  # all of it on one disk
+        ((40, 30), (50, 45), 0),  # told by arithmetic
+        ((40, 31, 27, 27, 22, 22, 18, 9, 6, 6), (158, 75), 1),  # too many for that
+    ],
+)
+def test_equal_nodes_are_searched_once(
+    sizes: tuple[int, ...], frees: tuple[int, ...], searches: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closer, searched = counted(monkeypatch, Judge, "shape"), counted(monkeypatch, plain, "judge_single", "is_robust")
+    demands = [local(size, f"v{index}") for index, size in enumerate(sizes)]
+    judge = Judge(many(50, *frees), Ledger(), demands, 0.0)
+
+    score_nodes(judge, Ledger(), demands, list(judge.world.nodes), Strategy.OFF)
+    assert not closer
+    assert searched.count("is_robust") == searches
+    assert searched.count("judge_single") <= len(sizes)
