@@ -91,7 +91,7 @@ class Process(OnlyApplication):
             contention_wait_seconds=lambda: 0.0,
             budget=WaitBudget(),
         )
-        preempting = PreemptionService(allocator, preconditions, silent)
+        preempting = PreemptionService(allocator, preconditions, silent, silent)
         verbs = Verbs(service, PriorityService(allocator, preconditions), preempting, NoBinding())
         app = create_app(verbs, silent, clock, max_body_bytes=64 * 1024**2)
         app.register_blueprint(create_echo_blueprint())

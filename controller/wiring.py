@@ -242,7 +242,7 @@ class Controller:
         return Verbs(
             CanaryFilter(filtering, preconditions, self.wired.proof),
             PriorityService(allocator, preconditions),
-            PreemptionService(allocator, preconditions, self.metrics),
+            PreemptionService(allocator, preconditions, self.metrics, self.teller),
             binding,
         )
 

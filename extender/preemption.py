@@ -23,9 +23,9 @@ from typing import Annotated, Any, Final, Protocol
 import msgspec
 
 from controller.allocator.outcome import Mode
-from controller.errors import MalformedRequestError
+from controller.errors import MalformedRequestError, NotSyncedError
 from extender import wire
-from extender.preconditions import Preconditions
+from extender.preconditions import PodFailedError, Preconditions
 
 _META: Final = "NodeNameToMetaVictims"
 _WHOLE: Final = "NodeNameToVictims"
@@ -160,6 +160,7 @@ def encode_preemption_result(candidates: Mapping[str, Victims], kept: Collection
 
 class Allocator(Protocol):
     def nodes_with_room(self, pod_uid: str, candidates: Collection[str]) -> Collection[str]: ...
+    def preemption_failed(self, pod_uid: str, candidates: Collection[str]) -> None: ...
 
 
 class PreemptionObserver(Protocol):
@@ -168,27 +169,54 @@ class PreemptionObserver(Protocol):
     def preempted(self, kept: int, dropped: int) -> None: ...
 
 
+class RefusalListener(Protocol):
+    """Told of pods for which nobody may be evicted, for the people who own them. Must not block."""
+
+    def refused(self, uid: str, namespace: str, name: str, candidates: Sequence[str]) -> None: ...
+
+
 class PreemptionService:
-    """Answers the preempt verb. Nothing is held: kube-scheduler filters the pod again once its victims are gone.
+    """Answers the preempt verb. Nothing is held: kube-scheduler filters the pod again once its victims are gone. Until
+    then the allocator keeps the room of the node that is nominated.
 
     Threads: any. Blocks: as Preconditions does. I/O: live reads of what the stores do not have.
     """
 
-    def __init__(self, allocator: Allocator, preconditions: Preconditions, observer: PreemptionObserver) -> None:
-        self._allocator, self._preconditions, self._observer = allocator, preconditions, observer
+    def __init__(
+        self,
+        allocator: Allocator,
+        preconditions: Preconditions,
+        observer: PreemptionObserver,
+        listener: RefusalListener,
+    ) -> None:
+        self._allocator, self._preconditions = allocator, preconditions
+        self._observer, self._listener = observer, listener
 
     def preempt(self, args: PreemptionArgs) -> bytes:
         """The encoded answer. Raises as `ExtenderService.filter_pod` does."""
         checks, pod = self._preconditions, args.pod
         term = checks.begin()
-        kept: Collection[str] = [node for node, victims in args.candidates.items() if victims.pod_uids]
+        asked = [node for node, victims in args.candidates.items() if victims.pod_uids]
+        kept: Collection[str] = asked
         if checks.mode is not Mode.BYPASS and pod.has_claims:
-            checks.check_fresh()
-            checks.know_pod(pod.uid, pod.namespace, pod.name)
-            checks.know_objects(pod.uid)
-            kept = self._allocator.nodes_with_room(pod.uid, kept)
+            kept = self._with_room(pod, asked)
         reply = encode_preemption_result(args.candidates, frozenset(kept))
         checks.check_term(term)
         self._observer.preempted(len(kept), len(args.candidates) - len(kept))
+        if asked and not kept:
+            self._listener.refused(pod.uid, pod.namespace, pod.name, asked)
         log.info("preempt pod=%s uid=%s candidates=%d kept=%d", pod.key, pod.uid, len(args.candidates), len(kept))
         return reply
+
+    def _with_room(self, pod: wire.PodRef, asked: Sequence[str]) -> Collection[str]:
+        """Where somebody may be evicted. After an error kube-scheduler does not ask again by itself, unlike in filter:
+        so a pod that we failed is woken like one that other pods' promises keep out."""
+        checks = self._preconditions
+        try:
+            checks.check_fresh()
+            checks.know_pod(pod.uid, pod.namespace, pod.name)
+            checks.know_objects(pod.uid)
+            return self._allocator.nodes_with_room(pod.uid, asked)
+        except (NotSyncedError, PodFailedError):
+            self._allocator.preemption_failed(pod.uid, asked)
+            raise

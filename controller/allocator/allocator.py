@@ -95,8 +95,7 @@ class Allocator:
             if self._mode is Mode.ACTIVE:
                 self._settler.pod_gone(gone, now)
         if pod is not None and pod.uid in self._world.pods:
-            if not pod.is_pending:
-                self._refusals.drop(pod.uid)
+            self._refusals.see(pod)
             if self._mode is Mode.ACTIVE:
                 self._settler.settle_pod(pod, now)
 
@@ -203,11 +202,17 @@ class Allocator:
             return replace(outcome, serial=self._calls, version=self._version)
 
     def nodes_with_room(self, pod_uid: str, candidates: Collection[str]) -> Collection[str]:
-        """The candidates that would pass a filter call now. Nothing is held, and nothing is remembered."""
+        """The candidates that a filter call would let pass; the room of one that gets nominated is kept for the pod."""
         with self._changed:
             if self._mode is not Mode.ACTIVE:
                 return candidates
-            return self._filtering_locked(self._clock.now()).nodes_with_room(self._pod_locked(pod_uid), candidates)
+            return self._filtering_locked(self._clock.now()).keep_candidates(self._pod_locked(pod_uid), candidates)
+
+    def preemption_failed(self, pod_uid: str, candidates: Collection[str]) -> None:
+        """We could not tell where the pod has room, and kube-scheduler does not ask again by itself."""
+        with self._changed:
+            self._filtering_locked(self._clock.now()).fail_preemption(pod_uid, candidates)
+            self._touch_locked()
 
     def score_nodes(self, pod_uid: str, candidates: Sequence[str]) -> Mapping[str, int]:
         """How good each candidate is for the pod, 0 to 10."""
@@ -266,26 +271,22 @@ class Allocator:
                 self._end_locked(pod_uid, Verb.FORGET, "answer_lost")
 
     def expire_pod(self, pod_uid: str) -> None:
-        """The hold's time has passed and a live read showed no choice. Nothing happens to a hold that is not due,
-        such as that of a pod which was filtered again meanwhile."""
+        """The hold's time has passed and a live read showed no choice. Nothing happens to a hold that is not due."""
         with self._changed:
-            live = self._live
-            timeout, cap = live.pod_scheduling_timeout_seconds, live.hold_cap_seconds
-            if self._answers.is_due(pod_uid, self._clock.now(), timeout, cap):
+            if self._answers.is_due(pod_uid, self._clock.now(), *self._limits_locked()):
                 self._end_locked(pod_uid, Verb.EXPIRE, "expired")
 
     def _end_locked(self, pod_uid: str, verb: Verb, how: str) -> None:
         if self._settler.end_holds(pod_uid, verb, self._clock.now(), how):
             self._touch_locked()
 
-    # Time
-
     def due_holds(self) -> tuple[DueHold, ...]:
         """Pods whose holds have reached their end by time."""
         with self._changed:
-            live = self._live
-            timeout, cap = live.pod_scheduling_timeout_seconds, live.hold_cap_seconds
-            return self._settler.due_holds(self._clock.now(), timeout, cap)
+            return self._settler.due_holds(self._clock.now(), *self._limits_locked())
+
+    def _limits_locked(self) -> tuple[int, int]:
+        return self._live.pod_scheduling_timeout_seconds, self._live.hold_cap_seconds
 
     def sweep(self) -> None:
         """End assumptions by time. Call it every few hundred milliseconds."""

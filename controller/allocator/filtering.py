@@ -12,7 +12,7 @@ from controller.allocator.crowd import places_left, sharers
 from controller.allocator.expansions import held_on
 from controller.allocator.holds import Answers
 from controller.allocator.keeping import KEPT
-from controller.allocator.ledger import ANYWHERE, Entry, Key, Kind, Ledger, State, Verb
+from controller.allocator.ledger import ANYWHERE, Entry, Key, Kind, Ledger, Promise, State, Verb
 from controller.allocator.outcome import Decision, FilterOutcome
 from controller.allocator.placement import Judge, Judgement, Verdict
 from controller.allocator.reasons import Reason
@@ -62,36 +62,75 @@ class Filtering:
     def _decide_anew(self, pod: Pod, candidates: Sequence[str], demands: Sequence[VolumeDemand]) -> FilterOutcome:
         if not any(demand.is_local or demand.is_roaming for demand in demands):
             return self._passed(Decision.NOTHING_NEEDED, candidates, pod)
-        judge = self._judge(demands, Budget.of(self.clock, self.live.filter_budget_milliseconds))
-        found, closed = judge.open_among(candidates)
-        if not found:
-            return self._refuse(pod, candidates, closed, demands)
-        local = judge.local
-        if not local:
-            return self._offer(Decision.OFFERED, pod, found, demands, closed)
-        home = judge.restart_among(found)
+        home, passed, refused = self._sift(pod, candidates, demands, is_narrow=True)
         if home:
             return self._offer(Decision.RESTART, pod, home, demands)
-        open_to_it, kept = self._without_kept(judge, pod, found)
-        passed, refused = self._look(judge, open_to_it, local)
-        if not passed and judge.may_be_lenient:
-            judge.is_lenient = True
-            passed, refused = self._look(judge, open_to_it, local)
-        refused.update(closed)
-        refused.update(kept)
         if passed:
             return self._offer(Decision.OFFERED, pod, passed, demands, refused)
         return self._refuse(pod, candidates, refused, demands)
 
-    def _judge(self, demands: Sequence[VolumeDemand], budget: Budget | None = None) -> Judge:
-        return Judge(self.world, self.ledger, demands, self.now, budget=budget, now_utc=self.clock.now_utc())
+    def _sift(
+        self, pod: Pod, candidates: Sequence[str], demands: Sequence[VolumeDemand], *, is_narrow: bool
+    ) -> tuple[Sequence[str], Sequence[str], dict[str, Judgement]]:
+        """Where the pod's data lies with room for the rest; where it finds room; and why not elsewhere.
 
-    def nodes_with_room(self, pod: Pod, candidates: Collection[str]) -> Collection[str]:
-        """The candidates on which all the pod's volumes surely find room; changes nothing."""
+        The one place that knows the order of the rules, for the filter verb and the preempt verb. `is_narrow`: with a
+        home nothing else is looked at, and no more is returned than is offered at once.
+        """
+        judge = self._judge(pod, demands, Budget.of(self.clock, self.live.filter_budget_milliseconds))
+        found, closed = judge.open_among(candidates)
+        if not found or not judge.local:
+            return (), found, closed
+        home = judge.restart_among(found)
+        if home and is_narrow:
+            return home, (), {}
+        open_to_it, kept = self._without_kept(judge, pod, found)
+        passed, refused = self._look(judge, open_to_it, is_narrow=is_narrow)
+        if not (passed or home) and judge.may_be_lenient:
+            judge.is_lenient = True
+            passed, refused = self._look(judge, open_to_it, is_narrow=is_narrow)
+        refused.update(closed)
+        refused.update(kept)
+        return home, passed, refused
+
+    def _judge(self, pod: Pod, demands: Sequence[VolumeDemand], budget: Budget | None = None) -> Judge:
+        reserved = self.reserved_against(pod)
+        return Judge(self.world, self.ledger, demands, self.now, reserved, budget, self.clock.now_utc())
+
+    def reserved_against(self, pod: Pod) -> Mapping[str, Sequence[Promise]]:
+        return self.refusals.nominations.reserved_against(pod, self.ledger, self.now)
+
+    def keep_candidates(self, pod: Pod, candidates: Collection[str]) -> Collection[str]:
+        """The candidates that a filter call about them would let pass, however many. Nothing is promised; the others
+        are remembered as refused."""
+        if not candidates:
+            return ()
         demands, _ = demands_of_pod(pod, self.world, self.world.settings)
-        judge = self._judge(demands, Budget.of(self.clock, self.live.filter_budget_milliseconds))
-        found, _ = self._without_kept(judge, pod, judge.open_among(list(candidates))[0])
-        return judge.sure_among(found)[0]
+        home, passed, refused = self._sift(pod, list(candidates), demands, is_narrow=False)
+        kept = {*home, *passed}
+        chosen = self._standing_choice(pod, candidates, demands)
+        if chosen is not None:
+            kept.add(chosen)
+        dropped = [name for name in candidates if name not in kept]
+        self.refusals.nominations.approve(pod, kept, demands, self.now)
+        if kept:
+            self.refusals.preempts(pod.uid, dropped)
+            return kept
+        is_contended = _is_contended(self._told_apart(refused, demands))
+        self.refusals.refused_preemption(pod.uid, dropped, self.now, is_contended=is_contended)
+        refusal = self.refusals.get(pod.uid)
+        is_remote = refusal is not None and not is_contended and self.is_due_remotely(refusal, demands)
+        return candidates if is_remote else ()  # it takes no room there, so none is kept for it
+
+    def fail_preemption(self, pod_uid: str, candidates: Collection[str]) -> None:
+        """Nothing is known of the candidates, so the pod counts as contended there, unless it waits no more."""
+        pod = self.world.pods.get(pod_uid)
+        if not candidates:
+            return
+        if pod is None:
+            self.refusals.expect(pod_uid, list(candidates), self.now)
+        elif pod.is_pending:
+            self.refusals.refused_preemption(pod_uid, list(candidates), self.now)
 
     def _without_kept(
         self, judge: Judge, pod: Pod, candidates: Sequence[str]
@@ -104,34 +143,35 @@ class Filtering:
     def score_nodes(self, pod: Pod, candidates: Sequence[str]) -> Mapping[str, int]:
         """How good each candidate is for the pod, 0 to 10; changes nothing."""
         demands, _ = demands_of_pod(pod, self.world, self.world.settings)
-        judge = self._judge(demands, Budget.of(self.clock, self.live.filter_budget_milliseconds))
+        judge = self._judge(pod, demands, Budget.of(self.clock, self.live.filter_budget_milliseconds))
         return score_nodes(judge, self.ledger, demands, candidates, Strategy(self.live.strategy))
 
     def account_of(self, pod: Pod, candidates: Sequence[str]) -> str:
         demands, _ = demands_of_pod(pod, self.world, self.world.settings)
-        return account_of(self._judge(demands), candidates)
+        return account_of(self._judge(pod, demands), candidates)
 
-    def _standing_choice(self, pod: Pod, candidates: Sequence[str], demands: Sequence[VolumeDemand]) -> str | None:
+    def _standing_choice(self, pod: Pod, candidates: Collection[str], demands: Sequence[VolumeDemand]) -> str | None:
         """The chosen node, if the choice stands and the scheduler still asks about it."""
         choice = self.settler.choice(pod)
         if choice is None or choice.narrows_only or choice.node not in candidates:
             return None
         if not choice.is_certain:
-            judge = self._judge(demands)
+            judge = self._judge(pod, demands)
             return choice.node if judge.judge(choice.node).verdict is Verdict.SURE else None
         return choice.node
 
     def _look(
-        self, judge: Judge, candidates: Sequence[str], local: Sequence[VolumeDemand]
+        self, judge: Judge, candidates: Sequence[str], *, is_narrow: bool
     ) -> tuple[list[str], dict[str, Judgement]]:
-        """Sure nodes, least promised first, and the judgement on every other node looked at. At most `max-offers`, and
-        for a pod of a crowd its share of what is left (controller/allocator/crowd.py).
+        """Sure nodes, least promised first, and the judgement on every other node looked at. If `is_narrow`, at most
+        `max-offers`, and for a pod of a crowd its share of what is left (controller/allocator/crowd.py).
 
         Nodes that hold part of the pod's data come first, then nodes without promises, which are cheap to judge; when
         the call's budget is spent, what was not reached is refused by name.
         """
-        most = self.live.max_offers or len(candidates)
-        among = sharers(self.world, self.ledger, self.answers, self.refusals)
+        local = judge.local
+        most = (self.live.max_offers if is_narrow else 0) or len(candidates)
+        among = sharers(self.world, self.ledger, self.answers, self.refusals) if is_narrow else 1
         size = sum(demand.size_bytes for demand in local)
         passed: list[str] = []
         refused: dict[str, Judgement] = {}
@@ -213,12 +253,13 @@ class Filtering:
         demands: Sequence[VolumeDemand],
     ) -> FilterOutcome:
         judgements = self._told_apart(judgements, demands)
-        is_contended = any(entry.verdict is Verdict.CONTENDED for entry in judgements.values())
+        is_contended = _is_contended(judgements)
         part = is_sample(len(candidates), len(self.world.kube_nodes))
         self.refusals.refused(pod.uid, candidates, is_contended, self.now, is_sample=part)
         refusal = self.refusals.get(pod.uid)
         if refusal is not None and not is_contended and self.is_due_remotely(refusal, demands):
             return self._passed(Decision.REMOTE, candidates, pod)
+        self.refusals.end_nomination(pod.uid, candidates)
         return FilterOutcome(
             decision=Decision.CONTENDED if is_contended else Decision.REFUSED,
             passed=(),
@@ -252,6 +293,10 @@ class Filtering:
         if after == 0 or not local or self.now - refusal.first_at < after:
             return False
         return all(demand.usable_nodes and not demand.is_pinned for demand in local)
+
+
+def _is_contended(judgements: Mapping[str, Judgement]) -> bool:
+    return any(entry.verdict is Verdict.CONTENDED for entry in judgements.values())
 
 
 def _reason(judgement: Judgement) -> Reason:

@@ -11,6 +11,7 @@ from sys import intern
 from typing import Final
 
 from controller.allocator.keeping import Keeping
+from controller.allocator.nominations import Nominations
 from controller.allocator.samples import Campaign, NodeSets
 from controller.model.times import utc_time
 from controller.model.workload import Pod
@@ -18,6 +19,8 @@ from controller.settings import LiveSettings
 
 BACKOFF_SECONDS: Final = (0.5, 1.0, 2.0, 5.0, 10.0)
 PATIENCE_SECONDS: Final = 5.0  # that a woken pod may take until it is asked about; then it reserves no room any more
+MOST_UNSEEN: Final = 100
+UNSEEN_SECONDS: Final = 60.0  # longer than a watch may lag behind
 MOST_LISTS: Final = 64  # different lists of candidates, before those that nobody refers to are dropped
 
 
@@ -37,6 +40,12 @@ class Refusal:
     next_wake_at: float = 0.0
     woken_at: float = -math.inf
     campaign: Campaign | None = None  # where the candidates may be a sample
+    victims: tuple[str, ...] = ()  # where nobody may be evicted for the pod, since it would find no room there
+
+    @property
+    def nodes(self) -> Sequence[str]:
+        """Where room would help the pod: what filter refused, and what preemption may not empty."""
+        return (*self.candidates, *self.victims) if self.victims else self.candidates
 
     def wake_due_at(self) -> float:
         """A pod that was woken and not asked about since waits in kube-scheduler's queue, or something else keeps it:
@@ -62,9 +71,11 @@ class Refusals:
     def __init__(self) -> None:
         self._refused: dict[str, Refusal] = {}
         self.keeping = Keeping()
+        self.nominations = Nominations()
         self.nodes = NodeSets()
         self._has_news = False
         self._lists: dict[tuple[str, ...], tuple[str, ...]] = {}  # equal lists of candidates are kept once
+        self._unseen: dict[str, tuple[tuple[str, ...], float]] = {}  # by pod uid: victims, and since when
 
     def __len__(self) -> int:
         return len(self._refused)
@@ -96,6 +107,29 @@ class Refusals:
             self._has_news = True
         self._refused[pod_uid] = entry
 
+    def refused_preemption(
+        self, pod_uid: str, victims: Sequence[str], now: float, *, is_contended: bool = True
+    ) -> None:
+        """Nobody may be evicted on these nodes for the pod. What filter refused before stays as it is: kube-scheduler
+        asks about the nodes without enough CPU or memory after it has asked about the others, in the same attempt.
+        """
+        old = self._refused.get(pod_uid)
+        if old is None or old.is_presumed or not old.candidates:  # filter was not asked: this is the whole refusal
+            self.refused(pod_uid, (), is_contended, now)
+        elif is_contended:
+            again = min(old.next_wake_at, old.woken_at + BACKOFF_SECONDS[0])
+            self._refused[pod_uid] = replace(old, is_contended=True, next_wake_at=again)
+        self.preempts(pod_uid, victims)
+
+    def preempts(self, pod_uid: str, victims: Sequence[str]) -> None:
+        """Preemption may go on elsewhere; on these nodes the pod would find no room. Nothing for a pod that filter
+        did not refuse."""
+        old = self._refused.get(pod_uid)
+        if old is not None:
+            known = frozenset(old.candidates)
+            victims = [name for name in victims if name not in known]
+            self._refused[pod_uid] = replace(old, victims=self._shared(victims))
+
     def presume(self, pod: Pod, candidates: Sequence[str], now: float, now_utc: datetime) -> None:
         """The leader before us may have refused the pod, or offered it any node: so it counts as refused for promises
         of others until it is asked about. It has waited for as long as its own condition says.
@@ -125,20 +159,44 @@ class Refusals:
         found = self._lists.get(names)
         if found is None:
             if len(self._lists) >= MOST_LISTS:
-                self._lists = {entry.candidates: entry.candidates for entry in self._refused.values()}
+                entries = self._refused.values()
+                self._lists = {names: names for entry in entries for names in (entry.candidates, entry.victims)}
             found = tuple(map(intern, names))
             self._lists[found] = found
         return found
 
+    def expect(self, pod_uid: str, victims: Sequence[str], now: float) -> None:
+        """As `refused_preemption`, contended, about a pod that our stores do not show: if they do soon."""
+        self._unseen[pod_uid] = (tuple(victims), now)
+        fresh = [entry for entry in self._unseen.items() if now < entry[1][1] + UNSEEN_SECONDS]
+        self._unseen = dict(fresh[-MOST_UNSEEN:])
+
+    def see(self, pod: Pod) -> None:
+        """The pod as it is now."""
+        unseen = self._unseen.pop(pod.uid, None)
+        if not pod.is_pending:
+            self.drop(pod.uid)
+            return
+        if unseen is not None:
+            self.refused_preemption(pod.uid, *unseen)
+        self.nominations.see(pod)
+
+    def end_nomination(self, pod_uid: str, candidates: Sequence[str]) -> None:
+        """Filter was asked about these nodes, after the pod's victims are gone if one of them is nominated."""
+        self._has_news = self.nominations.filtered(pod_uid, candidates) or self._has_news
+
     def drop(self, pod_uid: str) -> None:
         self._refused.pop(pod_uid, None)
         self.keeping.release(pod_uid)
+        self._has_news = self.nominations.release(pod_uid) or self._has_news
         if not self._refused:
             self._forget_names()
 
     def clear(self) -> None:
         self._refused.clear()
+        self._unseen.clear()
         self.keeping.clear()
+        self.nominations.clear()
         self._forget_names()
 
     def _forget_names(self) -> None:
@@ -158,6 +216,7 @@ class Refusals:
             (entry.wake_due_at(), entry.first_at + remote, entry.waits_since + starving)
             for entry in self._refused.values()
         )
+        dues = chain(dues, self.nominations.ends())
         return min((due - now for due in dues if now < due < math.inf), default=None)
 
     def mark_woken(self, pod_uid: str, now: float) -> Refusal:

@@ -9,7 +9,7 @@ facts and promises of its own moment.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
@@ -47,6 +47,7 @@ class PlanView(Protocol):
     @property
     def live(self) -> LiveSettings: ...
     def is_due_remotely(self, refusal: Refusal, demands: Sequence[VolumeDemand]) -> bool: ...
+    def reserved_against(self, pod: Pod) -> Mapping[str, Sequence[Promise]]: ...
 
 
 @dataclass(slots=True)
@@ -150,22 +151,24 @@ class WakePlan:
     ) -> str | None:
         """Where a filter call would let the pod go; "" for nowhere, None when the slice ended before that was known."""
         where = _where(refusal)
-        if self._full.covers(where, demands):
+        is_nominated = pod.uid in self._refusals.nominations  # what is reserved for it keeps others out alone
+        if not is_nominated and self._full.covers(where, demands):
             return ""
         shape = (*where, *map(_exact, demands))
-        judge = self._judge(view, demands)
+        judge = self._judge(view, pod, demands)
         if judge.is_plain and max(view.world.best.values(), default=-1) < max(one.size_bytes for one in judge.local):
             self._full.add(where, demands)  # no disk anywhere is large enough
             return ""
         search = self._search
         if search is None:
-            names = self._open.get(shape) or self._in_order(view, refusal, demands)
+            known = None if is_nominated else self._open.get(shape)
+            names = known or self._in_order(view, refusal, demands)
             search = self._search = _Search(names, names)
             if any(demand.usable_nodes for demand in judge.local):
                 home = judge.restart_among(judge.open_among(names)[0])
                 if home:
                     return self._least_promised(view, home)
-                judge = self._judge(view, demands)
+                judge = self._judge(view, pod, demands)
         found = self._search_on(view, judge, pod, search, end)
         if found == "" and not search.is_partial:
             self._full.add(where, demands)
@@ -177,9 +180,13 @@ class WakePlan:
             self._open[shape] = search.rest
         return found
 
-    def _judge(self, view: PlanView, demands: Sequence[VolumeDemand]) -> Judge:
+    def _judge(self, view: PlanView, pod: Pod, demands: Sequence[VolumeDemand]) -> Judge:
         budget = Budget.of(view.clock, view.live.filter_budget_milliseconds)
-        return Judge(view.world, view.ledger, demands, view.now, self._extra, budget, view.clock.now_utc())
+        extra: Mapping[str, Sequence[Promise]] = self._extra
+        reserved = view.reserved_against(pod)
+        if reserved:
+            extra = {**extra, **{name: _joined(extra.get(name, ()), promises) for name, promises in reserved.items()}}
+        return Judge(view.world, view.ledger, demands, view.now, extra, budget, view.clock.now_utc())
 
     def _search_on(self, view: PlanView, judge: Judge, pod: Pod, search: _Search, end: float) -> str | None:
         """As `_node_for`, from where the last slice ended."""
@@ -212,7 +219,7 @@ class WakePlan:
 
     def _in_order(self, view: PlanView, refusal: Refusal, demands: Sequence[VolumeDemand]) -> list[str]:
         """The nodes that count for the pod: those with its data, those without promises, then the others."""
-        names: Sequence[str] = refusal.candidates
+        names = refusal.nodes
         campaign = refusal.campaign
         if campaign is not None:
             shown = frozenset(names)
@@ -285,8 +292,14 @@ def _where(refusal: Refusal) -> _Shape:
     """Equal for pods that the same nodes count for."""
     campaign = refusal.campaign
     if campaign is None:
-        return (refusal.candidates,)
-    return ("all",) if campaign.possible is None else (campaign.possible, refusal.candidates)
+        return (refusal.candidates, refusal.victims)
+    return ("all",) if campaign.possible is None else (campaign.possible, refusal.candidates, refusal.victims)
+
+
+def _joined(planned: Sequence[Promise], reserved: Sequence[Promise]) -> list[Promise]:
+    """Both, a volume once: the pod that room is reserved for may be planned as well."""
+    volumes = {promise.volume for promise in planned}
+    return [*planned, *(promise for promise in reserved if promise.volume not in volumes)]
 
 
 def _kind_of(demand: VolumeDemand) -> object:

@@ -59,7 +59,9 @@ class Teller:
         self._thread: threading.Thread | None = None
 
     def refused(self, uid: str, namespace: str, name: str, candidates: Sequence[str]) -> None:
-        """Never blocks, never raises. A refusal within a minute of one that was told is not told."""
+        """Never blocks, never raises. A refusal within a minute of one that was told is not told; while that one still
+        waits, its nodes are added: one attempt of kube-scheduler asks about some nodes by filter, by preempt of others.
+        """
         self._put(uid, Told(Target("Pod", namespace, name, uid), candidates))
 
     def let_through(self, uid: str, namespace: str, name: str) -> None:
@@ -68,7 +70,12 @@ class Teller:
     def _put(self, uid: str, told: Told) -> None:
         now = self._clock.now()
         with self._changed:
-            last = self._told_at.get(uid)
+            last, earlier = self._told_at.get(uid), self._waiting.get(uid)
+            if told.candidates and earlier is not None and earlier.candidates:
+                known = frozenset(earlier.candidates)
+                more = [name for name in told.candidates if name not in known]
+                self._waiting[uid] = Told(told.pod, [*earlier.candidates, *more])
+                return
             if (told.candidates and last is not None and now < last + EVERY_SECONDS) or (
                 uid not in self._waiting and len(self._waiting) >= QUEUE_LIMIT
             ):

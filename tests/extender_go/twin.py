@@ -42,7 +42,12 @@ class Twin:
     def preempt(self, pod: PodSpec, victims: Mapping[str, Mapping[str, Any]]) -> dict[str, tuple[list[str], int]]:
         kept = {node for node, entry in victims.items() if entry["uids"]}
         if not self._needs_nothing(pod):
-            kept = set() if self._failure(pod) else set(self._world.allocator.nodes_with_room(pod.uid, kept))
+            asked = [node for node, entry in victims.items() if entry["uids"]]
+            if self._failure(pod):
+                self._world.allocator.preemption_failed(pod.uid, asked)
+                kept = set()
+            else:
+                kept = set(self._world.allocator.nodes_with_room(pod.uid, asked))
         return {node: (victims[node]["uids"], victims[node]["violations"]) for node in kept}
 
     def bind(self, pod: PodSpec, node: str) -> str:

@@ -170,7 +170,7 @@ class World:
             budget=WaitBudget(share=1.0),
         )
         self.prioritize = PriorityService(self.allocator, self.preconditions)
-        self.preempt = PreemptionService(self.allocator, self.preconditions, silent)
+        self.preempt = PreemptionService(self.allocator, self.preconditions, silent, silent)
         self.bind = BindingService(self.allocator, self.preconditions, self.binder, self.live)
 
     def _add_objects(self) -> None:

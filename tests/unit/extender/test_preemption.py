@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 
 import pytest
 
 from controller.allocator.outcome import Mode
-from controller.errors import NotLeaderError, NotReadyError, NotSyncedError
+from controller.errors import NotLeaderError, NotReadyError, NotSyncedError, UnavailableError
 from controller.model.workload import Pod
 from extender.preconditions import PodFailedError, Preconditions
 from extender.preemption import PreemptionArgs, PreemptionService, Victims
@@ -25,19 +26,25 @@ class Bench:
             self.cluster.add_node(name, free_gib=free)
         self.counted: list[tuple[int, int]] = []
         self.gate, self.mode, self.stale = FakeGate(), Mode.ACTIVE, ""
+        self.told: list[tuple[str, list[str]]] = []
         allocator = self.cluster.allocator
+        self.live = FakeLive(allocator)
         self.service = PreemptionService(
             allocator,
             Preconditions(
                 allocator,
                 self.gate,
-                FakeLive(allocator),
+                self.live,
                 self.cluster.clock,
                 mode=lambda: self.mode,
                 stale_kind=lambda: self.stale or None,
             ),
             self,
+            self,
         )
+
+    def refused(self, uid: str, namespace: str, name: str, candidates: Sequence[str]) -> None:
+        self.told.append((name, list(candidates)))
 
     def preempted(self, kept: int, dropped: int) -> None:
         self.counted.append((kept, dropped))
@@ -126,3 +133,75 @@ def test_only_a_leader_with_fresh_data_answers(bench: Bench) -> None:
     bench.mode, bench.gate.closes_at = Mode.ACTIVE, bench.gate.checks + 2  # right before the answer
     with pytest.raises(NotLeaderError):
         bench.preempt(pod, n1=("x",))
+
+
+def test_room_that_is_kept_for_a_waiting_pod_is_no_room(bench: Bench) -> None:
+    cluster = bench.cluster
+    cluster.add_pod("large", gib=500)
+    cluster.add_node("n4", free_gib=600)
+    cluster.run("small", cluster.add_pod("small", gib=200).name, "n4", gib=200)
+    assert not cluster.offered("large", "n4")
+    cluster.clock.advance(300)
+    cluster.plan_wakeups()
+    pod = cluster.add_pod("a")
+
+    assert bench.preempt(pod, n1=("x",), n4=("y",)) == {"n1": ["x"]}
+
+
+def test_the_owner_is_told_when_nobody_may_be_evicted_at_all(bench: Bench) -> None:
+    pod = bench.cluster.add_pod("a")
+    bench.preempt(pod, n1=("x",), n3=("y",))
+    bench.preempt(pod, n1=())
+    assert bench.told == []
+
+    bench.preempt(pod, n3=("y",), n1=())
+    assert bench.told == [("a", ["n3"])]
+
+
+def woken(bench: Bench) -> list[str]:
+    bench.cluster.clock.advance(11)
+    return [wakeup.name for wakeup in bench.cluster.plan_wakeups()]
+
+
+def test_a_pod_that_we_failed_is_woken_since_nobody_asks_again(bench: Bench) -> None:
+    pod = bench.cluster.add_pod("a")
+    bench.stale = "replica"
+    version = bench.cluster.allocator.version
+    with pytest.raises(NotSyncedError):
+        bench.preempt(pod, n1=("x",))
+
+    assert bench.cluster.allocator.version != version  # or the waker would sleep on
+    assert woken(bench) == ["a"]
+
+
+def test_a_pod_whose_objects_could_not_be_read_is_woken(bench: Bench) -> None:
+    claim = bench.cluster.add_claim("c")
+    pod = bench.cluster.add_pod("a", "c")
+    bench.cluster.drop_claim("c")
+    bench.live.failure = UnavailableError("no answer")
+    with pytest.raises(PodFailedError):
+        bench.preempt(pod, n1=("x",))
+    bench.cluster.set_claim(claim)
+
+    assert woken(bench) == ["a"]
+
+
+def test_a_pod_that_could_not_be_read_is_woken_once_our_store_shows_it(bench: Bench) -> None:
+    pod = bench.cluster.add_pod("a")
+    bench.cluster.drop_pod("a")
+    bench.live.failure = UnavailableError("no answer")
+    with pytest.raises(PodFailedError):
+        bench.preempt(pod, n1=("x",))
+    assert woken(bench) == []
+    bench.cluster.set_pod(pod)
+
+    assert woken(bench) == ["a"]
+
+
+def test_a_pod_that_waits_no_more_is_not_remembered(bench: Bench) -> None:
+    pod = bench.cluster.add_pod("a")
+    bench.cluster.bind("a", "n1")
+    with pytest.raises(PodFailedError, match="bound"):
+        bench.preempt(pod, n1=("x",))
+
+    assert bench.cluster.allocator.snapshot().refused_count == 0

@@ -68,6 +68,18 @@ def test_reasons_are_counted_with_the_numbers_of_one_node_each(scene: Scene) -> 
     assert "1 node NoLonghornNode" in event["message"]
 
 
+def test_a_refusal_by_preempt_is_told_together_with_that_by_filter_which_still_waits(scene: Scene) -> None:
+    scene.cluster.add_node("n2", free_gib=40)
+    scene.cluster.add_pod("b", gib=50)
+    scene.refuse("b", "n1")
+    scene.refuse("b", "n2", "n1")
+
+    (event,) = scene.tell()
+    assert event["count"] == 1
+    assert "1 node InsufficientStorage (pvc-uid-b: " in event["message"]
+    assert "1 node Contended (n1: " in event["message"]
+
+
 def test_a_pod_is_told_of_once_a_minute(scene: Scene) -> None:
     scene.cluster.add_pod("b", gib=50)
     scene.refuse("b", "n1")
