@@ -54,12 +54,12 @@ class Nominations:
         """Pods may be evicted for this one on any of `nodes`; what was approved for it before ends."""
         if self._approved:
             self._approved = {uid: entry for uid, entry in self._approved.items() if now < entry.until}
-        wanted = tuple(demand for demand in demands if demand.is_local or demand.is_roaming)
-        if not nodes or not wanted:
+        if not nodes:
             self._approved.pop(pod.uid, None)
             return
         if pod.uid not in self._approved and len(self._approved) >= MOST_PODS:
             del self._approved[next(iter(self._approved))]
+        wanted = tuple(demand for demand in demands if demand.is_local or demand.is_roaming)
         entry = _Approval(pod.priority, frozenset(nodes), wanted, now + MOST_SECONDS)
         self._approved[pod.uid] = entry  # a pod that is there already keeps its turn
         self.see(pod)

@@ -126,8 +126,6 @@ class Refusals:
         did not refuse."""
         old = self._refused.get(pod_uid)
         if old is not None:
-            known = frozenset(old.candidates)
-            victims = [name for name in victims if name not in known]
             self._refused[pod_uid] = replace(old, victims=self._shared(victims))
 
     def presume(self, pod: Pod, candidates: Sequence[str], now: float, now_utc: datetime) -> None:

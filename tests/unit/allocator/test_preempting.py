@@ -13,6 +13,7 @@ from controller.allocator.nominations import MOST_PODS, MOST_SECONDS
 from controller.allocator.outcome import Decision, Mode
 from controller.allocator.reasons import Reason
 from controller.allocator.refusals import MOST_UNSEEN, UNSEEN_SECONDS
+from controller.model.longhorn import LonghornSettings
 from controller.settings import LiveSettings
 from tests.fakes.builders import LATEST, TestCluster, disk
 
@@ -473,8 +474,6 @@ def test_the_wake_up_does_not_wake_others_into_it_and_does_so_when_it_ends(nomin
     assert set() == low_gets(nominated)
     nominated.clock.advance(11)
     assert [] == woken(nominated)
-    due = nominated.allocator.next_wakeup_due()
-    assert due is not None
     nominated.change_pod("high", nominated_node="")
 
     assert ["low"] == woken(nominated)
@@ -482,9 +481,10 @@ def test_the_wake_up_does_not_wake_others_into_it_and_does_so_when_it_ends(nomin
 
 def test_the_wake_up_knows_when_it_ends_by_time(nominated: TestCluster) -> None:
     assert set() == low_gets(nominated)
+    live = LiveSettings(enabled=True, starvation_after_seconds=0)  # nothing else falls due then
+    nominated.allocator.configure(live, LonghornSettings())
     nominated.clock.advance(MOST_SECONDS - 20)
-    due = nominated.allocator.next_wakeup_due()
-    assert due is not None and due <= 5
+    assert nominated.allocator.next_wakeup_due() == 5
     nominated.clock.advance(5)
 
     assert ["low"] == woken(nominated)
@@ -511,24 +511,43 @@ def test_the_pod_itself_is_woken_where_its_likes_find_no_room(nominated: TestClu
 
 def test_what_it_holds_there_already_counts_once() -> None:
     cluster = TestCluster()
-    cluster.add_node("n1", free_gib=150)
+    cluster.add_node("n1", free_gib=200)
     cluster.add_pod("high", priority=HIGH)
     assert {"n1"} == cluster.offered("high", "n1")
     assert {"n1"} == kept(cluster, "high", "n1")
     cluster.change_pod("high", nominated_node="n1")
-    cluster.add_pod("small", gib=50)
+    cluster.add_pod("beside")
 
-    assert {"n1"} == cluster.offered("small", "n1")
+    assert {"n1"} == cluster.offered("beside", "n1")
+
+
+def test_a_volume_that_two_of_them_share_counts_once() -> None:
+    cluster = TestCluster()
+    cluster.add_node("n1", free_gib=200)
+    for name in ("first", "second"):
+        cluster.add_pod(name, "shared", priority=HIGH)
+        assert {"n1"} == kept(cluster, name, "n1")
+        cluster.change_pod(name, nominated_node="n1")
+
+    assert {"n1"} == cluster.offered(cluster.add_pod("beside").name, "n1")
+
+
+def test_what_has_ended_by_time_goes_with_the_next_approval(nominated: TestCluster) -> None:
+    nominated.clock.advance(MOST_SECONDS)
+    nominated.add_pod("next")
+    assert {"n1"} == kept(nominated, "next", "n1")
+
+    assert 1 == len(nominated.allocator._refusals.nominations)
 
 
 def test_what_it_is_woken_for_counts_once_in_the_plan(nominated: TestCluster) -> None:
-    nominated.add_pod("small", gib=60)
-    assert set() == nominated.offered("small", "n1")
+    nominated.add_pod("beside")
+    assert set() == nominated.offered("beside", "n1")
     nominated.filter("high", "idle")
     nominated.allocator.preemption_failed("pod-high", ["n1"])
-    nominated.add_node("n1", free_gib=160)
+    nominated.add_node("n1", free_gib=200)
 
-    assert ["high", "small"] == woken(nominated)
+    assert ["high", "beside"] == woken(nominated)
 
 
 def test_a_pod_comes_back_to_its_data_where_room_is_kept_for_another_one() -> None:
