@@ -16,7 +16,6 @@ import itertools
 import json
 import os
 import selectors
-import signal
 import socket
 import ssl
 import statistics
@@ -31,6 +30,7 @@ from typing import Any
 
 from flask import Flask
 
+from bench.served import serving
 from bench.verdicts import Verdict, add_report_only, conclude, lines_of
 from certs.authority import LeafSpec, make_authority, sign
 from controller.serving.server import ServerOptions, serve
@@ -264,25 +264,17 @@ def main() -> int:
     if options.halve:
         halve(options.halve)
         return 0
-    with tempfile.TemporaryDirectory() as folder, socket.socket() as probe:
+    with tempfile.TemporaryDirectory() as folder:
         now = datetime.now(UTC)
         authority = make_authority("bench", 2 * DAY, now)
         leaf = sign(authority, LeafSpec("server", DAY, (HOST,)), now)
         (Path(folder) / "tls.crt").write_bytes(leaf.certificate)
         (Path(folder) / "tls.key").write_bytes(leaf.key)
-        probe.bind((HOST, 0))
-        port = probe.getsockname()[1]
-        probe.close()
-        command = [sys.executable, "-m", "bench.handshakes", "--serve", str(port), "--directory", folder]
-        process = subprocess.Popen(command, cwd=Path(__file__).parents[1], start_new_session=True)
-        try:
-            context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-            context.load_verify_locations(cadata=authority.certificate.decode())
-            wait_serving(port, context, process)
-            result = measure(port, context)
-        finally:
-            os.kill(process.pid, signal.SIGTERM)
-            process.wait(30)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.load_verify_locations(cadata=authority.certificate.decode())
+        with serving("bench.handshakes", "--directory", folder) as server:
+            wait_serving(server.port, context, server.process)
+            result = measure(server.port, context)
     checks = verdicts(result)
     print(json.dumps({**result, "verdicts": lines_of(checks)}), flush=True)
     return conclude(checks, is_report_only=options.report_only, file=sys.stderr)

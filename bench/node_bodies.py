@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import http.client
 import json
-import socket
 import statistics
 import subprocess
 import sys
@@ -22,11 +21,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bench.filter_latency import POD, connect, node_name
+from bench.filter_latency import CLAIMS
+from bench.made_up import node_name, pod_document
+from bench.served import serving
 from bench.verdicts import Verdict, add_report_only, conclude, lines_of
 from tests.extender_go.build import build
 
-ROOT = Path(__file__).parents[1]
 NODE_BYTES = 7_000
 WARM_UP = 2
 LIMITED_NODES, GO_RATIO = 1000, 0.5  # asked of us
@@ -115,38 +115,37 @@ class Recoder:
 
 
 def measure(nodes: int, max_offers: int, calls: int) -> dict[str, Any]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    command = [sys.executable, "-m", "bench.filter_latency", "--serve", str(port)]
-    process = subprocess.Popen(
-        [*command, "--nodes", str(nodes), "--max-offers", str(max_offers)], cwd=ROOT, start_new_session=True
-    )
-    recoder = Recoder({"Pod": POD, "Nodes": {"items": [node(index) for index in range(nodes)]}})
+    pod = pod_document(CLAIMS)
+    recoder = Recoder({"Pod": pod, "Nodes": {"items": [node(index) for index in range(nodes)]}})
+    case = ("--nodes", str(nodes), "--max-offers", str(max_offers))
     try:
-        connection = connect(port, process)
-        ours, go, passed = [], [], 0
-        for number in range(calls + WARM_UP):
-            go_seconds = recoder.seconds()
-            our_seconds, answer = call(connection, recoder.body)
-            if number == 0:
-                passed = len(json.loads(answer)["Nodes"]["items"])
-            if number >= WARM_UP:
-                go.append(go_seconds)
-                ours.append(our_seconds)
-        return {
-            "nodes": nodes,
-            "megabytes": round(len(recoder.body) / 1e6, 1),
-            "max_offers": max_offers,
-            "passed": passed,
-            "go_ms": spread(go),
-            "ours_ms": spread(ours),
-            "ratio": round(statistics.median(ours) / statistics.median(go), 3),
-        }
+        with serving("bench.filter_latency", *case) as server:
+            return _compare(server.connect(), recoder, nodes, max_offers, calls)
     finally:
         recoder.stop()
-        process.terminate()
-        process.wait(30)
+
+
+def _compare(
+    connection: http.client.HTTPConnection, recoder: Recoder, nodes: int, max_offers: int, calls: int
+) -> dict[str, Any]:
+    ours, go, passed = [], [], 0
+    for number in range(calls + WARM_UP):
+        go_seconds = recoder.seconds()
+        our_seconds, answer = call(connection, recoder.body)
+        if number == 0:
+            passed = len(json.loads(answer)["Nodes"]["items"])
+        if number >= WARM_UP:
+            go.append(go_seconds)
+            ours.append(our_seconds)
+    return {
+        "nodes": nodes,
+        "megabytes": round(len(recoder.body) / 1e6, 1),
+        "max_offers": max_offers,
+        "passed": passed,
+        "go_ms": spread(go),
+        "ours_ms": spread(ours),
+        "ratio": round(statistics.median(ours) / statistics.median(go), 3),
+    }
 
 
 def call(connection: http.client.HTTPConnection, body: bytes) -> tuple[float, bytes]:

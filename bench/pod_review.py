@@ -13,19 +13,15 @@ import http.client
 import itertools
 import json
 import os
-import signal
-import socket
 import statistics
-import subprocess
 import sys
 import threading
 import time
-from pathlib import Path
 from typing import Any
 
 from prometheus_client import CollectorRegistry
 
-from bench.filter_latency import connect
+from bench.served import quartiles, serving
 from bench.verdicts import Verdict, add_report_only, conclude, lines_of
 from controller.clock import SystemClock
 from controller.kube.resources import Resource
@@ -131,8 +127,7 @@ def alternate(connection: http.client.HTTPConnection, calls: int) -> Raw:
             assert (b'"patch"' in answer) == (route == "mutate-pods"), answer
     result: Raw = {}
     for route, seen in times.items():
-        low, median, high = statistics.quantiles(seen, n=4)
-        result[route] = {"median_ms": _ms(median), "quartiles_ms": [_ms(low), _ms(high)]}
+        result[route] = quartiles(seen)
     result["ratio"] = round(statistics.median(times["mutate-pods"]) / statistics.median(times["allow"]), 3)
     return result
 
@@ -202,21 +197,13 @@ def main() -> int:
     if options.serve:
         serve(ServerOptions("127.0.0.1", options.serve), Process)
         return 0
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    command = [sys.executable, "-m", "bench.pod_review", "--serve", str(port)]
-    process = subprocess.Popen(command, cwd=Path(__file__).parents[1], start_new_session=True)
-    try:
+    with serving("bench.pod_review") as server:
         result = {
             "body_bytes": len(pod_review(0)),
-            "alternating": alternate(connect(port, process), options.calls),
-            "steady": steadily(port, options.rate, options.seconds),
+            "alternating": alternate(server.connect(), options.calls),
+            "steady": steadily(server.port, options.rate, options.seconds),
             "load_average": round(os.getloadavg()[0], 2),
         }
-    finally:
-        os.kill(process.pid, signal.SIGTERM)
-        process.wait(30)
     checks = verdicts(result)
     print(json.dumps({**result, "verdicts": lines_of(checks)}), flush=True)
     return conclude(checks, is_report_only=options.report_only, file=sys.stderr)

@@ -10,158 +10,55 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import signal
-import socket
 import statistics
-import subprocess
-import sys
-import time
-from pathlib import Path
 from typing import Any, Final
 
-from bench.echo import create_echo_blueprint
-from bench.filter_latency import GIB, NoBinding, NoReads, OpenGate, Silent, connect, node_name
-from controller.allocator.allocator import Allocator
-from controller.allocator.outcome import Mode
-from controller.clock import SystemClock
-from controller.model.longhorn import Disk, LonghornNode, LonghornSettings
-from controller.model.workload import Claim, KubeNode, Pod, PodVolume, StorageClass
+from bench.made_up import ExtenderProcess, add_class, add_node, add_pod, make_allocator, node_name, pod_document
+from bench.served import alternate, quartiles, serving
 from controller.serving.server import ServerOptions, serve
 from controller.settings import LiveSettings
-from extender.app import Verbs, create_app
-from extender.contention import WaitBudget
-from extender.preconditions import Preconditions
-from extender.priorities import PriorityService
-from extender.service import ExtenderService
-from tests.fakes.served import OnlyApplication
 
-EPOCH: Final = "2026-01-01T00:00:00Z"
 CASES: Final = ((1000, 1), (1000, 4), (5000, 1), (5000, 4))
 PATHS: Final = ("/echo", "/filter", "/prioritize")
-WARM_UP: Final = 5
 
 
-class Process(OnlyApplication):
-    """The product's application, filter and prioritize, over `nodes` made-up nodes and one pod."""
-
-    def __init__(self, nodes: int, volumes: int) -> None:
-        clock, silent = SystemClock(), Silent()
-        allocator = Allocator(clock)
-        allocator.configure(LiveSettings(enabled=True), LonghornSettings())
-        allocator.set_mode(Mode.ACTIVE)
-        _fill(allocator, nodes, volumes)
-        preconditions = Preconditions(
-            allocator, OpenGate(), NoReads(), clock, mode=lambda: Mode.ACTIVE, stale_kind=lambda: None
-        )
-        service = ExtenderService(
-            allocator,
-            preconditions,
-            clock,
-            silent,
-            silent,
-            contention_wait_seconds=lambda: 0.0,
-            budget=WaitBudget(),
-        )
-        verbs = Verbs(service, PriorityService(allocator, preconditions), NoPreemption(), NoBinding())
-        app = create_app(verbs, silent, clock, max_body_bytes=64 * 1024**2)
-        app.register_blueprint(create_echo_blueprint())
-        super().__init__(app.wsgi_app)
+def claims(volumes: int) -> dict[str, int]:
+    """GiB by name."""
+    return {f"c{number}": 20 + number for number in range(volumes)}
 
 
-class NoPreemption:
-    def preempt(self, args: object) -> bytes:
-        raise AssertionError(f"nobody asks for it: {args}")
-
-
-def _fill(allocator: Allocator, nodes: int, volumes: int) -> None:
-    parameters = {"dataLocality": "best-effort", "numberOfReplicas": "3"}
-    allocator.observe(
-        "class", "longhorn", StorageClass("longhorn", "driver.longhorn.io", parameters, True, True, EPOCH)
-    )
+def process(nodes: int, volumes: int) -> ExtenderProcess:
+    """Over `nodes` made-up nodes and one pod."""
+    allocator = make_allocator(LiveSettings(enabled=True))
+    add_class(allocator, copies=3)
     for index in range(nodes):
-        name = node_name(index)
-        disks = tuple(
-            Disk(
-                disk,
-                f"{disk}-{index}",
-                "filesystem",
-                "ext4",
-                True,
-                False,
-                True,
-                True,
-                frozenset(),
-                size,
-                size,
-                0,
-                0,
-                {},
-            )
-            for disk, size in (("a", 400 * GIB), ("b", 300 * GIB))
-        )
-        allocator.observe("kube_node", name, KubeNode(name, unschedulable=False))
-        allocator.observe("node", name, LonghornNode(name, "", "", frozenset(), True, True, True, False, disks))
-    for number in range(volumes):
-        claim = Claim(
-            f"uid-c{number}", "ns", f"c{number}", "longhorn", "", (20 + number) * GIB, "", False, False, "", ""
-        )
-        allocator.observe("claim", claim.key, claim)
-    used = tuple(PodVolume(f"v{number}", f"c{number}") for number in range(volumes))
-    pod = Pod("uid-p", "ns", "p", EPOCH, 0, True, "", "", False, False, used)
-    allocator.observe("pod", pod.key, pod)
-
-
-def body_of(nodes: int, volumes: int) -> bytes:
-    used = [{"name": f"v{number}", "persistentVolumeClaim": {"claimName": f"c{number}"}} for number in range(volumes)]
-    pod = {
-        "metadata": {"name": "p", "namespace": "ns", "uid": "uid-p"},
-        "spec": {"volumes": used, "containers": [{"name": "c"}]},
-    }
-    names = [node_name(index) for index in range(nodes)]
-    return json.dumps({"Pod": pod, "Nodes": None, "NodeNames": names}).encode()
+        add_node(allocator, index, {"a": 400, "b": 300})
+    add_pod(allocator, claims(volumes))
+    return ExtenderProcess(allocator)
 
 
 def measure(nodes: int, volumes: int, calls: int) -> dict[str, Any]:
     """Alternating calls; seconds by route, summed up."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    command = [sys.executable, "-m", "bench.prioritize", "--serve", str(port)]
-    command += ["--nodes", str(nodes), "--volumes", str(volumes)]
-    process = subprocess.Popen(command, cwd=Path(__file__).parents[1], start_new_session=True)
-    try:
-        connection = connect(port, process)
-        body = body_of(nodes, volumes)
-        times: dict[str, list[float]] = {path: [] for path in PATHS}
-        points: list[int] = []
-        for number in range(WARM_UP + calls):
-            for path, seen in times.items():
-                begin = time.perf_counter()
-                connection.request("POST", path, body)
-                answer = connection.getresponse().read()
-                elapsed = time.perf_counter() - begin
-                if number >= WARM_UP:
-                    seen.append(elapsed)
-                if path == "/prioritize":
-                    points += {entry["Score"] for entry in json.loads(answer)}
-        return _summary(nodes, volumes, sorted(set(points)), times)
-    finally:
-        os.kill(process.pid, signal.SIGTERM)
-        process.wait(30)
+    names = [node_name(index) for index in range(nodes)]
+    body = json.dumps({"Pod": pod_document(claims(volumes)), "Nodes": None, "NodeNames": names}).encode()
+    points: set[int] = set()
+
+    def look(path: str, answer: bytes) -> None:
+        if path == "/prioritize":
+            points.update(entry["Score"] for entry in json.loads(answer))
+
+    with serving("bench.prioritize", "--nodes", str(nodes), "--volumes", str(volumes)) as server:
+        times = alternate(server.connect(), PATHS, body, calls, look)
+    return _summary(nodes, volumes, sorted(points), times)
 
 
 def _summary(nodes: int, volumes: int, points: list[int], times: dict[str, list[float]]) -> dict[str, Any]:
     """`points` are all that any node got: more than one kind, on these equal nodes, when a call's budget was spent."""
     result: dict[str, Any] = {"nodes": nodes, "volumes": volumes, "points": points}
     for path, seen in times.items():
-        low, median, high = statistics.quantiles(seen, n=4)
-        result[path.strip("/")] = {
-            "median_ms": round(median * 1000, 3),
-            "quartiles_ms": [round(low * 1000, 3), round(high * 1000, 3)],
-        }
+        result[path.strip("/")] = quartiles(seen)
         if path != "/echo":
-            result[f"{path.strip('/')}_of_echo"] = round(median / statistics.median(times["/echo"]), 2)
+            result[f"{path.strip('/')}_of_echo"] = round(statistics.median(seen) / statistics.median(times["/echo"]), 2)
     return result
 
 
@@ -175,7 +72,7 @@ def main() -> None:
     parser.add_argument("--serve", type=int, default=0, metavar="PORT", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.serve:
-        serve(ServerOptions("127.0.0.1", options.serve), lambda: Process(options.nodes, options.volumes))
+        serve(ServerOptions("127.0.0.1", options.serve), lambda: process(options.nodes, options.volumes))
         return
     for nodes, volumes in ((options.nodes, options.volumes),) if options.nodes else CASES:
         print(json.dumps(measure(nodes, volumes, options.calls)), flush=True)

@@ -1,0 +1,82 @@
+"""A bench's own server, and calls of it: the bench starts itself once more, with `--serve PORT`."""
+
+from __future__ import annotations
+
+import http.client
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.cluster.components import LOOPBACK, free_ports
+
+START_SECONDS = 60.0
+WARM_UP = 5  # calls that do not count
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A process that listens on the port, or will."""
+
+    port: int
+    process: subprocess.Popen[bytes]
+
+    def connect(self) -> http.client.HTTPConnection:
+        """A connection that has been answered; SystemExit when none was in time."""
+        end = time.monotonic() + START_SECONDS
+        while time.monotonic() < end and self.process.poll() is None:
+            connection = http.client.HTTPConnection(LOOPBACK, self.port, timeout=30)
+            try:
+                connection.request("GET", "/healthz")
+                if connection.getresponse().read():
+                    return connection
+            except OSError:
+                connection.close()
+                time.sleep(0.05)
+        raise SystemExit("the server did not start")
+
+
+@contextmanager
+def serving(module: str, *arguments: str) -> Iterator[Server]:
+    """`python -m MODULE --serve PORT ARGUMENTS`, which ends with the block."""
+    (port,) = free_ports(1)
+    command = [sys.executable, "-m", module, "--serve", str(port), *arguments]
+    process = subprocess.Popen(command, cwd=Path(__file__).parents[1], start_new_session=True)
+    try:
+        yield Server(port, process)
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(30)
+
+
+def alternate(
+    connection: http.client.HTTPConnection,
+    paths: Sequence[str],
+    body: bytes,
+    calls: int,
+    look: Callable[[str, bytes], None],
+) -> dict[str, list[float]]:
+    """Seconds by path of so many calls of each, by turns. `look` is shown every answer, the first ones too."""
+    times: dict[str, list[float]] = {path: [] for path in paths}
+    for number in range(WARM_UP + calls):
+        for path, seen in times.items():
+            began = time.perf_counter()
+            connection.request("POST", path, body)
+            answer = connection.getresponse().read()
+            elapsed = time.perf_counter() - began
+            if number >= WARM_UP:
+                seen.append(elapsed)
+            look(path, answer)
+    return times
+
+
+def quartiles(seconds: Sequence[float]) -> dict[str, Any]:
+    """Milliseconds."""
+    low, median, high = (round(value * 1000, 3) for value in statistics.quantiles(seconds, n=4))
+    return {"median_ms": median, "quartiles_ms": [low, high]}
