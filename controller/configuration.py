@@ -19,7 +19,7 @@ class SettingsReader:
         self._last: tuple[LiveSettings | None, LonghornSettings | None] = (None, None)
 
     def __call__(self) -> Configured:
-        values = longhorn_values(self._longhorn)
+        values = by_name(self._longhorn.items())
         data = next(iter(self._config_maps.values()), {})
         live, problems = live_settings(data, values, self._last[0])
         longhorn, more = longhorn_settings(values, self._last[1])
@@ -29,11 +29,6 @@ class SettingsReader:
         )
 
 
-def longhorn_values(store: Store[str]) -> dict[str, str]:
-    """The values of Longhorn's Setting objects by their names alone."""
-    return by_name(store.items())
-
-
 def synced_longhorn_values(store: Store[str]) -> dict[str, str] | None:
-    """The same; None while the store has not seen them all."""
-    return longhorn_values(store) if store.synced.is_set() else None
+    """The values of Longhorn's Setting objects by their names alone; None while the store has not seen them all."""
+    return by_name(store.items()) if store.synced.is_set() else None

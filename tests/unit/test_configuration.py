@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from controller.configuration import SettingsReader, longhorn_values, synced_longhorn_values
+from controller.configuration import SettingsReader, synced_longhorn_values
 from controller.kube.store import Store
 from controller.model.reader import text_at
 from controller.model.versions import NEWEST, UNKNOWN, behaviour_of
@@ -28,7 +28,6 @@ def version(text: str) -> Raw:
 def test_settings_are_known_by_their_names_alone_and_only_when_all_were_seen() -> None:
     _, longhorn = stores()
     longhorn.replace([version("v1.12.1")])
-    assert {"current-longhorn-version": "v1.12.1"} == longhorn_values(longhorn)
     assert synced_longhorn_values(longhorn) is None
     longhorn.synced.set()
     assert {"current-longhorn-version": "v1.12.1"} == synced_longhorn_values(longhorn)
