@@ -102,10 +102,10 @@ class Sweeper:
                 if due.volume not in unread:
                     log.warning("live read failed claim=%s volume=%s error=%s", due.claim, due.volume, error)
                 self._unread.add(due.volume)
-                if isinstance(error, UnavailableError) and not due.is_capped:
-                    self._unread |= unread
-                    return
                 if not due.is_capped:
+                    if isinstance(error, UnavailableError):
+                        self._unread |= unread
+                        return
                     continue
             self._expansions.expire(due.volume)
 
