@@ -7,7 +7,6 @@ of it at its next call. Only the leader points the Service at itself.
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, Protocol
@@ -16,6 +15,7 @@ import grpc
 
 from controller.clock import Clock
 from controller.errors import NotReadyError, SchedulerError
+from controller.repeated import Repeated
 from controller.rpc.credentials import SERVER_OPTIONS, Current, server_credentials
 from controller.rpc.wire import MAX_MESSAGE_BYTES
 
@@ -67,22 +67,17 @@ class RpcServer:
         self._server: grpc.Server | None = None
         self._points_here = False
         self._next_endpoint_at = 0.0
-        self._problem = ""
-        self._stop = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._worker = Repeated(self.step, lambda _: LOOK_EVERY_SECONDS, _say, thread="rpc")
+        self.start = self._worker.start
         self.port = 0  # that it listens on; 0 while it does not
 
-    def start(self) -> None:
-        self._thread = threading.Thread(target=self._run, name="rpc", daemon=True)
-        self._thread.start()
-
     def stop(self) -> None:
-        self._stop.set()
-        if self._thread is not None:
-            self._thread.join(10.0)
+        self._worker.stop()
+        self._end()
 
     def status(self) -> dict[str, Any]:
-        return {"is_serving": self._server is not None, "points_here": self._points_here, "problem": self._problem}
+        problem = "; ".join(self._worker.problems)
+        return {"is_serving": self._server is not None, "points_here": self._points_here, "problem": problem}
 
     def step(self) -> None:
         """Bring server and Service to where certificates and election say they should be."""
@@ -96,7 +91,7 @@ class RpcServer:
             self._endpoint.point_here()
             self._next_endpoint_at = self._clock.now() + REASSERT_SECONDS
             self._points_here = True
-        self._say("")
+        self._worker.note(())
 
     def _serve(self) -> None:
         credentials = server_credentials(self._current)
@@ -114,20 +109,6 @@ class RpcServer:
         self._server = server
         log.info("gRPC is served on %s", self._address)
 
-    def _run(self) -> None:
-        while not self._stop.is_set():
-            try:
-                self.step()
-            except SchedulerError as error:
-                self._say(str(error))
-            self._stop.wait(LOOK_EVERY_SECONDS)
-        self._end()
-
-    def _say(self, problem: str) -> None:
-        if problem and problem != self._problem:
-            log.warning("gRPC: %s", problem)
-        self._problem = problem
-
     def _end(self) -> None:
         if self._points_here:
             try:
@@ -136,3 +117,7 @@ class RpcServer:
                 log.warning("EndpointSlice: %s", error)
         if self._server is not None:
             self._server.stop(GRACE_SECONDS).wait(GRACE_SECONDS + 1.0)
+
+
+def _say(problem: str) -> None:
+    log.warning("gRPC: %s", problem)
