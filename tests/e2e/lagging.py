@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import http.client
 import json
 import random
 import ssl
@@ -18,6 +17,7 @@ from cryptography import x509
 
 from tests.cluster.client import ApiClient, Object
 from tests.cluster.watch import Reflector
+from tests.e2e.connection import Connection
 from tests.e2e.scheduling import NAMESPACE
 from tests.e2e.webhooks import CONFIGURATION, MUTATING, WEBHOOK_SERVICE
 
@@ -125,7 +125,10 @@ class Load:
     def _call(self, lag: float, *, asks_leader: bool) -> None:
         body = volume_review() if asks_leader else pod_review()
         was_away = self.leader_is_away  # a call that began then may end later
-        connection = Connection(self._address(), self._bundle.context(lag))
+        leafs: list[bytes] = []
+        connection = Connection(
+            self._address(), NAME, self._bundle.context(lag), timeout=CALL_SECONDS, connected=leafs.append
+        )
         try:
             path = "/validate-volumes" if asks_leader else "/mutate-pods"
             connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
@@ -141,7 +144,7 @@ class Load:
         is_away = was_away or self.leader_is_away
         with self._lock:
             self.seen.calls += 1
-            self.seen.leafs.setdefault(*issuer_of(connection.certificate))
+            self.seen.leafs.setdefault(*issuer_of(leafs[-1]))
             self.seen.unchecked += is_unchecked and is_away
             self.seen.busy += is_busy and not is_away
             if asks_leader:
@@ -150,22 +153,6 @@ class Load:
                 self.seen.failures.append(str(document))
             elif is_unchecked and not (is_busy or is_away):
                 self.seen.failures.append(f"{time.monotonic():.2f} {response['warnings']}")
-
-
-class Connection(http.client.HTTPSConnection):
-    """To an address, expecting the Service's name."""
-
-    certificate = b""
-
-    def __init__(self, address: tuple[str, int], context: ssl.SSLContext) -> None:
-        super().__init__(*address, context=context, timeout=CALL_SECONDS)
-        self._trust = context
-
-    def connect(self) -> None:
-        http.client.HTTPConnection.connect(self)
-        encrypted = self._trust.wrap_socket(self.sock, server_hostname=NAME)
-        self.certificate = encrypted.getpeercert(binary_form=True) or b""
-        self.sock = encrypted
 
 
 def issuer_of(der: bytes) -> tuple[str, str]:

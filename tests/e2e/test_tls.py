@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import http.client
 import json
 import ssl
 import subprocess
@@ -20,6 +19,7 @@ import pytest
 from bench.scrape import samples_of
 from certs.authority import LeafSpec, Pair, make_authority, read_pair, server_names, sign
 from tests.cluster.cache import REPOSITORY
+from tests.e2e.connection import Connection
 from tests.e2e.forms import Answer, encode
 from tests.e2e.harness import Cell, Scene
 from tests.e2e.scheduling import NAMESPACE, SERVICE, Config
@@ -232,7 +232,7 @@ class Observer:
         poll(lambda: self.failures or digest in self.shown, "use of the new leaf", 60)
 
     def _connection(self) -> Connection:
-        return Connection(*self._address, context=self._client, timeout=10, connected=self._note)
+        return Connection(self._address, SERVER_NAME, self._client, timeout=10, connected=self._note)
 
     def _note(self, certificate: bytes) -> None:
         self.shown.append(_digest(certificate))
@@ -244,20 +244,6 @@ class Observer:
         is_proper = answer.status == 200 and not answer.body.get("Error")
         if not (is_proper and answer.passed and self._nodes.issuperset(answer.passed)):
             self.failures.append(repr(answer))
-
-
-class Connection(http.client.HTTPSConnection):
-    """To an address, expecting the Service's name; `connected` is told of the certificate at each handshake."""
-
-    def __init__(self, *address: Any, connected: Callable[[bytes], None], **options: Any) -> None:
-        super().__init__(*address, **options)
-        self._connected = connected
-
-    def connect(self) -> None:
-        http.client.HTTPConnection.connect(self)
-        encrypted = self._context.wrap_socket(self.sock, server_hostname=SERVER_NAME)  # type: ignore[attr-defined]
-        self._connected(encrypted.getpeercert(binary_form=True) or b"")
-        self.sock = encrypted
 
 
 def _digest(certificate: bytes) -> str:
