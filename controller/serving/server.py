@@ -37,6 +37,7 @@ from controller.errors import ConfigError
 from controller.serving.arrivals import Arrivals
 from controller.serving.connection import Connection, RequestDeadlines
 from controller.serving.handshakes import Closing, Handshakes
+from controller.serving.pauses import Pauses
 from controller.serving.tls import ServerTls
 
 if TYPE_CHECKING:
@@ -100,7 +101,9 @@ class ServingWorker(ThreadWorker):
     def init_process(self) -> None:
         application = self.app
         assert isinstance(application, ServedApplication)
-        self._deadlines = RequestDeadlines(SystemClock(), application.options.request_seconds)
+        clock = SystemClock()
+        Pauses(clock.now).install()
+        self._deadlines = RequestDeadlines(clock, application.options.request_seconds)
         self._stop_watching = threading.Event()
         watch = threading.Thread(
             target=self._deadlines.run, args=(self._stop_watching,), name="http-deadlines", daemon=True

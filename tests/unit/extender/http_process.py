@@ -6,6 +6,7 @@ to the file EVENTS, one line each. The name of the pod in a filter call says wha
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import select
@@ -19,6 +20,7 @@ from flask import request
 
 from controller.clock import SystemClock
 from controller.errors import BugError, NotLeaderError
+from controller.serving.pauses import Pauses
 from controller.serving.server import ServerOptions, serve
 from extender import binding, preemption, priorities, wire
 from extender.app import Verbs, create_app
@@ -53,6 +55,9 @@ class ScriptedService:
                 raise ClientGoneError("gone")
             case "nodelay":
                 return wire.encode_error(json.dumps({"nodelay": bool(_nodelay())}))
+            case "pauses":
+                installed = sum(isinstance(callback, Pauses) for callback in gc.callbacks)
+                return wire.encode_error(json.dumps({"pauses": installed}))
         return wire.encode_filter_result(args, args.candidates, {})
 
     def prioritize(self, args: wire.FilterArgs) -> bytes:

@@ -201,6 +201,11 @@ def test_answers_leave_at_once_although_headers_and_body_are_two_writes(server: 
     assert json.loads(answer["Error"]) == {"nodelay": True}
 
 
+def test_the_garbage_collector_is_kept_from_long_pauses(server: Server) -> None:
+    _, answer, _ = server.call("POST", "/filter", call_for("pauses", "n1"))
+    assert json.loads(answer["Error"]) == {"pauses": 1}
+
+
 @pytest.mark.parametrize(
     ("body", "field"),
     [
