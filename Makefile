@@ -78,7 +78,7 @@ format: venv ## let ruff rewrite what it can
 
 .PHONY: bench
 bench: venv cluster ## speed and memory, as ratios; writes bench-output/
-	@for program in $(filter-out demo proposal_policy bare_webhook picture __init__,$(basename $(notdir $(wildcard bench/*.py)))); do \
+	@for program in $(filter-out demo proposal_policy bare_webhook picture stalls __init__,$(basename $(notdir $(wildcard bench/*.py)))); do \
 		if grep -q '^if __name__ ==' "bench/$$program.py"; then \
 			options=; if grep -q '^from bench.verdicts import' "bench/$$program.py"; then options=--report-only; fi; \
 			echo "== bench.$$program"; $(RUN) -m "bench.$$program" $$options; fi; done

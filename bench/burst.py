@@ -7,7 +7,8 @@ histograms, those of answers and waits from the extender's own counters.
 
 1. Ample space: what does asking cost?
 2. Near full, three free places a node: what do pods cost each other that hold places until their choice shows?
-3. Pods without claims: alone, and among a burst of pods with claims that compete for the last places.
+3. Pods without claims: alone, and among a burst of pods with claims that compete for the last places. Alone also with
+   an extender that is never asked: kube-scheduler does not batch equal pods where any extender is configured.
 """
 
 from __future__ import annotations
@@ -35,16 +36,17 @@ from tests.e2e.programs import Controller
 from tests.e2e.view import LONGHORN_VOLUMES, poll
 from tests.longhorn.options import Delays, LonghornOptions
 
-DELAYS = Delays(provision=(0.2, 0.6), attach=0.1, placement=0.0, start=0.1, disk_figures=1.0)
+# Longhorn looks at its disks every 30 s.
+DELAYS = Delays(provision=(0.2, 0.6), attach=0.1, placement=0.0, start=0.1, disk_figures=5.0)
 GIB, PLACES = 100, 3
 AMPLE_GIB, NEARLY_FULL_GIB = 40_000, PLACES * GIB
 PATIENCE_SECONDS = 240.0
 OVERLOADED = (0, 504)  # a connection that broke, and a request that took too long
-WINDOW_SECONDS, SAMPLE_SECONDS = 10.0, 1.0
+WINDOW_SECONDS, SAMPLE_SECONDS = 10.0, 2.5  # a look costs the controller some time, too
 ATTEMPTS = "scheduler_scheduling_attempt_duration_seconds"
 WAITED = "longhorn_scheduler_extender_contention_wait_seconds_total"
 DECISIONS = "longhorn_scheduler_extender_decisions_total"
-WITH, WITHOUT = "extender", "no extender"
+WITH, WITHOUT, UNASKED = "extender", "no extender", "never asked"
 RATES = {"chosen": "chosen_rate", "bound": "rate", "others_bound": "others_rate"}
 # What is asked of us.
 AMPLE_RATIO, NEARLY_FULL_RATIO, OTHERS_RATIO = 0.9, 0.8, 0.95
@@ -63,11 +65,20 @@ class Scheduler:
 
     def config(self, scene: Scene) -> scheduling.Config:
         config = scene.extender_config() if self.way == WITH else scheduling.stock()
+        if self.way == UNASKED:
+            config["extenders"] = [NOBODY]
         return {**config, "profiles": [{"schedulerName": self.profile}, {"schedulerName": self.others_profile}]}
 
 
 OURS = Scheduler(WITH, "kube-scheduler", "default-scheduler", "others")
 STOCK = Scheduler(WITHOUT, STOCK_SCHEDULER, STOCK_SCHEDULER, "others-stock")
+SILENT = Scheduler(UNASKED, "silent-scheduler", "silent-scheduler", "others-silent")
+# No pod asks for its resource, so nobody has to listen.
+NOBODY = {
+    "urlPrefix": "http://127.0.0.1:9",
+    "filterVerb": "filter",
+    "managedResources": [{"name": "example.com/nothing", "ignoredByScheduler": True}],
+}
 
 
 @dataclass(slots=True)
@@ -108,8 +119,8 @@ class Case:
     def of(self, way: str) -> list[Run]:
         return [run for run in self.runs if run.way == way]
 
-    def ratio(self, figure: str) -> float:  # of the medians, ours to stock's
-        medians = [statistics.median(getattr(run, figure) for run in self.of(way)) for way in (WITH, WITHOUT)]
+    def ratio(self, figure: str, beside: str = WITHOUT) -> float:  # of the medians, ours to stock's
+        medians = [statistics.median(getattr(run, figure) for run in self.of(way)) for way in (WITH, beside)]
         return medians[0] / medians[1] if medians[1] else float("nan")
 
     def line(self, way: str) -> str:
@@ -161,7 +172,7 @@ class Field:
     def __init__(self, scene: Scene, nodes: int, disk_gib: int) -> None:
         self.scene = scene
         self.controller: Controller = scene.start_controller()
-        for scheduler in (OURS, STOCK):
+        for scheduler in (OURS, STOCK, SILENT):
             scene.cluster.start_scheduler(scheduler.config(scene), name=scheduler.process)
         self.cell: Cell = scene.cell("burst", nodes=nodes, disks_gib=(disk_gib,), fillers=0)
         # No tags: most clusters have none.
@@ -297,10 +308,18 @@ def _told(run: Run, pods: int, others: int) -> str:
     return "; ".join(parts)
 
 
-def compare(results: Results, place: Field, name: str, pods: int, others: int, pairs: int) -> None:
+def compare(
+    results: Results,
+    place: Field,
+    name: str,
+    pods: int,
+    others: int,
+    pairs: int,
+    schedulers: Sequence[Scheduler] = (OURS, STOCK),
+) -> None:
     case = results.open(name, pods, others)
     for number in range(pairs):
-        for scheduler in (OURS, STOCK) if number % 2 == 0 else (STOCK, OURS):
+        for scheduler in schedulers if number % 2 == 0 else reversed(schedulers):
             case.runs.append(place.burst(scheduler, pods, others))
             results.write([])
             place.clear()
@@ -313,14 +332,15 @@ def measure(results: Results, options: argparse.Namespace) -> None:
             place = Field(scene, options.nodes, AMPLE_GIB)
             warm_up(place)
             compare(results, place, "ample space", pods, 0, pairs)
-    if {"nearly-full", "others"} & set(options.cases):
+    if {"nearly-full", "alone", "others"} & set(options.cases):
         with Scene.start(LonghornOptions(delays=DELAYS), run_scheduler=False) as scene:
             place = Field(scene, options.nodes, NEARLY_FULL_GIB)
             warm_up(place)
             if "nearly-full" in options.cases:
                 compare(results, place, "nearly full", pods, 0, pairs)
+            if "alone" in options.cases:
+                compare(results, place, "pods without claims alone", 0, others, pairs, (OURS, STOCK, SILENT))
             if "others" in options.cases:
-                compare(results, place, "pods without claims alone", 0, others, pairs)
                 compare(results, place, "pods without claims among the others", pods, others, pairs)
 
 
@@ -337,7 +357,10 @@ def verdicts(cases: Sequence[Case]) -> list[Verdict]:
     for case in known.values():
         figure, least = _asked_rate(case)
         ratio = case.ratio(figure)
-        found.append(Verdict(f"{case.name}: {ratio:.2f} x stock", ratio >= least, f"at least {least}"))
+        text = f"{case.name}: {ratio:.2f} x stock"
+        if case.of(UNASKED):
+            text += f", {case.ratio(figure, UNASKED):.2f} x with an extender that is never asked"
+        found.append(Verdict(text, ratio >= least, f"at least {least}"))
         # The rates are of what was bound.
         left = sum(case.pods + case.others - run.bound - run.others_bound for run in case.of(WITH))
         found.append(Verdict(f"{case.name}: {left} pods never bound with the extender", left == 0, "none"))
@@ -374,7 +397,7 @@ def _asked_rate(case: Case) -> tuple[str, float]:
 
 
 def main() -> int:
-    cases = ("ample", "nearly-full", "others")
+    cases = ("ample", "nearly-full", "alone", "others")
     parser = argparse.ArgumentParser(prog="python -m bench.burst", description=__doc__.splitlines()[0])
     parser.add_argument("--pairs", type=int, default=3, help="alternating pairs of each case (default 3)")
     parser.add_argument("--pods", type=int, default=500, help="pods with a claim each (default 500)")
@@ -388,8 +411,9 @@ def main() -> int:
     measure(results, args)
     for case in results.cases:
         print(f"\n{case.name}")
-        for way in (WITH, WITHOUT):
-            print(case.line(way))
+        for way in (WITH, WITHOUT, UNASKED):
+            if case.of(way):
+                print(case.line(way))
     checks = verdicts(results.cases)
     results.write(checks)
     print()

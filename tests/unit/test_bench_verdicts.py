@@ -109,8 +109,12 @@ def test_whole_nodes_have_a_limit_up_to_a_thousand() -> None:
 
 def test_a_review_and_its_tail_have_limits() -> None:
     def result(ratio: float, tail: float) -> dict[str, Any]:
-        steady = {"a_second": 200.0, "mutate-pods": {"ratio": tail}, "allow": {"ratio": 3.5}}
-        return {"alternating": {"ratio": ratio}, "steady": steady}
+        ours = {"ratio": 9.0, "apart_from_stalls": {"ratio": tail}}
+        bare = {"ratio": 8.0, "apart_from_stalls": {"ratio": 3.5}}
+        return {
+            "alternating": {"ratio": ratio},
+            "steady": {"a_second": 200.0, "mutate-pods": ours, "allow": bare},
+        }
 
     assert [] == unmet(pod_review.verdicts(result(2.0, 3.0)))
     assert 1 == len(unmet(pod_review.verdicts(result(2.1, 3.0))))
