@@ -26,7 +26,7 @@ from controller.allocator.views import promise_views, snapshot_of
 from controller.allocator.waking import WakePlan
 from controller.allocator.world import World
 from controller.clock import Clock
-from controller.errors import BugError, NotFoundError
+from controller.errors import BugError, NotFoundError, NotSyncedError
 from controller.model.demand import Missing, demands_of_pod
 from controller.model.longhorn import LonghornNode, LonghornSettings
 from controller.model.workload import Claim, KubeNode, Pod
@@ -172,23 +172,25 @@ class Allocator:
         """Objects that the pod refers to, that our stores do not have, and that no live read found absent."""
         with self._changed:
             pod = self._world.pods.get(pod_uid)
-            if pod is None or self._mode is not Mode.ACTIVE:
-                return ()
-            _, missing = demands_of_pod(pod, self._world, self._world.settings)
-            since = self._clock.now() - ABSENT_SECONDS
-            return tuple(entry for entry in missing if self._world.absent.get(entry, -math.inf) < since)
+            return () if pod is None or self._mode is not Mode.ACTIVE else self._missing_locked(pod)
+
+    def _missing_locked(self, pod: Pod) -> tuple[Missing, ...]:
+        _, missing = demands_of_pod(pod, self._world, self._world.settings)
+        since = self._clock.now() - ABSENT_SECONDS
+        return tuple(entry for entry in missing if self._world.absent.get(entry, -math.inf) < since)
 
     def hold_pod(self, pod_uid: str, candidates: Sequence[str]) -> FilterOutcome:
         """Which candidates have room for all the pod's volumes, and a promise on each that is offered: one step.
 
         A pod whose choice stands is answered with that node, unchecked, and nothing changes. A retried call replaces
-        the pod's own holds. Refused pods are remembered for the wake-up.
+        the pod's own holds. Refused pods are remembered for the wake-up. Raises NotSyncedError when the pod refers to
+        something unknown by now: one watch may be ahead of another, and what is not known would need no room.
         """
         with self._changed:
             now = self._clock.now()
             if self._mode is not Mode.ACTIVE:
                 return FilterOutcome(Decision.BYPASS, candidates, {}, False, self._version, 0)
-            pod = self._pod_locked(pod_uid)
+            pod = self._known_pod_locked(pod_uid)
             for key in (pod.key, *(f"{pod.namespace}/{volume.claim}" for volume in pod.volumes)):
                 self._quarantine.check(key, now)
             with self._guarded(pod.key, reraise=True):
@@ -202,11 +204,13 @@ class Allocator:
             return replace(outcome, serial=self._calls, version=self._version)
 
     def nodes_with_room(self, pod_uid: str, candidates: Collection[str]) -> Collection[str]:
-        """The candidates that a filter call would let pass; the room of one that gets nominated is kept for the pod."""
+        """The candidates that a filter call would let pass; the room of one that gets nominated is kept for the pod.
+        Raises as `hold_pod` does."""
         with self._changed:
             if self._mode is not Mode.ACTIVE:
                 return candidates
-            return self._filtering_locked(self._clock.now()).keep_candidates(self._pod_locked(pod_uid), candidates)
+            pod = self._known_pod_locked(pod_uid)
+            return self._filtering_locked(self._clock.now()).keep_candidates(pod, candidates)
 
     def preemption_failed(self, pod_uid: str, candidates: Collection[str]) -> None:
         """We could not tell where the pod has room, and kube-scheduler does not ask again by itself."""
@@ -233,6 +237,13 @@ class Allocator:
         pod = self._world.pods.get(uid)
         if pod is None:
             raise NotFoundError(f"pod {uid} went away during its call")
+        return pod
+
+    def _known_pod_locked(self, uid: str) -> Pod:
+        pod = self._pod_locked(uid)
+        if missing := self._missing_locked(pod):
+            first = missing[0]
+            raise NotSyncedError(f"pod {pod.key}: {first.kind} {first.name} is not known yet")
         return pod
 
     def begin_binding(self, pod_uid: str, node: str) -> None:

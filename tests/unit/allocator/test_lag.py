@@ -5,8 +5,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from controller.allocator.allocator import Decision
 from controller.allocator.outcome import Mode
+from controller.errors import NotSyncedError
 from controller.model.demand import Missing
 from controller.model.workload import PersistentVolume
 from tests.fakes.builders import GIB, LATER, TestCluster, node, replica, volume
@@ -39,6 +42,18 @@ def test_a_roaming_volume_whose_pv_is_not_seen_yet_keeps_its_promise() -> None:
     cluster = with_roaming_pod()
     cluster.set_claim(replace(cluster.claims["a"], volume_name="pvc-uid-a"))
     assert_nothing_left(cluster)
+
+
+def test_a_claim_that_names_a_pv_that_is_not_seen_yet_is_no_claim_that_needs_nothing() -> None:
+    cluster = TestCluster()
+    cluster.add_node("n1", free_gib=100)
+    cluster.add_pod("a")
+    cluster.set_claim(replace(cluster.claims["a"], volume_name="pvc-uid-a"))  # after the live reads of the call
+    for ask in (cluster.allocator.hold_pod, cluster.allocator.nodes_with_room):
+        with pytest.raises(NotSyncedError, match="pv pvc-uid-a is not known yet"):
+            ask("pod-a", ["n1"])
+    cluster.allocator.confirm_absent(Missing("pv", "", "pvc-uid-a"))
+    assert Decision.NOTHING_NEEDED is cluster.filter("a", "n1").decision
 
 
 def test_a_shared_volume_that_is_bound_before_its_pod_keeps_its_promise() -> None:

@@ -157,7 +157,8 @@ class Race(RuleBasedStateMachine):
         key = f"ns/{workload.name}"
         if self.allocator.knows_pod(workload.uid, key) is not PodKnowledge.PENDING:  # the extender's live read
             self.allocator.observe("pod", key, self.truth["pod"][key])
-        for missing in self.allocator.missing(workload.uid):
+        while unknown := self.allocator.missing(workload.uid):
+            missing = unknown[0]
             name = f"{missing.namespace}/{missing.name}" if missing.namespace else missing.name
             facts = self.truth[missing.kind].get(name)
             if facts is None:
