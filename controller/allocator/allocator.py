@@ -6,13 +6,13 @@ critical section in which its bytes start to count on the disk, or they would be
 
 from __future__ import annotations
 
-import math
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Final, cast
 
+from controller.allocator.absences import known, missing_of
 from controller.allocator.expansions import Expansions, Lent, growth_views
 from controller.allocator.filtering import Filtering
 from controller.allocator.holds import Answers, DueHold, Journal
@@ -26,15 +26,13 @@ from controller.allocator.views import promise_views, snapshot_of
 from controller.allocator.waking import WakePlan
 from controller.allocator.world import World
 from controller.clock import Clock
-from controller.errors import BugError, NotFoundError, NotSyncedError
-from controller.model.demand import Missing, demands_of_pod
+from controller.errors import BugError, NotFoundError
+from controller.model.demand import Missing
 from controller.model.longhorn import LonghornNode, LonghornSettings
 from controller.model.workload import Claim, KubeNode, Pod
 from controller.settings import LiveSettings
 
 __all__ = ["Allocator", "Decision", "DueHold", "FilterOutcome", "Mode", "PodKnowledge", "PromiseView", "Snapshot"]
-
-ABSENT_SECONDS: Final = 1.0  # longer than the live reads of one call, shorter than a retry of the scheduler
 
 
 class Allocator:
@@ -172,12 +170,9 @@ class Allocator:
         """Objects that the pod refers to, that our stores do not have, and that no live read found absent."""
         with self._changed:
             pod = self._world.pods.get(pod_uid)
-            return () if pod is None or self._mode is not Mode.ACTIVE else self._missing_locked(pod)
-
-    def _missing_locked(self, pod: Pod) -> tuple[Missing, ...]:
-        _, missing = demands_of_pod(pod, self._world, self._world.settings)
-        since = self._clock.now() - ABSENT_SECONDS
-        return tuple(entry for entry in missing if self._world.absent.get(entry, -math.inf) < since)
+            if pod is None or self._mode is not Mode.ACTIVE:
+                return ()
+            return missing_of(pod, self._world, self._clock.now())
 
     def hold_pod(self, pod_uid: str, candidates: Sequence[str]) -> FilterOutcome:
         """Which candidates have room for all the pod's volumes, and a promise on each that is offered: one step.
@@ -190,7 +185,7 @@ class Allocator:
             now = self._clock.now()
             if self._mode is not Mode.ACTIVE:
                 return FilterOutcome(Decision.BYPASS, candidates, {}, False, self._version, 0)
-            pod = self._known_pod_locked(pod_uid)
+            pod = known(self._pod_locked(pod_uid), self._world, now)
             for key in (pod.key, *(f"{pod.namespace}/{volume.claim}" for volume in pod.volumes)):
                 self._quarantine.check(key, now)
             with self._guarded(pod.key, reraise=True):
@@ -209,8 +204,9 @@ class Allocator:
         with self._changed:
             if self._mode is not Mode.ACTIVE:
                 return candidates
-            pod = self._known_pod_locked(pod_uid)
-            return self._filtering_locked(self._clock.now()).keep_candidates(pod, candidates)
+            now = self._clock.now()
+            pod = known(self._pod_locked(pod_uid), self._world, now)
+            return self._filtering_locked(now).keep_candidates(pod, candidates)
 
     def preemption_failed(self, pod_uid: str, candidates: Collection[str]) -> None:
         """We could not tell where the pod has room, and kube-scheduler does not ask again by itself."""
@@ -237,13 +233,6 @@ class Allocator:
         pod = self._world.pods.get(uid)
         if pod is None:
             raise NotFoundError(f"pod {uid} went away during its call")
-        return pod
-
-    def _known_pod_locked(self, uid: str) -> Pod:
-        pod = self._pod_locked(uid)
-        if missing := self._missing_locked(pod):
-            first = missing[0]
-            raise NotSyncedError(f"pod {pod.key}: {first.kind} {first.name} is not known yet")
         return pod
 
     def begin_binding(self, pod_uid: str, node: str) -> None:
