@@ -13,6 +13,7 @@ RUN python -m venv /build && \
 COPY pyproject.toml README.md LICENSE ./
 COPY controller controller
 COPY extender extender
+COPY webhook webhook
 COPY certs certs
 RUN /build/bin/pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir /wheels . && \
     /app/bin/pip install --no-cache-dir --no-deps --no-index /wheels/*.whl
@@ -23,6 +24,6 @@ COPY --from=build /app /app
 # Runs with any uid and a read-only root file system; gunicorn's heartbeat file lies in /dev/shm.
 ENV PATH=/app/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
 USER 65532:65532
-EXPOSE 9504 9506
+EXPOSE 9443 9504 9505 9506
 ENTRYPOINT ["longhorn-scheduler-extender"]
 CMD ["run"]
