@@ -14,7 +14,7 @@ import time
 from typing import Any
 
 from controller.allocator.allocator import Allocator
-from controller.allocator.expansions import GrowthRequest, GrowthVerdict
+from controller.allocator.verbs.grow import GrowthRequest, GrowthVerdict
 from controller.clock import SystemClock
 from controller.model.longhorn import LonghornSettings, SpacePolicy
 from tests.fakes.builders import GIB, TestCluster, disk, replica, volume

@@ -22,11 +22,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from controller.allocator.fit import fit_pod
-from controller.allocator.ledger import ANYWHERE, Entry, Key, Kind, Ledger, State, Verb
-from controller.allocator.packing import COVER_STEPS, PACK_STEPS, Item, Steps, is_sure, pack
-from controller.allocator.placement import Judge, Judgement
-from controller.allocator.world import World
+from controller.allocator.judge.node import Judge, Judgement
+from controller.allocator.judge.packing import COVER_STEPS, PACK_STEPS, Item, Steps, is_sure, pack
+from controller.allocator.promises.ledger import ANYWHERE, Entry, Key, Kind, Ledger, State, Verb
+from controller.allocator.verbs.fit import fit_pod
+from controller.allocator.world.world import World
 from controller.model.demand import VolumeDemand
 from controller.model.longhorn import DEFAULT_NEEDS, Disk, LonghornNode, Volume
 from controller.model.workload import KubeNode

@@ -21,7 +21,7 @@ from typing import Final, Protocol
 
 from controller.addition import Worker
 from controller.allocator.outcome import Mode
-from controller.allocator.refusals import Wakeup
+from controller.allocator.waiting.refusals import Wakeup
 from controller.clock import Clock
 from controller.errors import ClusterError, SchedulerError
 from controller.model.longhorn import LonghornSettings

@@ -18,10 +18,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import IO, Final
 
-from controller.allocator.candidates import PlacementView
-from controller.allocator.expansion import plan_expansion
-from controller.allocator.fit import fit_pod
-from controller.allocator.schedule import schedule_replicas
+from controller.allocator.verbs.fit import fit_pod
 from controller.clock import SystemClock
 from controller.model.demand import demands_of_pod
 from controller.model.longhorn import Replica, Volume
@@ -38,6 +35,9 @@ from controller.plan_input import (
 from controller.plan_objects import InputError, Objects
 from controller.plan_world import world_of
 from controller.plan_yaml import load_yaml
+from controller.rules.candidates import PlacementView
+from controller.rules.growth import plan_expansion
+from controller.rules.schedule import schedule_replicas
 
 EXIT_INPUT: Final = 2
 _KINDS: Final = {

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from controller.allocator.candidates import Candidate
-from controller.allocator.expansion import ExpansionPlan
-from controller.allocator.fit import NodeFit
-from controller.allocator.reasons import Refusal
-from controller.allocator.schedule import Step
+from controller.allocator.verbs.fit import NodeFit
+from controller.rules.candidates import Candidate
+from controller.rules.growth import ExpansionPlan
+from controller.rules.reasons import Refusal
+from controller.rules.schedule import Step
 
 Json = dict[str, Any]
 

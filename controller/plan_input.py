@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final
 
-from controller.allocator.fit import GivenPromise
+from controller.allocator.verbs.fit import GivenPromise
 from controller.errors import MalformedRequestError
 from controller.model.longhorn import LonghornSettings, Replica, Volume
 from controller.model.longhorn_settings import LONGHORN_NAMES, longhorn_settings

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from controller.allocator.world import World
+from controller.allocator.world.world import World
 from controller.model.longhorn import LonghornSettings
 from controller.plan_objects import Objects
 

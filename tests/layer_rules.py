@@ -40,12 +40,15 @@ LAYERS: Mapping[str, int] = {
     "controller.plan_objects": 48,
     "controller.plan_world": 49,
     "controller.plan_yaml": 49,
-    "controller.allocator.allocator": 43,
-    "controller.allocator": 42,
-    "controller.allocator.ledger": 41,
-    "controller.allocator.packing": 41,
-    "controller.allocator.policy": 41,
-    "controller.allocator.reasons": 41,
+    "controller.allocator": 47,
+    "controller.allocator.allocator": 46,
+    "controller.allocator.verbs": 45,
+    "controller.allocator.waiting": 44,
+    "controller.allocator.judge": 43,
+    "controller.allocator.promises": 42,
+    "controller.allocator.world": 41,
+    "controller.allocator.outcome": 40,
+    "controller.rules": 25,
     "controller.views": 31,
     "controller.serving": 31,
     "controller.kube": 30,
@@ -87,7 +90,15 @@ NEVER: Mapping[str, tuple[str, ...]] = {
 }
 
 # The pure core touches no network, thread pool, process, log or random source.
-PURE = ("controller.model", "controller.allocator", "certs.authority", "certs.layout", "certs.rotation", "certs.trust")
+PURE = (
+    "controller.model",
+    "controller.rules",
+    "controller.allocator",
+    "certs.authority",
+    "certs.layout",
+    "certs.rotation",
+    "certs.trust",
+)
 IMPURE_LIBRARIES = (
     "asyncio",
     "http",

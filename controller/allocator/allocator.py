@@ -12,19 +12,19 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Final, cast
 
-from controller.allocator.absences import known, missing_of
-from controller.allocator.expansions import Expansions, Lent, growth_views
-from controller.allocator.filtering import Filtering
-from controller.allocator.holds import Answers, DueHold, Journal
-from controller.allocator.ledger import Ledger, Verb
 from controller.allocator.outcome import Decision, FilterOutcome, Mode, PodKnowledge, PromiseView, Snapshot
-from controller.allocator.puts import PUTS
-from controller.allocator.quarantine import Quarantine
-from controller.allocator.refusals import Refusals, Wakeup
-from controller.allocator.settle import Settler
-from controller.allocator.views import promise_views, snapshot_of
-from controller.allocator.waking import WakePlan
-from controller.allocator.world import World
+from controller.allocator.promises.answers import Answers, DueHold, Journal
+from controller.allocator.promises.ledger import Ledger, Verb
+from controller.allocator.promises.quarantine import Quarantine
+from controller.allocator.promises.settle import Settler
+from controller.allocator.promises.views import promise_views, snapshot_of
+from controller.allocator.verbs.filter import Filtering
+from controller.allocator.verbs.grow import Expansions, Lent, growth_views
+from controller.allocator.waiting.refusals import Refusals, Wakeup
+from controller.allocator.waiting.waking import WakePlan
+from controller.allocator.world.absences import known, missing_of
+from controller.allocator.world.puts import PUTS
+from controller.allocator.world.world import World
 from controller.clock import Clock
 from controller.errors import BugError, NotFoundError
 from controller.model.demand import Missing

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from enum import Enum, StrEnum, auto
 from typing import Final
 
-from controller.allocator.reasons import Reason
 from controller.model.workload import Pod
+from controller.rules.reasons import Reason
 
 EXPANSION: Final = "expansion"  # the kind of promise that a growth is
 

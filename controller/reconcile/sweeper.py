@@ -8,8 +8,8 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
-from controller.allocator.expansions import DueGrowth
-from controller.allocator.holds import DueHold
+from controller.allocator.promises.answers import DueHold
+from controller.allocator.verbs.grow import DueGrowth
 from controller.errors import ClusterError, SchedulerError, UnavailableError
 
 SWEEP_EVERY_SECONDS: Final = 0.2

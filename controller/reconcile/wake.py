@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, Protocol
 
-from controller.allocator.refusals import Wakeup
+from controller.allocator.waiting.refusals import Wakeup
 from controller.clock import Clock
 from controller.errors import ClusterError, NotFoundError, SchedulerError
 from controller.model import names

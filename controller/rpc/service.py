@@ -9,8 +9,8 @@ from typing import Any, Final, Protocol
 
 import grpc
 
-from controller.allocator.expansions import Expansions, GrowthOutcome, GrowthRequest, GrowthVerdict
 from controller.allocator.outcome import Mode
+from controller.allocator.verbs.grow import Expansions, GrowthOutcome, GrowthRequest, GrowthVerdict
 from controller.clock import Clock
 from controller.errors import CallerGoneError, ClusterError, MalformedRequestError, NotReadyError, NotSyncedError
 from controller.rpc import disk_scheduler_pb2 as pb

@@ -9,8 +9,8 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 
-from controller.allocator.ledger import State, Verb
-from controller.allocator.settle import Settler
+from controller.allocator.promises.ledger import State, Verb
+from controller.allocator.promises.settle import Settler
 from controller.cli import main
 
 PROMISED_SECONDS = 5.0

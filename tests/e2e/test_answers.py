@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from controller.allocator.reasons import Reason
+from controller.rules.reasons import Reason
 from tests.e2e import workloads
 from tests.e2e.harness import Cell, Scene
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from controller.allocator.allocator import Allocator
 from controller.allocator.outcome import FilterOutcome, Mode
-from controller.allocator.refusals import Wakeup
+from controller.allocator.waiting.refusals import Wakeup
 from controller.clock import Clock
 from controller.model.longhorn import Disk, DiskNeeds, LonghornNode, LonghornSettings, Replica, Volume
 from controller.model.workload import Claim, KubeNode, PersistentVolume, Pod, PodVolume, StorageClass

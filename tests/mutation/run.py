@@ -37,19 +37,19 @@ _PACKING: Final = (
 _PLANS: Final = ("../test_plan_cases", "../test_plan_fit")
 # The tests that are asked about a module, the likeliest to notice first.
 TESTS: Final[Mapping[str, Sequence[str]]] = {
-    "policy": ("test_policy", *_PLACING, "test_fit"),
-    "candidates": _PLACING,
-    "tries": ("test_tries", "test_candidates", "test_reuse"),
-    "reuse": ("test_reuse",),
-    "schedule": ("test_preference", "test_candidates"),
-    "preference": ("test_preference",),
-    "expansion": ("test_expansion",),
-    "packing": _PACKING,
-    "placement": ("test_judge", *_PACKING, *_PLANS),
-    "cluster": ("test_cluster", "test_fit", "test_promises", "test_everyday"),
-    "shape": ("test_fit", *_PACKING),
-    "plain": ("test_fit", *_PACKING),
-    "joint": ("test_cluster", "test_fit", *_PACKING),
+    "rules.eligibility": ("test_policy", *_PLACING, "test_fit"),
+    "rules.candidates": _PLACING,
+    "rules.affinity": ("test_tries", "test_candidates", "test_reuse"),
+    "rules.reuse": ("test_reuse",),
+    "rules.schedule": ("test_preference", "test_candidates"),
+    "rules.preference": ("test_preference",),
+    "rules.growth": ("test_expansion",),
+    "allocator.judge.packing": _PACKING,
+    "allocator.judge.node": ("test_judge", *_PACKING, *_PLANS),
+    "allocator.judge.sets": ("test_cluster", "test_fit", "test_promises", "test_everyday"),
+    "allocator.judge.shape": ("test_fit", *_PACKING),
+    "allocator.judge.plain": ("test_fit", *_PACKING),
+    "allocator.judge.joint": ("test_cluster", "test_fit", *_PACKING),
 }
 
 
@@ -85,7 +85,7 @@ def _be_mutant(module: str, source: str, tests: Sequence[str]) -> None:
         import pytest
 
         sys.dont_write_bytecode = True
-        sys.meta_path.insert(0, Replaced(f"controller.allocator.{module}", source))
+        sys.meta_path.insert(0, Replaced(f"controller.{module}", source))
         files = [f"tests/unit/allocator/{name}.py" for name in dict.fromkeys(tests)]
         code = pytest.main(["-x", "-q", "-p", "no:cacheprovider", "--hypothesis-profile", "any failure", *files])
     finally:
@@ -125,7 +125,7 @@ def explained_survivors(path: Path = EXPLAINED) -> dict[str, set[str]]:
 
 
 def judge(module: str, jobs: int, explained: Iterable[str]) -> Tally:
-    source = (ROOT / "controller" / "allocator" / f"{module}.py").read_text()
+    source = (ROOT / "controller" / f"{module.replace('.', '/')}.py").read_text()
     tests = TESTS[module]
     if not survives(module, source, tests):
         raise RuntimeError(f"{module}: its tests fail as it is")
@@ -149,7 +149,7 @@ def judge(module: str, jobs: int, explained: Iterable[str]) -> Tally:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.mutation", description=__doc__)
-    parser.add_argument("modules", nargs="*", help=f"of controller.allocator; all of {', '.join(TESTS)} without any")
+    parser.add_argument("modules", nargs="*", help=f"below controller; all of {', '.join(TESTS)} without any")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     options = parser.parse_args(arguments)
     unknown = sorted(set(options.modules) - TESTS.keys())

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from controller import plan as product_plan
-from controller.allocator.reasons import Reason
 from controller.plan_objects import InputError as ProductInputError
+from controller.rules.reasons import Reason
 from tests.longhorn import plan as reference_plan
 from tests.longhorn.checked import InputError as ReferenceInputError
 from tests.longhorn.expansion import NOT_EXPANDABLE

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from collections import Counter
 
-from controller.allocator.candidates import PlacementView
-from controller.allocator.reuse import find_reusable
 from controller.plan_input import ScheduleQuestion, decode_document
+from controller.rules.candidates import PlacementView
+from controller.rules.reuse import find_reusable
 from tests.longhorn import reuse
 from tests.longhorn.plan import read
 from tests.oracle import disk_changes, scenes, volume_changes

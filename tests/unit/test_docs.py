@@ -14,10 +14,10 @@ from prometheus_client import CollectorRegistry
 
 from controller.allocator.allocator import Allocator
 from controller.allocator.outcome import Decision
-from controller.allocator.reasons import Reason
 from controller.metrics import FAILURES, PREFIX, Metrics, Sources
 from controller.reconcile.wired_prover import OUTCOMES, REASONS
 from controller.rpc.metrics import RpcMetrics
+from controller.rules.reasons import Reason
 from controller.settings import LIVE_NAMES, LiveSettings, ProcessSettings, live_settings
 from tests.fakes.clock import VirtualClock
 from webhook import metrics as webhook_metrics

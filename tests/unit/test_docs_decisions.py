@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from controller.allocator.policy import check_disk_space
-from controller.allocator.reasons import Reason
 from controller.model.demand import rounded_volume_bytes
 from controller.model.longhorn import LonghornSettings, SpacePolicy
 from controller.model.quantity import quantity_bytes
 from controller.model.rebuilds import pending_rebuilds
+from controller.rules.eligibility import check_disk_space
+from controller.rules.reasons import Reason
 from tests.fakes.builders import TestCluster, disk, replica, volume
 
 TEXT = (Path(__file__).resolve().parents[2] / "docs" / "how-it-decides.md").read_text()

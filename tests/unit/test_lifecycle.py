@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from controller.allocator.outcome import Mode
-from controller.allocator.refusals import Wakeup
+from controller.allocator.waiting.refusals import Wakeup
 from controller.errors import UnavailableError
 from controller.lifecycle import RULE_OUT_SECONDS, Configured, Lifecycle, Parts, mode_of
 from controller.model.longhorn import LonghornSettings

@@ -9,10 +9,10 @@ import pytest
 import yaml
 
 from controller.allocator.outcome import Decision
-from controller.allocator.reasons import Reason
 from controller.kinds import KINDS, Kind
 from controller.kube import resources
 from controller.model.longhorn import BackingImage, EngineImage, InstanceManager
+from controller.rules.reasons import Reason
 from tests.fakes.builders import LATEST, TestCluster, volume
 
 MANIFEST = Path(__file__).resolve().parents[2] / "docs" / "examples" / "install.yaml"

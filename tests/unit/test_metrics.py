@@ -12,13 +12,13 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from controller.allocator.expansions import HOLD_SECONDS, GrowthRequest
-from controller.allocator.holds import NODE_RESERVATION, SCHEDULING_WAIT
 from controller.allocator.outcome import Decision
-from controller.allocator.reasons import Reason
+from controller.allocator.promises.answers import NODE_RESERVATION, SCHEDULING_WAIT
+from controller.allocator.verbs.grow import HOLD_SECONDS, GrowthRequest
 from controller.errors import ConfigError
 from controller.metrics import PREFIX, Metrics, Sources
 from controller.reconcile.wired import Finding, Wiring
+from controller.rules.reasons import Reason
 from controller.status import StatusServer, create_status_app
 from controller.views import StoreState
 from tests.fakes.builders import GIB, TestCluster, disk

@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from controller.allocator.reasons import Reason
 from controller.errors import MalformedRequestError
+from controller.rules.reasons import Reason
 from extender import wire
 
 GOLDEN = Path(__file__).parent / "golden"

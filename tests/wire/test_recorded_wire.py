@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from controller.allocator.reasons import Reason
 from controller.errors import MalformedRequestError
+from controller.rules.reasons import Reason
 from extender import binding, preemption, wire
 
 GOLDEN = Path(__file__).parent / "golden"

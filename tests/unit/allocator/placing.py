@@ -7,9 +7,9 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from controller.allocator.candidates import Candidates, PlacementView, find_candidates
-from controller.allocator.reasons import Reason
 from controller.model.longhorn import Disk, LonghornNode, LonghornSettings, Replica, SpacePolicy, Volume
+from controller.rules.candidates import Candidates, PlacementView, find_candidates
+from controller.rules.reasons import Reason
 from tests.fakes import builders
 
 NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)

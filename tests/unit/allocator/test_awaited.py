@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from controller.allocator.outcome import Decision
-from controller.allocator.reasons import Reason
 from controller.model.longhorn import LonghornSettings
+from controller.rules.reasons import Reason
 from tests.fakes.builders import LATEST, TestCluster, replica, volume
 
 FAILED = {"failed_at": "2026-01-01T00:00:00Z"}

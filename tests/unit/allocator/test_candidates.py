@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 
-from controller.allocator.reasons import Reason
-from controller.allocator.tries import Try
 from controller.model.longhorn import (
     BackingImage,
     DiskNeeds,
@@ -21,6 +19,8 @@ from controller.model.longhorn import (
 )
 from controller.model.versions import Behaviour
 from controller.model.workload import KubeNode
+from controller.rules.affinity import Try
+from controller.rules.reasons import Reason
 from tests.unit.allocator.placing import ROOMY, disk, failed, names, node, reasons, replica, search, view, volume
 
 

@@ -11,16 +11,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.allocator.cluster import SetJudge, Threat
-from controller.allocator.ledger import ANYWHERE, Entry, Key, Kind, Ledger, State, Verb
-from controller.allocator.pending import Pending
-from controller.allocator.placement import Judge
-from controller.allocator.reasons import Reason
-from controller.allocator.verdict import Verdict
-from controller.allocator.world import World
+from controller.allocator.judge.node import Judge
+from controller.allocator.judge.pending import Pending
+from controller.allocator.judge.sets import SetJudge, Threat
+from controller.allocator.judge.verdict import Verdict
+from controller.allocator.promises.ledger import ANYWHERE, Entry, Key, Kind, Ledger, State, Verb
+from controller.allocator.world.world import World
 from controller.model.demand import VolumeDemand
 from controller.model.longhorn import DEFAULT_NEEDS, LonghornSettings, SpacePolicy
 from controller.model.workload import Claim, StorageClass
+from controller.rules.reasons import Reason
 from tests.fakes.builders import EPOCH, disk, node, replica, volume
 
 FLAGS = [

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 
-from controller.allocator.crowd import CROWD
 from controller.allocator.outcome import Decision
+from controller.allocator.verbs.crowd import CROWD
 from controller.settings import LiveSettings
 from tests.fakes.builders import TestCluster, disk
 from tests.unit.allocator.crowds import run_crowd

@@ -9,11 +9,20 @@ from typing import Any
 
 import pytest
 
-from controller.allocator import placement
-from controller.allocator.ledger import Entry, Key, Kind, Ledger, State, Verb
-from controller.allocator.packing import COVER_STEPS, MOST_PENDING, PACK_STEPS, Item, Steps, is_robust, is_sure, pack
-from controller.allocator.placement import Judge
-from controller.allocator.verdict import Verdict
+from controller.allocator.judge import node as placement
+from controller.allocator.judge.node import Judge
+from controller.allocator.judge.packing import (
+    COVER_STEPS,
+    MOST_PENDING,
+    PACK_STEPS,
+    Item,
+    Steps,
+    is_robust,
+    is_sure,
+    pack,
+)
+from controller.allocator.judge.verdict import Verdict
+from controller.allocator.promises.ledger import Entry, Key, Kind, Ledger, State, Verb
 from controller.model.demand import VolumeDemand
 from controller.model.longhorn import DEFAULT_NEEDS, TopologyTerm
 from tests.fakes.builders import node

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from controller.allocator.expansion import GRANULE_BYTES, LARGEST_BYTES, ExpansionPlan, check_growth, plan_expansion
-from controller.allocator.reasons import Reason
 from controller.model.longhorn import Disk, DiskNeeds, LonghornNode, Replica, SpacePolicy, Volume
 from controller.model.versions import Behaviour
+from controller.rules.growth import GRANULE_BYTES, LARGEST_BYTES, ExpansionPlan, check_growth, plan_expansion
+from controller.rules.reasons import Reason
 from tests.unit.allocator.placing import disk, failed, node, replica, volume
 
 GIB = 1024**3

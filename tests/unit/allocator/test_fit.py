@@ -10,15 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.allocator.budget import Budget
-from controller.allocator.cluster import FULL as NO_ROOM_IN_CLUSTER
-from controller.allocator.fit import GivenPromise, NodeFit, fit_pod, ledger_of
-from controller.allocator.ledger import Ledger
-from controller.allocator.placement import LATE, Judge
-from controller.allocator.policy import EXT_LIMIT_BYTES
-from controller.allocator.reasons import Reason
-from controller.allocator.verdict import Judgement, Verdict
-from controller.allocator.world import World
+from controller.allocator.judge.budget import Budget
+from controller.allocator.judge.node import LATE, Judge
+from controller.allocator.judge.sets import FULL as NO_ROOM_IN_CLUSTER
+from controller.allocator.judge.verdict import Judgement, Verdict
+from controller.allocator.promises.ledger import Ledger
+from controller.allocator.verbs.fit import GivenPromise, NodeFit, fit_pod, ledger_of
+from controller.allocator.world.world import World
 from controller.model.demand import VolumeDemand
 from controller.model.longhorn import (
     DEFAULT_NEEDS,
@@ -32,6 +30,8 @@ from controller.model.longhorn import (
     TopologyTerm,
 )
 from controller.model.workload import KubeNode
+from controller.rules.eligibility import EXT_LIMIT_BYTES
+from controller.rules.reasons import Reason
 from tests.fakes.builders import disk, node, replica, volume
 from tests.fakes.clock import VirtualClock
 

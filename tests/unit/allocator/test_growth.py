@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from controller.allocator.expansions import HOLD_SECONDS, MOST_HELD_SECONDS, GrowthOutcome, GrowthRequest, GrowthVerdict
 from controller.allocator.outcome import Decision, Mode
-from controller.allocator.reasons import Reason
+from controller.allocator.verbs.grow import HOLD_SECONDS, MOST_HELD_SECONDS, GrowthOutcome, GrowthRequest, GrowthVerdict
 from controller.model.longhorn import LonghornSettings, SpacePolicy
 from controller.model.workload import PersistentVolume
+from controller.rules.reasons import Reason
 from tests.fakes.builders import EPOCH, GIB, TestCluster, disk, replica, volume
 
 ALL = LonghornSettings(space=SpacePolicy(minimal_available_pct=0))

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from controller.allocator.allocator import Allocator
-from controller.allocator.expansions import GrowthOutcome, GrowthRequest, GrowthVerdict
-from controller.allocator.growth import SEARCH_MILLISECONDS, VERDICT_MILLISECONDS
-from controller.allocator.reasons import Reason
+from controller.allocator.judge.growth import SEARCH_MILLISECONDS, VERDICT_MILLISECONDS
+from controller.allocator.verbs.grow import GrowthOutcome, GrowthRequest, GrowthVerdict
 from controller.clock import Clock
 from controller.errors import CallerGoneError
+from controller.rules.reasons import Reason
 from tests.fakes.builders import GIB, TestCluster, disk, replica, volume
 from tests.fakes.clock import VirtualClock
 from tests.unit.allocator.test_growth import ALL, Growing

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
-from controller.allocator.expansions import HOLD_SECONDS, GrowthOutcome, GrowthRequest, GrowthVerdict
+from controller.allocator.verbs.grow import HOLD_SECONDS, GrowthOutcome, GrowthRequest, GrowthVerdict
 from controller.model.longhorn import Replica, Volume
 from controller.model.workload import Claim, PersistentVolume
 from tests.fakes.builders import GIB

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from controller.allocator.expansions import GrowthVerdict
-from controller.allocator.reasons import Reason
+from controller.allocator.verbs.grow import GrowthVerdict
 from controller.model.quantity import bytes_text
+from controller.rules.reasons import Reason
 from tests.fakes.builders import GIB, disk, node, replica
 from tests.unit.allocator.test_growth import ALL, Growing
 

@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from controller.allocator.fit import GivenPromise, fit_pod, ledger_of
-from controller.allocator.ledger import Entry, Key, Kind, Ledger, State, Verb
-from controller.allocator.placement import Judge
-from controller.allocator.reasons import Reason
-from controller.allocator.verdict import Verdict
+from controller.allocator.judge.node import Judge
+from controller.allocator.judge.verdict import Verdict
+from controller.allocator.promises.ledger import Entry, Key, Kind, Ledger, State, Verb
+from controller.allocator.verbs.fit import GivenPromise, fit_pod, ledger_of
 from controller.model.demand import VolumeDemand
 from controller.model.longhorn import DEFAULT_NEEDS, BackingImage
+from controller.rules.reasons import Reason
 from tests.fakes.builders import node
 from tests.unit.allocator.test_fit import local, roaming, room, world_of
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from controller.allocator.reasons import Reason
 from controller.model.longhorn import LonghornSettings
+from controller.rules.reasons import Reason
 from controller.settings import LiveSettings
 from tests.fakes.builders import EPOCH, TestCluster
 from tests.fakes.clock import VirtualClock

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.allocator.ledger import NEXT, Entry, Key, Kind, Ledger, State, Verb
+from controller.allocator.promises.ledger import NEXT, Entry, Key, Kind, Ledger, State, Verb
 from controller.errors import BugError
 from controller.model.longhorn import DEFAULT_NEEDS
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.allocator.packing import COVER_STEPS, PACK_STEPS, Item, Steps, is_robust, is_sure, pack
+from controller.allocator.judge.packing import COVER_STEPS, PACK_STEPS, Item, Steps, is_robust, is_sure, pack
 
 ROOMY = 10**6  # steps: more than any of these searches can take
 

@@ -7,7 +7,18 @@ from typing import Any
 
 import pytest
 
-from controller.allocator.policy import (
+from controller.model.longhorn import (
+    Disk,
+    DiskNeeds,
+    EngineImage,
+    ImageNeeds,
+    InstanceManager,
+    LonghornNode,
+    SpacePolicy,
+    TopologyTerm,
+)
+from controller.model.workload import KubeNode
+from controller.rules.eligibility import (
     EXT_LIMIT_BYTES,
     XFS_LIMIT_BYTES,
     Engines,
@@ -24,18 +35,7 @@ from controller.allocator.policy import (
     room_of_disk,
     wrapped,
 )
-from controller.allocator.reasons import Reason, Rejection
-from controller.model.longhorn import (
-    Disk,
-    DiskNeeds,
-    EngineImage,
-    ImageNeeds,
-    InstanceManager,
-    LonghornNode,
-    SpacePolicy,
-    TopologyTerm,
-)
-from controller.model.workload import KubeNode
+from controller.rules.reasons import Reason, Rejection
 from tests.fakes import builders
 
 GIB = 1024**3

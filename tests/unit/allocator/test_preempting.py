@@ -9,11 +9,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from controller.allocator.nominations import MOST_PODS, MOST_SECONDS
 from controller.allocator.outcome import Decision, Mode
-from controller.allocator.reasons import Reason
-from controller.allocator.refusals import MOST_UNSEEN, UNSEEN_SECONDS
+from controller.allocator.waiting.nominations import MOST_PODS, MOST_SECONDS
+from controller.allocator.waiting.refusals import MOST_UNSEEN, UNSEEN_SECONDS
 from controller.model.longhorn import LonghornSettings
+from controller.rules.reasons import Reason
 from controller.settings import LiveSettings
 from tests.fakes.builders import LATEST, TestCluster, disk
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from controller.allocator.candidates import Candidate
-from controller.allocator.preference import imbalance, prefer_attach_node, preferred, usable_bytes
-from controller.allocator.schedule import Step, schedule_replicas
 from controller.model.longhorn import LonghornNode
 from controller.model.versions import Behaviour
+from controller.rules.candidates import Candidate
+from controller.rules.preference import imbalance, prefer_attach_node, preferred, usable_bytes
+from controller.rules.schedule import Step, schedule_replicas
 from tests.unit.allocator.placing import ROOMY, disk, failed, node, replica, view, volume
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from controller.allocator.allocator import Decision
 from controller.allocator.outcome import Mode
-from controller.allocator.reasons import Reason
 from controller.model.longhorn import LonghornSettings
+from controller.rules.reasons import Reason
 from controller.settings import LiveSettings
 from tests.fakes.builders import GIB, LATER, LATEST, TestCluster, disk, node, replica
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from controller.allocator import quarantine
 from controller.allocator.allocator import Allocator
-from controller.allocator.filtering import Filtering
+from controller.allocator.promises import quarantine
+from controller.allocator.verbs.filter import Filtering
 from controller.clock import Clock
 from controller.errors import BugError
 from tests.fakes.builders import TestCluster

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from controller.allocator.refusals import MOST_LISTS, Refusals
+from controller.allocator.waiting.refusals import MOST_LISTS, Refusals
 from controller.settings import LiveSettings
 
 

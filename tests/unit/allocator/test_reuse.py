@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 
-from controller.allocator.reasons import Reason
-from controller.allocator.reuse import NewReplica, Reuse, find_reusable, plan_new_replica
 from controller.model.longhorn import (
     BackingImage,
     DiskNeeds,
@@ -19,6 +17,8 @@ from controller.model.longhorn import (
 )
 from controller.model.versions import Behaviour
 from controller.model.workload import KubeNode
+from controller.rules.reasons import Reason
+from controller.rules.reuse import NewReplica, Reuse, find_reusable, plan_new_replica
 from tests.unit.allocator.placing import ROOMY, disk, failed, node, replica, view, volume
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from controller.allocator.samples import MOST_REPEATS, NodeSets, is_sample
+from controller.allocator.waiting.samples import MOST_REPEATS, NodeSets, is_sample
 from tests.fakes.builders import TestCluster, node
 
 NODES = [f"n{number:03}" for number in range(250)]

@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.allocator import plain
-from controller.allocator.budget import Budget
-from controller.allocator.ledger import ANYWHERE, Entry, Key, Kind, Ledger, State, Verb
+from controller.allocator.judge import plain
+from controller.allocator.judge.budget import Budget
+from controller.allocator.judge.node import Judge
+from controller.allocator.judge.packing import COVER_STEPS, Steps, is_robust
+from controller.allocator.judge.pending import promise_of_demand, roamer_of
+from controller.allocator.judge.verdict import Judgement, Verdict
 from controller.allocator.outcome import Mode
-from controller.allocator.packing import COVER_STEPS, Steps, is_robust
-from controller.allocator.pending import promise_of_demand, roamer_of
-from controller.allocator.placement import Judge
-from controller.allocator.scoring import Strategy, score_nodes
-from controller.allocator.verdict import Judgement, Verdict
-from controller.allocator.world import World
+from controller.allocator.promises.ledger import ANYWHERE, Entry, Key, Kind, Ledger, State, Verb
+from controller.allocator.verbs.prioritize import Strategy, score_nodes
+from controller.allocator.world.world import World
 from controller.model.demand import VolumeDemand
 from controller.model.longhorn import DEFAULT_NEEDS, DiskNeeds
 from controller.model.workload import KubeNode

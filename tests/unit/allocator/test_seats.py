@@ -7,7 +7,7 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.allocator.cluster import Seats
+from controller.allocator.judge.sets import Seats
 from controller.model.demand import demands_of_pod
 from controller.model.longhorn import Disk, LonghornNode, LonghornSettings
 from tests.fakes.builders import LATER, TestCluster, disk, node

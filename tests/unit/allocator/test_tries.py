@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from controller.allocator.candidates import PlacementView
-from controller.allocator.reasons import Reason
-from controller.allocator.tries import Try
 from controller.model.longhorn import (
     DiskNeeds,
     LonghornSettings,
     Replica,
 )
 from controller.model.versions import Behaviour
+from controller.rules.affinity import Try
+from controller.rules.candidates import PlacementView
+from controller.rules.reasons import Reason
 from tests.unit.allocator.placing import ROOMY, disk, failed, names, node, reasons, replica, search, view, volume
 
 

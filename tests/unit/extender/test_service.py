@@ -10,7 +10,6 @@ import pytest
 
 from controller.allocator.allocator import Allocator
 from controller.allocator.outcome import Decision, FilterOutcome, Mode
-from controller.allocator.reasons import Reason
 from controller.errors import (
     ClusterError,
     NotLeaderError,
@@ -19,6 +18,7 @@ from controller.errors import (
     UnavailableError,
 )
 from controller.model.workload import Pod
+from controller.rules.reasons import Reason
 from extender import wire
 from extender.contention import WaitBudget
 from extender.preconditions import PodFailedError, Preconditions

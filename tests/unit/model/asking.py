@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from controller.allocator.world import World
+from controller.allocator.world.world import World
 from controller.model.demand import VolumeDemand, demand_of_claim
 from controller.model.longhorn import LonghornSettings, Replica
 from controller.model.versions import behaviour_of

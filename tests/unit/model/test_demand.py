@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from controller.allocator.world import World
+from controller.allocator.world.world import World
 from controller.model.demand import Missing, demand_of_claim, demands_of_pod
 from controller.model.longhorn import (
     DiskNeeds,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from controller.allocator.world import World
+from controller.allocator.world.world import World
 from controller.model.demand import VolumeDemand, demand_of_claim
 from controller.model.longhorn import (
     BackingImage,

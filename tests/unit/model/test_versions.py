@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from controller.allocator.reuse import find_reusable
-from controller.allocator.world import World
+from controller.allocator.world.world import World
 from controller.model.demand import VolumeDemand, demand_of_claim
 from controller.model.longhorn import DiskNeeds
 from controller.model.longhorn_settings import longhorn_settings
@@ -25,6 +24,7 @@ from controller.model.versions import (
     support_of,
 )
 from controller.model.workload import Claim, StorageClass
+from controller.rules.reuse import find_reusable
 from tests.fakes import saved
 from tests.fakes.builders import EPOCH
 from tests.fakes.saved import GIB, Raw, node, replica, volume

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from controller.allocator.expansions import HOLD_SECONDS, GrowthRequest, GrowthVerdict
+from controller.allocator.verbs.grow import HOLD_SECONDS, GrowthRequest, GrowthVerdict
 from controller.errors import ClusterError, UnavailableError
 from controller.reconcile.sweeper import Sweeper
 from tests.fakes.builders import GIB, TestCluster

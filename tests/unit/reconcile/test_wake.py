@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from controller.allocator.refusals import Wakeup
+from controller.allocator.waiting.refusals import Wakeup
 from controller.clock import SystemClock
 from controller.errors import NotFoundError, UnavailableError
 from controller.reconcile.wake import Waker, annotation_patch, condition_patch

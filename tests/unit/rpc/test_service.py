@@ -8,8 +8,8 @@ from datetime import datetime
 import grpc
 import pytest
 
-from controller.allocator.expansions import GrowthOutcome, GrowthRequest
 from controller.allocator.outcome import Mode
+from controller.allocator.verbs.grow import GrowthOutcome, GrowthRequest
 from controller.rpc import disk_scheduler_pb2 as pb
 from controller.rpc.credentials import ReloadingChannel
 from controller.rpc.wire import HOLD_EXPANSION

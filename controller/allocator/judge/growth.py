@@ -1,0 +1,336 @@
+"""Whether a volume may grow beside all that is promised: Longhorn's own rule on every disk, and no promise harmed.
+
+Longhorn checks a growth with the disks' figures of that moment (controller/rules/growth.py). Here a disk's
+figure is what its replicas may become by growths that were granted already, and the growth has to fit wherever
+Longhorn puts what is pending: promises of pods and replicas that it may place at any moment. The other way round holds
+as well: if the growth fits after every legal placement of those, none of them is stranded by it.
+
+A volume that is not placed yet grows on the nodes where room is promised to it: there the larger replica must fit. Of
+replicas that may go anywhere, as many must surely fit as have a place at the size that is promised.
+
+Whatever is refused is refused at every larger size too. The allocator's lock is held meanwhile, so time is bounded: a
+verdict that was not found in time is a refusal that says so, and the largest size is then the largest one proved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Final
+
+from controller.allocator.judge.budget import Budget
+from controller.allocator.judge.node import Judge
+from controller.allocator.judge.packing import COVER_STEPS, Item, Steps, is_sure
+from controller.allocator.judge.pending import Pending
+from controller.allocator.judge.sets import SetJudge
+from controller.allocator.judge.shape import promised_items
+from controller.allocator.judge.verdict import Judgement, Verdict
+from controller.allocator.promises.ledger import ANYWHERE, Ledger
+from controller.allocator.world.rooms import make_room
+from controller.allocator.world.world import World
+from controller.clock import Clock
+from controller.model.demand import VolumeDemand
+from controller.model.longhorn import Disk, LonghornNode
+from controller.model.quantity import bytes_text
+from controller.rules.eligibility import check_disk_state
+from controller.rules.growth import (
+    GRANULE_BYTES,
+    DiskGrowth,
+    ExpansionPlan,
+    largest_growth,
+    plan_expansion,
+)
+from controller.rules.reasons import Reason, Rejection
+
+MOST_TRIES: Final = 48  # of sizes, to find the largest one
+VERDICT_MILLISECONDS: Final = 250.0  # usually a few; this much only where pending promises fit in very many ways
+SEARCH_MILLISECONDS: Final = 50.0  # for the largest size, which is for people
+_LACKS_BYTES: Final = (Reason.INSUFFICIENT_STORAGE, Reason.PHYSICAL_SPACE)
+
+
+@dataclass(frozen=True, slots=True)
+class Obstacle:
+    """What stands in the way; `disk` and `node` are empty where the volume itself does. `missing_bytes` 0: no number
+    of bytes would help."""
+
+    node: str
+    disk: str
+    missing_bytes: int
+    rejection: Rejection
+
+
+@dataclass(frozen=True, slots=True)
+class GrowthPlan:
+    """`obstacles` empty: the volume may grow. `largest_bytes`: the largest size that would be granted now, at least
+    what was granted already. `is_largest` False: the largest one that was proved in time; more may fit."""
+
+    obstacles: tuple[Obstacle, ...]
+    largest_bytes: int
+    is_largest: bool = True
+
+
+def plan_growth(
+    world: World, ledger: Ledger, name: str, new_bytes: int, clock: Clock, now_utc: datetime | None = None
+) -> GrowthPlan:
+    """The verdict on the volume of that name, which is there, at `new_bytes`, a multiple of 2 MiB above what it was
+    granted. Nothing changes."""
+    growing = Growing(world, ledger, name, clock, now_utc)
+    obstacles = growing.obstacles(new_bytes)
+    if not obstacles:
+        return GrowthPlan((), new_bytes)
+    largest = growing.largest(new_bytes)
+    if not growing.is_late:
+        obstacles = [_filled_in(entry, new_bytes - largest) for entry in obstacles]
+    return GrowthPlan(tuple(obstacles), largest, not growing.is_late)
+
+
+@dataclass(frozen=True, slots=True)
+class _Beside:
+    """A node's disks with what is promised there: where each disk stands in `free`, by UUID."""
+
+    index: Mapping[str, int]
+    free: Sequence[int]
+    others: Sequence[Item]
+
+
+class Growing:
+    """One volume's growth in one state of world and ledger; make a new one for each question. `is_late`: some time was
+    not enough."""
+
+    def __init__(self, world: World, ledger: Ledger, name: str, clock: Clock, now_utc: datetime | None) -> None:
+        world.refresh()
+        self._world, self._ledger, self._name = world, ledger, name
+        self._clock, self._now_utc = clock, now_utc
+        self._budget = Budget.of(clock, VERDICT_MILLISECONDS)
+        self._volume = world.sizes.shown[name]
+        self._replicas = [entry for entry in world.placed.shown(name).values() if entry.node]
+        self._keys = frozenset(claim.uid for claim in world.claims_of_volume(name)) or frozenset({name})
+        # What the disks have scheduled of this volume: their figures and the replicas, before they grow.
+        shown = (replica.size_bytes for replica in self._replicas if replica.size_bytes > 0)
+        self._base_bytes = min((self._volume.size_bytes, *shown))
+        self._nodes = {node: self._without_growth(node) for node in {replica.node for replica in self._replicas}}
+        self._pending = Pending(world, ledger, self._keys, now_utc=now_utc)
+        # What is the same at every size, worked out once.
+        self._beside: dict[str, _Beside | None] = {}
+        self._judges: dict[str, Judge] = {}
+        self._copies: dict[str, int] = {}
+        self._hopeless: dict[tuple[str, str], bool] = {}
+
+    @property
+    def is_late(self) -> bool:
+        return self._budget.is_over
+
+    # Steps
+
+    def obstacles(self, new_bytes: int) -> list[Obstacle]:
+        """Why the volume may not have that size; empty: it may."""
+        plan = self.by_longhorn(new_bytes)
+        if plan.rejection is not None:
+            return [Obstacle("", "", 0, plan.rejection)]
+        found = [
+            Obstacle(entry.node, entry.disk, self._missing(entry), self._explained(entry, entry.rejection))
+            for entry in plan.disks
+            if entry.rejection is not None
+        ]
+        return found or list(self._in_the_way(plan, new_bytes))
+
+    def fits(self, new_bytes: int) -> bool:
+        """As `obstacles`, up to the first."""
+        plan = self.by_longhorn(new_bytes)
+        return plan.admitted and next(self._in_the_way(plan, new_bytes), None) is None
+
+    def _in_the_way(self, plan: ExpansionPlan, new_bytes: int) -> Iterator[Obstacle]:
+        """What is promised, to others and to the volume itself. What time did not allow to find stands in the way."""
+        yield from self._against_pending(plan.disks)
+        if not self.is_late:
+            yield from self._of_promises(new_bytes)
+        if self.is_late:
+            text = "whether it fits beside all that is promised was not found in time"
+            yield Obstacle("", "", 0, Rejection(Reason.NOT_EVALUATED, text))
+
+    def by_longhorn(self, new_bytes: int) -> ExpansionPlan:
+        """Longhorn's rule, with the disks as full as growths that were granted make them."""
+        settings = self._world.settings
+        nodes = {name: node for name, node in self._nodes.items() if node is not None}
+        volume = replace(self._volume, size_bytes=self._base_bytes)
+        return plan_expansion(nodes, volume, self._replicas, new_bytes, settings.space, settings.behaviour)
+
+    def largest(self, refused_bytes: int) -> int:
+        """The largest size that would be granted, below a size that is not; the largest proved one when it `is_late`.
+        Nothing is found for a size whose own verdict was late."""
+        granted = self._world.sizes.granted(self._name)
+        if self.is_late:
+            return granted
+        self._budget = Budget.of(self._clock, SEARCH_MILLISECONDS)
+        top = min(self.by_longhorn(refused_bytes).largest_bytes, refused_bytes - GRANULE_BYTES)
+        low, high = granted // GRANULE_BYTES, top // GRANULE_BYTES
+        if high > low and self.fits(high * GRANULE_BYTES):  # usual: no promise is in the way
+            return high * GRANULE_BYTES
+        for _ in range(MOST_TRIES):
+            if low >= high or self._budget.is_spent_now():
+                break
+            middle = (low + high + 1) // 2
+            low, high = (middle, high) if self.fits(middle * GRANULE_BYTES) else (low, middle - 1)
+        return max(granted, low * GRANULE_BYTES)
+
+    def _missing(self, growth: DiskGrowth) -> int:
+        """Bytes that the disk lacks by Longhorn's rule; 0 where none would help."""
+        if growth.rejection is None or growth.rejection.reason not in _LACKS_BYTES:
+            return 0
+        node, settings = self._nodes[growth.node], self._world.settings
+        disk = next((entry for entry in node.disks if entry.uuid == growth.uuid), None) if node is not None else None
+        most = largest_growth(disk, settings.space, settings.behaviour) if disk is not None else 0
+        return growth.growth_bytes - max(0, most)
+
+    def _explained(self, growth: DiskGrowth, rejection: Rejection) -> Rejection:
+        """With the part of what is scheduled that Longhorn does not show yet."""
+        granted = self._granted_to_others(growth.uuid) if rejection.reason is Reason.INSUFFICIENT_STORAGE else 0
+        if not granted:
+            return rejection
+        text = f"{rejection.message}; of what is scheduled, {bytes_text(granted)} were granted to other expansions"
+        return replace(rejection, message=text)
+
+    def _granted_to_others(self, disk_uuid: str) -> int:
+        """Bytes by which other volumes' replicas on that disk may grow."""
+        total = 0
+        for replica in self._world.replicas_on(disk_uuid):
+            shown = self._world.placed.shown(replica.volume).get(replica.name)
+            if replica.volume != self._name and shown is not None:
+                total += max(0, replica.size_bytes - shown.size_bytes)
+        return total
+
+    # Disks as they are without this volume's growth
+
+    def _without_growth(self, name: str) -> LonghornNode | None:
+        """The node, its disks' figures with all that was granted to other volumes; a disk whose UUID is not its own
+        alone is left out."""
+        node = self._world.nodes.get(name)
+        if node is None:
+            return None
+        disks = (self._disk(disk) for disk in node.disks if not self._world.is_shared_disk(disk.uuid))
+        return replace(node, disks=tuple(disks))
+
+    def _disk(self, disk: Disk) -> Disk:
+        listed = disk.scheduled_replicas
+        total = disk.scheduled_bytes
+        for replica in self._world.replicas_on(disk.uuid):
+            counted = listed.get(replica.name, 0)
+            if replica.volume == self._name:
+                total += (self._base_bytes if replica.node else replica.size_bytes) - counted
+            else:
+                total += max(0, replica.size_bytes - counted)
+        return replace(disk, scheduled_bytes=total)
+
+    # What is pending
+
+    def _against_pending(self, growths: Iterable[DiskGrowth]) -> Iterator[Obstacle]:
+        """Disks whose growth would be in danger: Longhorn may put what is pending there first."""
+        by_node: dict[str, list[DiskGrowth]] = {}
+        for growth in growths:
+            if growth.growth_bytes > 0:
+                by_node.setdefault(growth.node, []).append(growth)
+        for name, members in by_node.items():
+            if name not in self._beside:
+                self._beside[name] = self._promised_beside(name)
+            beside = self._beside[name]
+            if beside is None:
+                continue
+            if self._budget.is_spent_now():
+                return
+            yield from _contended(name, members, beside)
+
+    def _promised_beside(self, name: str) -> _Beside | None:
+        """None: nothing is promised there."""
+        node = self._nodes[name]
+        if node is None or self._world.room(name) is None:
+            return None
+        # Disks that take no replicas have no promise on them either, so that Longhorn's rule is all there is to ask.
+        usable = replace(node, disks=tuple(disk for disk in node.disks if check_disk_state(disk) is None))
+        room = make_room(usable, {}, self._world.is_shared_disk, self._world.settings.space)
+        others = promised_items(self._world, room, self._pending.on(name))
+        index = {disk.uuid: number for number, disk in enumerate(room.disks)}
+        return _Beside(index, [disk.free_bytes for disk in room.disks], others) if others else None
+
+    # What is promised to the volume itself
+
+    def _of_promises(self, new_bytes: int) -> Iterator[Obstacle]:
+        """Places promised to the volume in which it would no longer surely find room."""
+        for key in sorted(self._keys):
+            places = {entry.node for entry, _ in self._ledger.of_volume(key)}
+            demand = self._world.demand_of(key) if places else None
+            if demand is None:
+                continue
+            for name in sorted(places):
+                if self._budget.is_spent_now():
+                    return
+                obstacle = self._anywhere(demand, new_bytes) if name == ANYWHERE else self._at(name, demand, new_bytes)
+                if obstacle is not None and not self.is_late:
+                    yield obstacle
+
+    def _at(self, name: str, demand: VolumeDemand, new_bytes: int) -> Obstacle | None:
+        """The replica that is to go to that node."""
+        judge = self._judges.get(demand.key)
+        if judge is None:
+            now = self._clock.now()
+            judge = self._judges[demand.key] = Judge(self._world, self._ledger, [demand], now, now_utc=self._now_utc)
+        if (demand.key, name) not in self._hopeless:
+            # Where it cannot be placed as it is, a larger one harms nobody.
+            as_it_is = judge.judge_room(name, [demand])
+            self._hopeless[demand.key, name] = as_it_is.verdict is Verdict.UNSUITABLE
+        if self._hopeless[demand.key, name]:
+            return None
+        judgement = judge.judge_room(name, [_resized(demand, new_bytes)])
+        if judgement.verdict is Verdict.SURE:
+            return None
+        text = f"{bytes_text(new_bytes)} are to be placed there, and do not surely fit"
+        return Obstacle(name, "", 0, Rejection(judgement.reason or Reason.CONTENDED, text))
+
+    def _anywhere(self, demand: VolumeDemand, new_bytes: int) -> Obstacle | None:
+        """The replicas that may go to any node: those that have a place as it is must surely have one then. The others
+        take nothing from anybody."""
+        if demand.key not in self._copies:
+            self._copies[demand.key] = self._copies_with_a_place(demand)
+        copies = self._copies[demand.key]
+        if not copies:
+            return None
+        judgement = self._judge_set(_resized(demand, new_bytes), copies)
+        if judgement.verdict is Verdict.SURE:
+            return None
+        what = "1 replica is" if copies == 1 else f"{copies} replicas are"
+        text = f"{what} still to be placed on any node, and {bytes_text(new_bytes)} do not surely fit"
+        return Obstacle("", "", 0, Rejection(judgement.reason or Reason.CONTENDED, text))
+
+    def _copies_with_a_place(self, demand: VolumeDemand) -> int:
+        for copies in range(max(1, demand.copies), 0, -1):
+            if self._judge_set(demand, copies).verdict in (Verdict.SURE, Verdict.CONTENDED):
+                return copies
+        return 0
+
+    def _judge_set(self, demand: VolumeDemand, copies: int) -> Judgement:
+        judge = SetJudge(self._world, demand, copies, self._pending, budget=self._budget, now_utc=self._now_utc)
+        return judge.judge()
+
+
+def _resized(demand: VolumeDemand, new_bytes: int) -> VolumeDemand:
+    return replace(demand, size_bytes=max(new_bytes, demand.size_bytes))
+
+
+def _contended(name: str, growths: Iterable[DiskGrowth], beside: _Beside) -> list[Obstacle]:
+    """The growths on that node's disks, if together they do not surely fit beside what is promised there."""
+    here = [entry for entry in growths if entry.uuid in beside.index]
+    items = [Item(entry.growth_bytes, (beside.index[entry.uuid],)) for entry in here]
+    if not items or is_sure(items, beside.others, beside.free, Steps(COVER_STEPS)):
+        return []
+    promised = bytes_text(sum(item.size_bytes for item in beside.others))
+    text = f"{promised} on the node are promised to other volumes, which Longhorn may place on this disk"
+    return [Obstacle(name, entry.disk, 0, Rejection(Reason.CONTENDED, f"{entry.disk}: {text}")) for entry in here]
+
+
+def _filled_in(obstacle: Obstacle, growth_bytes: int) -> Obstacle:
+    """Where promises are in the way, and where the volume is promised room itself, what is missing is what it cannot
+    have."""
+    is_promise = obstacle.rejection.reason is Reason.CONTENDED or (
+        bool(obstacle.node) and not obstacle.disk and obstacle.rejection.reason is Reason.INSUFFICIENT_STORAGE
+    )
+    return replace(obstacle, missing_bytes=growth_bytes) if is_promise else obstacle

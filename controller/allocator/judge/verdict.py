@@ -1,0 +1,38 @@
+"""What is said of one node: the verdict, and why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Final
+
+from controller.rules.reasons import Reason
+
+
+class Verdict(Enum):
+    SURE = auto()
+    CONTENDED = auto()
+    FULL = auto()
+    UNSUITABLE = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """`is_waitable`: young holds of other pods alone stand in the way. `is_bounded`: a search gave up."""
+
+    verdict: Verdict
+    reason: Reason | None = None
+    is_waitable: bool = False
+    is_bounded: bool = False
+
+
+SURE: Final = Judgement(Verdict.SURE)
+FULL: Final = Judgement(Verdict.FULL, Reason.INSUFFICIENT_STORAGE)
+CONTENDED: Final = Judgement(Verdict.CONTENDED, Reason.CONTENDED)
+BACKING_IMAGE: Final = Judgement(Verdict.CONTENDED, Reason.BACKING_IMAGE)
+GAVE_UP: Final = Judgement(Verdict.CONTENDED, Reason.NOT_EVALUATED, is_bounded=True)
+LATE: Final = Judgement(Verdict.CONTENDED, Reason.NOT_EVALUATED)  # the call's time is up
+
+
+def unsuitable(reason: Reason) -> Judgement:
+    return Judgement(Verdict.UNSUITABLE, reason)

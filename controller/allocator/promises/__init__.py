@@ -1,0 +1,1 @@
+"""The one form in which room is claimed."""

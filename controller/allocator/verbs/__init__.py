@@ -1,0 +1,1 @@
+"""What the allocator is asked: one module a verb."""

@@ -1,0 +1,67 @@
+"""Why a pod was refused, in a sentence or two with numbers: for the Event that a person reads beside the pod."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from controller.allocator.judge.node import Judge, Judgement, Verdict
+from controller.allocator.verbs.explain import refusals_of
+from controller.allocator.verbs.fit import judge_nodes
+from controller.allocator.world.world import World
+from controller.model.quantity import bytes_text
+from controller.rules.reasons import Reason
+
+MOST_NODES: Final = 200  # that are looked at; what they say stands for the rest
+MOST_NAMES: Final = 3
+
+
+def account_of(judge: Judge, names: Sequence[str]) -> str:
+    """What stands in the way on `names`, the most frequent reason first, each with one node's numbers; "" when a node
+    has room by now."""
+    looked_at = names[:MOST_NODES]
+    judgements = judge_nodes(judge, looked_at)
+    if any(judgement.verdict is Verdict.SURE for judgement in judgements.values()):
+        return ""
+    counts: Counter[Reason] = Counter()
+    examples: dict[Reason, str] = {}
+    for name, judgement in judgements.items():
+        reason = judgement.reason or Reason.CONTENDED
+        counts[reason] += 1
+        if reason not in examples:
+            examples[reason] = _example(judge, name, judgement)
+            if reason is Reason.CONTENDED:
+                examples[reason] += _of_whom(judge, name)
+    parts = [
+        f"{count} {'node' if count == 1 else 'nodes'} {reason} ({examples[reason]})"
+        for reason, count in counts.most_common()
+    ]
+    more = len(names) - len(looked_at)
+    wanted = ", ".join(f"{demand.claim} {bytes_text(demand.size_bytes)}" for demand in judge.demands[:MOST_NAMES])
+    return f"No Longhorn room for {wanted}: " + "; ".join(parts) + (f"; {more} more nodes" if more else "")
+
+
+def _example(judge: Judge, name: str, judgement: Judgement) -> str:
+    """The numbers of that node; a disk's say more than the node's own."""
+    found = refusals_of(judge, name, judgement)
+    of_disks = [entry for entry in found if entry.disk]
+    return (of_disks or list(found))[0].rejection.message if found else name
+
+
+def _of_whom(judge: Judge, name: str) -> str:
+    """Whose promises are in the way there, the largest first."""
+    promises = sorted(judge.pending.on(name), key=lambda promise: (-promise.size_bytes, promise.volume))
+    shown = [f"{owner_of(judge.world, one.volume)} {bytes_text(one.size_bytes)}" for one in promises[:MOST_NAMES]]
+    more = len(promises) - len(shown)
+    return f": {_listed(shown, more)}" if shown else ""
+
+
+def _listed(shown: Iterable[str], more: int) -> str:
+    return ", ".join(shown) + (f" and {more} more" if more else "")
+
+
+def owner_of(world: World, volume: str) -> str:
+    """The claim of a promise as people know it, or the Longhorn volume's name."""
+    claim = world.claim_by_uid(volume)
+    return claim.key if claim is not None else volume

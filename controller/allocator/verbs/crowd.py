@@ -1,0 +1,64 @@
+"""How many nodes one pod of a crowd is offered.
+
+Every offer is a hold until the pod's choice shows, and what one answer holds, the next pods cannot be offered. While
+few pods wait this does not matter, and kube-scheduler is given many nodes to choose from. When many pods wait for
+little room, each gets its share of what is left, down to a single node, so that the room suffices for all the answers
+that will be given before the first choices show. A single node is better than none: a refused pod costs a whole cycle
+of kube-scheduler, and a wake-up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from controller.allocator.judge.node import Judge
+from controller.allocator.promises.answers import Answers
+from controller.allocator.promises.ledger import Ledger
+from controller.allocator.waiting.refusals import Refusals
+from controller.allocator.world.world import World
+
+CROWD: Final = 8  # pods that wait or were answered; fewer get out of each other's way by themselves
+AHEAD: Final = 64  # answers that kube-scheduler may well ask for before the first choice shows
+
+
+def sharers(world: World, ledger: Ledger, answers: Answers, refusals: Refusals) -> int:
+    """Among how many answers, the one that is asked for now included, the room that is left is to be shared; 1 without
+    a crowd.
+
+    Before this answer's choice shows, about as many others come as wait for theirs now, since as many come in as
+    resolve, whether their pods are to be seen yet or not. In the beginning of a burst, when hardly any was answered, it
+    is the pods that wait for a node, at most AHEAD. Pods that were refused wait too when other pods' promises were the
+    reason; those without any room do not come back before there is some.
+    """
+    unchosen, having = len(answers), ledger.claimants()
+    if unchosen >= AHEAD:
+        return 1 + unchosen
+    waiting = -1  # the pod itself
+    for uid in world.waiting:
+        if (uid not in having or answers.is_foreign(uid)) and not refusals.is_resting(uid):
+            waiting += 1
+            if waiting >= AHEAD:
+                break
+    return 1 + max(unchosen, waiting) if waiting + unchosen + 1 >= CROWD else 1
+
+
+def places_left(judge: Judge, names: Sequence[str], size_bytes: int, enough: int) -> int:
+    """About how many pods that ask for `size_bytes` could be promised a place on these sure nodes, this one included:
+    at least one a node, and not counted further than `enough`. An estimate, by free bytes and promises, which decides
+    how much is offered and never what is sure.
+    """
+    world, promised, roaming = judge.world, judge.pending.bound_bytes, judge.pending.roaming_bytes
+    places = 0
+    for name in names:
+        room = world.room(name)
+        free = 0
+        if room is not None and size_bytes > 0:
+            for disk in room.disks:
+                if disk.free_bytes > 0:
+                    free += disk.free_bytes // size_bytes
+            free += -(promised(name) + roaming) // size_bytes  # a place that is promised in part is none
+        places += free if free > 1 else 1
+        if places >= enough:
+            break
+    return places

@@ -1,0 +1,102 @@
+"""Why a node is not offered, with the numbers that decided: for a person, never for kube-scheduler."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from controller.allocator.judge.node import Judge
+from controller.allocator.judge.shape import check_node_of, is_kept_off
+from controller.allocator.judge.verdict import Judgement, Verdict
+from controller.allocator.world.world import World
+from controller.model.demand import VolumeDemand
+from controller.model.longhorn import Disk
+from controller.rules.eligibility import check_disk_for, check_node_for, observed_scheduled
+from controller.rules.reasons import Reason, Refusal, Rejection
+
+_CLUSTER_WIDE = frozenset({Reason.NO_ROOM_IN_CLUSTER})
+
+
+def refusals_of(judge: Judge, name: str, judgement: Judgement) -> tuple[Refusal, ...]:
+    """Every rejection that bears on the judgement, of the node or of its disks, sorted."""
+    found = set(_refusals(judge, name, judgement))
+    return tuple(
+        sorted(found, key=lambda entry: (entry.node, entry.disk, entry.rejection.reason, entry.rejection.message))
+    )
+
+
+def _refusals(judge: Judge, name: str, judgement: Judgement) -> Iterator[Refusal]:
+    reason = judgement.reason or Reason.CONTENDED
+    if reason in _CLUSTER_WIDE:
+        yield _of_node(name, reason, "the pod's volumes that Longhorn may place anywhere find no room in the cluster")
+        return
+    if reason is Reason.REPLICA_ELSEWHERE:
+        for demand in judge.local:
+            if name not in demand.usable_nodes and demand.placed_nodes:
+                where = ", ".join(sorted(demand.usable_nodes or demand.placed_nodes))
+                yield _of_node(name, reason, f"{demand.volume}: its data is on {where}")
+        return
+    wanted = judge.wanted_on(name)
+    demands = judge.local if isinstance(wanted, Judgement) else wanted
+    if judgement.verdict is Verdict.CONTENDED:
+        yield _contended(judge, name, reason, demands)
+        return
+    found = list(_by_rules(judge, name, demands))
+    yield from found
+    if not found or judgement.verdict is Verdict.FULL:
+        sizes = ", ".join(f"{demand.volume} {demand.size_bytes} bytes" for demand in demands)
+        yield _of_node(name, reason, f"no packing on the node's disks: {sizes}")
+
+
+def _contended(judge: Judge, name: str, reason: Reason, demands: Sequence[VolumeDemand]) -> Refusal:
+    if reason is Reason.BACKING_IMAGE:
+        images = sorted({demand.image.name for demand in demands if demand.image is not None})
+        return _of_node(name, reason, f"backing image {', '.join(images)}: no room for it beside the volumes")
+    if reason is Reason.NOT_EVALUATED:
+        return _of_node(name, reason, "the search gave up")
+    bound, roaming = judge.pending.bound_bytes(name), judge.pending.roaming_bytes
+    return _of_node(name, reason, f"{bound} bytes are promised there, {roaming} bytes may come from anywhere")
+
+
+def _by_rules(judge: Judge, name: str, demands: Sequence[VolumeDemand]) -> Iterator[Refusal]:
+    world = judge.world
+    node = world.nodes.get(name)
+    if node is None or not world.has_node(name):
+        yield _of_node(name, Reason.NO_LONGHORN_NODE, "there is no such node of both Kubernetes and Longhorn")
+        return
+    for demand in demands:
+        rejection = check_node_for(
+            node, demand.needs, world.settings.space, engines=world.engines, kube_nodes=world.kube_nodes or None
+        )
+        if rejection is not None:
+            yield Refusal(name, "", _for_volume(demand, rejection))
+            continue
+        room = world.room(name)
+        reason = check_node_of(world, room, demand, judge.now_utc) if room is not None else None
+        if reason is not None:
+            yield _of_node(name, reason, f"{demand.volume}: another replica of it is there")
+            continue
+        if not node.disks:
+            yield _of_node(name, Reason.NO_USABLE_DISK, f"{demand.volume}: the node has no disk")
+        for disk in node.disks:
+            rejected = _check_disk(world, disk, demand)
+            if rejected is not None:
+                yield Refusal(name, disk.name, _for_volume(demand, rejected))
+
+
+def _check_disk(world: World, disk: Disk, demand: VolumeDemand) -> Rejection | None:
+    if world.is_shared_disk(disk.uuid):
+        return Rejection(Reason.DISK_NOT_FOUND, f"{disk.name}: other disks have its UUID {disk.uuid} as well")
+    if demand.clone_disks is not None and disk.uuid not in demand.clone_disks:
+        return Rejection(Reason.LINKED_CLONE, f"{disk.name}: no healthy source replica is on it")
+    if is_kept_off(world, disk.uuid, demand):
+        return Rejection(Reason.DISK_ANTI_AFFINITY, f"{disk.name}: another replica of it is on the disk")
+    scheduled = observed_scheduled(disk, world.replicas_on(disk.uuid))
+    return check_disk_for(disk, demand.needs, demand.size_bytes, demand.required_bytes, scheduled, world.settings.space)
+
+
+def _for_volume(demand: VolumeDemand, rejection: Rejection) -> Rejection:
+    return Rejection(rejection.reason, f"{demand.volume}: {rejection.message}")
+
+
+def _of_node(name: str, reason: Reason, message: str) -> Refusal:
+    return Refusal(name, "", Rejection(reason, f"{name}: {message}"))

@@ -1,0 +1,303 @@
+"""One filter call: in which order nodes are looked at, what is offered and held, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from controller.allocator.judge.budget import Budget
+from controller.allocator.judge.node import Judge, Judgement, Verdict
+from controller.allocator.judge.verdict import CONTENDED
+from controller.allocator.outcome import Decision, FilterOutcome
+from controller.allocator.promises.answers import Answers
+from controller.allocator.promises.ledger import ANYWHERE, Entry, Key, Kind, Ledger, Promise, State, Verb
+from controller.allocator.promises.settle import Settler
+from controller.allocator.verbs.account import account_of
+from controller.allocator.verbs.crowd import places_left, sharers
+from controller.allocator.verbs.grow import held_on
+from controller.allocator.verbs.prioritize import Strategy, score_nodes
+from controller.allocator.waiting.keeping import KEPT
+from controller.allocator.waiting.refusals import Refusal, Refusals
+from controller.allocator.waiting.samples import is_sample
+from controller.allocator.world.world import World
+from controller.clock import Clock
+from controller.model.demand import VolumeDemand, demands_of_pod
+from controller.model.workload import Pod
+from controller.rules.reasons import Reason
+from controller.settings import LiveSettings
+
+_LOT: Final = 128  # nodes that are judged at once; enough offers may make the rest needless
+_NO_REFUSALS: Final[Mapping[str, Reason]] = {}
+
+
+@dataclass(slots=True)
+class Filtering:
+    """The state of one call. Threads: none of its own; the allocator's lock guards all that it touches."""
+
+    world: World
+    ledger: Ledger
+    settler: Settler
+    answers: Answers
+    refusals: Refusals
+    live: LiveSettings
+    clock: Clock
+    now: float
+    version: int
+    has_freed: bool = False  # the answer leaves room to others that the pod's former one held
+
+    def decide(self, pod: Pod, candidates: Sequence[str]) -> FilterOutcome:
+        demands, _ = demands_of_pod(pod, self.world, self.world.settings)
+        chosen = self._standing_choice(pod, candidates, demands)
+        if chosen is not None:
+            return self._passed(Decision.CHOSEN, (chosen,), pod)
+        former = self.ledger.of_claimant(pod.uid)
+        for key, _ in former:  # an assumption that no longer stands must not narrow a new answer
+            self.ledger.drop(Verb.FORGET, key)
+        self.settler.end_answer(pod.uid, self.now, "filtered_again")
+        outcome = self._decide_anew(pod, candidates, demands)
+        self.has_freed = any(self.ledger.get(key) is None for key, _ in former)
+        return outcome
+
+    def _decide_anew(self, pod: Pod, candidates: Sequence[str], demands: Sequence[VolumeDemand]) -> FilterOutcome:
+        if not any(demand.is_local or demand.is_roaming for demand in demands):
+            return self._passed(Decision.NOTHING_NEEDED, candidates, pod)
+        home, passed, refused = self._sift(pod, candidates, demands, is_narrow=True)
+        if home:
+            return self._offer(Decision.RESTART, pod, home, demands)
+        if passed:
+            return self._offer(Decision.OFFERED, pod, passed, demands, refused)
+        return self._refuse(pod, candidates, refused, demands)
+
+    def _sift(
+        self, pod: Pod, candidates: Sequence[str], demands: Sequence[VolumeDemand], *, is_narrow: bool
+    ) -> tuple[Sequence[str], Sequence[str], dict[str, Judgement]]:
+        """Where the pod's data lies with room for the rest; where it finds room; and why not elsewhere.
+
+        The one place that knows the order of the rules, for the filter verb and the preempt verb. `is_narrow`: with a
+        home nothing else is looked at, and no more is returned than is offered at once.
+        """
+        judge = self._judge(pod, demands, Budget.of(self.clock, self.live.filter_budget_milliseconds))
+        found, closed = judge.open_among(candidates)
+        if not found or not judge.local:
+            return (), found, closed
+        home = judge.restart_among(found)
+        if home and is_narrow:
+            return home, (), {}
+        open_to_it, kept = self._without_kept(judge, pod, found)
+        passed, refused = self._look(judge, open_to_it, is_narrow=is_narrow)
+        if not (passed or home) and judge.may_be_lenient:
+            judge.is_lenient = True
+            passed, refused = self._look(judge, open_to_it, is_narrow=is_narrow)
+        refused.update(closed)
+        refused.update(kept)
+        return home, passed, refused
+
+    def _judge(self, pod: Pod, demands: Sequence[VolumeDemand], budget: Budget | None = None) -> Judge:
+        reserved = self.reserved_against(pod)
+        return Judge(self.world, self.ledger, demands, self.now, reserved, budget, self.clock.now_utc())
+
+    def reserved_against(self, pod: Pod) -> Mapping[str, Sequence[Promise]]:
+        return self.refusals.nominations.reserved_against(pod, self.ledger, self.now)
+
+    def keep_candidates(self, pod: Pod, candidates: Collection[str]) -> Collection[str]:
+        """The candidates that a filter call about them would let pass, however many. Nothing is promised; the others
+        are remembered as refused."""
+        if not candidates:
+            return ()
+        demands, _ = demands_of_pod(pod, self.world, self.world.settings)
+        home, passed, refused = self._sift(pod, list(candidates), demands, is_narrow=False)
+        kept = {*home, *passed}
+        chosen = self._standing_choice(pod, candidates, demands)
+        if chosen is not None:
+            kept.add(chosen)
+        dropped = [name for name in candidates if name not in kept]
+        self.refusals.nominations.approve(pod, kept, demands, self.now)
+        if kept:
+            self.refusals.preempts(pod.uid, dropped)
+            return kept
+        is_contended = _is_contended(self._told_apart(refused, demands))
+        self.refusals.refused_preemption(pod.uid, dropped, self.now, is_contended=is_contended)
+        refusal = self.refusals.get(pod.uid)
+        is_remote = refusal is not None and not is_contended and self.is_due_remotely(refusal, demands)
+        return candidates if is_remote else ()  # it takes no room there, so none is kept for it
+
+    def fail_preemption(self, pod_uid: str, candidates: Collection[str]) -> None:
+        """Nothing is known of the candidates, so the pod counts as contended there, unless it waits no more."""
+        pod = self.world.pods.get(pod_uid)
+        if not candidates:
+            return
+        if pod is None:
+            self.refusals.expect(pod_uid, list(candidates), self.now)
+        elif pod.is_pending:
+            self.refusals.refused_preemption(pod_uid, list(candidates), self.now)
+
+    def _without_kept(
+        self, judge: Judge, pod: Pod, candidates: Sequence[str]
+    ) -> tuple[Sequence[str], dict[str, Judgement]]:
+        """The candidates but those whose room is kept for another pod, and the judgement on these."""
+        against = self.refusals.keeping.against(pod)
+        kept = {name: KEPT for name in candidates if name in against and judge.wanted_on(name)} if against else {}
+        return ([name for name in candidates if name not in kept] if kept else candidates), kept
+
+    def score_nodes(self, pod: Pod, candidates: Sequence[str]) -> Mapping[str, int]:
+        """How good each candidate is for the pod, 0 to 10; changes nothing."""
+        demands, _ = demands_of_pod(pod, self.world, self.world.settings)
+        judge = self._judge(pod, demands, Budget.of(self.clock, self.live.filter_budget_milliseconds))
+        return score_nodes(judge, self.ledger, demands, candidates, Strategy(self.live.strategy))
+
+    def account_of(self, pod: Pod, candidates: Sequence[str]) -> str:
+        demands, _ = demands_of_pod(pod, self.world, self.world.settings)
+        return account_of(self._judge(pod, demands), candidates)
+
+    def _standing_choice(self, pod: Pod, candidates: Collection[str], demands: Sequence[VolumeDemand]) -> str | None:
+        """The chosen node, if the choice stands and the scheduler still asks about it."""
+        choice = self.settler.choice(pod)
+        if choice is None or choice.narrows_only or choice.node not in candidates:
+            return None
+        if not choice.is_certain:
+            judge = self._judge(pod, demands)
+            return choice.node if judge.judge(choice.node).verdict is Verdict.SURE else None
+        return choice.node
+
+    def _look(
+        self, judge: Judge, candidates: Sequence[str], *, is_narrow: bool
+    ) -> tuple[list[str], dict[str, Judgement]]:
+        """Sure nodes, least promised first, and the judgement on every other node looked at. If `is_narrow`, at most
+        `max-offers`, and for a pod of a crowd its share of what is left (controller/allocator/verbs/crowd.py).
+
+        Nodes that hold part of the pod's data come first, then nodes without promises, which are cheap to judge; when
+        the call's budget is spent, what was not reached is refused by name.
+        """
+        local = judge.local
+        most = (self.live.max_offers if is_narrow else 0) or len(candidates)
+        among = sharers(self.world, self.ledger, self.answers, self.refusals) if is_narrow else 1
+        size = sum(demand.size_bytes for demand in local)
+        passed: list[str] = []
+        refused: dict[str, Judgement] = {}
+        places = 0
+        if among > 1 and candidates:
+            # Among equals another one begins each time: few are offered, and a pod may come back because it cannot be
+            # bound to the one that it was offered.
+            first = self.version % len(candidates)
+            candidates = [*candidates[first:], *candidates[:first]]
+        for names in self._in_order(candidates, local):
+            sure, others = judge.sure_among(names)
+            passed += sure
+            refused.update(others)
+            if among > 1:
+                places += places_left(judge, sure, size, most * among)
+            if len(passed) >= most and (among == 1 or places >= most * among):
+                break
+        return passed[: most if among == 1 else min(most, max(1, places // among))], refused
+
+    def _in_order(self, candidates: Sequence[str], local: Sequence[VolumeDemand]) -> Iterator[Sequence[str]]:
+        """The candidates in small lots."""
+        near = frozenset().union(*(demand.home_nodes for demand in local))
+        promised = self.ledger.nodes()
+        rest: Sequence[str] = candidates
+        if near:
+            yield [name for name in candidates if name in near]
+            rest = [name for name in candidates if name not in near]
+        crowded = [name for name in rest if name in promised]
+        quiet = [name for name in rest if name not in promised] if crowded else rest
+        crowded.sort(key=self.ledger.pending_bytes)
+        for names in (quiet, crowded):
+            for begin in range(0, len(names), _LOT):
+                yield names[begin : begin + _LOT]
+
+    def _offer(
+        self,
+        decision: Decision,
+        pod: Pod,
+        nodes: Sequence[str],
+        demands: Sequence[VolumeDemand],
+        refused: Mapping[str, Judgement] | None = None,
+    ) -> FilterOutcome:
+        held = 0
+        if self.live.pod_scheduling_timeout_seconds > 0:
+            held = sum(self._hold(pod, demand, nodes) for demand in demands)
+        if held:
+            self.answers.answered(pod.uid, self.now)
+        reasons = {name: _reason(judgement) for name, judgement in (refused or {}).items()}
+        return self._passed(decision, nodes, pod, reasons, held)
+
+    def _hold(self, pod: Pod, demand: VolumeDemand, nodes: Sequence[str]) -> int:
+        """Promise the volume on each offered node where it needs room; the bytes promised."""
+        if not demand.is_local:
+            places: list[str] = [ANYWHERE] if demand.is_roaming else []
+        else:
+            places = [name for name in nodes if name not in demand.home_nodes]
+        kind = Kind.ROAMING if not demand.is_local else (Kind.MOVE if demand.placed_nodes else Kind.FIRST)
+        entry = Entry(State.HELD, kind, demand.size_bytes, demand.required_bytes, demand.needs, self.now)
+        for name in places:
+            self.ledger.put(Verb.HOLD, Key(demand.key, name, pod.uid), entry)
+        return len(places) * demand.size_bytes
+
+    def _passed(
+        self,
+        decision: Decision,
+        nodes: Sequence[str],
+        pod: Pod,
+        refused: Mapping[str, Reason] = _NO_REFUSALS,
+        held_bytes: int = 0,
+    ) -> FilterOutcome:
+        self.refusals.drop(pod.uid)
+        return FilterOutcome(decision, nodes, refused, False, self.version, held_bytes)
+
+    def _refuse(
+        self,
+        pod: Pod,
+        candidates: Sequence[str],
+        judgements: Mapping[str, Judgement],
+        demands: Sequence[VolumeDemand],
+    ) -> FilterOutcome:
+        judgements = self._told_apart(judgements, demands)
+        is_contended = _is_contended(judgements)
+        part = is_sample(len(candidates), len(self.world.kube_nodes))
+        self.refusals.refused(pod.uid, candidates, is_contended, self.now, is_sample=part)
+        refusal = self.refusals.get(pod.uid)
+        if refusal is not None and not is_contended and self.is_due_remotely(refusal, demands):
+            return self._passed(Decision.REMOTE, candidates, pod)
+        self.refusals.end_nomination(pod.uid, candidates)
+        return FilterOutcome(
+            decision=Decision.CONTENDED if is_contended else Decision.REFUSED,
+            passed=(),
+            refused={name: _reason(judgement) for name, judgement in judgements.items()},
+            waitable=any(entry.is_waitable for entry in judgements.values()),
+            version=self.version,
+            held_bytes=0,
+            is_bounded=any(entry.is_bounded for entry in judgements.values()),
+        )
+
+    def _told_apart(
+        self, judgements: Mapping[str, Judgement], demands: Sequence[VolumeDemand]
+    ) -> Mapping[str, Judgement]:
+        """A node that is full by a growth which the cluster does not show yet is contended: that hold may end."""
+        held = held_on(self.world)
+        largest = max((demand.size_bytes for demand in demands if demand.is_local), default=0)
+        freed = {
+            name: CONTENDED
+            for name, growth in held.items()
+            if name in judgements
+            and judgements[name].verdict is Verdict.FULL
+            and self.world.best.get(name, 0) + growth >= largest
+        }
+        return {**judgements, **freed} if freed else judgements
+
+    def is_due_remotely(self, refusal: Refusal, demands: Sequence[VolumeDemand]) -> bool:
+        """Whether the pod has been refused for so long that it may run away from its data: every volume that wants
+        local room exists, lies somewhere usable, and is not bound to its node."""
+        after = self.live.remote_fallback_after_seconds
+        local = [demand for demand in demands if demand.is_local]
+        if after == 0 or not local or self.now - refusal.first_at < after:
+            return False
+        return all(demand.usable_nodes and not demand.is_pinned for demand in local)
+
+
+def _is_contended(judgements: Mapping[str, Judgement]) -> bool:
+    return any(entry.verdict is Verdict.CONTENDED for entry in judgements.values())
+
+
+def _reason(judgement: Judgement) -> Reason:
+    return judgement.reason or Reason.CONTENDED

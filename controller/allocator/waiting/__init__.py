@@ -1,0 +1,1 @@
+"""Pods that were refused, and what is kept for them."""

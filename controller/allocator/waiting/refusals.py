@@ -1,0 +1,235 @@
+"""Pods that were refused, and when each may be looked at again."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from itertools import chain
+from sys import intern
+from typing import Final
+
+from controller.allocator.waiting.keeping import Keeping
+from controller.allocator.waiting.nominations import Nominations
+from controller.allocator.waiting.samples import Campaign, NodeSets
+from controller.model.times import utc_time
+from controller.model.workload import Pod
+from controller.settings import LiveSettings
+
+BACKOFF_SECONDS: Final = (0.5, 1.0, 2.0, 5.0, 10.0)
+PATIENCE_SECONDS: Final = 5.0  # that a woken pod may take until it is asked about; then it reserves no room any more
+MOST_UNSEEN: Final = 100
+UNSEEN_SECONDS: Final = 60.0  # longer than a watch may lag behind
+MOST_LISTS: Final = 64  # different lists of candidates, before those that nobody refers to are dropped
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """The last "no" to a pod. Times in monotonic seconds."""
+
+    pod_uid: str
+    candidates: tuple[str, ...]
+    first_at: float
+    at: float
+    is_contended: bool
+    waits_since: float  # no later than `first_at`: under an earlier leader it counts as well
+    is_presumed: bool = False  # the leader before us may have said it, and we have not been asked yet
+    wakes: int = 0  # since the last contended refusal
+    unanswered: int = 0  # wake-ups since the last filter call
+    next_wake_at: float = 0.0
+    woken_at: float = -math.inf
+    campaign: Campaign | None = None  # where the candidates may be a sample
+    victims: tuple[str, ...] = ()  # where nobody may be evicted for the pod, since it would find no room there
+
+    @property
+    def nodes(self) -> Sequence[str]:
+        """Where room would help the pod: what filter refused, and what preemption may not empty."""
+        return (*self.candidates, *self.victims) if self.victims else self.candidates
+
+    def wake_due_at(self) -> float:
+        """A pod that was woken and not asked about since waits in kube-scheduler's queue, or something else keeps it:
+        more wake-ups soon do not help."""
+        return self.woken_at + BACKOFF_SECONDS[-1] if self.unanswered else self.next_wake_at
+
+    def is_expected(self, now: float) -> bool:
+        """Whether the pod is asked about soon, once it is woken: it comes back from its wake-ups."""
+        return not self.unanswered or now < self.woken_at + PATIENCE_SECONDS
+
+
+@dataclass(frozen=True, slots=True)
+class Wakeup:
+    pod_uid: str
+    namespace: str
+    name: str
+    wakes: int
+
+
+class Refusals:
+    """Refused pods by uid. Threads: none of its own; the allocator's lock guards it."""
+
+    def __init__(self) -> None:
+        self._refused: dict[str, Refusal] = {}
+        self.keeping = Keeping()
+        self.nominations = Nominations()
+        self.nodes = NodeSets()
+        self._has_news = False
+        self._lists: dict[tuple[str, ...], tuple[str, ...]] = {}  # equal lists of candidates are kept once
+        self._unseen: dict[str, tuple[tuple[str, ...], float]] = {}  # by pod uid: victims, and since when
+
+    def __len__(self) -> int:
+        return len(self._refused)
+
+    def get(self, pod_uid: str) -> Refusal | None:
+        return self._refused.get(pod_uid)
+
+    def is_resting(self, pod_uid: str) -> bool:
+        """Whether the pod was refused for want of room, and was not woken since: it does not come back by itself."""
+        found = self._refused.get(pod_uid)
+        return found is not None and not found.is_contended and not found.unanswered
+
+    def refused(
+        self, pod_uid: str, candidates: Sequence[str], is_contended: bool, now: float, *, is_sample: bool = False
+    ) -> None:
+        old = self._refused.get(pod_uid)
+        entry = Refusal(pod_uid, self._shared(candidates), now, now, is_contended, waits_since=now)
+        if old is not None:
+            entry = replace(entry, first_at=old.first_at, waits_since=old.waits_since, woken_at=old.woken_at)
+            if is_contended:  # the back-off begins anew
+                entry = replace(entry, next_wake_at=min(old.next_wake_at, old.woken_at + BACKOFF_SECONDS[0]))
+            else:
+                entry = replace(entry, wakes=old.wakes, next_wake_at=old.next_wake_at)
+        if is_sample:
+            former = old.campaign if old is not None else None
+            by_wake = old is not None and old.unanswered > 0
+            campaign = (former or Campaign()).shown(self.nodes.of(entry.candidates), by_wake=by_wake)
+            entry = replace(entry, campaign=campaign, next_wake_at=now if campaign.is_fresh else entry.next_wake_at)
+            self._has_news = True
+        self._refused[pod_uid] = entry
+
+    def refused_preemption(
+        self, pod_uid: str, victims: Sequence[str], now: float, *, is_contended: bool = True
+    ) -> None:
+        """Nobody may be evicted on these nodes for the pod. What filter refused before stays as it is: kube-scheduler
+        asks about the nodes without enough CPU or memory after it has asked about the others, in the same attempt.
+        """
+        old = self._refused.get(pod_uid)
+        if old is None or old.is_presumed or not old.candidates:  # filter was not asked: this is the whole refusal
+            self.refused(pod_uid, (), is_contended, now)
+        elif is_contended:
+            again = min(old.next_wake_at, old.woken_at + BACKOFF_SECONDS[0])
+            self._refused[pod_uid] = replace(old, is_contended=True, next_wake_at=again)
+        self.preempts(pod_uid, victims)
+
+    def preempts(self, pod_uid: str, victims: Sequence[str]) -> None:
+        """Preemption may go on elsewhere; on these nodes the pod would find no room. Nothing for a pod that filter
+        did not refuse."""
+        old = self._refused.get(pod_uid)
+        if old is not None:
+            self._refused[pod_uid] = replace(old, victims=self._shared(victims))
+
+    def presume(self, pod: Pod, candidates: Sequence[str], now: float, now_utc: datetime) -> None:
+        """The leader before us may have refused the pod, or offered it any node: so it counts as refused for promises
+        of others until it is asked about. It has waited for as long as its own condition says.
+        """
+        old = self._refused.get(pod.uid)
+        self.refused(pod.uid, candidates, True, now)
+        if old is None:
+            since = _moment(pod.unschedulable_since_utc, now, now_utc)
+            self._refused[pod.uid] = replace(self._refused[pod.uid], waits_since=since, is_presumed=True)
+        elif old.is_presumed:
+            self._refused[pod.uid] = replace(self._refused[pod.uid], is_presumed=True)
+
+    def take_news(self) -> bool:
+        """Whether a pod was refused since the last call that other nodes may have room for already."""
+        news, self._has_news = self._has_news, False
+        return news
+
+    def end_campaign(self, pod_uid: str) -> None:
+        """No node has room for the pod."""
+        old = self._refused.get(pod_uid)
+        if old is not None and old.campaign is not None:
+            self._refused[pod_uid] = replace(old, campaign=old.campaign.over())
+
+    def _shared(self, candidates: Sequence[str]) -> tuple[str, ...]:
+        """The candidates as one tuple for all pods that are asked about the same nodes, of names that exist once."""
+        names = tuple(candidates)
+        found = self._lists.get(names)
+        if found is None:
+            if len(self._lists) >= MOST_LISTS:
+                entries = self._refused.values()
+                self._lists = {names: names for entry in entries for names in (entry.candidates, entry.victims)}
+            found = tuple(map(intern, names))
+            self._lists[found] = found
+        return found
+
+    def expect(self, pod_uid: str, victims: Sequence[str], now: float) -> None:
+        """As `refused_preemption`, contended, about a pod that our stores do not show: if they do soon."""
+        self._unseen[pod_uid] = (tuple(victims), now)
+        fresh = [entry for entry in self._unseen.items() if now < entry[1][1] + UNSEEN_SECONDS]
+        self._unseen = dict(fresh[-MOST_UNSEEN:])
+
+    def see(self, pod: Pod) -> None:
+        """The pod as it is now."""
+        unseen = self._unseen.pop(pod.uid, None)
+        if not pod.is_pending:
+            self.drop(pod.uid)
+            return
+        if unseen is not None:
+            self.refused_preemption(pod.uid, *unseen)
+        self.nominations.see(pod)
+
+    def end_nomination(self, pod_uid: str, candidates: Sequence[str]) -> None:
+        """Filter was asked about these nodes, after the pod's victims are gone if one of them is nominated."""
+        self._has_news = self.nominations.filtered(pod_uid, candidates) or self._has_news
+
+    def drop(self, pod_uid: str) -> None:
+        self._refused.pop(pod_uid, None)
+        self.keeping.release(pod_uid)
+        self._has_news = self.nominations.release(pod_uid) or self._has_news
+        if not self._refused:
+            self._forget_names()
+
+    def clear(self) -> None:
+        self._refused.clear()
+        self._unseen.clear()
+        self.keeping.clear()
+        self.nominations.clear()
+        self._forget_names()
+
+    def _forget_names(self) -> None:
+        self._lists.clear()
+        self.nodes.clear()
+
+    def all_uids(self) -> list[str]:
+        return list(self._refused)
+
+    def next_due(self, now: float, live: LiveSettings) -> float | None:
+        """Seconds until a back-off ends, or a pod was refused for so long that other rules hold for it; None when
+        nothing waits for time alone."""
+        remote, starving = (
+            seconds or math.inf for seconds in (live.remote_fallback_after_seconds, live.starvation_after_seconds)
+        )
+        dues = chain.from_iterable(
+            (entry.wake_due_at(), entry.first_at + remote, entry.waits_since + starving)
+            for entry in self._refused.values()
+        )
+        dues = chain(dues, self.nominations.ends())
+        return min((due - now for due in dues if now < due < math.inf), default=None)
+
+    def mark_woken(self, pod_uid: str, now: float) -> Refusal:
+        old = self._refused[pod_uid]
+        backoff = BACKOFF_SECONDS[min(old.wakes, len(BACKOFF_SECONDS) - 1)]
+        woken = replace(
+            old, wakes=old.wakes + 1, unanswered=old.unanswered + 1, next_wake_at=now + backoff, woken_at=now
+        )
+        self._refused[pod_uid] = woken
+        return woken
+
+
+def _moment(text: str, now: float, now_utc: datetime) -> float:
+    """When that was by the clock that shows `now`: `now` if the text tells no time, or one to come."""
+    try:
+        return now - max(0.0, (now_utc - utc_time(text)).total_seconds())
+    except ValueError:
+        return now

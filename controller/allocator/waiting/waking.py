@@ -1,0 +1,333 @@
+"""The plan of a wake-up: which refused pods find room now, all of them together.
+
+By priority, then age, each pod gets a node as a filter call would offer it, and what it takes there counts for those
+after it: so as many pods are woken as there is room for, and no more. The plan is made in slices, since hundreds of
+pods and thousands of nodes take longer than filter calls may wait for the allocator's lock; each slice looks at the
+facts and promises of its own moment.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Protocol
+
+from controller.allocator.judge.budget import Budget
+from controller.allocator.judge.node import LATE, Judge
+from controller.allocator.judge.pending import promise_of_demand
+from controller.allocator.promises.ledger import ANYWHERE, Ledger, Promise
+from controller.allocator.waiting.keeping import MOST_KEPT, Keeper, Seeking, may_ever_take
+from controller.allocator.waiting.refusals import Refusal, Refusals, Wakeup
+from controller.allocator.world.world import World
+from controller.clock import Clock
+from controller.model.demand import VolumeDemand, demands_of_pod
+from controller.model.workload import Pod
+from controller.settings import LiveSettings
+
+SLICE_SECONDS: Final = 0.003  # under the allocator's lock; one question about one pod may take it past this
+_LOT: Final = 32  # nodes that are judged at once
+_PLAIN_LOT: Final = 512
+_MOST_OPEN: Final = 16
+
+_Shape = tuple[object, ...]
+
+
+class PlanView(Protocol):
+    """The state that a slice is planned on, and the rules that a filter call would apply."""
+
+    @property
+    def world(self) -> World: ...
+    @property
+    def ledger(self) -> Ledger: ...
+    @property
+    def clock(self) -> Clock: ...
+    @property
+    def now(self) -> float: ...
+    @property
+    def live(self) -> LiveSettings: ...
+    def is_due_remotely(self, refusal: Refusal, demands: Sequence[VolumeDemand]) -> bool: ...
+    def reserved_against(self, pod: Pod) -> Mapping[str, Sequence[Promise]]: ...
+
+
+@dataclass(slots=True)
+class _Search:
+    """How far the search for one pod's node has come."""
+
+    names: Sequence[str]
+    rest: Sequence[str]  # not looked at yet
+    is_partial: bool = False  # not all was judged, or a node was passed over because it is kept for another pod
+    is_lenient: bool = False
+
+
+class WakePlan:
+    """One round over all refused pods. Threads: none of its own; `advance` is called under the allocator's lock.
+
+    A pod that was woken and does not come back (something else keeps it now) stops reserving room.
+    """
+
+    def __init__(self, refusals: Refusals, world: World) -> None:
+        self._refusals, self._world = refusals, world
+        pods = sorted(
+            (world.pods[uid] for uid in refusals.all_uids() if uid in world.pods),
+            key=lambda pod: (-pod.priority, pod.created_utc, pod.key),
+        )
+        self._left = deque(pod.uid for pod in pods)
+        self._search: _Search | None = None
+        self._planned: dict[str, list[tuple[str, Promise]]] = {}  # by pod, what it takes and where
+        self._extra: dict[str, list[Promise]] = {}  # the same by node
+        self._full, self._never = _FullFor(), _FullFor()  # no room now; no room even on empty nodes
+        self._open: dict[_Shape, Sequence[str]] = {}  # where the last pod of that shape found room, and what is behind
+        self._starving: deque[str] = deque()
+        self._kept: dict[str, Keeper] = {}
+        self._seeking: Seeking | None = None
+        self.is_done = False
+
+    def advance(self, view: PlanView) -> list[Wakeup]:
+        """One slice: the pods to be woken, marked as such. Afterwards `is_done` tells whether the round is complete."""
+        end = view.clock.now() + SLICE_SECONDS
+        self._drop_answered()
+        wakeups: list[Wakeup] = []
+        while self._left:
+            uid = self._left[0]
+            pod, refusal = view.world.pods.get(uid), self._refusals.get(uid)
+            if pod is not None and refusal is not None:
+                if not self._look_for(view, pod, refusal, end, wakeups):
+                    return wakeups
+            self._search = None
+            self._left.popleft()
+            if view.clock.now() > end:
+                return wakeups
+        while self._starving:
+            if not self._keep_for(view, self._starving[0], end):
+                return wakeups
+            self._seeking = None
+            self._starving.popleft()
+            if view.clock.now() > end:
+                return wakeups
+        self._refusals.keeping.renew(self._kept, self._refusals.all_uids())
+        self.is_done = True
+        return wakeups
+
+    def _drop_answered(self) -> None:
+        """Pods that were offered room meanwhile are in the ledger, and those that went need none."""
+        gone = [uid for uid in self._planned if self._refusals.get(uid) is None]
+        if gone:
+            for uid in gone:
+                del self._planned[uid]
+            self._extra.clear()
+            for entries in self._planned.values():
+                self._reserve(entries)
+
+    def _reserve(self, entries: Sequence[tuple[str, Promise]]) -> None:
+        for node, promise in entries:
+            here = self._extra.setdefault(node, [])
+            if all(other.volume != promise.volume for other in here):  # pods may share a volume
+                here.append(promise)
+
+    def _look_for(self, view: PlanView, pod: Pod, refusal: Refusal, end: float, wakeups: list[Wakeup]) -> bool:
+        """Whether the pod is done with; False: the slice is over, go on with the pod in the next one."""
+        demands, _ = demands_of_pod(pod, self._world, self._world.settings)
+        node = self._node_for(view, pod, refusal, demands, end)
+        if node is None:
+            return False
+        comes_back = not node or refusal.is_expected(view.now)
+        if comes_back and _is_starving(view, refusal, demands):
+            self._starving.append(pod.uid)
+        if not node:
+            self._refusals.end_campaign(pod.uid)
+            if not view.is_due_remotely(refusal, demands):
+                return True
+        elif refusal.is_expected(view.now):
+            self._planned[pod.uid] = _promises(demands, node, view.now)
+            self._reserve(self._planned[pod.uid])
+        if refusal.wake_due_at() <= view.now:
+            woken = self._refusals.mark_woken(pod.uid, view.now)
+            wakeups.append(Wakeup(pod.uid, pod.namespace, pod.name, woken.wakes))
+        return True
+
+    def _node_for(
+        self, view: PlanView, pod: Pod, refusal: Refusal, demands: Sequence[VolumeDemand], end: float
+    ) -> str | None:
+        """Where a filter call would let the pod go; "" for nowhere, None when the slice ended before that was known."""
+        where = _where(refusal)
+        is_nominated = pod.uid in self._refusals.nominations  # what is reserved for it keeps others out alone
+        if not is_nominated and self._full.covers(where, demands):
+            return ""
+        shape = (*where, *map(_exact, demands))
+        judge = self._judge(view, pod, demands)
+        if judge.is_plain and max(view.world.best.values(), default=-1) < max(one.size_bytes for one in judge.local):
+            self._full.add(where, demands)  # no disk anywhere is large enough
+            return ""
+        search = self._search
+        if search is None:
+            known = None if is_nominated else self._open.get(shape)
+            names = known or self._in_order(view, refusal, demands)
+            search = self._search = _Search(names, names)
+            if any(demand.usable_nodes for demand in judge.local):
+                home = judge.restart_among(judge.open_among(names)[0])
+                if home:
+                    return self._least_promised(view, home)
+                judge = self._judge(view, pod, demands)
+        found = self._search_on(view, judge, pod, search, end)
+        if found == "" and not search.is_partial:
+            self._full.add(where, demands)
+        elif (
+            found
+            and not (search.is_partial or search.is_lenient)
+            and (shape in self._open or len(self._open) < _MOST_OPEN)
+        ):
+            self._open[shape] = search.rest
+        return found
+
+    def _judge(self, view: PlanView, pod: Pod, demands: Sequence[VolumeDemand]) -> Judge:
+        budget = Budget.of(view.clock, view.live.filter_budget_milliseconds)
+        extra: Mapping[str, Sequence[Promise]] = self._extra
+        reserved = view.reserved_against(pod)
+        if reserved:
+            extra = {**extra, **{name: _joined(extra.get(name, ()), promises) for name, promises in reserved.items()}}
+        return Judge(view.world, view.ledger, demands, view.now, extra, budget, view.clock.now_utc())
+
+    def _search_on(self, view: PlanView, judge: Judge, pod: Pod, search: _Search, end: float) -> str | None:
+        """As `_node_for`, from where the last slice ended."""
+        found, closed = judge.open_among(search.rest)
+        search.is_partial = search.is_partial or any(judgement is LATE for judgement in closed.values())
+        if not judge.local:
+            return found[0] if found else ""
+        against = self._refusals.keeping.against(pod)
+        judge.is_lenient = search.is_lenient
+        lot = _PLAIN_LOT if judge.is_plain else _LOT
+        for begin in range(0, len(found), lot):
+            if begin and view.clock.now() > end:
+                search.rest = found[begin:]
+                return None
+            names = found[begin : begin + lot]
+            open_to_it = names
+            if against:
+                open_to_it = [name for name in names if name not in against or not judge.wanted_on(name)]
+            search.is_partial = search.is_partial or len(open_to_it) < len(names)
+            judge.budget = Budget.of(view.clock, view.live.filter_budget_milliseconds)
+            sure, refused = judge.sure_among(open_to_it)
+            if sure:
+                search.rest = found[begin:]
+                return self._least_promised(view, sure)
+            search.is_partial = search.is_partial or any(judgement is LATE for judgement in refused.values())
+        if search.is_lenient or not judge.may_be_lenient:
+            return ""
+        search.is_lenient, search.rest = True, search.names
+        return None
+
+    def _in_order(self, view: PlanView, refusal: Refusal, demands: Sequence[VolumeDemand]) -> list[str]:
+        """The nodes that count for the pod: those with its data, those without promises, then the others."""
+        names = refusal.nodes
+        campaign = refusal.campaign
+        if campaign is not None:
+            shown = frozenset(names)
+            others = [name for name in view.world.nodes if name not in shown]
+            if campaign.possible is not None:
+                others = self._refusals.nodes.within(others, campaign.possible)
+            names = [*names, *others]
+        near = frozenset[str]().union(*(demand.home_nodes for demand in demands))
+        promised, extra = view.ledger.nodes(), self._extra
+        if not (near or promised or extra):
+            return list(names)
+        first = [name for name in names if name in near] if near else []
+        quiet = [name for name in names if name not in promised and name not in extra and name not in near]
+        crowded = [name for name in names if (name in promised or name in extra) and name not in near]
+        return [*first, *quiet, *sorted(crowded, key=lambda name: self._promised_bytes(view, name))]
+
+    def _least_promised(self, view: PlanView, names: Sequence[str]) -> str:
+        return min(names, key=lambda name: self._promised_bytes(view, name))
+
+    def _promised_bytes(self, view: PlanView, name: str) -> int:
+        return view.ledger.pending_bytes(name) + sum(promise.size_bytes for promise in self._extra.get(name, ()))
+
+    def _keep_for(self, view: PlanView, uid: str, end: float) -> bool:
+        """Room for a pod that was refused for long: the node that is kept for it already, if that still serves. False:
+        the slice is over."""
+        pod, refusal = view.world.pods.get(uid), self._refusals.get(uid)
+        if pod is None or refusal is None or len(self._kept) >= MOST_KEPT:
+            return True
+        demands, _ = demands_of_pod(pod, self._world, self._world.settings)
+        where = _where(refusal)
+        if self._never.covers(where, demands):
+            return True
+        judge = Judge(view.world, view.ledger, demands, view.now, now_utc=view.clock.now_utc())
+        node = self._refusals.keeping.node_of(uid)
+        if node not in refusal.candidates or node in self._kept or not may_ever_take(judge, node):
+            seeking = self._seeking = self._seeking or Seeking(refusal.candidates)
+            if not seeking.go_on(judge, view.ledger, self._kept, lambda: view.clock.now() > end):
+                return False
+            node = seeking.best
+            if not node and not self._kept:
+                self._never.add(where, demands)
+        if node:
+            self._kept[node] = Keeper(uid, pod.priority)
+        return True
+
+
+class _FullFor:
+    """What found no room anywhere in this round, so that what asks for as much or more need not be looked at: room only
+    becomes less from pod to pod."""
+
+    def __init__(self) -> None:
+        self._exact: set[_Shape] = set()
+        self._least: dict[_Shape, int] = {}  # for pods with a single volume: the smallest size that found none
+
+    def covers(self, where: _Shape, demands: Sequence[VolumeDemand]) -> bool:
+        if len(demands) == 1:
+            least = self._least.get((*where, _kind_of(demands[0])))
+            return least is not None and demands[0].size_bytes >= least
+        return (*where, *map(_exact, demands)) in self._exact
+
+    def add(self, where: _Shape, demands: Sequence[VolumeDemand]) -> None:
+        if len(demands) == 1:
+            key, size = (*where, _kind_of(demands[0])), demands[0].size_bytes
+            self._least[key] = min(size, self._least.get(key, size))
+        else:
+            self._exact.add((*where, *map(_exact, demands)))
+
+
+def _where(refusal: Refusal) -> _Shape:
+    """Equal for pods that the same nodes count for."""
+    campaign = refusal.campaign
+    if campaign is None:
+        return (refusal.candidates, refusal.victims)
+    return ("all",) if campaign.possible is None else (campaign.possible, refusal.candidates, refusal.victims)
+
+
+def _joined(planned: Sequence[Promise], reserved: Sequence[Promise]) -> list[Promise]:
+    """Both, a volume once: the pod that room is reserved for may be planned as well."""
+    volumes = {promise.volume for promise in planned}
+    return [*planned, *(promise for promise in reserved if promise.volume not in volumes)]
+
+
+def _kind_of(demand: VolumeDemand) -> object:
+    """Equal for volumes that the same disks suit, their size aside. A volume that exists is like no other."""
+    if demand.exists:
+        return demand.volume
+    facts = replace(demand.facts, name="", size_bytes=0)
+    return facts, demand.needs, demand.is_local, demand.copies, demand.image, demand.clone_disks, demand.follows
+
+
+def _exact(demand: VolumeDemand) -> object:
+    return _kind_of(demand), demand.size_bytes, demand.required_bytes
+
+
+def _is_starving(view: PlanView, refusal: Refusal, demands: Sequence[VolumeDemand]) -> bool:
+    """A pod that nobody has asked this leader about may be gated, or wait for something else than room."""
+    after = view.live.starvation_after_seconds
+    if refusal.is_presumed or not any(demand.is_local for demand in demands):
+        return False
+    return 0 < after <= view.now - refusal.waits_since and not view.is_due_remotely(refusal, demands)
+
+
+def _promises(demands: Sequence[VolumeDemand], node: str, now: float) -> list[tuple[str, Promise]]:
+    """What the pod takes once it goes to that node, and where."""
+    found = []
+    for demand in demands:
+        if demand.is_local and node not in demand.home_nodes:
+            found.append((node, promise_of_demand(demand, now)))
+        elif demand.is_roaming:
+            found.append((ANYWHERE, promise_of_demand(demand, now)))
+    return found

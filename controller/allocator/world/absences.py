@@ -1,0 +1,26 @@
+"""What a pod refers to and our stores do not show, and for how long a live read's word about it counts."""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+from controller.allocator.world.world import World
+from controller.errors import NotSyncedError
+from controller.model.demand import Missing, demands_of_pod
+from controller.model.workload import Pod
+
+ABSENT_SECONDS: Final = 1.0  # longer than the live reads of one call, shorter than a retry of the scheduler
+
+
+def missing_of(pod: Pod, world: World, now: float) -> tuple[Missing, ...]:
+    """Objects that the pod refers to, that our stores do not have, and that no live read found absent just now."""
+    _, missing = demands_of_pod(pod, world, world.settings)
+    return tuple(entry for entry in missing if world.absent.get(entry, -math.inf) < now - ABSENT_SECONDS)
+
+
+def known(pod: Pod, world: World, now: float) -> Pod:
+    """The pod; NotSyncedError when anything of it is missing: what is not known would need no room."""
+    for entry in missing_of(pod, world, now):
+        raise NotSyncedError(f"pod {pod.key}: {entry.kind} {entry.name} is not known yet")
+    return pod

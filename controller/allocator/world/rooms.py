@@ -1,0 +1,100 @@
+"""What nodes can take, promises aside: worked out when a node, its disks or their replicas change, not when a pod asks.
+
+Besides the room of each node there are two summaries for *plain* volumes (v1, no selectors, no backing image, no
+topology), so that a question about thousands of nodes need not look at every disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Final
+
+from controller.model.longhorn import DEFAULT_NEEDS, LonghornNode, Replica, SpacePolicy
+from controller.rules.eligibility import NodeRoom, check_disk_state, check_node, disk_takes, room_of_disk
+from controller.rules.reasons import Reason, Rejection
+
+_NOTHING: Final = -(2**63)
+_NO_REPLICAS: Final[Mapping[str, Replica]] = {}
+
+
+def make_room(
+    node: LonghornNode,
+    on_disk: Mapping[str, Mapping[str, Replica]],
+    is_shared: Callable[[str], bool],
+    space: SpacePolicy,
+) -> NodeRoom:
+    """What `node` can take. `on_disk` are the replicas by disk UUID; disks whose UUID is shared take nothing."""
+    disks, whole = [], 0
+    for disk in node.disks:
+        if check_disk_state(disk) is not None or is_shared(disk.uuid):
+            continue
+        room = room_of_disk(disk, on_disk.get(disk.uuid, _NO_REPLICAS).values(), space)
+        if disk.maximum_bytes <= 0 or disk.available_bytes <= 0:
+            room = replace(room, written_limit_bytes=_NOTHING)
+        disks.append(room)
+        whole += max(0, disk.maximum_bytes - disk.reserved_bytes)
+    rejection = check_node(node)
+    if rejection is None and not disks:
+        rejection = Rejection(Reason.NO_USABLE_DISK, f"{node.name}: no disk accepts replicas")
+    plain = [room.free_bytes for room in disks if disk_takes(room, DEFAULT_NEEDS, 0, 0, space)]
+    usable = rejection is None and (space.allow_empty_node_selector or not node.tags)
+    whole = whole if rejection is None else 0
+    left = sum(max(0, room.free_bytes) for room in disks)
+    return NodeRoom(
+        name=node.name,
+        tags=node.tags,
+        rejection=rejection,
+        disks=tuple(disks),
+        plain_free_bytes=max(plain, default=-1) if usable else -1,
+        space_bytes=whole,
+        left_bytes=left,
+        left_share=min(1.0, left / whole) if whole else 0.0,
+    )
+
+
+class Rooms:
+    """Rooms by node, and the plain volumes' summaries of all nodes. Threads: none of its own.
+
+    `tops` has a node's free bytes per disk that takes plain volumes, largest first, and `best` the first of them. A
+    node that takes no plain volume, or has no room at all, is in neither.
+    """
+
+    def __init__(self, make: Callable[[str], NodeRoom | None], takes_pods: Callable[[str], bool]) -> None:
+        self._make, self._takes_pods = make, takes_pods
+        self._rooms: dict[str, NodeRoom] = {}
+        self._stale: set[str] = set()
+        self.tops: dict[str, tuple[int, ...]] = {}
+        self.best: dict[str, int] = {}
+
+    def touch(self, names: Iterable[str]) -> None:
+        self._stale.update(names)
+
+    def get(self, name: str) -> NodeRoom | None:
+        if name in self._stale:
+            self._renew(name)
+        return self._rooms.get(name)
+
+    def refresh(self, space: SpacePolicy) -> None:
+        """Bring the summaries up to date, at the cost of the nodes that changed since."""
+        for name in list(self._stale):
+            self._renew(name)
+            self._summarise(name, space)
+        self._stale.clear()
+
+    def _renew(self, name: str) -> None:
+        room = self._make(name)
+        if room is None:
+            self._rooms.pop(name, None)
+        else:
+            self._rooms[name] = room
+
+    def _summarise(self, name: str, space: SpacePolicy) -> None:
+        room = self._rooms.get(name)
+        self.tops.pop(name, None)
+        self.best.pop(name, None)
+        if room is None or room.plain_free_bytes < 0 or not self._takes_pods(name):
+            return
+        free = [disk.free_bytes for disk in room.disks if disk_takes(disk, DEFAULT_NEEDS, 0, 0, space)]
+        self.tops[name] = tuple(sorted(free, reverse=True))
+        self.best[name] = room.plain_free_bytes

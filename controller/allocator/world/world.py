@@ -1,0 +1,399 @@
+"""The facts that the allocator decides on, with the indices that its questions need.
+
+Threads: none of its own; the allocator's lock guards it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+
+from controller.allocator.world.placed import Placed
+from controller.allocator.world.rooms import Rooms, make_room
+from controller.allocator.world.sizes import Sizes
+from controller.model.demand import Missing, VolumeDemand, demand_of_claim
+from controller.model.longhorn import (
+    BackingImage,
+    DiskNeeds,
+    EngineImage,
+    InstanceManager,
+    LonghornNode,
+    LonghornSettings,
+    Replica,
+    Volume,
+)
+from controller.model.rebuilds import Rebuild, rebuilds_ahead
+from controller.model.workload import Claim, KubeNode, PersistentVolume, Pod, StorageClass, default_class
+from controller.rules.affinity import Affinity
+from controller.rules.eligibility import Engines, NodeRoom, check_engine
+
+
+class World:
+    """Latest facts by kind and key. A `put_*` returns what its change touches; the allocator settles that."""
+
+    def __init__(self, *, counts_growth: bool = True) -> None:
+        self.pods: dict[str, Pod] = {}  # by uid
+        self.waiting: set[str] = set()  # uids of opted-in pods without a node
+        self.claims: dict[str, Claim] = {}  # by namespace/name
+        self.pvs: dict[str, PersistentVolume] = {}
+        self.classes: dict[str, StorageClass] = {}
+        self.volumes: dict[str, Volume] = {}
+        self.nodes: dict[str, LonghornNode] = {}
+        self.kube_nodes: dict[str, KubeNode] = {}
+        self.backing_images: dict[str, BackingImage] = {}
+        self.engine_images: dict[str, EngineImage] = {}
+        self.instance_managers: dict[str, InstanceManager] = {}
+        self.settings = LonghornSettings()
+        self.absent: dict[Missing, float] = {}  # a live read said at that time that it is not there
+        self._uid_by_pod_key: dict[str, str] = {}
+        self._claim_by_uid: dict[str, str] = {}
+        self._pods_by_claim: dict[str, set[str]] = {}  # claim key -> pod uids
+        self.sizes = Sizes(counts_growth=counts_growth)  # `volumes` has each at the size granted
+        self.placed = Placed(self.sizes.granted, self._stale_rooms)  # and so has this its replicas
+        self.growing: set[str] = set()  # volumes that Longhorn shows smaller somewhere than they were granted
+        self.rebuilds: dict[str, tuple[Rebuild, ...]] = {}  # by volume: replicas to be made
+        self._nodes_of_disk: dict[str, list[str]] = {}  # disk uuid -> its nodes, a node once for each such disk
+        self._claim_key_by_volume: dict[str, str] = {}  # Longhorn volume -> claim key, by its PV
+        self._rooms = Rooms(self._make_room, self.has_node)
+        self._engines: Engines | None = None
+        self._engine_gaps: dict[tuple[str, str], frozenset[str]] = {}
+        self._demands: dict[str, VolumeDemand | None] = {}  # of promises' volumes, by claim uid
+
+    # Lookup, as the demands ask for it
+
+    def claim(self, namespace: str, name: str) -> Claim | None:
+        return self.claims.get(f"{namespace}/{name}")
+
+    def pv(self, name: str) -> PersistentVolume | None:
+        return self.pvs.get(name)
+
+    def volume(self, name: str) -> Volume | None:
+        return self.volumes.get(name)
+
+    def backing_image(self, name: str) -> BackingImage | None:
+        return self.backing_images.get(name)
+
+    def default_engine_image(self) -> str:
+        """The image that a new v1 volume's engine gets: Longhorn's setting, else the one on most nodes; "" without
+        any EngineImage object."""
+        if self.settings.default_engine_image or not self.engine_images:
+            return self.settings.default_engine_image
+        return max(self.engine_images.values(), key=lambda entry: (len(entry.nodes), entry.image)).image
+
+    def replicas_of(self, volume: str) -> Mapping[str, Replica]:
+        return self.placed.of(volume)
+
+    def replicas_on(self, disk_uuid: str) -> Collection[Replica]:
+        return self.placed.on(disk_uuid)
+
+    @property
+    def unplaced(self) -> Mapping[str, Replica]:
+        """Replicas that Longhorn may place at any moment."""
+        return self.placed.unplaced
+
+    def replicas_with_disk(self, volume: str) -> bool:
+        """Whether any replica of the volume lies somewhere, in whatever state."""
+        return any(replica.node or replica.disk_uuid for replica in self.replicas_of(volume).values())
+
+    def storage_class(self, name: str | None) -> StorageClass | None:
+        """The class of that name; for None the default class."""
+        if name is not None:
+            return self.classes.get(name)
+        return default_class(self.classes.values())
+
+    def pod_by_key(self, key: str) -> Pod | None:
+        uid = self._uid_by_pod_key.get(key)
+        return None if uid is None else self.pods[uid]
+
+    def claims_of(self, pod: Pod) -> list[Claim]:
+        return [claim for volume in pod.volumes if (claim := self.claims.get(f"{pod.namespace}/{volume.claim}"))]
+
+    def claim_by_uid(self, uid: str) -> Claim | None:
+        key = self._claim_by_uid.get(uid)
+        return None if key is None else self.claims.get(key)
+
+    def pods_of_claim(self, key: str) -> list[Pod]:
+        return [self.pods[uid] for uid in sorted(self._pods_by_claim.get(key, ()))]
+
+    def claim_of_volume(self, volume: str) -> Claim | None:
+        key = self._claim_key_by_volume.get(volume)
+        if key is not None:
+            return self.claims.get(key)
+        return self.claim_by_uid(volume.removeprefix("pvc-"))  # provisioned, its PV not seen yet
+
+    def is_outdated(self, kind: str, key: str, facts: object | None, gone: object | None) -> bool:
+        """Whether the stores know better already: a later version of the same object, or another one of that name."""
+        stores: Mapping[str, Mapping[str, object]] = {"claim": self.claims, "pv": self.pvs, "volume": self.volumes}
+        known = self.pod_by_key(key) if kind == "pod" else stores.get(kind, {}).get(key)
+        if known is None:
+            return False
+        if facts is None:
+            return gone is not None and _identity(gone) != _identity(known)
+        return _identity(facts) == _identity(known) and _version(facts) < _version(known)
+
+    def claims_of_volume(self, volume: str) -> list[Claim]:
+        """The claim that has the volume, and the one it was made for, when that is another one."""
+        claims = self.claim_of_volume(volume), self.claim_by_uid(volume.removeprefix("pvc-"))
+        return [claim for claim in claims if claim is not None]
+
+    # Changes. Sets hold the keys of the claims whose promises may change; pods are settled through their claims.
+
+    def put_pod(self, key: str, pod: Pod | None) -> Pod | None:
+        """Replace what stands under `key`; the pod that went, when it is gone or another one has its name now."""
+        old = self.pod_by_key(key)
+        if old is not None:
+            self._unlink_pod(old)
+        if pod is not None and (pod.volumes or pod.is_opted_in):
+            self.pods[pod.uid] = pod
+            if pod.is_opted_in and pod.is_pending:
+                self.waiting.add(pod.uid)
+            self._uid_by_pod_key[key] = pod.uid
+            for volume in pod.volumes:
+                self._pods_by_claim.setdefault(f"{pod.namespace}/{volume.claim}", set()).add(pod.uid)
+        return old if old is not None and (pod is None or pod.uid != old.uid) else None
+
+    def _unlink_pod(self, pod: Pod) -> None:
+        self.pods.pop(pod.uid, None)
+        self.waiting.discard(pod.uid)
+        self._uid_by_pod_key.pop(pod.key, None)
+        for volume in pod.volumes:
+            key = f"{pod.namespace}/{volume.claim}"
+            users = self._pods_by_claim.get(key, set())
+            users.discard(pod.uid)
+            if not users:
+                self._pods_by_claim.pop(key, None)
+
+    def put_claim(self, key: str, claim: Claim | None) -> Claim | None:
+        """Replace; the claim that went, when it is gone or another one of the same name stands there now."""
+        self._demands.clear()
+        old = self.claims.pop(key, None)
+        if old is not None:
+            self._claim_by_uid.pop(old.uid, None)
+        if claim is not None:
+            self.claims[key] = claim
+            self._claim_by_uid[claim.uid] = key
+        self.absent.pop(Missing("claim", *key.split("/", 1)), None)
+        for pv in {entry.volume_name for entry in (old, claim) if entry is not None} & self.pvs.keys():
+            self.resize(self.pvs[pv].handle)
+        return old if old is not None and (claim is None or claim.uid != old.uid) else None
+
+    def put_pv(self, name: str, pv: PersistentVolume | None) -> set[str]:
+        self._demands.clear()
+        old = self.pvs.pop(name, None)
+        touched = {entry.claim_key for entry in (old, pv) if entry is not None and entry.claim_key}
+        if old is not None and self._claim_key_by_volume.get(old.handle) == old.claim_key:
+            del self._claim_key_by_volume[old.handle]
+        if pv is not None:
+            self.pvs[name] = pv
+            if pv.claim_key and pv.handle:
+                self._claim_key_by_volume[pv.handle] = pv.claim_key
+        self.absent.pop(Missing("pv", "", name), None)
+        for handle in {entry.handle for entry in (old, pv) if entry is not None}:
+            touched |= self.resize(handle)
+        return touched
+
+    def put_class(self, name: str, storage_class: StorageClass | None) -> set[str]:
+        self._demands.clear()
+        self.classes.pop(name, None)
+        if storage_class is not None:
+            self.classes[name] = storage_class
+        self.absent.pop(Missing("class", "", name), None)
+        return {claim.key for claim in self.claims.values() if not claim.volume_name}
+
+    def put_volume(self, name: str, volume: Volume | None) -> set[str]:
+        self._demands.clear()
+        self.absent.pop(Missing("volume", "", name), None)
+        self._set_volume(name, volume)
+        return self._claims_touched_by(name)
+
+    def resize(self, name: str) -> set[str]:
+        """What the volume may become has changed, by its claim, its PV, or a growth that was admitted."""
+        volume = self.sizes.shown.get(name)
+        if volume is None:
+            return set()
+        self._demands.clear()
+        self._set_volume(name, volume)
+        return self._claims_touched_by(name)
+
+    def _set_volume(self, name: str, volume: Volume | None) -> None:
+        self.sizes.put(name, volume, self.claim_of_volume(name), self.pvs)
+        self.volumes.pop(name, None)
+        if volume is not None:
+            granted = self.sizes.granted(name)
+            self.volumes[name] = volume if volume.size_bytes >= granted else replace(volume, size_bytes=granted)
+        self.placed.resize(name)
+        self._replicas_changed(name)
+
+    def put_replica(self, name: str, replica: Replica | None) -> set[str]:
+        self._demands.clear()
+        touched: set[str] = set()
+        for volume in self.placed.put(name, replica):
+            self._replicas_changed(volume)
+            touched |= self._claims_touched_by(volume)
+        return touched
+
+    def _replicas_changed(self, name: str) -> None:
+        (self.growing.add if self.placed.is_growing(name) else self.growing.discard)(name)
+        self._foresee_rebuilds(name)
+
+    def _claims_touched_by(self, volume: str) -> set[str]:
+        return {claim.key for claim in self.claims_of_volume(volume)}
+
+    def _foresee_rebuilds(self, name: str) -> None:
+        volume = self.volumes.get(name)
+        ahead = rebuilds_ahead(volume, self.replicas_of(name).values(), self.settings) if volume is not None else ()
+        self.rebuilds.pop(name, None)
+        if ahead:
+            self.rebuilds[name] = ahead
+
+    def put_node(self, name: str, node: LonghornNode | None) -> None:
+        old = self.nodes.pop(name, None)
+        touched = {name}
+        for disk in old.disks if old is not None else ():
+            holders = self._nodes_of_disk[disk.uuid]
+            holders.remove(name)
+            touched.update(holders)
+            if not holders:
+                del self._nodes_of_disk[disk.uuid]
+        if node is not None:
+            self.nodes[name] = node
+            for disk in node.disks:
+                holders = self._nodes_of_disk.setdefault(disk.uuid, [])
+                touched.update(holders)
+                holders.append(name)
+        if (old is None) is not (node is None):
+            self._engine_gaps.clear()
+        self._rooms.touch(touched)
+
+    def put_kube_node(self, name: str, node: KubeNode | None) -> None:
+        had_any = bool(self.kube_nodes)
+        self.kube_nodes.pop(name, None)
+        if node is not None:
+            self.kube_nodes[name] = node
+        self._rooms.touch((name,) if had_any and self.kube_nodes else self.nodes)
+
+    def put_backing_image(self, name: str, image: BackingImage | None) -> set[str]:
+        self._demands.clear()
+        self.backing_images.pop(name, None)
+        if image is not None:
+            self.backing_images[name] = image
+        made_on = (volume.name for volume in self.volumes.values() if volume.backing_image == name)
+        return set[str]().union(*map(self._claims_touched_by, made_on))
+
+    def put_engine_image(self, name: str, image: EngineImage | None) -> set[str]:
+        if self.engine_images.pop(name, None) != image:
+            self._forget_engines()
+        if image is not None:
+            self.engine_images[name] = image
+        return set()  # it decides where replicas may go, not what a claim asks for
+
+    def put_instance_manager(self, name: str, manager: InstanceManager | None) -> set[str]:
+        if self.instance_managers.pop(name, None) != manager:
+            self._forget_engines()
+        if manager is not None:
+            self.instance_managers[name] = manager
+        return set()
+
+    def barred_nodes(self, volume: str) -> frozenset[str]:
+        """Nodes that take no further replica of the volume, because one is there and Longhorn keeps them apart."""
+        facts = self.volumes.get(volume)
+        if facts is None:
+            return frozenset()
+        affinity = Affinity.of(facts, self.settings)
+        if affinity.balances or (affinity.node_soft and affinity.zone_soft):
+            return frozenset()
+        return frozenset(
+            replica.node
+            for replica in self.replicas_of(volume).values()
+            if replica.node and not (replica.failed_at or replica.deleting or replica.eviction_requested)
+        )
+
+    def has_node(self, name: str) -> bool:
+        """Whether Longhorn may place a replica there at all: a node of both Longhorn and Kubernetes."""
+        return name in self.nodes and (not self.kube_nodes or name in self.kube_nodes)
+
+    def put_settings(self, settings: LonghornSettings) -> None:
+        self.settings = settings
+        for name in self.volumes:
+            self._foresee_rebuilds(name)
+        self._demands.clear()
+        self._forget_engines()
+        self._rooms.touch(self.nodes)
+        self.refresh()
+
+    def _stale_rooms(self, disk_uuid: str) -> None:
+        self._rooms.touch(self._nodes_of_disk.get(disk_uuid, ()))
+
+    # Rooms, computed once after a change of their node
+
+    def room(self, name: str) -> NodeRoom | None:
+        """What that Longhorn node can take, promises aside; None when Longhorn has no such node."""
+        return self._rooms.get(name)
+
+    def refresh(self) -> None:
+        """Work out the rooms of nodes that changed, for `best` and `tops`."""
+        self._rooms.refresh(self.settings.space)
+
+    @property
+    def best(self) -> Mapping[str, int]:
+        """The most that a plain volume finds on one disk, by node, as of the last `refresh`."""
+        return self._rooms.best
+
+    @property
+    def tops(self) -> Mapping[str, tuple[int, ...]]:
+        """Free bytes of the disks that take plain volumes, largest first, by node, as of the last `refresh`."""
+        return self._rooms.tops
+
+    def _make_room(self, name: str) -> NodeRoom | None:
+        node = self.nodes.get(name)
+        return None if node is None else make_room(node, self.placed.on_disk, self.is_shared_disk, self.settings.space)
+
+    def is_shared_disk(self, uuid: str) -> bool:
+        """Whether several disks claim that UUID, so that nobody can tell where a replica lies."""
+        return bool(uuid) and len(self._nodes_of_disk.get(uuid, ())) > 1
+
+    # Engines
+
+    @property
+    def engines(self) -> Engines:
+        """What runs replicas; a kind of which there is no object at all decides nothing."""
+        if self._engines is None:
+            self._engines = Engines.of(
+                self.engine_images.values() if self.engine_images else None,
+                self.instance_managers.values() if self.instance_managers else None,
+                self.settings.instance_manager_image,
+            )
+        return self._engines
+
+    def engine_gaps(self, needs: DiskNeeds) -> frozenset[str]:
+        """Longhorn nodes that cannot run a replica with these needs."""
+        if not self.engine_images and not self.instance_managers:
+            return frozenset()
+        key = needs.data_engine, needs.engine_image
+        found = self._engine_gaps.get(key)
+        if found is None:
+            engines = self.engines
+            found = frozenset(name for name in self.nodes if check_engine(name, needs, engines) is not None)
+            self._engine_gaps[key] = found
+        return found
+
+    def _forget_engines(self) -> None:
+        self._engines = None
+        self._engine_gaps.clear()
+        self._demands.clear()  # a new volume's engine image may be another one
+
+    def demand_of(self, claim_uid: str) -> VolumeDemand | None:
+        """What that claim's volume asks for now; None when it asks for nothing, or cannot be told."""
+        if claim_uid not in self._demands:
+            claim = self.claim_by_uid(claim_uid)
+            found = None if claim is None else demand_of_claim(claim, self, self.settings)
+            self._demands[claim_uid] = None if isinstance(found, Missing) else found
+        return self._demands[claim_uid]
+
+
+def _identity(facts: object) -> str:
+    return getattr(facts, "uid", "")
+
+
+def _version(facts: object) -> int:
+    return getattr(facts, "version", 0)

@@ -1,0 +1,299 @@
+"""Which disks Longhorn would take for one replica: its search of `scheduler/replica_scheduler.go` on frozen facts.
+
+Nodes are filtered first; what is used is counted over the replicas on those nodes alone; then groups of nodes are tried
+one after the other, from an unused zone to a used node, and the first group that yields a disk after every disk check
+ends the search.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from controller.model.longhorn import (
+    LINKED_CLONE,
+    BackingImage,
+    Disk,
+    DiskNeeds,
+    EngineImage,
+    InstanceManager,
+    LonghornNode,
+    LonghornSettings,
+    Replica,
+    Volume,
+    shared_disk_uuids,
+)
+from controller.model.versions import NEWEST, Behaviour
+from controller.model.workload import KubeNode
+from controller.rules.affinity import (
+    Affinity,
+    Try,
+    Usage,
+    counted_replicas,
+    disks_with_replicas,
+    groups_of_nodes,
+    is_replacement_due,
+)
+from controller.rules.eligibility import (
+    Engines,
+    check_disk_for,
+    check_node_for,
+    is_under_balancing_pressure,
+    node_tags_rejection,
+    wrapped,
+)
+from controller.rules.reasons import Reason, Refusal, Rejection
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementView:
+    """What Longhorn's informers show its scheduler. None instead of objects: such a rule is not applied."""
+
+    nodes: Mapping[str, LonghornNode]
+    replicas: tuple[Replica, ...] = ()  # all of the volume, the ones to be placed included
+    settings: LonghornSettings = field(default_factory=LonghornSettings)
+    backing_image: BackingImage | None = None  # of that name in the volume; None where there is none
+    engine_images: tuple[EngineImage, ...] | None = None
+    instance_managers: tuple[InstanceManager, ...] | None = None
+    kube_nodes: Mapping[str, KubeNode] | None = None
+    source_replicas: tuple[Replica, ...] = ()  # of the volume that a linked clone is made of
+    now_utc: datetime | None = None  # None: no failed replica is due to be replaced
+    behaviour: Behaviour = NEWEST
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A disk that Longhorn would take, by names and by its UUID."""
+
+    node: str
+    disk: str
+    uuid: str
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """All disks that Longhorn chooses from, sorted by node and disk; why not the others; which try decided."""
+
+    candidates: tuple[Candidate, ...]
+    refusals: tuple[Refusal, ...]
+    tried: Try | None = None
+
+
+def needs_of(volume: Volume, replica: Replica | None, image: BackingImage | None) -> DiskNeeds:
+    """What a replica of the volume asks of a node and its disks besides room; the replica's engine image wins."""
+    needs = volume.needs
+    return DiskNeeds(
+        node_selector=needs.node_selector,
+        disk_selector=needs.disk_selector,
+        data_engine=needs.data_engine,
+        topology=needs.topology,
+        image=image.needs if volume.backing_image and image is not None else None,
+        engine_image=(replica.image if replica is not None else "") or volume.image,
+    )
+
+
+def check_replica(replica: Replica) -> Rejection | None:
+    """Why Longhorn does not look for a disk at all."""
+    if replica.node:
+        return Rejection(Reason.ALREADY_SCHEDULED, f"{replica.name}: it is on node {replica.node}")
+    if replica.failed_at and not replica.healthy_at:
+        return Rejection(
+            Reason.UNUSED_FAILED_REPLICA, f"{replica.name}: it failed at {replica.failed_at} and was never healthy"
+        )
+    return None
+
+
+def find_candidates(view: PlacementView, volume: Volume, replica: Replica) -> Candidates:
+    """Every disk that Longhorn would choose from for the unplaced `replica` of `volume`, and why not the others.
+
+    Each disk that is no candidate is covered by one refusal: its own, or its node's.
+    """
+    rejection = check_replica(replica)
+    if rejection is None and volume.backing_image and view.backing_image is None:
+        rejection = Rejection(
+            Reason.BACKING_IMAGE_NOT_FOUND, f"{volume.name}: there is no backing image {volume.backing_image!r}"
+        )
+    if rejection is not None:
+        return Candidates((), (Refusal("", "", rejection),))
+    needs = needs_of(volume, replica, view.backing_image)
+    nodes, refused, clones = _filter_nodes(view, volume, replica, needs)
+    search = Search(view, volume, needs, nodes, clones=clones)
+    search.refusals.update(refused)
+    return search.run()
+
+
+def _filter_nodes(
+    view: PlacementView, volume: Volume, replica: Replica, needs: DiskNeeds
+) -> tuple[dict[str, LonghornNode], dict[tuple[str, str], Rejection], frozenset[str] | None]:
+    """The nodes that may hold the replica, tags and disks aside; why not the others; a linked clone's only disks."""
+    engines = Engines.of(view.engine_images, view.instance_managers, view.settings.instance_manager_image)
+    sources = clone_sources(view, volume, replica)
+    source_nodes = None if sources is None else {source.node for source in sources}
+    nodes, refused = {}, {}
+    for name in sorted(view.nodes):
+        node = view.nodes[name]
+        rejection = check_node_for(
+            node,
+            needs,
+            view.settings.space,
+            engines=engines,
+            kube_nodes=view.kube_nodes,
+            source_nodes=source_nodes,
+            hard_node_affinity=replica.hard_node_affinity,
+            with_tags=False,
+        )
+        if rejection is None:
+            nodes[name] = node
+        else:
+            refused[name, ""] = rejection
+    return nodes, refused, None if sources is None else frozenset(source.disk_uuid for source in sources)
+
+
+def clone_sources(view: PlacementView, volume: Volume, replica: Replica) -> list[Replica] | None:
+    """The source replicas next to which a linked clone's replica may lie; None for any other volume."""
+    if volume.clone_mode != LINKED_CLONE or not view.behaviour.has_linked_clones:
+        return None
+    is_newer = view.behaviour.clones_skip_evicting_sources  # the release that also knows the field of the source's name
+    return [
+        source
+        for source in view.source_replicas
+        if source.is_placed
+        and source.healthy_at
+        and not source.failed_at
+        and not (is_newer and (source.eviction_requested or replica.linked_clone_source not in ("", source.name)))
+    ]
+
+
+def scheduled_for(disk: Disk, node: str, replicas: Iterable[Replica], *, per_node: bool) -> int:
+    """The disk's scheduled bytes with those replicas of the volume that its figure does not list yet.
+
+    `per_node` is how older releases counted: every unlisted replica on the node, whatever its disk.
+    """
+    listed = disk.scheduled_replicas
+    fresh = sum(
+        replica.size_bytes
+        for replica in replicas
+        if (replica.node == node if per_node else replica.disk_uuid == disk.uuid) and replica.name not in listed
+    )
+    return wrapped(disk.scheduled_bytes + fresh)
+
+
+class Search:
+    """One search over some nodes. Each refusal of a node or a disk is remembered once, the latest wins.
+
+    `reusable` are the disks of failed replicas when data is to be brought back: nothing but those, without regard to
+    space and to other failed replicas. `clones` are the disks of a linked clone's sources.
+    """
+
+    def __init__(
+        self,
+        view: PlacementView,
+        volume: Volume,
+        needs: DiskNeeds,
+        nodes: Mapping[str, LonghornNode],
+        *,
+        clones: frozenset[str] | None = None,
+        reusable: frozenset[str] | None = None,
+    ) -> None:
+        self._view, self._volume, self._needs, self._nodes = view, volume, needs, nodes
+        self._clones, self._reusable = clones, reusable
+        self._space = view.settings.space
+        self._affinity = Affinity.of(volume, view.settings)
+        self._shared = shared_disk_uuids(view.nodes.values())
+        self._holding = disks_with_replicas(view.replicas, ignore_failed=reusable is not None)
+        self._usage = Usage.of(self._counted(), nodes)
+        self.refusals: dict[tuple[str, str], Rejection] = {}
+
+    def _counted(self) -> list[Replica]:
+        view = self._view
+        due = is_replacement_due(self._volume, view.settings, view.now_utc)
+        return counted_replicas(view.replicas, ignore_failed=self._reusable is not None, replacement_due=due)
+
+    def run(self) -> Candidates:
+        """Try group after group; the first that yields a disk decides."""
+        tagged = {}
+        for name, node in self._nodes.items():
+            rejection = node_tags_rejection(node, self._needs, self._space)
+            if rejection is None:
+                tagged[name] = node
+            else:
+                self.refusals[name, ""] = rejection
+        for attempt, nodes in groups_of_nodes(self._nodes, tagged, self._usage, self._affinity, self._reopened()):
+            found = self._disks_of(nodes)
+            if found:
+                return self._answer(found, attempt)
+        return self._answer((), None)
+
+    def _reopened(self) -> frozenset[str]:
+        """Used nodes that count as unused, because auto-balance may move a replica within them."""
+        if not self._affinity.balances:
+            return frozenset()
+        if self._view.behaviour.balance_opens_used_nodes:
+            return self._usage.nodes
+        percentage = self._view.settings.disk_pressure_pct
+        return frozenset(
+            name
+            for name in self._usage.nodes
+            if any(is_under_balancing_pressure(disk, percentage) for disk in self._nodes[name].disks)
+        )
+
+    def _disks_of(self, nodes: Iterable[LonghornNode]) -> list[Candidate]:
+        """The disks of `nodes` that hold the replica, after the anti-affinity among all of them."""
+        found: list[Candidate] = []
+        for node in nodes:
+            self.refusals.pop((node.name, ""), None)  # reached after all
+            if not node.disks:
+                self.refusals[node.name, ""] = Rejection(Reason.DISK_NOT_FOUND, f"{node.name}: it has no disk")
+            for disk in node.disks:
+                rejection = self._check_disk(node, disk)
+                if rejection is None:
+                    found.append(Candidate(node.name, disk.name, disk.uuid))
+                else:
+                    self.refusals[node.name, disk.name] = rejection
+        free = [entry for entry in found if entry.uuid not in self._holding]
+        if not free and self._affinity.disk_soft:
+            return found
+        for entry in found:
+            if entry.uuid in self._holding:
+                self.refusals[entry.node, entry.disk] = Rejection(
+                    Reason.DISK_ANTI_AFFINITY, f"{entry.disk}: a replica of {self._volume.name} is on it"
+                )
+        return free
+
+    def _check_disk(self, node: LonghornNode, disk: Disk) -> Rejection | None:
+        if disk.uuid in self._shared:
+            return Rejection(Reason.DISK_NOT_FOUND, f"{disk.name}: other disks have its UUID {disk.uuid} as well")
+        if self._clones is not None and disk.uuid not in self._clones:
+            return Rejection(Reason.LINKED_CLONE, f"{disk.name}: no healthy source replica is on it")
+        if self._reusable is not None:
+            if disk.uuid in self._reusable:
+                return None
+            return Rejection(Reason.NOT_REUSABLE, f"{disk.name}: no failed replica on it can be brought back")
+        view, volume = self._view, self._volume
+        scheduled = scheduled_for(disk, node.name, view.replicas, per_node=view.behaviour.counts_fresh_per_node)
+        return check_disk_for(disk, self._needs, volume.size_bytes, volume.actual_size_bytes, scheduled, self._space)
+
+    def _refuse_the_rest(self) -> None:
+        """Nodes that no try reached, or that an earlier one made needless."""
+        seen = {node for node, _ in self.refusals}
+        for name, node in self._nodes.items():
+            if name in seen:
+                continue
+            if name in self._usage.nodes:
+                text = f"{name}: a replica of {self._volume.name} is there"
+                self.refusals[name, ""] = Rejection(Reason.NODE_ANTI_AFFINITY, text)
+            elif node.zone in self._usage.zones:
+                text = f"{name}: a replica of {self._volume.name} is in zone {node.zone!r}"
+                self.refusals[name, ""] = Rejection(Reason.ZONE_ANTI_AFFINITY, text)
+
+    def _answer(self, found: Iterable[Candidate], attempt: Try | None) -> Candidates:
+        chosen = sorted(found, key=lambda entry: (entry.node, entry.disk))
+        reached = {entry.node for entry in chosen}
+        self._refuse_the_rest()
+        for name in reached:
+            self.refusals.pop((name, ""), None)
+        for entry in chosen:
+            self.refusals.pop((entry.node, entry.disk), None)
+        refusals = tuple(Refusal(node, disk, entry) for (node, disk), entry in sorted(self.refusals.items()))
+        return Candidates(tuple(chosen), refusals, attempt)

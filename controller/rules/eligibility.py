@@ -1,0 +1,383 @@
+"""Longhorn's placement rules for one node and one disk, as pure functions on facts.
+
+The rules and their arithmetic are those of Longhorn's replica scheduler (`scheduler/replica_scheduler.go`): signed
+64-bit sums that wrap around, 64-bit floats, truncation toward zero, strict `>` for the minimal available space and `<=`
+for over-provisioning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from controller.model.longhorn import (
+    Disk,
+    DiskNeeds,
+    EngineImage,
+    InstanceManager,
+    LonghornNode,
+    Replica,
+    SpacePolicy,
+)
+from controller.model.workload import KubeNode
+from controller.rules.reasons import Reason, Rejection
+
+EXT_LIMIT_BYTES: Final = 16 * 1024**4  # a v1 replica is one sparse file: it must be smaller than this on ext*
+XFS_LIMIT_BYTES: Final = 8 * 1024**6 - 1
+_INT64_MOST: Final = 2**63 - 1
+_INT64_LEAST: Final = -(2**63)
+
+
+def wrapped(value: int) -> int:
+    """`value` as a signed 64-bit integer that overflowed silently."""
+    return value if _INT64_LEAST <= value <= _INT64_MOST else (value - _INT64_LEAST) % 2**64 + _INT64_LEAST
+
+
+@dataclass(frozen=True, slots=True)
+class DiskRoom:
+    """What is left of a disk that accepts replicas at all; `free_bytes` by over-provisioning, negative when
+    overdrawn."""
+
+    name: str
+    uuid: str
+    type: str
+    filesystem: str
+    tags: frozenset[str]
+    free_bytes: int
+    written_limit_bytes: int  # a replica's bytes to copy must stay below this
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRoom:
+    """What a Longhorn node can take, without promises. `rejection` set: nothing, whatever the volume."""
+
+    name: str
+    tags: frozenset[str]
+    rejection: Rejection | None
+    disks: tuple[DiskRoom, ...]
+    plain_free_bytes: int  # the most that one new volume without selectors finds on one disk; -1 without such a disk
+    space_bytes: int  # of the disks that take replicas, without what is reserved; 0 when the node is rejected
+    left_bytes: int  # of that, what no replica takes yet, by over-provisioning
+    left_share: float  # of that, between 0 and 1
+
+
+@dataclass(frozen=True, slots=True)
+class Engines:
+    """What runs replicas on the nodes. None instead of a mapping: such objects are not known, that rule is off."""
+
+    images: Mapping[str, EngineImage] | None = None  # by image reference
+    managers: Mapping[str, tuple[InstanceManager, ...]] | None = None  # by node
+    manager_image: str = ""  # setting default-instance-manager-image; "": any serves
+
+    @classmethod
+    def of(
+        cls,
+        images: Iterable[EngineImage] | None,
+        managers: Iterable[InstanceManager] | None,
+        manager_image: str = "",
+    ) -> Engines:
+        by_node: dict[str, tuple[InstanceManager, ...]] = {}
+        for manager in managers or ():
+            by_node[manager.node] = (*by_node.get(manager.node, ()), manager)
+        return cls(
+            images=None if images is None else {image.image: image for image in images},
+            managers=None if managers is None else by_node,
+            manager_image=manager_image,
+        )
+
+
+NO_ENGINES: Final = Engines()
+
+
+def provisioning_limit(disk: Disk, space: SpacePolicy) -> int:
+    """Bytes that replicas of `disk` may sum up to; negative when more is reserved than there is.
+
+    A product beyond 64 bits has no defined integer in Go; the disk then takes nothing.
+    """
+    product = float(wrapped(disk.maximum_bytes - disk.reserved_bytes)) * float(space.over_provisioning_pct) / 100
+    return int(product) if -(2.0**63) <= product < 2.0**63 else _INT64_LEAST
+
+
+def minimal_available(disk: Disk, space: SpacePolicy) -> int:
+    """Bytes that must stay available on `disk`; what is available has to be more than this."""
+    product = float(disk.maximum_bytes) * float(space.minimal_available_pct) / 100
+    return int(product) if product < 2.0**63 else _INT64_MOST
+
+
+def observed_scheduled(disk: Disk, replicas: Iterable[Replica]) -> int:
+    """Scheduled bytes as the cluster shows them: the disk's figure plus replicas that the figure does not list yet.
+
+    A Replica object with a disk tells the truth seconds before the Node's figures do.
+    """
+    listed = disk.scheduled_replicas
+    extra = 0
+    for replica in replicas:
+        counted = listed.get(replica.name, 0)
+        if replica.size_bytes > counted:
+            extra += replica.size_bytes - counted
+    return disk.scheduled_bytes + extra
+
+
+# Nodes
+
+
+def check_node(node: LonghornNode) -> Rejection | None:
+    """Why `node` takes no replica of any volume, or None."""
+    if node.deleting:
+        return Rejection(Reason.NODE_DELETING, f"{node.name}: Longhorn node is being deleted")
+    if not node.ready:
+        return Rejection(Reason.NODE_NOT_READY, f"{node.name}: condition Ready is not True")
+    if not node.schedulable:
+        return Rejection(Reason.NODE_UNSCHEDULABLE, f"{node.name}: condition Schedulable is not True")
+    if not node.allow_scheduling:
+        return Rejection(Reason.NODE_UNSCHEDULABLE, f"{node.name}: spec.allowScheduling is false")
+    return None
+
+
+def check_v2(name: str, kube_nodes: Mapping[str, KubeNode] | None) -> Rejection | None:
+    """Why no v2 volume's replica goes to that node; `kube_nodes` None: Kubernetes' nodes are not known."""
+    if kube_nodes is None:
+        return None
+    kube_node = kube_nodes.get(name)
+    if kube_node is None:
+        return Rejection(Reason.V2_DISABLED, f"{name}: there is no such Kubernetes node")
+    if kube_node.disables_v2:
+        return Rejection(Reason.V2_DISABLED, f"{name}: the Kubernetes node's label disables the v2 data engine")
+    return None
+
+
+def check_topology(node: LonghornNode, needs: DiskNeeds) -> Rejection | None:
+    """Why `node` matches none of the volume's topology terms; without terms every node does."""
+    for term in needs.topology:
+        if term.zone in ("", node.zone) and term.region in ("", node.region):
+            return None
+    if not needs.topology:
+        return None
+    return Rejection(
+        Reason.TOPOLOGY,
+        f"{node.name}: zone {node.zone!r}, region {node.region!r} match none of "
+        + ", ".join(f"zone {term.zone!r} region {term.region!r}" for term in needs.topology),
+    )
+
+
+def check_engine(name: str, needs: DiskNeeds, engines: Engines) -> Rejection | None:
+    """Why that node cannot run a replica: no instance manager is running, or for v1 the engine image is not there. An
+    empty `needs.engine_image` is not known yet: any image that is ready there serves."""
+    engine = needs.data_engine
+    if engines.managers is not None:
+        image = engines.manager_image if engine == "v1" else ""
+        if not any(_runs(manager, engine, image) for manager in engines.managers.get(name, ())):
+            return Rejection(Reason.ENGINE_NOT_READY, f"{name}: no instance manager for {engine} volumes is running")
+    if engine != "v1" or engines.images is None:
+        return None
+    if needs.engine_image:
+        named = engines.images.get(needs.engine_image)
+        is_ready = named is not None and named.is_ready_on(name)
+    else:
+        is_ready = any(entry.is_ready_on(name) for entry in engines.images.values())
+    if is_ready:
+        return None
+    return Rejection(Reason.ENGINE_NOT_READY, f"{name}: engine image {needs.engine_image!r} is not ready there")
+
+
+def _runs(manager: InstanceManager, data_engine: str, image: str) -> bool:
+    return (
+        manager.is_running
+        and manager.type == "aio"
+        and manager.data_engine == data_engine
+        and image in ("", manager.image)
+    )
+
+
+def _has_tags(tags: frozenset[str], selector: tuple[str, ...], allow_empty: bool) -> bool:
+    """Exact and case-sensitive; an empty selector takes tagged ones only where Longhorn allows it."""
+    if not selector:
+        return allow_empty or not tags
+    return all(tag in tags for tag in selector)
+
+
+def check_node_tags(tags: frozenset[str], needs: DiskNeeds, space: SpacePolicy) -> bool:
+    """Whether the tags carry the whole selector, and the backing image's too."""
+    if not _has_tags(tags, needs.node_selector, space.allow_empty_node_selector):
+        return False
+    return needs.image is None or _has_tags(tags, needs.image.node_selector, space.allow_empty_node_selector)
+
+
+def node_tags_rejection(node: LonghornNode, needs: DiskNeeds, space: SpacePolicy) -> Rejection | None:
+    if check_node_tags(node.tags, needs, space):
+        return None
+    return Rejection(Reason.NODE_TAGS, f"{node.name}: {_tag_numbers(node.tags, needs, is_node=True)}")
+
+
+def check_node_for(
+    node: LonghornNode,
+    needs: DiskNeeds,
+    space: SpacePolicy,
+    *,
+    engines: Engines = NO_ENGINES,
+    kube_nodes: Mapping[str, KubeNode] | None = None,
+    source_nodes: Collection[str] | None = None,
+    hard_node_affinity: str = "",
+    with_tags: bool = True,
+) -> Rejection | None:
+    """Why `node` is no candidate for a replica with these needs, whatever its disks and the volume's other replicas.
+
+    `source_nodes` are those of a linked clone's healthy sources, None for any other volume. `with_tags` false leaves
+    the tags out, as Longhorn does in the last step of its search.
+    """
+    rejection = check_node(node)
+    if rejection is None and needs.data_engine == "v2":
+        rejection = check_v2(node.name, kube_nodes)
+    if rejection is None and source_nodes is not None and node.name not in source_nodes:
+        rejection = Rejection(Reason.LINKED_CLONE, f"{node.name}: no healthy source replica is there")
+    if rejection is None and hard_node_affinity and hard_node_affinity != node.name:
+        rejection = Rejection(Reason.HARD_AFFINITY, f"{node.name}: the replica has to go to {hard_node_affinity}")
+    if rejection is None:
+        rejection = check_topology(node, needs)
+    if rejection is None:
+        rejection = check_engine(node.name, needs, engines)
+    if rejection is None and with_tags:
+        rejection = node_tags_rejection(node, needs, space)
+    return rejection
+
+
+# Disks
+
+
+def check_disk_tags(tags: frozenset[str], needs: DiskNeeds, space: SpacePolicy) -> bool:
+    """Whether the tags carry the whole selector, and the backing image's too."""
+    if not _has_tags(tags, needs.disk_selector, space.allow_empty_disk_selector):
+        return False
+    return needs.image is None or _has_tags(tags, needs.image.disk_selector, space.allow_empty_disk_selector)
+
+
+def _tag_numbers(tags: frozenset[str], needs: DiskNeeds, *, is_node: bool) -> str:
+    wanted = needs.node_selector if is_node else needs.disk_selector
+    text = f"tags {sorted(tags)}, selector {list(wanted)}"
+    if needs.image is not None:
+        image = needs.image.node_selector if is_node else needs.image.disk_selector
+        text += f", the backing image's {list(image)}"
+    return text
+
+
+def check_disk_state(disk: Disk) -> Rejection | None:
+    """Why the disk takes no replica at all, room aside."""
+    if not disk.allow_scheduling:
+        problem = "spec.allowScheduling is false"
+    elif disk.eviction_requested:
+        problem = "its eviction is requested"
+    elif not disk.schedulable:
+        problem = "condition Schedulable is not True"
+    elif not disk.uuid:
+        problem = "it has no UUID yet"
+    else:
+        return None
+    return Rejection(Reason.DISK_UNSCHEDULABLE, f"{disk.name}: {problem}")
+
+
+def is_under_balancing_pressure(disk: Disk, percentage: int) -> bool:
+    """Whether best-effort auto-balance wants replicas off the disk: less than 100 - `percentage` percent of it are
+    free. Never for a percentage of 0 or below."""
+    if percentage <= 0:
+        return False
+    spare = disk.available_bytes - disk.reserved_bytes
+    free_pct = max(0, spare * 100 // disk.maximum_bytes) if disk.maximum_bytes > 0 else 0
+    return free_pct < 100 - percentage
+
+
+def disk_type_of(data_engine: str) -> str:
+    return "block" if data_engine == "v2" else "filesystem"
+
+
+def file_system_limit(data_engine: str, filesystem: str) -> int | None:
+    """Bytes that a volume must stay below on that file system, None for no limit."""
+    if data_engine != "v1":
+        return None
+    if filesystem.startswith("ext"):
+        return EXT_LIMIT_BYTES
+    return XFS_LIMIT_BYTES if filesystem == "xfs" else None
+
+
+def check_disk_kind(disk: Disk | DiskRoom, needs: DiskNeeds, size_bytes: int, space: SpacePolicy) -> Reason | None:
+    """Why that kind of disk never takes such a volume: its type, file system or tags."""
+    if disk.type != disk_type_of(needs.data_engine):
+        return Reason.DISK_TYPE
+    limit = file_system_limit(needs.data_engine, disk.filesystem)
+    if limit is not None and size_bytes >= limit:
+        return Reason.INCOMPATIBLE_SIZE
+    return None if check_disk_tags(disk.tags, needs, space) else Reason.DISK_TAGS
+
+
+def check_disk_space(
+    disk: Disk, size_bytes: int, required_bytes: int, scheduled_bytes: int, space: SpacePolicy
+) -> Rejection | None:
+    """Longhorn's two conditions on room for a replica of `size_bytes`, of which `required_bytes` are copied."""
+    if disk.maximum_bytes <= 0 or disk.available_bytes <= 0:
+        return Rejection(
+            Reason.TOO_FULL, f"{disk.name}: {disk.available_bytes} bytes available of {disk.maximum_bytes}"
+        )
+    minimum = minimal_available(disk, space)
+    if wrapped(disk.available_bytes - required_bytes) <= minimum:
+        return Rejection(
+            Reason.TOO_FULL,
+            f"{disk.name}: {disk.available_bytes} bytes available - {required_bytes} to copy is not more than "
+            f"{minimum}, {space.minimal_available_pct} % of {disk.maximum_bytes}",
+        )
+    limit = provisioning_limit(disk, space)
+    if wrapped(size_bytes + scheduled_bytes) > limit:
+        return Rejection(
+            Reason.INSUFFICIENT_STORAGE,
+            f"{disk.name}: {size_bytes} bytes + {scheduled_bytes} scheduled is more than {limit}, "
+            f"{space.over_provisioning_pct} % of {disk.maximum_bytes} - {disk.reserved_bytes} reserved",
+        )
+    return None
+
+
+def check_disk_for(
+    disk: Disk,
+    needs: DiskNeeds,
+    size_bytes: int,
+    required_bytes: int,
+    scheduled_bytes: int,
+    space: SpacePolicy,
+) -> Rejection | None:
+    """Why the disk is no candidate for such a replica, anti-affinity aside. `scheduled_bytes` is the disk's figure with
+    whatever the caller adds to it."""
+    rejection = check_disk_state(disk)
+    if rejection is not None:
+        return rejection
+    reason = check_disk_kind(disk, needs, size_bytes, space)
+    if reason is not None:
+        return Rejection(reason, _kind_message(disk, needs, size_bytes, reason))
+    return check_disk_space(disk, size_bytes, required_bytes, scheduled_bytes, space)
+
+
+def _kind_message(disk: Disk, needs: DiskNeeds, size_bytes: int, reason: Reason) -> str:
+    if reason is Reason.DISK_TYPE:
+        return f"{disk.name}: a {disk.type} disk, {needs.data_engine} needs {disk_type_of(needs.data_engine)}"
+    if reason is Reason.INCOMPATIBLE_SIZE:
+        limit = file_system_limit(needs.data_engine, disk.filesystem)
+        return f"{disk.name}: {size_bytes} bytes are not below {limit}, the limit of {disk.filesystem}"
+    return f"{disk.name}: {_tag_numbers(disk.tags, needs, is_node=False)}"
+
+
+# Rooms: the same rules, with what does not depend on the volume worked out beforehand
+
+
+def disk_takes(room: DiskRoom, needs: DiskNeeds, size_bytes: int, required_bytes: int, space: SpacePolicy) -> bool:
+    """Whether a replica of `size_bytes`, of which `required_bytes` are copied, may lie on that disk. Room by
+    over-provisioning (`free_bytes`) is left to the packing."""
+    return check_disk_kind(room, needs, size_bytes, space) is None and required_bytes < room.written_limit_bytes
+
+
+def room_of_disk(disk: Disk, replicas: Iterable[Replica], space: SpacePolicy) -> DiskRoom:
+    return DiskRoom(
+        name=disk.name,
+        uuid=disk.uuid,
+        type=disk.type,
+        filesystem=disk.filesystem,
+        tags=disk.tags,
+        free_bytes=provisioning_limit(disk, space) - observed_scheduled(disk, replicas),
+        written_limit_bytes=disk.available_bytes - minimal_available(disk, space),
+    )

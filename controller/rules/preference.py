@@ -1,0 +1,79 @@
+"""Which of its candidates Longhorn prefers: a prediction, and a score; exact agreement cannot be had.
+
+Longhorn breaks ties, and every case in which its balancing finds no answer, by chance; here the names decide. Sources:
+`scheduler/replica_scheduler.go`, enhancement 20251001-replica-balance-scheduling.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from controller.model.longhorn import Disk, LonghornNode, Replica, Volume
+from controller.model.versions import NEWEST, Behaviour
+from controller.rules.candidates import Candidate
+
+
+def usable_bytes(disk: Disk) -> int:
+    """What balancing counts as usable: available, less what is reserved and scheduled by the disk's own figures."""
+    return max(0, disk.available_bytes - disk.reserved_bytes - disk.scheduled_bytes)
+
+
+def imbalance(usable: Sequence[int], chosen: int, size_bytes: int) -> float:
+    """How uneven the entries are once `size_bytes` is taken from entry number `chosen`: their spread over their mean;
+    lower is better, infinite when nothing is left on average."""
+    after = [value - size_bytes if index == chosen else value for index, value in enumerate(usable)]
+    mean = sum(after) / len(after)
+    return (max(after) - min(after)) / mean if mean > 0 else math.inf
+
+
+def prefer_attach_node(
+    candidates: Sequence[Candidate],
+    volume: Volume,
+    replicas: Sequence[Replica],
+    behaviour: Behaviour = NEWEST,
+) -> tuple[Candidate, ...]:
+    """The candidates that Longhorn narrows its choice to: those on the attach node of a best-effort volume, if there
+    are any and no unfailed one of the volume's `replicas` is there."""
+    local = volume.node_id
+    if not behaviour.prefers_attach_node or volume.data_locality != "best-effort":
+        return tuple(candidates)
+    if any(replica.node == local and not replica.failed_at for replica in replicas):
+        return tuple(candidates)
+    return tuple(entry for entry in candidates if entry.node == local) or tuple(candidates)
+
+
+def preferred(
+    candidates: Sequence[Candidate],
+    nodes: Mapping[str, LonghornNode],
+    size_bytes: int,
+    behaviour: Behaviour = NEWEST,
+) -> Candidate | None:
+    """The candidate that Longhorn takes for a replica of `size_bytes`; None only without candidates."""
+    ordered = sorted(candidates, key=lambda entry: (entry.node, entry.disk))
+    if len(ordered) < 2:
+        return ordered[0] if ordered else None
+    disks = [_disk_of(entry, nodes) for entry in ordered]
+    if not behaviour.picks_by_balance_score:
+        best = max(range(len(ordered)), key=lambda index: disks[index].available_bytes - disks[index].reserved_bytes)
+        return ordered[best]
+    return ordered[_most_balanced(ordered, [usable_bytes(disk) for disk in disks], size_bytes)]
+
+
+def _most_balanced(ordered: Sequence[Candidate], usable: Sequence[int], size_bytes: int) -> int:
+    """Index of the choice: first the node by the nodes' sums, then its disk by all disks; 0 where nothing qualifies."""
+    by_node: dict[str, int] = {}
+    for entry, value in zip(ordered, usable, strict=True):
+        by_node[entry.node] = by_node.get(entry.node, 0) + value
+    names = list(by_node)
+    sums = list(by_node.values())
+    fitting = [index for index, value in enumerate(sums) if value >= size_bytes]
+    if not fitting:
+        return 0
+    node = names[min(fitting, key=lambda index: imbalance(sums, index, size_bytes))]
+    fitting = [index for index, entry in enumerate(ordered) if entry.node == node and usable[index] >= size_bytes]
+    return min(fitting, key=lambda index: imbalance(usable, index, size_bytes), default=0)
+
+
+def _disk_of(candidate: Candidate, nodes: Mapping[str, LonghornNode]) -> Disk:
+    return next(disk for disk in nodes[candidate.node].disks if disk.name == candidate.disk)

@@ -1,0 +1,147 @@
+"""Whether Longhorn brings a failed replica back instead of making a new one, and when it makes a new one.
+
+Sources: `scheduler/replica_scheduler.go` (`CheckAndReuseFailedReplica`, `RequireNewReplica`), the volume controller.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from controller.model.longhorn import MAX_REBUILD_RETRIES, Disk, LonghornNode, Replica, Volume
+from controller.model.times import utc_time
+from controller.rules.affinity import is_replacement_due
+from controller.rules.candidates import PlacementView, Search, clone_sources, needs_of
+from controller.rules.eligibility import (
+    Engines,
+    check_disk_tags,
+    check_engine,
+    check_node,
+    check_v2,
+    minimal_available,
+)
+from controller.rules.reasons import Reason, Refusal, Rejection
+
+RECHECK_SECONDS: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Reuse:
+    """The failed replica that is brought back, or None; all that might have been; why not the others, by their
+    names."""
+
+    replica: Replica | None
+    reusable: tuple[Replica, ...] = ()
+    refusals: tuple[Refusal, ...] = ()
+
+
+def find_reusable(view: PlacementView, volume: Volume, hard_node_affinity: str = "") -> Reuse:
+    """Which failed replica Longhorn reuses now. Its bytes are on its disk already, so that no space is asked for."""
+    if volume.needs.data_engine == "v2" and not reuses_v2(view):
+        return Reuse(None)
+    able: list[Replica] = []
+    refusals: list[Refusal] = []
+    for replica in sorted(view.replicas, key=lambda entry: entry.name):
+        if not replica.failed_at:
+            continue
+        rejection = check_reusable(view, volume, replica, hard_node_affinity)
+        if rejection is None:
+            able.append(replica)
+        else:
+            refusals.append(Refusal(replica.node, "", rejection))
+    if not able:
+        return Reuse(None, (), tuple(refusals))
+    search = Search(
+        view,
+        volume,
+        needs_of(volume, None, view.backing_image),
+        {replica.node: view.nodes[replica.node] for replica in able},
+        reusable=frozenset(replica.disk_uuid for replica in able),
+    )
+    found = search.run()
+    places = {(entry.node, entry.uuid) for entry in found.candidates}
+    within = tuple(replica for replica in able if (replica.node, replica.disk_uuid) in places)
+    refusals += [entry for entry in found.refusals if entry.rejection.reason is not Reason.NOT_REUSABLE]
+    latest = max(within, key=lambda replica: (utc_time(replica.failed_at), replica.name), default=None)
+    return Reuse(latest, within, tuple(refusals))
+
+
+def reuses_v2(view: PlacementView) -> bool:
+    """Whether failed replicas of v2 volumes are reused at all: by the setting that exists, else by the version."""
+    setting = view.settings.fast_rebuild_v2
+    return view.behaviour.reuses_failed_v2_replicas if setting is None else setting
+
+
+def check_reusable(
+    view: PlacementView, volume: Volume, replica: Replica, hard_node_affinity: str = ""
+) -> Rejection | None:
+    """Why that failed replica cannot be brought back, the volume's other replicas aside."""
+    problem = ""
+    if not replica.active:
+        problem = "it is inactive"
+    elif not replica.is_placed:
+        problem = "it has no disk"
+    elif replica.rebuild_retry_count >= MAX_REBUILD_RETRIES:
+        problem = f"its rebuild failed {replica.rebuild_retry_count} times"
+    elif replica.eviction_requested:
+        problem = "its eviction is requested"
+    elif hard_node_affinity not in ("", replica.node):
+        problem = f"it is not on node {hard_node_affinity}"
+    if problem:
+        return Rejection(Reason.NOT_REUSABLE, f"{replica.name}: {problem}")
+    node = view.nodes.get(replica.node)
+    if node is None:
+        return Rejection(Reason.NO_LONGHORN_NODE, f"{replica.name}: there is no Longhorn node {replica.node}")
+    return _check_node(view, volume, replica, node) or _check_disk(view, volume, replica, node)
+
+
+def _check_node(view: PlacementView, volume: Volume, replica: Replica, node: LonghornNode) -> Rejection | None:
+    needs = needs_of(volume, replica, None)
+    engines = Engines.of(view.engine_images, view.instance_managers, view.settings.instance_manager_image)
+    rejection = check_node(node)
+    if rejection is None and needs.data_engine == "v2":
+        rejection = check_v2(node.name, view.kube_nodes)
+    return rejection or check_engine(node.name, needs, engines)
+
+
+def _check_disk(view: PlacementView, volume: Volume, replica: Replica, node: LonghornNode) -> Rejection | None:
+    disk = next((disk for disk in node.disks if disk.uuid == replica.disk_uuid), None)
+    if disk is None:
+        return Rejection(Reason.DISK_NOT_FOUND, f"{replica.name}: no disk of UUID {replica.disk_uuid!r} is on its node")
+    space = view.settings.space
+    if not disk.allow_scheduling or disk.eviction_requested or not disk.ready or not _takes_data(disk, view):
+        return Rejection(Reason.DISK_UNSCHEDULABLE, f"{disk.name}: it does not take data of {replica.name} back")
+    needs = needs_of(volume, replica, view.backing_image)
+    if not check_disk_tags(disk.tags, needs, space):
+        return Rejection(Reason.DISK_TAGS, f"{disk.name}: tags {sorted(disk.tags)} do not match")
+    sources = clone_sources(view, volume, replica)
+    if sources is not None and all(source.disk_uuid != disk.uuid for source in sources):
+        return Rejection(Reason.LINKED_CLONE, f"{disk.name}: no healthy source replica is on it")
+    return None
+
+
+def _takes_data(disk: Disk, view: PlacementView) -> bool:
+    """Schedulable, or not so for its pressure alone while it still has more than its minimal available space."""
+    if disk.schedulable:
+        return True
+    return disk.is_under_pressure and disk.available_bytes > minimal_available(disk, view.settings.space)
+
+
+@dataclass(frozen=True, slots=True)
+class NewReplica:
+    """Whether Longhorn makes a new replica now; else after how many seconds it looks again."""
+
+    is_due: bool
+    recheck_seconds: float = 0.0
+
+
+def plan_new_replica(view: PlacementView, volume: Volume, hard_node_affinity: str = "") -> NewReplica:
+    """Whether a missing replica is made anew at once, or room is left for a failed one to come back."""
+    if volume.robustness != "degraded" or hard_node_affinity:
+        return NewReplica(True)
+    if not any(replica.is_potentially_reusable for replica in view.replicas):
+        return NewReplica(True)
+    if is_replacement_due(volume, view.settings, view.now_utc) or not volume.last_degraded_at or view.now_utc is None:
+        return NewReplica(True)
+    waited = (view.now_utc - utc_time(volume.last_degraded_at)).total_seconds()
+    return NewReplica(False, view.settings.replenishment_wait_seconds - waited + RECHECK_SECONDS)
