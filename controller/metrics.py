@@ -28,7 +28,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from controller.allocator.outcome import Decision, Snapshot
-from controller.allocator.promises.answers import NODE_RESERVATION, SCHEDULING_WAIT
+from controller.allocator.promises.journal import NODE_RESERVATION, SCHEDULING_WAIT
 from controller.reconcile.wired import Finding, Wiring
 from controller.rules.reasons import Reason
 from controller.views import StoreState, certificate_metrics, store_metrics

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from controller.allocator.outcome import Decision, FilterOutcome, Mode
-from controller.allocator.reasons import Reason
 from controller.clock import Clock
 from controller.errors import NotReadyError, SchedulerError
+from controller.rules.reasons import Reason
 from extender import wire
 from extender.contention import WaitBudget
 from extender.preconditions import Preconditions

@@ -28,8 +28,8 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from controller.allocator.reasons import Reason
 from controller.errors import MalformedRequestError
+from controller.rules.reasons import Reason
 
 _GO_KEYS: Final = {
     "pod": "Pod",

@@ -97,7 +97,7 @@ def findings(check: Callable[[list[rules.Module]], list[str]], **sources: str) -
     [
         ("controller.model.parse", "from controller.allocator.promises import ledger"),
         ("controller.allocator.promises.ledger", "import controller.allocator.allocator"),
-        ("controller.allocator.judge.packing", "from controller.allocator.judge.node import plan_pod"),
+        ("controller.allocator.judge.packing", "from controller.allocator.verbs.filter import plan_pod"),
         ("controller.allocator.world.world", "from controller.kube.store import Store"),
         ("controller.kube.store", "from controller.feed import Feed"),
         ("controller.election.elector", "from controller.lifecycle import begin_term"),

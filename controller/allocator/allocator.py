@@ -6,6 +6,7 @@ critical section in which its bytes start to count on the disk, or they would be
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,13 +14,16 @@ from dataclasses import replace
 from typing import Final, cast
 
 from controller.allocator.outcome import Decision, FilterOutcome, Mode, PodKnowledge, PromiseView, Snapshot
-from controller.allocator.promises.answers import Answers, DueHold, Journal
-from controller.allocator.promises.ledger import Ledger, Verb
+from controller.allocator.promises.ends import Due, ends_at
+from controller.allocator.promises.journal import Journal
+from controller.allocator.promises.ledger import Ledger, Promise, Source, State, Verb
+from controller.allocator.promises.memory import Answers, Memory
 from controller.allocator.promises.quarantine import Quarantine
 from controller.allocator.promises.settle import Settler
 from controller.allocator.promises.views import promise_views, snapshot_of
 from controller.allocator.verbs.filter import Filtering
 from controller.allocator.verbs.grow import Expansions, Lent, growth_views
+from controller.allocator.waiting.keeping import KEPT_SECONDS
 from controller.allocator.waiting.refusals import Refusals, Wakeup
 from controller.allocator.waiting.waking import WakePlan
 from controller.allocator.world.absences import known, missing_of
@@ -32,7 +36,7 @@ from controller.model.longhorn import LonghornNode, LonghornSettings
 from controller.model.workload import Claim, KubeNode, Pod
 from controller.settings import LiveSettings
 
-__all__ = ["Allocator", "Decision", "DueHold", "FilterOutcome", "Mode", "PodKnowledge", "PromiseView", "Snapshot"]
+__all__ = ["Allocator", "Decision", "Due", "FilterOutcome", "Mode", "PodKnowledge", "PromiseView", "Snapshot"]
 
 
 class Allocator:
@@ -59,8 +63,8 @@ class Allocator:
 
     def _start_ledger(self) -> None:
         self._ledger = Ledger()
-        self._answers = Answers()
-        self._settler = Settler(self._world, self._ledger, self._answers, self._journal)
+        self._memory = Memory(Answers())
+        self._settler = Settler(self._world, self._ledger, self._memory, self._journal)
 
     # Facts
 
@@ -82,6 +86,7 @@ class Allocator:
                     apply(self, key, facts, now)
                 elif put is not None:
                     self._settle_claims_locked(put(self._world, key, facts), now)
+                self._settle_changes_locked(now)
             self._touch_locked()
 
     def _apply_pod(self, key: str, facts: object | None, now: float) -> None:
@@ -131,8 +136,22 @@ class Allocator:
             for key in keys:
                 self._settler.settle_claim(key, now)
 
+    def _settle_changes_locked(self, now: float) -> None:
+        """What other objects' changes mean for volumes and nodes."""
+        volumes, nodes, candidates = self._world.take_changes()
+        if self._mode is not Mode.ACTIVE:
+            return
+        for name in volumes:
+            self._settler.settle_volume(name, now)
+        for name in nodes | candidates:
+            self._settler.settle_node(name, now)
+        for name in candidates:
+            self._settler.settle_candidates(name, now)
+
     def _resettle_locked(self, keys: Iterable[str]) -> None:
-        self._settle_claims_locked(keys, self._clock.now())
+        now = self._clock.now()
+        self._settle_claims_locked(keys, now)
+        self._settle_changes_locked(now)
         self._touch_locked()
 
     def confirm_absent(self, missing: Missing) -> None:
@@ -147,7 +166,7 @@ class Allocator:
             self._live = live
             if longhorn != self._world.settings:
                 self._world.put_settings(longhorn)
-                self._settle_claims_locked(list(self._world.claims), self._clock.now())
+                self._resettle_locked(list(self._world.claims))
             self._touch_locked()
 
     # Questions of the extender
@@ -195,7 +214,7 @@ class Allocator:
                 self._touch_locked()
             self._journal.counters[f"decisions_{outcome.decision}"] += 1
             self._calls += 1
-            self._answers.name_call(pod_uid, self._calls)
+            self._memory.answers.name_call(pod_uid, self._calls)
             return replace(outcome, serial=self._calls, version=self._version)
 
     def nodes_with_room(self, pod_uid: str, candidates: Collection[str]) -> Collection[str]:
@@ -250,7 +269,8 @@ class Allocator:
             self._touch_locked()
 
     def _filtering_locked(self, now: float) -> Filtering:
-        parts = self._world, self._ledger, self._settler, self._answers, self._refusals
+        settler = self._settler
+        parts = self._world, self._ledger, settler, settler.holds, self._memory, self._refusals
         return Filtering(*parts, self._live, self._clock, now, self._version)
 
     def wait_for_change(self, version: int, timeout: float) -> bool:
@@ -267,33 +287,56 @@ class Allocator:
         """The answer of that call never reached the scheduler, so what it held is not offered. Idempotent; holds that
         a later call of the same pod has made stay."""
         with self._changed:
-            if self._answers.is_of_call(pod_uid, serial):
+            if self._memory.answers.is_of_call(pod_uid, serial):
                 self._end_locked(pod_uid, Verb.FORGET, "answer_lost")
 
-    def expire_pod(self, pod_uid: str) -> None:
-        """The hold's time has passed and a live read showed no choice. Nothing happens to a hold that is not due."""
+    def expire(self, due: Due) -> None:
+        """A last look showed nothing. Nothing happens to a hold that is not due."""
         with self._changed:
-            if self._answers.is_due(pod_uid, self._clock.now(), *self._limits_locked()):
-                self._end_locked(pod_uid, Verb.EXPIRE, "expired")
+            if self._memory.answers.is_due(due.claimant, self._clock.now(), *self._limits_locked()):
+                self._end_locked(due.claimant, Verb.EXPIRE, "expired")
 
     def _end_locked(self, pod_uid: str, verb: Verb, how: str) -> None:
         if self._settler.end_holds(pod_uid, verb, self._clock.now(), how):
             self._touch_locked()
 
-    def due_holds(self) -> tuple[DueHold, ...]:
-        """Pods whose holds have reached their end by time."""
+    def due(self) -> tuple[Due, ...]:
+        """What has reached its end by time, unless a last look at the API server shows more."""
         with self._changed:
-            return self._settler.due_holds(self._clock.now(), *self._limits_locked())
+            now = self._clock.now()
+            found = []
+            for uid, is_capped in self._memory.answers.due(now, *self._limits_locked()):
+                pod = self._world.pods.get(uid)
+                claims = (self._world.claim_by_uid(one.volume) for one in self._ledger.of_claimant(uid))
+                reads = [("pod", pod.key)] if pod is not None else []
+                reads += [("claim", claim.key) for claim in claims if claim is not None]
+                found.append(Due(uid, "", tuple(reads), is_capped))
+            return tuple(found)
 
     def _limits_locked(self) -> tuple[int, int]:
         return self._live.pod_scheduling_timeout_seconds, self._live.hold_cap_seconds
 
     def sweep(self) -> None:
-        """End assumptions by time. Call it every few hundred milliseconds."""
+        """End what time alone ends. Call it every few hundred milliseconds."""
         with self._changed:
             self._world.refresh()  # so that no filter call has to
-            if self._settler.expire_assumptions(self._clock.now(), self._live.node_reservation_timeout_seconds):
+            now, seconds = self._clock.now(), self._live.node_reservation_timeout_seconds
+            over = [promise for promise in self._ledger.timed() if (ends_at(promise, seconds) or math.inf) <= now]
+            for promise in over:
+                self._end_by_time_locked(promise, now)
+            if over:
                 self._touch_locked()
+
+    def _end_by_time_locked(self, promise: Promise, now: float) -> None:
+        if promise.state is State.ASSUMED:
+            self._settler.expire(promise, now)
+            is_own = promise.source is Source.LONGHORN
+            self._journal.counters["longhorn_copies_given_up" if is_own else "assumptions_expired"] += 1
+            return
+        self._ledger.drop(Verb.EXPIRE, promise.volume, promise.claimant)
+        if promise.source is Source.KEPT_ROOM:
+            self._memory.rests[promise.claimant.partition(":")[2]] = now + KEPT_SECONDS
+        self._journal.counters[f"ended_{promise.source}"] += 1
 
     # Terms and modes
 
@@ -328,15 +371,18 @@ class Allocator:
         self._touch_locked()
         now = self._clock.now()
         self._start_ledger()
+        self._world.take_changes()
         if self._mode is not Mode.ACTIVE:
             return
         for pod in self._world.pods.values():
-            if holds_everywhere and pod.is_opted_in and pod.is_pending:
+            if holds_everywhere and pod.is_opted_in and pod.is_pending and not pod.is_gated:
                 self._refusals.presume(pod, list(self._world.nodes), now, self._clock.now_utc())
                 if self._live.pod_scheduling_timeout_seconds > 0:
-                    self._settler.hold_everywhere(pod, now)
+                    self._settler.holds.hold_everywhere(pod, now)
         for key in self._world.claims:
             self._settler.settle_claim(key, now)
+        for name in self._world.volumes_to_place():
+            self._settler.settle_volume(name, now)
 
     # Wake-up
 

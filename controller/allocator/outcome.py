@@ -77,6 +77,7 @@ class PromiseView:
     node: str
     kind: str
     state: str
+    source: str
     size_bytes: int
     claimants: tuple[str, ...]
     age_seconds: float

@@ -37,6 +37,7 @@ from controller.model.provisioning import (
     new_volume,
     provisioned_name,
     rounded_volume_bytes,
+    why_never,
 )
 from controller.model.workload import Claim, PersistentVolume, Pod, PodVolume, StorageClass
 
@@ -45,6 +46,7 @@ __all__ = [
     "Missing",
     "VolumeDemand",
     "demand_of_claim",
+    "demand_of_volume",
     "demands_of_pod",
     "needs_of_volume",
     "provisioned_name",
@@ -74,6 +76,7 @@ class VolumeDemand:
     image: BackingImage | None = None  # the volume's backing image, where it is known
     clone_disks: frozenset[str] | None = None  # a linked clone goes to these disks only; None: it is no linked clone
     follows: str = ""  # a new volume is bound to the chosen node's "zone" or "region"
+    never: str = ""  # why Longhorn never makes or attaches a volume of that class
 
     @property
     def prefers_local(self) -> bool:
@@ -130,9 +133,9 @@ def demand_of_claim(claim: Claim, lookup: Lookup, settings: LonghornSettings) ->
         return None  # filled by a populator, whose own prime claim carries the demand
     volume = lookup.volume(provisioned_name(claim))
     if volume is not None:
-        return _demand(claim, volume, lookup, settings, None)
+        return _demand(claim.uid, claim.key, volume, lookup, settings, None)
     volume = new_volume(claim, storage_class, lookup, settings)
-    return _demand(claim, volume, lookup, settings, storage_class)
+    return _demand(claim.uid, claim.key, volume, lookup, settings, storage_class)
 
 
 def _demand_of_bound(claim: Claim, lookup: Lookup, settings: LonghornSettings) -> VolumeDemand | Missing | None:
@@ -142,7 +145,9 @@ def _demand_of_bound(claim: Claim, lookup: Lookup, settings: LonghornSettings) -
     if pv.driver not in names.LONGHORN_DRIVERS or _has_heir(claim, pv, lookup):
         return None
     volume = lookup.volume(pv.handle)
-    return Missing("volume", "", pv.handle) if volume is None else _demand(claim, volume, lookup, settings, None)
+    if volume is None:
+        return Missing("volume", "", pv.handle)
+    return _demand(claim.uid, claim.key, volume, lookup, settings, None)
 
 
 def _has_heir(claim: Claim, pv: PersistentVolume, lookup: Lookup) -> bool:
@@ -158,8 +163,13 @@ def _has_heir(claim: Claim, pv: PersistentVolume, lookup: Lookup) -> bool:
     return heir is not None and heir.uid == pv.claim_uid and heir.volume_name == pv.name
 
 
+def demand_of_volume(volume: Volume, lookup: Lookup, settings: LonghornSettings) -> VolumeDemand:
+    """What a volume without a claim needs; its own name is its key."""
+    return _demand(volume.name, "", volume, lookup, settings, None)
+
+
 def _demand(
-    claim: Claim, volume: Volume, lookup: Lookup, settings: LonghornSettings, made_by: StorageClass | None
+    key: str, claim: str, volume: Volume, lookup: Lookup, settings: LonghornSettings, made_by: StorageClass | None
 ) -> VolumeDemand:
     """`made_by`: the class that the volume will be made by; None for one that exists."""
     replicas = lookup.replicas_of(volume.name).values() if made_by is None else ()
@@ -172,8 +182,8 @@ def _demand(
     is_local = not is_sharded and _wants_local(volume, settings, is_placed=bool(placed))
     copies = 0 if is_sharded else max(0, volume.replica_count - len(kept))
     return VolumeDemand(
-        key=claim.uid,
-        claim=claim.key,
+        key=key,
+        claim=claim,
         volume=volume.name,
         size_bytes=volume.size_bytes,
         required_bytes=volume.actual_size_bytes,
@@ -190,6 +200,7 @@ def _demand(
         image=lookup.backing_image(volume.backing_image) if volume.backing_image else None,
         clone_disks=_clone_disks(volume, lookup, settings),
         follows=follows_topology(made_by) if made_by is not None else "",
+        never=why_never(made_by, volume) if made_by is not None else "",
     )
 
 

@@ -218,8 +218,12 @@ class EngineImage:
     state: str
     nodes: frozenset[str]  # status.nodeDeploymentMap is true there
 
+    @property
+    def ready_nodes(self) -> frozenset[str]:
+        return self.nodes if self.state in ("deployed", "deploying") else frozenset()
+
     def is_ready_on(self, node: str) -> bool:
-        return self.state in ("deployed", "deploying") and node in self.nodes
+        return node in self.ready_nodes
 
 
 @dataclass(frozen=True, slots=True)

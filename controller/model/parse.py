@@ -76,6 +76,7 @@ def pod_facts(raw: Raw) -> Pod:
         version=_version(meta),
         scheduler_name=text_at(spec, "spec", "schedulerName"),
         lacks_extender=is_opted_in and _LACKS in condition_message_at(status, "status", "PodScheduled"),
+        is_gated=bool(spec.get("schedulingGates")),
         unschedulable_since_utc=_unschedulable_since(status) if is_opted_in else "",
     )
 

@@ -13,6 +13,7 @@ from typing import Final, Protocol
 
 from controller.errors import MalformedRequestError
 from controller.model.longhorn import (
+    LOCALITY_STRICT,
     BackingImage,
     DiskNeeds,
     ImageNeeds,
@@ -117,6 +118,26 @@ def check_class(storage_class: StorageClass) -> None:
                 parse_flag(text)
             except ValueError as error:
                 raise MalformedRequestError(field, str(error)) from error
+
+
+def why_never(storage_class: StorageClass, volume: Volume) -> str:
+    """Why no pod ever runs with a volume of that class, for a person; "" for a class that Longhorn takes. Longhorn
+    refuses to make such volumes, or its CSI plugin to attach them (`csi/controller_server.go`, `types.go`)."""
+    given = storage_class.parameters
+    try:
+        check_class(storage_class)
+    except MalformedRequestError as error:
+        return f"StorageClass {storage_class.name}: {error}"
+    if given.get("dataLocality") == "":
+        return f"StorageClass {storage_class.name}: parameters.dataLocality is empty"
+    if volume.data_locality == LOCALITY_STRICT and volume.replica_count != 1:
+        return (
+            f"StorageClass {storage_class.name}: data locality strict-local needs numberOfReplicas 1, "
+            f"not {volume.replica_count}"
+        )
+    if volume.frontend not in ("blockdev", "ublk"):
+        return f"StorageClass {storage_class.name}: volumes with frontend {volume.frontend!r} are attached to no pod"
+    return ""
 
 
 def image_needs(volume: Volume, storage_class: StorageClass | None, lookup: Lookup) -> ImageNeeds | None:

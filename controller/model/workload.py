@@ -34,6 +34,7 @@ class Pod:
     version: int = field(default=0, compare=False)  # resourceVersion; a heartbeat is no change
     scheduler_name: str = ""
     lacks_extender: bool = False  # kube-scheduler looked for the extender's resource on nodes, and found none
+    is_gated: bool = False  # spec.schedulingGates: no scheduler asks about it yet
     unschedulable_since_utc: str = ""  # since when kube-scheduler has found no node for it; "" while it has not tried
 
     @property

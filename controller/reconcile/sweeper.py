@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
-from controller.allocator.promises.answers import DueHold
+from controller.allocator.promises.ends import Due
 from controller.allocator.verbs.grow import DueGrowth
 from controller.errors import ClusterError, SchedulerError, UnavailableError
 
@@ -23,8 +23,8 @@ class Sweepable(Protocol):
     """The allocator, as far as time changes it."""
 
     def sweep(self) -> None: ...
-    def due_holds(self) -> tuple[DueHold, ...]: ...
-    def expire_pod(self, pod_uid: str) -> None: ...
+    def due(self) -> tuple[Due, ...]: ...
+    def expire(self, due: Due) -> None: ...
 
 
 class Expirable(Protocol):
@@ -79,13 +79,10 @@ class Sweeper:
         if not self._is_leading():
             return
         self._allocator.sweep()
-        over = self._unchosen(self._allocator.due_holds()[:MAX_READS_A_ROUND])
+        over = self._unchosen(self._allocator.due()[:MAX_READS_A_ROUND])
         if over:
-            # A pod that was filtered again while we read has a new hold, which is not due.
-            still_due = {due.pod_uid for due in self._allocator.due_holds()}
-            for uid in over:
-                if uid in still_due:
-                    self._allocator.expire_pod(uid)
+            for due in over:  # a pod that was filtered again while we read has a new hold, which is not due
+                self._allocator.expire(due)
         self._end_growths()
         self._after_round()
 
@@ -115,7 +112,7 @@ class Sweeper:
             self._live.refresh("claim", namespace, name, LIVE_READ_SECONDS)
         self._live.refresh("volume", "", due.volume, LIVE_READ_SECONDS)
 
-    def _unchosen(self, dues: Iterable[DueHold]) -> list[str]:
+    def _unchosen(self, dues: Iterable[Due]) -> list[Due]:
         """Pods whose hold may end: read again, as far as the API server can be asked, or at their cap."""
         over = []
         for due in dues:
@@ -124,18 +121,16 @@ class Sweeper:
             try:
                 self._read_again(due)
             except ClusterError as error:
-                log.warning("live read failed pod=%s uid=%s error=%s", due.pod_key, due.pod_uid, error)
+                log.warning("live read failed uid=%s error=%s", due.claimant, error)
                 if not due.is_capped:
                     break
-            over.append(due.pod_uid)
+            over.append(due)
         return over
 
-    def _read_again(self, due: DueHold) -> None:
-        for kind, keys in (("pod", (due.pod_key,)), ("claim", due.claim_keys)):
-            for key in keys:
-                namespace, _, name = key.partition("/")
-                if name:
-                    self._live.refresh(kind, namespace, name, LIVE_READ_SECONDS)
+    def _read_again(self, due: Due) -> None:
+        for kind, key in due.reads:
+            namespace, _, name = key.rpartition("/")
+            self._live.refresh(kind, namespace, name, LIVE_READ_SECONDS)
 
     def _run(self, stop: threading.Event) -> None:
         while not stop.wait(SWEEP_EVERY_SECONDS):

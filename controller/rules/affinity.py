@@ -9,6 +9,7 @@ from enum import StrEnum
 
 from controller.model.longhorn import BALANCE_BEST_EFFORT, LonghornNode, LonghornSettings, Replica, Volume
 from controller.model.times import utc_time
+from controller.rules.reasons import Reason
 
 
 class Try(StrEnum):
@@ -31,6 +32,11 @@ class Affinity:
     disk_soft: bool
     balances: bool  # auto-balance is best-effort
 
+    @property
+    def shares_nodes(self) -> bool:
+        """Whether several replicas of the volume may lie on one node."""
+        return self.zone_soft and self.node_soft
+
     @classmethod
     def of(cls, volume: Volume, settings: LonghornSettings) -> Affinity:
         balance = settings.auto_balance if volume.auto_balance == "ignored" else volume.auto_balance
@@ -48,7 +54,7 @@ def _effective(own: str, setting: bool) -> bool:
 
 def copies_per_node(affinity: Affinity, copies: int) -> int:
     """How many of a volume's `copies` to come may land on one node."""
-    return copies if affinity.balances or (affinity.node_soft and affinity.zone_soft) else 1
+    return copies if affinity.balances or affinity.shares_nodes else 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +83,16 @@ class Usage:
             frozenset(name for name, evicting in by_node.items() if evicting),
             frozenset(zone for zone, evicting in by_zone.items() if evicting),
         )
+
+    def bars(self, node: str, zone: str, affinity: Affinity) -> Reason | None:
+        """Why Longhorn puts no further replica of the volume on that node while it is bound to none, or None."""
+        if affinity.shares_nodes:
+            return None
+        if not affinity.zone_soft:
+            reopened = node in self.evicting_nodes and (affinity.balances or zone in self.evicting_zones)
+            return Reason.ZONE_ANTI_AFFINITY if zone in self.zones and not reopened else None
+        is_free = node not in self.nodes or node in self.evicting_nodes
+        return None if is_free else Reason.NODE_ANTI_AFFINITY
 
 
 def is_replacement_due(volume: Volume, settings: LonghornSettings, now_utc: datetime | None) -> bool:

@@ -47,15 +47,11 @@ class Reason(StrEnum):
     CONTENDED = "Contended"
     KEPT = "KeptForWaitingPod"
     NOT_EVALUATED = "NotEvaluated"
+    NEVER_PLACED = "NeverPlaced"
 
     @property
     def text(self) -> str:
         return _TEXTS[self]
-
-    @property
-    def longhorn_reason(self) -> str | None:
-        """What Longhorn calls it in the volume's condition; None where it names no reason, or has no such rule."""
-        return _LONGHORN.get(self)
 
 
 _TEXTS = {
@@ -92,30 +88,7 @@ _TEXTS = {
     Reason.CONTENDED: "Longhorn: space is promised to other pods",
     Reason.KEPT: "Longhorn: space is kept for a pod that has waited for long",
     Reason.NOT_EVALUATED: "Longhorn: node was not evaluated in time",
-}
-_LONGHORN = {
-    Reason.NO_LONGHORN_NODE: "nodes are unavailable",
-    Reason.NODE_DELETING: "nodes are unavailable",
-    Reason.NODE_NOT_READY: "nodes are unavailable",
-    Reason.NODE_UNSCHEDULABLE: "nodes are unavailable",
-    Reason.V2_DISABLED: "nodes are unavailable",
-    Reason.HARD_AFFINITY: "hard affinity cannot be satisfied",
-    Reason.TOPOLOGY: "topology requirement cannot be satisfied",
-    Reason.LINKED_CLONE: "linked clone replica cannot be satisfied",
-    Reason.ENGINE_NOT_READY: "none of the node candidates contains a ready engine image",
-    Reason.NODE_TAGS: "tags not fulfilled",
-    Reason.DISK_NOT_FOUND: "disk not found",
-    Reason.DISK_UNSCHEDULABLE: "disks are unavailable",
-    Reason.DISK_TYPE: "disks are unavailable",
-    Reason.DISK_TAGS: "tags not fulfilled",
-    Reason.NO_USABLE_DISK: "disks are unavailable",
-    Reason.INCOMPATIBLE_SIZE: "incompatible volume size",
-    Reason.TOO_FULL: "insufficient storage",
-    Reason.INSUFFICIENT_STORAGE: "insufficient storage",
-    Reason.PHYSICAL_SPACE: "insufficient storage",
-    Reason.BACKING_IMAGE_NOT_FOUND: "longhorn client operation failed",
-    Reason.ALREADY_SCHEDULED: "replica already scheduled",
-    Reason.UNUSED_FAILED_REPLICA: "unused failed replica is not supported",
+    Reason.NEVER_PLACED: "Longhorn: refuses every volume of that StorageClass",
 }
 
 
@@ -125,10 +98,6 @@ class Rejection:
 
     reason: Reason
     message: str
-
-    @property
-    def longhorn_reason(self) -> str | None:
-        return self.reason.longhorn_reason
 
 
 @dataclass(frozen=True, slots=True)

@@ -249,8 +249,8 @@ class TestCluster:
     def let_doubts_pass(self) -> None:
         """Two quiet seconds, after which the sweeper's live read shows no choice."""
         self.clock.advance(2)
-        for due in self.allocator.due_holds():
-            self.allocator.expire_pod(due.pod_uid)
+        for due in self.allocator.due():
+            self.allocator.expire(due)
 
     def delete_volume(self, pod: str) -> None:
         """The pod of that name, its claim, and all that Longhorn had for it."""

@@ -17,6 +17,7 @@ from controller.rules.reasons import Reason
 from tests.longhorn import plan as reference_plan
 from tests.longhorn.checked import InputError as ReferenceInputError
 from tests.longhorn.expansion import NOT_EXPANDABLE
+from tests.oracle.reasons import longhorn_reason
 from tests.oracle.worlds import NOW, Document
 
 Answer = dict[str, Any]
@@ -103,7 +104,7 @@ def _refusals(expected: Answer, found: Answer, has_nodes: bool) -> list[str]:
     """
     reached = {entry["node"] for entry in (*found["candidates"], *found["refusals"]) if entry["disk"]}
     ours = {(entry["node"], entry["disk"], entry["reason"]) for entry in expected["refusals"]}
-    theirs = {(entry["node"], entry["disk"], Reason(entry["reason"]).longhorn_reason) for entry in found["refusals"]}
+    theirs = {(entry["node"], entry["disk"], longhorn_reason(Reason(entry["reason"]))) for entry in found["refusals"]}
     everywhere = {reason for _, _, reason in theirs}
     lines = []
     for node, disk, reason in sorted(ours):
@@ -147,4 +148,4 @@ def _growths(answer: Answer, *, of_product: bool) -> list[tuple[str, str, int, s
 def _growth_reason(code: str) -> str:
     if code == Reason.NOT_EXPANDABLE:
         return NOT_EXPANDABLE
-    return (Reason(code).longhorn_reason or code) if code else ""
+    return (longhorn_reason(Reason(code)) or code) if code else ""

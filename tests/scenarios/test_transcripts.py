@@ -90,8 +90,8 @@ class Stage:
         for _ in range(int(seconds)):
             self.cluster.clock.advance(1)
             self.cluster.allocator.sweep()
-            for due in self.cluster.allocator.due_holds():
-                self.cluster.allocator.expire_pod(due.pod_uid)
+            for due in self.cluster.allocator.due():
+                self.cluster.allocator.expire(due)
 
     def do_ledger(self) -> str:
         rows = [

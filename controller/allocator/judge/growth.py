@@ -26,7 +26,7 @@ from controller.allocator.judge.pending import Pending
 from controller.allocator.judge.sets import SetJudge
 from controller.allocator.judge.shape import promised_items
 from controller.allocator.judge.verdict import Judgement, Verdict
-from controller.allocator.promises.ledger import ANYWHERE, Ledger
+from controller.allocator.promises.ledger import ANYWHERE, Kind, Ledger
 from controller.allocator.world.rooms import make_room
 from controller.allocator.world.world import World
 from controller.clock import Clock
@@ -110,7 +110,7 @@ class Growing:
         shown = (replica.size_bytes for replica in self._replicas if replica.size_bytes > 0)
         self._base_bytes = min((self._volume.size_bytes, *shown))
         self._nodes = {node: self._without_growth(node) for node in {replica.node for replica in self._replicas}}
-        self._pending = Pending(world, ledger, self._keys, now_utc=now_utc)
+        self._pending = Pending(world, ledger, self._keys)
         # What is the same at every size, worked out once.
         self._beside: dict[str, _Beside | None] = {}
         self._judges: dict[str, Judge] = {}
@@ -257,7 +257,8 @@ class Growing:
     def _of_promises(self, new_bytes: int) -> Iterator[Obstacle]:
         """Places promised to the volume in which it would no longer surely find room."""
         for key in sorted(self._keys):
-            places = {entry.node for entry, _ in self._ledger.of_volume(key)}
+            promises = [one for one in self._ledger.of_volume(key) if one.kind is not Kind.GROWTH]
+            places = {node for one in promises for node in one.nodes or (ANYWHERE,)}
             demand = self._world.demand_of(key) if places else None
             if demand is None:
                 continue

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from controller.allocator.judge.node import Judge, Verdict
 from controller.allocator.judge.plain import PlainPod
-from controller.allocator.judge.shape import check_node_of
+from controller.allocator.world.eligible import check_node_of
 from controller.model.demand import VolumeDemand
 from controller.rules.eligibility import disk_takes
 

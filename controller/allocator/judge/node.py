@@ -13,8 +13,9 @@ from typing import Final
 
 from controller.allocator.judge.budget import Budget
 from controller.allocator.judge.joint import packs_together
+from controller.allocator.judge.kept import leaves_what_is_kept
 from controller.allocator.judge.packing import COVER_STEPS, PACK_STEPS, Item, Steps, is_robust, is_sure, pack
-from controller.allocator.judge.pending import Pending, Roamer, is_plain, older_than, promise_of_demand, roamer_of
+from controller.allocator.judge.pending import Newcomer, Pending, is_plain, item_of_demand, older_than, roamer_of
 from controller.allocator.judge.plain import PlainPod
 from controller.allocator.judge.sets import FULL as NO_ROOM_IN_CLUSTER
 from controller.allocator.judge.sets import SetJudge
@@ -24,13 +25,14 @@ from controller.allocator.judge.verdict import (
     CONTENDED,
     FULL,
     GAVE_UP,
+    KEPT,
     LATE,
     SURE,
     Judgement,
     Verdict,
     unsuitable,
 )
-from controller.allocator.promises.ledger import Ledger, Promise
+from controller.allocator.promises.ledger import Ledger, PendingItem, RoamingItem
 from controller.allocator.world.world import World
 from controller.model.demand import VolumeDemand
 from controller.model.longhorn import TopologyTerm
@@ -44,7 +46,7 @@ YOUNG_HOLD_SECONDS: Final = 1.0
 class Judge:
     """Judges nodes for one pod's demands against one state of world and ledger; make a new one for each question.
 
-    `extra` adds promises by node that are not in the ledger, for planning several pods together. When `budget` is
+    `newcomer` None: nobody in particular asks, so that what is kept for single pods does not count. When `budget` is
     spent, what is asked from then on is not evaluated. `now_utc` is for Longhorn's rules that compare timestamps.
     """
 
@@ -54,7 +56,7 @@ class Judge:
         ledger: Ledger,
         demands: Sequence[VolumeDemand],
         now: float,
-        extra: Mapping[str, Sequence[Promise]] | None = None,
+        newcomer: Newcomer | None = None,
         budget: Budget | None = None,
         now_utc: datetime | None = None,
     ) -> None:
@@ -63,11 +65,12 @@ class Judge:
         self.budget = budget or Budget()
         self.demands = tuple(demands)
         self.local = [demand for demand in demands if demand.is_local]
-        self.pending = Pending(world, ledger, frozenset(demand.key for demand in demands), extra, now_utc)
+        own = frozenset(demand.key for demand in demands)
+        self.pending = Pending(world, ledger, own, newcomer, is_local=bool(self.local))
         self.are_sets_robust = True  # as far as they were judged
         self.is_lenient = False  # set it when no node is sure and `may_be_lenient`: then a packing of all is enough
         self._sets: Sequence[VolumeDemand] = ()
-        self._own_roaming: list[Promise] | None = None  # as often as one node may get each of them
+        self._own_roaming: list[PendingItem] | None = None  # as often as one node may get each of them
         self._plain = PlainPod.of(world, self.local, self.pending)
 
     # The volumes that Longhorn may place on any node
@@ -76,6 +79,8 @@ class Judge:
         """The verdict on the pod's roaming volumes, by the nodes for which it holds: all of `names`, unless a volume
         will be bound to the zone or region of the pod's node. To be asked once, before the nodes are judged.
         """
+        if any(demand.never for demand in self.demands):
+            return [(names, unsuitable(Reason.NEVER_PLACED))]
         degraded = self.world.settings.degraded_availability
         roaming = [demand for demand in self.demands if demand.is_roaming]
         judged = [demand for demand in roaming if not (degraded and demand.placed_nodes)]
@@ -110,7 +115,7 @@ class Judge:
         is_robust = True
         for demand in judged:
             others = [self._roamer(other) for other in roaming if other.key != demand.key]
-            others += [Roamer(promise_of_demand(other, self.now)) for other in self.local]
+            others += [RoamingItem(item_of_demand(other, self.now)) for other in self.local]
             judgement = self._judge_set(demand, others)
             if judgement.verdict is Verdict.CONTENDED and others:
                 judgement, is_robust = self._judge_set(demand, ()), False
@@ -129,7 +134,7 @@ class Judge:
         """Whether the pod's own roaming volumes, which Longhorn might put in the way, are all that is in the way."""
         return bool(self._sets) and bool(self.local) and not self.pending.has_others()
 
-    def _judge_set(self, demand: VolumeDemand, others: Sequence[Roamer]) -> Judgement:
+    def _judge_set(self, demand: VolumeDemand, others: Sequence[RoamingItem]) -> Judgement:
         judge = SetJudge(
             self.world,
             demand,
@@ -163,18 +168,24 @@ class Judge:
             groups.setdefault(key, []).append(name)
         return groups
 
-    def _roamer(self, demand: VolumeDemand) -> Roamer:
-        return roamer_of(promise_of_demand(demand, self.now), demand, self.world)
+    def _roamer(self, demand: VolumeDemand) -> RoamingItem:
+        return roamer_of(item_of_demand(demand, self.now), demand, self.world)
 
     # Nodes
 
     def judge_all(self, names: Sequence[str]) -> dict[str, Judgement]:
         """The verdict on each of `names`; the easy ones cost no more than a look at a summary of the node."""
-        found = self._plain.easy(names) if self._plain is not None else dict.fromkeys(names)
+        found = self._open_kept(self._plain.easy(names)) if self._plain is not None else dict.fromkeys(names)
         for name, known in found.items():
             if known is None:
                 found[name] = self.judge(name)
         return found  # type: ignore[return-value]  # none is left open
+
+    def _open_kept(self, found: dict[str, Judgement | None]) -> dict[str, Judgement | None]:
+        for name in self.pending.kept:
+            if found.get(name) is SURE:
+                found[name] = None
+        return found
 
     def restart_among(self, names: Iterable[str]) -> list[str]:
         """Those of `names` that hold usable replicas of all the pod's placed local volumes and have room for the
@@ -188,7 +199,7 @@ class Judge:
         if self._plain is None:
             found: Mapping[str, Judgement | None] = dict.fromkeys(names)
         else:
-            found = self._plain.easy(names)
+            found = self._open_kept(self._plain.easy(names))
         sure, refused = [], {}
         for name, known in found.items():
             judgement = known or self.judge(name)
@@ -202,6 +213,21 @@ class Judge:
         """The verdict on node `name` for all local volumes of the pod together."""
         if self.budget.is_spent():
             return LATE
+        judgement = self._judge(name)
+        if judgement.verdict is Verdict.SURE and name in self.pending.kept and not self._leaves_kept(name):
+            return KEPT
+        return judgement
+
+    def _leaves_kept(self, name: str) -> bool:
+        wanted = self.wanted_on(name)
+        if isinstance(wanted, Judgement) or not wanted:
+            return True
+        shape = self.shape(name, wanted)
+        if isinstance(shape, Judgement):
+            return True
+        return leaves_what_is_kept(self.world, shape.room, shape.everything, self.pending.kept[name])
+
+    def _judge(self, name: str) -> Judgement:
         if self._plain is not None:
             known = self._plain.judge(name, self.now - YOUNG_HOLD_SECONDS)
             if known is not None and not (self.is_lenient and known.verdict is Verdict.CONTENDED):
@@ -258,7 +284,7 @@ class Judge:
         )
         return Judgement(Verdict.CONTENDED, Reason.CONTENDED, is_waitable=waitable, is_bounded=steps.exhausted)
 
-    def items_of(self, shape: Shape, pending: Iterable[Promise]) -> list[Item]:
+    def items_of(self, shape: Shape, pending: Iterable[PendingItem]) -> list[Item]:
         """The pending items that may come to the shape's disks."""
         return promised_items(self.world, shape.room, pending)
 
@@ -281,11 +307,11 @@ class Judge:
         steps = Steps(COVER_STEPS)
         return is_robust(shape.everything, shape.free, steps, self.items_of(shape, others)), steps.exhausted
 
-    def _roaming_beside(self) -> list[Promise]:
+    def _roaming_beside(self) -> list[PendingItem]:
         """The pod's own roaming volumes, each as often as it may come to one node."""
         if self._own_roaming is None:
             roaming = [self._roamer(demand) for demand in self.demands if demand.is_roaming]
-            self._own_roaming = [one.promise for one in roaming for _ in range(one.per_node)]
+            self._own_roaming = [one.item for one in roaming for _ in range(one.per_node)]
         return self._own_roaming
 
 

@@ -141,8 +141,8 @@ class PlainPod:
         judgement = self._judge(free, self._with_roaming(pile.sizes))
         if judgement.verdict is Verdict.CONTENDED and not judgement.is_bounded:
             if pile.youngest_hold > young_since or self._youngest_roaming > young_since:
-                older = [promise.size_bytes for promise in older_than(pile.promises, young_since)]
-                older += [promise.size_bytes for promise in older_than(pending.roaming_promises, young_since)]
+                older = [promise.size_bytes for promise in older_than(pile.items, young_since)]
+                older += [promise.size_bytes for promise in older_than(pending.roaming_items, young_since)]
                 if self._judge(free, tuple(sorted(older, reverse=True))).verdict is Verdict.SURE:
                     return Judgement(Verdict.CONTENDED, Reason.CONTENDED, is_waitable=True)
         return judgement
@@ -159,14 +159,14 @@ class PlainPod:
         return found
 
     def _with_roaming(self, sizes: tuple[int, ...]) -> tuple[int, ...]:
-        roaming = self._pending.roaming_promises
+        roaming = self._pending.roaming_items
         if not roaming:
             return sizes
         return tuple(sorted([*sizes, *(promise.size_bytes for promise in roaming)], reverse=True))
 
     @property
     def _youngest_roaming(self) -> float:
-        roaming = self._pending.roaming_promises
+        roaming = self._pending.roaming_items
         return max((promise.since for promise in roaming if not promise.is_assumed), default=float("-inf"))
 
     def _judge(self, free: tuple[int, ...], pending: tuple[int, ...]) -> Judgement:

@@ -20,20 +20,15 @@ from typing import Final
 
 from controller.allocator.judge.budget import Budget
 from controller.allocator.judge.packing import COVER_STEPS, Item, Steps, is_sure
-from controller.allocator.judge.pending import Pending, Roamer, is_plain_need, older_than
-from controller.allocator.judge.shape import check_runs, item_of, promised_items
+from controller.allocator.judge.pending import Pending, is_plain_need, older_than
+from controller.allocator.judge.shape import item_of, promised_items
 from controller.allocator.judge.verdict import LATE, SURE, Judgement, Verdict
+from controller.allocator.promises.ledger import RoamingItem
+from controller.allocator.world.eligible import check_candidate, usage_of
 from controller.allocator.world.world import World
 from controller.model.demand import VolumeDemand
-from controller.rules.affinity import Affinity, Usage, counted_replicas, is_replacement_due
-from controller.rules.eligibility import (
-    EXT_LIMIT_BYTES,
-    DiskRoom,
-    NodeRoom,
-    check_disk_kind,
-    check_node,
-    check_node_tags,
-)
+from controller.rules.affinity import Affinity
+from controller.rules.eligibility import EXT_LIMIT_BYTES, DiskRoom, NodeRoom, check_disk_kind, check_node_tags
 from controller.rules.reasons import Reason
 
 _FIRST_LOOK: Final = 32  # seats with room that are looked at before the first test is tried
@@ -62,12 +57,12 @@ class Threat:
     largest: int
 
     @classmethod
-    def of(cls, roamers: Iterable[Roamer]) -> Threat:
+    def of(cls, roamers: Iterable[RoamingItem]) -> Threat:
         total = landings = largest = 0
         for roamer in roamers:
-            total += roamer.promise.size_bytes * roamer.copies
+            total += roamer.item.size_bytes * roamer.copies
             landings += roamer.copies
-            largest = max(largest, roamer.promise.size_bytes)
+            largest = max(largest, roamer.item.size_bytes)
         return cls(total, landings, largest)
 
     def most_closed(self, costs: Iterable[int]) -> int:
@@ -92,15 +87,9 @@ class Seats:
         world.refresh()  # the summaries decide which nodes are looked at
         self._world, self._demand = world, demand
         self._affinity = Affinity.of(demand.facts, world.settings)
-        due = is_replacement_due(demand.facts, world.settings, now_utc)
-        replicas = world.replicas_of(demand.volume)
-        counted = counted_replicas(replicas.values(), ignore_failed=False, replacement_due=due)
-        nodes = {
-            replica.node: world.nodes[replica.node] for replica in counted if self._is_candidate(replica.node) is None
-        }
-        self._usage = Usage.of(counted, nodes)
+        self._usage = usage_of(world, demand, now_utc)
         self._is_plain = (
-            not replicas
+            not world.replicas_of(demand.volume)
             and not demand.required_bytes
             and demand.clone_disks is None
             and demand.size_bytes < EXT_LIMIT_BYTES
@@ -112,20 +101,11 @@ class Seats:
     @property
     def shares_nodes(self) -> bool:
         """Whether several replicas may lie on one node."""
-        return self._affinity.zone_soft and self._affinity.node_soft
+        return self._affinity.shares_nodes
 
     @property
     def shares_disks(self) -> bool:
         return self.shares_nodes and self._affinity.disk_soft
-
-    def _is_candidate(self, name: str) -> Reason | None:
-        """Why that node is none of those that Longhorn looks at, tags and disks aside."""
-        node = self._world.nodes.get(name)
-        room = self._world.room(name)
-        if node is None or room is None or not self._world.has_node(name):
-            return Reason.NO_LONGHORN_NODE
-        rejection = check_node(node)
-        return rejection.reason if rejection is not None else check_runs(self._world, room, self._demand.needs)
 
     def __iter__(self) -> Iterator[Seat]:
         for name in self._world.nodes:
@@ -190,13 +170,13 @@ class Seats:
 
     def item(self, name: str) -> tuple[NodeRoom, Item] | Reason:
         """A replica on that node's disks; why it may not lie there, whatever its room."""
-        reason = self._is_candidate(name)
+        reason = check_candidate(self._world, name, self._demand.needs)
         room = self._world.room(name)
         if reason is not None or room is None:
             return reason or Reason.NO_LONGHORN_NODE
         if room.rejection is not None:
             return room.rejection.reason
-        reason = self._used(name)
+        reason = self._usage.bars(name, self._world.nodes[name].zone, self._affinity)
         if reason is None and not (self.shares_nodes and name in self._usage.nodes):
             space = self._world.settings.space
             reason = None if check_node_tags(room.tags, self._demand.needs, space) else Reason.NODE_TAGS
@@ -204,16 +184,6 @@ class Seats:
             return reason
         found = item_of(self._world, room, self._demand)
         return found if isinstance(found, Reason) else (room, found)
-
-    def _used(self, name: str) -> Reason | None:
-        usage, zone = self._usage, self._world.nodes[name].zone
-        if self.shares_nodes:
-            return None
-        if not self._affinity.zone_soft:
-            reopened = name in usage.evicting_nodes and (self._affinity.balances or zone in usage.evicting_zones)
-            return Reason.ZONE_ANTI_AFFINITY if zone in usage.zones and not reopened else None
-        is_free = name not in usage.nodes or name in usage.evicting_nodes
-        return None if is_free else Reason.NODE_ANTI_AFFINITY
 
 
 class SetJudge:
@@ -226,7 +196,7 @@ class SetJudge:
         demand: VolumeDemand,
         copies: int,
         pending: Pending,
-        others: Sequence[Roamer] = (),
+        others: Sequence[RoamingItem] = (),
         *,
         budget: Budget | None = None,
         now_utc: datetime | None = None,
@@ -281,7 +251,7 @@ class SetJudge:
 
     # What may be left of it
 
-    def _survives_bytes(self, threat: Threat, roamers: Sequence[Roamer], *, older: float | None = None) -> bool:
+    def _survives_bytes(self, threat: Threat, roamers: Sequence[RoamingItem], *, older: float | None = None) -> bool:
         """The first test. `older`: holds made after it are not counted."""
         costs: dict[str, int] = {}
         for seat in self._found:
@@ -294,9 +264,9 @@ class SetJudge:
     def _bound_bytes(self, name: str, older: float | None) -> int:
         if older is None:
             return self._pending.bound_bytes(name)
-        return sum(promise.size_bytes for promise in older_than(self._pending.bound_to(name), older))
+        return sum(item.size_bytes for item in older_than(self._pending.bound_to(name), older))
 
-    def _slots_left(self, roamers: Iterable[Roamer], older: float | None) -> int:
+    def _slots_left(self, roamers: Iterable[RoamingItem], older: float | None) -> int:
         """Where replicas may lie side by side, every landing costs as many of their slots as it is larger than one."""
         left = 0
         for seat in self._found:
@@ -304,14 +274,14 @@ class SetJudge:
             if older is not None:
                 bound = older_than(bound, older)
             left += max(0, seat.slots - sum(self._slots_of(promise.size_bytes) for promise in bound))
-        return left - sum(self._slots_of(roamer.promise.size_bytes) * roamer.copies for roamer in roamers)
+        return left - sum(self._slots_of(roamer.item.size_bytes) * roamer.copies for roamer in roamers)
 
     def _slots_of(self, size_bytes: int) -> int:
         if not self._seats.shares_disks or not self._demand.size_bytes:
             return 1
         return -(-size_bytes // self._demand.size_bytes)
 
-    def _survives_search(self, threat: Threat, roamers: Sequence[Roamer]) -> bool:
+    def _survives_search(self, threat: Threat, roamers: Sequence[RoamingItem]) -> bool:
         """The second test."""
         firm: set[str] = set()
         firm_slots = 0
@@ -331,7 +301,7 @@ class SetJudge:
                 costs[seat.place] = costs.get(seat.place, 0) + left
         return len(firm) + len(costs) - threat.most_closed(costs.values()) >= self._copies
 
-    def _firm_slots(self, seat: Seat, roamers: Sequence[Roamer]) -> int:
+    def _firm_slots(self, seat: Seat, roamers: Sequence[RoamingItem]) -> int:
         """Replicas that surely fit on that node, whatever comes to it; at most one unless several may lie on a disk."""
         found = self._seats.item(seat.name)
         if isinstance(found, Reason):
@@ -340,7 +310,7 @@ class SetJudge:
         promises = self._pending.bound_to(seat.name)
         for roamer in roamers:
             if seat.name not in roamer.barred:
-                promises += [roamer.promise] * roamer.per_node
+                promises += [roamer.item] * roamer.per_node
         pending = promised_items(self._world, room, promises)
         free = [disk.free_bytes for disk in room.disks]
         most = min(seat.slots, self._copies) if self._seats.shares_disks else 1
@@ -353,9 +323,7 @@ class SetJudge:
 
     def _is_waitable(self, young_since: float) -> bool:
         roamers = [
-            roamer
-            for roamer in self._pending.roamers
-            if roamer.promise.is_assumed or roamer.promise.since <= young_since
+            roamer for roamer in self._pending.roamers if roamer.item.is_assumed or roamer.item.since <= young_since
         ]
         older = [*roamers, *self._others]
         return self._survives_bytes(Threat.of(older), older, older=young_since)

@@ -31,6 +31,7 @@ FULL: Final = Judgement(Verdict.FULL, Reason.INSUFFICIENT_STORAGE)
 CONTENDED: Final = Judgement(Verdict.CONTENDED, Reason.CONTENDED)
 BACKING_IMAGE: Final = Judgement(Verdict.CONTENDED, Reason.BACKING_IMAGE)
 GAVE_UP: Final = Judgement(Verdict.CONTENDED, Reason.NOT_EVALUATED, is_bounded=True)
+KEPT: Final = Judgement(Verdict.CONTENDED, Reason.KEPT)
 LATE: Final = Judgement(Verdict.CONTENDED, Reason.NOT_EVALUATED)  # the call's time is up
 
 

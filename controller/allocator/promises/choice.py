@@ -1,58 +1,69 @@
-"""Has the cluster chosen a node for this pod? One pure function, asked on every event, on every filter call and by a
-new leader.
+"""Has the cluster chosen a node for this pod, and for which of its volumes? One pure function, asked on every event, on
+every filter call and by a new leader.
 
-Signals of kube-scheduler, the latest and surest first: `spec.nodeName`; the annotation
-`volume.kubernetes.io/selected-node` of a claim that is not bound yet; `status.nominatedNodeName`, which comes first
-in time but which preemption sets too, on nodes that were never checked, so that it may only narrow a promise that
-stands already. Binding clears the nomination.
+Signals of kube-scheduler, the surest first: `spec.nodeName`, about all volumes; the annotation
+`volume.kubernetes.io/selected-node` of a claim, about that claim's volume; `status.nominatedNodeName`, about none. What
+is not about a volume may only narrow a hold of ours that names the node: preemption nominates nodes that were never
+checked, and a claim of several pods may carry another one's choice. Binding clears the nomination.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Final
 
 from controller.model.workload import Claim, PersistentVolume, Pod
+
+_NOTHING: Final[frozenset[str]] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """`narrows_only`: a nomination. `is_certain`: false when the times of pod and volume do not tell them apart, or
-    when the claim has other users, of whom it may speak."""
+    """`is_bound`: it is about every volume of the pod. `about`: uids of claims whose own annotation says so.
+    `is_current` false: by annotations of bound claims alone, which stay for ever."""
 
     node: str
-    narrows_only: bool = False
-    is_certain: bool = True
+    is_bound: bool = False
+    about: frozenset[str] = _NOTHING
+    is_current: bool = True
 
 
 def choice_of(
     pod: Pod,
     claims: Iterable[Claim],
     pv_of: Callable[[str], PersistentVolume | None],
+    *,
     is_used_by_others: Callable[[Claim], bool] = lambda _claim: False,
+    is_superseded: Callable[[Claim], bool] = lambda _claim: False,
+    is_old_nomination: Callable[[str], bool] = lambda _node: False,
 ) -> Choice | None:
-    """The node that stands chosen for `pod`, or None.
+    """What stands chosen for `pod`, or None.
 
     The annotation stays on bound claims for ever. It then speaks only for a pod that is older than the volume, since
-    that pod must have caused it; never for claims of several nodes, whose later users are free.
+    that pod must have caused it; never for claims of several nodes, whose later users are free; and not when the pod
+    was answered anew since (`is_superseded`). The annotation of a claim with other users tells of that claim alone,
+    which is the claim's own promise, not this pod's.
     """
     if pod.node_name:
-        return Choice(pod.node_name)
-    late: Choice | None = None
+        return Choice(pod.node_name, is_bound=True)
+    current: dict[str, set[str]] = {}  # node -> uids of unbound claims
+    past: dict[str, set[str]] = {}  # the same of bound ones; no uid where the times do not tell pod and volume apart
     for claim in claims:
-        if not claim.selected_node:
+        if not claim.selected_node or is_used_by_others(claim):
             continue
         if not claim.volume_name:
-            chosen = Choice(claim.selected_node, is_certain=not is_used_by_others(claim))
-            if chosen.is_certain:
-                return chosen
-            late = late or chosen
+            current.setdefault(claim.selected_node, set()).add(claim.uid)
             continue
         pv = pv_of(claim.volume_name)
-        if pv is None or claim.is_shared or pod.created_utc > pv.created_utc:
+        if pv is None or claim.is_shared or pod.created_utc > pv.created_utc or is_superseded(claim):
             continue
-        is_certain = pod.created_utc < pv.created_utc and not is_used_by_others(claim)
-        late = late or Choice(claim.selected_node, is_certain=is_certain)
-    if late is not None:
-        return late
-    return Choice(pod.nominated_node, narrows_only=True) if pod.nominated_node else None
+        about = past.setdefault(claim.selected_node, set())
+        if pod.created_utc < pv.created_utc:
+            about.add(claim.uid)
+    for found, is_current in ((current, True), (past, False)):
+        for node, about in found.items():
+            return Choice(node, about=frozenset(about | past.get(node, set())), is_current=is_current)
+    if pod.nominated_node and not is_old_nomination(pod.nominated_node):
+        return Choice(pod.nominated_node)
+    return None

@@ -1,48 +1,54 @@
 """Level-triggered promises: what stands chosen in the cluster is worked out anew from the facts at every event.
 
-Nothing here remembers an event. Whatever order watches deliver in, whatever was missed, the same facts lead to the
-same promises, for a follower and for a new leader alike.
+Nothing here remembers an event (what has to be remembered stands in `Memory`). Whatever order watches deliver in,
+whatever was missed, the same facts lead to the same promises, for a follower and for a new leader alike.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from dataclasses import replace
 from typing import Final
 
-from controller.allocator.promises.answers import NODE_RESERVATION, SCHEDULING_WAIT, Answers, DueHold, Journal
 from controller.allocator.promises.choice import Choice, choice_of
-from controller.allocator.promises.ledger import ANYWHERE, Entry, Key, Kind, Ledger, State, Verb
+from controller.allocator.promises.holds import Holds, kind_of, promise_of
+from controller.allocator.promises.journal import NODE_RESERVATION, SCHEDULING_WAIT, Journal
+from controller.allocator.promises.ledger import Kind, Ledger, OneOf, Places, Promise, Source, State, Verb
+from controller.allocator.promises.memory import Memory
+from controller.allocator.promises.own import first_places, own_copies, roaming_places
+from controller.allocator.world.eligible import takes_now
 from controller.allocator.world.world import World
-from controller.model.demand import Missing, VolumeDemand, demand_of_claim, demands_of_pod
+from controller.model.demand import Missing, VolumeDemand, demand_of_claim, demand_of_volume
+from controller.model.longhorn import LOCALITY_DISABLED
 from controller.model.workload import Claim, Pod
 
-CLAIM_CLAIMANT: Final = "claim:"  # an unbound claim with a selected node: provisioning goes on without its pod
-VOLUME_CLAIMANT: Final = "volume:"  # a volume attached to a node and not placed: Longhorn goes on without its pod
-_STANDING: Final = (CLAIM_CLAIMANT, VOLUME_CLAIMANT)
+CLAIM: Final = "claim:"  # an unbound claim with a selected node: provisioning goes on without its pod
+OWN: Final = "volume:"  # and the node that a copy is bound to, if any: Longhorn goes on without any pod
 
 
 class Settler:
     """Brings the ledger's assumptions in line with the world. Threads: none of its own; the allocator's lock guards
     it."""
 
-    def __init__(self, world: World, ledger: Ledger, answers: Answers, journal: Journal) -> None:
-        self._world, self._ledger, self._answers, self._journal = world, ledger, answers, journal
-        self._spent: dict[str, set[str]] = {}  # volume -> nodes whose assumption has ended by time
-        self._binding: dict[str, str] = {}  # pod uid -> node, while we bind it, until the pod shows its node
+    def __init__(self, world: World, ledger: Ledger, memory: Memory, journal: Journal) -> None:
+        self._world, self._ledger, self._memory, self._journal = world, ledger, memory, journal
+        self.holds = Holds(world, ledger, memory)
+
+    # Choices
 
     def choice(self, pod: Pod) -> Choice | None:
-        """The node that stands chosen; what does not surely speak of this pod counts only where it has a promise
-        already."""
-        node = self._binding.get(pod.uid)
+        """What stands chosen for the pod."""
+        memory, node = self._memory, self._memory.bindings.get(pod.uid)
         if node is not None and not pod.node_name:
-            return Choice(node)
-        choice = choice_of(pod, self._world.claims_of(pod), self._world.pv, self._is_shared)
-        if choice is not None and (choice.narrows_only or not choice.is_certain):
-            held = {key.node for key, _ in self._ledger.of_claimant(pod.uid)}
-            if choice.node not in held and ANYWHERE not in held:
-                return None
-        return choice
+            return Choice(node, is_bound=True)
+        return choice_of(
+            pod,
+            self._world.claims_of(pod),
+            self._world.pv,
+            is_used_by_others=self._is_shared,
+            is_superseded=lambda claim: memory.is_superseded(pod.uid, claim.uid),
+            is_old_nomination=lambda name: memory.is_old_nomination(pod.uid, name),
+        )
 
     def _is_shared(self, claim: Claim) -> bool:
         """Whether several pods that have not ended use the claim, so that its selected node may speak for another
@@ -50,56 +56,261 @@ class Settler:
         users = (pod for pod in self._world.pods_of_claim(claim.key) if not pod.is_finished)
         return sum(1 for _ in users) > 1
 
+    def settle_pod(self, pod: Pod, now: float) -> None:
+        if pod.is_finished or (pod.is_deleting and not pod.node_name):
+            self.pod_gone(pod, now)
+            return
+        if pod.node_name:
+            self._memory.bindings.pop(pod.uid, None)
+        choice = self.choice(pod)
+        demands, unknown = self._demands(self._world.claims_of(pod))
+        self.holds.settle_nomination(pod, demands, now)
+        records = {promise.volume: promise for promise in self._ledger.of_claimant(pod.uid)}
+        stands = choice is not None and choice.is_bound
+        for demand in demands:
+            record = records.pop(demand.key, None)
+            if choice is not None and _speaks_of(choice, demand, record):
+                stands = True
+                self._assume(pod.uid, demand, choice.node, record, now)
+            elif record is not None:
+                self._withdraw(record, demand, now)
+        for record in records.values():
+            if record.volume not in unknown:
+                self._drop(self._verb_for(record), record, now)
+            elif choice is None:
+                self._doubt_if_assumed(record, now)
+        if stands and not any(one.state is State.HELD for one in self._ledger.of_claimant(pod.uid)):
+            waited = self._memory.answers.chosen(pod.uid, now)
+            if waited is not None:
+                self._journal.record(SCHEDULING_WAIT, waited, True)
+
+    def _assume(self, claimant: str, demand: VolumeDemand, node: str, record: Promise | None, now: float) -> None:
+        places = self._places(demand, node)
+        if places is None or self._memory.is_spent(demand.key, claimant, node):
+            if record is not None:
+                self._drop(self._verb_for(record), record, now)
+            return
+        kind = kind_of(demand)
+        self._put_assumed(claimant, demand, kind, places, self._chance(demand, kind, node, now), node, now)
+
+    def _put_assumed(
+        self,
+        claimant: str,
+        demand: VolumeDemand,
+        kind: Kind,
+        places: Places,
+        chance_at: float | None,
+        situation: Hashable,
+        now: float,
+    ) -> None:
+        old, since = self._ledger.get(demand.key, claimant), now
+        if old is not None and old.state is State.ASSUMED and old.kind is kind:
+            since = old.since
+            chance_at = old.chance_at if chance_at is not None and old.chance_at is not None else chance_at
+        source = Source.LONGHORN if claimant.startswith(OWN) else Source.CHOICE
+        promise = replace(
+            promise_of(demand, claimant, source, kind, places, since),
+            state=State.ASSUMED,
+            chance_at=chance_at,
+            situation=situation,
+        )
+        if promise == old:
+            return
+        if old is not None and old.state is State.ASSUMED and kind is Kind.MOVE and old.kind is Kind.FIRST:
+            self._journal.record(NODE_RESERVATION, now - old.since, True)  # placed, on another node
+        self._ledger.put(Verb.ASSUME, promise)
+
+    def _places(self, demand: VolumeDemand, node: str) -> Places | None:
+        """Where the volume's replica comes once `node` is chosen; None where none is to come."""
+        if demand.is_local:
+            if node in demand.home_nodes or demand.is_pinned:
+                return None
+            if demand.placed_nodes:
+                return OneOf(frozenset((node,))) if self._world.has_node(node) else None
+            return first_places(self._world, demand, node)
+        return roaming_places(self._world, demand, demand.copies) if demand.is_roaming else None
+
+    def _chance(self, demand: VolumeDemand, kind: Kind, node: str, now: float) -> float | None:
+        """`now` once it is Longhorn's to place the volume: attached to that node, or told that it cannot be placed; for
+        one that roams, as soon as Longhorn places it at all."""
+        volume = self._world.volume(demand.volume)
+        if volume is None:
+            return None
+        if kind is Kind.ROAMING:
+            return now if volume.data_locality == LOCALITY_DISABLED or volume.node_id else None
+        if volume.node_id != node:
+            return None
+        if kind is Kind.MOVE:
+            replicas = self._world.replicas_of(demand.volume).values()
+            is_waiting = any(not entry.node and entry.hard_node_affinity == node for entry in replicas)
+            return now if volume.scheduled is False and is_waiting else None
+        return now if volume.scheduled is False or volume.state == "attached" else None
+
+    def _withdraw(self, record: Promise, demand: VolumeDemand, now: float) -> None:
+        """No choice stands for that volume: an assumption goes, in doubt after a while, and a hold stays until its end,
+        as far as it still stands for something."""
+        places = record.places
+        if record.kind is Kind.ROAMING or not isinstance(places, OneOf):
+            still_asks = demand.is_roaming if record.kind is Kind.ROAMING else not demand.placed_nodes
+        elif places.nodes is None:
+            still_asks = True
+            places = replace(places, excluded=demand.home_nodes)
+        else:
+            left = places.nodes - demand.home_nodes
+            still_asks, places = bool(left), places if left == places.nodes else OneOf(left)
+        if not still_asks:
+            self._drop(Verb.CONFIRM, record, now)
+            return
+        size = max(record.size_bytes, demand.size_bytes)  # it may grow
+        if record.state is State.ASSUMED:
+            self._doubt(replace(record, places=places, size_bytes=size), now)
+        elif places != record.places or size != record.size_bytes:
+            self._ledger.put(Verb.HOLD, replace(record, places=places, size_bytes=size))
+
+    def _doubt_if_assumed(self, record: Promise, now: float) -> None:
+        if record.state is State.ASSUMED:
+            self._doubt(record, now)
+
+    def _doubt(self, record: Promise, now: float) -> None:
+        """A choice may be under way that our stores do not show yet, so the promise stays until it would be seen."""
+        if record.state is State.ASSUMED:
+            held = replace(record, state=State.HELD, source=Source.FILTER, since=now, chance_at=None)
+            self._ledger.put(Verb.HOLD, held)
+        self._memory.answers.doubted(record.claimant, now)
+
+    def _verb_for(self, record: Promise) -> Verb:
+        """Shown, if the volume has a replica where there was none when the promise was made; undone otherwise."""
+        claim = self._world.claim_by_uid(record.volume)
+        if claim is None or record.state is not State.ASSUMED:
+            return Verb.FORGET
+        demand = demand_of_claim(claim, self._world, self._world.settings)
+        if not isinstance(demand, VolumeDemand):
+            return Verb.FORGET
+        shown = demand.placed_nodes if record.kind is Kind.FIRST else demand.usable_nodes & record.nodes
+        return Verb.CONFIRM if shown or (record.kind is Kind.ROAMING and not demand.is_roaming) else Verb.FORGET
+
+    # Binding by ourselves
+
     def begin_binding(self, pod: Pod, node: str, now: float) -> None:
         """We bind the pod to that node, so it is chosen: other nodes are free again."""
-        self._binding[pod.uid] = node
+        self._memory.bindings[pod.uid] = node
         self.settle_pod(pod, now)
 
     def end_binding(self, pod_uid: str, pod: Pod | None, now: float) -> None:
         """The binding failed: nothing stays promised but what the cluster shows as chosen."""
-        if self._binding.pop(pod_uid, None) is None or pod is None or self.choice(pod) is not None:
+        if self._memory.bindings.pop(pod_uid, None) is None or pod is None or self.choice(pod) is not None:
             return
         self.end_answer(pod_uid, now, "bind_failed")
-        for key, _ in self._ledger.of_claimant(pod_uid):
-            self._drop(Verb.FORGET, key, now)
+        for record in self._ledger.of_claimant(pod_uid):
+            self._drop(Verb.FORGET, record, now)
 
-    def hold_everywhere(self, pod: Pod, now: float) -> None:
-        """The leader before us may have offered the pod any node, so it counts as held wherever it could go."""
-        for demand in demands_of_pod(pod, self._world, self._world.settings)[0]:
-            if demand.is_local or demand.is_roaming:
-                kind = Kind.FIRST if demand.is_local else Kind.ROAMING
-                entry = Entry(State.HELD, kind, demand.size_bytes, demand.required_bytes, demand.needs, now)
-                self._ledger.put(Verb.HOLD, Key(demand.key, ANYWHERE, pod.uid), entry)
-                self._answers.answered(pod.uid, now, is_ours=False)
+    # Claims, volumes, nodes
 
     def settle_claim(self, key: str, now: float) -> None:
-        """After a change of a claim, its volume or its replicas: the claim's own promises and those of its pods."""
+        """After a change of a claim, its volume or its replicas: the claim's own promise and those of its pods."""
         claim = self._world.claims.get(key)
         if claim is not None:
             self._settle_standing(claim, now)
         for pod in self._world.pods_of_claim(key):
             self.settle_pod(pod, now)
 
+    def _settle_standing(self, claim: Claim, now: float) -> None:
+        """The promise of a claim that is being provisioned: whatever becomes of its pods, for a bounded time."""
+        demands, unknown = self._demands((claim,))
+        if unknown:
+            return
+        record = self._ledger.get(claim.uid, CLAIM)
+        places = None
+        if demands and claim.selected_node and not claim.volume_name:
+            places = self._places(demands[0], claim.selected_node)
+        if places is None:
+            if record is not None:
+                self._drop(self._verb_for(record), record, now)
+            return
+        is_alone = all(pod.is_finished or pod.is_deleting for pod in self._world.pods_of_claim(claim.key))
+        if not is_alone:
+            self._memory.forget_spent(claim.uid, CLAIM)
+        if not self._memory.is_spent(claim.uid, CLAIM, claim.selected_node):
+            chance_at = now if is_alone else None
+            self._put_assumed(CLAIM, demands[0], kind_of(demands[0]), places, chance_at, claim.selected_node, now)
+
+    def settle_volume(self, name: str, now: float) -> None:
+        """What Longhorn has to place of that volume by itself."""
+        demand = self._demand_of_volume(name)
+        keys = {name, *(claim.uid for claim in self._world.claims_of_volume(name))}
+        former = {
+            (one.volume, one.claimant): one
+            for key in keys
+            for one in self._ledger.of_volume(key)
+            if one.source is Source.LONGHORN
+        }
+        for own in own_copies(self._world, demand) if demand is not None else ():
+            claimant = OWN + own.node
+            record = former.pop((own.demand.key, claimant), None)
+            if self._memory.is_spent(own.demand.key, claimant, own.situation):
+                continue
+            if record is not None and record.situation != own.situation:  # other copies: their time begins anew
+                self._ledger.drop(Verb.FORGET, record.volume, claimant)
+            self._put_assumed(claimant, own.demand, own.kind, own.places, now, own.situation, now)
+        for record in former.values():
+            self._ledger.drop(Verb.FORGET, record.volume, record.claimant)
+
+    def _demand_of_volume(self, name: str) -> VolumeDemand | None:
+        for claim in self._world.claims_of_volume(name):
+            found = demand_of_claim(claim, self._world, self._world.settings)
+            if isinstance(found, VolumeDemand) and found.volume == name:
+                return found
+        volume = self._world.volume(name)
+        return None if volume is None else demand_of_volume(volume, self._world, self._world.settings)
+
+    def settle_node(self, name: str, now: float) -> None:
+        """A node's disks changed: what was chosen for it may fall back to any node, or come back."""
+        for promise in self._ledger.placed_by_choice(name):
+            is_bound = isinstance(promise.places, OneOf)
+            demand = self._world.demand_of(promise.volume)
+            if demand is None:
+                demand = self._demand_of_volume(promise.volume)
+            if demand is not None and takes_now(self._world, name, demand) is not is_bound:
+                claim = self._world.claim_by_uid(promise.volume)
+                if claim is not None:
+                    self.settle_claim(claim.key, now)
+                self.settle_volume(demand.volume, now)
+
+    def settle_candidates(self, name: str, now: float) -> None:
+        """A node became one that Longhorn looks at, or none: what roams may go to its zone, or no more."""
+        node = self._world.nodes.get(name)
+        volumes = {one.volume for disk in node.disks for one in self._world.replicas_on(disk.uuid)} if node else set()
+        for volume in volumes:
+            demand = self._demand_of_volume(volume)
+            if demand is not None and self._ledger.roams(demand.key):
+                if demand.claim:
+                    self.settle_claim(demand.claim, now)
+                self.settle_volume(volume, now)
+
     def claim_gone(self, claim: Claim, now: float) -> None:
-        for key, _ in self._ledger.of_volume(claim.uid):
-            self._drop(Verb.FORGET, key, now)
-        self._spent.pop(claim.uid, None)
+        for record in self._ledger.of_volume(claim.uid):
+            self._drop(Verb.FORGET, record, now)
+        self._memory.forget_spent(claim.uid)
 
     def node_came(self, node: str, now: float) -> None:
-        """Pods and claims that chose a node before it could be seen."""
+        """Pods, claims and volumes that chose a node before it could be seen."""
         for claim in list(self._world.claims.values()):
-            volume = self._world.volumes.get(claim.volume_name)
-            if node in (claim.selected_node, volume.node_id if volume is not None else ""):
+            if claim.selected_node == node:
                 self.settle_claim(claim.key, now)
         for pod in list(self._world.pods.values()):
             if node in (pod.node_name, pod.nominated_node):
                 self.settle_pod(pod, now)
+        for name in self._world.volumes_to_place():
+            self.settle_volume(name, now)
 
     def node_gone(self, node: str, now: float) -> None:
-        for promise in list(self._ledger.promises(node)):
-            for key, _ in self._ledger.of_volume(promise.volume):
-                if key.node == node:
-                    self._drop(Verb.FORGET, key, now)
+        for record in self._ledger.on_node(node):
+            left = record.nodes - {node}
+            if left:
+                verb = Verb.HOLD if record.state is State.HELD else Verb.ASSUME
+                self._ledger.put(verb, replace(record, places=OneOf(left)))
+            else:
+                self._drop(Verb.FORGET, record, now)
 
     def pod_gone(self, pod: Pod, now: float) -> None:
         """The pod left, finished, or goes without having been bound: its claims stand on their own from now on.
@@ -108,151 +319,24 @@ class Settler:
         writes the selected node late), the promise is kept as a hold in doubt, until that would have been seen.
         """
         is_doubted = False
-        self._binding.pop(pod.uid, None)
-        for key, entry in self._ledger.of_claimant(pod.uid):
-            if self._may_be_chosen(key):
-                self._doubt(key, entry, now)
+        for record in self._ledger.of_claimant(pod.uid):
+            if self._may_be_chosen(record):
+                self._doubt(record, now)
                 is_doubted = True
             else:
-                self._drop(Verb.FORGET, key, now)
+                self._drop(Verb.FORGET, record, now)
         if not is_doubted:
             self.end_answer(pod.uid, now, "pod_gone")
+        self._memory.forget_pod(pod.uid)
+        self.holds.release(pod.uid)
         for claim in self._world.claims_of(pod):
-            self._spent.pop(claim.uid, None)
+            self._memory.forget_spent(claim.uid, pod.uid)
             self._settle_standing(claim, now)
 
-    def _may_be_chosen(self, key: Key) -> bool:
+    def _may_be_chosen(self, record: Promise) -> bool:
         """Whether the claim, as we see it, says nothing of a choice that may have been made."""
-        claim = self._world.claim_by_uid(key.volume)
+        claim = self._world.claim_by_uid(record.volume)
         return claim is not None and not claim.volume_name and not claim.selected_node
-
-    def _doubt(self, key: Key, entry: Entry, now: float) -> None:
-        if entry.state is State.ASSUMED:
-            self._ledger.put(Verb.HOLD, key, replace(entry, state=State.HELD, since=now, turn_at=None))
-        self._answers.doubted(key.claimant, now)
-
-    def end_answer(self, pod_uid: str, now: float, how: str) -> None:
-        waited = self._answers.ended(pod_uid, now)
-        if waited is not None:
-            self._journal.record(SCHEDULING_WAIT, waited, False)
-            self._journal.counters[f"holds_ended_{how}"] += 1
-
-    def settle_pod(self, pod: Pod, now: float) -> None:
-        if pod.is_finished or (pod.is_deleting and not pod.node_name):
-            self.pod_gone(pod, now)
-            return
-        if pod.node_name:
-            self._binding.pop(pod.uid, None)
-        choice = self.choice(pod)
-        if choice is None:
-            self._withdraw(pod, now)
-            return
-        waited = self._answers.chosen(pod.uid, now)
-        if waited is not None:
-            self._journal.record(SCHEDULING_WAIT, waited, True)
-        demands, unknown = self._demands(self._world.claims_of(pod))
-        node = choice.node if self._world.has_node(choice.node) else ""
-        self._assume(pod.uid, node, demands, unknown, now)
-
-    def _withdraw(self, pod: Pod, now: float) -> None:
-        """No choice stands: assumptions go, in doubt after a while, and holds stay until their end."""
-        entries = self._ledger.of_claimant(pod.uid)
-        if not entries:
-            return
-        demands, unknown = self._demands(self._world.claims_of(pod))
-        by_key = {demand.key: demand for demand in demands}
-        for key, entry in entries:
-            if key.volume in unknown:
-                if entry.state is State.ASSUMED:
-                    self._doubt(key, entry, now)
-            elif not _still_asks(by_key.get(key.volume), key, entry):
-                self._drop(Verb.CONFIRM, key, now)
-            elif entry.state is State.ASSUMED:
-                self._doubt(key, entry, now)
-
-    def _assume(
-        self, claimant: str, node: str, demands: Iterable[VolumeDemand], unknown: frozenset[str], now: float
-    ) -> None:
-        wanted = {key: demand for demand in demands for key in _wanted(claimant, node, demand)}
-        for key, entry in self._ledger.of_claimant(claimant):
-            if key not in wanted and key.volume not in unknown:
-                self._drop(self._verb_for(key, entry), key, now)
-        for key, demand in wanted.items() if node else ():
-            spent = self._spent.get(demand.key)
-            if spent is not None:
-                spent &= {node, ANYWHERE}
-            if not spent or key.node not in spent:
-                self._put_assumed(key, demand, now)
-
-    def _put_assumed(self, key: Key, demand: VolumeDemand, now: float) -> None:
-        kind = _kind(demand)
-        old = self._ledger.get(key)
-        if old is not None and old.state is State.ASSUMED and old.kind is kind:
-            since, turn_at = old.since, old.turn_at
-        else:
-            since, turn_at = now, None
-        turn_at = turn_at if turn_at is not None else self._turn(key, demand, kind, now)
-        entry = Entry(State.ASSUMED, kind, demand.size_bytes, demand.required_bytes, demand.needs, since, turn_at)
-        if entry != old:
-            if old is not None and old.state is State.ASSUMED and kind is Kind.MOVE and old.kind is Kind.FIRST:
-                self._journal.record(NODE_RESERVATION, now - old.since, True)  # placed, on another node
-            self._ledger.put(Verb.ASSUME, key, entry)
-
-    def _turn(self, key: Key, demand: VolumeDemand, kind: Kind, now: float) -> float | None:
-        """When Longhorn had its turn to place the volume on that node: attached there, or told that it cannot place
-        it."""
-        volume = self._world.volumes.get(demand.volume)
-        if volume is None or (key.node != ANYWHERE and volume.node_id != key.node):
-            return None
-        if kind is Kind.MOVE:
-            replicas = self._world.replicas_of(demand.volume).values()
-            is_waiting = any(not entry.node and entry.hard_node_affinity == key.node for entry in replicas)
-            return now if volume.scheduled is False and is_waiting else None
-        return now if volume.scheduled is False or (volume.state == "attached" and kind is Kind.FIRST) else None
-
-    def _verb_for(self, key: Key, entry: Entry) -> Verb:
-        """Shown, if the volume has a replica where there was none when the promise was made; undone otherwise."""
-        volume = self._world.claim_by_uid(key.volume)
-        if volume is None or entry.state is not State.ASSUMED:
-            return Verb.FORGET
-        demand = demand_of_claim(volume, self._world, self._world.settings)
-        if not isinstance(demand, VolumeDemand):
-            return Verb.FORGET
-        shown = demand.placed_nodes if entry.kind is Kind.FIRST else demand.usable_nodes & {key.node}
-        return Verb.CONFIRM if shown or (entry.kind is Kind.ROAMING and not demand.is_roaming) else Verb.FORGET
-
-    def _settle_standing(self, claim: Claim, now: float) -> None:
-        """Promises that need no pod: of a claim that is being provisioned, of a volume attached and not placed."""
-        demands, unknown = self._demands((claim,))
-        if unknown:
-            return
-        wanted: dict[str, str] = {}
-        for demand in demands:
-            wanted |= self._places_without_pod(claim, demand)
-        for key, entry in self._ledger.of_volume(claim.uid):
-            if key.claimant in _STANDING and wanted.get(key.claimant) != key.node:
-                self._drop(self._verb_for(key, entry), key, now)
-            elif entry.state is State.HELD and demands and entry.size_bytes < demands[0].size_bytes:
-                self._ledger.put(Verb.HOLD, key, replace(entry, size_bytes=demands[0].size_bytes))  # it grows
-        for claimant, node in wanted.items():
-            if node not in self._spent.get(claim.uid, ()):
-                self._put_assumed(Key(claim.uid, node, claimant), demands[0], now)
-
-    def _places_without_pod(self, claim: Claim, demand: VolumeDemand) -> dict[str, str]:
-        """Claimant to place: where Longhorn goes on with the volume, whatever becomes of its pods."""
-        volume = self._world.volumes.get(demand.volume)
-        places = {}
-        if demand.is_roaming:
-            if claim.selected_node and not claim.volume_name:
-                places[CLAIM_CLAIMANT] = ANYWHERE
-            if volume is not None and not demand.placed_nodes:
-                places[VOLUME_CLAIMANT] = ANYWHERE
-        elif demand.is_local and not demand.placed_nodes:
-            if not claim.volume_name and self._world.has_node(claim.selected_node):
-                places[CLAIM_CLAIMANT] = claim.selected_node
-            if volume is not None and self._world.has_node(volume.node_id):
-                places[VOLUME_CLAIMANT] = volume.node_id
-        return places
 
     def _demands(self, claims: Iterable[Claim]) -> tuple[list[VolumeDemand], frozenset[str]]:
         """Demands, and the uids of claims whose demand is unknown because an object is not in our stores."""
@@ -267,64 +351,48 @@ class Settler:
                 found[demand.key] = demand
         return list(found.values()), frozenset(unknown)
 
-    def expire_assumptions(self, now: float, timeout: float) -> bool:
-        """End assumptions whose time has run out since Longhorn had its turn; whether there were any."""
-        due = [
-            (key, entry)
-            for key, entry in self._ledger.entries()
-            if entry.state is State.ASSUMED and entry.turn_at is not None and now >= entry.turn_at + timeout
-        ]
-        for key, _ in due:
-            self._spent.setdefault(key.volume, set()).add(key.node)
-            self._drop(Verb.EXPIRE, key, now)
-            self._journal.counters["assumptions_expired"] += 1
-        return bool(due)
+    # Ends
 
-    def due_holds(self, now: float, timeout: float, cap: float) -> tuple[DueHold, ...]:
-        """Pods whose holds have reached their end by time, with what a last look has to read."""
-        found = []
-        for uid, is_capped in self._answers.due(now, timeout, cap):
-            pod = self._world.pods.get(uid)
-            volumes = {key.volume for key, _ in self._ledger.of_claimant(uid)}
-            claims = (self._world.claim_by_uid(volume) for volume in sorted(volumes))
-            keys = tuple(claim.key for claim in claims if claim is not None)
-            found.append(DueHold(uid, pod.key if pod is not None else "", keys, is_capped))
-        return tuple(found)
+    def end_answer(self, pod_uid: str, now: float, how: str) -> None:
+        waited = self._memory.answers.ended(pod_uid, now)
+        if waited is not None:
+            self._journal.record(SCHEDULING_WAIT, waited, False)
+            self._journal.counters[f"holds_ended_{how}"] += 1
 
     def end_holds(self, pod_uid: str, verb: Verb, now: float, how: str) -> bool:
         """End what the pod holds without having been chosen; whether there was anything."""
         self.end_answer(pod_uid, now, how)
-        held = [key for key, entry in self._ledger.of_claimant(pod_uid) if entry.state is State.HELD]
-        for key in held:
-            self._drop(verb, key, now)
+        held = [record for record in self._ledger.of_claimant(pod_uid) if record.state is State.HELD]
+        for record in held:
+            self._drop(verb, record, now)
         return bool(held)
 
-    def _drop(self, verb: Verb, key: Key, now: float) -> None:
-        entry = self._ledger.drop(verb, key)
+    def expire(self, promise: Promise, now: float) -> None:
+        """Its time is over, and it is not made again in the same situation."""
+        self._memory.spend(promise)
+        self._drop(Verb.EXPIRE, promise, now)
+
+    def _drop(self, verb: Verb, record: Promise, now: float) -> None:
+        entry = self._ledger.drop(verb, record.volume, record.claimant)
         if entry is None or entry.state is not State.ASSUMED or verb not in (Verb.CONFIRM, Verb.EXPIRE):
             return
-        if not any(other.state is State.ASSUMED for other in self._ledger.at(key.volume, key.node)):
+        if entry.source is not Source.CHOICE:
+            return
+        others = self._ledger.of_volume(entry.volume)
+        if not any(one.source is Source.CHOICE and one.places == entry.places for one in others):
             self._journal.record(NODE_RESERVATION, now - entry.since, verb is Verb.CONFIRM)
 
 
-def _wanted(claimant: str, node: str, demand: VolumeDemand) -> Iterable[Key]:
-    if demand.is_local:
-        if node not in demand.home_nodes and not demand.is_pinned:
-            yield Key(demand.key, node, claimant)
-    elif demand.is_roaming:
-        yield Key(demand.key, ANYWHERE, claimant)
+def _speaks_of(choice: Choice, demand: VolumeDemand, record: Promise | None) -> bool:
+    """Whether the choice is one of that volume's node: by itself, or because it narrows a hold that names the node.
 
-
-def _kind(demand: VolumeDemand) -> Kind:
-    if not demand.is_local:
-        return Kind.ROAMING
-    return Kind.MOVE if demand.placed_nodes else Kind.FIRST
-
-
-def _still_asks(demand: VolumeDemand | None, key: Key, entry: Entry) -> bool:
-    """Whether a hold still stands for something: the volume is there and has no usable replica on that node."""
-    if demand is None:
+    The leader before us may have answered anew since a claim was bound, and preemption nominates on its own: what it
+    may have offered is narrowed by nothing but what the scheduler writes after its choice.
+    """
+    if choice.is_bound:
+        return True
+    if record is not None and record.source is Source.FORMER and not (choice.is_current and choice.about):
         return False
-    if entry.kind is Kind.ROAMING:
-        return demand.is_roaming
-    return key.node not in demand.home_nodes
+    if demand.key in choice.about:
+        return True
+    return record is not None and record.places.includes(choice.node)

@@ -5,19 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from controller.allocator.outcome import EXPANSION, Mode, PromiseView, Snapshot
-from controller.allocator.promises.ledger import Entry, Key, Ledger, State
+from controller.allocator.promises.ledger import ANYWHERE, Ledger, Promise, State
 from controller.allocator.world.world import World
 
 
 def promise_views(world: World, ledger: Ledger, now: float) -> list[PromiseView]:
     """Promises sorted by volume and node, the claimants of each taken together."""
-    grouped: dict[tuple[str, str], list[tuple[Key, Entry]]] = {}
-    for key, entry in ledger.entries():
-        grouped.setdefault((key.volume, key.node), []).append((key, entry))
+    grouped: dict[tuple[str, str], list[Promise]] = {}
+    for promise in ledger.promises():
+        for node in promise.nodes or (ANYWHERE,):
+            grouped.setdefault((promise.volume, node), []).append(promise)
     views = []
     for (volume, node), members in sorted(grouped.items()):
         claim = world.claim_by_uid(volume)
-        first = max(members, key=lambda member: (member[1].state is State.ASSUMED, member[1].size_bytes))[1]
+        first = max(members, key=lambda member: (member.state is State.ASSUMED, member.size_bytes))
         views.append(
             PromiseView(
                 volume=volume,
@@ -25,9 +26,10 @@ def promise_views(world: World, ledger: Ledger, now: float) -> list[PromiseView]
                 node=node,
                 kind=str(first.kind),
                 state=first.state.name,
-                size_bytes=max(entry.size_bytes for _, entry in members),
-                claimants=tuple(sorted(key.claimant for key, _ in members)),
-                age_seconds=max(now - entry.since for _, entry in members),
+                source=str(first.source),
+                size_bytes=max(member.size_bytes for member in members),
+                claimants=tuple(sorted(member.claimant for member in members)),
+                age_seconds=max(now - member.since for member in members),
             )
         )
     return views

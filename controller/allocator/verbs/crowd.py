@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from controller.allocator.judge.node import Judge
-from controller.allocator.promises.answers import Answers
 from controller.allocator.promises.ledger import Ledger
+from controller.allocator.promises.memory import Answers
 from controller.allocator.waiting.refusals import Refusals
 from controller.allocator.world.world import World
 

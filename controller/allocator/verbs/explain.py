@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from controller.allocator.judge.node import Judge
-from controller.allocator.judge.shape import check_node_of, is_kept_off
 from controller.allocator.judge.verdict import Judgement, Verdict
+from controller.allocator.world.eligible import check_node_of, is_kept_off
 from controller.allocator.world.world import World
 from controller.model.demand import VolumeDemand
 from controller.model.longhorn import Disk

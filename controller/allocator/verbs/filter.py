@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from controller.allocator.judge.budget import Budget
 from controller.allocator.judge.node import Judge, Judgement, Verdict
+from controller.allocator.judge.pending import Newcomer
 from controller.allocator.judge.verdict import CONTENDED
 from controller.allocator.outcome import Decision, FilterOutcome
-from controller.allocator.promises.answers import Answers
-from controller.allocator.promises.ledger import ANYWHERE, Entry, Key, Kind, Ledger, Promise, State, Verb
+from controller.allocator.promises.holds import Holds
+from controller.allocator.promises.ledger import Ledger, Source, State, Verb
+from controller.allocator.promises.memory import Memory
 from controller.allocator.promises.settle import Settler
 from controller.allocator.verbs.account import account_of
 from controller.allocator.verbs.crowd import places_left, sharers
 from controller.allocator.verbs.grow import held_on
 from controller.allocator.verbs.prioritize import Strategy, score_nodes
-from controller.allocator.waiting.keeping import KEPT
 from controller.allocator.waiting.refusals import Refusal, Refusals
 from controller.allocator.waiting.samples import is_sample
 from controller.allocator.world.world import World
@@ -38,7 +40,8 @@ class Filtering:
     world: World
     ledger: Ledger
     settler: Settler
-    answers: Answers
+    holds: Holds
+    memory: Memory
     refusals: Refusals
     live: LiveSettings
     clock: Clock
@@ -52,15 +55,19 @@ class Filtering:
         if chosen is not None:
             return self._passed(Decision.CHOSEN, (chosen,), pod)
         former = self.ledger.of_claimant(pod.uid)
-        for key, _ in former:  # an assumption that no longer stands must not narrow a new answer
-            self.ledger.drop(Verb.FORGET, key)
+        for promise in former:  # an assumption that no longer stands must not narrow a new answer
+            self.ledger.drop(Verb.FORGET, promise.volume, promise.claimant)
         self.settler.end_answer(pod.uid, self.now, "filtered_again")
+        bound = [claim.uid for claim in self.world.claims_of(pod) if claim.volume_name]
+        self.memory.answer_anew(pod.uid, bound, pod.nominated_node)
         outcome = self._decide_anew(pod, candidates, demands)
-        self.has_freed = any(self.ledger.get(key) is None for key, _ in former)
+        for promise in former:
+            now = self.ledger.get(promise.volume, promise.claimant)
+            self.has_freed = self.has_freed or now is None or not promise.nodes <= now.nodes
         return outcome
 
     def _decide_anew(self, pod: Pod, candidates: Sequence[str], demands: Sequence[VolumeDemand]) -> FilterOutcome:
-        if not any(demand.is_local or demand.is_roaming for demand in demands):
+        if not any(demand.is_local or demand.is_roaming or demand.never for demand in demands):
             return self._passed(Decision.NOTHING_NEEDED, candidates, pod)
         home, passed, refused = self._sift(pod, candidates, demands, is_narrow=True)
         if home:
@@ -84,21 +91,20 @@ class Filtering:
         home = judge.restart_among(found)
         if home and is_narrow:
             return home, (), {}
-        open_to_it, kept = self._without_kept(judge, pod, found)
-        passed, refused = self._look(judge, open_to_it, is_narrow=is_narrow)
+        passed, refused = self._look(judge, found, is_narrow=is_narrow)
         if not (passed or home) and judge.may_be_lenient:
             judge.is_lenient = True
-            passed, refused = self._look(judge, open_to_it, is_narrow=is_narrow)
+            passed, refused = self._look(judge, found, is_narrow=is_narrow)
         refused.update(closed)
-        refused.update(kept)
         return home, passed, refused
 
     def _judge(self, pod: Pod, demands: Sequence[VolumeDemand], budget: Budget | None = None) -> Judge:
-        reserved = self.reserved_against(pod)
-        return Judge(self.world, self.ledger, demands, self.now, reserved, budget, self.clock.now_utc())
+        return Judge(self.world, self.ledger, demands, self.now, self.newcomer(pod), budget, self.clock.now_utc())
 
-    def reserved_against(self, pod: Pod) -> Mapping[str, Sequence[Promise]]:
-        return self.refusals.nominations.reserved_against(pod, self.ledger, self.now)
+    def newcomer(self, pod: Pod, *, is_planning: bool = False) -> Newcomer:
+        approval = self.memory.approvals.get(pod.uid)
+        serial = math.inf if approval is None else approval.serial
+        return Newcomer(pod.uid, pod.priority, serial, is_planning)
 
     def keep_candidates(self, pod: Pod, candidates: Collection[str]) -> Collection[str]:
         """The candidates that a filter call about them would let pass, however many. Nothing is promised; the others
@@ -108,11 +114,15 @@ class Filtering:
         demands, _ = demands_of_pod(pod, self.world, self.world.settings)
         home, passed, refused = self._sift(pod, list(candidates), demands, is_narrow=False)
         kept = {*home, *passed}
-        chosen = self._standing_choice(pod, candidates, demands)
+        chosen = self._standing_choice(pod, candidates, demands, holds=False)
         if chosen is not None:
             kept.add(chosen)
         dropped = [name for name in candidates if name not in kept]
-        self.refusals.nominations.approve(pod, kept, demands, self.now)
+        self.memory.approve(pod.uid, kept, self.now)
+        if kept:
+            self.holds.settle_nomination(pod, demands, self.now)
+        else:
+            self.holds.end_nomination(pod.uid)
         if kept:
             self.refusals.preempts(pod.uid, dropped)
             return kept
@@ -132,14 +142,6 @@ class Filtering:
         elif pod.is_pending:
             self.refusals.refused_preemption(pod_uid, list(candidates), self.now)
 
-    def _without_kept(
-        self, judge: Judge, pod: Pod, candidates: Sequence[str]
-    ) -> tuple[Sequence[str], dict[str, Judgement]]:
-        """The candidates but those whose room is kept for another pod, and the judgement on these."""
-        against = self.refusals.keeping.against(pod)
-        kept = {name: KEPT for name in candidates if name in against and judge.wanted_on(name)} if against else {}
-        return ([name for name in candidates if name not in kept] if kept else candidates), kept
-
     def score_nodes(self, pod: Pod, candidates: Sequence[str]) -> Mapping[str, int]:
         """How good each candidate is for the pod, 0 to 10; changes nothing."""
         demands, _ = demands_of_pod(pod, self.world, self.world.settings)
@@ -150,15 +152,33 @@ class Filtering:
         demands, _ = demands_of_pod(pod, self.world, self.world.settings)
         return account_of(self._judge(pod, demands), candidates)
 
-    def _standing_choice(self, pod: Pod, candidates: Collection[str], demands: Sequence[VolumeDemand]) -> str | None:
-        """The chosen node, if the choice stands and the scheduler still asks about it."""
+    def _standing_choice(
+        self, pod: Pod, candidates: Collection[str], demands: Sequence[VolumeDemand], *, holds: bool = True
+    ) -> str | None:
+        """The chosen node, if the choice stands and the scheduler still asks about it. What the choice is not about is
+        checked, and held there: a choice of one volume says nothing about the pod's others."""
         choice = self.settler.choice(pod)
-        if choice is None or choice.narrows_only or choice.node not in candidates:
+        if choice is None or choice.node not in candidates or not (choice.is_bound or choice.about):
             return None
-        if not choice.is_certain:
-            judge = self._judge(pod, demands)
-            return choice.node if judge.judge(choice.node).verdict is Verdict.SURE else None
-        return choice.node
+        node = choice.node
+        uncovered = [demand for demand in demands if not self._is_covered(demand, node)]
+        if choice.is_bound or not uncovered:
+            return node
+        judge = self._judge(pod, uncovered)
+        if not judge.open_among((node,))[0] or judge.judge(node).verdict is not Verdict.SURE:
+            return None
+        if holds and self.live.pod_scheduling_timeout_seconds > 0:
+            for demand in uncovered:
+                self.holds.offer(pod, demand, (node,), self.now)
+            self.memory.answers.answered(pod.uid, self.now)
+        return node
+
+    def _is_covered(self, demand: VolumeDemand, node: str) -> bool:
+        """Whether the volume needs nothing more on that node than what is promised there as chosen."""
+        if node in demand.home_nodes or not (demand.is_local or demand.is_roaming or demand.never):
+            return True
+        promises = self.ledger.of_volume(demand.key)
+        return any(one.state is State.ASSUMED and one.places.includes(node) for one in promises)
 
     def _look(
         self, judge: Judge, candidates: Sequence[str], *, is_narrow: bool
@@ -171,7 +191,7 @@ class Filtering:
         """
         local = judge.local
         most = (self.live.max_offers if is_narrow else 0) or len(candidates)
-        among = sharers(self.world, self.ledger, self.answers, self.refusals) if is_narrow else 1
+        among = sharers(self.world, self.ledger, self.memory.answers, self.refusals) if is_narrow else 1
         size = sum(demand.size_bytes for demand in local)
         passed: list[str] = []
         refused: dict[str, Judgement] = {}
@@ -216,23 +236,11 @@ class Filtering:
     ) -> FilterOutcome:
         held = 0
         if self.live.pod_scheduling_timeout_seconds > 0:
-            held = sum(self._hold(pod, demand, nodes) for demand in demands)
+            held = sum(self.holds.offer(pod, demand, nodes, self.now) for demand in demands)
         if held:
-            self.answers.answered(pod.uid, self.now)
+            self.memory.answers.answered(pod.uid, self.now)
         reasons = {name: _reason(judgement) for name, judgement in (refused or {}).items()}
         return self._passed(decision, nodes, pod, reasons, held)
-
-    def _hold(self, pod: Pod, demand: VolumeDemand, nodes: Sequence[str]) -> int:
-        """Promise the volume on each offered node where it needs room; the bytes promised."""
-        if not demand.is_local:
-            places: list[str] = [ANYWHERE] if demand.is_roaming else []
-        else:
-            places = [name for name in nodes if name not in demand.home_nodes]
-        kind = Kind.ROAMING if not demand.is_local else (Kind.MOVE if demand.placed_nodes else Kind.FIRST)
-        entry = Entry(State.HELD, kind, demand.size_bytes, demand.required_bytes, demand.needs, self.now)
-        for name in places:
-            self.ledger.put(Verb.HOLD, Key(demand.key, name, pod.uid), entry)
-        return len(places) * demand.size_bytes
 
     def _passed(
         self,
@@ -243,6 +251,8 @@ class Filtering:
         held_bytes: int = 0,
     ) -> FilterOutcome:
         self.refusals.drop(pod.uid)
+        self.memory.approvals.pop(pod.uid, None)
+        self.has_freed = self.holds.release(pod.uid) or self.has_freed
         return FilterOutcome(decision, nodes, refused, False, self.version, held_bytes)
 
     def _refuse(
@@ -259,7 +269,8 @@ class Filtering:
         refusal = self.refusals.get(pod.uid)
         if refusal is not None and not is_contended and self.is_due_remotely(refusal, demands):
             return self._passed(Decision.REMOTE, candidates, pod)
-        self.refusals.end_nomination(pod.uid, candidates)
+        if any(promise.nodes & set(candidates) for promise in self.holds.kept(pod.uid, Source.NOMINATION)):
+            self.has_freed = self.holds.end_nomination(pod.uid)  # its victims are gone, and it found no room
         return FilterOutcome(
             decision=Decision.CONTENDED if is_contended else Decision.REFUSED,
             passed=(),

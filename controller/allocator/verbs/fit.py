@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from controller.allocator.judge.node import Judge
 from controller.allocator.judge.packing import PACK_STEPS, Steps, pack
 from controller.allocator.judge.verdict import SURE, Judgement, Verdict, unsuitable
-from controller.allocator.promises.ledger import Entry, Key, Kind, Ledger, State, Verb
+from controller.allocator.promises.ledger import Kind, Ledger, OneOf, Promise, Source, State, Verb
 from controller.allocator.verbs.explain import refusals_of
 from controller.allocator.world.world import World
 from controller.model.demand import VolumeDemand
@@ -86,8 +86,19 @@ def ledger_of(world: World, demands: Iterable[VolumeDemand], promises: Iterable[
         volume = world.volumes.get(promise.volume)
         demand = world.demand_of(key)
         needs = demand.needs if demand is not None else volume.needs if volume is not None else DEFAULT_NEEDS
-        entry = Entry(State.ASSUMED, Kind.FIRST, promise.size_bytes, 0, needs, since=0.0)
-        ledger.put(Verb.ASSUME, Key(key, promise.node, f"given:{index}"), entry)
+        given = Promise(
+            volume=key,
+            claimant=f"given:{index}",
+            source=Source.CHOICE,
+            state=State.ASSUMED,
+            kind=Kind.FIRST,
+            size_bytes=promise.size_bytes,
+            required_bytes=0,
+            needs=needs,
+            places=OneOf(frozenset((promise.node,))),
+            since=0.0,
+        )
+        ledger.put(Verb.ASSUME, given)
     return ledger
 
 

@@ -18,8 +18,8 @@ from typing import Final
 
 from controller.allocator.judge.growth import Obstacle, plan_growth
 from controller.allocator.outcome import EXPANSION, PromiseView
-from controller.allocator.promises.answers import Journal
-from controller.allocator.promises.ledger import Ledger, State
+from controller.allocator.promises.journal import Journal
+from controller.allocator.promises.ledger import Ledger, Source, State
 from controller.allocator.world.sizes import GrowthHold
 from controller.allocator.world.world import World
 from controller.clock import Clock
@@ -260,6 +260,7 @@ def growth_views(world: World, now: float) -> list[PromiseView]:
                     node=node,
                     kind=EXPANSION,
                     state=state.name,
+                    source=str(Source.GROWTH),
                     size_bytes=size,
                     claimants=(name,),
                     age_seconds=now - hold.since if hold is not None else 0.0,

@@ -10,8 +10,6 @@ from itertools import chain
 from sys import intern
 from typing import Final
 
-from controller.allocator.waiting.keeping import Keeping
-from controller.allocator.waiting.nominations import Nominations
 from controller.allocator.waiting.samples import Campaign, NodeSets
 from controller.model.times import utc_time
 from controller.model.workload import Pod
@@ -70,8 +68,6 @@ class Refusals:
 
     def __init__(self) -> None:
         self._refused: dict[str, Refusal] = {}
-        self.keeping = Keeping()
-        self.nominations = Nominations()
         self.nodes = NodeSets()
         self._has_news = False
         self._lists: dict[tuple[str, ...], tuple[str, ...]] = {}  # equal lists of candidates are kept once
@@ -177,24 +173,15 @@ class Refusals:
             return
         if unseen is not None:
             self.refused_preemption(pod.uid, *unseen)
-        self.nominations.see(pod)
-
-    def end_nomination(self, pod_uid: str, candidates: Sequence[str]) -> None:
-        """Filter was asked about these nodes, after the pod's victims are gone if one of them is nominated."""
-        self._has_news = self.nominations.filtered(pod_uid, candidates) or self._has_news
 
     def drop(self, pod_uid: str) -> None:
         self._refused.pop(pod_uid, None)
-        self.keeping.release(pod_uid)
-        self._has_news = self.nominations.release(pod_uid) or self._has_news
         if not self._refused:
             self._forget_names()
 
     def clear(self) -> None:
         self._refused.clear()
         self._unseen.clear()
-        self.keeping.clear()
-        self.nominations.clear()
         self._forget_names()
 
     def _forget_names(self) -> None:
@@ -214,7 +201,6 @@ class Refusals:
             (entry.wake_due_at(), entry.first_at + remote, entry.waits_since + starving)
             for entry in self._refused.values()
         )
-        dues = chain(dues, self.nominations.ends())
         return min((due - now for due in dues if now < due < math.inf), default=None)
 
     def mark_woken(self, pod_uid: str, now: float) -> Refusal:

@@ -14,11 +14,14 @@ from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 from controller.allocator.judge.budget import Budget
-from controller.allocator.judge.node import LATE, Judge
-from controller.allocator.judge.pending import promise_of_demand
-from controller.allocator.promises.ledger import ANYWHERE, Ledger, Promise
-from controller.allocator.waiting.keeping import MOST_KEPT, Keeper, Seeking, may_ever_take
-from controller.allocator.waiting.refusals import Refusal, Refusals, Wakeup
+from controller.allocator.judge.node import Judge
+from controller.allocator.judge.pending import Newcomer
+from controller.allocator.judge.verdict import KEPT, LATE
+from controller.allocator.promises.holds import Holds
+from controller.allocator.promises.ledger import Against, Ledger, Source
+from controller.allocator.promises.memory import Memory
+from controller.allocator.waiting.keeping import KEPT_SECONDS, Seeking, may_take, most_kept
+from controller.allocator.waiting.refusals import PATIENCE_SECONDS, Refusal, Refusals, Wakeup
 from controller.allocator.world.world import World
 from controller.clock import Clock
 from controller.model.demand import VolumeDemand, demands_of_pod
@@ -46,8 +49,12 @@ class PlanView(Protocol):
     def now(self) -> float: ...
     @property
     def live(self) -> LiveSettings: ...
+    @property
+    def holds(self) -> Holds: ...
+    @property
+    def memory(self) -> Memory: ...
     def is_due_remotely(self, refusal: Refusal, demands: Sequence[VolumeDemand]) -> bool: ...
-    def reserved_against(self, pod: Pod) -> Mapping[str, Sequence[Promise]]: ...
+    def newcomer(self, pod: Pod, *, is_planning: bool = False) -> Newcomer: ...
 
 
 @dataclass(slots=True)
@@ -74,19 +81,16 @@ class WakePlan:
         )
         self._left = deque(pod.uid for pod in pods)
         self._search: _Search | None = None
-        self._planned: dict[str, list[tuple[str, Promise]]] = {}  # by pod, what it takes and where
-        self._extra: dict[str, list[Promise]] = {}  # the same by node
         self._full, self._never = _FullFor(), _FullFor()  # no room now; no room even on empty nodes
         self._open: dict[_Shape, Sequence[str]] = {}  # where the last pod of that shape found room, and what is behind
         self._starving: deque[str] = deque()
-        self._kept: dict[str, Keeper] = {}
+        self._kept: dict[str, str] = {}  # node -> pod
         self._seeking: Seeking | None = None
         self.is_done = False
 
     def advance(self, view: PlanView) -> list[Wakeup]:
         """One slice: the pods to be woken, marked as such. Afterwards `is_done` tells whether the round is complete."""
         end = view.clock.now() + SLICE_SECONDS
-        self._drop_answered()
         wakeups: list[Wakeup] = []
         while self._left:
             uid = self._left[0]
@@ -105,25 +109,14 @@ class WakePlan:
             self._starving.popleft()
             if view.clock.now() > end:
                 return wakeups
-        self._refusals.keeping.renew(self._kept, self._refusals.all_uids())
+        for promise in list(view.ledger.limited()):
+            uid = promise.claimant.partition(":")[2]
+            if promise.source is Source.WAKE_PLAN or (
+                promise.source is Source.KEPT_ROOM and uid not in self._kept.values()
+            ):
+                view.holds.release(uid, promise.source)
         self.is_done = True
         return wakeups
-
-    def _drop_answered(self) -> None:
-        """Pods that were offered room meanwhile are in the ledger, and those that went need none."""
-        gone = [uid for uid in self._planned if self._refusals.get(uid) is None]
-        if gone:
-            for uid in gone:
-                del self._planned[uid]
-            self._extra.clear()
-            for entries in self._planned.values():
-                self._reserve(entries)
-
-    def _reserve(self, entries: Sequence[tuple[str, Promise]]) -> None:
-        for node, promise in entries:
-            here = self._extra.setdefault(node, [])
-            if all(other.volume != promise.volume for other in here):  # pods may share a volume
-                here.append(promise)
 
     def _look_for(self, view: PlanView, pod: Pod, refusal: Refusal, end: float, wakeups: list[Wakeup]) -> bool:
         """Whether the pod is done with; False: the slice is over, go on with the pod in the next one."""
@@ -139,8 +132,9 @@ class WakePlan:
             if not view.is_due_remotely(refusal, demands):
                 return True
         elif refusal.is_expected(view.now):
-            self._planned[pod.uid] = _promises(demands, node, view.now)
-            self._reserve(self._planned[pod.uid])
+            until, against = view.now + PATIENCE_SECONDS, Against(pod.priority)
+            for demand in demands:
+                view.holds.keep(pod.uid, Source.WAKE_PLAN, demand, node, view.now, until=until, against=against)
         if refusal.wake_due_at() <= view.now:
             woken = self._refusals.mark_woken(pod.uid, view.now)
             wakeups.append(Wakeup(pod.uid, pod.namespace, pod.name, woken.wakes))
@@ -151,7 +145,7 @@ class WakePlan:
     ) -> str | None:
         """Where a filter call would let the pod go; "" for nowhere, None when the slice ended before that was known."""
         where = _where(refusal)
-        is_nominated = pod.uid in self._refusals.nominations  # what is reserved for it keeps others out alone
+        is_nominated = pod.uid in view.memory.approvals  # what is reserved for it keeps others out alone
         if not is_nominated and self._full.covers(where, demands):
             return ""
         shape = (*where, *map(_exact, demands))
@@ -169,7 +163,7 @@ class WakePlan:
                 if home:
                     return self._least_promised(view, home)
                 judge = self._judge(view, pod, demands)
-        found = self._search_on(view, judge, pod, search, end)
+        found = self._search_on(view, judge, search, end)
         if found == "" and not search.is_partial:
             self._full.add(where, demands)
         elif (
@@ -182,36 +176,27 @@ class WakePlan:
 
     def _judge(self, view: PlanView, pod: Pod, demands: Sequence[VolumeDemand]) -> Judge:
         budget = Budget.of(view.clock, view.live.filter_budget_milliseconds)
-        extra: Mapping[str, Sequence[Promise]] = self._extra
-        reserved = view.reserved_against(pod)
-        if reserved:
-            extra = {**extra, **{name: _joined(extra.get(name, ()), promises) for name, promises in reserved.items()}}
-        return Judge(view.world, view.ledger, demands, view.now, extra, budget, view.clock.now_utc())
+        asks = view.newcomer(pod, is_planning=True)
+        return Judge(view.world, view.ledger, demands, view.now, asks, budget, view.clock.now_utc())
 
-    def _search_on(self, view: PlanView, judge: Judge, pod: Pod, search: _Search, end: float) -> str | None:
+    def _search_on(self, view: PlanView, judge: Judge, search: _Search, end: float) -> str | None:
         """As `_node_for`, from where the last slice ended."""
         found, closed = judge.open_among(search.rest)
         search.is_partial = search.is_partial or any(judgement is LATE for judgement in closed.values())
         if not judge.local:
             return found[0] if found else ""
-        against = self._refusals.keeping.against(pod)
         judge.is_lenient = search.is_lenient
         lot = _PLAIN_LOT if judge.is_plain else _LOT
         for begin in range(0, len(found), lot):
             if begin and view.clock.now() > end:
                 search.rest = found[begin:]
                 return None
-            names = found[begin : begin + lot]
-            open_to_it = names
-            if against:
-                open_to_it = [name for name in names if name not in against or not judge.wanted_on(name)]
-            search.is_partial = search.is_partial or len(open_to_it) < len(names)
             judge.budget = Budget.of(view.clock, view.live.filter_budget_milliseconds)
-            sure, refused = judge.sure_among(open_to_it)
+            sure, refused = judge.sure_among(found[begin : begin + lot])
             if sure:
                 search.rest = found[begin:]
                 return self._least_promised(view, sure)
-            search.is_partial = search.is_partial or any(judgement is LATE for judgement in refused.values())
+            search.is_partial = search.is_partial or any(judgement in (LATE, KEPT) for judgement in refused.values())
         if search.is_lenient or not judge.may_be_lenient:
             return ""
         search.is_lenient, search.rest = True, search.names
@@ -228,33 +213,35 @@ class WakePlan:
                 others = self._refusals.nodes.within(others, campaign.possible)
             names = [*names, *others]
         near = frozenset[str]().union(*(demand.home_nodes for demand in demands))
-        promised, extra = view.ledger.nodes(), self._extra
-        if not (near or promised or extra):
+        promised, planned = view.ledger.nodes(), _planned_bytes(view)
+        if not (near or promised or planned):
             return list(names)
         first = [name for name in names if name in near] if near else []
-        quiet = [name for name in names if name not in promised and name not in extra and name not in near]
-        crowded = [name for name in names if (name in promised or name in extra) and name not in near]
-        return [*first, *quiet, *sorted(crowded, key=lambda name: self._promised_bytes(view, name))]
+        quiet = [name for name in names if name not in promised and name not in planned and name not in near]
+        crowded = [name for name in names if (name in promised or name in planned) and name not in near]
+        crowded.sort(key=lambda name: view.ledger.pending_bytes(name) + planned.get(name, 0))
+        return [*first, *quiet, *crowded]
 
     def _least_promised(self, view: PlanView, names: Sequence[str]) -> str:
-        return min(names, key=lambda name: self._promised_bytes(view, name))
-
-    def _promised_bytes(self, view: PlanView, name: str) -> int:
-        return view.ledger.pending_bytes(name) + sum(promise.size_bytes for promise in self._extra.get(name, ()))
+        planned = _planned_bytes(view)
+        return min(names, key=lambda name: view.ledger.pending_bytes(name) + planned.get(name, 0))
 
     def _keep_for(self, view: PlanView, uid: str, end: float) -> bool:
-        """Room for a pod that was refused for long: the node that is kept for it already, if that still serves. False:
+        """Room for a pod that was refused for long: on the node where it is kept already, if that still serves. False:
         the slice is over."""
         pod, refusal = view.world.pods.get(uid), self._refusals.get(uid)
-        if pod is None or refusal is None or len(self._kept) >= MOST_KEPT:
+        if pod is None or refusal is None or len(self._kept) >= most_kept(len(view.world.nodes)):
+            return True
+        if view.memory.is_resting(uid, view.now):
             return True
         demands, _ = demands_of_pod(pod, self._world, self._world.settings)
         where = _where(refusal)
         if self._never.covers(where, demands):
             return True
         judge = Judge(view.world, view.ledger, demands, view.now, now_utc=view.clock.now_utc())
-        node = self._refusals.keeping.node_of(uid)
-        if node not in refusal.candidates or node in self._kept or not may_ever_take(judge, node):
+        kept = view.holds.kept(uid, Source.KEPT_ROOM)
+        node = next((name for promise in kept for name in promise.nodes), "")
+        if node not in refusal.candidates or node in self._kept or not may_take(judge, node):
             seeking = self._seeking = self._seeking or Seeking(refusal.candidates)
             if not seeking.go_on(judge, view.ledger, self._kept, lambda: view.clock.now() > end):
                 return False
@@ -262,8 +249,18 @@ class WakePlan:
             if not node and not self._kept:
                 self._never.add(where, demands)
         if node:
-            self._kept[node] = Keeper(uid, pod.priority)
+            self._kept[node] = uid
+            self._keep(view, pod, demands, node)
         return True
+
+    def _keep(self, view: PlanView, pod: Pod, demands: Sequence[VolumeDemand], node: str) -> None:
+        former = view.holds.kept(pod.uid, Source.KEPT_ROOM)
+        until = max((promise.until or 0.0 for promise in former), default=view.now + KEPT_SECONDS)
+        view.holds.release(pod.uid, Source.KEPT_ROOM)
+        against = Against(pod.priority, is_for_local=True)
+        for demand in demands:
+            if demand.is_local:
+                view.holds.keep(pod.uid, Source.KEPT_ROOM, demand, node, view.now, until=until, against=against)
 
 
 class _FullFor:
@@ -296,10 +293,14 @@ def _where(refusal: Refusal) -> _Shape:
     return ("all",) if campaign.possible is None else (campaign.possible, refusal.candidates, refusal.victims)
 
 
-def _joined(planned: Sequence[Promise], reserved: Sequence[Promise]) -> list[Promise]:
-    """Both, a volume once: the pod that room is reserved for may be planned as well."""
-    volumes = {promise.volume for promise in planned}
-    return [*planned, *(promise for promise in reserved if promise.volume not in volumes)]
+def _planned_bytes(view: PlanView) -> Mapping[str, int]:
+    """What this round has planned, by node."""
+    found: dict[str, int] = {}
+    for promise in view.ledger.limited():
+        if promise.source is Source.WAKE_PLAN:
+            for name in promise.nodes:
+                found[name] = found.get(name, 0) + promise.size_bytes
+    return found
 
 
 def _kind_of(demand: VolumeDemand) -> object:
@@ -320,14 +321,3 @@ def _is_starving(view: PlanView, refusal: Refusal, demands: Sequence[VolumeDeman
     if refusal.is_presumed or not any(demand.is_local for demand in demands):
         return False
     return 0 < after <= view.now - refusal.waits_since and not view.is_due_remotely(refusal, demands)
-
-
-def _promises(demands: Sequence[VolumeDemand], node: str, now: float) -> list[tuple[str, Promise]]:
-    """What the pod takes once it goes to that node, and where."""
-    found = []
-    for demand in demands:
-        if demand.is_local and node not in demand.home_nodes:
-            found.append((node, promise_of_demand(demand, now)))
-        elif demand.is_roaming:
-            found.append((ANYWHERE, promise_of_demand(demand, now)))
-    return found

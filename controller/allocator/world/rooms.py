@@ -64,11 +64,19 @@ class Rooms:
         self._make, self._takes_pods = make, takes_pods
         self._rooms: dict[str, NodeRoom] = {}
         self._stale: set[str] = set()
+        self._touched: set[str] = set()
         self.tops: dict[str, tuple[int, ...]] = {}
         self.best: dict[str, int] = {}
 
     def touch(self, names: Iterable[str]) -> None:
+        names = list(names)
         self._stale.update(names)
+        self._touched.update(names)
+
+    def take_touched(self) -> set[str]:
+        """Nodes that were touched since the last call."""
+        touched, self._touched = self._touched, set()
+        return touched
 
     def get(self, name: str) -> NodeRoom | None:
         if name in self._stale:

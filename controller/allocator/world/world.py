@@ -24,8 +24,7 @@ from controller.model.longhorn import (
 )
 from controller.model.rebuilds import Rebuild, rebuilds_ahead
 from controller.model.workload import Claim, KubeNode, PersistentVolume, Pod, StorageClass, default_class
-from controller.rules.affinity import Affinity
-from controller.rules.eligibility import Engines, NodeRoom, check_engine
+from controller.rules.eligibility import Engines, NodeRoom, check_engine, check_node
 
 
 class World:
@@ -58,6 +57,8 @@ class World:
         self._engines: Engines | None = None
         self._engine_gaps: dict[tuple[str, str], frozenset[str]] = {}
         self._demands: dict[str, VolumeDemand | None] = {}  # of promises' volumes, by claim uid
+        self._changed_volumes: set[str] = set()
+        self._changed_candidates: set[str] = set()
 
     # Lookup, as the demands ask for it
 
@@ -85,6 +86,11 @@ class World:
 
     def replicas_on(self, disk_uuid: str) -> Collection[Replica]:
         return self.placed.on(disk_uuid)
+
+    def volumes_to_place(self) -> set[str]:
+        """Volumes of which Longhorn has replicas to place, or to make."""
+        found = {replica.volume for replica in self.unplaced.values()}
+        return found.union(name for name in self.volumes if not self.placed.shown(name))
 
     @property
     def unplaced(self) -> Mapping[str, Replica]:
@@ -232,7 +238,15 @@ class World:
             touched |= self._claims_touched_by(volume)
         return touched
 
+    def take_changes(self) -> tuple[set[str], set[str], set[str]]:
+        """What changed since the last call: volumes or their replicas; nodes whose disks have other room; nodes that
+        Longhorn looks at now, or no more, or in another zone."""
+        changes = self._changed_volumes, self._rooms.take_touched(), self._changed_candidates
+        self._changed_volumes, self._changed_candidates = set(), set()
+        return changes
+
     def _replicas_changed(self, name: str) -> None:
+        self._changed_volumes.add(name)
         (self.growing.add if self.placed.is_growing(name) else self.growing.discard)(name)
         self._foresee_rebuilds(name)
 
@@ -263,6 +277,8 @@ class World:
                 holders.append(name)
         if (old is None) is not (node is None):
             self._engine_gaps.clear()
+        if _candidacy(old) != _candidacy(node):
+            self._changed_candidates.add(name)
         self._rooms.touch(touched)
 
     def put_kube_node(self, name: str, node: KubeNode | None) -> None:
@@ -281,32 +297,23 @@ class World:
         return set[str]().union(*map(self._claims_touched_by, made_on))
 
     def put_engine_image(self, name: str, image: EngineImage | None) -> set[str]:
-        if self.engine_images.pop(name, None) != image:
+        old = self.engine_images.pop(name, None)
+        if old != image:
             self._forget_engines()
+            before = old.ready_nodes if old is not None else frozenset()
+            self._changed_candidates |= before ^ (image.ready_nodes if image is not None else frozenset())
         if image is not None:
             self.engine_images[name] = image
         return set()  # it decides where replicas may go, not what a claim asks for
 
     def put_instance_manager(self, name: str, manager: InstanceManager | None) -> set[str]:
-        if self.instance_managers.pop(name, None) != manager:
+        old = self.instance_managers.pop(name, None)
+        if old != manager:
             self._forget_engines()
+            self._changed_candidates.update(entry.node for entry in (old, manager) if entry is not None)
         if manager is not None:
             self.instance_managers[name] = manager
         return set()
-
-    def barred_nodes(self, volume: str) -> frozenset[str]:
-        """Nodes that take no further replica of the volume, because one is there and Longhorn keeps them apart."""
-        facts = self.volumes.get(volume)
-        if facts is None:
-            return frozenset()
-        affinity = Affinity.of(facts, self.settings)
-        if affinity.balances or (affinity.node_soft and affinity.zone_soft):
-            return frozenset()
-        return frozenset(
-            replica.node
-            for replica in self.replicas_of(volume).values()
-            if replica.node and not (replica.failed_at or replica.deleting or replica.eviction_requested)
-        )
 
     def has_node(self, name: str) -> bool:
         """Whether Longhorn may place a replica there at all: a node of both Longhorn and Kubernetes."""
@@ -319,6 +326,7 @@ class World:
         self._demands.clear()
         self._forget_engines()
         self._rooms.touch(self.nodes)
+        self._changed_volumes |= self.volumes_to_place()
         self.refresh()
 
     def _stale_rooms(self, disk_uuid: str) -> None:
@@ -389,6 +397,10 @@ class World:
             found = None if claim is None else demand_of_claim(claim, self, self.settings)
             self._demands[claim_uid] = None if isinstance(found, Missing) else found
         return self._demands[claim_uid]
+
+
+def _candidacy(node: LonghornNode | None) -> object:
+    return None if node is None else (check_node(node) is None, node.zone, node.tags)
 
 
 def _identity(facts: object) -> str:

@@ -21,6 +21,7 @@ from controller.model.versions import Behaviour
 from controller.model.workload import KubeNode
 from controller.rules.affinity import Try
 from controller.rules.reasons import Reason
+from tests.oracle.reasons import longhorn_reason
 from tests.unit.allocator.placing import ROOMY, disk, failed, names, node, reasons, replica, search, view, volume
 
 
@@ -52,7 +53,7 @@ def test_a_replica_that_failed_unused_is_not_placed() -> None:
 def test_a_backing_image_that_is_not_there_fails_the_search() -> None:
     found = search(view(node("n1")), volume(backing_image="bi"))
     assert {"/": Reason.BACKING_IMAGE_NOT_FOUND} == reasons(found)
-    assert "longhorn client operation failed" == found.refusals[0].rejection.longhorn_reason
+    assert "longhorn client operation failed" == longhorn_reason(found.refusals[0].rejection.reason)
     assert ["n1/d1"] == names(search(view(node("n1"), backing_image=BackingImage("bi")), volume(backing_image="bi")))
 
 

@@ -37,6 +37,7 @@ from controller.rules.eligibility import (
 )
 from controller.rules.reasons import Reason, Rejection
 from tests.fakes import builders
+from tests.oracle.reasons import longhorn_reason
 
 GIB = 1024**3
 DEFAULT = SpacePolicy()
@@ -151,7 +152,7 @@ def test_the_message_names_the_numbers() -> None:
     rejection = check_disk_space(disk(100, 90, reserved=10, scheduled=60), 31, 5, 60, space())
     assert rejection is not None
     assert "d1: 31 bytes + 60 scheduled is more than 90, 100 % of 100 - 10 reserved" == rejection.message
-    assert "insufficient storage" == rejection.longhorn_reason
+    assert "insufficient storage" == longhorn_reason(rejection.reason)
     empty = check_disk_space(disk(10, 0), 1, 0, 0, space())
     assert empty is not None
     assert "d1: 0 bytes available of 10" == empty.message
@@ -273,7 +274,7 @@ def test_nodes(change: dict[str, bool], expected: Reason | None) -> None:
     node = replace(builders.node(), **change)  # type: ignore[arg-type]
     rejection = check_node_for(node, V1, DEFAULT)
     assert expected == reason_of(rejection)
-    assert rejection is None or rejection.longhorn_reason == "nodes are unavailable"
+    assert rejection is None or longhorn_reason(rejection.reason) == "nodes are unavailable"
 
 
 @pytest.mark.parametrize(
@@ -375,7 +376,8 @@ def test_hard_affinity_is_exactly_one_node() -> None:
     assert check_node_for(node, V1, DEFAULT, hard_node_affinity="n1") is None
     rejection = check_node_for(node, V1, DEFAULT, hard_node_affinity="n2")
     assert rejection is not None
-    assert (Reason.HARD_AFFINITY, "hard affinity cannot be satisfied") == (rejection.reason, rejection.longhorn_reason)
+    assert Reason.HARD_AFFINITY is rejection.reason
+    assert "hard affinity cannot be satisfied" == longhorn_reason(rejection.reason)
 
 
 def image(reference: str = "e:1", state: str = "deployed", nodes: tuple[str, ...] = ("n1",)) -> EngineImage:

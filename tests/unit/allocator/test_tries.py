@@ -16,6 +16,7 @@ from controller.model.versions import Behaviour
 from controller.rules.affinity import Try
 from controller.rules.candidates import PlacementView
 from controller.rules.reasons import Reason
+from tests.oracle.reasons import longhorn_reason
 from tests.unit.allocator.placing import ROOMY, disk, failed, names, node, reasons, replica, search, view, volume
 
 
@@ -81,7 +82,7 @@ def test_a_used_node_needs_both_to_be_soft(
     found = search(view(node("n1", zone=A), replicas=[replica("a", "n1")], settings=flags(node_soft, zone_soft)))
     assert (expected, tried) == (names(found), found.tried)
     assert found.tried is not None or reasons(found) == {"n1/": Reason.NODE_ANTI_AFFINITY}
-    assert all(entry.rejection.longhorn_reason is None for entry in found.refusals)
+    assert all(longhorn_reason(entry.rejection.reason) is None for entry in found.refusals)
 
 
 def test_a_full_disk_in_a_new_zone_falls_back_to_the_next_try() -> None:

@@ -1,0 +1,198 @@
+"""All that the allocator remembers beside the ledger, because no object of the cluster shows it.
+
+| what | why it cannot be derived |
+|---|---|
+| answers | which pods were given a yes, and when: until their choice shows, nothing in the cluster tells |
+| superseded | what a bound claim's selected node says may be older than our last answer, and carries no time |
+| bindings | a pod that we are binding ourselves shows its node only afterwards |
+| approvals | preemption may evict for a pod on these nodes; its nomination names one of them later |
+| rests | for whom room was kept for long enough, until others had their turn |
+| spent | a level-triggered ledger would make again what has ended by time |
+
+All of it is lost with the leader, and its successor does without (see `Settler.hold_everywhere`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable
+from dataclasses import dataclass, field
+from typing import Final
+
+from controller.allocator.promises.ledger import Promise
+
+LAG_SECONDS: Final = 1.0  # a choice of a pod answered this much later proves that ours should have come
+QUIET_SECONDS: Final = 2.0  # no choice of anybody for so long: nothing is under way
+# Longer than the grace periods in common use (30 s by default, one to three minutes for databases), and the time after
+# which kube-scheduler looks at a sleeping pod by itself. A victim that takes longer holds its place without our help.
+APPROVAL_SECONDS: Final = 300.0
+MOST_APPROVALS: Final = 1_000  # at a time; the oldest is forgotten first
+
+
+@dataclass(frozen=True, slots=True)
+class Approval:
+    """Nodes on which pods may be evicted for this one; `serial` orders approvals."""
+
+    nodes: frozenset[str]
+    until: float
+    serial: int
+    is_nominated: bool = False  # its nomination named one of them already
+
+
+@dataclass(slots=True)
+class Memory:
+    """See the table above. Threads: none of its own; the allocator's lock guards it."""
+
+    answers: Answers
+    bindings: dict[str, str] = field(default_factory=dict)  # pod uid -> node, until the pod shows its node
+    approvals: dict[str, Approval] = field(default_factory=dict)  # by pod uid, the earliest first
+    rests: dict[str, float] = field(default_factory=dict)  # pod uid -> until when no room is kept for it
+    _superseded: dict[str, frozenset[str]] = field(default_factory=dict)  # pod uid -> uids of claims
+    _nominated: dict[str, str] = field(default_factory=dict)  # pod uid -> its nomination when it was answered
+    _spent: dict[str, dict[str, Hashable]] = field(default_factory=dict)  # volume -> claimant -> in which situation
+    _approved: int = 0
+
+    def forget_pod(self, pod_uid: str) -> None:
+        for known in (self.bindings, self.approvals, self.rests, self._superseded, self._nominated):
+            known.pop(pod_uid, None)
+
+    def is_resting(self, pod_uid: str, now: float) -> bool:
+        """Whether no room is kept for the pod now, since it was for as long as it is for anybody."""
+        return now < self.rests.get(pod_uid, now)
+
+    # Answers, and what is older than they are
+
+    def answer_anew(self, pod_uid: str, bound_claims: Collection[str], nomination: str) -> None:
+        """The pod is answered from scratch: what its bound claims and its nomination say by now is older than that."""
+        if bound_claims:
+            self._superseded[pod_uid] = frozenset(bound_claims)
+        if nomination or pod_uid in self._nominated:
+            self._nominated[pod_uid] = nomination
+
+    def is_superseded(self, pod_uid: str, claim_uid: str) -> bool:
+        return claim_uid in self._superseded.get(pod_uid, ())
+
+    def is_old_nomination(self, pod_uid: str, node: str) -> bool:
+        return bool(node) and self._nominated.get(pod_uid) == node
+
+    # What has ended by time
+
+    def spend(self, promise: Promise) -> None:
+        self._spent.setdefault(promise.volume, {})[promise.claimant] = promise.situation
+
+    def is_spent(self, volume: str, claimant: str, situation: Hashable) -> bool:
+        """Whether that promise has ended by time in this situation; it may be made again in another one."""
+        by_claimant = self._spent.get(volume)
+        if by_claimant is None or claimant not in by_claimant:
+            return False
+        if by_claimant[claimant] == situation:
+            return True
+        self.forget_spent(volume, claimant)
+        return False
+
+    def forget_spent(self, volume: str, claimant: str = "") -> None:
+        """Of that claimant; of all without one."""
+        by_claimant = self._spent.get(volume, {})
+        by_claimant.pop(claimant, None)
+        if volume in self._spent and not (claimant and by_claimant):
+            del self._spent[volume]
+
+    # Preemption
+
+    def approve(self, pod_uid: str, nodes: Collection[str], now: float) -> None:
+        """Pods may be evicted for this one on any of `nodes`; what was approved for it before ends."""
+        self.approvals = {uid: entry for uid, entry in self.approvals.items() if now < entry.until}
+        old = self.approvals.get(pod_uid)
+        if not nodes:
+            self.approvals.pop(pod_uid, None)
+            return
+        if old is None:
+            if len(self.approvals) >= MOST_APPROVALS:
+                del self.approvals[next(iter(self.approvals))]
+            self._approved += 1
+        serial = old.serial if old is not None else self._approved  # a pod that is there already keeps its turn
+        self.approvals[pod_uid] = Approval(frozenset(nodes), now + APPROVAL_SECONDS, serial)
+
+
+class Answers:
+    """Which pods were given a yes that is not chosen yet, and how far choices have come in."""
+
+    def __init__(self) -> None:
+        self._answered: dict[str, float] = {}  # pod uid -> when
+        self._foreign: set[str] = set()  # of these: answered by the leader before, if at all
+        self._doubted: set[str] = set()  # of these: the pod went, or its choice was withdrawn
+        self._serials: dict[str, int] = {}  # of these: the call that made the holds
+        self._front = float("-inf")  # latest answer whose choice was seen
+        self._last_choice = float("-inf")
+
+    def __len__(self) -> int:
+        """Pods whose choice has not been seen, of those that we answered."""
+        return len(self._answered) - len(self._foreign)
+
+    def is_foreign(self, pod_uid: str) -> bool:
+        """Whether the leader before us may have answered the pod, and we have not yet."""
+        return pod_uid in self._foreign
+
+    def answered(self, pod_uid: str, now: float, *, is_ours: bool = True) -> None:
+        """`is_ours` false: the leader before us may have answered, so its durations are not ours to tell."""
+        self._answered[pod_uid] = now
+        self._doubted.discard(pod_uid)
+        if is_ours:
+            self._foreign.discard(pod_uid)
+        else:
+            self._foreign.add(pod_uid)
+
+    def name_call(self, pod_uid: str, serial: int) -> None:
+        """The holds of an answered pod were made by that call, and only it may take them back."""
+        if pod_uid in self._answered:
+            self._serials[pod_uid] = serial
+
+    def is_of_call(self, pod_uid: str, serial: int) -> bool:
+        return self._serials.get(pod_uid) == serial
+
+    def doubted(self, pod_uid: str, now: float) -> None:
+        """The promise need not last for its full time, only until a choice under way would have been seen."""
+        self._answered.setdefault(pod_uid, now)
+        self._doubted.add(pod_uid)
+
+    def chosen(self, pod_uid: str, now: float) -> float | None:
+        """A choice was seen: the seconds since the answer, or None when there was none."""
+        at, is_foreign = self._forget(pod_uid)
+        if at is None:
+            return None
+        self._last_choice = now
+        if is_foreign:
+            return None
+        self._front = max(self._front, at)
+        return now - at
+
+    def ended(self, pod_uid: str, now: float) -> float | None:
+        at, is_foreign = self._forget(pod_uid)
+        return None if at is None or is_foreign else now - at
+
+    def _forget(self, pod_uid: str) -> tuple[float | None, bool]:
+        self._doubted.discard(pod_uid)
+        self._serials.pop(pod_uid, None)
+        is_foreign = pod_uid in self._foreign
+        self._foreign.discard(pod_uid)
+        return self._answered.pop(pod_uid, None), is_foreign
+
+    def oldest(self, now: float) -> float:
+        """Seconds since the oldest answer that is still waiting for a choice; 0 without one."""
+        return max((now - at for at in self._answered.values()), default=0.0)
+
+    def due(self, now: float, timeout: float, cap: float) -> list[tuple[str, bool]]:
+        """Pods whose holds may end by time, and whether the cap says so."""
+        return [
+            (uid, now - at >= cap) for uid, at in self._answered.items() if self._is_due(uid, at, now, timeout, cap)
+        ]
+
+    def is_due(self, pod_uid: str, now: float, timeout: float, cap: float) -> bool:
+        at = self._answered.get(pod_uid)
+        return at is not None and self._is_due(pod_uid, at, now, timeout, cap)
+
+    def _is_due(self, pod_uid: str, at: float, now: float, timeout: float, cap: float) -> bool:
+        is_over = now - at >= timeout or pod_uid in self._doubted
+        return now - at >= cap or (is_over and self._has_passed(at, now))
+
+    def _has_passed(self, at: float, now: float) -> bool:
+        return self._front >= at + LAG_SECONDS or now - max(self._last_choice, at) >= QUIET_SECONDS

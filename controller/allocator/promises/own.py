@@ -1,0 +1,77 @@
+"""What Longhorn has to place by itself: Replica objects without a disk, and volumes without any Replica object.
+
+Only what can be seen counts, as soon as Longhorn may place it: a volume without data locality at once, any other one
+while it is attached or being attached (`spec.nodeID`). Rebuilds that will fall due later are no promises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass, replace
+
+from controller.allocator.promises.ledger import Kind, OneOf, Places, Roams
+from controller.allocator.world.eligible import barred_nodes, takes_now
+from controller.allocator.world.world import World
+from controller.model.demand import VolumeDemand
+from controller.model.longhorn import LOCALITY_BEST_EFFORT, LOCALITY_DISABLED, SHARDED, Volume
+from controller.rules.affinity import Affinity, copies_per_node
+
+
+@dataclass(frozen=True, slots=True)
+class OwnCopies:
+    """Replicas of one volume that Longhorn may place now. `node`: bound to it whatever happens, "" otherwise."""
+
+    node: str
+    kind: Kind
+    places: Places
+    demand: VolumeDemand
+    situation: Hashable
+
+
+def own_copies(world: World, demand: VolumeDemand) -> Iterator[OwnCopies]:
+    """By the facts of the demand's volume and its replicas alone; `demand` is what the volume asks for."""
+    volume = world.volume(demand.volume)
+    if volume is None or volume.deleting or volume.data_layout == SHARDED or not _is_placeable(world, volume):
+        return
+    replicas = [entry for entry in world.replicas_of(volume.name).values() if not entry.deleting]
+    waiting = [entry for entry in replicas if not entry.node and not entry.failed_at]
+    size = max([demand.size_bytes, *(entry.size_bytes for entry in waiting)])
+    asked = demand if size == demand.size_bytes else replace(demand, size_bytes=size)
+    for node in sorted({entry.hard_node_affinity for entry in waiting if entry.hard_node_affinity}):
+        if world.has_node(node):
+            kind = Kind.MOVE if demand.placed_nodes else Kind.FIRST
+            yield OwnCopies(node, kind, OneOf(frozenset((node,))), asked, (node, volume.node_id))
+    free = [entry for entry in waiting if not entry.hard_node_affinity]
+    if replicas and not free:
+        return
+    situation = volume.node_id, frozenset(entry.name for entry in free)
+    if demand.is_local and volume.node_id and not demand.placed_nodes:
+        places = first_places(world, asked, volume.node_id)
+        if places is not None:
+            yield OwnCopies("", Kind.FIRST, places, asked, situation)
+    else:
+        roams = roaming_places(world, asked, len(free) or volume.replica_count)
+        yield OwnCopies("", Kind.ROAMING, roams, asked, situation)
+
+
+def _is_placeable(world: World, volume: Volume) -> bool:
+    if volume.data_locality == LOCALITY_DISABLED or volume.node_id:
+        return True
+    return volume.data_locality == LOCALITY_BEST_EFFORT and not world.settings.behaviour.places_best_effort_at_attach
+
+
+def first_places(world: World, demand: VolumeDemand, node: str) -> Places | None:
+    """Where the volume's first replica may land when its engine is to run on that node; None for a node that is not
+    there. Longhorn puts a best-effort one on any node when this one has no disk for it."""
+    if not world.has_node(node):
+        return None
+    if demand.facts.data_locality == LOCALITY_BEST_EFFORT and not takes_now(world, node, demand):
+        return Roams(barred_nodes(world, demand), fell_from=node)
+    return OneOf(frozenset((node,)))
+
+
+def roaming_places(world: World, demand: VolumeDemand, copies: int) -> Roams:
+    """Where Longhorn may put so many further copies."""
+    copies = max(1, copies)
+    per_node = copies_per_node(Affinity.of(demand.facts, world.settings), copies)
+    return Roams(barred_nodes(world, demand), copies, per_node)
