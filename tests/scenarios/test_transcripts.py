@@ -87,11 +87,7 @@ class Stage:
         self.placed.pop(pod, None)
 
     def do_advance(self, seconds: str) -> None:
-        for _ in range(int(seconds)):
-            self.cluster.clock.advance(1)
-            self.cluster.allocator.sweep()
-            for due in self.cluster.allocator.due_holds():
-                self.cluster.allocator.expire_pod(due.pod_uid)
+        self.cluster.pass_time(int(seconds))
 
     def do_ledger(self) -> str:
         rows = [
