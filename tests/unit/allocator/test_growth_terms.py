@@ -1,4 +1,4 @@
-"""Growth that the former leader admitted may not be stored yet: until it has had time to show, its bytes are nobody's."""
+"""Growth that the former leader admitted may not be stored yet: until it has had time to show, no other is admitted."""
 
 from __future__ import annotations
 

@@ -67,9 +67,7 @@ def other_pod(cluster: TestCluster, name: str = "b", gib: float = 100) -> str:
 
 @pytest.mark.parametrize("class_name", ["longhorn", "strict"])
 @pytest.mark.parametrize("event", EVENTS)
-def test_the_promise_stays_where_the_newer_answer_put_it(
-    class_name: str, event: Callable[[TestCluster], None]
-) -> None:
+def test_the_promise_stays_where_the_newer_answer_put_it(class_name: str, event: Callable[[TestCluster], None]) -> None:
     cluster = answered_anew(class_name)
     event(cluster)
 

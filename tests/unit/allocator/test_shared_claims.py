@@ -17,8 +17,8 @@ KINDS = {  # of the shared claim: none of them binds Longhorn to a pod's node
 
 
 def two_pods(kind: str = "one-copy", n1_gib: float = 150) -> TestCluster:
-    """Two nodes, n2 of 150 GiB; p1 and p2 have a local volume of 100 GiB each and share one of 10 GiB. p1 was offered n1
-    alone, p2 n2 alone."""
+    """Two nodes, n2 of 150 GiB; p1 and p2 have a local volume of 100 GiB each and share one of 10 GiB. p1 was offered
+    n1 alone, p2 n2 alone."""
     cluster = TestCluster()
     cluster.add_class("shared", **KINDS[kind])
     cluster.add_node("n1", free_gib=n1_gib)
