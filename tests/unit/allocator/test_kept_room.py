@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 
 from controller.settings import LiveSettings
-from tests.fakes.builders import LATER, TestCluster, disk, replica, volume
+from tests.fakes.builders import EPOCH, LATER, TestCluster, disk, replica, volume
 
 AFTER = 300
 HOUR = 3600
-FAILED_AT = "2026-01-01T00:00:00Z"
 
 
 def empty_cluster() -> TestCluster:
@@ -95,18 +94,24 @@ def test_pods_that_will_never_fit_beside_ordinary_data_close_no_node(later: int)
     assert set(NODES) == open_to(cluster, 1, *NODES)
 
 
+def see_replica(cluster: TestCluster, name: str, **facts: Any) -> None:
+    """Of a volume that nobody uses."""
+    cluster.drop_pod(next(entry.name for entry in cluster.claims.values() if entry.volume_name == name))
+    cluster.attach(name, "")
+    made = replica(f"{name}-r-1", name, on="n1", **{"healthy_at": EPOCH, **facts})
+    cluster.allocator.observe("replica", made.name, made)
+
+
 def deleting_replica(cluster: TestCluster, name: str) -> None:
-    cluster.allocator.observe("replica", f"{name}-r-1", replica(f"{name}-r-1", name, on="n1", deleting=True))
+    see_replica(cluster, name, deleting=True)
 
 
 def failed_replica(cluster: TestCluster, name: str) -> None:
-    facts = replica(f"{name}-r-1", name, on="n1", failed_at=FAILED_AT, healthy_at=FAILED_AT)
-    cluster.allocator.observe("replica", facts.name, facts)
+    see_replica(cluster, name, failed_at=EPOCH)
 
 
 def evicting_replica(cluster: TestCluster, name: str) -> None:
-    facts = replica(f"{name}-r-1", name, on="n1", healthy_at=FAILED_AT, eviction_requested=True)
-    cluster.allocator.observe("replica", facts.name, facts)
+    see_replica(cluster, name, eviction_requested=True)
 
 
 def deleting_volume(cluster: TestCluster, name: str) -> None:
@@ -128,14 +133,13 @@ def ordinary(_cluster: TestCluster, _name: str) -> None:
 
 
 def half_empty_node(leave: Callable[[TestCluster, str], None]) -> TestCluster:
-    """n1, of 400 GiB, has 100 of ordinary data, 200 that leave, and 100 free; a pod of 300 waits for long."""
+    """n1, of 400 GiB, has 100 of ordinary data, 200 that leave, and 100 free; n2 and n3 are too small for 300."""
     cluster = empty_cluster()
     for name, size in (("n1", 400), ("n2", 250), ("n3", 250)):
         cluster.add_node(name, free_gib=size)
     running(cluster, "stays", "n1")
     for number in range(2):
         leave(cluster, running(cluster, f"goes-{number}", "n1"))
-    starve(cluster, "large", gib=300, nodes=("n1",))
     return cluster
 
 
@@ -144,12 +148,15 @@ def half_empty_node(leave: Callable[[TestCluster, str], None]) -> TestCluster:
 )
 def test_room_is_kept_where_what_leaves_will_make_it(leave: Callable[[TestCluster, str], None]) -> None:
     cluster = half_empty_node(leave)
+    assert set(NODES) == open_to(cluster, 50, *NODES)
+    starve(cluster, "large", gib=300, nodes=NODES)
 
     assert {"n2", "n3"} == open_to(cluster, 50, *NODES)
 
 
 def test_room_is_not_kept_where_nothing_leaves() -> None:
     cluster = half_empty_node(ordinary)
+    starve(cluster, "large", gib=300, nodes=NODES)
 
     assert set(NODES) == open_to(cluster, 50, *NODES)
 

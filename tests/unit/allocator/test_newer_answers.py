@@ -91,6 +91,14 @@ def test_a_node_once_chosen_is_checked_like_any_other_after_a_newer_answer() -> 
     assert {"n2"} == cluster.offered("a", "n1", "n2")
 
 
+def test_so_it_is_when_preemption_asks_about_it() -> None:
+    cluster = answered_anew()
+    assert {"n1"} == cluster.offered(other_pod(cluster), "n1")
+    cluster.select_node("b", "n1")
+
+    assert {"n2"} == set(cluster.allocator.nodes_with_room("pod-a", ["n1", "n2"]))
+
+
 def test_a_newer_refusal_takes_the_older_choice_back_as_well() -> None:
     cluster = after_a_failed_bind()
     assert {"n2"} == cluster.offered(other_pod(cluster, "c"), "n2")
@@ -151,6 +159,7 @@ def test_a_choice_of_one_volume_leaves_the_others_to_be_checked(locality: str, i
     cluster = with_a_second_volume(locality, is_placed=is_placed)
 
     assert {"n2"} == cluster.offered("second", "n1", "n2")
+    assert {"n2"} == set(cluster.allocator.nodes_with_room("pod-second", ["n1", "n2"]))
 
 
 def test_a_pod_whose_data_is_bound_to_a_node_without_room_for_its_other_volume_is_refused() -> None:
