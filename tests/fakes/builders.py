@@ -217,12 +217,13 @@ class TestCluster:
     def select_node(self, claim: str, name: str) -> Claim:
         return self.set_claim(replace(self.claims[claim], selected_node=name))
 
-    def provision(self, claim: str, *, created: str = LATER) -> str:
-        """The claim gets a PV and a Longhorn Volume with one unplaced replica; the volume's name."""
+    def provision(self, claim: str, *, created: str = LATER, copies: int = 1, **volume_facts: Any) -> str:
+        """The claim gets a PV and a Longhorn Volume with unplaced replicas; the volume's name."""
         facts = self.claims[claim]
-        name = f"pvc-{facts.uid}"
-        self.allocator.observe("volume", name, volume(name, facts.requested_bytes / GIB))
-        self.allocator.observe("replica", f"{name}-r-1", replica(f"{name}-r-1", name, facts.requested_bytes / GIB))
+        name, gib = f"pvc-{facts.uid}", facts.requested_bytes / GIB
+        self.allocator.observe("volume", name, volume(name, gib, **{"replica_count": copies, **volume_facts}))
+        for number in range(1, copies + 1):
+            self.allocator.observe("replica", f"{name}-r-{number}", replica(f"{name}-r-{number}", name, gib))
         pv = PersistentVolume(name, "driver.longhorn.io", name, facts.uid, facts.key, facts.requested_bytes, created)
         self.allocator.observe("pv", name, pv)
         self.set_claim(replace(facts, volume_name=name))
@@ -251,6 +252,14 @@ class TestCluster:
         self.clock.advance(2)
         for due in self.allocator.due():
             self.allocator.expire(due)
+
+    def pass_time(self, seconds: int) -> None:
+        """Second by second, with the sweeper's work; its live reads show what the stores have."""
+        for _ in range(seconds):
+            self.clock.advance(1)
+            self.allocator.sweep()
+            for due in self.allocator.due():
+                self.allocator.expire(due)
 
     def delete_volume(self, pod: str) -> None:
         """The pod of that name, its claim, and all that Longhorn had for it."""

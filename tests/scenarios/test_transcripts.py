@@ -4,7 +4,10 @@ A line is a command, and behind `->` what must come of it. Sizes are GiB, times 
 
     node N D1 [D2 ...]      a node with disks of those sizes
     filter P S on N ...     -> the nodes offered, or none; then `node Reason` of those refused
-    choose P N              the scheduler's choice shows in the claim
+    share C S P ...         a claim of several nodes that those pods, still to come, use beside their own
+    choose P N              the scheduler's choice shows in the claim; `select C N` the same of a shared claim
+    touch P                 the pod's claim changes in a way that means nothing
+    press N, relieve N      the node's disks come under pressure, or out of it
     provision P, bind P N, attach P N, place P N      what follows it; `run P N` does all of these
     refuse P N              attached to the node, and Longhorn says that it cannot place the replica
     remove P, delete P      the pod goes; the pod goes with its claim, volume and replica
@@ -16,12 +19,14 @@ With changes of leader only safety is checked: no node is promised more than its
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from controller.allocator.outcome import FilterOutcome
-from tests.fakes.builders import GIB, TestCluster, disk
+from controller.model.longhorn import Disk
+from tests.fakes.builders import GIB, TestCluster, disk, node
 
 TRANSCRIPTS = sorted(Path(__file__).parent.glob("*.txt"))
 
@@ -32,9 +37,11 @@ class Stage:
     def __init__(self) -> None:
         self.cluster = TestCluster()
         self.room: dict[str, int] = {}
+        self.disks: dict[str, list[Disk]] = {}
         self.sizes: dict[str, float] = {}
         self.chosen: dict[str, str] = {}
         self.placed: dict[str, str] = {}
+        self.shared: dict[str, list[str]] = {}  # claims, by pod
 
     def play(self, line: str) -> str:
         """Do what the line says; what came of it, as the transcript would write it."""
@@ -42,19 +49,39 @@ class Stage:
         return str(getattr(self, f"do_{verb}")(*words) or "")
 
     def do_node(self, name: str, *sizes: str) -> None:
-        disks = [disk(f"d{index}", float(size)) for index, size in enumerate(sizes, start=1)]
-        self.cluster.add_node(name, *disks)
+        self.disks[name] = [disk(f"d{index}", float(size)) for index, size in enumerate(sizes, start=1)]
+        self.cluster.add_node(name, *self.disks[name])
         self.room[name] = sum(int(size) for size in sizes)
+
+    def do_press(self, name: str) -> None:
+        pressed = [replace(entry, schedulable=False, is_under_pressure=True) for entry in self.disks[name]]
+        self.cluster.put_node(node(name, *pressed))
+
+    def do_relieve(self, name: str) -> None:
+        self.cluster.put_node(node(name, *self.disks[name]))
+
+    def do_share(self, claim: str, size: str, *pods: str) -> None:
+        self.cluster.add_class("shared", dataLocality="disabled", numberOfReplicas="1")
+        self.cluster.add_claim(claim, float(size), class_name="shared", shared=True)
+        for pod in pods:
+            self.shared.setdefault(pod, []).append(claim)
 
     def do_filter(self, pod: str, size: str, _on: str, *nodes: str) -> str:
         if pod not in self.cluster.pods:
-            self.cluster.add_pod(pod, gib=float(size))
+            self.cluster.add_pod(pod, pod, *self.shared.get(pod, ()), gib=float(size))
             self.sizes[pod] = float(size)
         return _told(self.cluster.filter(pod, *nodes))
 
     def do_choose(self, pod: str, node: str) -> None:
         self.cluster.select_node(pod, node)
         self.chosen[pod] = node
+
+    def do_select(self, claim: str, node: str) -> None:
+        self.cluster.select_node(claim, node)
+
+    def do_touch(self, pod: str) -> None:
+        claim = self.cluster.claims[pod]
+        self.cluster.set_claim(replace(claim, requested_bytes=claim.requested_bytes - 1))
 
     def do_provision(self, pod: str) -> None:
         self.cluster.provision(pod)
@@ -87,11 +114,7 @@ class Stage:
         self.placed.pop(pod, None)
 
     def do_advance(self, seconds: str) -> None:
-        for _ in range(int(seconds)):
-            self.cluster.clock.advance(1)
-            self.cluster.allocator.sweep()
-            for due in self.cluster.allocator.due():
-                self.cluster.allocator.expire(due)
+        self.cluster.pass_time(int(seconds))
 
     def do_ledger(self) -> str:
         rows = [
@@ -139,7 +162,8 @@ def test_a_change_of_leader_after_every_line_promises_nothing_twice(path: Path) 
     for command, _ in lines_of(path):
         if command.startswith("choose"):
             _, pod, node = command.split()
-            if not set(stage.play(f"filter {pod} 1 on {node}").split()) & {node}:
+            offered = stage.play(f"filter {pod} 1 on {node}").partition(";")[0]
+            if node not in offered.split():
                 continue  # the new leader did not offer it, so no scheduler chooses it
         elif command.split()[0] in ("provision", "bind", "attach", "place", "run", "refuse"):
             if command.split()[1] not in stage.chosen:

@@ -29,6 +29,19 @@ def test_a_pods_claims_are_those_it_names_and_those_of_its_ephemeral_volumes() -
     assert 7 == facts.version
 
 
+@pytest.mark.parametrize(
+    ("spec", "is_gated"),
+    [
+        ({"schedulingGates": [{"name": "x"}]}, True),
+        ({"schedulingGates": [{"name": "x"}, {"name": "y"}]}, True),
+        ({"schedulingGates": []}, False),
+        ({}, False),
+    ],
+)
+def test_a_pod_is_gated_while_it_has_scheduling_gates(spec: dict[str, Any], is_gated: bool) -> None:
+    assert is_gated == parse.pod_facts(pod(**spec)).is_gated
+
+
 @pytest.mark.parametrize("group", ["containers", "initContainers"])
 @pytest.mark.parametrize("kind", ["requests", "limits"])
 def test_a_pod_is_opted_in_by_any_container_that_names_the_resource(group: str, kind: str) -> None:

@@ -1,0 +1,158 @@
+"""Where Longhorn finds no disk on the node that was chosen, it takes a disk of any node, unless the volume is bound to
+that node."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from controller.allocator.allocator import Decision
+from controller.model.longhorn import EngineImage
+from tests.fakes.builders import LATER, TestCluster, disk, node
+
+HOME = node("n1", free_gib=100)
+VOLUME = "pvc-uid-a"
+IMAGE = "longhorn-engine:1"
+
+
+def see_image(cluster: TestCluster, *nodes: str) -> None:
+    cluster.allocator.observe("engine_image", "ei", EngineImage("ei", IMAGE, "deployed", frozenset(nodes)))
+
+
+def chosen(class_name: str = "longhorn", *, gib: float = 100) -> TestCluster:
+    """Three nodes of 100 GiB; the volume of `a` is made for n1, and its pod is bound there."""
+    cluster = TestCluster()
+    cluster.add_class("strict", dataLocality="strict-local", numberOfReplicas="1")
+    for name in ("n1", "n2", "n3"):
+        cluster.add_node(name, free_gib=100)
+    see_image(cluster, "n1", "n2", "n3")
+    cluster.add_claim("a", gib, class_name=class_name)
+    cluster.add_pod("a")
+    assert {"n1"} == cluster.offered("a", "n1")
+    cluster.select_node("a", "n1")
+    locality = "best-effort" if class_name == "longhorn" else "strict-local"
+    cluster.provision("a", locality=locality, image=IMAGE)
+    cluster.bind("a", "n1")
+    return cluster
+
+
+def press(cluster: TestCluster) -> None:
+    full = replace(disk(free_gib=100), schedulable=False, is_under_pressure=True)
+    cluster.put_node(node("n1", full))
+
+
+def cordon(cluster: TestCluster) -> None:
+    cluster.put_node(replace(HOME, allow_scheduling=False))
+
+
+def lose_image(cluster: TestCluster) -> None:
+    see_image(cluster, "n2", "n3")
+
+
+def go_down(cluster: TestCluster) -> None:
+    cluster.put_node(replace(HOME, ready=False))
+
+
+def fill(cluster: TestCluster) -> None:
+    """A pod that nobody asked us about is bound there, and is faster."""
+    cluster.add_pod("direct", gib=50)
+    cluster.run("direct", "direct", "n1", gib=50)
+
+
+def relieve(cluster: TestCluster) -> None:
+    cluster.put_node(HOME)
+    see_image(cluster, "n1", "n2", "n3")
+    if "direct" in cluster.pods:
+        cluster.delete_volume("direct")
+
+
+WAYS = (press, cordon, lose_image, go_down, fill)
+Change = Callable[[TestCluster], None]
+
+
+def other_pod(cluster: TestCluster, name: str = "b", gib: float = 100) -> str:
+    return cluster.add_pod(name, gib=gib, created=LATER).name
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_volume_whose_node_takes_it_no_more_may_take_the_last_room_of_any_other(way: Change) -> None:
+    cluster = chosen()
+    way(cluster)
+
+    assert Decision.CONTENDED is cluster.filter(other_pod(cluster), "n2", "n3").decision
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_it_stays_so_while_longhorn_has_not_placed_it(way: Change) -> None:
+    cluster = chosen()
+    way(cluster)
+    cluster.attach(VOLUME, "n1", state="attaching", image=IMAGE)
+    cluster.pass_time(3)
+    assert Decision.CONTENDED is cluster.filter(other_pod(cluster), "n2", "n3").decision
+
+    cluster.place(VOLUME, "n2")
+    assert {"n3"} == cluster.offered("b", "n2", "n3")
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_volume_whose_node_takes_it_again_is_promised_there_alone(way: Change) -> None:
+    cluster = chosen()
+    before = cluster.pending()
+    way(cluster)
+    relieve(cluster)
+    cluster.let_doubts_pass()
+
+    assert {"n1": 100} == before == cluster.pending()
+    assert {"n2", "n3"} == cluster.offered(other_pod(cluster), "n1", "n2", "n3")
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_volume_that_is_bound_to_its_node_waits_for_it(way: Change) -> None:
+    cluster = chosen("strict")
+    way(cluster)
+
+    assert {"n2", "n3"} == cluster.offered(other_pod(cluster), "n2", "n3")
+
+
+def test_a_volume_that_is_not_made_yet_falls_back_as_well() -> None:
+    cluster = TestCluster()
+    for name in ("n1", "n2"):
+        cluster.add_node(name, free_gib=100)
+    cluster.add_pod("a")
+    assert {"n1"} == cluster.offered("a", "n1")
+    cluster.select_node("a", "n1")
+    cordon(cluster)
+
+    assert Decision.CONTENDED is cluster.filter(other_pod(cluster), "n2").decision
+
+
+def test_a_pod_that_was_bound_directly_to_a_full_node_takes_room_elsewhere() -> None:
+    cluster = TestCluster()
+    for name in ("n1", "n2"):
+        cluster.add_node(name, free_gib=100)
+    cluster.run("full", cluster.add_pod("full").name, "n1")
+    cluster.add_claim("a")
+    cluster.provision("a")
+    cluster.add_pod("a")
+    cluster.bind("a", "n1")
+    cluster.attach(VOLUME, "n1", state="attaching")
+
+    assert Decision.CONTENDED is cluster.filter(other_pod(cluster), "n2").decision
+
+
+def test_a_volume_that_falls_back_and_a_pod_beside_it_are_offered_what_holds_both() -> None:
+    cluster = chosen(gib=40)
+    cordon(cluster)
+
+    assert {"n2", "n3"} == cluster.offered(other_pod(cluster, gib=60), "n2", "n3")
+    assert Decision.CONTENDED is cluster.filter(other_pod(cluster, "c", gib=1), "n2", "n3").decision
+
+
+def test_a_new_leader_sees_that_the_node_takes_the_volume_no_more() -> None:
+    cluster = chosen()
+    cordon(cluster)
+    cluster.allocator.begin_term()
+
+    assert Decision.CONTENDED is cluster.filter(other_pod(cluster), "n2", "n3").decision

@@ -1,0 +1,237 @@
+"""A choice speaks for the volumes that it was made for, until the pod is asked about without the chosen node."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from controller.allocator.allocator import Decision
+from controller.model.workload import PersistentVolume
+from tests.fakes.builders import EPOCH, GIB, LATER, TestCluster, replica
+
+VOLUME = "pvc-uid-a"
+STRICT = {"dataLocality": "strict-local", "numberOfReplicas": "1"}
+
+
+def see_claim(cluster: TestCluster) -> None:
+    cluster.set_claim(replace(cluster.claims["a"], version=7, requested_bytes=99 * GIB))
+
+
+def see_volume(cluster: TestCluster) -> None:
+    locality = "best-effort" if cluster.claims["a"].class_name == "longhorn" else "strict-local"
+    cluster.attach(VOLUME, "", robustness="unknown", locality=locality)
+
+
+def see_replica(cluster: TestCluster) -> None:
+    cluster.allocator.observe("replica", f"{VOLUME}-r-1", replica(f"{VOLUME}-r-1", VOLUME, image="engine"))
+
+
+def see_pv(cluster: TestCluster) -> None:
+    facts = PersistentVolume(VOLUME, "driver.longhorn.io", VOLUME, "uid-a", "ns/a", 101 * GIB, LATER)
+    cluster.allocator.observe("pv", VOLUME, facts)
+
+
+def see_pod(cluster: TestCluster) -> None:
+    cluster.change_pod("a", unschedulable_since_utc=LATER)
+
+
+EVENTS = (see_claim, see_volume, see_replica, see_pv, see_pod)
+
+
+def after_a_failed_bind(class_name: str = "longhorn") -> TestCluster:
+    """n1 and n2 of 100 GiB; the volume of `a` was made for n1, then its binding failed."""
+    cluster = TestCluster()
+    cluster.add_class("strict", **STRICT)
+    for name in ("n1", "n2"):
+        cluster.add_node(name, free_gib=100)
+    cluster.add_claim("a", class_name=class_name)
+    cluster.add_pod("a")
+    assert {"n1", "n2"} == cluster.offered("a", "n1", "n2")
+    cluster.select_node("a", "n1")
+    cluster.provision("a", locality="best-effort" if class_name == "longhorn" else "strict-local")
+    return cluster
+
+
+def answered_anew(class_name: str = "longhorn") -> TestCluster:
+    """The same, and n1 is no candidate any more, so that n2 was offered."""
+    cluster = after_a_failed_bind(class_name)
+    assert {"n2"} == cluster.offered("a", "n2")
+    return cluster
+
+
+def other_pod(cluster: TestCluster, name: str = "b", gib: float = 100) -> str:
+    return cluster.add_pod(name, gib=gib, created=LATER).name
+
+
+@pytest.mark.parametrize("class_name", ["longhorn", "strict"])
+@pytest.mark.parametrize("event", EVENTS)
+def test_the_promise_stays_where_the_newer_answer_put_it(class_name: str, event: Callable[[TestCluster], None]) -> None:
+    cluster = answered_anew(class_name)
+    event(cluster)
+
+    assert Decision.CONTENDED is cluster.filter(other_pod(cluster), "n2").decision
+    assert {"n2"} == {row.node for row in cluster.allocator.snapshot().promises}
+
+
+@pytest.mark.parametrize("event", EVENTS)
+def test_the_node_of_the_older_choice_is_open_to_others(event: Callable[[TestCluster], None]) -> None:
+    cluster = answered_anew()
+    event(cluster)
+
+    assert {"n1"} == cluster.offered(other_pod(cluster), "n1")
+
+
+def test_a_node_once_chosen_is_checked_like_any_other_after_a_newer_answer() -> None:
+    cluster = answered_anew()
+    assert {"n1"} == cluster.offered(other_pod(cluster), "n1")
+    cluster.select_node("b", "n1")
+
+    assert {"n2"} == cluster.offered("a", "n1", "n2")
+
+
+def test_so_it_is_when_preemption_asks_about_it() -> None:
+    cluster = answered_anew()
+    assert {"n1"} == cluster.offered(other_pod(cluster), "n1")
+    cluster.select_node("b", "n1")
+
+    assert {"n2"} == set(cluster.allocator.nodes_with_room("pod-a", ["n1", "n2"]))
+
+
+def test_a_newer_refusal_takes_the_older_choice_back_as_well() -> None:
+    cluster = after_a_failed_bind()
+    assert {"n2"} == cluster.offered(other_pod(cluster, "c"), "n2")
+    assert Decision.CONTENDED is cluster.filter("a", "n2").decision
+    see_claim(cluster)
+
+    assert {"n1"} == cluster.offered(other_pod(cluster), "n1")
+
+
+def test_what_is_chosen_after_the_newer_answer_stands() -> None:
+    cluster = answered_anew()
+    cluster.bind("a", "n2")
+    see_volume(cluster)
+
+    assert {"n2": 100} == cluster.pending()
+    assert {"n1"} == cluster.offered(other_pod(cluster), "n1", "n2")
+
+
+def test_a_pod_that_is_asked_about_with_its_chosen_node_is_answered_with_it_and_nothing_changes() -> None:
+    """kube-scheduler was restarted while it bound the pod."""
+    cluster = after_a_failed_bind()
+    before = cluster.allocator.snapshot().promises
+
+    outcome = cluster.filter("a", "n1", "n2")
+
+    assert (Decision.CHOSEN, ["n1"]) == (outcome.decision, list(outcome.passed))
+    assert before == cluster.allocator.snapshot().promises
+
+
+# The pod's other volumes
+
+
+def with_a_second_volume(locality: str, *, is_placed: bool, gib: float = 60) -> TestCluster:
+    """A finished pod had claim `a` made for n1, which has 150 GiB; `second` is as old and asks for a new claim too."""
+    cluster = TestCluster()
+    cluster.add_class("kind", dataLocality=locality, numberOfReplicas="1")
+    cluster.add_node("n1", free_gib=150)
+    cluster.add_node("n2", free_gib=400)
+    cluster.add_claim("a", gib, class_name="kind")
+    cluster.add_pod("first", "a")
+    assert {"n1"} == cluster.offered("first", "n1")
+    cluster.select_node("a", "n1")
+    cluster.provision("a", locality=locality)
+    cluster.bind("first", "n1")
+    if is_placed:
+        cluster.attach(VOLUME, "n1", gib, locality=locality)
+        cluster.place(VOLUME, "n1", gib)
+    cluster.change_pod("first", is_finished=True)
+    cluster.attach(VOLUME, "", gib, locality=locality)
+    cluster.add_claim("b", 100)
+    cluster.add_pod("second", "a", "b", created=EPOCH)
+    return cluster
+
+
+@pytest.mark.parametrize("is_placed", [True, False])
+@pytest.mark.parametrize("locality", ["best-effort", "disabled"])
+def test_a_choice_of_one_volume_leaves_the_others_to_be_checked(locality: str, is_placed: bool) -> None:
+    cluster = with_a_second_volume(locality, is_placed=is_placed)
+
+    assert {"n2"} == cluster.offered("second", "n1", "n2")
+    assert {"n2"} == set(cluster.allocator.nodes_with_room("pod-second", ["n1", "n2"]))
+
+
+def test_a_pod_whose_data_is_bound_to_a_node_without_room_for_its_other_volume_is_refused() -> None:
+    cluster = with_a_second_volume("strict-local", is_placed=True)
+
+    assert set() == cluster.offered("second", "n1", "n2")
+
+
+def test_a_choice_that_a_former_user_left_on_an_unbound_claim_leaves_the_others_to_be_checked() -> None:
+    cluster = TestCluster()
+    cluster.add_node("n1", free_gib=150)
+    cluster.add_pod("first", "a", gib=60)
+    assert {"n1"} == cluster.offered("first", "n1")
+    cluster.select_node("a", "n1")
+    cluster.drop_pod("first")
+    cluster.add_claim("b", 100)
+    cluster.add_pod("second", "a", "b")
+
+    assert set() == cluster.offered("second", "n1")
+    assert {"ns/a"} == {row.claim for row in cluster.allocator.snapshot().promises}
+
+
+def test_a_pod_that_was_offered_the_node_with_all_its_volumes_is_answered_with_it_once_one_of_them_shows() -> None:
+    """kube-scheduler writes its choice into one claim after the other."""
+    cluster = TestCluster()
+    for name in ("n1", "n2"):
+        cluster.add_node(name, free_gib=200)
+    cluster.add_pod("a", "a", "b")
+    assert {"n1", "n2"} == cluster.offered("a", "n1", "n2")
+    cluster.select_node("a", "n1")
+    cluster.provision("a")
+
+    assert {"n1"} == cluster.offered("a", "n1", "n2")
+    assert {"n2"} == cluster.offered(other_pod(cluster, "c", gib=200), "n1", "n2")
+
+
+# A new leader
+
+
+def test_under_a_new_leader_a_pod_chosen_only_by_a_bound_claim_may_go_anywhere() -> None:
+    """Its binding may have failed, and another node may have been offered since."""
+    cluster = answered_anew()
+    cluster.allocator.begin_term()
+    other_pod(cluster)
+
+    assert Decision.CONTENDED is cluster.filter("b", "n1").decision
+    assert Decision.CONTENDED is cluster.filter("b", "n2").decision
+    cluster.pass_time(6)
+    assert {"n2"} == cluster.offered("b", "n2")
+
+
+def test_under_a_new_leader_the_same_holds_of_a_pod_with_a_second_volume() -> None:
+    cluster = TestCluster()
+    for name in ("n1", "n2"):
+        cluster.add_node(name, free_gib=200)
+    cluster.add_pod("a", "a", "b")
+    cluster.filter("a", "n1")
+    cluster.select_node("a", "n1")
+    cluster.provision("a")
+    cluster.filter("a", "n2")
+    cluster.allocator.begin_term()
+
+    assert Decision.CONTENDED is cluster.filter(other_pod(cluster, "c", gib=101), "n2").decision
+
+
+@pytest.mark.parametrize("how", ["unbound claim", "node name"])
+def test_under_a_new_leader_a_choice_that_is_sure_keeps_no_other_node(how: str) -> None:
+    cluster = after_a_failed_bind()
+    if how == "node name":
+        cluster.bind("a", "n1")
+    else:
+        cluster.set_claim(replace(cluster.claims["a"], volume_name=""))
+    cluster.allocator.begin_term()
+
+    assert {"n2"} == cluster.offered(other_pod(cluster), "n1", "n2")
