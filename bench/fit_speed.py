@@ -24,7 +24,7 @@ from typing import Any
 
 from controller.allocator.judge.node import Judge, Judgement
 from controller.allocator.judge.packing import COVER_STEPS, PACK_STEPS, Item, Steps, is_sure, pack
-from controller.allocator.promises.ledger import ANYWHERE, Entry, Key, Kind, Ledger, State, Verb
+from controller.allocator.promises.ledger import ANYWHERE, Kind, Ledger, OneOf, Promise, Roams, Source, State, Verb
 from controller.allocator.verbs.fit import fit_pod
 from controller.allocator.world.world import World
 from controller.model.demand import VolumeDemand
@@ -128,8 +128,10 @@ def build(case: Case, seed: int = 1) -> tuple[World, Ledger, list[str]]:
 
 def promise(ledger: Ledger, volume: str, node: str, gib: int) -> None:
     kind = Kind.ROAMING if node == ANYWHERE else Kind.FIRST
-    entry = Entry(State.HELD, kind, gib * GIB, 0, DEFAULT_NEEDS, since=0.0)
-    ledger.put(Verb.HOLD, Key(volume, node, f"pod-{volume}"), entry)
+    places = Roams(copies=20) if node == ANYWHERE else OneOf(frozenset((node,)))
+    claimant, size = f"pod-{volume}", gib * GIB
+    held = Promise(volume, claimant, Source.FILTER, State.HELD, kind, size, 0, DEFAULT_NEEDS, places, since=0.0)
+    ledger.put(Verb.HOLD, held)
 
 
 def bare_loop(free: Sequence[Sequence[int]], size: int) -> int:

@@ -131,7 +131,7 @@ WALL_CLOCK = frozenset(
 WALL_CLOCK_ALLOWED = ("controller.kube.lease", "controller.clock", "certs")
 
 THREAD_TOP = "# thread top"
-FILE_LINES = 400
+FILE_LINES = 500
 FUNCTION_LINES = 60
 
 

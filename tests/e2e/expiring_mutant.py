@@ -7,25 +7,21 @@ histories turns red on it.
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 
-from controller.allocator.promises.ledger import State, Verb
-from controller.allocator.promises.settle import Settler
+from controller.allocator import allocator
+from controller.allocator.promises.ledger import Ledger, Promise, State
 from controller.cli import main
 
 PROMISED_SECONDS = 5.0
 
-_expire = Settler.expire_assumptions
 
-
-def expire_all(self: Settler, now: float, timeout: float) -> bool:
-    """As if Longhorn had had its turn the moment the node was chosen."""
-    for key, entry in list(self._ledger.entries()):
-        if entry.state is State.ASSUMED and entry.turn_at is None:
-            self._ledger.put(Verb.ASSUME, key, replace(entry, turn_at=entry.since))
-    return _expire(self, now, PROMISED_SECONDS)
+def ends_soon(promise: Promise, reservation_seconds: float) -> float | None:
+    """As if Longhorn had had its chance the moment the node was chosen."""
+    del reservation_seconds
+    return promise.since + PROMISED_SECONDS if promise.state is State.ASSUMED else promise.until
 
 
 if __name__ == "__main__":
-    Settler.expire_assumptions = expire_all  # type: ignore[method-assign]
+    vars(allocator)["ends_at"] = ends_soon
+    Ledger.timed = lambda self: list(self.promises())  # type: ignore[method-assign]
     sys.exit(main())

@@ -8,9 +8,10 @@ from typing import Any
 
 from controller.allocator.allocator import Allocator
 from controller.allocator.outcome import FilterOutcome, Mode
+from controller.allocator.promises.ledger import ANYWHERE, Kind, OneOf, Promise, Roams, Source, State
 from controller.allocator.waiting.refusals import Wakeup
 from controller.clock import Clock
-from controller.model.longhorn import Disk, DiskNeeds, LonghornNode, LonghornSettings, Replica, Volume
+from controller.model.longhorn import DEFAULT_NEEDS, Disk, DiskNeeds, LonghornNode, LonghornSettings, Replica, Volume
 from controller.model.workload import Claim, KubeNode, PersistentVolume, Pod, PodVolume, StorageClass
 from controller.settings import LiveSettings
 from tests.fakes.clock import VirtualClock
@@ -94,6 +95,32 @@ def replica(name: str, of: str, gib: float = 100, *, on: str = "", disk_name: st
         deleting=False,
     )
     return replace(facts, **other)
+
+
+def promise(
+    volume: str,
+    node: str = "n1",
+    claimant: str = "uid-p",
+    *,
+    size: int = 1,
+    state: State = State.HELD,
+    needs: DiskNeeds = DEFAULT_NEEDS,
+    since: float = 0.0,
+    copies: int = 1,
+) -> Promise:
+    """Of so many bytes on that node; "*": of `copies` that roam."""
+    return Promise(
+        volume=volume,
+        claimant=claimant,
+        source=Source.FILTER if state is State.HELD else Source.CHOICE,
+        state=state,
+        kind=Kind.ROAMING if node == ANYWHERE else Kind.FIRST,
+        size_bytes=size,
+        required_bytes=0,
+        needs=needs,
+        places=Roams(copies=copies) if node == ANYWHERE else OneOf(frozenset((node,))),
+        since=since,
+    )
 
 
 class TestCluster:
@@ -269,6 +296,10 @@ class TestCluster:
         self.allocator.observe("pv", name, None)
         self.allocator.observe("volume", name, None)
         self.allocator.observe("replica", f"{name}-r-1", None)
+
+    def claimants(self) -> set[str]:
+        """All that claim any room."""
+        return {claimant for promise in self.allocator.snapshot().promises for claimant in promise.claimants}
 
     def pending(self) -> dict[str, int]:
         """GiB promised a node, each volume once."""

@@ -13,7 +13,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from controller.allocator.outcome import Decision
-from controller.allocator.promises.answers import NODE_RESERVATION, SCHEDULING_WAIT
+from controller.allocator.promises.journal import NODE_RESERVATION, SCHEDULING_WAIT
 from controller.allocator.verbs.grow import HOLD_SECONDS, GrowthRequest
 from controller.errors import ConfigError
 from controller.metrics import PREFIX, Metrics, Sources
@@ -128,10 +128,11 @@ def test_holds_are_counted_with_their_bytes_and_their_age(page: Page) -> None:
 
 def test_an_expired_hold_counts_as_not_scheduled(page: Page) -> None:
     page.cluster.add_node("n1")
-    pod = page.cluster.add_pod("a")
+    page.cluster.add_pod("a")
     page.cluster.filter("a", "n1")
     page.cluster.clock.advance(6)
-    page.cluster.allocator.expire_pod(pod.uid)
+    (due,) = page.cluster.allocator.due()
+    page.cluster.allocator.expire(due)
 
     assert page.value("pod_scheduling_wait_duration_seconds_count", pod_scheduled="false") == 1
     assert page.value("holds_ended_total", how="expired") == 1

@@ -82,11 +82,11 @@ class Pending:
         roaming = {entry.item.volume for entry in self.roamers}
         by_place: dict[tuple[str, str, bool], list[Promise]] = {}
         for promise in self._ledger.limited():
-            if promise.volume in self._own or promise.volume in roaming:
+            is_kept = promise.source is Source.KEPT_ROOM
+            if promise.volume in self._own or (promise.volume in roaming and not is_kept):
                 continue
             if newcomer.meets(promise, is_local=is_local):
                 for node in promise.nodes if isinstance(promise.places, OneOf) else ("",):
-                    is_kept = promise.source is Source.KEPT_ROOM
                     by_place.setdefault((node, promise.volume, is_kept), []).append(promise)
         for (node, volume, is_kept), promises in by_place.items():
             if is_kept:

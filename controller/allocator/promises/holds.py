@@ -76,6 +76,8 @@ class Holds:
             return
         for demand in demands_of_pod(pod, self._world, self._world.settings)[0]:
             places: Places
+            if demand.never:
+                continue
             if demand.is_local:
                 places = OneOf(None, demand.home_nodes)
             elif demand.is_roaming:

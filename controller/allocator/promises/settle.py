@@ -122,6 +122,8 @@ class Settler:
 
     def _places(self, demand: VolumeDemand, node: str) -> Places | None:
         """Where the volume's replica comes once `node` is chosen; None where none is to come."""
+        if demand.never:
+            return None
         if demand.is_local:
             if node in demand.home_nodes or demand.is_pinned:
                 return None

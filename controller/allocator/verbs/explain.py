@@ -26,6 +26,11 @@ def refusals_of(judge: Judge, name: str, judgement: Judgement) -> tuple[Refusal,
 
 def _refusals(judge: Judge, name: str, judgement: Judgement) -> Iterator[Refusal]:
     reason = judgement.reason or Reason.CONTENDED
+    if reason is Reason.NEVER_PLACED:
+        for demand in judge.demands:
+            if demand.never:
+                yield _of_node(name, reason, f"claim {demand.claim}: {demand.never}")
+        return
     if reason in _CLUSTER_WIDE:
         yield _of_node(name, reason, "the pod's volumes that Longhorn may place anywhere find no room in the cluster")
         return

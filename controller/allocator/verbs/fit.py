@@ -13,7 +13,10 @@ from typing import Final, NamedTuple
 from controller.allocator.judge.node import Judge
 from controller.allocator.judge.packing import PACK_STEPS, Steps, pack
 from controller.allocator.judge.verdict import SURE, Judgement, Verdict, unsuitable
+from controller.allocator.promises.journal import Journal
 from controller.allocator.promises.ledger import Kind, Ledger, OneOf, Promise, Source, State, Verb
+from controller.allocator.promises.memory import Answers, Memory
+from controller.allocator.promises.settle import Settler
 from controller.allocator.verbs.explain import refusals_of
 from controller.allocator.world.world import World
 from controller.model.demand import VolumeDemand
@@ -50,7 +53,8 @@ def fit_pod(
     promises: Iterable[GivenPromise] = (),
     now_utc: datetime | None = None,
 ) -> dict[str, NodeFit]:
-    """The verdict on each of `names` for a pod with these demands, while `promises` are pending."""
+    """The verdict on each of `names` for a pod with these demands, while `promises` are pending, and what Longhorn has
+    to place by itself."""
     judge = Judge(world, ledger_of(world, demands, promises), demands, 0.0, now_utc=now_utc)
     judgements = judge_nodes(judge, names)
     return {name: _fit_on(judge, name, judgements[name]) for name in names}
@@ -99,6 +103,9 @@ def ledger_of(world: World, demands: Iterable[VolumeDemand], promises: Iterable[
             since=0.0,
         )
         ledger.put(Verb.ASSUME, given)
+    settler = Settler(world, ledger, Memory(Answers()), Journal())
+    for name in sorted(world.volumes_to_place()):
+        settler.settle_volume(name, 0.0)
     return ledger
 
 

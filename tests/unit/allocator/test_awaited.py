@@ -44,14 +44,17 @@ def reasons(cluster: TestCluster, *nodes: str, gib: float = 100) -> dict[str, st
     return {name: outcome.refused.get(name, "passes") for name in nodes}
 
 
-def test_a_locality_move_counts_on_the_engines_node_until_it_shows() -> None:
+def wait(cluster: TestCluster, name: str = "new", **fields: Any) -> None:
+    """Longhorn has made a replica of "v", and not placed it yet."""
+    cluster.allocator.observe("replica", name, replica(name, "v", **fields))
+
+
+def test_a_locality_move_counts_on_the_engines_node_from_the_moment_that_it_shows() -> None:
     cluster = cluster_of("n1", "n2", "n3", free_gib=150)
-    observe(cluster, "n2", locality="best-effort")
-    assert {"n1": "passes", "n3": "passes"} == reasons(cluster, "n1", "n3")
     observe(cluster, "n2", locality="best-effort", attached_to="n1")
+    assert {"n1": "passes", "n3": "passes"} == reasons(cluster, "n1", "n3")  # foreseen, and no promise
+    wait(cluster, hard_node_affinity="n1")
     assert {"n1": Reason.CONTENDED, "n3": "passes"} == reasons(cluster, "n1", "n3")
-    cluster.allocator.observe("replica", "new", replica("new", "v", hard_node_affinity="n1"))
-    assert {"n1": Reason.CONTENDED, "n3": "passes"} == reasons(cluster, "n1", "n3")  # the object, once
     cluster.allocator.observe("replica", "new", replica("new", "v", on="n1"))
     assert Reason.INSUFFICIENT_STORAGE == cluster.filter("asks", "n1").refused["n1"]
 
@@ -59,42 +62,46 @@ def test_a_locality_move_counts_on_the_engines_node_until_it_shows() -> None:
 def test_the_share_managers_node_is_where_a_shared_volumes_copy_comes() -> None:
     cluster = cluster_of("n1", "n2", free_gib=150)
     observe(cluster, "n2", locality="best-effort", access_mode="rwx", attached_to="n1")
+    wait(cluster, hard_node_affinity="n1")
     assert {"n1": Reason.CONTENDED} == reasons(cluster, "n1")
 
 
 def test_the_copy_for_an_evicting_replica_may_come_to_any_other_node() -> None:
     cluster = cluster_of("n1", "n2", "n3", "n4", free_gib=250)
     observe(cluster, "n1", "n2", count=2)
+    put(cluster, "n2", eviction_requested=True)
     free = {"n1": "passes", "n2": "passes", "n3": "passes"}
     assert free == reasons(cluster, "n1", "n2", "n3")
-    put(cluster, "n2", eviction_requested=True)
+    wait(cluster)
     cluster.add_pod("asks", "larger", gib=151)
     wanted = {"n1": Reason.INSUFFICIENT_STORAGE, "n2": Reason.INSUFFICIENT_STORAGE, "n3": Reason.CONTENDED}
     assert wanted == reasons(cluster, "n1", "n2", "n3")
-    put(cluster, "n4")
+    cluster.allocator.observe("replica", "new", replica("new", "v", on="n4"))
     assert "passes" == reasons(cluster, "n3")["n3"]
 
 
-def test_a_failed_replica_is_replaced_anywhere_when_its_time_is_over() -> None:
+def test_a_failed_replica_whose_replacement_will_fall_due_bars_no_node() -> None:
     cluster = cluster_of("n1", "n2", "n3", free_gib=150)
-    since = cluster.clock.now_utc().strftime("%Y-%m-%dT%H:%M:%SZ")
-    observe(cluster, "n1", count=2, attached_to="n1", robustness="degraded", last_degraded_at=since)
+    observe(cluster, "n1", count=2, attached_to="n1", robustness="degraded", last_degraded_at="2026-01-01T00:00:00Z")
     put(cluster, "n2", **FAILED)
+    cluster.clock.advance(601)
     assert {"n3": "passes"} == reasons(cluster, "n3")
-    cluster.clock.advance(600)
-    assert {"n3": "passes"} == reasons(cluster, "n3")
-    cluster.clock.advance(1)
+    wait(cluster)
     assert {"n3": Reason.CONTENDED} == reasons(cluster, "n3")
-    put(cluster, "n2")
-    assert {"n3": "passes"} == reasons(cluster, "n3")
 
 
-def test_nothing_is_awaited_once_rebuilding_is_switched_off() -> None:
+def test_what_longhorn_does_not_place_closes_no_node_for_long() -> None:
     cluster = cluster_of("n1", "n2", free_gib=150)
-    observe(cluster, "n2", locality="best-effort", attached_to="n1")
+    observe(cluster)
+    wait(cluster)
+    cluster.clock.advance(89)
+    cluster.allocator.sweep()
     assert {"n1": Reason.CONTENDED} == reasons(cluster, "n1")
-    cluster.allocator.configure(cluster.live, LonghornSettings(concurrent_rebuild_limit=0))
+    cluster.clock.advance(1)
+    cluster.allocator.sweep()
     assert {"n1": "passes"} == reasons(cluster, "n1")
+    wait(cluster, "another")  # a new replica has its own time
+    assert {"n1": Reason.CONTENDED} == reasons(cluster, "n1")
 
 
 @pytest.mark.parametrize(
@@ -105,7 +112,10 @@ def test_no_copy_is_awaited_in_a_zone_that_may_not_have_another(zone_soft: bool,
     for name, zone in (("n1", "a"), ("n2", "a"), ("n3", "b")):
         cluster.put_node(replace(cluster.allocator._world.nodes[name], zone=zone))
     observe(cluster, "n1", count=2, attached_to="n1", robustness="degraded")
+    wait(cluster)
     assert {"n2": same, "n3": other} == reasons(cluster, "n2", "n3")
+    cluster.put_node(replace(cluster.allocator._world.nodes["n1"], ready=False))  # then its replica closes no zone
+    assert {"n2": Reason.CONTENDED, "n3": other} == reasons(cluster, "n2", "n3")
 
 
 def test_a_volume_that_is_being_made_counts_wherever_it_may_land() -> None:

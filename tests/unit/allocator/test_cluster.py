@@ -15,13 +15,12 @@ from controller.allocator.judge.node import Judge
 from controller.allocator.judge.pending import Pending
 from controller.allocator.judge.sets import SetJudge, Threat
 from controller.allocator.judge.verdict import Verdict
-from controller.allocator.promises.ledger import ANYWHERE, Entry, Key, Kind, Ledger, State, Verb
+from controller.allocator.promises.ledger import ANYWHERE, Ledger, State, Verb
 from controller.allocator.world.world import World
 from controller.model.demand import VolumeDemand
 from controller.model.longhorn import DEFAULT_NEEDS, LonghornSettings, SpacePolicy
-from controller.model.workload import Claim, StorageClass
 from controller.rules.reasons import Reason
-from tests.fakes.builders import EPOCH, disk, node, replica, volume
+from tests.fakes.builders import EPOCH, disk, node, promise, replica, volume
 
 FLAGS = [
     (zone, same_node, same_disk) for zone in (True, False) for same_node in (True, False) for same_disk in (True, False)
@@ -99,14 +98,9 @@ def ledger_of(small: SmallWorld, world: World) -> Ledger:
     """The pending items as the allocator would hold them: claims whose class says how many copies they have."""
     ledger = Ledger()
     for index, item in enumerate(small.pending):
-        key, kind = f"u{index}", Kind.FIRST if item.node else Kind.ROAMING
-        if not item.node:
-            parameters = {"numberOfReplicas": str(item.copies), "dataLocality": "disabled"}
-            world.put_class(key, StorageClass(key, "driver.longhorn.io", parameters, False, True, EPOCH))
-            claim = Claim(key, "ns", key, key, "", item.size, "", False, False, "", "")
-            world.put_claim(claim.key, claim)
-        entry = Entry(State.ASSUMED, kind, item.size, 0, DEFAULT_NEEDS, since=0.0)
-        ledger.put(Verb.ASSUME, Key(key, item.node or ANYWHERE, f"pod-{index}"), entry)
+        state, copies = State.ASSUMED, item.copies
+        made = promise(f"u{index}", item.node or ANYWHERE, f"pod-{index}", size=item.size, state=state, copies=copies)
+        ledger.put(Verb.ASSUME, made)
     return ledger
 
 

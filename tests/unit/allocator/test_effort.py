@@ -22,10 +22,10 @@ from controller.allocator.judge.packing import (
     pack,
 )
 from controller.allocator.judge.verdict import Verdict
-from controller.allocator.promises.ledger import Entry, Key, Kind, Ledger, State, Verb
+from controller.allocator.promises.ledger import Ledger, Verb
 from controller.model.demand import VolumeDemand
-from controller.model.longhorn import DEFAULT_NEEDS, TopologyTerm
-from tests.fakes.builders import node
+from controller.model.longhorn import TopologyTerm
+from tests.fakes.builders import node, promise
 from tests.unit.allocator.test_fit import local, roaming, room, world_of
 
 NO_SEARCH = 0
@@ -101,8 +101,7 @@ def test_what_others_may_take_of_the_spare_disks_counts() -> None:
 def held(*bytes_each: int, age: float) -> Ledger:
     ledger = Ledger()
     for number, size in enumerate(bytes_each):
-        entry = Entry(State.HELD, Kind.FIRST, size, 0, DEFAULT_NEEDS, since=10.0 - age)
-        ledger.put(Verb.HOLD, Key(f"other-{number}", "n1", "uid-p"), entry)
+        ledger.put(Verb.HOLD, promise(f"other-{number}", size=size, since=10.0 - age))
     return ledger
 
 

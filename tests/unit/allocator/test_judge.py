@@ -8,12 +8,12 @@ import pytest
 
 from controller.allocator.judge.node import Judge
 from controller.allocator.judge.verdict import Verdict
-from controller.allocator.promises.ledger import Entry, Key, Kind, Ledger, State, Verb
+from controller.allocator.promises.ledger import Ledger, Verb
 from controller.allocator.verbs.fit import GivenPromise, fit_pod, ledger_of
 from controller.model.demand import VolumeDemand
-from controller.model.longhorn import DEFAULT_NEEDS, BackingImage
+from controller.model.longhorn import BackingImage
 from controller.rules.reasons import Reason
-from tests.fakes.builders import node
+from tests.fakes.builders import node, promise
 from tests.unit.allocator.test_fit import local, roaming, room, world_of
 
 OTHERS = [GivenPromise("n1", "x", 10)]
@@ -57,8 +57,7 @@ def test_once_not_robust_in_a_zone_the_sets_are_not_robust() -> None:
 def test_a_set_that_only_young_holds_contend_is_worth_a_wait(age: float, waitable: bool) -> None:
     world = world_of(room("d1", 100))
     ledger = Ledger()
-    entry = Entry(State.HELD, Kind.FIRST, 60, 0, DEFAULT_NEEDS, since=10.0 - age)
-    ledger.put(Verb.HOLD, Key("other", "n1", "uid-p"), entry)
+    ledger.put(Verb.HOLD, promise("other", size=60, since=10.0 - age))
     judge = Judge(world, ledger, (roaming(60),), 10.0)
     ((_, judgement),) = judge.judge_sets(["n1"])
     assert (Verdict.CONTENDED, waitable) == (judgement.verdict, judgement.is_waitable)
@@ -95,8 +94,7 @@ def written(size: int, name: str = "v") -> VolumeDemand:
 def test_a_node_that_only_young_holds_contend_is_worth_a_wait(holds: list[tuple[int, float]], waitable: bool) -> None:
     ledger = Ledger()
     for size, age in holds:
-        entry = Entry(State.HELD, Kind.FIRST, size, 0, DEFAULT_NEEDS, since=10.0 - age)
-        ledger.put(Verb.HOLD, Key(f"other-{age}", "n1", "uid-p"), entry)
+        ledger.put(Verb.HOLD, promise(f"other-{age}", size=size, since=10.0 - age))
     judgement = Judge(world_of(room("d1", 100)), ledger, (written(60),), 10.0).judge("n1")
     assert (Verdict.CONTENDED, waitable) == (judgement.verdict, judgement.is_waitable)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from controller.model.longhorn import LonghornSettings
@@ -15,14 +17,22 @@ AFTER = 300
 
 @pytest.fixture
 def cluster() -> TestCluster:
-    """n1 is full of four small pods, n2 is too small for the large one, which has waited for long."""
+    """n1 is full of four small pods whose data goes with them; the large one, which fits nowhere else, has waited."""
     cluster = TestCluster(live=LiveSettings(enabled=True, starvation_after_seconds=AFTER))
     cluster.add_node("n1", free_gib=400)
+    for name in ("tiny-1", "tiny-2"):  # in a cluster of fewer than three nodes nothing is kept
+        cluster.add_node(name, free_gib=1)
     for index in range(4):
-        cluster.run(f"small-{index}", cluster.add_pod(f"small-{index}").name, "n1")
-    cluster.add_pod("large", gib=300)
+        run_ephemeral(cluster, f"small-{index}", "n1")
+    cluster.add_pod("large", gib=350)
     assert not cluster.offered("large", "n1")
     return cluster
+
+
+def run_ephemeral(cluster: TestCluster, name: str, on: str, gib: float = 100) -> None:
+    cluster.add_claim(name, gib)
+    cluster.set_claim(replace(cluster.claims[name], owner_pod_uid=f"pod-{name}"))
+    cluster.run(name, cluster.add_pod(name, gib=gib).name, on, gib=gib)
 
 
 def wait_long(cluster: TestCluster) -> None:
@@ -47,7 +57,7 @@ def test_before_its_time_small_pods_take_what_becomes_free(cluster: TestCluster)
 def test_after_it_room_gathers_until_the_large_pod_fits(cluster: TestCluster) -> None:
     wait_long(cluster)
     cluster.add_pod("next")
-    for index in range(3):
+    for index in range(4):
         leave(cluster, index)
         assert cluster.filter("next", "n1").refused == {"n1": Reason.KEPT}
 
@@ -58,7 +68,7 @@ def test_after_it_room_gathers_until_the_large_pod_fits(cluster: TestCluster) ->
 
 def test_what_is_left_beside_it_is_free_again_once_it_was_offered_its_room(cluster: TestCluster) -> None:
     wait_long(cluster)
-    cluster.add_pod("next")
+    cluster.add_pod("next", gib=50)
     for index in range(4):
         leave(cluster, index)
     cluster.plan_wakeups()
@@ -123,7 +133,7 @@ def test_zero_switches_it_off(cluster: TestCluster) -> None:
 
 def test_the_node_that_is_kept_stays_the_one_when_another_becomes_emptier(cluster: TestCluster) -> None:
     cluster.add_node("n2", free_gib=350)
-    cluster.run("there", cluster.add_pod("there", gib=300).name, "n2", gib=300)
+    run_ephemeral(cluster, "there", "n2", gib=300)
     assert not cluster.offered("large", "n1", "n2")
     wait_long(cluster)
     for index in range(2):
@@ -157,11 +167,11 @@ def change_leader(cluster: TestCluster) -> None:
     """This process leads again, and knows only what the cluster shows; holds of the term before have ended."""
     cluster.allocator.end_term()
     cluster.allocator.begin_term()
-    for due in cluster.allocator.due_holds():
-        cluster.allocator.expire_pod(due.pod_uid)
+    for due in cluster.allocator.due():
+        cluster.allocator.expire(due)
     cluster.clock.advance(10)
-    for due in cluster.allocator.due_holds():
-        cluster.allocator.expire_pod(due.pod_uid)
+    for due in cluster.allocator.due():
+        cluster.allocator.expire(due)
 
 
 @pytest.mark.parametrize(
@@ -200,7 +210,7 @@ def test_nothing_is_kept_for_a_pod_that_the_new_leader_was_never_asked_about(clu
 
 def test_what_a_pod_waited_before_its_first_refusal_counts_only_for_a_new_leader(cluster: TestCluster) -> None:
     cluster.clock.advance(AFTER)
-    cluster.add_pod("large-2", gib=300)
+    cluster.add_pod("large-2", gib=350)
     cluster.change_pod("large-2", unschedulable_since_utc=EPOCH)
     cluster.drop_pod("large")
     assert not cluster.offered("large-2", "n1")

@@ -265,6 +265,7 @@ def test_room_is_not_kept_for_ever(comes_back: bool) -> None:
     was_open = False
     for _ in range(HOUR // 30):
         cluster.clock.advance(30)
+        cluster.allocator.sweep()
         if comes_back:
             assert set() == cluster.offered("large", *NODES)
         cluster.plan_wakeups()

@@ -213,7 +213,7 @@ def test_what_a_live_read_has_shown_is_not_undone_by_an_older_event() -> None:
     seen = cluster.set_claim(replace(cluster.claims["a"], selected_node="n1", version=7))
     cluster.set_claim(replace(seen, selected_node="", version=6))
 
-    assert cluster.allocator.due_holds() == ()
+    assert cluster.allocator.due() == ()
     (promise,) = cluster.allocator.snapshot().promises
     assert (promise.node, promise.state) == ("n1", "ASSUMED")
 

@@ -2,87 +2,130 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.allocator.promises.ledger import NEXT, Entry, Key, Kind, Ledger, State, Verb
+from controller.allocator.promises.ledger import NEXT, Against, Ledger, OneOf, Places, Promise, Roams, State, Verb
 from controller.errors import BugError
-from controller.model.longhorn import DEFAULT_NEEDS
+from tests.fakes.builders import promise
 
 PUTS = {Verb.HOLD: State.HELD, Verb.ASSUME: State.ASSUMED}
-KEY = Key("v", "n", "p")
+NODES = ("n", "m")
 
 
-def entry(state: State, size: int = 1) -> Entry:
-    return Entry(state, Kind.FIRST, size, 0, DEFAULT_NEEDS, 0.0)
+def entry(state: State, size: int = 1) -> Promise:
+    return promise("v", "n", "p", size=size, state=state)
 
 
 def ledger_in(state: State) -> Ledger:
     ledger = Ledger()
     if state is not State.ABSENT:
-        ledger.put(Verb.HOLD if state is State.HELD else Verb.ASSUME, KEY, entry(state))
+        ledger.put(Verb.HOLD if state is State.HELD else Verb.ASSUME, entry(state))
     return ledger
 
 
 @pytest.mark.parametrize(("state", "verb"), list(product(State, Verb)))
 def test_every_pair_moves_as_the_table_says_or_raises_before_anything_changes(state: State, verb: Verb) -> None:
     ledger = ledger_in(state)
-    before = list(ledger.entries())
+    before = list(ledger.promises())
 
     def move() -> None:
         if verb in PUTS:
-            ledger.put(verb, KEY, entry(PUTS[verb]))
+            ledger.put(verb, entry(PUTS[verb]))
         else:
-            ledger.drop(verb, KEY)
+            ledger.drop(verb, "v", "p")
 
     if (state, verb) in NEXT:
         move()
-        found = ledger.get(KEY)
+        found = ledger.get("v", "p")
         assert NEXT[state, verb] is (State.ABSENT if found is None else found.state)
     else:
         with pytest.raises(BugError):
             move()
-        assert before == list(ledger.entries())
+        assert before == list(ledger.promises())
 
 
-def test_an_entry_whose_state_does_not_fit_its_verb_is_a_bug() -> None:
+def test_a_promise_whose_state_does_not_fit_its_verb_is_a_bug() -> None:
     with pytest.raises(BugError):
-        Ledger().put(Verb.HOLD, KEY, entry(State.ASSUMED))
+        Ledger().put(Verb.HOLD, entry(State.ASSUMED))
 
 
+places = st.one_of(
+    st.frozensets(st.sampled_from(NODES), min_size=1).map(OneOf),
+    st.just(OneOf(None)),
+    st.builds(Roams, copies=st.integers(1, 3)),
+)
 steps = st.lists(
     st.tuples(
         st.sampled_from(["HOLD", "ASSUME", "FORGET"]),
         st.sampled_from("vw"),
-        st.sampled_from("nm"),
+        places,
         st.sampled_from("pq"),
         st.integers(1, 9),
+        st.booleans(),
     )
 )
 
 
 @given(steps)
-def test_sums_and_indices_always_agree_with_the_entries(moves: list[tuple[str, str, str, str, int]]) -> None:
+def test_sums_and_indices_always_agree_with_the_promises(
+    moves: list[tuple[str, str, Places, str, int, bool]],
+) -> None:
     ledger = Ledger()
-    for name, volume, node, claimant, size in moves:
-        key, verb = Key(volume, node, claimant), Verb[name]
+    for name, volume, where, claimant, size, is_limited in moves:
+        verb = Verb[name]
         if verb is Verb.FORGET:
-            ledger.drop(verb, key)
+            ledger.drop(verb, volume, claimant)
         else:
-            ledger.put(verb, key, entry(PUTS[verb], size))
-        entries = dict(ledger.entries())
-        for place in "nm":
-            largest: dict[str, int] = {}
-            for found, held in entries.items():
-                if found.node == place:
-                    largest[found.volume] = max(largest.get(found.volume, 0), held.size_bytes)
+            made = promise(volume, "n", claimant, size=size, state=PUTS[verb])
+            made = replace(made, places=where, against=Against(0) if is_limited else None)
+            ledger.put(verb, made)
+        found = list(ledger.promises())
+        firm = [one for one in found if one.against is None]
+        roaming = {one.volume for one in firm if not one.nodes}
+        for place in NODES:
+            here = [one for one in firm if place in one.nodes]
+            largest = {
+                one.volume: max(other.size_bytes for other in here if other.volume == one.volume) for one in here
+            }
             assert sum(largest.values()) == ledger.pending_bytes(place)
-            assert largest == {promise.volume: promise.size_bytes for promise in ledger.promises(place)}
-            assert bool(largest) is ledger.has_promises(place)
+            bound = {one: most for one, most in largest.items() if one not in roaming}
+            assert bound == {item.volume: item.size_bytes for item in ledger.pile(place).items}
+            assert bool(largest) is (place in ledger.nodes())
+            everything = {(one.volume, one.claimant) for one in found if place in one.nodes}
+            assert everything == {(one.volume, one.claimant) for one in ledger.on_node(place)}
+        assert roaming == {entry.item.volume for entry in ledger.roaming()}
+        assert [one for one in found if one.against] == sorted(ledger.limited(), key=found.index)
         for who in "pq":
-            assert {found for found in entries if found.claimant == who} == {k for k, _ in ledger.of_claimant(who)}
+            assert {one.volume for one in found if one.claimant == who} == {
+                one.volume for one in ledger.of_claimant(who)
+            }
         for which in "vw":
-            assert {found for found in entries if found.volume == which} == {k for k, _ in ledger.of_volume(which)}
+            assert {one.claimant for one in found if one.volume == which} == {
+                one.claimant for one in ledger.of_volume(which)
+            }
+
+
+def test_claimants_of_one_volume_count_once_at_the_largest_size() -> None:
+    ledger = Ledger()
+    for claimant, size in (("p", 3), ("q", 7)):
+        ledger.put(Verb.HOLD, promise("v", "n", claimant, size=size))
+    assert (7, (7,)) == (ledger.pending_bytes("n"), ledger.pile("n").sizes)
+
+    ledger.drop(Verb.FORGET, "v", "q")
+    assert (3, (3,)) == (ledger.pending_bytes("n"), ledger.pile("n").sizes)
+
+
+def test_a_volume_that_may_land_anywhere_by_one_source_is_not_counted_on_a_node_by_another() -> None:
+    ledger = Ledger()
+    ledger.put(Verb.HOLD, promise("v", "n", "p", size=3))
+    ledger.put(Verb.ASSUME, promise("v", "*", "volume:", size=3, state=State.ASSUMED))
+    assert () == ledger.pile("n").items
+    assert [3] == [entry.item.size_bytes for entry in ledger.roaming()]
+
+    ledger.drop(Verb.FORGET, "v", "volume:")
+    assert (3,) == ledger.pile("n").sizes

@@ -10,9 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from controller.allocator.outcome import Decision, Mode
-from controller.allocator.waiting.nominations import MOST_PODS, MOST_SECONDS
+from controller.allocator.promises.memory import APPROVAL_SECONDS, MOST_APPROVALS
 from controller.allocator.waiting.refusals import MOST_UNSEEN, UNSEEN_SECONDS
-from controller.model.longhorn import LonghornSettings
 from controller.rules.reasons import Reason
 from controller.settings import LiveSettings
 from tests.fakes.builders import LATEST, TestCluster, disk
@@ -389,6 +388,16 @@ def asked_in_vain(cluster: TestCluster) -> None:
     cluster.add_node("n1", free_gib=100)
 
 
+def bound_elsewhere(cluster: TestCluster) -> None:
+    cluster.add_node("idle", free_gib=100)
+    cluster.bind("high", "idle")
+
+
+def time_is_over(cluster: TestCluster) -> None:
+    cluster.clock.advance(APPROVAL_SECONDS)
+    cluster.allocator.sweep()
+
+
 ENDS: dict[str, Callable[[TestCluster], Any]] = {
     "filtered there, refused": fill,
     "filtered elsewhere, offered": elsewhere,
@@ -397,8 +406,8 @@ ENDS: dict[str, Callable[[TestCluster], Any]] = {
     "nominated elsewhere": lambda cluster: cluster.change_pod("high", nominated_node="idle"),
     "pod gone": lambda cluster: cluster.drop_pod("high"),
     "pod being deleted": lambda cluster: cluster.change_pod("high", is_deleting=True),
-    "pod bound": lambda cluster: cluster.bind("high", "idle"),
-    "its time": lambda cluster: cluster.clock.advance(MOST_SECONDS),
+    "pod bound": bound_elsewhere,
+    "its time": time_is_over,
 }
 
 
@@ -420,7 +429,8 @@ CUTS: dict[str, Callable[[TestCluster], None]] = {
 def test_nothing_stays_behind(nominated: TestCluster, end: str) -> None:
     (ENDS | CUTS)[end](nominated)
 
-    assert 0 == len(nominated.allocator._refusals.nominations)
+    assert not nominated.allocator._memory.approvals
+    assert not nominated.allocator._ledger.limited()
 
 
 def test_before_the_nomination_shows_nothing_is_reserved() -> None:
@@ -479,14 +489,12 @@ def test_the_wake_up_does_not_wake_others_into_it_and_does_so_when_it_ends(nomin
     assert ["low"] == woken(nominated)
 
 
-def test_the_wake_up_knows_when_it_ends_by_time(nominated: TestCluster) -> None:
+def test_others_are_woken_when_it_ends_by_time(nominated: TestCluster) -> None:
     assert set() == low_gets(nominated)
-    live = LiveSettings(enabled=True, starvation_after_seconds=0)  # nothing else falls due then
-    nominated.allocator.configure(live, LonghornSettings())
-    nominated.clock.advance(MOST_SECONDS - 20)
-    assert nominated.allocator.next_wakeup_due() == 5
-    nominated.clock.advance(5)
+    version = nominated.allocator.version
+    time_is_over(nominated)
 
+    assert version < nominated.allocator.version
     assert ["low"] == woken(nominated)
 
 
@@ -533,11 +541,11 @@ def test_a_volume_that_two_of_them_share_counts_once() -> None:
 
 
 def test_what_has_ended_by_time_goes_with_the_next_approval(nominated: TestCluster) -> None:
-    nominated.clock.advance(MOST_SECONDS)
+    time_is_over(nominated)
     nominated.add_pod("next")
     assert {"n1"} == kept(nominated, "next", "n1")
 
-    assert 1 == len(nominated.allocator._refusals.nominations)
+    assert {"pod-next"} == nominated.allocator._memory.approvals.keys()
 
 
 def test_what_it_is_woken_for_counts_once_in_the_plan(nominated: TestCluster) -> None:
@@ -581,10 +589,10 @@ def test_a_call_without_candidates_leaves_nothing(method: str) -> None:
 def test_no_more_than_so_many_are_remembered() -> None:
     cluster = TestCluster()
     cluster.add_node("n1", free_gib=400)
-    names = [f"p{number}" for number in range(MOST_PODS + 1)]
+    names = [f"p{number}" for number in range(MOST_APPROVALS + 1)]
     for name in names:
         cluster.add_pod(name, gib=1)
         assert {"n1"} == kept(cluster, name, "n1")
-    nominations = cluster.allocator._refusals.nominations
+    approvals = cluster.allocator._memory.approvals
 
-    assert names[1:] == [name for name in names if f"pod-{name}" in nominations]
+    assert names[1:] == [name for name in names if f"pod-{name}" in approvals]

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from controller.allocator.allocator import Allocator, Decision, DueHold
+from controller.allocator.allocator import Allocator, Decision, Due
 from controller.allocator.outcome import Mode, PodKnowledge
 from controller.model.longhorn import LonghornSettings, Replica, Volume
 from controller.model.workload import Claim, KubeNode, PersistentVolume, Pod, PodVolume, StorageClass
@@ -202,14 +202,13 @@ class Race(RuleBasedStateMachine):
         workload = data.draw(st.sampled_from([entry for entry in self.alive() if entry.offered and not entry.chosen]))
         workload.offered = ()
         self.clock.advance(6)
-        for due in self.allocator.due_holds():
+        for due in self.allocator.due():
             self.read_live(due)
-            if due.pod_uid in {entry.pod_uid for entry in self.allocator.due_holds()}:
-                self.allocator.expire_pod(due.pod_uid)
+            self.allocator.expire(due)
 
-    def read_live(self, due: DueHold) -> None:
+    def read_live(self, due: Due) -> None:
         """What the sweeper does before it lets a hold end: pod and claims as they are now reach the allocator first."""
-        for kind, key in [("pod", due.pod_key), *(("claim", key) for key in due.claim_keys)]:
+        for kind, key in due.reads:
             if key in self.truth[kind]:
                 self.allocator.observe(kind, key, self.truth[kind][key])
 

@@ -13,17 +13,17 @@ from controller.allocator.judge import plain
 from controller.allocator.judge.budget import Budget
 from controller.allocator.judge.node import Judge
 from controller.allocator.judge.packing import COVER_STEPS, Steps, is_robust
-from controller.allocator.judge.pending import promise_of_demand, roamer_of
+from controller.allocator.judge.pending import item_of_demand, roamer_of
 from controller.allocator.judge.verdict import Judgement, Verdict
 from controller.allocator.outcome import Mode
-from controller.allocator.promises.ledger import ANYWHERE, Entry, Key, Kind, Ledger, State, Verb
+from controller.allocator.promises.ledger import ANYWHERE, Ledger, Verb
 from controller.allocator.verbs.prioritize import Strategy, score_nodes
 from controller.allocator.world.world import World
 from controller.model.demand import VolumeDemand
 from controller.model.longhorn import DEFAULT_NEEDS, DiskNeeds
 from controller.model.workload import KubeNode
 from controller.settings import LiveSettings
-from tests.fakes.builders import TestCluster, disk, node, replica, volume
+from tests.fakes.builders import TestCluster, disk, node, promise, replica, volume
 from tests.fakes.clock import VirtualClock
 from tests.unit.allocator.test_fit import local, roaming, room, world_of
 
@@ -134,8 +134,8 @@ def robust_plainly(judge: Judge, name: str) -> bool:
     shape = judge.shape(name, wanted)
     if isinstance(shape, Judgement):
         return False
-    own = [roamer_of(promise_of_demand(one, 0.0), one, judge.world) for one in judge.demands if one.is_roaming]
-    others = judge.items_of(shape, [one.promise for one in own for _ in range(one.per_node)])
+    own = [roamer_of(item_of_demand(one, 0.0), one, judge.world) for one in judge.demands if one.is_roaming]
+    others = judge.items_of(shape, [one.item for one in own for _ in range(one.per_node)])
     return is_robust(shape.everything, shape.free, Steps(COVER_STEPS), others)
 
 
@@ -211,8 +211,8 @@ def ledgers(draw: st.DrawFn) -> Ledger:
     ledger = Ledger()
     for number in range(draw(st.integers(0, 5))):
         where, size = draw(st.sampled_from((*NODES, *NODES, ANYWHERE))), draw(st.integers(1, 25))
-        entry = Entry(State.HELD, Kind.FIRST, size, 0, draw(NEEDS), since=0.0)
-        ledger.put(Verb.HOLD, Key(draw(st.sampled_from((f"other-{number}", "uid-v0"))), where, f"uid-{number}"), entry)
+        volume = draw(st.sampled_from((f"other-{number}", "uid-v0")))
+        ledger.put(Verb.HOLD, promise(volume, where, f"uid-{number}", size=size, needs=draw(NEEDS)))
     return ledger
 
 

@@ -168,7 +168,10 @@ def test_what_is_kept_for_one_pod_does_not_hide_its_room_from_that_pod(priority:
     """Two equal pods; the younger one waits for long, the older one came to know of the node only now."""
     cluster = TestCluster(live=LiveSettings(enabled=True, starvation_after_seconds=300))
     cluster.add_node("n1", free_gib=200)
+    for name in ("tiny-1", "tiny-2"):  # in a cluster of fewer than three nodes nothing is kept
+        cluster.add_node(name, free_gib=1)
     cluster.add_pod("other", gib=150)
+    cluster.set_claim(replace(cluster.claims["other"], owner_pod_uid="pod-other"))
     cluster.run("other", "other", "n1", gib=150)
     cluster.add_pod("w1", created=LATER)
     assert not cluster.offered("w1", "n1")

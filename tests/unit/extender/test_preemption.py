@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -139,11 +140,14 @@ def test_room_that_is_kept_for_a_waiting_pod_is_no_room(bench: Bench) -> None:
     cluster = bench.cluster
     cluster.add_pod("large", gib=500)
     cluster.add_node("n4", free_gib=600)
-    cluster.run("small", cluster.add_pod("small", gib=200).name, "n4", gib=200)
+    cluster.add_pod("small", gib=200)
+    cluster.set_claim(replace(cluster.claims["small"], owner_pod_uid="pod-small"))
+    cluster.run("small", "small", "n4", gib=200)
+    cluster.add_pod("a", gib=150)
     assert not cluster.offered("large", "n4")
     cluster.clock.advance(300)
     cluster.plan_wakeups()
-    pod = cluster.add_pod("a")
+    pod = cluster.pods["a"]
 
     assert bench.preempt(pod, n1=("x",), n4=("y",)) == {"n1": ["x"]}
 
