@@ -10,7 +10,7 @@ from controller.plan_objects import Objects
 def world_of(objects: Objects, settings: LonghornSettings) -> World:
     """A world that knows nothing but `objects`. A volume that is to grow stands there as Longhorn shows it: what is
     promised beyond that is part of the question."""
-    world = World(counts_growth=False)
+    world = World()
     world.put_settings(settings)
     for name, kube_node in objects.kube_nodes.items():
         world.put_kube_node(name, kube_node)

@@ -197,7 +197,6 @@ class Controller:
                 elector=self.elector,
                 sweeper=Sweeper(
                     self.allocator,
-                    self.allocator.expansions,
                     self.live,
                     is_leading=lambda: self.gate.is_open,
                     after_round=self.metrics.drain,

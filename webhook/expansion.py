@@ -106,10 +106,11 @@ class ExpansionService:
             return self._by_policy(review, "the leader failed", error)
         except CrowdedError as error:
             return self._by_policy(review, "too many expansions at once", error)
-        if reply.verdict == pb.HoldExpansionReply.REFUSED:
+        if reply.verdict in (pb.HoldExpansionReply.REFUSED, pb.HoldExpansionReply.TRY_AGAIN):
             message = refusal(growth, reply)
             log.info("expansion refused %s", message)
-            return Answer(reviews.encode_denied(review.uid, message), "refused")
+            outcome = "refused" if reply.verdict == pb.HoldExpansionReply.REFUSED else "try-again"
+            return Answer(reviews.encode_denied(review.uid, message), outcome)
         outcome = "admitted" if reply.verdict == pb.HoldExpansionReply.ADMITTED else "not-checked"
         return Answer(reviews.encode_allowed(review.uid), outcome)
 
@@ -211,6 +212,8 @@ def refusal(growth: Growth, reply: pb.HoldExpansionReply) -> str:
     listed = "; ".join(problems[:MOST_PROBLEMS]) + (f"; and {more} more" if more > 0 else "")
     whose = f" (volume {reply.volume_name})" if growth.request.claim_name else ""
     what = f"{growth.what}{whose} to {exact_text(reply.size_bytes)}"
+    if reply.verdict == pb.HoldExpansionReply.TRY_AGAIN:
+        return f"Longhorn cannot grow {what} yet: {listed}. Try again in a minute."
     return f"Longhorn cannot grow {what}: {listed}. {_largest(growth, reply)}"
 
 

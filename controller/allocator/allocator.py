@@ -15,6 +15,7 @@ from typing import Final, cast
 
 from controller.allocator.outcome import Decision, FilterOutcome, Mode, PodKnowledge, PromiseView, Snapshot
 from controller.allocator.promises.ends import Due, ends_at
+from controller.allocator.promises.growths import GROWTH, HOLD_SECONDS, MOST_HELD_SECONDS
 from controller.allocator.promises.journal import Journal
 from controller.allocator.promises.ledger import Ledger, Promise, Source, State, Verb
 from controller.allocator.promises.memory import Answers, Memory
@@ -22,7 +23,7 @@ from controller.allocator.promises.quarantine import Quarantine
 from controller.allocator.promises.settle import Settler
 from controller.allocator.promises.views import promise_views, snapshot_of
 from controller.allocator.verbs.filter import Filtering
-from controller.allocator.verbs.grow import Expansions, Lent, growth_views
+from controller.allocator.verbs.grow import Expansions, Lent
 from controller.allocator.waiting.keeping import KEPT_SECONDS
 from controller.allocator.waiting.refusals import Refusals, Wakeup
 from controller.allocator.waiting.waking import WakePlan
@@ -39,6 +40,19 @@ from controller.settings import LiveSettings
 __all__ = ["Allocator", "Decision", "Due", "FilterOutcome", "Mode", "PodKnowledge", "PromiseView", "Snapshot"]
 
 
+class _Granted:
+    """What the world asks of the ledger of the moment."""
+
+    def __init__(self, ledger: Callable[[], Ledger]) -> None:
+        self._ledger = ledger
+
+    def target_of(self, volume: str) -> int:
+        return self._ledger().target_of(volume)
+
+    def grows_on(self, disk_uuid: str) -> bool:
+        return self._ledger().grows_on(disk_uuid)
+
+
 class Allocator:
     """Answers who may have which bytes, and remembers what it answered until the cluster shows it.
 
@@ -53,12 +67,17 @@ class Allocator:
         self._mode = Mode.CLOSED
         self._is_leading = False
         self._live = LiveSettings()
-        self._world = World()
+        self._world = World(_Granted(lambda: self._ledger))
         self._journal = Journal()
         self._refusals = Refusals()
         self._quarantine = Quarantine()
         self._start_ledger()
-        lent = Lent(lambda: self._mode is Mode.ACTIVE, lambda: self._ledger, self._guarded, self._resettle_locked)
+        lent = Lent(
+            is_active=lambda: self._mode is Mode.ACTIVE,
+            ledger=lambda: self._ledger,
+            growths=lambda: self._settler.growths,
+            settle=self._resize_locked,
+        )
         self.expansions = Expansions(self._changed, clock, self._world, self._journal, lent)
 
     def _start_ledger(self) -> None:
@@ -142,11 +161,18 @@ class Allocator:
         if self._mode is not Mode.ACTIVE:
             return
         for name in volumes:
+            self._settler.settle_growth(name, now)
             self._settler.settle_volume(name, now)
         for name in nodes | candidates:
             self._settler.settle_node(name, now)
         for name in candidates:
             self._settler.settle_candidates(name, now)
+
+    def _resize_locked(self, volume: str) -> None:
+        """A growth of that volume was admitted."""
+        claims = self._world.claims_of_volume(volume)
+        with self._guarded(claims[0].key if claims else volume):
+            self._resettle_locked([claim.key for claim in claims])
 
     def _resettle_locked(self, keys: Iterable[str]) -> None:
         now = self._clock.now()
@@ -293,7 +319,15 @@ class Allocator:
     def expire(self, due: Due) -> None:
         """A last look showed nothing. Nothing happens to a hold that is not due."""
         with self._changed:
-            if self._memory.answers.is_due(due.claimant, self._clock.now(), *self._limits_locked()):
+            now = self._clock.now()
+            if due.claimant == GROWTH:
+                promise = self._settler.growths.get(due.volume)
+                if promise is not None and promise.until is not None and now >= promise.until:
+                    self._journal.counters["expansions_expired"] += 1
+                    self._settler.settle_growth(due.volume, now, ends_hold=True)
+                    self._settle_changes_locked(now)
+                    self._touch_locked()
+            elif self._memory.answers.is_due(due.claimant, now, *self._limits_locked()):
                 self._end_locked(due.claimant, Verb.EXPIRE, "expired")
 
     def _end_locked(self, pod_uid: str, verb: Verb, how: str) -> None:
@@ -311,7 +345,17 @@ class Allocator:
                 reads = [("pod", pod.key)] if pod is not None else []
                 reads += [("claim", claim.key) for claim in claims if claim is not None]
                 found.append(Due(uid, "", tuple(reads), is_capped))
-            return tuple(found)
+            return (*found, *self._due_growths_locked(now))
+
+    def _due_growths_locked(self, now: float) -> Iterator[Due]:
+        """Expansions that the cluster has not asked for since they were admitted."""
+        for promise in self._ledger.growths():
+            if promise.until is None or now < promise.until:
+                continue
+            claim = self._world.claim_of_volume(promise.volume)
+            reads = (("claim", claim.key),) if claim is not None else ()
+            is_capped = now >= promise.since + MOST_HELD_SECONDS + HOLD_SECONDS
+            yield Due(GROWTH, promise.volume, (*reads, ("volume", promise.volume)), is_capped)
 
     def _limits_locked(self) -> tuple[int, int]:
         return self._live.pod_scheduling_timeout_seconds, self._live.hold_cap_seconds
@@ -340,12 +384,13 @@ class Allocator:
 
     # Terms and modes
 
-    def begin_term(self) -> None:
+    def begin_term(self, *, has_predecessor: bool = True) -> None:
         """Lead: promises of the time before are derived anew, and every pending opted-in pod without a choice counts
-        as held on every node, since the leader before may have offered it any."""
+        as held on every node, since the leader before may have offered it any. Without a predecessor nobody has
+        admitted an expansion either."""
         with self._changed:
             self._is_leading = True
-            self.expansions.forget_all_locked()
+            self.expansions.begin_term_locked(has_predecessor=has_predecessor)
             self._world.refresh()
             self._derive_locked(holds_everywhere=True)
 
@@ -354,7 +399,6 @@ class Allocator:
         with self._changed:
             self._is_leading = False
             self._refusals.clear()
-            self.expansions.forget_all_locked()
             self._derive_locked(holds_everywhere=False)
 
     def set_mode(self, mode: Mode) -> None:
@@ -364,7 +408,6 @@ class Allocator:
                 return
             self._mode = mode
             self._refusals.clear()
-            self.expansions.forget_all_locked()
             self._derive_locked(holds_everywhere=self._is_leading)
 
     def _derive_locked(self, *, holds_everywhere: bool) -> None:
@@ -379,6 +422,8 @@ class Allocator:
                 self._refusals.presume(pod, list(self._world.nodes), now, self._clock.now_utc())
                 if self._live.pod_scheduling_timeout_seconds > 0:
                     self._settler.holds.hold_everywhere(pod, now)
+        for name in self._world.growing:
+            self._settler.growths.settle(name, now)
         for key in self._world.claims:
             self._settler.settle_claim(key, now)
         for name in self._world.volumes_to_place():
@@ -411,16 +456,19 @@ class Allocator:
     # Views
 
     def snapshot(self) -> Snapshot:
+        """The rows are made of a copy, after the lock."""
         with self._changed:
-            now = self._clock.now()
-            return snapshot_of(
-                promise_views(self._world, self._ledger, now) + growth_views(self._world, now),
-                mode=self._mode,
-                version=self._version,
-                refused_count=len(self._refusals),
-                quarantined=self._quarantine.keys(),
-                counters=self._journal.counters,
-            )
+            now, promises, names = self._clock.now(), list(self._ledger.promises()), self._world.claim_names()
+            mode, version, refused_count = self._mode, self._version, len(self._refusals)
+            quarantined, counters = list(self._quarantine.keys()), dict(self._journal.counters)
+        return snapshot_of(
+            promise_views(promises, names, now),
+            mode=mode,
+            version=version,
+            refused_count=refused_count,
+            quarantined=quarantined,
+            counters=counters,
+        )
 
     def drain_records(self) -> tuple[tuple[str, float, bool], ...]:
         """Durations since the last call: (name, seconds, success)."""

@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, StrEnum, auto
-from typing import Final
 
 from controller.model.workload import Pod
 from controller.rules.reasons import Reason
-
-EXPANSION: Final = "expansion"  # the kind of promise that a growth is
 
 
 class Mode(StrEnum):

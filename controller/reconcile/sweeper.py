@@ -5,11 +5,10 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Final, Protocol
 
 from controller.allocator.promises.ends import Due
-from controller.allocator.verbs.grow import DueGrowth
 from controller.errors import ClusterError, SchedulerError, UnavailableError
 
 SWEEP_EVERY_SECONDS: Final = 0.2
@@ -27,13 +26,6 @@ class Sweepable(Protocol):
     def expire(self, due: Due) -> None: ...
 
 
-class Expirable(Protocol):
-    """Admitted expansions, as far as time changes them."""
-
-    def due(self) -> tuple[DueGrowth, ...]: ...
-    def expire(self, volume: str) -> None: ...
-
-
 class LiveReads(Protocol):
     def refresh(self, kind: str, namespace: str, name: str, timeout_seconds: float) -> bool: ...
 
@@ -41,10 +33,10 @@ class LiveReads(Protocol):
 class Sweeper:
     """Runs while this process leads.
 
-    A hold ends by time only after a live read of its pod and claims, which reaches the allocator: a choice that it
-    shows turns the hold into an assumption, and there is nothing left to expire. A read that fails keeps the hold, up
-    to the cap. An expansion's hold ends in the same way, by a read of claim and volume. An object that cannot be
-    parsed keeps nobody else's hold; an API server that is away keeps all of them, until next time.
+    What is held ends by time only after a live read of the objects concerned, which reaches the allocator: a choice or
+    a new size that it shows turns the hold into an assumption, and there is nothing left to expire. A read that fails
+    keeps the hold, up to its cap. An object that cannot be parsed keeps nobody else's; an API server that is away keeps
+    all of them, until next time.
 
     Threads: its own, `sweeper`. Blocks: `stop` joins it. I/O: live reads, outside every lock.
     """
@@ -52,15 +44,14 @@ class Sweeper:
     def __init__(
         self,
         allocator: Sweepable,
-        expansions: Expirable,
         live: LiveReads,
         *,
         is_leading: Callable[[], bool],
         after_round: Callable[[], None],
     ) -> None:
-        self._allocator, self._expansions, self._live = allocator, expansions, live
+        self._allocator, self._live = allocator, live
         self._is_leading, self._after_round = is_leading, after_round
-        self._unread: set[str] = set()  # volumes whose last read failed
+        self._unread: set[tuple[str, str]] = set()  # what could not be read the last time
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -79,53 +70,29 @@ class Sweeper:
         if not self._is_leading():
             return
         self._allocator.sweep()
-        over = self._unchosen(self._allocator.due()[:MAX_READS_A_ROUND])
-        if over:
-            for due in over:  # a pod that was filtered again while we read has a new hold, which is not due
-                self._allocator.expire(due)
-        self._end_growths()
+        self._end_what_is_due()
         self._after_round()
 
-    def _end_growths(self) -> None:
-        """Expansions that were never seen end after a live read; without one they stay, up to their cap."""
+    def _end_what_is_due(self) -> None:
         unread, self._unread = self._unread, set()
         # Those that could not be read come last, so that they cannot fill every round.
-        for due in sorted(self._expansions.due(), key=lambda due: due.volume in unread)[:MAX_READS_A_ROUND]:
+        dues = sorted(self._allocator.due(), key=lambda due: (due.claimant, due.volume) in unread)
+        for due in dues[:MAX_READS_A_ROUND]:
             if not self._is_leading():
                 return
+            key = due.claimant, due.volume
             try:
-                self._read_growth(due)
+                self._read_again(due)
             except ClusterError as error:
-                if due.volume not in unread:
-                    log.warning("live read failed claim=%s volume=%s error=%s", due.claim, due.volume, error)
-                self._unread.add(due.volume)
+                if key not in unread:
+                    log.warning("live read failed claimant=%s volume=%s error=%s", *key, error)
+                self._unread.add(key)
                 if not due.is_capped:
                     if isinstance(error, UnavailableError):
                         self._unread |= unread
                         return
                     continue
-            self._expansions.expire(due.volume)
-
-    def _read_growth(self, due: DueGrowth) -> None:
-        namespace, _, name = due.claim.partition("/")
-        if name:
-            self._live.refresh("claim", namespace, name, LIVE_READ_SECONDS)
-        self._live.refresh("volume", "", due.volume, LIVE_READ_SECONDS)
-
-    def _unchosen(self, dues: Iterable[Due]) -> list[Due]:
-        """Pods whose hold may end: read again, as far as the API server can be asked, or at their cap."""
-        over = []
-        for due in dues:
-            if not self._is_leading():
-                return []
-            try:
-                self._read_again(due)
-            except ClusterError as error:
-                log.warning("live read failed uid=%s error=%s", due.claimant, error)
-                if not due.is_capped:
-                    break
-            over.append(due)
-        return over
+            self._allocator.expire(due)  # a pod that was filtered again meanwhile has a new hold, which is not due
 
     def _read_again(self, due: Due) -> None:
         for kind, key in due.reads:

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#controller/rpc/disk_scheduler.proto\"\x83\x01\n\x14HoldExpansionRequest\x12\x17\n\x0f\x63laim_namespace\x18\x01 \x01(\t\x12\x12\n\nclaim_name\x18\x02 \x01(\t\x12\x13\n\x0bvolume_name\x18\x04 \x01(\t\x12\x12\n\nsize_bytes\x18\x05 \x01(\x03\x12\x0f\n\x07\x64ry_run\x18\x06 \x01(\x08J\x04\x08\x03\x10\x04\"\x8d\x02\n\x12HoldExpansionReply\x12,\n\x07verdict\x18\x01 \x01(\x0e\x32\x1b.HoldExpansionReply.Verdict\x12\x13\n\x0bvolume_name\x18\x02 \x01(\t\x12\x12\n\nsize_bytes\x18\x03 \x01(\x03\x12\x15\n\rlargest_bytes\x18\x04 \x01(\x03\x12#\n\x08problems\x18\x05 \x03(\x0b\x32\x11.ExpansionProblem\x12\x14\n\x0cmore_may_fit\x18\x06 \x01(\x08\"N\n\x07Verdict\x12\x17\n\x13VERDICT_UNSPECIFIED\x10\x00\x12\x0c\n\x08\x41\x44MITTED\x10\x01\x12\x0b\n\x07REFUSED\x10\x02\x12\x0f\n\x0bNOT_CHECKED\x10\x03\"f\n\x10\x45xpansionProblem\x12\x0c\n\x04node\x18\x01 \x01(\t\x12\x0c\n\x04\x64isk\x18\x02 \x01(\t\x12\x15\n\rmissing_bytes\x18\x03 \x01(\x03\x12\x0e\n\x06reason\x18\x04 \x01(\t\x12\x0f\n\x07message\x18\x05 \x01(\t2L\n\rDiskScheduler\x12;\n\rHoldExpansion\x12\x15.HoldExpansionRequest\x1a\x13.HoldExpansionReplyb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#controller/rpc/disk_scheduler.proto\"\x83\x01\n\x14HoldExpansionRequest\x12\x17\n\x0f\x63laim_namespace\x18\x01 \x01(\t\x12\x12\n\nclaim_name\x18\x02 \x01(\t\x12\x13\n\x0bvolume_name\x18\x04 \x01(\t\x12\x12\n\nsize_bytes\x18\x05 \x01(\x03\x12\x0f\n\x07\x64ry_run\x18\x06 \x01(\x08J\x04\x08\x03\x10\x04\"\x9c\x02\n\x12HoldExpansionReply\x12,\n\x07verdict\x18\x01 \x01(\x0e\x32\x1b.HoldExpansionReply.Verdict\x12\x13\n\x0bvolume_name\x18\x02 \x01(\t\x12\x12\n\nsize_bytes\x18\x03 \x01(\x03\x12\x15\n\rlargest_bytes\x18\x04 \x01(\x03\x12#\n\x08problems\x18\x05 \x03(\x0b\x32\x11.ExpansionProblem\x12\x14\n\x0cmore_may_fit\x18\x06 \x01(\x08\"]\n\x07Verdict\x12\x17\n\x13VERDICT_UNSPECIFIED\x10\x00\x12\x0c\n\x08\x41\x44MITTED\x10\x01\x12\x0b\n\x07REFUSED\x10\x02\x12\x0f\n\x0bNOT_CHECKED\x10\x03\x12\r\n\tTRY_AGAIN\x10\x04\"f\n\x10\x45xpansionProblem\x12\x0c\n\x04node\x18\x01 \x01(\t\x12\x0c\n\x04\x64isk\x18\x02 \x01(\t\x12\x15\n\rmissing_bytes\x18\x03 \x01(\x03\x12\x0e\n\x06reason\x18\x04 \x01(\t\x12\x0f\n\x07message\x18\x05 \x01(\t2L\n\rDiskScheduler\x12;\n\rHoldExpansion\x12\x15.HoldExpansionRequest\x1a\x13.HoldExpansionReplyb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,11 +34,11 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_HOLDEXPANSIONREQUEST']._serialized_start=40
   _globals['_HOLDEXPANSIONREQUEST']._serialized_end=171
   _globals['_HOLDEXPANSIONREPLY']._serialized_start=174
-  _globals['_HOLDEXPANSIONREPLY']._serialized_end=443
+  _globals['_HOLDEXPANSIONREPLY']._serialized_end=458
   _globals['_HOLDEXPANSIONREPLY_VERDICT']._serialized_start=365
-  _globals['_HOLDEXPANSIONREPLY_VERDICT']._serialized_end=443
-  _globals['_EXPANSIONPROBLEM']._serialized_start=445
-  _globals['_EXPANSIONPROBLEM']._serialized_end=547
-  _globals['_DISKSCHEDULER']._serialized_start=549
-  _globals['_DISKSCHEDULER']._serialized_end=625
+  _globals['_HOLDEXPANSIONREPLY_VERDICT']._serialized_end=458
+  _globals['_EXPANSIONPROBLEM']._serialized_start=460
+  _globals['_EXPANSIONPROBLEM']._serialized_end=562
+  _globals['_DISKSCHEDULER']._serialized_start=564
+  _globals['_DISKSCHEDULER']._serialized_end=640
 # @@protoc_insertion_point(module_scope)

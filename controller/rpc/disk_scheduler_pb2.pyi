@@ -29,10 +29,12 @@ class HoldExpansionReply(_message.Message):
         ADMITTED: _ClassVar[HoldExpansionReply.Verdict]
         REFUSED: _ClassVar[HoldExpansionReply.Verdict]
         NOT_CHECKED: _ClassVar[HoldExpansionReply.Verdict]
+        TRY_AGAIN: _ClassVar[HoldExpansionReply.Verdict]
     VERDICT_UNSPECIFIED: HoldExpansionReply.Verdict
     ADMITTED: HoldExpansionReply.Verdict
     REFUSED: HoldExpansionReply.Verdict
     NOT_CHECKED: HoldExpansionReply.Verdict
+    TRY_AGAIN: HoldExpansionReply.Verdict
     VERDICT_FIELD_NUMBER: _ClassVar[int]
     VOLUME_NAME_FIELD_NUMBER: _ClassVar[int]
     SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]

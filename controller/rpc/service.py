@@ -187,5 +187,6 @@ def _reply(outcome: GrowthOutcome) -> pb.HoldExpansionReply:
 _VERDICTS: Final = {
     GrowthVerdict.ADMITTED: pb.HoldExpansionReply.ADMITTED,
     GrowthVerdict.REFUSED: pb.HoldExpansionReply.REFUSED,
+    GrowthVerdict.TRY_AGAIN: pb.HoldExpansionReply.TRY_AGAIN,
     GrowthVerdict.NOT_CHECKED: pb.HoldExpansionReply.NOT_CHECKED,
 }

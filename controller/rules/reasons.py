@@ -48,6 +48,7 @@ class Reason(StrEnum):
     KEPT = "KeptForWaitingPod"
     NOT_EVALUATED = "NotEvaluated"
     NEVER_PLACED = "NeverPlaced"
+    LEADER_CHANGED = "LeaderChanged"
 
     @property
     def text(self) -> str:
@@ -88,6 +89,7 @@ _TEXTS = {
     Reason.CONTENDED: "Longhorn: space is promised to other pods",
     Reason.KEPT: "Longhorn: space is kept for a pod that has waited for long",
     Reason.NOT_EVALUATED: "Longhorn: node was not evaluated in time",
+    Reason.LEADER_CHANGED: "Longhorn: what was admitted before the leader changed is not seen yet",
     Reason.NEVER_PLACED: "Longhorn: refuses every volume of that StorageClass",
 }
 

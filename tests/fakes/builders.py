@@ -8,6 +8,8 @@ from typing import Any
 
 from controller.allocator.allocator import Allocator
 from controller.allocator.outcome import FilterOutcome, Mode
+from controller.allocator.promises.ends import Due
+from controller.allocator.promises.growths import GROWTH
 from controller.allocator.promises.ledger import ANYWHERE, Kind, OneOf, Promise, Roams, Source, State
 from controller.allocator.waiting.refusals import Wakeup
 from controller.clock import Clock
@@ -107,6 +109,7 @@ def promise(
     needs: DiskNeeds = DEFAULT_NEEDS,
     since: float = 0.0,
     copies: int = 1,
+    per_node: int = 1,
 ) -> Promise:
     """Of so many bytes on that node; "*": of `copies` that roam."""
     return Promise(
@@ -118,7 +121,7 @@ def promise(
         size_bytes=size,
         required_bytes=0,
         needs=needs,
-        places=Roams(copies=copies) if node == ANYWHERE else OneOf(frozenset((node,))),
+        places=Roams(copies=copies, per_node=per_node) if node == ANYWHERE else OneOf(frozenset((node,))),
         since=since,
     )
 
@@ -154,7 +157,7 @@ class TestCluster:
             ),
         )
         self.allocator.set_mode(Mode.ACTIVE)
-        self.allocator.begin_term()
+        self.allocator.begin_term(has_predecessor=False)
 
     def add_class(self, name: str, **parameters: str) -> None:
         self.allocator.observe(
@@ -296,6 +299,14 @@ class TestCluster:
         self.allocator.observe("pv", name, None)
         self.allocator.observe("volume", name, None)
         self.allocator.observe("replica", f"{name}-r-1", None)
+
+    def due_growths(self) -> list[str]:
+        """Volumes whose admitted growth has not been seen for so long that it is to be looked at."""
+        return [due.volume for due in self.allocator.due() if due.claimant == GROWTH]
+
+    def expire_growth(self, volume: str) -> None:
+        """As the sweeper does after a live read that showed nothing."""
+        self.allocator.expire(Due(GROWTH, volume, (), is_capped=False))
 
     def claimants(self) -> set[str]:
         """All that claim any room."""

@@ -197,8 +197,8 @@ def test_a_lease_that_is_lost_as_the_gate_opens_closes_it_again() -> None:
     parted.lifecycle.begin_term(1)
     begin = parted.cluster.allocator.begin_term
 
-    def lost_meanwhile() -> None:
-        begin()
+    def lost_meanwhile(*, has_predecessor: bool = True) -> None:
+        begin(has_predecessor=has_predecessor)
         parted.lifecycle.end_term()
 
     parted.cluster.allocator.begin_term = lost_meanwhile  # type: ignore[method-assign]

@@ -13,8 +13,9 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from controller.allocator.outcome import Decision
+from controller.allocator.promises.growths import HOLD_SECONDS
 from controller.allocator.promises.journal import NODE_RESERVATION, SCHEDULING_WAIT
-from controller.allocator.verbs.grow import HOLD_SECONDS, GrowthRequest
+from controller.allocator.verbs.grow import GrowthRequest
 from controller.errors import ConfigError
 from controller.metrics import PREFIX, Metrics, Sources
 from controller.reconcile.wired import Finding, Wiring
@@ -148,7 +149,7 @@ def test_an_expansion_that_was_never_seen_is_counted(page: Page) -> None:
     assert page.value("expansion_holds_expired_total") == 0
 
     page.cluster.clock.advance(HOLD_SECONDS)
-    expansions.expire(name)
+    page.cluster.expire_growth(name)
     assert page.value("expansion_holds_expired_total") == 1
 
 

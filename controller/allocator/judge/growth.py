@@ -103,8 +103,8 @@ class Growing:
         self._world, self._ledger, self._name = world, ledger, name
         self._clock, self._now_utc = clock, now_utc
         self._budget = Budget.of(clock, VERDICT_MILLISECONDS)
-        self._volume = world.sizes.shown[name]
-        self._replicas = [entry for entry in world.placed.shown(name).values() if entry.node]
+        self._volume = world.volumes[name]
+        self._replicas = [entry for entry in world.replicas_of(name).values() if entry.node]
         self._keys = frozenset(claim.uid for claim in world.claims_of_volume(name)) or frozenset({name})
         # What the disks have scheduled of this volume: their figures and the replicas, before they grow.
         shown = (replica.size_bytes for replica in self._replicas if replica.size_bytes > 0)
@@ -159,7 +159,7 @@ class Growing:
     def largest(self, refused_bytes: int) -> int:
         """The largest size that would be granted, below a size that is not; the largest proved one when it `is_late`.
         Nothing is found for a size whose own verdict was late."""
-        granted = self._world.sizes.granted(self._name)
+        granted = max(self._volume.size_bytes, self._ledger.target_of(self._name))
         if self.is_late:
             return granted
         self._budget = Budget.of(self._clock, SEARCH_MILLISECONDS)
@@ -193,12 +193,7 @@ class Growing:
 
     def _granted_to_others(self, disk_uuid: str) -> int:
         """Bytes by which other volumes' replicas on that disk may grow."""
-        total = 0
-        for replica in self._world.replicas_on(disk_uuid):
-            shown = self._world.placed.shown(replica.volume).get(replica.name)
-            if replica.volume != self._name and shown is not None:
-                total += max(0, replica.size_bytes - shown.size_bytes)
-        return total
+        return sum(more for volume, more in self._ledger.growing_by(disk_uuid) if volume != self._name)
 
     # Disks as they are without this volume's growth
 
@@ -214,7 +209,7 @@ class Growing:
     def _disk(self, disk: Disk) -> Disk:
         listed = disk.scheduled_replicas
         total = disk.scheduled_bytes
-        for replica in self._world.replicas_on(disk.uuid):
+        for replica in self._world.counted_on(disk.uuid):
             counted = listed.get(replica.name, 0)
             if replica.volume == self._name:
                 total += (self._base_bytes if replica.node else replica.size_bytes) - counted
@@ -247,7 +242,7 @@ class Growing:
             return None
         # Disks that take no replicas have no promise on them either, so that Longhorn's rule is all there is to ask.
         usable = replace(node, disks=tuple(disk for disk in node.disks if check_disk_state(disk) is None))
-        room = make_room(usable, {}, self._world.is_shared_disk, self._world.settings.space)
+        room = make_room(usable, lambda _uuid: (), self._world.is_shared_disk, self._world.settings.space)
         others = promised_items(self._world, room, self._pending.on(name))
         index = {disk.uuid: number for number, disk in enumerate(room.disks)}
         return _Beside(index, [disk.free_bytes for disk in room.disks], others) if others else None

@@ -30,6 +30,8 @@ class Due:
 
 def ends_at(promise: Promise, reservation_seconds: float) -> float | None:
     """When time ends it without a further look; None while only events do."""
+    if promise.kind is Kind.GROWTH:
+        return None  # what was admitted ends after a look at the API server
     if promise.until is not None:
         return promise.until
     if promise.state is not State.ASSUMED or promise.chance_at is None:

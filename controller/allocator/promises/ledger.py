@@ -207,6 +207,7 @@ class Ledger:
         self._fallen: dict[str, dict[_Key, Promise]] = {}  # by the node that they fell from
         self._limited: dict[_Key, Promise] = {}  # those with `against`
         self._growth: dict[str, dict[_Key, int]] = {}  # disk UUID -> bytes by promise
+        self._growing: dict[str, Promise] = {}  # by volume, what grows
         self._timed: dict[_Key, Promise] = {}  # those that time alone may end
 
     def get(self, volume: str, claimant: str) -> Promise | None:
@@ -306,13 +307,21 @@ class Ledger:
             )
         return self._roaming_items
 
-    def growth_on(self, disk_uuid: str) -> int:
-        """Bytes by which replicas on that disk may grow."""
-        return sum(self._growth.get(disk_uuid, {}).values())
+    def target_of(self, volume: str) -> int:
+        """The size that the Longhorn volume of that name is to grow to; 0 for none."""
+        promise = self._growing.get(volume)
+        return 0 if promise is None else promise.size_bytes
+
+    def grows_on(self, disk_uuid: str) -> bool:
+        return disk_uuid in self._growth
 
     def growing_by(self, disk_uuid: str) -> Iterable[tuple[str, int]]:
-        """The same by volume."""
+        """Volumes whose replicas on that disk may grow, and by how many bytes."""
         return [(volume, more) for (volume, _), more in self._growth.get(disk_uuid, {}).items()]
+
+    def growths(self) -> Collection[Promise]:
+        """All that grows, a volume once."""
+        return self._growing.values()
 
     # Indices
 
@@ -323,6 +332,7 @@ class Ledger:
         if promise.against is not None:
             self._limited[key] = promise
         elif isinstance(places, OnDisks):
+            self._growing[promise.volume] = promise
             for _, uuid, more in places.growth_bytes:
                 members = self._growth.setdefault(uuid, {})
                 members[key] = members.get(key, 0) + more
@@ -358,6 +368,7 @@ class Ledger:
         if promise.against is not None:
             self._limited.pop(key, None)
         elif isinstance(places, OnDisks):
+            self._growing.pop(promise.volume, None)  # a volume has one at most
             for _, uuid, _ in places.growth_bytes:
                 members = self._growth.get(uuid, {})
                 members.pop(key, None)

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Final
 
 from controller.allocator.promises.choice import Choice, choice_of
+from controller.allocator.promises.growths import Growths
 from controller.allocator.promises.holds import Holds, kind_of, promise_of
 from controller.allocator.promises.journal import NODE_RESERVATION, SCHEDULING_WAIT, Journal
 from controller.allocator.promises.ledger import Kind, Ledger, OneOf, Places, Promise, Source, State, Verb
@@ -33,6 +34,7 @@ class Settler:
     def __init__(self, world: World, ledger: Ledger, memory: Memory, journal: Journal) -> None:
         self._world, self._ledger, self._memory, self._journal = world, ledger, memory, journal
         self.holds = Holds(world, ledger, memory)
+        self.growths = Growths(world, ledger)
 
     # Choices
 
@@ -236,6 +238,12 @@ class Settler:
             chance_at = now if is_alone else None
             self._put_assumed(CLAIM, demands[0], kind_of(demands[0]), places, chance_at, claim.selected_node, now)
 
+    def settle_growth(self, name: str, now: float, *, ends_hold: bool = False) -> None:
+        """How large the volume may become, and what that means for what it is promised."""
+        if self.growths.settle(name, now, ends_hold=ends_hold):
+            for claim in self._world.claims_of_volume(name):
+                self.settle_claim(claim.key, now)
+
     def settle_volume(self, name: str, now: float) -> None:
         """What Longhorn has to place of that volume by itself."""
         demand = self._demand_of_volume(name)
@@ -266,7 +274,13 @@ class Settler:
         return None if volume is None else demand_of_volume(volume, self._world, self._world.settings)
 
     def settle_node(self, name: str, now: float) -> None:
-        """A node's disks changed: what was chosen for it may fall back to any node, or come back."""
+        """A node's disks changed: what was chosen for it may fall back to any node, or come back; and a growth may be
+        possible that was not, or no more."""
+        node = self._world.nodes.get(name)
+        if node is not None and self._world.growing:
+            here = {one.volume for disk in node.disks for one in self._world.replicas_on(disk.uuid)}
+            for volume in here & self._world.growing:
+                self.settle_growth(volume, now)
         for promise in self._ledger.placed_by_choice(name):
             is_bound = isinstance(promise.places, OneOf)
             demand = self._world.demand_of(promise.volume)

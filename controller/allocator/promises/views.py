@@ -4,35 +4,45 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from controller.allocator.outcome import EXPANSION, Mode, PromiseView, Snapshot
-from controller.allocator.promises.ledger import ANYWHERE, Ledger, Promise, State
-from controller.allocator.world.world import World
+from controller.allocator.outcome import Mode, PromiseView, Snapshot
+from controller.allocator.promises.ledger import ANYWHERE, Kind, OnDisks, Promise, State
 
 
-def promise_views(world: World, ledger: Ledger, now: float) -> list[PromiseView]:
-    """Promises sorted by volume and node, the claimants of each taken together."""
-    grouped: dict[tuple[str, str], list[Promise]] = {}
-    for promise in ledger.promises():
-        for node in promise.nodes or (ANYWHERE,):
-            grouped.setdefault((promise.volume, node), []).append(promise)
+def promise_views(promises: Iterable[Promise], claims: Mapping[str, str], now: float) -> list[PromiseView]:
+    """Promises sorted by volume and node, the claimants of each taken together. `claims`: "namespace/name" by the
+    claim's uid, and by the Longhorn volume's name."""
+    grouped: dict[tuple[str, str, bool], list[tuple[Promise, int]]] = {}
+    for promise in promises:
+        is_growth = promise.kind is Kind.GROWTH
+        for node, size in _sizes(promise).items():
+            grouped.setdefault((promise.volume, node, is_growth), []).append((promise, size))
     views = []
-    for (volume, node), members in sorted(grouped.items()):
-        claim = world.claim_by_uid(volume)
-        first = max(members, key=lambda member: (member.state is State.ASSUMED, member.size_bytes))
+    for (volume, node, _), members in sorted(grouped.items()):
+        first = max(members, key=lambda member: (member[0].state is State.ASSUMED, member[1]))[0]
         views.append(
             PromiseView(
                 volume=volume,
-                claim=claim.key if claim is not None else "",
+                claim=claims.get(volume, ""),
                 node=node,
                 kind=str(first.kind),
                 state=first.state.name,
                 source=str(first.source),
-                size_bytes=max(member.size_bytes for member in members),
-                claimants=tuple(sorted(member.claimant for member in members)),
-                age_seconds=max(now - member.since for member in members),
+                size_bytes=max(size for _, size in members),
+                claimants=tuple(sorted(promise.claimant for promise, _ in members)),
+                age_seconds=max(now - promise.since for promise, _ in members),
             )
         )
     return views
+
+
+def _sizes(promise: Promise) -> dict[str, int]:
+    """Bytes by node; a growth's are those that its replicas there are to gain."""
+    if not isinstance(promise.places, OnDisks):
+        return dict.fromkeys(promise.nodes or (ANYWHERE,), promise.size_bytes)
+    found: dict[str, int] = {}
+    for node, _, more in promise.places.growth_bytes:
+        found[node] = found.get(node, 0) + more
+    return found
 
 
 def snapshot_of(
@@ -55,7 +65,7 @@ def snapshot_of(
         assumed_count=len(assumed),
         assumed_bytes=sum(view.size_bytes for view in assumed),
         # A growth that the API server never saw stays for a minute, and nobody has to look into that.
-        oldest_hold_seconds=max((view.age_seconds for view in held if view.kind != EXPANSION), default=0.0),
+        oldest_hold_seconds=max((view.age_seconds for view in held if view.kind != Kind.GROWTH), default=0.0),
         refused_count=refused_count,
         quarantined=tuple(sorted(quarantined)),
         counters=dict(counters),

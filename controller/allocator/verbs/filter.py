@@ -13,12 +13,11 @@ from controller.allocator.judge.pending import Newcomer
 from controller.allocator.judge.verdict import CONTENDED
 from controller.allocator.outcome import Decision, FilterOutcome
 from controller.allocator.promises.holds import Holds
-from controller.allocator.promises.ledger import Ledger, Source, State, Verb
+from controller.allocator.promises.ledger import Ledger, OnDisks, Source, State, Verb
 from controller.allocator.promises.memory import Memory
 from controller.allocator.promises.settle import Settler
 from controller.allocator.verbs.account import account_of
 from controller.allocator.verbs.crowd import places_left, sharers
-from controller.allocator.verbs.grow import held_on
 from controller.allocator.verbs.prioritize import Strategy, score_nodes
 from controller.allocator.waiting.refusals import Refusal, Refusals
 from controller.allocator.waiting.samples import is_sample
@@ -285,7 +284,7 @@ class Filtering:
         self, judgements: Mapping[str, Judgement], demands: Sequence[VolumeDemand]
     ) -> Mapping[str, Judgement]:
         """A node that is full by a growth which the cluster does not show yet is contended: that hold may end."""
-        held = held_on(self.world)
+        held = self._growth_held()
         largest = max((demand.size_bytes for demand in demands if demand.is_local), default=0)
         freed = {
             name: CONTENDED
@@ -295,6 +294,15 @@ class Filtering:
             and self.world.best.get(name, 0) + growth >= largest
         }
         return {**judgements, **freed} if freed else judgements
+
+    def _growth_held(self) -> dict[str, int]:
+        """Bytes by node that stand for growths which the cluster does not ask for yet."""
+        found: dict[str, int] = {}
+        for promise in self.ledger.growths():
+            if promise.state is State.HELD and isinstance(promise.places, OnDisks):
+                for node, _, more in promise.places.growth_bytes:
+                    found[node] = found.get(node, 0) + more
+        return found
 
     def is_due_remotely(self, refusal: Refusal, demands: Sequence[VolumeDemand]) -> bool:
         """Whether the pod has been refused for so long that it may run away from its data: every volume that wants

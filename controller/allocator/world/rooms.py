@@ -6,7 +6,7 @@ topology), so that a question about thousands of nodes need not look at every di
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Final
 
@@ -15,21 +15,20 @@ from controller.rules.eligibility import NodeRoom, check_disk_state, check_node,
 from controller.rules.reasons import Reason, Rejection
 
 _NOTHING: Final = -(2**63)
-_NO_REPLICAS: Final[Mapping[str, Replica]] = {}
 
 
 def make_room(
     node: LonghornNode,
-    on_disk: Mapping[str, Mapping[str, Replica]],
+    replicas_on: Callable[[str], Iterable[Replica]],
     is_shared: Callable[[str], bool],
     space: SpacePolicy,
 ) -> NodeRoom:
-    """What `node` can take. `on_disk` are the replicas by disk UUID; disks whose UUID is shared take nothing."""
+    """What `node` can take. `replicas_on` has the replicas by disk UUID; disks whose UUID is shared take nothing."""
     disks, whole = [], 0
     for disk in node.disks:
         if check_disk_state(disk) is not None or is_shared(disk.uuid):
             continue
-        room = room_of_disk(disk, on_disk.get(disk.uuid, _NO_REPLICAS).values(), space)
+        room = room_of_disk(disk, replicas_on(disk.uuid), space)
         if disk.maximum_bytes <= 0 or disk.available_bytes <= 0:
             room = replace(room, written_limit_bytes=_NOTHING)
         disks.append(room)

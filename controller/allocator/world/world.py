@@ -5,12 +5,12 @@ Threads: none of its own; the allocator's lock guards it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
+from typing import Protocol
 
 from controller.allocator.world.placed import Placed
 from controller.allocator.world.rooms import Rooms, make_room
-from controller.allocator.world.sizes import Sizes
 from controller.model.demand import Missing, VolumeDemand, demand_of_claim
 from controller.model.longhorn import (
     BackingImage,
@@ -22,15 +22,39 @@ from controller.model.longhorn import (
     Replica,
     Volume,
 )
+from controller.model.provisioning import provisioned_name, rounded_volume_bytes
 from controller.model.rebuilds import Rebuild, rebuilds_ahead
 from controller.model.workload import Claim, KubeNode, PersistentVolume, Pod, StorageClass, default_class
 from controller.rules.eligibility import Engines, NodeRoom, check_engine, check_node
 
 
-class World:
-    """Latest facts by kind and key. A `put_*` returns what its change touches; the allocator settles that."""
+class Granted(Protocol):
+    """What volumes were promised beyond what Longhorn shows of them."""
 
-    def __init__(self, *, counts_growth: bool = True) -> None:
+    def target_of(self, volume: str) -> int: ...  # bytes, 0 for none
+    def grows_on(self, disk_uuid: str) -> bool: ...
+
+
+class NothingGranted:
+    """Every volume is as large as Longhorn shows it."""
+
+    def target_of(self, volume: str) -> int:
+        del volume
+        return 0
+
+    def grows_on(self, disk_uuid: str) -> bool:
+        del disk_uuid
+        return False
+
+
+class World:
+    """Latest facts by kind and key. A `put_*` returns what its change touches; the allocator settles that.
+
+    `granted` tells what volumes may become at any moment: whoever asks what a disk holds must count those bytes.
+    """
+
+    def __init__(self, granted: Granted | None = None) -> None:
+        self._granted = granted or NothingGranted()
         self.pods: dict[str, Pod] = {}  # by uid
         self.waiting: set[str] = set()  # uids of opted-in pods without a node
         self.claims: dict[str, Claim] = {}  # by namespace/name
@@ -47,9 +71,8 @@ class World:
         self._uid_by_pod_key: dict[str, str] = {}
         self._claim_by_uid: dict[str, str] = {}
         self._pods_by_claim: dict[str, set[str]] = {}  # claim key -> pod uids
-        self.sizes = Sizes(counts_growth=counts_growth)  # `volumes` has each at the size granted
-        self.placed = Placed(self.sizes.granted, self._stale_rooms)  # and so has this its replicas
-        self.growing: set[str] = set()  # volumes that Longhorn shows smaller somewhere than they were granted
+        self.placed = Placed(self._stale_rooms)
+        self.growing: set[str] = set()  # volumes that Longhorn shows smaller somewhere than the cluster asks for
         self.rebuilds: dict[str, tuple[Rebuild, ...]] = {}  # by volume: replicas to be made
         self._nodes_of_disk: dict[str, list[str]] = {}  # disk uuid -> its nodes, a node once for each such disk
         self._claim_key_by_volume: dict[str, str] = {}  # Longhorn volume -> claim key, by its PV
@@ -69,7 +92,9 @@ class World:
         return self.pvs.get(name)
 
     def volume(self, name: str) -> Volume | None:
-        return self.volumes.get(name)
+        """As large as it was granted."""
+        volume, target = self.volumes.get(name), self._granted.target_of(name)
+        return volume if volume is None or volume.size_bytes >= target else replace(volume, size_bytes=target)
 
     def backing_image(self, name: str) -> BackingImage | None:
         return self.backing_images.get(name)
@@ -87,10 +112,17 @@ class World:
     def replicas_on(self, disk_uuid: str) -> Collection[Replica]:
         return self.placed.on(disk_uuid)
 
+    def counted_on(self, disk_uuid: str) -> Collection[Replica]:
+        """The replicas on that disk, each as large as it may become at any moment."""
+        replicas = self.placed.on(disk_uuid)
+        if not self._granted.grows_on(disk_uuid):
+            return replicas
+        return [_as_large_as(replica, self._granted.target_of(replica.volume)) for replica in replicas]
+
     def volumes_to_place(self) -> set[str]:
         """Volumes of which Longhorn has replicas to place, or to make."""
         found = {replica.volume for replica in self.unplaced.values()}
-        return found.union(name for name in self.volumes if not self.placed.shown(name))
+        return found.union(name for name in self.volumes if not self.placed.of(name))
 
     @property
     def unplaced(self) -> Mapping[str, Replica]:
@@ -117,6 +149,10 @@ class World:
     def claim_by_uid(self, uid: str) -> Claim | None:
         key = self._claim_by_uid.get(uid)
         return None if key is None else self.claims.get(key)
+
+    def claim_names(self) -> dict[str, str]:
+        """ "namespace/name" by the claim's uid and by its Longhorn volume, to keep."""
+        return {**self._claim_by_uid, **self._claim_key_by_volume}
 
     def pods_of_claim(self, key: str) -> list[Pod]:
         return [self.pods[uid] for uid in sorted(self._pods_by_claim.get(key, ()))]
@@ -209,26 +245,49 @@ class World:
     def put_volume(self, name: str, volume: Volume | None) -> set[str]:
         self._demands.clear()
         self.absent.pop(Missing("volume", "", name), None)
-        self._set_volume(name, volume)
+        self.volumes.pop(name, None)
+        if volume is not None:
+            self.volumes[name] = volume
+        self._replicas_changed(name)
         return self._claims_touched_by(name)
 
     def resize(self, name: str) -> set[str]:
-        """What the volume may become has changed, by its claim, its PV, or a growth that was admitted."""
-        volume = self.sizes.shown.get(name)
-        if volume is None:
+        """What the cluster asks for may have changed, by the volume's claim or PV."""
+        if name not in self.volumes:
             return set()
         self._demands.clear()
-        self._set_volume(name, volume)
+        self._replicas_changed(name)
         return self._claims_touched_by(name)
 
-    def _set_volume(self, name: str, volume: Volume | None) -> None:
-        self.sizes.put(name, volume, self.claim_of_volume(name), self.pvs)
-        self.volumes.pop(name, None)
-        if volume is not None:
-            granted = self.sizes.granted(name)
-            self.volumes[name] = volume if volume.size_bytes >= granted else replace(volume, size_bytes=granted)
-        self.placed.resize(name)
-        self._replicas_changed(name)
+    def growth_changed(self, name: str, disk_uuids: Iterable[str]) -> None:
+        """The volume was granted another size; its replicas lie on those disks."""
+        self._demands.clear()
+        self._changed_volumes.add(name)
+        for uuid in disk_uuids:
+            self._stale_rooms(uuid)
+
+    def asked_bytes(self, volume: Volume) -> int:
+        """The size that the cluster asks for: the volume's own, or the request of the claim that is bound to it, as
+        Longhorn rounds it.
+
+        A volume that was provisioned for its claim is as large as the claim asked for, until the claim asks for more.
+        One that was made by hand need not be as large as its PV says: there the request has to be beyond the PV's
+        capacity.
+        """
+        claim = self.claim_of_volume(volume.name)
+        pv = self.pvs.get(claim.volume_name) if claim is not None and claim.volume_name else None
+        if claim is None or pv is None or pv.handle != volume.name or pv.claim_uid not in ("", claim.uid):
+            return volume.size_bytes
+        if volume.deleting or (provisioned_name(claim) != volume.name and claim.requested_bytes <= pv.capacity_bytes):
+            return volume.size_bytes
+        return max(volume.size_bytes, rounded_volume_bytes(claim.requested_bytes))
+
+    def _is_growing(self, name: str) -> bool:
+        volume = self.volumes.get(name)
+        if volume is None:
+            return False
+        asked = self.asked_bytes(volume)
+        return asked > volume.size_bytes or any(entry.size_bytes < asked for entry in self.placed.of(name).values())
 
     def put_replica(self, name: str, replica: Replica | None) -> set[str]:
         self._demands.clear()
@@ -247,7 +306,7 @@ class World:
 
     def _replicas_changed(self, name: str) -> None:
         self._changed_volumes.add(name)
-        (self.growing.add if self.placed.is_growing(name) else self.growing.discard)(name)
+        (self.growing.add if self._is_growing(name) else self.growing.discard)(name)
         self._foresee_rebuilds(name)
 
     def _claims_touched_by(self, volume: str) -> set[str]:
@@ -354,7 +413,7 @@ class World:
 
     def _make_room(self, name: str) -> NodeRoom | None:
         node = self.nodes.get(name)
-        return None if node is None else make_room(node, self.placed.on_disk, self.is_shared_disk, self.settings.space)
+        return None if node is None else make_room(node, self.counted_on, self.is_shared_disk, self.settings.space)
 
     def is_shared_disk(self, uuid: str) -> bool:
         """Whether several disks claim that UUID, so that nobody can tell where a replica lies."""
@@ -401,6 +460,10 @@ class World:
 
 def _candidacy(node: LonghornNode | None) -> object:
     return None if node is None else (check_node(node) is None, node.zone, node.tags)
+
+
+def _as_large_as(replica: Replica, target_bytes: int) -> Replica:
+    return replica if replica.size_bytes >= target_bytes else replace(replica, size_bytes=target_bytes)
 
 
 def _identity(facts: object) -> str:

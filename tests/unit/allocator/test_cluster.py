@@ -98,8 +98,15 @@ def ledger_of(small: SmallWorld, world: World) -> Ledger:
     """The pending items as the allocator would hold them: claims whose class says how many copies they have."""
     ledger = Ledger()
     for index, item in enumerate(small.pending):
-        state, copies = State.ASSUMED, item.copies
-        made = promise(f"u{index}", item.node or ANYWHERE, f"pod-{index}", size=item.size, state=state, copies=copies)
+        made = promise(
+            f"u{index}",
+            item.node or ANYWHERE,
+            f"pod-{index}",
+            size=item.size,
+            state=State.ASSUMED,
+            copies=item.copies,
+            per_node=item.copies if small.node_soft and small.zone_soft else 1,
+        )
         ledger.put(Verb.ASSUME, made)
     return ledger
 

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from controller.allocator.outcome import Decision, Mode
-from controller.allocator.verbs.grow import HOLD_SECONDS, MOST_HELD_SECONDS, GrowthOutcome, GrowthRequest, GrowthVerdict
+from controller.allocator.promises.growths import HOLD_SECONDS, MOST_HELD_SECONDS
+from controller.allocator.verbs.grow import GrowthOutcome, GrowthRequest, GrowthVerdict
 from controller.model.longhorn import LonghornSettings, SpacePolicy
 from controller.model.workload import PersistentVolume
 from controller.rules.reasons import Reason
@@ -65,7 +66,7 @@ class Growing:
         }
 
     def due(self) -> list[str]:
-        return [due.volume for due in self.allocator.expansions.due()]
+        return self.cluster.due_growths()
 
 
 def test_growth_is_admitted_up_to_the_last_byte_and_held() -> None:
@@ -162,12 +163,12 @@ def test_a_hold_that_is_never_seen_is_due_a_minute_after_its_last_review_and_end
     world.ask("a", 300)
     world.cluster.clock.advance(HOLD_SECONDS - 1)
     assert [] == world.due()
-    world.allocator.expansions.expire(name)
+    world.cluster.expire_growth(name)
     assert world.held()
 
     world.cluster.clock.advance(1)
     assert [name] == world.due()
-    world.allocator.expansions.expire(name)
+    world.cluster.expire_growth(name)
     assert {} == world.held()
     assert 1 == world.allocator.snapshot().counters["expansions_expired"]
 
@@ -185,7 +186,7 @@ def test_a_pod_does_not_get_the_bytes_of_an_admitted_growth_and_is_told_that_the
     world.cluster.drop_pod("small")
     world.cluster.let_doubts_pass()
     world.cluster.clock.advance(HOLD_SECONDS)
-    world.allocator.expansions.expire(name)
+    world.cluster.expire_growth(name)
     assert {"n1"} == world.cluster.offered(pod.name, "n1")
 
 
@@ -467,7 +468,7 @@ def test_a_growth_that_somebody_else_always_refuses_gives_its_room_back_within_f
     world.cluster.clock.advance(HOLD_SECONDS - MOST_HELD_SECONDS / 8)
     assert GrowthVerdict.REFUSED is world.ask("a", 300).verdict
     assert [name] == world.due()
-    world.allocator.expansions.expire(name)
+    world.cluster.expire_growth(name)
     assert GrowthVerdict.ADMITTED is world.ask("b", 300).verdict
 
 

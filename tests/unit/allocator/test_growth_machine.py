@@ -12,7 +12,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
-from controller.allocator.verbs.grow import HOLD_SECONDS, GrowthOutcome, GrowthRequest, GrowthVerdict
+from controller.allocator.promises.ends import Due
+from controller.allocator.promises.growths import GROWTH, HOLD_SECONDS
+from controller.allocator.verbs.grow import GrowthOutcome, GrowthRequest, GrowthVerdict
 from controller.model.longhorn import Replica, Volume
 from controller.model.workload import Claim, PersistentVolume
 from tests.fakes.builders import GIB
@@ -67,6 +69,9 @@ class Growth(Race):
         size, claim = self.admitted.pop(key), self.truth["claim"].get(key)
         if is_written and isinstance(claim, Claim) and claim.requested_bytes < size:
             self.write("claim", key, replace(claim, requested_bytes=size))
+
+    def due_growths(self) -> list[Due]:
+        return [due for due in self.allocator.due() if due.claimant == GROWTH]
 
     @precondition(lambda self: self.growing())
     @rule(data=st.data())
@@ -127,12 +132,12 @@ class Growth(Race):
         for key in list(self.admitted):
             self.finish(key, is_written=False)
         self.clock.advance(HOLD_SECONDS)
-        for due in self.allocator.expansions.due():
-            for kind, key in (("claim", due.claim), ("volume", due.volume)):
+        for due in self.due_growths():
+            for kind, key in due.reads:
                 if key in self.truth[kind]:
                     self.allocator.observe(kind, key, self.truth[kind][key])
-            self.allocator.expansions.expire(due.volume)
-        assert () == self.allocator.expansions.due()
+            self.allocator.expire(due)
+        assert [] == self.due_growths()
 
     @precondition(lambda self: not self.admitted)
     @rule()

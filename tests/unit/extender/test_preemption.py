@@ -139,11 +139,11 @@ def test_only_a_leader_with_fresh_data_answers(bench: Bench) -> None:
 def test_room_that_is_kept_for_a_waiting_pod_is_no_room(bench: Bench) -> None:
     cluster = bench.cluster
     cluster.add_pod("large", gib=500)
-    cluster.add_node("n4", free_gib=600)
+    cluster.add_node("n4", free_gib=550)
     cluster.add_pod("small", gib=200)
     cluster.set_claim(replace(cluster.claims["small"], owner_pod_uid="pod-small"))
     cluster.run("small", "small", "n4", gib=200)
-    cluster.add_pod("a", gib=150)
+    cluster.add_pod("a")
     assert not cluster.offered("large", "n4")
     cluster.clock.advance(300)
     cluster.plan_wakeups()

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from controller.allocator.verbs.grow import HOLD_SECONDS, GrowthRequest, GrowthVerdict
+from controller.allocator.promises.growths import HOLD_SECONDS
+from controller.allocator.verbs.grow import GrowthRequest, GrowthVerdict
 from controller.errors import ClusterError, UnavailableError
 from controller.reconcile.sweeper import Sweeper
 from tests.fakes.builders import GIB, TestCluster
@@ -34,7 +35,6 @@ class Bench:
         self.rounds = 0
         self.sweeper = Sweeper(
             self.cluster.allocator,
-            self.cluster.allocator.expansions,
             self.reads,
             is_leading=lambda: self.is_leading,
             after_round=self._count,
@@ -196,7 +196,7 @@ def test_an_expansion_whose_objects_cannot_be_parsed_keeps_no_other_one(caplog: 
     bench.reads.on_read = on_read
     for _ in range(3):
         bench.sweeper.run_once()
-    assert [bad] == [due.volume for due in bench.cluster.allocator.expansions.due()]
+    assert [bad] == bench.cluster.due_growths()
     assert 1 == len(caplog.records), "said once"
 
 

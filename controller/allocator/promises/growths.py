@@ -1,0 +1,120 @@
+"""Growth of volumes as promises: one of each volume, with all its disks, granted or ended together.
+
+HELD: an expansion was admitted, and the cluster does not ask for that size yet. ASSUMED: the cluster asks for it (the
+claim's request is beyond the volume, or the volume beyond its replicas), so Longhorn takes it when it can. The second
+is worked out of the facts whenever they change, so that a follower and a new leader know it as well.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from typing import Final
+
+from controller.allocator.promises.ledger import Kind, Ledger, OnDisks, Promise, Source, State, Verb
+from controller.allocator.world.world import World
+from controller.model.longhorn import Volume
+from controller.rules.eligibility import provisioning_limit
+
+GROWTH: Final = "growth:"  # the claimant; its volume is Longhorn's, by name
+HOLD_SECONDS: Final = 60.0  # longer than the API server's own deadline for a request
+MOST_HELD_SECONDS: Final = 240.0  # after which asking again does not prolong it, so that it ends within five minutes
+
+
+class Growths:
+    """Threads: none of its own; the allocator's lock guards it."""
+
+    def __init__(self, world: World, ledger: Ledger) -> None:
+        self._world, self._ledger = world, ledger
+
+    def get(self, name: str) -> Promise | None:
+        return self._ledger.get(name, GROWTH)
+
+    def granted(self, name: str) -> int:
+        """The size that the volume may grow to at any moment; 0 for a volume that is not there."""
+        volume, promise = self._world.volumes.get(name), self.get(name)
+        if volume is None:
+            return 0
+        return max(volume.size_bytes, promise.size_bytes if promise is not None else 0)
+
+    def hold(self, name: str, size_bytes: int, now: float) -> bool:
+        """An expansion to that size was admitted; of one that is held already, its time begins again. Whether anything
+        is promised that was not."""
+        promise = self.get(name)
+        until = now + HOLD_SECONDS
+        if promise is not None and promise.state is State.HELD and size_bytes <= promise.size_bytes:
+            self._ledger.put(Verb.HOLD, replace(promise, until=until))
+            return False
+        if size_bytes <= self.granted(name):
+            return False
+        is_held = promise is not None and promise.state is State.HELD
+        since = promise.since if promise is not None and is_held else now
+        self._put(Verb.HOLD, self._world.volumes[name], size_bytes, since, until)
+        return True
+
+    def settle(self, name: str, now: float, *, ends_hold: bool = False) -> bool:
+        """Bring the volume's growth in line with the facts; whether its size as it was granted changed. `ends_hold`:
+        what was admitted and never shown ends."""
+        volume, old = self._world.volumes.get(name), self.get(name)
+        if volume is None:
+            return old is not None and self._drop(Verb.FORGET, old)
+        asked = self._world.asked_bytes(volume)
+        if asked > volume.size_bytes and not self._can_be(volume, asked):
+            asked = volume.size_bytes
+        is_held = old is not None and old.state is State.HELD and old.size_bytes > asked and not ends_hold
+        if old is not None and is_held:
+            return self._put(Verb.HOLD, volume, old.size_bytes, old.since, old.until)
+        smaller = any(entry.size_bytes < asked for entry in self._world.replicas_of(name).values())
+        if (asked > volume.size_bytes or smaller) and self._can_be(volume, asked):
+            since = old.since if old is not None and old.state is State.ASSUMED else now
+            return self._put(Verb.ASSUME, volume, asked, since, None)
+        if old is None:
+            return False
+        return self._drop(Verb.EXPIRE if ends_hold else Verb.CONFIRM, old)
+
+    def _can_be(self, volume: Volume, size_bytes: int) -> bool:
+        """Whether every disk that holds the volume could take that size if it were otherwise empty. Longhorn never
+        grows it to more, so that such a growth takes no room from anybody."""
+        space = self._world.settings.space
+        replicas = self._world.replicas_of(volume.name).values()
+        for (node, uuid), count in Counter((entry.node, entry.disk_uuid) for entry in replicas if entry.node).items():
+            facts = self._world.nodes.get(node)
+            disk = next((disk for disk in facts.disks if disk.uuid == uuid), None) if facts is not None else None
+            if disk is not None and count * size_bytes > provisioning_limit(disk, space):
+                return False
+        return True
+
+    def _put(self, verb: Verb, volume: Volume, size_bytes: int, since: float, until: float | None) -> bool:
+        old = self.get(volume.name)
+        growth = tuple(
+            (entry.node, entry.disk_uuid, size_bytes - entry.size_bytes)
+            for entry in self._world.replicas_of(volume.name).values()
+            if entry.node and entry.size_bytes < size_bytes
+        )
+        promise = Promise(
+            volume=volume.name,
+            claimant=GROWTH,
+            source=Source.GROWTH,
+            state=State.HELD if verb is Verb.HOLD else State.ASSUMED,
+            kind=Kind.GROWTH,
+            size_bytes=size_bytes,
+            required_bytes=0,
+            needs=volume.needs,
+            places=OnDisks(growth),
+            since=since,
+            until=until,
+        )
+        if promise == old:
+            return False
+        self._ledger.put(verb, promise)
+        self._world.growth_changed(volume.name, {uuid for _, uuid, _ in (*growth, *_disks(old))})
+        return old is None or old.size_bytes != size_bytes
+
+    def _drop(self, verb: Verb, promise: Promise) -> bool:
+        self._ledger.drop(verb, promise.volume, GROWTH)
+        self._world.growth_changed(promise.volume, {uuid for _, uuid, _ in _disks(promise)})
+        return True
+
+
+def _disks(promise: Promise | None) -> tuple[tuple[str, str, int], ...]:
+    return promise.places.growth_bytes if promise is not None and isinstance(promise.places, OnDisks) else ()
