@@ -1,0 +1,356 @@
+"""Every call of the allocator's public methods that `bench.lock` measures: one table, in the order in which they are
+made. What the allocator offers is named nowhere else in the benchmark but in `bench.lock_world` and `bench.lock_load`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Final
+
+from bench.lock_world import (
+    DISK_GIB,
+    LIVE,
+    LOCAL,
+    OFFERS,
+    SAMPLE,
+    SETTINGS,
+    SEVERAL,
+    SPREAD,
+    TAG,
+    TAGGED,
+    MadeUp,
+)
+from controller.allocator.allocator import Allocator
+from controller.allocator.outcome import Mode
+from controller.model.demand import Missing
+from controller.model.longhorn import BackingImage, InstanceManager, SpacePolicy
+from controller.model.workload import KubeNode, Pod, StorageClass
+from tests.fakes.builders import EPOCH
+
+ROUND_SECONDS: Final = 10.0  # after which a wake-up round is cut short
+TAGGED_NODES: Final = 5
+HOLD_SECONDS, GROWTH_SECONDS, STARVING_SECONDS = 6, 61, 301  # after which what waits is over, or waited for too long
+HUGE: Final = 2 * DISK_GIB
+
+
+@dataclass(frozen=True, slots=True)
+class On:
+    """`timed` is the allocator whose calls count; `made.allocator` is for preparations. `number` is the call's."""
+
+    timed: Allocator
+    made: MadeUp
+    number: int
+
+    @property
+    def name(self) -> str:
+        return self.made.names[self.number * 41 % len(self.made.names)]
+
+    def names(self, count: int = SAMPLE) -> Sequence[str]:
+        return self.made.some_names(count, self.number)
+
+    @property
+    def running(self) -> Pod:
+        return self.made.running[self.number * 13 % len(self.made.running)]
+
+    @property
+    def offered(self) -> Pod:
+        return self.made.offered[self.number * 13 % len(self.made.offered)]
+
+    @property
+    def refused(self) -> tuple[Pod, Sequence[str]]:
+        return self.made.refused[self.number % len(self.made.refused)]
+
+    @contextmanager
+    def held(self, volumes: int = 1) -> Iterator[tuple[Pod, str, int]]:
+        """A new pod that was offered nodes, one of these, and the number of the call."""
+        with self.made.a_pod(volumes) as pod:
+            outcome = self.made.allocator.hold_pod(pod.uid, self.names(OFFERS))
+            yield pod, outcome.passed[0], outcome.serial
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """`weight`: so many times as often as the others, 0 for as seldom as possible."""
+
+    name: str
+    run: Callable[[On], object]
+    weight: int = 1
+
+
+# Filter, prioritize, preempt
+
+
+def hold_new(volumes: int, candidates: int, class_name: str = LOCAL, gib: int = 2) -> Callable[[On], None]:
+    def run(on: On) -> None:
+        with on.made.a_pod(volumes, class_name=class_name, gib=gib) as pod:
+            on.timed.hold_pod(pod.uid, on.names(candidates))
+
+    return run
+
+
+def hold_refused(candidates: int) -> Callable[[On], object]:
+    return lambda on: on.timed.hold_pod(on.refused[0].uid, on.names(candidates))
+
+
+def hold_again(on: On) -> None:
+    with on.held() as (pod, _, _):
+        on.timed.hold_pod(pod.uid, on.names(OFFERS))
+
+
+def hold_restarted(on: On) -> None:
+    """Its volume lies on a node already."""
+    pod = on.running
+    on.made.put("pod", pod.key, replace(pod, node_name="", created_utc="2026-02-01T00:00:00Z"))
+    on.timed.hold_pod(pod.uid, on.names())
+    on.made.put("pod", pod.key, pod)
+
+
+def take_back(on: On) -> None:
+    with on.held() as (pod, _, serial):
+        on.timed.end_holds(pod.uid, serial)
+
+
+def ask_elsewhere(on: On) -> None:
+    with on.made.a_pod(2) as pod:
+        on.timed.nodes_with_room(pod.uid, on.names())
+        on.timed.score_nodes(pod.uid, on.names())
+        on.timed.score_nodes(pod.uid, on.names(0))
+        on.timed.preemption_failed(pod.uid, on.names())
+        on.timed.account_of(pod.uid, on.names())
+
+
+def ask_about_refused(on: On) -> None:
+    pod, names = on.refused
+    on.timed.nodes_with_room(pod.uid, names[:SAMPLE])
+    on.timed.score_nodes(pod.uid, names[:SAMPLE])
+    on.timed.account_of(pod.uid, names[:SAMPLE])
+
+
+def bind(on: On) -> None:
+    with on.held() as (pod, node, _):
+        on.timed.begin_binding(pod.uid, node)
+        on.timed.end_binding(pod.uid)
+
+
+# Small questions
+
+
+def ask_small(on: On) -> None:
+    pod = on.offered
+    on.timed.knows_pod(pod.uid, pod.key)
+    on.timed.wait_for_pod(pod.uid, pod.key, 0.0)
+    on.timed.wait_for_pod("nobody", "ns/nobody", 0.001)
+    on.timed.missing(pod.uid)
+    on.timed.confirm_absent(Missing("claim", "ns", f"gone-{on.number}"))
+    on.timed.wait_for_change(on.timed.version, 0.0)
+    on.timed.drain_records()
+
+
+def ask_lists(on: On) -> None:
+    on.timed.pending_opted_in()
+    on.timed.next_wakeup_due()
+    on.timed.snapshot()
+
+
+# Loops of the leader
+
+
+def sweep_after(nodes: int) -> Callable[[On], None]:
+    def run(on: On) -> None:
+        for name in on.names(nodes):
+            on.made.put("node", name, on.made.with_figures(name))
+        on.timed.sweep()
+
+    return run
+
+
+def sweep_assumptions(on: On) -> None:
+    """Longhorn has said of some roaming volumes that it cannot place them, long enough ago."""
+    for facts in on.made.unplaced[on.number * 20 :][:20]:
+        on.made.put("volume", facts.name, replace(facts, scheduled=False))
+    on.made.clock.shift += HOLD_SECONDS
+    on.timed.sweep()
+
+
+def end_by_time(on: On) -> None:
+    with on.held(2) as (pod, _, _), on.held(4) as (other, _, _):
+        on.made.clock.shift += HOLD_SECONDS
+        on.timed.due_holds()
+        on.timed.expire_pod(pod.uid)
+        on.timed.expire_pod(other.uid)
+        on.timed.due_holds()
+
+
+def wake(on: On) -> None:
+    """A whole round, after some nodes got a tag that pods wait for."""
+    names, end = on.names(TAGGED_NODES), time.monotonic() + ROUND_SECONDS
+    on.made.tag(names, TAG)
+    is_over = all(time.monotonic() < end for _ in on.timed.wake_slices())
+    on.made.wake_rounds["ended" if is_over else "cut short"] += 1
+    on.made.tag(names)
+
+
+def wake_starving(on: On) -> None:
+    on.made.clock.shift += STARVING_SECONDS
+    wake(on)
+
+
+# What the cluster shows
+
+
+def run_and_leave(on: On) -> None:
+    """From the scheduler's choice to a placed replica, and away again."""
+    made, observe = on.made, on.timed.observe
+    with on.held() as (pod, node, _):
+        claim = replace(made.claim(pod.volumes[0].claim, 2, LOCAL), selected_node=node)
+        name = f"pvc-{claim.uid}"
+        observe("claim", claim.key, claim)
+        observe("volume", name, made.volume(name, 2, "", is_local=True))
+        observe("replica", f"{name}-r", made.replica(f"{name}-r", name, 2))
+        claim = replace(claim, volume_name=name)
+        observe("pv", name, made.pv(claim))
+        observe("claim", claim.key, claim)
+        observe("pod", pod.key, replace(pod, node_name=node))
+        observe("volume", name, made.volume(name, 2, node, is_local=True))
+        observe("replica", f"{name}-r", made.replica(f"{name}-r", name, 2, on=node))
+        for kind, key in (("pod", pod.key), ("claim", claim.key), ("pv", name)):
+            observe(kind, key, None)
+        observe("volume", name, None)
+        observe("replica", f"{name}-r", None)
+
+
+def end_offered(on: On) -> None:
+    """An offered pod and its claim go; another one is nominated and ends."""
+    with on.held(2) as (pod, node, _):
+        on.timed.observe("pod", pod.key, replace(pod, nominated_node=node))
+        on.timed.observe("pod", pod.key, replace(pod, is_finished=True))
+        on.timed.observe("pod", pod.key, None)
+        on.timed.observe("claim", f"ns/{pod.volumes[0].claim}", None)
+
+
+def lose_replica(on: On) -> None:
+    made = on.made
+    name = (
+        next(reversed(made.replicas)) if on.number % 2 else f"pvc-{on.running.uid.replace('pod-running', 'uid-data')}"
+    )
+    facts, lost = made.volumes[name], made.replicas[name][-1]
+    on.timed.observe("replica", lost.name, replace(lost, failed_at=EPOCH, healthy_at=""))
+    on.timed.observe("volume", name, replace(facts, robustness="degraded"))
+    on.timed.observe("volume", name, facts)
+    on.timed.observe("replica", lost.name, lost)
+
+
+def change_nodes(on: On) -> None:
+    for name in on.names(50):
+        on.timed.observe("node", name, on.made.with_figures(name))
+    on.timed.observe("kube_node", on.name, KubeNode(on.name, unschedulable=True))
+
+
+def lose_node(on: On) -> None:
+    on.timed.observe("node", on.name, None)
+    on.timed.observe("kube_node", on.name, None)
+    on.timed.observe("kube_node", on.name, KubeNode(on.name, unschedulable=False))
+    on.timed.observe("node", on.name, on.made.nodes[on.name])
+
+
+def change_engines(on: On) -> None:
+    everywhere = frozenset(on.made.names)
+    on.timed.observe("engine_image", "engine", on.made.engine_image(everywhere - {on.name}))
+    on.timed.observe("engine_image", "engine", on.made.engine_image(everywhere))
+    manager = InstanceManager(f"im-{on.name}", on.name, "v1", "im", "stopped")
+    on.timed.observe("instance_manager", manager.name, manager)
+    on.timed.observe("instance_manager", manager.name, replace(manager, state="running"))
+
+
+def change_classes(on: On) -> None:
+    parameters = {"dataLocality": "best-effort", "numberOfReplicas": "1"}
+    added = StorageClass("added", "driver.longhorn.io", parameters, False, True, EPOCH)
+    on.timed.observe("class", added.name, added)
+    on.timed.observe("backing_image", "image", BackingImage("image", real_size_bytes=on.number + 1))
+
+
+# Growth
+
+
+def grow(on: On) -> None:
+    """One after the other: best-effort volumes with one replica, and spread ones, of which many are degraded."""
+    made, growths = on.made, on.timed.expansions
+    request = made.growth_of(on.number * 7 % made.size.volumes, 2)
+    growths.missing(request)
+    growths.hold(replace(request, is_dry_run=True))
+    growths.hold(request)
+    growths.hold(made.growth_of(on.number * 7 % made.size.volumes, HUGE, is_dry_run=True))
+
+
+def end_growths(on: On) -> None:
+    on.made.clock.shift += GROWTH_SECONDS
+    for due in on.timed.expansions.due()[:10]:
+        on.timed.expansions.expire(due.volume)
+
+
+# Settings and terms
+
+
+def configure(on: On) -> None:
+    """Other live settings, other settings of Longhorn, what is worked out anew after them, and back."""
+    on.timed.configure(replace(LIVE, strategy="pack"), SETTINGS)
+    other = replace(SETTINGS, space=SpacePolicy(minimal_available_pct=20 + on.number))
+    for settings in (other, SETTINGS):
+        on.timed.configure(LIVE, settings)
+        on.timed.sweep()
+
+
+def turn(on: On) -> None:
+    on.timed.set_mode(Mode.BYPASS)
+    on.timed.set_mode(Mode.ACTIVE)
+    on.timed.end_term()
+    on.timed.begin_term()
+
+
+CASES: Final = (
+    Case("of a pod", ask_small, 10),
+    Case("of all", ask_lists),
+    *(
+        Case(f"new, {what}, {candidates or 'all'} nodes", hold_new(volumes, candidates))
+        for volumes, what in ((1, "1 volume"), (2, "2 volumes"), (4, "4 volumes"))
+        for candidates in (OFFERS, SAMPLE, 0)
+    ),
+    *(Case(f"new, 2 volumes {kind}, {SAMPLE} nodes", hold_new(2, SAMPLE, kind)) for kind in (SPREAD, SEVERAL)),
+    *(
+        Case(f"new, 4 volumes nowhere, {candidates or 'all'} nodes", hold_new(4, candidates, TAGGED))
+        for candidates in (OFFERS, SAMPLE, 0)
+    ),
+    Case(f"new, 1 volume too large, {SAMPLE} nodes", hold_new(1, SAMPLE, LOCAL, HUGE)),
+    *(Case(f"refused, {candidates or 'all'} nodes", hold_refused(candidates)) for candidates in (OFFERS, SAMPLE, 0)),
+    Case("offered again", hold_again),
+    Case("restarted", hold_restarted),
+    Case("answer lost", take_back),
+    Case("new pod", ask_elsewhere),
+    Case("refused pod", ask_about_refused),
+    Case("offered pod", bind),
+    Case("chosen, run, gone", run_and_leave, 2),
+    Case("offered, gone", end_offered, 2),
+    Case("degraded and back", lose_replica, 2),
+    Case("figures, cordon", change_nodes, 2),
+    Case("gone and back", lose_node),
+    Case("engines", change_engines),
+    Case("new", change_classes),
+    Case("growth", grow, 2),
+    Case("quiet", lambda on: on.timed.sweep(), 10),
+    *(Case(f"after figures of {nodes or 'all'} nodes", sweep_after(nodes)) for nodes in (SAMPLE, 0)),
+    Case("over", end_by_time),
+    Case("tagged nodes", wake, 0),
+    Case("new settings", configure),
+)
+"""Before the filter calls under load."""
+
+LAST_CASES: Final = (
+    Case("assumptions over", sweep_assumptions),
+    Case("growths over", end_growths),
+    Case("starving", wake_starving, 0),
+    Case("turn", turn, 0),
+)
+"""These wear the world out."""
