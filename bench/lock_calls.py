@@ -25,6 +25,7 @@ from bench.lock_world import (
 )
 from controller.allocator.allocator import Allocator
 from controller.allocator.outcome import Mode
+from controller.allocator.promises.growths import GROWTH
 from controller.model.demand import Missing
 from controller.model.longhorn import BackingImage, InstanceManager, SpacePolicy
 from controller.model.workload import KubeNode, Pod, StorageClass
@@ -176,12 +177,11 @@ def sweep_assumptions(on: On) -> None:
 
 
 def end_by_time(on: On) -> None:
-    with on.held(2) as (pod, _, _), on.held(4) as (other, _, _):
+    with on.held(2), on.held(4):
         on.made.clock.shift += HOLD_SECONDS
-        on.timed.due_holds()
-        on.timed.expire_pod(pod.uid)
-        on.timed.expire_pod(other.uid)
-        on.timed.due_holds()
+        for due in on.timed.due()[-2:]:
+            on.timed.expire(due)
+        on.timed.due()
 
 
 def wake(on: On) -> None:
@@ -287,8 +287,9 @@ def grow(on: On) -> None:
 
 def end_growths(on: On) -> None:
     on.made.clock.shift += GROWTH_SECONDS
-    for due in on.timed.expansions.due()[:10]:
-        on.timed.expansions.expire(due.volume)
+    growths = [due for due in on.timed.due() if due.claimant == GROWTH]
+    for due in growths[:10]:
+        on.timed.expire(due)
 
 
 # Settings and terms

@@ -14,7 +14,7 @@ from typing import Final
 from bench.lock_held import is_stalled
 from bench.lock_world import SAMPLE, TAG, MadeUp
 from bench.stalls import Stalls
-from controller.allocator.refusals import Wakeup
+from controller.allocator.waiting.refusals import Wakeup
 from controller.reconcile.sweeper import SWEEP_EVERY_SECONDS
 from controller.reconcile.wake import PAUSE_SECONDS
 

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from controller.allocator.allocator import Allocator
-from controller.allocator.expansions import GrowthRequest, GrowthVerdict
+from controller.allocator.verbs.grow import GrowthRequest, GrowthVerdict
 from controller.allocator.outcome import Mode
 from controller.clock import SystemClock
 from controller.model.longhorn import EngineImage, InstanceManager, LonghornNode, LonghornSettings, Replica, Volume
@@ -87,7 +87,7 @@ class MadeUp:
         self._put_nodes()
         self.allocator.configure(LIVE, SETTINGS)
         self.allocator.set_mode(Mode.ACTIVE)
-        self.allocator.begin_term()
+        self.allocator.begin_term(has_predecessor=False)
         self._offer()
         self._refuse()
         self._grow()

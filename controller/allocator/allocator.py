@@ -13,18 +13,18 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Final, cast
 
+from controller.allocator.judge.node import Judge
 from controller.allocator.outcome import Decision, FilterOutcome, Mode, PodKnowledge, PromiseView, Snapshot
-from controller.allocator.promises.ends import Due, ends_at
-from controller.allocator.promises.growths import GROWTH, HOLD_SECONDS, MOST_HELD_SECONDS
+from controller.allocator.promises.ends import Due, Ends
 from controller.allocator.promises.journal import Journal
-from controller.allocator.promises.ledger import Ledger, Promise, Source, State, Verb
+from controller.allocator.promises.ledger import Ledger, Verb
 from controller.allocator.promises.memory import Answers, Memory
 from controller.allocator.promises.quarantine import Quarantine
 from controller.allocator.promises.settle import Settler
 from controller.allocator.promises.views import promise_views, snapshot_of
-from controller.allocator.verbs.filter import Filtering
+from controller.allocator.verbs.account import account_of
+from controller.allocator.verbs.filter import Filtering, newcomer_of
 from controller.allocator.verbs.grow import Expansions, Lent
-from controller.allocator.waiting.keeping import KEPT_SECONDS
 from controller.allocator.waiting.refusals import Refusals, Wakeup
 from controller.allocator.waiting.waking import WakePlan
 from controller.allocator.world.absences import known, missing_of
@@ -32,12 +32,16 @@ from controller.allocator.world.puts import PUTS
 from controller.allocator.world.world import World
 from controller.clock import Clock
 from controller.errors import BugError, NotFoundError
-from controller.model.demand import Missing
+from controller.model.demand import Missing, demands_of_pod
 from controller.model.longhorn import LonghornNode, LonghornSettings
 from controller.model.workload import Claim, KubeNode, Pod
 from controller.settings import LiveSettings
 
 __all__ = ["Allocator", "Decision", "Due", "FilterOutcome", "Mode", "PodKnowledge", "PromiseView", "Snapshot"]
+
+
+COPY_SECONDS: Final = 1.0  # for which a copy serves those who explain
+_KEEP_COPY: Final = 10  # times that, until the memory is given back
 
 
 class _Granted:
@@ -62,6 +66,8 @@ class Allocator:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._changed = threading.Condition(threading.Lock())  # guards every field below
+        self._copied: tuple[World, Ledger] | None = None
+        self._copied_at = -math.inf
         self._version = 0
         self._calls = 0
         self._mode = Mode.CLOSED
@@ -84,6 +90,7 @@ class Allocator:
         self._ledger = Ledger()
         self._memory = Memory(Answers())
         self._settler = Settler(self._world, self._ledger, self._memory, self._journal)
+        self._ends = Ends(self._world, self._ledger, self._memory, self._settler, self._journal)
 
     # Facts
 
@@ -267,12 +274,30 @@ class Allocator:
             return self._filtering_locked(self._clock.now()).score_nodes(self._pod_locked(pod_uid), candidates)
 
     def account_of(self, pod_uid: str, candidates: Sequence[str]) -> str:
-        """Why the pod finds no room there, for a person; "" when it does by now, or is gone."""
+        """Why the pod finds no room there, for a person; "" when it does by now, or is gone. Worked out on a copy that
+        may be a moment old, without the lock."""
         with self._changed:
             pod = self._world.pods.get(pod_uid)
             if pod is None or self._mode is not Mode.ACTIVE:
                 return ""
-            return self._filtering_locked(self._clock.now()).account_of(pod, candidates)
+            asks = newcomer_of(pod, self._memory)
+        world, ledger = self._copy()
+        demands, _ = demands_of_pod(pod, world, world.settings)
+        now, now_utc = self._clock.now(), self._clock.now_utc()
+        return account_of(Judge(world, ledger, demands, now, asks, now_utc=now_utc), candidates)
+
+    def _copy(self) -> tuple[World, Ledger]:
+        """World and ledger as they were less than `COPY_SECONDS` ago, to be asked and never changed."""
+        with self._changed:
+            now = self._clock.now()
+            if self._copied is not None and now - self._copied_at < COPY_SECONDS:
+                return self._copied
+            self._world.refresh()
+            world, promises = self._world.copy(_Granted(lambda: ledger)), list(self._ledger.promises())
+        ledger = Ledger.of(promises)
+        with self._changed:
+            self._copied, self._copied_at = (world, ledger), now
+        return world, ledger
 
     def _pod_locked(self, uid: str) -> Pod:
         pod = self._world.pods.get(uid)
@@ -313,74 +338,34 @@ class Allocator:
         """The answer of that call never reached the scheduler, so what it held is not offered. Idempotent; holds that
         a later call of the same pod has made stay."""
         with self._changed:
-            if self._memory.answers.is_of_call(pod_uid, serial):
-                self._end_locked(pod_uid, Verb.FORGET, "answer_lost")
+            if not self._memory.answers.is_of_call(pod_uid, serial):
+                return
+            if self._settler.end_holds(pod_uid, Verb.FORGET, self._clock.now(), "answer_lost"):
+                self._touch_locked()
+
+    # Time
+
+    def due(self) -> tuple[Due, ...]:
+        """What has reached its end by time, unless a last look at the API server shows more."""
+        with self._changed:
+            return self._ends.due(self._clock.now(), self._live)
 
     def expire(self, due: Due) -> None:
         """A last look showed nothing. Nothing happens to a hold that is not due."""
         with self._changed:
             now = self._clock.now()
-            if due.claimant == GROWTH:
-                promise = self._settler.growths.get(due.volume)
-                if promise is not None and promise.until is not None and now >= promise.until:
-                    self._journal.counters["expansions_expired"] += 1
-                    self._settler.settle_growth(due.volume, now, ends_hold=True)
-                    self._settle_changes_locked(now)
-                    self._touch_locked()
-            elif self._memory.answers.is_due(due.claimant, now, *self._limits_locked()):
-                self._end_locked(due.claimant, Verb.EXPIRE, "expired")
-
-    def _end_locked(self, pod_uid: str, verb: Verb, how: str) -> None:
-        if self._settler.end_holds(pod_uid, verb, self._clock.now(), how):
-            self._touch_locked()
-
-    def due(self) -> tuple[Due, ...]:
-        """What has reached its end by time, unless a last look at the API server shows more."""
-        with self._changed:
-            now = self._clock.now()
-            found = []
-            for uid, is_capped in self._memory.answers.due(now, *self._limits_locked()):
-                pod = self._world.pods.get(uid)
-                claims = (self._world.claim_by_uid(one.volume) for one in self._ledger.of_claimant(uid))
-                reads = [("pod", pod.key)] if pod is not None else []
-                reads += [("claim", claim.key) for claim in claims if claim is not None]
-                found.append(Due(uid, "", tuple(reads), is_capped))
-            return (*found, *self._due_growths_locked(now))
-
-    def _due_growths_locked(self, now: float) -> Iterator[Due]:
-        """Expansions that the cluster has not asked for since they were admitted."""
-        for promise in self._ledger.growths():
-            if promise.until is None or now < promise.until:
-                continue
-            claim = self._world.claim_of_volume(promise.volume)
-            reads = (("claim", claim.key),) if claim is not None else ()
-            is_capped = now >= promise.since + MOST_HELD_SECONDS + HOLD_SECONDS
-            yield Due(GROWTH, promise.volume, (*reads, ("volume", promise.volume)), is_capped)
-
-    def _limits_locked(self) -> tuple[int, int]:
-        return self._live.pod_scheduling_timeout_seconds, self._live.hold_cap_seconds
+            if self._ends.expire(due, now, self._live):
+                self._settle_changes_locked(now)
+                self._touch_locked()
 
     def sweep(self) -> None:
         """End what time alone ends. Call it every few hundred milliseconds."""
         with self._changed:
             self._world.refresh()  # so that no filter call has to
-            now, seconds = self._clock.now(), self._live.node_reservation_timeout_seconds
-            over = [promise for promise in self._ledger.timed() if (ends_at(promise, seconds) or math.inf) <= now]
-            for promise in over:
-                self._end_by_time_locked(promise, now)
-            if over:
+            if self._ends.sweep(self._clock.now(), self._live):
                 self._touch_locked()
-
-    def _end_by_time_locked(self, promise: Promise, now: float) -> None:
-        if promise.state is State.ASSUMED:
-            self._settler.expire(promise, now)
-            is_own = promise.source is Source.LONGHORN
-            self._journal.counters["longhorn_copies_given_up" if is_own else "assumptions_expired"] += 1
-            return
-        self._ledger.drop(Verb.EXPIRE, promise.volume, promise.claimant)
-        if promise.source is Source.KEPT_ROOM:
-            self._memory.rests[promise.claimant.partition(":")[2]] = now + KEPT_SECONDS
-        self._journal.counters[f"ended_{promise.source}"] += 1
+            if self._clock.now() - self._copied_at > _KEEP_COPY * COPY_SECONDS:
+                self._copied = None
 
     # Terms and modes
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 
-from controller.allocator import allocator
+from controller.allocator.promises import ends
 from controller.allocator.promises.ledger import Ledger, Promise, State
 from controller.cli import main
 
@@ -22,6 +22,6 @@ def ends_soon(promise: Promise, reservation_seconds: float) -> float | None:
 
 
 if __name__ == "__main__":
-    vars(allocator)["ends_at"] = ends_soon
+    vars(ends)["ends_at"] = ends_soon
     Ledger.timed = lambda self: list(self.promises())  # type: ignore[method-assign]
     sys.exit(main())

@@ -168,7 +168,7 @@ class Growing:
         if high > low and self.fits(high * GRANULE_BYTES):  # usual: no promise is in the way
             return high * GRANULE_BYTES
         for _ in range(MOST_TRIES):
-            if low >= high or self._budget.is_spent_now():
+            if low >= high or self._budget.is_spent():
                 break
             middle = (low + high + 1) // 2
             low, high = (middle, high) if self.fits(middle * GRANULE_BYTES) else (low, middle - 1)
@@ -231,7 +231,7 @@ class Growing:
             beside = self._beside[name]
             if beside is None:
                 continue
-            if self._budget.is_spent_now():
+            if self._budget.is_spent():
                 return
             yield from _contended(name, members, beside)
 
@@ -258,7 +258,7 @@ class Growing:
             if demand is None:
                 continue
             for name in sorted(places):
-                if self._budget.is_spent_now():
+                if self._budget.is_spent():
                     return
                 obstacle = self._anywhere(demand, new_bytes) if name == ANYWHERE else self._at(name, demand, new_bytes)
                 if obstacle is not None and not self.is_late:

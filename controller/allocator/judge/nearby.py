@@ -30,7 +30,7 @@ def _plainly(judge: Judge, demand: VolumeDemand, names: Sequence[str]) -> list[s
     for name, easy in plain.easy(names).items():
         judgement = easy
         if judgement is None:
-            if judge.budget.is_spent_now():
+            if judge.budget.is_spent():
                 return None
             judgement = plain.judge(name, judge.now) or judge.judge_room(name, (demand,))
         if judgement.verdict is Verdict.SURE:
@@ -42,7 +42,7 @@ def _one_by_one(judge: Judge, demand: VolumeDemand, names: Sequence[str]) -> lis
     held = frozenset(replica.disk_uuid for replica in judge.world.replicas_of(demand.volume).values())
     sure = []
     for name in names:
-        if judge.budget.is_spent_now():
+        if judge.budget.is_spent():
             return None
         is_sure = _look(judge, demand, name, held)
         if is_sure is None:

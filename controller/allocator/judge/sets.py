@@ -241,12 +241,12 @@ class SetJudge:
         """FULL if the rules allow so many replicas; nodes are looked at only until that is known."""
         allowed, places = 0, set[str]()
         for seat in self._seats:
-            if self._budget.is_spent():
-                return LATE
             allowed += seat.limit
             places.add(seat.place)
             if (allowed if self._seats.shares_nodes else len(places)) >= self._copies:
                 return FULL
+            if self._budget.is_spent():
+                return LATE
         return UNSUITABLE
 
     # What may be left of it

@@ -7,11 +7,18 @@ kept for a pod carries its end.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from controller.allocator.promises.ledger import Kind, Promise, Source, State
-from controller.allocator.promises.settle import CLAIM
+from controller.allocator.promises.growths import GROWTH, HOLD_SECONDS, MOST_HELD_SECONDS
+from controller.allocator.promises.journal import Journal
+from controller.allocator.promises.ledger import Kind, Ledger, Promise, Source, State, Verb
+from controller.allocator.promises.memory import REST_SECONDS, Memory
+from controller.allocator.promises.settle import CLAIM, Settler
+from controller.allocator.world.world import World
+from controller.settings import LiveSettings
 
 OWN_SECONDS: Final = 90.0  # that Longhorn has for copies of its own; a manager that is dead must not close a cluster
 ALONE_SECONDS: Final = 60.0  # that a claim without a pod is waited for until its volume shows
@@ -41,3 +48,69 @@ def ends_at(promise: Promise, reservation_seconds: float) -> float | None:
     if promise.claimant == CLAIM:
         return promise.chance_at + ALONE_SECONDS
     return promise.chance_at + reservation_seconds
+
+
+class Ends:
+    """Threads: none of its own; the allocator's lock guards it."""
+
+    def __init__(self, world: World, ledger: Ledger, memory: Memory, settler: Settler, journal: Journal) -> None:
+        self._world, self._ledger, self._memory = world, ledger, memory
+        self._settler, self._journal = settler, journal
+
+    def sweep(self, now: float, live: LiveSettings) -> bool:
+        """End what needs no further look; whether there was anything."""
+        seconds = live.node_reservation_timeout_seconds
+        over = [promise for promise in self._ledger.timed() if _end_of(promise, seconds) <= now]
+        for promise in over:
+            if promise.state is State.ASSUMED:
+                self._settler.expire(promise, now)
+                is_own = promise.source is Source.LONGHORN
+                self._journal.counters["longhorn_copies_given_up" if is_own else "assumptions_expired"] += 1
+                continue
+            self._ledger.drop(Verb.EXPIRE, promise.volume, promise.claimant)
+            self._journal.counters[f"ended_{promise.source}"] += 1
+            if promise.source is Source.KEPT_ROOM:
+                self._memory.rests[promise.claimant.partition(":")[2]] = now + REST_SECONDS
+        return bool(over)
+
+    def due(self, now: float, live: LiveSettings) -> tuple[Due, ...]:
+        """What has reached its end by time, unless a last look at the API server shows more."""
+        return (*self._due_holds(now, live), *self._due_growths(now))
+
+    def _due_holds(self, now: float, live: LiveSettings) -> Iterator[Due]:
+        """Pods that were answered and not chosen."""
+        answers = self._memory.answers
+        for uid, is_capped in answers.due(now, live.pod_scheduling_timeout_seconds, live.hold_cap_seconds):
+            pod = self._world.pods.get(uid)
+            claims = (self._world.claim_by_uid(one.volume) for one in self._ledger.of_claimant(uid))
+            reads = [("pod", pod.key)] if pod is not None else []
+            reads += [("claim", claim.key) for claim in claims if claim is not None]
+            yield Due(uid, "", tuple(reads), is_capped)
+
+    def _due_growths(self, now: float) -> Iterator[Due]:
+        """Expansions that the cluster has not asked for since they were admitted."""
+        for promise in self._ledger.growths():
+            if promise.until is not None and now >= promise.until:
+                claim = self._world.claim_of_volume(promise.volume)
+                reads = (("claim", claim.key),) if claim is not None else ()
+                is_capped = now >= promise.since + MOST_HELD_SECONDS + HOLD_SECONDS
+                yield Due(GROWTH, promise.volume, (*reads, ("volume", promise.volume)), is_capped)
+
+    def expire(self, due: Due, now: float, live: LiveSettings) -> bool:
+        """A last look showed nothing; whether anything has ended. Nothing happens to a hold that is not due."""
+        if due.claimant == GROWTH:
+            promise = self._settler.growths.get(due.volume)
+            if promise is None or promise.until is None or now < promise.until:
+                return False
+            self._journal.counters["expansions_expired"] += 1
+            self._settler.settle_growth(due.volume, now, ends_hold=True)
+            return True
+        limits = live.pod_scheduling_timeout_seconds, live.hold_cap_seconds
+        if not self._memory.answers.is_due(due.claimant, now, *limits):
+            return False
+        return self._settler.end_holds(due.claimant, Verb.EXPIRE, now, "expired")
+
+
+def _end_of(promise: Promise, reservation_seconds: float) -> float:
+    end = ends_at(promise, reservation_seconds)
+    return math.inf if end is None else end

@@ -210,6 +210,14 @@ class Ledger:
         self._growing: dict[str, Promise] = {}  # by volume, what grows
         self._timed: dict[_Key, Promise] = {}  # those that time alone may end
 
+    @classmethod
+    def of(cls, promises: Iterable[Promise]) -> Ledger:
+        """One with these promises."""
+        ledger = cls()
+        for promise in promises:
+            ledger.put(Verb.HOLD if promise.state is State.HELD else Verb.ASSUME, promise)
+        return ledger
+
     def get(self, volume: str, claimant: str) -> Promise | None:
         return self._by_volume.get(volume, {}).get(claimant)
 

@@ -25,6 +25,7 @@ QUIET_SECONDS: Final = 2.0  # no choice of anybody for so long: nothing is under
 # Longer than the grace periods in common use (30 s by default, one to three minutes for databases), and the time after
 # which kube-scheduler looks at a sleeping pod by itself. A victim that takes longer holds its place without our help.
 APPROVAL_SECONDS: Final = 300.0
+REST_SECONDS: Final = 600.0  # without kept room, for a pod for which it was kept long enough
 MOST_APPROVALS: Final = 1_000  # at a time; the oldest is forgotten first
 
 

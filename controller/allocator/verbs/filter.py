@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from controller.allocator.judge.budget import Budget
 from controller.allocator.judge.node import Judge, Judgement, Verdict
 from controller.allocator.judge.pending import Newcomer
-from controller.allocator.judge.verdict import CONTENDED
+from controller.allocator.judge.search import Search, in_order
+from controller.allocator.judge.verdict import CONTENDED, LATE
 from controller.allocator.outcome import Decision, FilterOutcome
 from controller.allocator.promises.holds import Holds
 from controller.allocator.promises.ledger import Ledger, OnDisks, Source, State, Verb
 from controller.allocator.promises.memory import Memory
 from controller.allocator.promises.settle import Settler
-from controller.allocator.verbs.account import account_of
 from controller.allocator.verbs.crowd import places_left, sharers
 from controller.allocator.verbs.prioritize import Strategy, score_nodes
 from controller.allocator.waiting.refusals import Refusal, Refusals
@@ -28,7 +28,6 @@ from controller.model.workload import Pod
 from controller.rules.reasons import Reason
 from controller.settings import LiveSettings
 
-_LOT: Final = 128  # nodes that are judged at once; enough offers may make the rest needless
 _NO_REFUSALS: Final[Mapping[str, Reason]] = {}
 
 
@@ -90,10 +89,10 @@ class Filtering:
         home = judge.restart_among(found)
         if home and is_narrow:
             return home, (), {}
-        passed, refused = self._look(judge, found, is_narrow=is_narrow)
+        passed, refused = self._look(judge, pod, found, is_narrow=is_narrow)
         if not (passed or home) and judge.may_be_lenient:
             judge.is_lenient = True
-            passed, refused = self._look(judge, found, is_narrow=is_narrow)
+            passed, refused = self._look(judge, pod, found, is_narrow=is_narrow)
         refused.update(closed)
         return home, passed, refused
 
@@ -101,9 +100,7 @@ class Filtering:
         return Judge(self.world, self.ledger, demands, self.now, self.newcomer(pod), budget, self.clock.now_utc())
 
     def newcomer(self, pod: Pod, *, is_planning: bool = False) -> Newcomer:
-        approval = self.memory.approvals.get(pod.uid)
-        serial = math.inf if approval is None else approval.serial
-        return Newcomer(pod.uid, pod.priority, serial, is_planning)
+        return newcomer_of(pod, self.memory, is_planning=is_planning)
 
     def keep_candidates(self, pod: Pod, candidates: Collection[str]) -> Collection[str]:
         """The candidates that a filter call about them would let pass, however many. Nothing is promised; the others
@@ -147,10 +144,6 @@ class Filtering:
         judge = self._judge(pod, demands, Budget.of(self.clock, self.live.filter_budget_milliseconds))
         return score_nodes(judge, self.ledger, demands, candidates, Strategy(self.live.strategy))
 
-    def account_of(self, pod: Pod, candidates: Sequence[str]) -> str:
-        demands, _ = demands_of_pod(pod, self.world, self.world.settings)
-        return account_of(self._judge(pod, demands), candidates)
-
     def _standing_choice(
         self, pod: Pod, candidates: Collection[str], demands: Sequence[VolumeDemand], *, holds: bool = True
     ) -> str | None:
@@ -180,50 +173,34 @@ class Filtering:
         return any(one.state is State.ASSUMED and one.places.includes(node) for one in promises)
 
     def _look(
-        self, judge: Judge, candidates: Sequence[str], *, is_narrow: bool
+        self, judge: Judge, pod: Pod, candidates: Sequence[str], *, is_narrow: bool
     ) -> tuple[list[str], dict[str, Judgement]]:
-        """Sure nodes, least promised first, and the judgement on every other node looked at. If `is_narrow`, at most
-        `max-offers`, and for a pod of a crowd its share of what is left (controller/allocator/verbs/crowd.py).
+        """Sure nodes, in the order of the search, and the judgement on every other node looked at. If `is_narrow`, at
+        most `max-offers`, and for a pod of a crowd its share of what is left (controller/allocator/verbs/crowd.py).
 
-        Nodes that hold part of the pod's data come first, then nodes without promises, which are cheap to judge; when
-        the call's budget is spent, what was not reached is refused by name.
+        When the call's budget is spent, what was not reached is refused by name, and comes first next time.
         """
-        local = judge.local
         most = (self.live.max_offers if is_narrow else 0) or len(candidates)
         among = sharers(self.world, self.ledger, self.memory.answers, self.refusals) if is_narrow else 1
-        size = sum(demand.size_bytes for demand in local)
-        passed: list[str] = []
-        refused: dict[str, Judgement] = {}
+        size = sum(demand.size_bytes for demand in judge.local)
         places = 0
         if among > 1 and candidates:
             # Among equals another one begins each time: few are offered, and a pod may come back because it cannot be
             # bound to the one that it was offered.
             first = self.version % len(candidates)
             candidates = [*candidates[first:], *candidates[:first]]
-        for names in self._in_order(candidates, local):
-            sure, others = judge.sure_among(names)
-            passed += sure
-            refused.update(others)
+
+        def is_enough(sure: Sequence[str]) -> bool:
+            nonlocal places
             if among > 1:
                 places += places_left(judge, sure, size, most * among)
-            if len(passed) >= most and (among == 1 or places >= most * among):
-                break
-        return passed[: most if among == 1 else min(most, max(1, places // among))], refused
+            return len(search.sure) >= most and (among == 1 or places >= most * among)
 
-    def _in_order(self, candidates: Sequence[str], local: Sequence[VolumeDemand]) -> Iterator[Sequence[str]]:
-        """The candidates in small lots."""
-        near = frozenset().union(*(demand.home_nodes for demand in local))
-        promised = self.ledger.nodes()
-        rest: Sequence[str] = candidates
-        if near:
-            yield [name for name in candidates if name in near]
-            rest = [name for name in candidates if name not in near]
-        crowded = [name for name in rest if name in promised]
-        quiet = [name for name in rest if name not in promised] if crowded else rest
-        crowded.sort(key=self.ledger.pending_bytes)
-        for names in (quiet, crowded):
-            for begin in range(0, len(names), _LOT):
-                yield names[begin : begin + _LOT]
+        unreached = self.refusals.unreached(pod.uid)
+        search = Search(in_order(candidates, judge.local, self.ledger, unreached=unreached))
+        search.go_on(judge, is_enough)
+        share = most if among == 1 else min(most, max(1, places // among))
+        return search.sure[:share], search.refused
 
     def _offer(
         self,
@@ -265,6 +242,7 @@ class Filtering:
         is_contended = _is_contended(judgements)
         part = is_sample(len(candidates), len(self.world.kube_nodes))
         self.refusals.refused(pod.uid, candidates, is_contended, self.now, is_sample=part)
+        self.refusals.not_reached(pod.uid, [name for name, entry in judgements.items() if entry is LATE])
         refusal = self.refusals.get(pod.uid)
         if refusal is not None and not is_contended and self.is_due_remotely(refusal, demands):
             return self._passed(Decision.REMOTE, candidates, pod)
@@ -312,6 +290,11 @@ class Filtering:
         if after == 0 or not local or self.now - refusal.first_at < after:
             return False
         return all(demand.usable_nodes and not demand.is_pinned for demand in local)
+
+
+def newcomer_of(pod: Pod, memory: Memory, *, is_planning: bool = False) -> Newcomer:
+    approval = memory.approvals.get(pod.uid)
+    return Newcomer(pod.uid, pod.priority, math.inf if approval is None else approval.serial, is_planning)
 
 
 def _is_contended(judgements: Mapping[str, Judgement]) -> bool:

@@ -20,6 +20,7 @@ from typing import Final
 
 from controller.allocator.judge.nearby import nodes_for_copy
 from controller.allocator.judge.node import Judge
+from controller.allocator.judge.search import within
 from controller.allocator.promises.ledger import Ledger
 from controller.allocator.world.world import World
 from controller.model.demand import VolumeDemand
@@ -78,15 +79,13 @@ def _strategy(judge: Judge, ledger: Ledger, names: Sequence[str], strategy: Stra
     if strategy is Strategy.OFF:
         return None
     points: list[float] = []
-    for begin in range(0, len(names), _LOT):
-        if judge.budget.is_spent_now():
-            return None
-        shares = _free_shares(judge.world, ledger, names[begin : begin + _LOT])
+    for lot in within(judge.budget, names, _LOT):
+        shares = _free_shares(judge.world, ledger, lot)
         if strategy is Strategy.SPREAD:
             points += [0.0 if share is None else STRATEGY * share for share in shares]
         else:
             points += [0.0 if share is None else STRATEGY * (1 - share) for share in shares]
-    return points
+    return points if len(points) == len(names) else None
 
 
 def _free_shares(world: World, ledger: Ledger, names: Sequence[str]) -> list[float | None]:
@@ -123,8 +122,6 @@ def _robust(judge: Judge, demands: Sequence[VolumeDemand], names: Sequence[str])
     if not any(demand.is_local for demand in demands):
         return None
     points = []
-    for name in names:
-        if judge.budget.is_spent_now():
-            return None
+    for (name,) in within(judge.budget, names, 1):
         points.append(ROBUST if judge.is_robust(name)[0] else 0.0)
-    return points
+    return points if len(points) == len(names) else None

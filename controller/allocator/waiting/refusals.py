@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import chain
@@ -38,6 +38,7 @@ class Refusal:
     next_wake_at: float = 0.0
     woken_at: float = -math.inf
     campaign: Campaign | None = None  # where the candidates may be a sample
+    unreached: frozenset[str] = frozenset()  # nodes that no question about the pod had the time to look at
     victims: tuple[str, ...] = ()  # where nobody may be evicted for the pod, since it would find no room there
 
     @property
@@ -78,6 +79,16 @@ class Refusals:
 
     def get(self, pod_uid: str) -> Refusal | None:
         return self._refused.get(pod_uid)
+
+    def unreached(self, pod_uid: str) -> frozenset[str]:
+        """Nodes that the last question about the pod had no time for, and that come first in the next one."""
+        found = self._refused.get(pod_uid)
+        return frozenset() if found is None else found.unreached
+
+    def not_reached(self, pod_uid: str, names: Collection[str]) -> None:
+        old = self._refused.get(pod_uid)
+        if old is not None and (names or old.unreached):
+            self._refused[pod_uid] = replace(old, unreached=frozenset(map(intern, names)))
 
     def is_resting(self, pod_uid: str) -> bool:
         """Whether the pod was refused for want of room, and was not woken since: it does not come back by itself."""

@@ -16,6 +16,7 @@ from typing import Final, Protocol
 from controller.allocator.judge.budget import Budget
 from controller.allocator.judge.node import Judge
 from controller.allocator.judge.pending import Newcomer
+from controller.allocator.judge.search import Search, in_order
 from controller.allocator.judge.verdict import KEPT, LATE
 from controller.allocator.promises.holds import Holds
 from controller.allocator.promises.ledger import Against, Ledger, Source
@@ -29,8 +30,6 @@ from controller.model.workload import Pod
 from controller.settings import LiveSettings
 
 SLICE_SECONDS: Final = 0.003  # under the allocator's lock; one question about one pod may take it past this
-_LOT: Final = 32  # nodes that are judged at once
-_PLAIN_LOT: Final = 512
 _MOST_OPEN: Final = 16
 
 _Shape = tuple[object, ...]
@@ -58,11 +57,10 @@ class PlanView(Protocol):
 
 
 @dataclass(slots=True)
-class _Search:
+class _Looking:
     """How far the search for one pod's node has come."""
 
-    names: Sequence[str]
-    rest: Sequence[str]  # not looked at yet
+    search: Search
     is_partial: bool = False  # not all was judged, or a node was passed over because it is kept for another pod
     is_lenient: bool = False
 
@@ -80,7 +78,7 @@ class WakePlan:
             key=lambda pod: (-pod.priority, pod.created_utc, pod.key),
         )
         self._left = deque(pod.uid for pod in pods)
-        self._search: _Search | None = None
+        self._looking: _Looking | None = None
         self._full, self._never = _FullFor(), _FullFor()  # no room now; no room even on empty nodes
         self._open: dict[_Shape, Sequence[str]] = {}  # where the last pod of that shape found room, and what is behind
         self._starving: deque[str] = deque()
@@ -98,7 +96,7 @@ class WakePlan:
             if pod is not None and refusal is not None:
                 if not self._look_for(view, pod, refusal, end, wakeups):
                     return wakeups
-            self._search = None
+            self._looking = None
             self._left.popleft()
             if view.clock.now() > end:
                 return wakeups
@@ -153,25 +151,26 @@ class WakePlan:
         if judge.is_plain and max(view.world.best.values(), default=-1) < max(one.size_bytes for one in judge.local):
             self._full.add(where, demands)  # no disk anywhere is large enough
             return ""
-        search = self._search
-        if search is None:
+        looking = self._looking
+        if looking is None:
             known = None if is_nominated else self._open.get(shape)
             names = known or self._in_order(view, refusal, demands)
-            search = self._search = _Search(names, names)
+            looking = self._looking = _Looking(Search(names))
             if any(demand.usable_nodes for demand in judge.local):
                 home = judge.restart_among(judge.open_among(names)[0])
                 if home:
                     return self._least_promised(view, home)
                 judge = self._judge(view, pod, demands)
-        found = self._search_on(view, judge, search, end)
-        if found == "" and not search.is_partial:
+        found = self._go_on(view, judge, looking, end)
+        self._refusals.not_reached(pod.uid, looking.search.unreached())
+        if found == "" and not looking.is_partial:
             self._full.add(where, demands)
         elif (
             found
-            and not (search.is_partial or search.is_lenient)
+            and not (looking.is_partial or looking.is_lenient)
             and (shape in self._open or len(self._open) < _MOST_OPEN)
         ):
-            self._open[shape] = search.rest
+            self._open[shape] = [*looking.search.sure, *looking.search.rest]
         return found
 
     def _judge(self, view: PlanView, pod: Pod, demands: Sequence[VolumeDemand]) -> Judge:
@@ -179,31 +178,26 @@ class WakePlan:
         asks = view.newcomer(pod, is_planning=True)
         return Judge(view.world, view.ledger, demands, view.now, asks, budget, view.clock.now_utc())
 
-    def _search_on(self, view: PlanView, judge: Judge, search: _Search, end: float) -> str | None:
+    def _go_on(self, view: PlanView, judge: Judge, looking: _Looking, end: float) -> str | None:
         """As `_node_for`, from where the last slice ended."""
+        search = looking.search
         found, closed = judge.open_among(search.rest)
-        search.is_partial = search.is_partial or any(judgement is LATE for judgement in closed.values())
+        looking.is_partial = looking.is_partial or LATE in closed.values()
         if not judge.local:
             return found[0] if found else ""
-        judge.is_lenient = search.is_lenient
-        lot = _PLAIN_LOT if judge.is_plain else _LOT
-        for begin in range(0, len(found), lot):
-            if begin and view.clock.now() > end:
-                search.rest = found[begin:]
-                return None
-            judge.budget = Budget.of(view.clock, view.live.filter_budget_milliseconds)
-            sure, refused = judge.sure_among(found[begin : begin + lot])
-            if sure:
-                search.rest = found[begin:]
-                return self._least_promised(view, sure)
-            search.is_partial = search.is_partial or any(judgement in (LATE, KEPT) for judgement in refused.values())
-        if search.is_lenient or not judge.may_be_lenient:
+        search.rest, judge.is_lenient = found, looking.is_lenient
+        if not search.go_on(judge, bool, lambda: view.clock.now() > end):
+            return None
+        if search.sure:
+            return self._least_promised(view, search.sure)
+        looking.is_partial = looking.is_partial or any(entry in (LATE, KEPT) for entry in search.refused.values())
+        if looking.is_lenient or not judge.may_be_lenient:
             return ""
-        search.is_lenient, search.rest = True, search.names
+        looking.is_lenient, looking.search = True, Search(search.names)
         return None
 
-    def _in_order(self, view: PlanView, refusal: Refusal, demands: Sequence[VolumeDemand]) -> list[str]:
-        """The nodes that count for the pod: those with its data, those without promises, then the others."""
+    def _in_order(self, view: PlanView, refusal: Refusal, demands: Sequence[VolumeDemand]) -> Sequence[str]:
+        """The nodes that count for the pod, in the order of every search."""
         names = refusal.nodes
         campaign = refusal.campaign
         if campaign is not None:
@@ -212,15 +206,14 @@ class WakePlan:
             if campaign.possible is not None:
                 others = self._refusals.nodes.within(others, campaign.possible)
             names = [*names, *others]
-        near = frozenset[str]().union(*(demand.home_nodes for demand in demands))
-        promised, planned = view.ledger.nodes(), _planned_bytes(view)
-        if not (near or promised or planned):
-            return list(names)
-        first = [name for name in names if name in near] if near else []
-        quiet = [name for name in names if name not in promised and name not in planned and name not in near]
-        crowded = [name for name in names if (name in promised or name in planned) and name not in near]
-        crowded.sort(key=lambda name: view.ledger.pending_bytes(name) + planned.get(name, 0))
-        return [*first, *quiet, *crowded]
+        planned = _planned_bytes(view)
+        return in_order(
+            list(names),
+            demands,
+            view.ledger,
+            unreached=refusal.unreached,
+            more_bytes=lambda name: planned.get(name, 0),
+        )
 
     def _least_promised(self, view: PlanView, names: Sequence[str]) -> str:
         planned = _planned_bytes(view)

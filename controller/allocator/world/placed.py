@@ -18,10 +18,18 @@ class Placed:
 
     def __init__(self, touch: Callable[[str], None]) -> None:
         self._touch = touch
-        self._of_volume: dict[str, dict[str, Replica]] = {}  # volume -> name -> replica
-        self._on_disk: dict[str, dict[str, Replica]] = {}  # disk uuid -> name -> replica
+        # The inner mappings are never changed but replaced, so that a copy of the outer ones is a copy of all.
+        self._of_volume: dict[str, Mapping[str, Replica]] = {}  # volume -> name -> replica
+        self._on_disk: dict[str, Mapping[str, Replica]] = {}  # disk uuid -> name -> replica
         self._volume_of: dict[str, str] = {}
         self.unplaced: dict[str, Replica] = {}  # Longhorn may place these at any moment
+
+    def copy(self) -> Placed:
+        """For questions only."""
+        other = Placed(self._touch)
+        vars(other).update(_of_volume=self._of_volume.copy(), _on_disk=self._on_disk.copy())
+        other.unplaced = self.unplaced.copy()
+        return other
 
     def of(self, volume: str) -> Mapping[str, Replica]:
         return self._of_volume.get(volume, _NONE)
@@ -36,19 +44,23 @@ class Placed:
         if volume is not None:
             touched.add(volume)
             members = self._of_volume[volume]
-            self._uncount(members.pop(name))
-            if not members:
+            self._uncount(members[name])
+            left = {other: entry for other, entry in members.items() if other != name}
+            if left:
+                self._of_volume[volume] = left
+            else:
                 del self._of_volume[volume]
         if replica is not None:
             touched.add(replica.volume)
             self._volume_of[name] = replica.volume
-            self._of_volume.setdefault(replica.volume, {})[name] = replica
+            self._of_volume[replica.volume] = {**self._of_volume.get(replica.volume, _NONE), name: replica}
             self._count(replica)
         return touched
 
     def _count(self, replica: Replica) -> None:
         if replica.disk_uuid:
-            self._on_disk.setdefault(replica.disk_uuid, {})[replica.name] = replica
+            uuid = replica.disk_uuid
+            self._on_disk[uuid] = {**self._on_disk.get(uuid, _NONE), replica.name: replica}
             self._touch(replica.disk_uuid)
         if not replica.node and not replica.deleting and not replica.failed_at:
             self.unplaced[replica.name] = replica
@@ -57,8 +69,10 @@ class Placed:
         self.unplaced.pop(replica.name, None)
         if not replica.disk_uuid:
             return
-        members = self._on_disk.get(replica.disk_uuid, {})
-        members.pop(replica.name, None)
-        if not members:
+        members = self._on_disk.get(replica.disk_uuid, _NONE)
+        left = {name: entry for name, entry in members.items() if name != replica.name}
+        if left:
+            self._on_disk[replica.disk_uuid] = left
+        else:
             self._on_disk.pop(replica.disk_uuid, None)
         self._touch(replica.disk_uuid)

@@ -67,6 +67,12 @@ class Rooms:
         self.tops: dict[str, tuple[int, ...]] = {}
         self.best: dict[str, int] = {}
 
+    def copy(self, other: Rooms) -> Rooms:
+        """`other`, with all that is worked out here, for questions only."""
+        vars(other).update(_rooms=self._rooms.copy(), _stale=self._stale.copy())
+        other.tops, other.best = self.tops.copy(), self.best.copy()
+        return other
+
     def touch(self, names: Iterable[str]) -> None:
         names = list(names)
         self._stale.update(names)

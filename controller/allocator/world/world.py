@@ -74,7 +74,7 @@ class World:
         self.placed = Placed(self._stale_rooms)
         self.growing: set[str] = set()  # volumes that Longhorn shows smaller somewhere than the cluster asks for
         self.rebuilds: dict[str, tuple[Rebuild, ...]] = {}  # by volume: replicas to be made
-        self._nodes_of_disk: dict[str, list[str]] = {}  # disk uuid -> its nodes, a node once for each such disk
+        self._nodes_of_disk: dict[str, tuple[str, ...]] = {}  # disk uuid -> its nodes, a node once for each such disk
         self._claim_key_by_volume: dict[str, str] = {}  # Longhorn volume -> claim key, by its PV
         self._rooms = Rooms(self._make_room, self.has_node)
         self._engines: Engines | None = None
@@ -82,6 +82,18 @@ class World:
         self._demands: dict[str, VolumeDemand | None] = {}  # of promises' volumes, by claim uid
         self._changed_volumes: set[str] = set()
         self._changed_candidates: set[str] = set()
+
+    def copy(self, granted: Granted) -> World:
+        """The facts of this moment, for questions that nobody holds the lock for. Facts are immutable, so this costs
+        one copied mapping a kind: a millisecond or two for 10,000 volumes."""
+        other = World(granted)
+        kinds = "pods claims pvs classes volumes nodes kube_nodes backing_images engine_images instance_managers absent"
+        indices = "_claim_by_uid _nodes_of_disk _claim_key_by_volume _engine_gaps _demands"
+        for name in (*kinds.split(), *indices.split()):
+            setattr(other, name, getattr(self, name).copy())
+        other.settings, other.placed = self.settings, self.placed.copy()
+        vars(other)["_rooms"] = self._rooms.copy(vars(other)["_rooms"])
+        return other
 
     # Lookup, as the demands ask for it
 
@@ -323,17 +335,18 @@ class World:
         old = self.nodes.pop(name, None)
         touched = {name}
         for disk in old.disks if old is not None else ():
-            holders = self._nodes_of_disk[disk.uuid]
-            holders.remove(name)
-            touched.update(holders)
-            if not holders:
-                del self._nodes_of_disk[disk.uuid]
+            holders = self._nodes_of_disk.pop(disk.uuid)
+            place = holders.index(name)
+            left = (*holders[:place], *holders[place + 1 :])
+            touched.update(left)
+            if left:
+                self._nodes_of_disk[disk.uuid] = left
         if node is not None:
             self.nodes[name] = node
             for disk in node.disks:
-                holders = self._nodes_of_disk.setdefault(disk.uuid, [])
+                holders = self._nodes_of_disk.get(disk.uuid, ())
                 touched.update(holders)
-                holders.append(name)
+                self._nodes_of_disk[disk.uuid] = (*holders, name)
         if (old is None) is not (node is None):
             self._engine_gaps.clear()
         if _candidacy(old) != _candidacy(node):
