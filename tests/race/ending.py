@@ -33,22 +33,26 @@ _WORK: Final = (
 
 
 class Ending:
-    """Brings a world to rest. `has_more_disks`: everything finds room in the end; else what finds none stays so."""
+    """Brings a world to rest."""
 
     def __init__(self, world: World, scheduler: Scheduler, longhorn: Longhorn, users: Users) -> None:
         self._world, self._scheduler, self._longhorn, self._users = world, scheduler, longhorn, users
 
-    def come_to_rest(self, *, has_more_disks: bool) -> None:
+    def come_to_rest(self, *, has_more_disks: bool = False, keeps_waiting: bool = False) -> None:
+        """`keeps_waiting`: pods that were refused and that nobody is at work on stay. `has_more_disks`: everything
+        finds room in the end; else what finds none stays without."""
         world = self._world
         world.log.append("everything comes to rest")
         self._repair(has_more_disks)
         for current in list(world.rounds.values()):
             pod = world.pods.get(current.key)
-            if pod is not None and not self._finish_binding(pod) and not current.is_gated:
+            if pod is None or current.is_gated or (keeps_waiting and current.is_refused and not pod.node_name):
+                continue
+            if not self._finish_binding(pod):
                 self._go(pod)
         self._work()
         for pod in list(world.pods.values()):
-            if not self._runs(pod) and not world.rounds[pod.key].is_gated:
+            if pod.node_name and not self._runs(pod):
                 self._go(pod)
         self._work()
         world.deliver_all()

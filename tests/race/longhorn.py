@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
-from controller.model.longhorn import Disk, LonghornNode, Replica, Volume
+from controller.model.longhorn import Disk, Replica, Volume
 from controller.model.workload import Claim, PersistentVolume
 from tests.fakes.builders import GIB, replica
 from tests.longhorn import locality
@@ -69,19 +69,14 @@ class Longhorn:
     # Figures
 
     def _figures(self) -> Iterator[Action]:
-        for node in list(self._world.nodes.values()):
-            new = self.with_figures(node)
-            if new != node:
-                yield (f"the figures of {node.name} follow", partial(self._world.write, "node", new.name, new))
-
-    def with_figures(self, node: LonghornNode) -> LonghornNode:
-        return replace(node, disks=tuple(map(self._with_figures, node.disks)))
-
-    def _with_figures(self, disk: Disk) -> Disk:
-        listed = {
-            facts.name: facts.size_bytes for facts in self._world.replicas.values() if facts.disk_uuid == disk.uuid
-        }
-        return replace(disk, scheduled_replicas=listed, scheduled_bytes=sum(listed.values()))
+        listed: dict[str, dict[str, int]] = {}
+        for facts in self._world.replicas.values():
+            listed.setdefault(facts.disk_uuid, {})[facts.name] = facts.size_bytes
+        for node in self._world.nodes.values():
+            if any(disk.scheduled_replicas != listed.get(disk.uuid, {}) for disk in node.disks):
+                disks = tuple(_with_figures(disk, listed.get(disk.uuid, {})) for disk in node.disks)
+                new = replace(node, disks=disks)
+                yield f"the figures of {node.name} follow", partial(self._world.write, "node", new.name, new)
 
     # Volumes
 
@@ -222,3 +217,7 @@ class Longhorn:
         pv = self._world.pvs.get(facts.name)
         if pv is not None:
             self._world.write("pv", pv.name, replace(pv, capacity_bytes=claim.requested_bytes))
+
+
+def _with_figures(disk: Disk, listed: dict[str, int]) -> Disk:
+    return replace(disk, scheduled_replicas=listed, scheduled_bytes=sum(listed.values()))

@@ -10,12 +10,13 @@ from tests.race.invariants import INVARIANTS, PROMISES, REASONS, STARVATION
 from tests.race.longhorn import Longhorn
 from tests.race.promises import check_promises
 from tests.race.scheduler import Scheduler
-from tests.race.shapes import CLUSTERS, PODS, ClusterShape, PodShape
+from tests.race.shapes import CLUSTERS, PODS, ClusterShape, PodShape, VolumeShape
 from tests.race.starvation import Starvation
 from tests.race.users import MOST_PODS, Users
 from tests.race.world import Action, Round, World
 
 PASSING_SECONDS = (0.1, 1.0, 3.0, 6.0, 12.0, 40.0, 100.0, 310.0)
+SMALL_POD = PodShape((VolumeShape("local", 1),), is_opted_in=True, is_gated=False, is_second=False)
 _CHOICE = st.integers(0, 2**16)
 
 
@@ -161,11 +162,26 @@ class Race(RuleBasedStateMachine):
         if not hasattr(self, "world"):
             return
         world = self.world
+        ending = Ending(world, self.scheduler, self.longhorn, self.users)
         if self.checked == REASONS:
-            ending = Ending(world, self.scheduler, self.longhorn, self.users)
             ending.come_to_rest(has_more_disks=bool(world.serial % 2))
             ending.check()
+        elif self.checked == STARVATION:
+            ending.come_to_rest(keeps_waiting=True)
+            self.everybody_asks()
         self.nothing_is_in_quarantine()
+
+    def everybody_asks(self) -> None:
+        """All that wait, and a small pod that comes late, perhaps right after a change of the leader."""
+        if self.world.serial % 2:
+            self.world.log.append("the leader changes")
+            self.world.change_leader(1)
+        self.users.create(SMALL_POD)
+        for current in self.scheduler.askable():
+            self.ask(current, self.scheduler.candidates(current, -1), 0, 0)
+        for current in self.starvation.waiting():
+            self.world.log.append(f"a scheduler insists on {current.key}")
+            self.starvation.insist(current)
 
 
 def machine_for(name: str) -> type[Race]:

@@ -64,6 +64,8 @@ class Scheduler:
         current.is_refused = answer.is_refused
         if answer.is_held:
             current.is_live, current.answered_at, current.term = True, world.now, world.term
+            for claim in world.claims_of(pod):
+                world.forget_chances(claim, answer.passed)
             current.promised = {claim.uid: self._promised(claim, answer.passed) for claim in world.claims_of(pod)}
         return answer
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Final
 
 from hypothesis import strategies as st
@@ -149,6 +150,7 @@ def longhorn_settings(shape: ClusterShape) -> LonghornSettings:
     )
 
 
+@lru_cache(maxsize=4096)
 def volume_of(claim: Claim) -> Volume:
     """The Longhorn volume that is made of a claim."""
     given = CLASSES[claim.class_name or ""]

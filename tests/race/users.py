@@ -83,7 +83,9 @@ class Users:
             if volume.is_ephemeral:
                 self._make_claim(volume.claim, entry, pod.uid)
         world.write("pod", pod.key, with_gate(pod, shape.is_gated))
-        world.log.append(f"  {pod.key}: {[(entry.class_name, entry.gib, entry.kind) for entry in shape.volumes]}")
+        marks = (" gated" if shape.is_gated else "") + ("" if shape.is_opted_in else " not opted in")
+        volumes_text = ", ".join(f"{entry.kind} {entry.class_name} {entry.gib} GiB" for entry in shape.volumes)
+        world.log.append(f"  {pod.key}{marks}: {volumes_text}")
 
     def actions(self) -> list[Action]:
         found: list[Action] = []
@@ -103,7 +105,7 @@ class Users:
             yield f"{pod.key} has finished", partial(self._finish, pod)
         if current.is_gated:
             yield f"{pod.key} is let go", partial(self._ungate, current, pod)
-        if pod.is_pending and not current.picked:
+        if pod.is_pending and not (current.picked or current.is_gated):
             name = sorted(self._world.nodes)[self._world.serial % len(self._world.nodes)]
             yield f"{pod.key} is bound to {name} by hand", partial(self._bind, current, pod, name)
 

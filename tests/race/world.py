@@ -4,7 +4,7 @@ in order within the kind and in any order between kinds; live reads; and changes
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final
@@ -98,6 +98,8 @@ class World:
             name = f"n{index}"
             self.nodes[name] = node_facts(name, entry)
             self.managers[f"im-{name}"] = InstanceManager(f"im-{name}", name, "v1", "", "running")
+        self._rules: Rules | None = None  # of this moment, until a node or a manager changes
+        self._rules_at = 0.0
         self.driver = self._new_leader(0)
 
     @property
@@ -117,6 +119,8 @@ class World:
         store = self._stores[kind]
         gone = store.pop(key, None)
         self.serial += 1
+        if kind in ("node", "instance_manager"):
+            self._rules = None
         if facts is not None:
             store[key] = facts if kind in _UNVERSIONED else replace(facts, version=self.serial)
         if facts is not None or gone is not None:
@@ -201,7 +205,11 @@ class World:
     # Longhorn, as the objects tell
 
     def rules(self) -> Rules:
-        return Rules(self.nodes, self.managers.values(), self.settings, self.moment())
+        """Longhorn's rules on the nodes as they are."""
+        if self._rules is None or self._rules_at != self.now:
+            self._rules = Rules(self.nodes, self.managers.values(), self.settings, self.moment())
+            self._rules_at = self.now
+        return self._rules
 
     def replicas_of(self, volume: str) -> list[Replica]:
         return [facts for facts in self.replicas.values() if facts.volume == volume]
@@ -237,6 +245,13 @@ class World:
         )
         least = max((facts.size_bytes, claim.requested_bytes, *held))
         return least, max((least, *(entry.size_bytes for entry in grants)))
+
+    def forget_chances(self, claim: Claim, nodes: Iterable[str]) -> None:
+        """The claim's volume is promised anew on nodes where it is not attached."""
+        facts = self.volume_of(claim)
+        for node in nodes:
+            if facts.node_id != node:
+                self.chance_at.pop((facts.name, node), None)
 
     def may_be_stored(self, grant: Grant) -> bool:
         """Whether the API server may still store the claim as it was admitted."""
