@@ -23,9 +23,12 @@ STEPS_SECONDS: Final = (0.3, 1, 3, 6, 6, 15, 30, 30, 60, 60, 60, 120, 120)
 _WORK: Final = (
     " is provisioned",
     " is placed",
+    " finds no disk",
     " follow",
     " is up",
     " is rebuilt",
+    " gets a copy on",
+    " is one too many",
     " grows",
     " is deleted",
     " is detached",

@@ -12,7 +12,6 @@ from controller.model.workload import Claim, PersistentVolume
 from tests.fakes.builders import GIB, replica
 from tests.longhorn import locality
 from tests.race.longhorn_rules import replica_raw, settings_raw, volume_raw
-from tests.race.promises import is_local
 from tests.race.shapes import IMMEDIATE, volume_of
 from tests.race.world import Action, World
 
@@ -175,7 +174,7 @@ class Longhorn:
                 yield f"{entry.name} comes back", partial(self._heal, entry)
                 yield f"{entry.name} is given up", partial(self._drop, entry)
         node = locality.wants_local(volume, raw, settings)
-        if node and is_local(facts):
+        if node:
             yield f"{facts.name} gets a copy on {node}", partial(self._add_replica, facts, node)
         surplus = locality.surplus(volume, raw, {})
         if surplus is not None:

@@ -15,7 +15,7 @@ from controller.model.longhorn import Replica, Volume
 from controller.model.workload import Claim, Pod
 from tests.race.driver import EVERYWHERE, GROWTH, RESERVATION_TIMEOUT_SECONDS, Row
 from tests.race.invariants import PROMISES
-from tests.race.world import Round, World
+from tests.race.world import Grant, Round, World
 
 ROAMING_SECONDS: Final = 90.0  # after which a missing copy that Longhorn cannot place counts for nothing
 ORPHAN_SECONDS: Final = 10.0  # for so long at least a claim without a pod counts while it is provisioned
@@ -92,11 +92,15 @@ def _choice(world: World, current: Round, pod: Pod) -> tuple[str, str]:
     if pod.node_name:
         return pod.node_name, f"is bound to {pod.node_name}"
     if current.picked and current.is_evident:
-        is_selected = any(
-            claim.selected_node == current.picked and not claim.volume_name and claim.key in current.selected
+        is_told = any(
+            claim.selected_node == current.picked
+            and not claim.volume_name
+            and claim.key in current.selected
+            and len(world.users_of(claim)) == 1
             for claim in world.claims_of(pod)
         )
-        if is_selected or (current.is_live and pod.nominated_node == current.picked):
+        # What may speak for another pod as well, and a nomination, only narrow what was answered.
+        if is_told or current.is_live:
             return current.picked, f"was given {current.picked}"
     return "", ""
 
@@ -205,24 +209,25 @@ def check_growth(world: World, rows: list[Row]) -> None:
             )
 
 
-def check_admitted(world: World, claim: Claim) -> None:
-    """After a growth was admitted: with all that may still be stored, whoever admitted it, the claim's disks hold what
-    lies there."""
+def check_admitted(world: World, grant: Grant) -> None:
+    """After a growth was admitted: the disks that could take it alone must take it beside all that may still be stored,
+    whoever admitted that."""
     if world.invariant != PROMISES or world.waiting():
         return
-    sizes = {
-        f"pvc-{other.uid}": max(world.volume_of(other).size_bytes, other.requested_bytes)
-        for other in world.claims.values()
-    }
-    for grant in world.grants:
-        if world.may_be_stored(grant):
-            sizes[grant.volume] = max(sizes.get(grant.volume, 0), grant.size_bytes)
+    asked = {f"pvc-{claim.uid}": claim.requested_bytes for claim in world.claims.values()}
+    alone = {**asked, grant.volume: max(asked.get(grant.volume, 0), grant.size_bytes)}
+    together = dict(alone)
+    for other in filter(world.may_be_stored, world.grants):
+        together[other.volume] = max(together.get(other.volume, 0), other.size_bytes)
     limits = world.rules().limits()
-    for uuid in {replica.disk_uuid for replica in world.replicas_of(claim.volume_name) if replica.disk_uuid}:
+    for uuid in {replica.disk_uuid for replica in world.replicas_of(grant.volume) if replica.disk_uuid}:
         here = [replica for replica in world.replicas.values() if replica.disk_uuid == uuid]
-        total = sum(max(replica.size_bytes, sizes.get(replica.volume, 0)) for replica in here)
-        text = f"growth is admitted twice: {total / 1024**3:g} of {limits[uuid] / 1024**3:g} GiB on {uuid}"
-        world.check(total <= limits[uuid], text)
+        sums = [
+            sum(max(replica.size_bytes, sizes.get(replica.volume, 0)) for replica in here)
+            for sizes in (alone, together)
+        ]
+        text = f"growth is admitted twice: {sums[1] / 1024**3:g} of {limits[uuid] / 1024**3:g} GiB on {uuid}"
+        world.check(sums[0] > limits[uuid] or sums[1] <= limits[uuid], text)
 
 
 def could_ever_grow(world: World, replicas: list[Replica], size_bytes: int) -> bool:

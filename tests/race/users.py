@@ -183,8 +183,9 @@ class Users:
         is_admitted = world.driver.hold_growth(claim.volume_name, claim.key, size, world.read)
         world.log.append(f"  {'admitted' if is_admitted else 'refused'}")
         if is_admitted:
-            world.grants.append(Grant(claim.key, claim.volume_name, size, world.now, world.term))
-            check_admitted(world, claim)
+            grant = Grant(claim.key, claim.volume_name, size, world.now, world.term)
+            check_admitted(world, grant)
+            world.grants.append(grant)
 
     def _store(self, claim: Claim, size_bytes: int) -> None:
         self._world.write("claim", claim.key, replace(claim, requested_bytes=size_bytes))
