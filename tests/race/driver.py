@@ -18,6 +18,7 @@ from controller.settings import LiveSettings
 from tests.fakes.clock import VirtualClock
 
 SCHEDULING_TIMEOUT_SECONDS: Final = LiveSettings().pod_scheduling_timeout_seconds
+HOLD_CAP_SECONDS: Final = LiveSettings().hold_cap_seconds
 RESERVATION_TIMEOUT_SECONDS: Final = LiveSettings().node_reservation_timeout_seconds
 EVERYWHERE: Final = "*"
 MOST_READS: Final = 64

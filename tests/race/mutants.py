@@ -46,11 +46,18 @@ MUTANTS: Final = (
         "places = [name for name in nodes if name not in demand.home_nodes][:-1]",
     ),
     Mutant(
-        "a pod's end takes the promise of a volume that Longhorn is placing",
+        "a claim that is provisioned without its pod counts for nothing",
         PROMISES,
         "controller.allocator.settle",
-        "            if volume is not None and self._world.has_node(volume.node_id):",
-        "            if False and volume is not None and self._world.has_node(volume.node_id):",
+        "            if not claim.volume_name and self._world.has_node(claim.selected_node):",
+        "            if False and not claim.volume_name and self._world.has_node(claim.selected_node):",
+    ),
+    Mutant(
+        "a yes holds twice the bytes",
+        PROMISES,
+        "controller.allocator.filtering",
+        "        entry = Entry(State.HELD, kind, demand.size_bytes, demand",
+        "        entry = Entry(State.HELD, kind, 2 * demand.size_bytes, demand",
     ),
     Mutant(
         "a new leader holds nothing for pods that wait",
@@ -88,11 +95,11 @@ MUTANTS: Final = (
         "    promises = tuple(_promise(volume, claimants.values()) for volume, claimants in volumes.items()) * 2",
     ),
     Mutant(
-        "a withdrawn choice is remembered",
+        "a disk is taken for 2 GiB smaller",
         STARVATION,
-        "controller.allocator.refusals",
-        "    def drop(self, pod_uid: str) -> None:",
-        "    def drop(self, pod_uid: str) -> None:\n        return",
+        "controller.allocator.policy",
+        "        free_bytes=provisioning_limit(disk, space) - observed_scheduled(disk, replicas),",
+        "        free_bytes=provisioning_limit(disk, space) - observed_scheduled(disk, replicas) - 2 * 1024**3,",
     ),
 )
 

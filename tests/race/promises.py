@@ -13,7 +13,7 @@ from typing import Final
 
 from controller.model.longhorn import Replica, Volume
 from controller.model.workload import Claim, Pod
-from tests.race.driver import EVERYWHERE, GROWTH, RESERVATION_TIMEOUT_SECONDS, Row
+from tests.race.driver import EVERYWHERE, GROWTH, HOLD_CAP_SECONDS, RESERVATION_TIMEOUT_SECONDS, Row
 from tests.race.invariants import PROMISES
 from tests.race.world import Grant, Round, World
 
@@ -80,7 +80,7 @@ def _of_pod(world: World, current: Round, pod: Pod) -> Iterator[Need]:
     for claim in world.claims_of(pod):
         if chosen:
             yield from _chosen(world, claim, chosen, f"{pod.key} {why}")
-        elif current.is_live and not _is_mistaken(world, current, pod):
+        elif current.is_live and not (_is_old(world, current) or _is_mistaken(world, current, pod)):
             for node in sorted(current.promised.get(claim.uid, ())):
                 still = {needs_at(world, claim, name) for name in ((node,) if node != EVERYWHERE else world.nodes)}
                 if still - {""}:
@@ -103,6 +103,11 @@ def _choice(world: World, current: Round, pod: Pod) -> tuple[str, str]:
         if is_told or current.is_live:
             return current.picked, f"was given {current.picked}"
     return "", ""
+
+
+def _is_old(world: World, current: Round) -> bool:
+    """Whether the answer was given so long ago that nobody acts on it any more."""
+    return world.now - current.answered_at >= HOLD_CAP_SECONDS
 
 
 def _is_mistaken(world: World, current: Round, pod: Pod) -> bool:

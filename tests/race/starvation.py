@@ -95,6 +95,10 @@ def has_reason(world: World, row: Row) -> bool:
     if row.kind == GROWTH:
         least, _ = world.granted_bytes(claim)
         return could_ever_grow(world, [entry for entry in replicas if entry.node == row.node], least)
+    if claim.requested_bytes > facts.size_bytes or any(
+        grant.volume == facts.name and world.may_be_stored(grant) for grant in world.grants
+    ):
+        return True  # it is attached to grow, and placed then
     if world.now - world.gone_at.get(claim.uid, float("-inf")) < DOUBT_SECONDS:
         return True
     if any(_is_claimant(world, pod) for pod in world.users_of(claim)):
