@@ -9,3 +9,4 @@ REASONS: Final = "reasons"  # no promise outlives its reason
 STARVATION: Final = "starvation"  # a pod that fits is offered a node
 LIMITS: Final = "limits"  # no disk exceeds its limit: prepared, not promised yet
 INVARIANTS: Final = (PROMISES, REASONS, STARVATION)
+ALL: Final = (*INVARIANTS, LIMITS)

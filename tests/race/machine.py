@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from tests.race.ending import Ending
-from tests.race.invariants import INVARIANTS, PROMISES, REASONS, STARVATION
+from tests.race.invariants import ALL, LIMITS, PROMISES, REASONS, STARVATION
+from tests.race.limits import check_limits
 from tests.race.longhorn import Longhorn
 from tests.race.promises import check_promises
 from tests.race.scheduler import Scheduler
@@ -154,6 +155,11 @@ class Race(RuleBasedStateMachine):
             check_promises(self.world, self.world.driver.rows())
 
     @invariant()
+    def limits_hold(self) -> None:
+        if self.checked == LIMITS:
+            check_limits(self.world)
+
+    @invariant()
     def nothing_is_in_quarantine(self) -> None:
         found = self.world.driver.quarantined()
         self.world.check(not found, f"in quarantine: {found}")
@@ -186,5 +192,5 @@ class Race(RuleBasedStateMachine):
 
 def machine_for(name: str) -> type[Race]:
     """The machine that checks that invariant."""
-    assert name in INVARIANTS
+    assert name in ALL
     return type(f"Race_{name}", (Race,), {"checked": name})

@@ -223,7 +223,8 @@ def check_admitted(world: World, grant: Grant) -> None:
     alone = {**asked, grant.volume: max(asked.get(grant.volume, 0), grant.size_bytes)}
     together = dict(alone)
     for other in filter(world.may_be_stored, world.grants):
-        together[other.volume] = max(together.get(other.volume, 0), other.size_bytes)
+        if other.volume != grant.volume:
+            together[other.volume] = max(together.get(other.volume, 0), other.size_bytes)
     limits = world.rules().limits()
     for uuid in {replica.disk_uuid for replica in world.replicas_of(grant.volume) if replica.disk_uuid}:
         here = [replica for replica in world.replicas.values() if replica.disk_uuid == uuid]

@@ -15,7 +15,6 @@ from tests.race.shapes import PodShape, VolumeShape
 from tests.race.world import Action, Grant, Round, World
 
 MOST_PODS: Final = 6
-GROWN_GIB: Final = (1, 4)
 
 
 class Users:
@@ -167,7 +166,7 @@ class Users:
         for claim in list(world.claims.values()):
             if not claim.volume_name or claim.volume_name not in world.volumes:
                 continue
-            for gib in GROWN_GIB:
+            for gib in sorted({1, 4, max(1, self._left_gib(claim))}):
                 text = f"{claim.key} asks for {gib} GiB more"
                 found.append((text, partial(self._ask_growth, claim, gib * GIB)))
         for grant in world.grants:
@@ -176,6 +175,16 @@ class Users:
                 text = f"{kept.key} is stored with {grant.size_bytes // GIB} GiB"
                 found.append((text, partial(self._store, kept, grant.size_bytes)))
         return found
+
+    def _left_gib(self, claim: Claim) -> int:
+        """What is free on every disk of the claim's volume, as the replicas lie."""
+        limits = self._world.rules().limits()
+        used = dict.fromkeys(limits, 0)
+        for replica in self._world.replicas.values():
+            if replica.disk_uuid:
+                used[replica.disk_uuid] += replica.size_bytes
+        disks = {entry.disk_uuid for entry in self._world.replicas_of(claim.volume_name) if entry.disk_uuid}
+        return min((limits[uuid] - used[uuid] for uuid in disks), default=0) // GIB
 
     def _ask_growth(self, claim: Claim, by_bytes: int) -> None:
         world = self._world
