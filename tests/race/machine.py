@@ -60,6 +60,18 @@ class Race(RuleBasedStateMachine):
         kinds = (self.users.actions, self.users.growths, self.users.troubles, self.scheduler.nominations)
         self.act(kinds[kind % 4]() or self.users.actions(), choice)
 
+    @precondition(lambda self: self.checked == PROMISES and self.users.neighbours())
+    @rule(choice=_CHOICE)
+    def grow_side_by_side(self, choice: int) -> None:
+        """Two volumes ask for the same bytes, one right after the other, perhaps of two leaders."""
+        pairs = self.users.neighbours()
+        self.was_idle = False
+        for index, claim in enumerate(pairs[choice % len(pairs)]):
+            if index and choice % 3:
+                self.world.log.append("the leader changes")
+                self.world.change_leader(choice % 3)
+            self.users.ask_all_that_is_left(claim)
+
     # kube-scheduler
 
     @precondition(lambda self: self.scheduler.askable())

@@ -8,7 +8,7 @@ from tests.race.invariants import INVARIANTS
 from tests.race.run import run
 
 SEED = 20261122
-EXAMPLES = 300
+EXAMPLES = 250
 
 
 @pytest.mark.parametrize("name", INVARIANTS)

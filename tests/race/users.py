@@ -176,6 +176,24 @@ class Users:
                 found.append((text, partial(self._store, kept, grant.size_bytes)))
         return found
 
+    def neighbours(self) -> list[tuple[Claim, Claim]]:
+        """Pairs of claims whose volumes share a disk, the first of which could grow there."""
+        world = self._world
+        claims = [claim for claim in world.claims.values() if claim.volume_name in world.volumes]
+        disks = {
+            claim.uid: {entry.disk_uuid for entry in world.replicas_of(claim.volume_name)} - {""} for claim in claims
+        }
+        return [
+            (one, other)
+            for one in claims
+            for other in claims
+            if one is not other and disks[one.uid] & disks[other.uid] and self._left_gib(one) > 0
+        ]
+
+    def ask_all_that_is_left(self, claim: Claim) -> None:
+        self._world.log.append(f"{claim.key} asks for all that is left")
+        self._ask_growth(claim, self._left_gib(claim) * GIB)
+
     def _left_gib(self, claim: Claim) -> int:
         """What is free on every disk of the claim's volume, as the replicas lie."""
         limits = self._world.rules().limits()
