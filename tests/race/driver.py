@@ -1,0 +1,202 @@
+"""All that the machine asks of the product, in one place: whoever changes the product's interface changes this file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, Final
+
+from controller.allocator.allocator import Allocator
+from controller.allocator.awaited import awaited_replicas
+from controller.allocator.expansions import GrowthRequest, GrowthVerdict
+from controller.allocator.ledger import ANYWHERE
+from controller.allocator.outcome import Decision, Mode, PodKnowledge
+from controller.errors import SchedulerError
+from controller.model.longhorn import LonghornSettings
+from controller.model.workload import Pod
+from controller.settings import LiveSettings
+from tests.fakes.clock import VirtualClock
+
+SCHEDULING_TIMEOUT_SECONDS: Final = LiveSettings().pod_scheduling_timeout_seconds
+HOLD_CAP_SECONDS: Final = LiveSettings().hold_cap_seconds
+RESERVATION_TIMEOUT_SECONDS: Final = LiveSettings().node_reservation_timeout_seconds
+EVERYWHERE: Final = "*"
+MOST_READS: Final = 64
+Read = Callable[[str, str], object | None]  # kind and key: the object as the API server has it
+_HELD: Final = (Decision.OFFERED, Decision.RESTART)
+_REFUSED: Final = (Decision.REFUSED, Decision.CONTENDED)
+GROWTH: Final = "growth"
+_KINDS: Final = {"first-placement": "first", "expansion": GROWTH}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One promise as the product shows it. `node` EVERYWHERE: on any node; `kind`: first, move, roaming, growth,
+    longhorn's."""
+
+    volume: str  # the claim's uid, or the Longhorn volume's name without a claim
+    node: str
+    kind: str
+    size_bytes: int
+    claimants: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.kind} of {self.volume} on {self.node}, {self.size_bytes / 1024**3:g} GiB, {self.claimants}"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A filter call's answer. `is_held`: what passed is promised; `is_refused`: no node does."""
+
+    passed: tuple[str, ...]
+    is_held: bool
+    is_refused: bool
+    decision: str
+
+
+@dataclass(frozen=True)
+class Ended:
+    """What time has ended: pods whose holds are over, Longhorn volumes whose growth was never stored."""
+
+    pods: tuple[str, ...] = ()
+    growths: tuple[str, ...] = ()
+
+
+def with_gate(pod: Pod, is_gated: bool) -> Pod:
+    """The pod with `spec.schedulingGates`, as far as its facts tell of them."""
+    values: dict[str, Any] = {"is_gated": is_gated}
+    return replace(pod, **values) if any(field.name == "is_gated" for field in fields(pod)) else pod
+
+
+class Driver:
+    """One allocator, asked as the extender, the sweeper, the waker and the webhook ask it."""
+
+    def __init__(self, clock: VirtualClock, settings: LonghornSettings) -> None:
+        self._clock = clock
+        self._allocator = Allocator(clock)
+        self._allocator.configure(LiveSettings(enabled=True), settings)
+
+    # Facts and terms
+
+    def observe(self, kind: str, key: str, facts: object | None, gone: object | None = None) -> None:
+        self._allocator.observe(kind, key, facts, gone)
+
+    def start(self) -> None:
+        """Decide and hold from now on."""
+        self._allocator.set_mode(Mode.ACTIVE)
+
+    def begin_term(self) -> None:
+        self._allocator.begin_term()
+
+    def end_term(self) -> None:
+        self._allocator.end_term()
+
+    # kube-scheduler's questions
+
+    def filter_pod(self, pod: Pod, candidates: Sequence[str], read: Read) -> Answer | None:
+        """One filter call with the extender's live reads before it; None for an error."""
+        if not self._knows(pod, read):
+            return None
+        try:
+            outcome = self._allocator.hold_pod(pod.uid, list(candidates))
+        except SchedulerError:
+            return None
+        decision = outcome.decision
+        return Answer(tuple(outcome.passed), decision in _HELD, decision in _REFUSED, str(decision))
+
+    def nodes_with_room(self, pod: Pod, candidates: Collection[str], read: Read) -> frozenset[str]:
+        """The preempt verb: where pods may be evicted for this one."""
+        if not self._knows(pod, read):
+            return frozenset()
+        try:
+            return frozenset(self._allocator.nodes_with_room(pod.uid, list(candidates)))
+        except SchedulerError:
+            self._allocator.preemption_failed(pod.uid, list(candidates))
+            return frozenset()
+
+    def _knows(self, pod: Pod, read: Read) -> bool:
+        """Whether the pod is known to be pending, and all that it refers to."""
+        known = self._allocator.knows_pod(pod.uid, pod.key)
+        if known in (PodKnowledge.UNKNOWN, PodKnowledge.OTHER_UID):
+            self._read(read, "pod", pod.key)
+            known = self._allocator.knows_pod(pod.uid, pod.key)
+        if known is not PodKnowledge.PENDING:
+            return False
+        for _ in range(MOST_READS):
+            missing = self._allocator.missing(pod.uid)
+            if not missing:
+                return True
+            first = missing[0]
+            key = f"{first.namespace}/{first.name}" if first.namespace else first.name
+            if not self._read(read, first.kind, key):
+                self._allocator.confirm_absent(first)
+        return False
+
+    def _read(self, read: Read, kind: str, key: str) -> bool:
+        facts = read(kind, key)
+        if facts is not None:
+            self._allocator.observe(kind, key, facts)
+        return facts is not None
+
+    # Time
+
+    def sweep(self, read: Read) -> Ended:
+        """One round of the sweeper: a live read has the last word before anything ends by time."""
+        self._allocator.sweep()
+        dues = self._allocator.due_holds()
+        for due in dues:
+            self._read(read, "pod", due.pod_key)
+            for key in due.claim_keys:
+                self._read(read, "claim", key)
+        still_due = {due.pod_uid for due in self._allocator.due_holds()}
+        pods = tuple(due.pod_uid for due in dues if due.pod_uid in still_due)
+        for uid in pods:
+            self._allocator.expire_pod(uid)
+        return Ended(pods, tuple(self._end_growths(read)))
+
+    def _end_growths(self, read: Read) -> Iterable[str]:
+        expansions = self._allocator.expansions
+        for due in expansions.due():
+            if due.claim:
+                self._read(read, "claim", due.claim)
+            self._read(read, "volume", due.volume)
+            expansions.expire(due.volume)
+            yield due.volume
+
+    def wake(self) -> tuple[str, ...]:
+        """One round of the waker: the pods that it would wake."""
+        return tuple(wakeup.pod_uid for slice_ in self._allocator.wake_slices() for wakeup in slice_)
+
+    # The webhook
+
+    def hold_growth(self, volume: str, claim_key: str, size_bytes: int, read: Read) -> bool:
+        """Whether the claim, bound to the PV of that name, may grow to that size; it is held then."""
+        namespace, _, name = claim_key.partition("/")
+        request = GrowthRequest(volume, size_bytes, namespace, name)
+        for _ in range(MOST_READS):
+            missing = self._allocator.expansions.missing(request)
+            if missing is None or not self._read(read, missing.kind, missing.name):
+                break
+        outcome = self._allocator.expansions.hold(request, self._clock.now_utc())
+        return outcome.verdict is GrowthVerdict.ADMITTED
+
+    # What is promised
+
+    def rows(self) -> list[Row]:
+        """Every promise, and Longhorn's own pending copies that count as one."""
+        shown = (
+            Row(view.volume, view.node, _KINDS.get(view.kind, view.kind), view.size_bytes, view.claimants)
+            for view in self._allocator.snapshot().promises
+        )
+        return [*shown, *self._longhorns_own()]
+
+    def _longhorns_own(self) -> Iterator[Row]:
+        """Copies that Longhorn has pending and that no promise stands for: they count, though not in the ledger."""
+        world, ledger = self._allocator._world, self._allocator._ledger
+        for entry in awaited_replicas(world, ledger, frozenset(), self._clock.now_utc()):
+            owners = world.claims_of_volume(entry.promise.volume)
+            volume = owners[0].uid if owners else entry.promise.volume
+            yield Row(volume, entry.node or ANYWHERE, "longhorn's", entry.promise.size_bytes)
+
+    def quarantined(self) -> tuple[str, ...]:
+        return self._allocator.snapshot().quarantined

@@ -1,0 +1,141 @@
+"""The second invariant: no promise outlives its reason.
+
+At the end everything comes to rest: every pod runs with all placed or is gone, every watch has delivered, minutes pass
+with the sweeper at work. Then nothing is promised any more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from controller.model.workload import Pod
+from tests.fakes.builders import GIB
+from tests.race.longhorn import Longhorn
+from tests.race.scheduler import Scheduler
+from tests.race.users import Users
+from tests.race.world import World
+
+MOST_STEPS: Final = 300
+# Longer than a growth that is asked for again and again is held, and than anything else; in the sweeper's steps.
+STEPS_SECONDS: Final = (0.3, 1, 3, 6, 6, 15, 30, 30, 60, 60, 60, 120, 120)
+# What belongs to work under way, by the words of its text; everything else is trouble or chance.
+_WORK: Final = (
+    " is provisioned",
+    " is placed",
+    " finds no disk",
+    " follow",
+    " is up",
+    " is rebuilt",
+    " gets a copy on",
+    " is one too many",
+    " grows",
+    " is deleted",
+    " is detached",
+)
+
+
+class Ending:
+    """Brings a world to rest."""
+
+    def __init__(self, world: World, scheduler: Scheduler, longhorn: Longhorn, users: Users) -> None:
+        self._world, self._scheduler, self._longhorn, self._users = world, scheduler, longhorn, users
+
+    def come_to_rest(self, *, has_more_disks: bool = False, keeps_waiting: bool = False) -> None:
+        """`keeps_waiting`: pods that were refused and that nobody is at work on stay. `has_more_disks`: everything
+        finds room in the end; else what finds none stays without."""
+        world = self._world
+        world.log.append("everything comes to rest")
+        self._repair(has_more_disks)
+        for current in list(world.rounds.values()):
+            pod = world.pods.get(current.key)
+            if pod is None or current.is_gated or (keeps_waiting and current.is_refused and not pod.node_name):
+                continue
+            if not self._finish_binding(pod):
+                self._go(pod)
+        self._work()
+        for pod in list(world.pods.values()):
+            if pod.node_name and not self._runs(pod):
+                self._go(pod)
+        self._work()
+        world.deliver_all()
+        for seconds in STEPS_SECONDS:
+            world.sweep(seconds)
+            world.deliver_all()
+
+    def _go(self, pod: Pod) -> None:
+        self._world.log.append(f"{pod.key} is deleted")
+        self._users.delete(pod)
+
+    def _repair(self, has_more_disks: bool) -> None:
+        world = self._world
+        for manager in list(world.managers.values()):
+            world.write("instance_manager", manager.name, replace(manager, state="running"))
+        for node in list(world.nodes.values()):
+            more = 1000 * GIB if has_more_disks else 0
+            disks = (
+                replace(
+                    disk,
+                    schedulable=True,
+                    is_under_pressure=False,
+                    maximum_bytes=disk.maximum_bytes + more,
+                    available_bytes=disk.available_bytes + more,
+                )
+                for disk in node.disks
+            )
+            world.write("node", node.name, replace(node, disks=tuple(disks)))
+
+    def _finish_binding(self, pod: Pod) -> bool:
+        """Whether the pod is bound, or now was."""
+        current = self._world.rounds[pod.key]
+        for _ in range(20):
+            pod = self._world.pods[pod.key]
+            if pod.node_name or not current.picked:
+                break
+            step = self._scheduler.next_step(current, pod)
+            if step is None:
+                if not self._provision(pod):
+                    break
+                continue
+            self._do(step)
+        return bool(self._world.pods[pod.key].node_name)
+
+    def _provision(self, pod: Pod) -> bool:
+        keys = {f"{claim.key} is provisioned" for claim in self._world.claims_of(pod)}
+        for action in self._longhorn.actions():
+            if action[0] in keys:
+                self._do(action)
+                return True
+        return False
+
+    def _do(self, action: tuple[str, object]) -> None:
+        text, act = action
+        self._world.log.append(text)
+        assert callable(act)
+        act()
+
+    def _work(self) -> None:
+        """Let Longhorn finish what it has begun."""
+        for _ in range(MOST_STEPS):
+            found = [action for action in self._longhorn.actions() if _is_work(action[0])]
+            if not found:
+                return
+            self._do(found[0])
+        raise RuntimeError("Longhorn never comes to rest")
+
+    def _runs(self, pod: Pod) -> bool:
+        """Whether the pod is bound, and every volume of it is attached with all its copies."""
+        world = self._world
+        return bool(pod.node_name) and all(
+            world.volume_of(claim).state == "attached" and world.volume_of(claim).robustness == "healthy"
+            for claim in world.claims_of(pod)
+        )
+
+    def check(self) -> None:
+        rows = self._world.driver.rows()
+        told = "\n".join(f"    {row}" for row in rows)
+        self._world.check(not rows, f"still promised when all is quiet:\n{told}")
+
+
+def _is_work(text: str) -> bool:
+    return any(word in text for word in _WORK) or " is attached to n" in text

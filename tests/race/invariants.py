@@ -1,0 +1,12 @@
+"""What must hold, by name. Nothing of the product is imported here, so that a fault can be put in before it is."""
+
+from __future__ import annotations
+
+from typing import Final
+
+PROMISES: Final = "promises"  # every promise counts exactly once until it is shown or ends
+REASONS: Final = "reasons"  # no promise outlives its reason
+STARVATION: Final = "starvation"  # a pod that fits is offered a node
+LIMITS: Final = "limits"  # no disk exceeds its limit: prepared, not promised yet
+INVARIANTS: Final = (PROMISES, REASONS, STARVATION)
+ALL: Final = (*INVARIANTS, LIMITS)

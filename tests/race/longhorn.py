@@ -1,0 +1,222 @@
+"""Longhorn's part: volumes are made, attached, placed one replica at a time on any legal disk, rebuilt and moved, and
+the figures of its nodes follow late. Where a replica may go is the tests' own rules' to say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+
+from controller.model.longhorn import Disk, Replica, Volume
+from controller.model.workload import Claim, PersistentVolume
+from tests.fakes.builders import GIB, replica
+from tests.longhorn import locality
+from tests.race.longhorn_rules import replica_raw, settings_raw, volume_raw
+from tests.race.shapes import IMMEDIATE, volume_of
+from tests.race.world import Action, World
+
+
+class Longhorn:
+    """All that Longhorn, its provisioner and kubelet may do next."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def actions(self) -> list[Action]:
+        found = [*self._provisioning(), *self._figures()]
+        for facts in list(self._world.volumes.values()):
+            found += self._of_volume(facts)
+        return found
+
+    # The provisioner
+
+    def _provisioning(self) -> Iterator[Action]:
+        for claim in list(self._world.claims.values()):
+            if claim.volume_name or not (claim.selected_node or claim.class_name == IMMEDIATE):
+                continue
+            is_made = f"pvc-{claim.uid}" in self._world.volumes
+            yield f"{claim.key} is provisioned", partial(self._provision, claim)
+            if not is_made:
+                yield f"the volume of {claim.key} is made", partial(self._make, claim)
+                yield f"{claim.key} is given back", partial(self._give_back, claim)
+
+    def _make(self, claim: Claim) -> None:
+        facts = volume_of(claim)
+        self._world.write("volume", facts.name, facts)
+        for _ in range(facts.replica_count):
+            self._add_replica(facts)
+
+    def _add_replica(self, facts: Volume, hard_affinity: str = "") -> None:
+        self._world.serial += 1
+        name = f"{facts.name}-r{self._world.serial}"
+        made = replica(name, facts.name, facts.size_bytes / GIB, hard_node_affinity=hard_affinity)
+        self._world.write("replica", name, made)
+
+    def _provision(self, claim: Claim) -> None:
+        world, name = self._world, f"pvc-{claim.uid}"
+        if name not in world.volumes:
+            self._make(claim)
+        world.clock.advance(0.6)
+        size = claim.requested_bytes
+        pv = PersistentVolume(name, "driver.longhorn.io", name, claim.uid, claim.key, size, world.now_utc())
+        world.write("pv", name, pv)
+        world.write("claim", claim.key, replace(claim, volume_name=name))
+
+    def _give_back(self, claim: Claim) -> None:
+        self._world.write("claim", claim.key, replace(claim, selected_node=""))
+
+    # Figures
+
+    def _figures(self) -> Iterator[Action]:
+        listed: dict[str, dict[str, int]] = {}
+        for facts in self._world.replicas.values():
+            listed.setdefault(facts.disk_uuid, {})[facts.name] = facts.size_bytes
+        for node in self._world.nodes.values():
+            if any(disk.scheduled_replicas != listed.get(disk.uuid, {}) for disk in node.disks):
+                disks = tuple(_with_figures(disk, listed.get(disk.uuid, {})) for disk in node.disks)
+                new = replace(node, disks=disks)
+                yield f"the figures of {node.name} follow", partial(self._world.write, "node", new.name, new)
+
+    # Volumes
+
+    def _of_volume(self, facts: Volume) -> Iterator[Action]:
+        claim = self._world.claim_by_uid(facts.name.removeprefix("pvc-"))
+        if claim is None:
+            yield f"{facts.name} is deleted", partial(self._delete, facts)
+            return
+        replicas = self._world.replicas_of(facts.name)
+        if claim.volume_name:
+            yield from self._attachment(facts, claim, replicas)
+            yield from self._growth(facts, claim, replicas)
+        if facts.data_locality == "disabled" or facts.node_id:
+            for entry in replicas:
+                if not entry.node and not entry.failed_at:
+                    yield from self._placing(facts, replicas, entry)
+        if facts.state == "attached":
+            yield from self._rebuilding(facts, replicas)
+
+    def _delete(self, facts: Volume) -> None:
+        for entry in self._world.replicas_of(facts.name):
+            self._world.write("replica", entry.name, None)
+        self._world.write("volume", facts.name, None)
+        self._world.write("pv", facts.name, None)
+
+    def _change(self, name: str, **fields: object) -> None:
+        facts = self._world.volumes.get(name)
+        if facts is not None:
+            self._world.write("volume", name, replace(facts, **fields))  # type: ignore[arg-type]
+
+    def _attachment(self, facts: Volume, claim: Claim, replicas: list[Replica]) -> Iterator[Action]:
+        places = {entry.node for entry in replicas if entry.is_placed}
+        wanted = [pod.node_name for pod in self._world.users_of(claim) if pod.node_name]
+        if not facts.node_id:
+            at = sorted(self._world.nodes) if wanted and claim.is_shared else sorted(set(wanted))
+            for node in at:
+                if facts.data_locality != "strict-local" or not places or node in places:
+                    yield (
+                        f"{facts.name} is attached to {node}",
+                        partial(self._change, facts.name, node_id=node, state="attaching"),
+                    )
+        elif not wanted or (not claim.is_shared and facts.node_id not in wanted):
+            yield f"{facts.name} is detached", partial(self._detach, facts, replicas)
+        if facts.state == "attaching" and any(entry.is_usable for entry in replicas):
+            yield f"{facts.name} is up", partial(self._be_up, facts, replicas)
+
+    def _detach(self, facts: Volume, replicas: list[Replica]) -> None:
+        for entry in replicas:
+            if entry.hard_node_affinity and not entry.healthy_at:
+                self._world.write("replica", entry.name, None)
+        self._change(facts.name, node_id="", state="detached")
+
+    def _be_up(self, facts: Volume, replicas: list[Replica]) -> None:
+        for entry in replicas:
+            if entry.is_usable and not entry.healthy_at:
+                self._world.write("replica", entry.name, replace(entry, healthy_at=self._world.now_utc()))
+        self._change(facts.name, state="attached")
+        self._judge_health(facts.name)
+
+    def _judge_health(self, name: str) -> None:
+        facts = self._world.volumes[name]
+        healthy = sum(1 for entry in self._world.replicas_of(name) if entry.healthy_at and entry.is_usable)
+        if healthy >= facts.replica_count:
+            self._change(name, robustness="healthy", last_degraded_at="")
+        elif facts.robustness != "degraded":
+            self._change(name, robustness="degraded", last_degraded_at=self._world.now_utc())
+
+    # Placing
+
+    def _placing(self, facts: Volume, replicas: list[Replica], entry: Replica) -> Iterator[Action]:
+        found = self._world.rules().candidates(facts, replicas, entry)
+        for candidate in found:
+            yield (
+                f"{entry.name} is placed on {candidate.uuid}",
+                partial(self.place, facts, entry, candidate.node, candidate.uuid),
+            )
+        if not found and facts.scheduled is not False:
+            yield f"{entry.name} finds no disk", partial(self._change, facts.name, scheduled=False)
+
+    def place(self, facts: Volume, entry: Replica, node: str, disk_uuid: str) -> None:
+        hard = node if facts.data_locality == "strict-local" else entry.hard_node_affinity
+        placed = replace(entry, node=node, disk_uuid=disk_uuid, hard_node_affinity=hard, size_bytes=facts.size_bytes)
+        self._world.write("replica", entry.name, placed)
+        if facts.scheduled is not True and all(other.node for other in self._world.replicas_of(facts.name)):
+            self._change(facts.name, scheduled=True)
+
+    # Rebuilding and moving
+
+    def _rebuilding(self, facts: Volume, replicas: list[Replica]) -> Iterator[Action]:
+        raw = [replica_raw(entry) for entry in replicas]
+        volume, settings = volume_raw(facts), settings_raw(self._world.settings)
+        for entry in replicas:
+            if entry.is_usable and not entry.healthy_at:
+                yield f"{entry.name} is rebuilt", partial(self._heal, entry)
+            elif entry.failed_at:
+                yield f"{entry.name} comes back", partial(self._heal, entry)
+                yield f"{entry.name} is given up", partial(self._drop, entry)
+        node = locality.wants_local(volume, raw, settings)
+        if node:
+            yield f"{facts.name} gets a copy on {node}", partial(self._add_replica, facts, node)
+        surplus = locality.surplus(volume, raw, {})
+        if surplus is not None:
+            name = str(surplus["metadata"]["name"])
+            yield f"{name} is one too many", partial(self._world.write, "replica", name, None)
+        staying = [entry for entry in replicas if not entry.failed_at]
+        if len(staying) < facts.replica_count and any(entry.healthy_at for entry in staying):
+            yield f"{facts.name} gets a new copy", partial(self._add_replica, facts)
+
+    def _heal(self, entry: Replica) -> None:
+        self._world.write("replica", entry.name, replace(entry, failed_at="", healthy_at=self._world.now_utc()))
+        self._judge_health(entry.volume)
+
+    def _drop(self, entry: Replica) -> None:
+        self._world.write("replica", entry.name, None)
+        self._judge_health(entry.volume)
+
+    # Growth
+
+    def _growth(self, facts: Volume, claim: Claim, replicas: list[Replica]) -> Iterator[Action]:
+        if claim.requested_bytes > facts.size_bytes:
+            yield f"{facts.name} grows", partial(self._grow, facts, claim)
+        for entry in replicas:
+            if entry.size_bytes < facts.size_bytes:
+                yield (
+                    f"{entry.name} grows",
+                    partial(self._world.write, "replica", entry.name, replace(entry, size_bytes=facts.size_bytes)),
+                )
+        is_placed = any(entry.is_placed for entry in replicas)
+        if claim.requested_bytes > facts.size_bytes and not (is_placed or facts.node_id):
+            owner = min(self._world.nodes)
+            yield (
+                f"{facts.name} is attached to its owner {owner} to grow",
+                partial(self._change, facts.name, node_id=owner, state="attaching"),
+            )
+
+    def _grow(self, facts: Volume, claim: Claim) -> None:
+        self._change(facts.name, size_bytes=claim.requested_bytes)
+        pv = self._world.pvs.get(facts.name)
+        if pv is not None:
+            self._world.write("pv", pv.name, replace(pv, capacity_bytes=claim.requested_bytes))
+
+
+def _with_figures(disk: Disk, listed: dict[str, int]) -> Disk:
+    return replace(disk, scheduled_replicas=listed, scheduled_bytes=sum(listed.values()))

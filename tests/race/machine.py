@@ -1,0 +1,208 @@
+"""The machine: every rule draws one of the things that may happen next in the made-up world."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from tests.race.ending import Ending
+from tests.race.invariants import ALL, LIMITS, PROMISES, REASONS, STARVATION
+from tests.race.limits import check_limits
+from tests.race.longhorn import Longhorn
+from tests.race.promises import check_promises
+from tests.race.scheduler import Scheduler
+from tests.race.shapes import CLUSTERS, PODS, ClusterShape, PodShape, VolumeShape
+from tests.race.starvation import Starvation
+from tests.race.users import MOST_PODS, Users
+from tests.race.world import Action, Round, World
+
+PASSING_SECONDS = (0.1, 1.0, 3.0, 6.0, 12.0, 40.0, 100.0, 310.0)
+SMALL_POD = PodShape((VolumeShape("local", 1),), is_opted_in=True, is_gated=False, is_second=False)
+_CHOICE = st.integers(0, 2**16)
+
+
+class Race(RuleBasedStateMachine):
+    """Subclasses name the invariant that is checked; nothing is ever in quarantine."""
+
+    checked = PROMISES
+
+    world: World
+    was_idle = False  # nothing has happened since time passed
+
+    @initialize(shape=CLUSTERS, pod=PODS)
+    def begin(self, shape: ClusterShape, pod: PodShape) -> None:
+        self.world = World(shape, self.checked)
+        self.world.log.append(f"  {shape}")
+        self.users, self.scheduler = Users(self.world), Scheduler(self.world)
+        self.longhorn = Longhorn(self.world)
+        self.starvation = Starvation(self.world, self.scheduler)
+        self.users.create(pod)
+
+    def act(self, actions: list[Action], choice: int) -> None:
+        if actions:
+            text, act = actions[choice % len(actions)]
+            self.was_idle = False
+            self.world.log.append(text)
+            act()
+
+    # Users and machines
+
+    @precondition(lambda self: len(self.world.pods) < MOST_PODS)
+    @rule(pod=PODS)
+    def create(self, pod: PodShape) -> None:
+        self.world.log.append("a pod is made")
+        self.was_idle = False
+        self.users.create(pod)
+
+    @rule(choice=_CHOICE, kind=st.integers(0, 5))
+    def disturb(self, choice: int, kind: int) -> None:
+        """Pods go or change, volumes grow, disks, replicas and managers fail, preemption nominates."""
+        kinds = (self.users.actions, self.users.growths, self.users.troubles, self.scheduler.nominations)
+        self.act(kinds[kind % 4]() or self.users.actions(), choice)
+
+    @precondition(lambda self: self.checked == PROMISES and self.users.neighbours())
+    @rule(choice=_CHOICE)
+    def grow_side_by_side(self, choice: int) -> None:
+        """Two volumes ask for the same bytes, one right after the other, perhaps of two leaders."""
+        pairs = self.users.neighbours()
+        self.was_idle = False
+        for index, claim in enumerate(pairs[choice % len(pairs)]):
+            if index and choice % 3:
+                self.world.log.append("the leader changes")
+                self.world.change_leader(choice % 3)
+            self.users.ask_all_that_is_left(claim)
+
+    # kube-scheduler
+
+    @precondition(lambda self: self.scheduler.askable())
+    @rule(choice=_CHOICE, mask=st.integers(1, 15), steps=st.integers(0, 7))
+    def filter(self, choice: int, mask: int, steps: int) -> None:
+        """A question, and what follows from the answer at once: a choice, and so many writes of it."""
+        askable = self.scheduler.askable()
+        current = askable[choice % len(askable)]
+        self.ask(current, self.scheduler.candidates(current, mask if choice % 2 else -1), choice, steps)
+
+    @precondition(lambda self: self.scheduler.askable())
+    @rule(choice=_CHOICE, steps=st.integers(0, 5))
+    def filter_everybody(self, choice: int, steps: int) -> None:
+        for current in self.scheduler.askable():
+            self.ask(current, self.scheduler.candidates(current, -1), choice, steps)
+
+    def ask(self, current: Round, candidates: list[str], choice: int, steps: int) -> None:
+        self.world.log.append(f"a scheduler asks about {current.key}")
+        self.was_idle = False
+        answer = self.scheduler.ask(current, candidates)
+        self.starvation.note(current, answer)
+        if not steps or not current.offered:
+            return
+        passed = sorted(current.offered)
+        self.scheduler.pick(current, passed[choice // 7 % len(passed)])
+        self.world.log.append(f"{current.key} goes to {current.picked}")
+        for _ in range(steps - 1):
+            pod = self.world.pods[current.key]
+            step = self.scheduler.next_step(current, pod) if pod.is_pending else None
+            self.act([step] if step is not None else [], 0)
+
+    @precondition(lambda self: self.scheduler.actions())
+    @rule(choice=_CHOICE)
+    def schedule(self, choice: int) -> None:
+        self.act(self.scheduler.actions(), choice)
+
+    @precondition(lambda self: self.checked == STARVATION and self.starvation.waiting())
+    @rule(choice=_CHOICE)
+    def insist(self, choice: int) -> None:
+        waiting = self.starvation.waiting()
+        current = waiting[choice % len(waiting)]
+        self.world.log.append(f"a scheduler insists on {current.key}")
+        self.starvation.insist(current)
+
+    # Longhorn
+
+    @precondition(lambda self: self.longhorn.actions())
+    @rule(choice=_CHOICE)
+    def longhorn_does(self, choice: int) -> None:
+        self.act(self.longhorn.actions(), choice)
+
+    @precondition(lambda self: self.scheduler.steps_under_way() or self.longhorn.actions())
+    @rule(choice=_CHOICE, count=st.integers(2, 12))
+    def work_goes_on(self, choice: int, count: int) -> None:
+        """Several steps of Longhorn and of bindings under way."""
+        for _ in range(count):
+            self.act(self.scheduler.steps_under_way() + self.longhorn.actions(), choice)
+            choice = (choice * 1103515245 + 12345) & 0x7FFFFFFF
+
+    # Watches, time, leaders
+
+    @precondition(lambda self: self.world.waiting())
+    @rule(choice=_CHOICE, count=st.integers(1, 6))
+    def deliver(self, choice: int, count: int) -> None:
+        waiting = self.world.waiting()
+        kind = waiting[choice % len(waiting)]
+        self.world.log.append(f"{count} events of {kind}")
+        self.world.deliver(kind, count)
+
+    @precondition(lambda self: self.world.waiting())
+    @rule()
+    def deliver_all(self) -> None:
+        self.world.log.append("all events")
+        self.world.deliver_all()
+
+    @precondition(lambda self: not self.was_idle)
+    @rule(seconds=st.sampled_from(PASSING_SECONDS), choice=_CHOICE)
+    def later(self, seconds: float, choice: int) -> None:
+        """Time passes, or another leader takes over."""
+        if choice % 3:
+            self.world.log.append(f"{seconds:g} s pass")
+            self.world.sweep(seconds)
+        else:
+            self.world.log.append("the leader changes" if choice // 3 % 3 else "a new term begins")
+            self.world.change_leader(choice // 3)
+        self.was_idle = True
+
+    # What must hold
+
+    @invariant()
+    def promises_hold(self) -> None:
+        if self.checked == PROMISES and not self.world.waiting():
+            check_promises(self.world, self.world.driver.rows())
+
+    @invariant()
+    def limits_hold(self) -> None:
+        if self.checked == LIMITS:
+            check_limits(self.world)
+
+    @invariant()
+    def nothing_is_in_quarantine(self) -> None:
+        found = self.world.driver.quarantined()
+        self.world.check(not found, f"in quarantine: {found}")
+
+    def teardown(self) -> None:
+        if not hasattr(self, "world"):
+            return
+        world = self.world
+        ending = Ending(world, self.scheduler, self.longhorn, self.users)
+        if self.checked == REASONS:
+            ending.come_to_rest(has_more_disks=bool(world.serial % 2))
+            ending.check()
+        elif self.checked == STARVATION:
+            ending.come_to_rest(keeps_waiting=True)
+            self.everybody_asks()
+        self.nothing_is_in_quarantine()
+
+    def everybody_asks(self) -> None:
+        """All that wait, and a small pod that comes late, perhaps right after a change of the leader."""
+        if self.world.serial % 2:
+            self.world.log.append("the leader changes")
+            self.world.change_leader(1)
+        self.users.create(SMALL_POD)
+        for current in self.scheduler.askable():
+            self.ask(current, self.scheduler.candidates(current, -1), 0, 0)
+        for current in self.starvation.waiting():
+            self.world.log.append(f"a scheduler insists on {current.key}")
+            self.starvation.insist(current)
+
+
+def machine_for(name: str) -> type[Race]:
+    """The machine that checks that invariant."""
+    assert name in ALL
+    return type(f"Race_{name}", (Race,), {"checked": name})

@@ -1,0 +1,141 @@
+"""Small faults of the product, by its text, and whether the machine finds them.
+
+Each runs in a process of its own, with that module's text replaced at import. Edit the list with the product.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from tests.mutation.run import Replaced
+from tests.race.invariants import PROMISES, REASONS, STARVATION
+
+SURVIVED: Final = 10  # exit codes that nothing else uses
+KILLED: Final = 11
+ROOT: Final = Path(__file__).resolve().parents[2]
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """`old` must stand exactly once in the module's text. `invariant`: the one that must fail."""
+
+    name: str
+    invariant: str
+    module: str
+    old: str
+    new: str
+
+    def source(self) -> str:
+        """The module's text with the fault; ValueError when the product has changed under it."""
+        text = ROOT.joinpath(*self.module.split(".")).with_suffix(".py").read_text()
+        if text.count(self.old) != 1:
+            raise ValueError(f"{self.name}: {self.module} has {self.old!r} {text.count(self.old)} times")
+        return text.replace(self.old, self.new)
+
+
+MUTANTS: Final = (
+    Mutant(
+        "a yes holds nothing on the last node offered",
+        PROMISES,
+        "controller.allocator.filtering",
+        "places = [name for name in nodes if name not in demand.home_nodes]",
+        "places = [name for name in nodes if name not in demand.home_nodes][:-1]",
+    ),
+    Mutant(
+        "a claim that is provisioned without its pod counts for nothing",
+        PROMISES,
+        "controller.allocator.settle",
+        "            if not claim.volume_name and self._world.has_node(claim.selected_node):",
+        "            if False and not claim.volume_name and self._world.has_node(claim.selected_node):",
+    ),
+    Mutant(
+        "a yes holds twice the bytes",
+        PROMISES,
+        "controller.allocator.filtering",
+        "        entry = Entry(State.HELD, kind, demand.size_bytes, demand",
+        "        entry = Entry(State.HELD, kind, 2 * demand.size_bytes, demand",
+    ),
+    Mutant(
+        "a new leader holds nothing for pods that wait",
+        PROMISES,
+        "controller.allocator.allocator",
+        "self._derive_locked(holds_everywhere=True)",
+        "self._derive_locked(holds_everywhere=False)",
+    ),
+    Mutant(
+        "a placed replica leaves its promise where it was",
+        PROMISES,
+        "controller.allocator.settle",
+        "        if node not in demand.home_nodes and not demand.is_pinned:",
+        "        if not demand.is_pinned:",
+    ),
+    Mutant(
+        "a hold never ends by time",
+        REASONS,
+        "controller.allocator.allocator",
+        "            if self._answers.is_due(pod_uid, self._clock.now(), *self._limits_locked()):",
+        "            if False:",
+    ),
+    Mutant(
+        "a growth that was never stored is held for ever",
+        REASONS,
+        "controller.allocator.expansions",
+        "            if hold is None or not self._is_due(hold):",
+        "            if hold is None or self._is_due(hold):",
+    ),
+    Mutant(
+        "what is pending counts twice",
+        STARVATION,
+        "controller.allocator.ledger",
+        "    promises = tuple(_promise(volume, claimants.values()) for volume, claimants in volumes.items())",
+        "    promises = tuple(_promise(volume, claimants.values()) for volume, claimants in volumes.items()) * 2",
+    ),
+    Mutant(
+        "a disk is taken for 2 GiB smaller",
+        STARVATION,
+        "controller.allocator.policy",
+        "        free_bytes=provisioning_limit(disk, space) - observed_scheduled(disk, replicas),",
+        "        free_bytes=provisioning_limit(disk, space) - observed_scheduled(disk, replicas) - 2 * 1024**3,",
+    ),
+)
+
+
+def become(name: str) -> Mutant:
+    """Put that fault into this process, which must not have imported the product yet."""
+    mutant = next(mutant for mutant in MUTANTS if mutant.name == name)
+    if mutant.module in sys.modules:
+        raise RuntimeError(f"{mutant.module} is imported already")
+    sys.meta_path.insert(0, Replaced(mutant.module, mutant.source()))
+    return mutant
+
+
+def is_killed(mutant: Mutant, examples: int, seed: int) -> bool:
+    """Whether the invariant fails on the faulty product, within so many examples."""
+    mutant.source()
+    command = [sys.executable, "-B", "-m", "tests.race", "--as-mutant", mutant.name]
+    numbers = ["--examples", str(examples), "--seed", str(seed)]
+    done = subprocess.run([*command, *numbers], cwd=ROOT, capture_output=True, text=True, check=False)
+    if done.returncode not in (SURVIVED, KILLED):
+        raise RuntimeError(f"{mutant.name}: the run ended with {done.returncode}: {done.stderr}")
+    return done.returncode == KILLED
+
+
+def judge(examples: int, seed: int) -> int:
+    """Every mutant against its invariant; 1 if one survives, or if the product itself fails, which proves nothing."""
+    alive = 0
+    for invariant in dict.fromkeys(mutant.invariant for mutant in MUTANTS):
+        command = [sys.executable, "-B", "-m", "tests.race", "--no-shrink", "--invariant", invariant]
+        done = subprocess.run([*command, "--examples", str(examples), "--seed", str(seed)], cwd=ROOT, check=False)
+        if done.returncode:
+            print(f"{invariant}: the product fails without any fault put in, so that no mutant proves anything")
+            return 1
+    for mutant in MUTANTS:
+        is_dead = is_killed(mutant, examples, seed)
+        alive += not is_dead
+        print(f"{'killed' if is_dead else 'SURVIVED'}: {mutant.invariant}: {mutant.name}", flush=True)
+    print(f"{len(MUTANTS) - alive} of {len(MUTANTS)} mutants killed; seed {seed}, at most {examples} examples each")
+    return 1 if alive else 0

@@ -1,0 +1,247 @@
+"""The first invariant: every promise counts exactly once until it is shown or ends.
+
+What has to be promised is worked out of the truth and of what was answered, by the tests' own rules: for each volume
+the nodes where it may still land, or EVERYWHERE.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from controller.model.longhorn import Replica, Volume
+from controller.model.workload import Claim, Pod
+from tests.race.driver import EVERYWHERE, GROWTH, HOLD_CAP_SECONDS, RESERVATION_TIMEOUT_SECONDS, Row
+from tests.race.invariants import PROMISES
+from tests.race.world import Grant, Round, World
+
+ROAMING_SECONDS: Final = 90.0  # after which a missing copy that Longhorn cannot place counts for nothing
+ORPHAN_SECONDS: Final = 10.0  # for so long at least a claim without a pod counts while it is provisioned
+
+
+@dataclass(frozen=True)
+class Need:
+    """A volume must count on that node, or EVERYWHERE, which serves for any node as well."""
+
+    volume: str  # the claim's uid
+    node: str
+    least_bytes: int
+    most_bytes: int
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.volume} on {self.node}, {self.least_bytes / 1024**3:g} GiB, because {self.why}"
+
+
+def is_local(facts: Volume) -> bool:
+    """Whether a copy has to lie on the node of the pod."""
+    if facts.access_mode == "rwx":
+        return False
+    return facts.data_locality == "strict-local" or (facts.data_locality == "best-effort" and facts.replica_count == 1)
+
+
+def stays(replica: Replica) -> bool:
+    """Whether the replica's data is on its disk, or is brought back there."""
+    return replica.is_usable or (replica.is_potentially_reusable and replica.active and not replica.deleting)
+
+
+def needs_at(world: World, claim: Claim, node: str) -> str:
+    """Where the claim's volume still needs room if its pod runs on `node`: that node, EVERYWHERE, or "" for nowhere."""
+    facts = world.volume_of(claim)
+    replicas = world.replicas_of(facts.name)
+    if not is_local(facts):
+        missing = facts.replica_count - sum(map(stays, replicas))
+        since = world.placeable_at.get(facts.name, world.now)
+        is_over = facts.name in world.was_full or world.now - since >= ROAMING_SECONDS
+        return EVERYWHERE if missing > 0 and not is_over else ""
+    placed = any(replica.is_placed for replica in replicas)
+    if (placed and facts.data_locality == "strict-local") or any(
+        stays(entry) and entry.node == node for entry in replicas
+    ):
+        return ""
+    return node
+
+
+def required(world: World) -> Iterator[Need]:
+    """All that must be promised while every watch has delivered."""
+    for current in world.rounds.values():
+        pod = world.pods.get(current.key)
+        if pod is None or pod.uid != current.uid or pod.is_finished or (pod.is_deleting and not pod.node_name):
+            continue
+        yield from _of_pod(world, current, pod)
+    for claim in world.claims.values():
+        yield from _of_claim(world, claim)
+
+
+def _of_pod(world: World, current: Round, pod: Pod) -> Iterator[Need]:
+    chosen, why = _choice(world, current, pod)
+    for claim in world.claims_of(pod):
+        if chosen:
+            yield from _chosen(world, claim, chosen, f"{pod.key} {why}")
+        elif current.is_live and not (_is_old(world, current) or _is_mistaken(world, current, pod)):
+            for node in sorted(current.promised.get(claim.uid, ())):
+                still = {needs_at(world, claim, name) for name in ((node,) if node != EVERYWHERE else world.nodes)}
+                if still - {""}:
+                    yield _need(world, claim, node, f"{pod.key} was offered {sorted(current.offered)}")
+
+
+def _choice(world: World, current: Round, pod: Pod) -> tuple[str, str]:
+    """The node that the cluster shows as chosen for the pod, by what was really meant; "" without one."""
+    if pod.node_name:
+        return pod.node_name, f"is bound to {pod.node_name}"
+    if current.picked and current.is_evident:
+        is_told = any(
+            claim.selected_node == current.picked
+            and not claim.volume_name
+            and claim.key in current.selected
+            and len(world.users_of(claim)) == 1
+            for claim in world.claims_of(pod)
+        )
+        # What may speak for another pod as well, and a nomination, only narrow what was answered.
+        if is_told or current.is_live:
+            return current.picked, f"was given {current.picked}"
+    return "", ""
+
+
+def _is_old(world: World, current: Round) -> bool:
+    """Whether the answer was given so long ago that nobody acts on it any more."""
+    return world.now - current.answered_at >= HOLD_CAP_SECONDS
+
+
+def _is_mistaken(world: World, current: Round, pod: Pod) -> bool:
+    """Whether a leader that did not give the answer may take a nomination of another time for the choice."""
+    return current.term != world.term and pod.nominated_node not in ("", *current.offered)
+
+
+def _chosen(world: World, claim: Claim, node: str, why: str) -> Iterator[Need]:
+    need = needs_at(world, claim, node)
+    facts = world.volume_of(claim)
+    if not need or (need == node and _had_its_chance(world, facts.name, node)):
+        return
+    if need == node and not takes(world, facts, node) and facts.data_locality == "best-effort":
+        if any(replica.is_placed for replica in world.replicas_of(facts.name)):
+            return  # a second copy beside the pod: it waits for that node, and nowhere else
+        need, why = EVERYWHERE, f"{why}, and {node} takes it no more"
+    yield _need(world, claim, need, why)
+
+
+def takes(world: World, facts: Volume, node: str) -> bool:
+    """Whether Longhorn would put a copy on that node, whatever lies on its disks."""
+    return bool(world.rules().reach(facts, world.replicas_of(facts.name), node, has_limits=False))
+
+
+def _had_its_chance(world: World, volume: str, node: str) -> bool:
+    since = world.chance_at.get((volume, node))
+    return since is not None and world.now - since >= RESERVATION_TIMEOUT_SECONDS
+
+
+def _of_claim(world: World, claim: Claim) -> Iterator[Need]:
+    """What Longhorn goes on with, whatever becomes of the pods."""
+    facts = world.volume_of(claim)
+    is_alone = not world.users_of(claim)
+    if claim.selected_node and not claim.volume_name:
+        gone_at = world.gone_at.get(claim.uid, world.now)
+        if not is_alone or world.now - gone_at < ORPHAN_SECONDS:
+            yield from _chosen(world, claim, claim.selected_node, f"it is provisioned for {claim.selected_node}")
+    elif claim.volume_name and facts.node_id and is_alone:
+        if not any(replica.is_placed for replica in world.replicas_of(facts.name)):
+            yield from _chosen(world, claim, facts.node_id, f"it is attached to {facts.node_id}")
+    elif claim.volume_name and is_alone and facts.data_locality == "disabled":
+        yield from _chosen(world, claim, "", "Longhorn places it without a pod")
+
+
+def _need(world: World, claim: Claim, node: str, why: str) -> Need:
+    least, most = world.granted_bytes(claim)
+    return Need(claim.uid, node, least, most, why)
+
+
+# The check
+
+
+def check_promises(world: World, rows: list[Row]) -> None:
+    """To be asked when every watch has delivered."""
+    places = Counter((row.volume, row.node) for row in rows if row.kind != GROWTH)
+    for place, count in places.items():
+        world.check(count == 1, f"{place[0]} is promised {place[1]} {count} times")
+    found = {(row.volume, row.node): row for row in rows if row.kind != GROWTH}
+    for need in required(world):
+        row = found.get((need.volume, need.node)) or found.get((need.volume, EVERYWHERE))
+        if row is None:
+            world.check(False, f"not promised: {need}\npromised:\n{_listed(rows)}")
+            continue
+        is_right = need.least_bytes <= row.size_bytes <= need.most_bytes
+        world.check(is_right, f"promised {row.size_bytes / 1024**3:g} GiB: {need}")
+    for row in found.values():
+        _check_not_shown(world, row)
+    check_growth(world, rows)
+
+
+def _check_not_shown(world: World, row: Row) -> None:
+    """What a replica shows already must not count a second time."""
+    claim = world.claim_by_uid(row.volume)
+    if claim is None or row.kind == "longhorn's":
+        return
+    replicas = world.replicas_of(world.volume_of(claim).name)
+    is_here = any(replica.is_usable and replica.node == row.node for replica in replicas)
+    world.check(not is_here, f"counts twice, since a replica lies there: {row}")
+    if row.kind in ("first", "move") and any(replica.is_placed for replica in replicas):
+        may_run_there = any(row.node in (pod.node_name or row.node, EVERYWHERE) for pod in world.users_of(claim))
+        world.check(may_run_there, f"counts although its data lies elsewhere and no pod may run there: {row}")
+    if row.kind == "roaming":
+        is_full = sum(map(stays, replicas)) >= world.volume_of(claim).replica_count
+        world.check(not is_full, f"counts twice, since all of its copies are placed: {row}")
+
+
+def check_growth(world: World, rows: list[Row]) -> None:
+    """What replicas are still to grow by counts once on each of their nodes."""
+    found = {(row.volume, row.node): row.size_bytes for row in rows if row.kind == GROWTH}
+    for claim in world.claims.values():
+        facts = world.volumes.get(f"pvc-{claim.uid}")
+        if facts is None or claim.volume_name != facts.name:
+            continue
+        least_size, most_size = world.granted_bytes(claim)
+        placed = [replica for replica in world.replicas_of(facts.name) if replica.node]
+        for node in {replica.node for replica in placed}:
+            here = [replica for replica in placed if replica.node == node]
+            least = sum(max(0, least_size - replica.size_bytes) for replica in here)
+            most = sum(max(0, most_size - replica.size_bytes) for replica in here)
+            size = found.get((claim.uid, node), 0)
+            world.check(
+                size <= most and (size >= least or not could_ever_grow(world, here, least_size)),
+                f"growth of {claim.key} on {node} counts {size / 1024**3:g} GiB, not {least / 1024**3:g}",
+            )
+
+
+def check_admitted(world: World, grant: Grant) -> None:
+    """After a growth was admitted: the disks that could take it alone must take it beside all that may still be stored,
+    whoever admitted that."""
+    if world.invariant != PROMISES or world.waiting():
+        return
+    asked = {f"pvc-{claim.uid}": claim.requested_bytes for claim in world.claims.values()}
+    alone = {**asked, grant.volume: max(asked.get(grant.volume, 0), grant.size_bytes)}
+    together = dict(alone)
+    for other in filter(world.may_be_stored, world.grants):
+        if other.volume != grant.volume:
+            together[other.volume] = max(together.get(other.volume, 0), other.size_bytes)
+    limits = world.rules().limits()
+    for uuid in {replica.disk_uuid for replica in world.replicas_of(grant.volume) if replica.disk_uuid}:
+        here = [replica for replica in world.replicas.values() if replica.disk_uuid == uuid]
+        sums = [
+            sum(max(replica.size_bytes, sizes.get(replica.volume, 0)) for replica in here)
+            for sizes in (alone, together)
+        ]
+        text = f"growth is admitted twice: {sums[1] / 1024**3:g} of {limits[uuid] / 1024**3:g} GiB on {uuid}"
+        world.check(sums[0] > limits[uuid] or sums[1] <= limits[uuid], text)
+
+
+def could_ever_grow(world: World, replicas: list[Replica], size_bytes: int) -> bool:
+    """Whether each disk could hold what lies there of the volume at that size, if it were otherwise empty."""
+    limits = world.rules().limits()
+    by_disk = Counter(replica.disk_uuid for replica in replicas)
+    return all(count * size_bytes <= limits.get(uuid, 0) for uuid, count in by_disk.items())
+
+
+def _listed(rows: list[Row]) -> str:
+    return "\n".join(f"    {row}" for row in rows) or "    nothing"

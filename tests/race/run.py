@@ -1,0 +1,69 @@
+"""Runs the machine for one invariant: so many examples from a seed, and what came of it."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import seed as with_seed
+from hypothesis.stateful import get_state_machine_test
+
+from tests.race.machine import Race, machine_for
+from tests.race.world import Violation
+
+STEPS = 50
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """`failure`: the smallest example that was found, as a transcript; "" without one."""
+
+    invariant: str
+    seed: int
+    examples: int
+    seconds: float
+    failure: str
+
+    def line(self) -> str:
+        rate = self.examples / self.seconds if self.seconds else 0.0
+        verdict = "violated" if self.failure else "holds"
+        return (
+            f"{self.invariant}: {verdict}; seed {self.seed}, {self.examples} examples of {STEPS} steps, "
+            f"{self.seconds:.1f} s, {rate:.1f} a second"
+        )
+
+
+def run(invariant: str, examples: int, seed: int, *, shrinks: bool = True) -> Outcome:
+    """Up to so many examples; the first one that fails is made small, if `shrinks`."""
+    machine = counted(machine_for(invariant))
+    phases = (Phase.generate, Phase.shrink) if shrinks else (Phase.generate,)
+    options = settings(
+        max_examples=examples,
+        stateful_step_count=STEPS,
+        deadline=None,
+        database=None,
+        phases=phases,
+        report_multiple_bugs=False,
+        suppress_health_check=list(HealthCheck),
+    )
+    started, failure = time.perf_counter(), ""
+    try:
+        with_seed(seed)(get_state_machine_test(machine, settings=options))()
+    except Violation as violation:
+        failure = str(violation)
+    return Outcome(invariant, seed, machine.examples, time.perf_counter() - started, failure)
+
+
+class Counted(Race):
+    """Counts the examples that were begun."""
+
+    examples = 0
+
+    def __init__(self) -> None:
+        super().__init__()
+        type(self).examples += 1
+
+
+def counted(machine: type[Race]) -> type[Counted]:
+    return type(machine.__name__, (machine, Counted), {"examples": 0})

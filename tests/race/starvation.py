@@ -1,0 +1,193 @@
+"""The third invariant: a pod that was refused and fits now is offered a node within three calls.
+
+Whether it fits is told by sums that leave nothing to chance: on every disk that one of its volumes may reach, all that
+is promised with a reason and all of the pod's own volumes go together into what is free.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from controller.model.workload import Claim, Pod
+from tests.race.driver import EVERYWHERE, GROWTH, Answer, Row
+from tests.race.promises import ROAMING_SECONDS, could_ever_grow, is_local, needs_at
+from tests.race.scheduler import Scheduler
+from tests.race.world import Round, World
+
+MOST_CALLS: Final = 3
+DOUBT_SECONDS: Final = 130.0  # longer than any hold lasts whose pod went or was not chosen
+
+
+@dataclass
+class Waiting:
+    """A pod that was refused: what was promised to others at that time, and what is still."""
+
+    older: set[tuple[str, str]] = field(default_factory=set)  # volume and node
+    calls: int = 0  # in a row that were refused although it fitted
+
+
+class Starvation:
+    """Watches the answers to refused pods."""
+
+    def __init__(self, world: World, scheduler: Scheduler) -> None:
+        self._world, self._scheduler = world, scheduler
+        self._waiting: dict[str, Waiting] = {}  # by the pod's uid
+
+    def waiting(self) -> list[Round]:
+        return [current for current in self._scheduler.askable() if current.uid in self._waiting]
+
+    def note(self, current: Round, answer: Answer | None) -> None:
+        """After any filter call."""
+        if answer is None:
+            return
+        if not answer.is_refused:
+            self._waiting.pop(current.uid, None)
+        elif current.uid not in self._waiting:
+            rows = self._others(self._world.pods[current.key])
+            self._waiting[current.uid] = Waiting({(row.volume, row.node) for row in rows})
+
+    def insist(self, current: Round) -> None:
+        """Ask three times about the same nodes, with all watches delivered."""
+        world, scheduler = self._world, self._scheduler
+        world.deliver_all()
+        for _ in range(MOST_CALLS):
+            if world.pods.get(current.key) is None or current.uid not in self._waiting:
+                return
+            pod, candidates = world.pods[current.key], scheduler.candidates(current, -1)
+            fitting = self._fitting(pod, candidates)
+            answer = scheduler.ask(current, candidates)
+            if answer is None or not answer.is_refused:
+                self.note(current, answer)
+                return
+            entry = self._waiting[current.uid]
+            entry.calls = entry.calls + 1 if fitting else 0
+            told = "\n".join(f"    {row}" for row in self._world.driver.rows())
+            world.check(
+                entry.calls < MOST_CALLS,
+                f"{current.key} is refused {entry.calls} times and fits on {fitting} beside\n{told}",
+            )
+
+    def _fitting(self, pod: Pod, candidates: Iterable[str]) -> list[str]:
+        """Nodes where the pod surely fits, if nothing is promised any more that was when it was first refused."""
+        entry, rows = self._waiting[pod.uid], self._others(pod)
+        entry.older &= {(row.volume, row.node) for row in rows}
+        if entry.older or len(self._world.claims_of(pod)) < len(pod.volumes):
+            return []
+        return fitting_nodes(self._world, pod, rows, candidates)
+
+    def _others(self, pod: Pod) -> list[Row]:
+        own = {claim.uid for claim in self._world.claims_of(pod)}
+        return [row for row in self._world.driver.rows() if row.volume not in own and has_reason(self._world, row)]
+
+
+# Reasons
+
+
+def has_reason(world: World, row: Row) -> bool:
+    """Whether anything in the cluster, or an answer of a moment ago, may stand behind that promise."""
+    claim = world.claim_by_uid(row.volume)
+    if claim is None:
+        return False
+    facts = world.volume_of(claim)
+    replicas = world.replicas_of(facts.name)
+    if row.kind == GROWTH:
+        least, _ = world.granted_bytes(claim)
+        return could_ever_grow(world, [entry for entry in replicas if entry.node == row.node], least)
+    if claim.requested_bytes > facts.size_bytes or any(
+        grant.volume == facts.name and world.may_be_stored(grant) for grant in world.grants
+    ):
+        return True  # it is attached to grow, and placed then
+    if world.now - world.gone_at.get(claim.uid, float("-inf")) < DOUBT_SECONDS:
+        return True
+    if any(_is_claimant(world, pod) for pod in world.users_of(claim)):
+        return not _is_hopeless(world, claim, row)
+    if not claim.volume_name:
+        return bool(claim.selected_node)
+    return bool(facts.node_id) or (facts.data_locality == "disabled" and not _is_hopeless(world, claim, row))
+
+
+def _is_claimant(world: World, pod: Pod) -> bool:
+    """Whether some scheduler may be at work on the pod."""
+    current = world.rounds.get(pod.key)
+    return bool(pod.node_name) or (
+        current is not None and not current.is_gated and (pod.is_opted_in or bool(current.picked))
+    )
+
+
+def _is_hopeless(world: World, claim: Claim, row: Row) -> bool:
+    """Missing copies that Longhorn could have placed for long count for nothing."""
+    since = world.placeable_at.get(world.volume_of(claim).name)
+    return row.node == EVERYWHERE and since is not None and world.now - since > 2 * ROAMING_SECONDS
+
+
+# Room
+
+
+def fitting_nodes(world: World, pod: Pod, others: Iterable[Row], candidates: Iterable[str]) -> list[str]:
+    """Nodes where no order and no choice of Longhorn's can be in the way of all the pod's volumes."""
+    room = Room(world, pod, list(others))
+    if not all(room.roams(claim) for claim in world.claims_of(pod) if not is_local(world.volume_of(claim))):
+        return []
+    return [node for node in candidates if room.takes(node)]
+
+
+class Room:
+    """Free bytes of the disks, and what may come there."""
+
+    def __init__(self, world: World, pod: Pod, others: list[Row]) -> None:
+        self._world, self._rules, self._others = world, world.rules(), others
+        self._claims = world.claims_of(pod)
+        self._free = self._rules.limits()
+        for replica in world.replicas.values():
+            owner = world.claim_by_uid(replica.volume.removeprefix("pvc-"))
+            granted = world.granted_bytes(owner)[1] if owner is not None else 0
+            if replica.disk_uuid:
+                self._free[replica.disk_uuid] -= max(replica.size_bytes, granted)
+
+    def _load(self, node: str) -> int:
+        """All that may come to any disk of that node, the pod's own volumes included."""
+        total = 0
+        for row in self._others:
+            if row.node in (node, EVERYWHERE) and row.kind != GROWTH:
+                owner = self._world.claim_by_uid(row.volume)
+                copies = self._world.volume_of(owner).replica_count if owner is not None else 1
+                total += row.size_bytes * (copies if row.node == EVERYWHERE else 1)
+        for claim in self._claims:
+            facts = self._world.volume_of(claim)
+            total += self._world.granted_bytes(claim)[1] * (facts.replica_count if not is_local(facts) else 1)
+        return total
+
+    def _reach(self, claim: Claim, node: str = "") -> set[tuple[str, str]]:
+        facts = self._world.volume_of(claim)
+        replicas = self._world.replicas_of(facts.name)
+        found = self._rules.reach(facts, replicas, node)
+        return {(entry.node, entry.uuid) for entry in found}
+
+    def roams(self, claim: Claim) -> bool:
+        """Whether all copies that are missing find room for sure, on nodes of their own."""
+        facts = self._world.volume_of(claim)
+        if not needs_at(self._world, claim, ""):
+            return True
+        reach = self._reach(claim)
+        zones = {self._world.nodes[node].zone for node, _ in reach}
+        is_roomy = all(self._load(node) <= self._free[uuid] for node, uuid in reach)
+        return is_roomy and len(zones) >= facts.replica_count
+
+    def takes(self, node: str) -> bool:
+        """Whether each local volume finds room there for sure."""
+        for claim in self._claims:
+            facts = self._world.volume_of(claim)
+            if not is_local(facts):
+                continue
+            replicas = self._world.replicas_of(facts.name)
+            need = needs_at(self._world, claim, node)
+            if not need:
+                if facts.data_locality == "strict-local" and all(entry.node != node for entry in replicas):
+                    return False
+                continue
+            reach = self._reach(claim, node)
+            if not reach or any(self._load(node) > self._free[uuid] for _, uuid in reach):
+                return False
+        return True

@@ -1,0 +1,289 @@
+"""The truth of the API server and Longhorn, and how it reaches the product: one watch queue for each kind of object,
+in order within the kind and in any order between kinds; live reads; and changes of the leader."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any, Final
+
+from controller.model.longhorn import InstanceManager, LonghornNode, Replica, Volume
+from controller.model.workload import Claim, KubeNode, PersistentVolume, Pod
+from tests.fakes.clock import VirtualClock
+from tests.race.driver import SCHEDULING_TIMEOUT_SECONDS, Driver, Ended
+from tests.race.longhorn_rules import Rules
+from tests.race.shapes import CLASSES, ClusterShape, longhorn_settings, node_facts, storage_class, volume_of
+
+KINDS: Final = ("pod", "claim", "pv", "volume", "replica", "node", "instance_manager")
+GROWTH_SECONDS: Final = 60.0  # for so long an admitted growth counts that nobody stores
+STORE_SECONDS: Final = 10.0  # within which the API server stores what a webhook admitted, or never
+_UNVERSIONED: Final = ("replica", "node", "instance_manager")
+Action = tuple[str, Callable[[], None]]  # what it does, for the transcript
+
+
+class Violation(AssertionError):
+    """An invariant does not hold; the text has the transcript."""
+
+
+@dataclass
+class Round:
+    """What kube-scheduler has in mind about one pod, and what it was answered.
+
+    `is_live`: the last answer promised something, and it was not given up, ended or superseded. `picked`: the node
+    that the scheduler has decided for; `is_evident`: the cluster shows something of that.
+    """
+
+    key: str
+    uid: str
+    is_gated: bool = False
+    offered: frozenset[str] = frozenset()
+    promised: dict[str, frozenset[str]] = field(default_factory=dict)  # claim uid -> nodes, as of the answer
+    answered_at: float = 0.0
+    term: int = 0  # of the leader that answered
+    is_live: bool = False
+    is_refused: bool = False  # by the last answer
+    picked: str = ""
+    is_evident: bool = False
+    selected: set[str] = field(default_factory=set)  # claims whose selected node this pod's rounds wrote
+
+
+@dataclass
+class Grant:
+    """A growth that was admitted."""
+
+    claim_key: str
+    volume: str
+    size_bytes: int
+    at: float
+    term: int
+    is_over: bool = False  # its time was up, as the product said
+
+
+class World:
+    """Keeps the truth and hands it over. `term` counts leaders; `now` is the virtual clock's."""
+
+    def __init__(self, shape: ClusterShape, invariant: str) -> None:
+        self.invariant = invariant
+        self.clock = VirtualClock()
+        self.shape, self.settings = shape, longhorn_settings(shape)
+        self.pods: dict[str, Pod] = {}
+        self.claims: dict[str, Claim] = {}
+        self.pvs: dict[str, PersistentVolume] = {}
+        self.volumes: dict[str, Volume] = {}
+        self.replicas: dict[str, Replica] = {}
+        self.nodes: dict[str, LonghornNode] = {}
+        self.managers: dict[str, InstanceManager] = {}
+        self._stores: Mapping[str, dict[str, Any]] = {
+            "pod": self.pods,
+            "claim": self.claims,
+            "pv": self.pvs,
+            "volume": self.volumes,
+            "replica": self.replicas,
+            "node": self.nodes,
+            "instance_manager": self.managers,
+        }
+        self._queues: dict[str, deque[tuple[str, object | None, object | None]]] = {kind: deque() for kind in KINDS}
+        self.rounds: dict[str, Round] = {}  # by the pod's key
+        self.grants: list[Grant] = []
+        self.gone_at: dict[str, float] = {}  # claim uid -> when it last lost a pod
+        self.placeable_at: dict[str, float] = {}  # volume -> since when its missing copies are Longhorn's to place
+        self.chance_at: dict[tuple[str, str], float] = {}  # volume and node -> when Longhorn had its chance there
+        self.was_full: set[str] = set()  # volumes that once had all their copies
+        self.term, self.term_at = 0, 0.0
+        self.serial = 0
+        self.log: list[str] = []
+        for index, entry in enumerate(shape.nodes, start=1):
+            name = f"n{index}"
+            self.nodes[name] = node_facts(name, entry)
+            self.managers[f"im-{name}"] = InstanceManager(f"im-{name}", name, "v1", "", "running")
+        self._rules: Rules | None = None  # of this moment, until a node or a manager changes
+        self._rules_at = 0.0
+        self.driver = self._new_leader(0)
+
+    @property
+    def now(self) -> float:
+        return self.clock.now()
+
+    def now_utc(self) -> str:
+        return self.clock.now_utc().strftime("%Y-%m-%dT%H:%M:%SZ")
+
+    def moment(self) -> datetime:
+        return self.clock.now_utc()
+
+    # Writing and reading
+
+    def write(self, kind: str, key: str, facts: Any) -> None:
+        """Store the object, or take it away (None), and tell the watch."""
+        store = self._stores[kind]
+        gone = store.pop(key, None)
+        self.serial += 1
+        if kind in ("node", "instance_manager"):
+            self._rules = None
+        if facts is not None:
+            store[key] = facts if kind in _UNVERSIONED else replace(facts, version=self.serial)
+        if facts is not None or gone is not None:
+            self._queues[kind].append((key, store.get(key), gone if facts is None else None))
+        if kind in ("volume", "replica"):
+            owner = facts if facts is not None else gone
+            self._note_longhorn(owner.volume if isinstance(owner, Replica) else key)
+        if self.shape.is_prompt:
+            self.deliver_all()
+
+    def read(self, kind: str, key: str) -> object | None:
+        """A live read."""
+        if kind == "class":
+            return storage_class(key) if key in CLASSES else None
+        return self._stores[kind].get(key)
+
+    # Delivery
+
+    def waiting(self) -> list[str]:
+        """Kinds with something to deliver."""
+        return [kind for kind in KINDS if self._queues[kind]]
+
+    def deliver(self, kind: str, count: int = 1) -> None:
+        queue = self._queues[kind]
+        for _ in range(min(count, len(queue))):
+            key, facts, gone = queue.popleft()
+            self.driver.observe(kind, key, facts, gone)
+
+    def deliver_all(self) -> None:
+        for kind in KINDS:
+            self.deliver(kind, len(self._queues[kind]))
+
+    # Leaders
+
+    def change_leader(self, choice: int) -> None:
+        """A new process that knows nothing but the stores, or the same one in a new term."""
+        if choice % 3:
+            for queue in self._queues.values():
+                queue.clear()
+            self.driver = self._new_leader(choice)
+        else:
+            self.deliver_all()
+            self.driver.end_term()
+            self.driver.begin_term()
+            self.term, self.term_at = self.term + 1, self.now
+
+    def _new_leader(self, choice: int) -> Driver:
+        driver = Driver(self.clock, self.settings)
+        if choice % 2:  # a follower that has been there all the time, or one that starts now
+            driver.start()
+        for name in CLASSES:
+            driver.observe("class", name, storage_class(name))
+        for name in self.nodes:
+            driver.observe("kube_node", name, KubeNode(name, unschedulable=False))
+        for index in range(len(KINDS)):
+            kind = KINDS[(index + choice) % len(KINDS)]
+            for key, facts in self._stores[kind].items():
+                driver.observe(kind, key, facts)
+        driver.start()
+        driver.begin_term()
+        self.term, self.term_at = self.term + 1, self.now
+        return driver
+
+    # Time
+
+    def sweep(self, seconds: float) -> Ended:
+        """Let time pass and do the sweeper's and the waker's work."""
+        self.clock.advance(seconds)
+        self._note_all()
+        ended = self.driver.sweep(self.read)
+        for current in self.rounds.values():
+            if current.uid in ended.pods:
+                if current.is_live and not current.is_evident:
+                    age = self.now - current.answered_at
+                    self.check(age >= SCHEDULING_TIMEOUT_SECONDS, f"the hold of {current.uid} ended after {age:g} s")
+                current.is_live = False
+        for grant in self.grants:
+            grant.is_over = grant.is_over or grant.volume in ended.growths
+        self.driver.wake()
+        return ended
+
+    # Longhorn, as the objects tell
+
+    def rules(self) -> Rules:
+        """Longhorn's rules on the nodes as they are."""
+        if self._rules is None or self._rules_at != self.now:
+            self._rules = Rules(self.nodes, self.managers.values(), self.settings, self.moment())
+            self._rules_at = self.now
+        return self._rules
+
+    def replicas_of(self, volume: str) -> list[Replica]:
+        return [facts for facts in self.replicas.values() if facts.volume == volume]
+
+    def claims_of(self, pod: Pod) -> list[Claim]:
+        found = (self.claims.get(f"{pod.namespace}/{entry.claim}") for entry in pod.volumes)
+        return [claim for claim in found if claim is not None]
+
+    def claim_by_uid(self, uid: str) -> Claim | None:
+        return next((claim for claim in self.claims.values() if claim.uid == uid), None)
+
+    def users_of(self, claim: Claim) -> list[Pod]:
+        """Pods that have not ended and use the claim."""
+        return [
+            pod
+            for pod in self.pods.values()
+            if not pod.is_finished and any(f"ns/{entry.claim}" == claim.key for entry in pod.volumes)
+        ]
+
+    def volume_of(self, claim: Claim) -> Volume:
+        """The claim's Longhorn volume as it is, or as it will be made."""
+        return self.volumes.get(f"pvc-{claim.uid}") or volume_of(claim)
+
+    def granted_bytes(self, claim: Claim) -> tuple[int, int]:
+        """What the volume may become: at least what the cluster shows and the present leader has admitted a moment ago,
+        at most all that was ever admitted."""
+        facts = self.volume_of(claim)
+        grants = [entry for entry in self.grants if entry.volume == facts.name]
+        held = (
+            entry.size_bytes
+            for entry in grants
+            if entry.term == self.term and not entry.is_over and self.now - entry.at < GROWTH_SECONDS
+        )
+        least = max((facts.size_bytes, claim.requested_bytes, *held))
+        return least, max((least, *(entry.size_bytes for entry in grants)))
+
+    def forget_chances(self, claim: Claim, nodes: Iterable[str]) -> None:
+        """The claim's volume is promised anew on nodes where it is not attached."""
+        facts = self.volume_of(claim)
+        for node in nodes:
+            if facts.node_id != node:
+                self.chance_at.pop((facts.name, node), None)
+
+    def may_be_stored(self, grant: Grant) -> bool:
+        """Whether the API server may still store the claim as it was admitted."""
+        claim = self.claims.get(grant.claim_key)
+        return (
+            claim is not None
+            and claim.volume_name == grant.volume
+            and claim.requested_bytes < grant.size_bytes
+            and self.now - grant.at <= STORE_SECONDS
+        )
+
+    def _note_all(self) -> None:
+        for name in self.volumes:
+            self._note_longhorn(name)
+
+    def _note_longhorn(self, name: str) -> None:
+        """Remember since when Longhorn could place what is missing of a volume, and where it had its chance."""
+        facts = self.volumes.get(name)
+        if facts is None:
+            self.placeable_at.pop(name, None)
+            return
+        replicas = self.replicas_of(name)
+        placed = sum(1 for entry in replicas if entry.is_placed and not entry.failed_at)
+        if placed >= facts.replica_count:
+            self.was_full.add(name)
+        if facts.data_locality == "disabled" or facts.node_id:
+            self.placeable_at.setdefault(name, self.now)
+        else:
+            self.placeable_at.pop(name, None)
+        if facts.node_id and (facts.state == "attached" or facts.scheduled is False):
+            self.chance_at.setdefault((name, facts.node_id), self.now)
+
+    def check(self, holds: bool, text: str) -> None:
+        if not holds:
+            raise Violation("\n".join((text, *self.log)))
