@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
-from typing import Any, Final
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
 
 from controller.allocator.allocator import Allocator
-from controller.allocator.awaited import awaited_replicas
-from controller.allocator.expansions import GrowthRequest, GrowthVerdict
-from controller.allocator.ledger import ANYWHERE
 from controller.allocator.outcome import Decision, Mode, PodKnowledge
+from controller.allocator.promises.growths import GROWTH as GROWTH_CLAIMANT
+from controller.allocator.verbs.grow import GrowthRequest, GrowthVerdict
 from controller.errors import SchedulerError
 from controller.model.longhorn import LonghornSettings
 from controller.model.workload import Pod
@@ -63,9 +62,8 @@ class Ended:
 
 
 def with_gate(pod: Pod, is_gated: bool) -> Pod:
-    """The pod with `spec.schedulingGates`, as far as its facts tell of them."""
-    values: dict[str, Any] = {"is_gated": is_gated}
-    return replace(pod, **values) if any(field.name == "is_gated" for field in fields(pod)) else pod
+    """The pod with `spec.schedulingGates`."""
+    return replace(pod, is_gated=is_gated)
 
 
 class Driver:
@@ -143,25 +141,17 @@ class Driver:
     def sweep(self, read: Read) -> Ended:
         """One round of the sweeper: a live read has the last word before anything ends by time."""
         self._allocator.sweep()
-        dues = self._allocator.due_holds()
-        for due in dues:
-            self._read(read, "pod", due.pod_key)
-            for key in due.claim_keys:
-                self._read(read, "claim", key)
-        still_due = {due.pod_uid for due in self._allocator.due_holds()}
-        pods = tuple(due.pod_uid for due in dues if due.pod_uid in still_due)
-        for uid in pods:
-            self._allocator.expire_pod(uid)
-        return Ended(pods, tuple(self._end_growths(read)))
-
-    def _end_growths(self, read: Read) -> Iterable[str]:
-        expansions = self._allocator.expansions
-        for due in expansions.due():
-            if due.claim:
-                self._read(read, "claim", due.claim)
-            self._read(read, "volume", due.volume)
-            expansions.expire(due.volume)
-            yield due.volume
+        pods, growths = [], []
+        for due in self._allocator.due():
+            for kind, key in due.reads:
+                self._read(read, kind, key)
+            before = self._allocator.version
+            self._allocator.expire(due)
+            if due.claimant == GROWTH_CLAIMANT:
+                growths.append(due.volume)
+            elif self._allocator.version != before:
+                pods.append(due.claimant)
+        return Ended(tuple(pods), tuple(growths))
 
     def wake(self) -> tuple[str, ...]:
         """One round of the waker: the pods that it would wake."""
@@ -183,20 +173,11 @@ class Driver:
     # What is promised
 
     def rows(self) -> list[Row]:
-        """Every promise, and Longhorn's own pending copies that count as one."""
-        shown = (
+        """Every promise."""
+        return [
             Row(view.volume, view.node, _KINDS.get(view.kind, view.kind), view.size_bytes, view.claimants)
             for view in self._allocator.snapshot().promises
-        )
-        return [*shown, *self._longhorns_own()]
-
-    def _longhorns_own(self) -> Iterator[Row]:
-        """Copies that Longhorn has pending and that no promise stands for: they count, though not in the ledger."""
-        world, ledger = self._allocator._world, self._allocator._ledger
-        for entry in awaited_replicas(world, ledger, frozenset(), self._clock.now_utc()):
-            owners = world.claims_of_volume(entry.promise.volume)
-            volume = owners[0].uid if owners else entry.promise.volume
-            yield Row(volume, entry.node or ANYWHERE, "longhorn's", entry.promise.size_bytes)
+        ]
 
     def quarantined(self) -> tuple[str, ...]:
         return self._allocator.snapshot().quarantined

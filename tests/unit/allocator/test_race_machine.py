@@ -57,7 +57,7 @@ class Race(RuleBasedStateMachine):
             self.allocator.observe("kube_node", name, KubeNode(name, unschedulable=False))
             self.allocator.observe("node", name, node(name, free_gib=ROOM_GIB))
         self.allocator.set_mode(Mode.ACTIVE)
-        self.allocator.begin_term()
+        self.allocator.begin_term(has_predecessor=False)
         self.truth: dict[str, dict[str, Facts]] = {kind: {} for kind in KINDS}
         self.queues: dict[str, deque[tuple[str, Facts | None, Facts | None]]] = {kind: deque() for kind in KINDS}
         self.workloads: list[Workload] = []
