@@ -138,6 +138,7 @@ class Lifecycle:
         self._mode = Mode.CLOSED
         self._configured: Configured | None = None
         self._wanted_term: int | None = None  # written by the elector's thread
+        self._has_predecessor = True  # the same
         self._term: int | None = None
         self._openings = 0
         self._points_here = False
@@ -184,8 +185,9 @@ class Lifecycle:
         self._thread = threading.Thread(target=self._run, name="lifecycle", daemon=True)
         self._thread.start()
 
-    def begin_term(self, term: int) -> None:
+    def begin_term(self, term: int, *, has_predecessor: bool = True) -> None:
         """The elector won: the term begins as soon as the stores are caught up."""
+        self._has_predecessor = has_predecessor
         self._wanted_term = term
         self._signal.set()
 
@@ -287,8 +289,7 @@ class Lifecycle:
             return
         if self._wanted_term != term:
             return
-        # The Lease counts its changes of hands, and this process may have led before itself.
-        self._parts.allocator.begin_term(has_predecessor=term > 0 or self._openings > 0)
+        self._parts.allocator.begin_term(has_predecessor=self._has_predecessor)
         self._term = term
         self._openings += 1
         self._parts.gate.open(term)

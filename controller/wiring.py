@@ -119,7 +119,7 @@ class Controller:
         self.lifecycle.stop()
 
     def _begin_term(self, term: int) -> None:
-        self.lifecycle.begin_term(term)
+        self.lifecycle.begin_term(term, has_predecessor=self.elector.had_predecessor)
 
     def _end_term(self) -> None:
         self.lifecycle.end_term()
@@ -176,7 +176,9 @@ class Controller:
     def _make_elector(self, api: KubeApi) -> Elector:
         settings = self.settings
         return Elector(
-            LeaseClient(api, settings.namespace, settings.lease, self.clock),
+            LeaseClient(
+                api, settings.namespace, settings.lease, self.clock, lambda: not self.allocator.has_unseen_growth()
+            ),
             self.gate,
             self.clock,
             self.identity,

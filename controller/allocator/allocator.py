@@ -17,7 +17,7 @@ from controller.allocator.judge.node import Judge
 from controller.allocator.outcome import Decision, FilterOutcome, Mode, PodKnowledge, PromiseView, Snapshot
 from controller.allocator.promises.ends import Due, Ends
 from controller.allocator.promises.journal import Journal
-from controller.allocator.promises.ledger import Ledger, Verb
+from controller.allocator.promises.ledger import Ledger, State, Verb
 from controller.allocator.promises.memory import Answers, Memory
 from controller.allocator.promises.quarantine import Quarantine
 from controller.allocator.promises.settle import Settler
@@ -77,6 +77,7 @@ class Allocator:
         self._journal = Journal()
         self._refusals = Refusals()
         self._quarantine = Quarantine()
+        self._left_growth = False  # when the ledger was emptied the last time, an expansion was held that nobody sees
         self._start_ledger()
         lent = Lent(
             is_active=lambda: self._mode is Mode.ACTIVE,
@@ -379,6 +380,15 @@ class Allocator:
             self._world.refresh()
             self._derive_locked(holds_everywhere=True)
 
+    def has_unseen_growth(self) -> bool:
+        """Whether an expansion was admitted in this term, or in the one that has just ended, that the cluster does not
+        ask for yet."""
+        with self._changed:
+            return self._left_growth or self._holds_growth_locked()
+
+    def _holds_growth_locked(self) -> bool:
+        return any(promise.state is State.HELD for promise in self._ledger.growths())
+
     def end_term(self) -> None:
         """Follow: nothing is offered any more; what stands chosen is still tracked."""
         with self._changed:
@@ -398,6 +408,9 @@ class Allocator:
     def _derive_locked(self, *, holds_everywhere: bool) -> None:
         self._touch_locked()
         now = self._clock.now()
+        self._left_growth = self._holds_growth_locked()
+        if self._left_growth and self._is_leading:  # rebuilt in the midst of a term
+            self.expansions.begin_term_locked(has_predecessor=True)
         self._start_ledger()
         self._world.take_changes()
         if self._mode is not Mode.ACTIVE:

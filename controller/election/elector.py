@@ -34,6 +34,8 @@ class Lease(Protocol):
     def duration_seconds(self) -> int: ...
     @property
     def resource_version(self) -> str: ...
+    @property
+    def is_settled(self) -> bool: ...
 
 
 class LeaseIO(Protocol):
@@ -111,6 +113,7 @@ class Elector:
         self._view = View()
         self._holder = ""
         self._is_leading = False
+        self._had_predecessor = True
         self._term = 0
         self._renewed_at = 0.0
         self._stop = threading.Event()
@@ -120,6 +123,11 @@ class Elector:
     def holder(self) -> str:
         """Who held the Lease when it was last read; "" when nobody did."""
         return self._holder
+
+    @property
+    def had_predecessor(self) -> bool:
+        """Whether somebody led before this term, who may have left behind what is not to be seen yet."""
+        return self._had_predecessor
 
     @property
     def is_leading(self) -> bool:
@@ -175,6 +183,7 @@ class Elector:
         self._renewed_at = sent_at
         self._gate.renewed(sent_at, sent_at_utc, self._timing.renew_deadline)
         if is_new:
+            self._had_predecessor = bool(lease.resource_version) and not (not lease.holder and lease.is_settled)
             self._begin_term(transitions)
 
     def _begin_term(self, term: int) -> None:

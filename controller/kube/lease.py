@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -10,6 +11,7 @@ from controller.clock import Clock
 from controller.errors import ConflictError, NotFoundError
 from controller.kube.api import KubeApi
 from controller.kube.resources import LEASES
+from controller.model.names import SETTLED_ANNOTATION
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,16 +23,24 @@ class LeaseRecord:
     duration_seconds: int
     resource_version: str
     renewed_utc: str = ""
+    is_settled: bool = False  # its last holder let go of it, and left nothing behind that is not stored
 
 
 ABSENT = LeaseRecord("", 0, 0, "")
 
 
 class LeaseClient:
-    """Reads and writes one Lease. Threads: one at a time. I/O: one call each, within `timeout` seconds."""
+    """Reads and writes one Lease. Threads: one at a time. I/O: one call each, within `timeout` seconds.
 
-    def __init__(self, api: KubeApi, namespace: str, name: str, clock: Clock) -> None:
+    `leaves_nothing` is asked when the Lease is let go: whether all that this process has admitted is to be seen in the
+    cluster by now. An annotation tells the next holder, and is gone once the Lease is written again.
+    """
+
+    def __init__(
+        self, api: KubeApi, namespace: str, name: str, clock: Clock, leaves_nothing: Callable[[], bool] = lambda: False
+    ) -> None:
         self._api, self._namespace, self._name, self._clock = api, namespace, name, clock
+        self._leaves_nothing = leaves_nothing
         self._raw: dict[str, Any] | None = None
 
     def read(self, timeout: float) -> LeaseRecord:
@@ -42,7 +52,14 @@ class LeaseClient:
         return _record(self._raw)
 
     def write(
-        self, holder: str, duration_seconds: int, transitions: int, *, is_new_term: bool, timeout: float
+        self,
+        holder: str,
+        duration_seconds: int,
+        transitions: int,
+        *,
+        is_new_term: bool,
+        timeout: float,
+        is_settled: bool = False,
     ) -> LeaseRecord:
         """Write over what was read last; ConflictError when somebody else wrote meanwhile."""
         now = _micro(self._clock.now_utc())
@@ -65,7 +82,7 @@ class LeaseClient:
         if self._raw is None:
             self._raw = self._api.create(LEASES, self._namespace, body, timeout=timeout)
         else:
-            body["metadata"] = self._raw["metadata"]
+            body["metadata"] = _annotated(self._raw["metadata"], is_settled)
             self._raw = self._api.replace(LEASES, self._namespace, self._name, body, timeout=timeout)
         return _record(self._raw)
 
@@ -74,19 +91,26 @@ class LeaseClient:
         record = self.read(timeout)
         if record.holder == holder:
             try:
-                self.write("", 1, record.transitions, is_new_term=False, timeout=timeout)
+                is_settled = self._leaves_nothing()
+                self.write("", 1, record.transitions, is_new_term=False, timeout=timeout, is_settled=is_settled)
             except ConflictError:
                 return  # somebody else has it already
 
 
+def _annotated(metadata: dict[str, Any], is_settled: bool) -> dict[str, Any]:
+    others = {name: text for name, text in (metadata.get("annotations") or {}).items() if name != SETTLED_ANNOTATION}
+    return {**metadata, "annotations": {**others, SETTLED_ANNOTATION: "true"} if is_settled else others}
+
+
 def _record(raw: dict[str, Any]) -> LeaseRecord:
-    spec = raw.get("spec") or {}
+    spec, metadata = raw.get("spec") or {}, raw.get("metadata") or {}
     return LeaseRecord(
         holder=str(spec.get("holderIdentity") or ""),
         transitions=int(spec.get("leaseTransitions") or 0),
         duration_seconds=int(spec.get("leaseDurationSeconds") or 0),
-        resource_version=str((raw.get("metadata") or {}).get("resourceVersion", "")),
+        resource_version=str(metadata.get("resourceVersion", "")),
         renewed_utc=str(spec.get("renewTime") or ""),
+        is_settled=(metadata.get("annotations") or {}).get(SETTLED_ANNOTATION) == "true",
     )
 
 

@@ -24,6 +24,9 @@ WAKE_CONDITION: Final = "scheduling.longhorn.io/RoomAvailable"
 WAKE_ANNOTATION: Final = "scheduling.longhorn.io/woken-at"
 """The annotation form of the wake-up, for schedulers without queueing hints."""
 
+SETTLED_ANNOTATION: Final = "scheduling.longhorn.io/settled"
+"""On the Lease: its last holder let go of it, and left nothing behind that is not stored."""
+
 CANARY_LABEL: Final = "scheduling.longhorn.io/canary"
 """On the pods by which the leader finds out whether kube-scheduler asks the extender."""
 

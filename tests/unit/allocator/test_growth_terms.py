@@ -117,3 +117,16 @@ def test_while_the_extender_is_switched_off_growth_is_not_checked_under_a_new_le
     world.allocator.set_mode(Mode.BYPASS)
 
     assert GrowthVerdict.NOT_CHECKED is world.ask("b", 300).verdict
+
+
+def test_who_leaves_tells_whether_an_expansion_is_under_way_that_nobody_sees() -> None:
+    world = Growing()
+    world.add("a", 100)
+    assert not world.allocator.has_unseen_growth()
+
+    assert GrowthVerdict.ADMITTED is world.ask("a", 300).verdict
+    assert world.allocator.has_unseen_growth()
+    world.allocator.end_term()
+    assert world.allocator.has_unseen_growth()
+    world.allocator.begin_term()
+    assert not world.allocator.has_unseen_growth()

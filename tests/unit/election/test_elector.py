@@ -303,3 +303,19 @@ class Election(RuleBasedStateMachine):
 
 TestElection = Election.TestCase
 TestElection.settings = settings(max_examples=200, stateful_step_count=60, deadline=None)
+
+
+@pytest.mark.parametrize(
+    ("record", "had_one"),
+    [
+        (ABSENT, False),
+        (LeaseRecord("", 3, 1, "7", is_settled=True), False),
+        (LeaseRecord("", 3, 1, "7"), True),
+    ],
+)
+def test_it_tells_whether_a_predecessor_may_have_left_anything_behind(record: LeaseRecord, had_one: bool) -> None:
+    a = Process("a", SharedLease(record), VirtualClock())
+    a.elector.run_once()
+
+    assert a.elector.is_leading
+    assert had_one is a.elector.had_predecessor
