@@ -150,7 +150,7 @@ def test_fields_of_others_in_the_lease_stay(server: FakeApiServer, clock: Virtua
 def test_letting_go_tells_whether_anything_is_left_behind_until_the_next_one_writes(
     server: FakeApiServer, clock: VirtualClock, leaves_nothing: bool
 ) -> None:
-    a = LeaseClient(server, "lh", NAME, clock, lambda: leaves_nothing)  # type: ignore[arg-type]
+    a = LeaseClient(server, "lh", NAME, clock, lambda: leaves_nothing)
     a.read(1)
     a.write("a", 15, 0, is_new_term=True, timeout=1)
     assert not a.read(1).is_settled
