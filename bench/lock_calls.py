@@ -152,6 +152,7 @@ def ask_small(on: On) -> None:
 
 def ask_lists(on: On) -> None:
     on.timed.pending_opted_in()
+    on.timed.has_unseen_growth()
     on.timed.next_wakeup_due()
     on.timed.snapshot()
 

@@ -11,8 +11,8 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from controller.allocator.allocator import Allocator
-from controller.allocator.verbs.grow import GrowthRequest, GrowthVerdict
 from controller.allocator.outcome import Mode
+from controller.allocator.verbs.grow import GrowthRequest, GrowthVerdict
 from controller.clock import SystemClock
 from controller.model.longhorn import EngineImage, InstanceManager, LonghornNode, LonghornSettings, Replica, Volume
 from controller.model.workload import Claim, KubeNode, PersistentVolume, Pod, PodVolume, StorageClass

@@ -41,6 +41,7 @@ __all__ = ["Allocator", "Decision", "Due", "FilterOutcome", "Mode", "PodKnowledg
 
 
 COPY_SECONDS: Final = 1.0  # for which a copy serves those who explain
+_ROOMS_AT_ONCE: Final = 100  # that the sweep works out before it lets others in
 _KEEP_COPY: Final = 10  # times that, until the memory is given back
 
 
@@ -346,10 +347,11 @@ class Allocator:
 
     # Time
 
-    def due(self) -> tuple[Due, ...]:
-        """What has reached its end by time, unless a last look at the API server shows more."""
+    def due(self, later: Collection[str] = ()) -> tuple[Due, ...]:
+        """What has reached its end by time, unless a last look at the API server shows more; a hundred at most, and
+        last those whose claimant or volume is in `later`."""
         with self._changed:
-            return self._ends.due(self._clock.now(), self._live)
+            return self._ends.due(self._clock.now(), self._live, later)
 
     def expire(self, due: Due) -> None:
         """A last look showed nothing. Nothing happens to a hold that is not due."""
@@ -361,12 +363,17 @@ class Allocator:
 
     def sweep(self) -> None:
         """End what time alone ends. Call it every few hundred milliseconds."""
+        while self._refresh_some():  # so that no filter call has to
+            pass
         with self._changed:
-            self._world.refresh()  # so that no filter call has to
             if self._ends.sweep(self._clock.now(), self._live):
                 self._touch_locked()
             if self._clock.now() - self._copied_at > _KEEP_COPY * COPY_SECONDS:
                 self._copied = None
+
+    def _refresh_some(self) -> bool:
+        with self._changed:
+            return self._world.refresh(_ROOMS_AT_ONCE)
 
     # Terms and modes
 

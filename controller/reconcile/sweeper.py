@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final, Protocol
 
 from controller.allocator.promises.ends import Due
@@ -22,7 +22,7 @@ class Sweepable(Protocol):
     """The allocator, as far as time changes it."""
 
     def sweep(self) -> None: ...
-    def due(self) -> tuple[Due, ...]: ...
+    def due(self, later: Collection[str] = ()) -> tuple[Due, ...]: ...
     def expire(self, due: Due) -> None: ...
 
 
@@ -51,7 +51,7 @@ class Sweeper:
     ) -> None:
         self._allocator, self._live = allocator, live
         self._is_leading, self._after_round = is_leading, after_round
-        self._unread: set[tuple[str, str]] = set()  # what could not be read the last time
+        self._unread: set[str] = set()  # claimants and volumes that could not be read the last time
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -76,16 +76,15 @@ class Sweeper:
     def _end_what_is_due(self) -> None:
         unread, self._unread = self._unread, set()
         # Those that could not be read come last, so that they cannot fill every round.
-        dues = sorted(self._allocator.due(), key=lambda due: (due.claimant, due.volume) in unread)
-        for due in dues[:MAX_READS_A_ROUND]:
+        for due in self._allocator.due(unread)[:MAX_READS_A_ROUND]:
             if not self._is_leading():
                 return
-            key = due.claimant, due.volume
+            key = due.volume or due.claimant
             try:
                 self._read_again(due)
             except ClusterError as error:
                 if key not in unread:
-                    log.warning("live read failed claimant=%s volume=%s error=%s", *key, error)
+                    log.warning("live read failed claimant=%s volume=%s error=%s", due.claimant, due.volume, error)
                 self._unread.add(key)
                 if not due.is_capped:
                     if isinstance(error, UnavailableError):

@@ -8,8 +8,9 @@ kept for a pod carries its end.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from itertools import chain, islice
 from typing import Final
 
 from controller.allocator.promises.growths import GROWTH, HOLD_SECONDS, MOST_HELD_SECONDS
@@ -21,6 +22,7 @@ from controller.allocator.world.world import World
 from controller.settings import LiveSettings
 
 OWN_SECONDS: Final = 90.0  # that Longhorn has for copies of its own; a manager that is dead must not close a cluster
+MOST_DUE: Final = 100  # that are told at a time
 ALONE_SECONDS: Final = 60.0  # that a claim without a pod is waited for until its volume shows
 
 
@@ -73,23 +75,27 @@ class Ends:
                 self._memory.rests[promise.claimant.partition(":")[2]] = now + REST_SECONDS
         return bool(over)
 
-    def due(self, now: float, live: LiveSettings) -> tuple[Due, ...]:
-        """What has reached its end by time, unless a last look at the API server shows more."""
-        return (*self._due_holds(now, live), *self._due_growths(now))
+    def due(self, now: float, live: LiveSettings, later: Collection[str] = ()) -> tuple[Due, ...]:
+        """What has reached its end by time, unless a last look at the API server shows more: `MOST_DUE` at a time,
+        those of the claimants and volumes named in `later` last."""
+        found = chain(self._due_growths(now, later), self._due_holds(now, live, later))
+        return tuple(islice(found, MOST_DUE))
 
-    def _due_holds(self, now: float, live: LiveSettings) -> Iterator[Due]:
+    def _due_holds(self, now: float, live: LiveSettings, later: Collection[str]) -> Iterator[Due]:
         """Pods that were answered and not chosen."""
         answers = self._memory.answers
-        for uid, is_capped in answers.due(now, live.pod_scheduling_timeout_seconds, live.hold_cap_seconds):
+        over = answers.due(now, live.pod_scheduling_timeout_seconds, live.hold_cap_seconds)
+        for uid, is_capped in sorted(over, key=lambda entry: entry[0] in later) if later else over:
             pod = self._world.pods.get(uid)
             claims = (self._world.claim_by_uid(one.volume) for one in self._ledger.of_claimant(uid))
             reads = [("pod", pod.key)] if pod is not None else []
             reads += [("claim", claim.key) for claim in claims if claim is not None]
             yield Due(uid, "", tuple(reads), is_capped)
 
-    def _due_growths(self, now: float) -> Iterator[Due]:
+    def _due_growths(self, now: float, later: Collection[str]) -> Iterator[Due]:
         """Expansions that the cluster has not asked for since they were admitted."""
-        for promise in self._ledger.growths():
+        growths = self._ledger.growths()
+        for promise in sorted(growths, key=lambda one: one.volume in later) if later else growths:
             if promise.until is not None and now >= promise.until:
                 claim = self._world.claim_of_volume(promise.volume)
                 reads = (("claim", claim.key),) if claim is not None else ()

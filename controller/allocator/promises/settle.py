@@ -316,8 +316,11 @@ class Settler:
         for pod in list(self._world.pods.values()):
             if node in (pod.node_name, pod.nominated_node):
                 self.settle_pod(pod, now)
-        for name in self._world.volumes_to_place():
-            self.settle_volume(name, now)
+        for name in {replica.volume for replica in self._world.unplaced.values()}:
+            volume = self._world.volumes.get(name)
+            replicas = self._world.replicas_of(name).values()
+            if volume is not None and node in (volume.node_id, *(entry.hard_node_affinity for entry in replicas)):
+                self.settle_volume(name, now)
 
     def node_gone(self, node: str, now: float) -> None:
         for record in self._ledger.on_node(node):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from itertools import islice
 from typing import Final
 
 from controller.model.longhorn import DEFAULT_NEEDS, LonghornNode, Replica, SpacePolicy
@@ -88,12 +89,14 @@ class Rooms:
             self._renew(name)
         return self._rooms.get(name)
 
-    def refresh(self, space: SpacePolicy) -> None:
-        """Bring the summaries up to date, at the cost of the nodes that changed since."""
-        for name in list(self._stale):
+    def refresh(self, space: SpacePolicy, most: int | None = None) -> bool:
+        """Bring the summaries up to date, at the cost of the nodes that changed since, `most` of them; whether some are
+        left."""
+        for name in list(islice(self._stale, most)):
             self._renew(name)
             self._summarise(name, space)
-        self._stale.clear()
+            self._stale.discard(name)
+        return bool(self._stale)
 
     def _renew(self, name: str) -> None:
         room = self._make(name)

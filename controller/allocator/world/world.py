@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
-from typing import Protocol
+from typing import Final, Protocol
 
 from controller.allocator.world.placed import Placed
 from controller.allocator.world.rooms import Rooms, make_room
@@ -26,6 +26,8 @@ from controller.model.provisioning import provisioned_name, rounded_volume_bytes
 from controller.model.rebuilds import Rebuild, rebuilds_ahead
 from controller.model.workload import Claim, KubeNode, PersistentVolume, Pod, StorageClass, default_class
 from controller.rules.eligibility import Engines, NodeRoom, check_engine, check_node
+
+_AT_ONCE: Final = 8  # rooms that are worked out with the event that changed them
 
 
 class Granted(Protocol):
@@ -247,12 +249,16 @@ class World:
         return touched
 
     def put_class(self, name: str, storage_class: StorageClass | None) -> set[str]:
-        self._demands.clear()
-        self.classes.pop(name, None)
+        self.absent.pop(Missing("class", "", name), None)
+        old = self.classes.pop(name, None)
         if storage_class is not None:
             self.classes[name] = storage_class
-        self.absent.pop(Missing("class", "", name), None)
-        return {claim.key for claim in self.claims.values() if not claim.volume_name}
+        if old == storage_class:
+            return set()
+        self._demands.clear()
+        is_default = any(entry is not None and entry.is_default for entry in (old, storage_class))
+        names = (name, None) if is_default else (name,)
+        return {claim.key for claim in self.claims.values() if not claim.volume_name and claim.class_name in names}
 
     def put_volume(self, name: str, volume: Volume | None) -> set[str]:
         self._demands.clear()
@@ -312,6 +318,7 @@ class World:
     def take_changes(self) -> tuple[set[str], set[str], set[str]]:
         """What changed since the last call: volumes or their replicas; nodes whose disks have other room; nodes that
         Longhorn looks at now, or no more, or in another zone."""
+        self.refresh(_AT_ONCE)  # one object changes a node or two, and no question has to work them out
         changes = self._changed_volumes, self._rooms.take_touched(), self._changed_candidates
         self._changed_volumes, self._changed_candidates = set(), set()
         return changes
@@ -410,9 +417,9 @@ class World:
         """What that Longhorn node can take, promises aside; None when Longhorn has no such node."""
         return self._rooms.get(name)
 
-    def refresh(self) -> None:
-        """Work out the rooms of nodes that changed, for `best` and `tops`."""
-        self._rooms.refresh(self.settings.space)
+    def refresh(self, most: int | None = None) -> bool:
+        """Work out the rooms of nodes that changed, `most` of them, for `best` and `tops`; whether some are left."""
+        return self._rooms.refresh(self.settings.space, most)
 
     @property
     def best(self) -> Mapping[str, int]:
