@@ -112,14 +112,16 @@ class Preconditions:
     def know_objects(self, pod_uid: str) -> None:
         """All that the pod refers to is known, or known to be absent, by live reads of half a second together."""
         deadline = self._clock.now() + LIVE_READ_SECONDS
+        last: Missing | None = None
         for _ in range(MAX_LIVE_READS):
             missing = self._pods.missing(pod_uid)
             if not missing:
                 return
             first = missing[0]
             left = deadline - self._clock.now()
-            if left <= 0:
+            if left <= 0 or first == last:  # it is there, and another pod's
                 break
+            last = first
             if not self._read(first.kind, first.namespace, first.name, left):
                 self._pods.confirm_absent(first)
         raise PodFailedError("Longhorn: the pod's volumes could not be read in time")

@@ -45,6 +45,7 @@ __all__ = [
     "Lookup",
     "Missing",
     "VolumeDemand",
+    "claim_for",
     "demand_of_claim",
     "demand_of_volume",
     "demands_of_pod",
@@ -110,12 +111,19 @@ def demands_of_pod(pod: Pod, lookup: Lookup, settings: LonghornSettings) -> tupl
 def _demand_of(
     pod: Pod, volume: PodVolume, lookup: Lookup, settings: LonghornSettings
 ) -> VolumeDemand | Missing | None:
-    claim = lookup.claim(pod.namespace, volume.claim)
+    claim = claim_for(pod, volume, lookup)
     if claim is None:
         return Missing("claim", pod.namespace, volume.claim)
-    if volume.is_ephemeral and claim.owner_pod_uid not in (pod.uid, ""):
-        return None  # another pod's claim of that name: this one cannot start, whatever we say
     return demand_of_claim(claim, lookup, settings)
+
+
+def claim_for(pod: Pod, volume: PodVolume, lookup: Lookup) -> Claim | None:
+    """The claim of that volume; None while there is none, or only an earlier pod's of that name: a generic ephemeral
+    volume's claim goes with its pod, and no scheduler asks about the next pod before the next claim is there."""
+    claim = lookup.claim(pod.namespace, volume.claim)
+    if claim is not None and volume.is_ephemeral and claim.owner_pod_uid not in (pod.uid, ""):
+        return None
+    return claim
 
 
 def demand_of_claim(claim: Claim, lookup: Lookup, settings: LonghornSettings) -> VolumeDemand | Missing | None:

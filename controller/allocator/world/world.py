@@ -11,7 +11,7 @@ from typing import Final, Protocol
 
 from controller.allocator.world.placed import Placed
 from controller.allocator.world.rooms import Rooms, make_room
-from controller.model.demand import Missing, VolumeDemand, demand_of_claim
+from controller.model.demand import Missing, VolumeDemand, claim_for, demand_of_claim
 from controller.model.longhorn import (
     BackingImage,
     DiskNeeds,
@@ -158,7 +158,7 @@ class World:
         return None if uid is None else self.pods[uid]
 
     def claims_of(self, pod: Pod) -> list[Claim]:
-        return [claim for volume in pod.volumes if (claim := self.claims.get(f"{pod.namespace}/{volume.claim}"))]
+        return [claim for volume in pod.volumes if (claim := claim_for(pod, volume, self))]
 
     def claim_by_uid(self, uid: str) -> Claim | None:
         key = self._claim_by_uid.get(uid)

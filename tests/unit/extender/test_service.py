@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from controller.errors import (
     NotSyncedError,
     UnavailableError,
 )
-from controller.model.workload import Pod
+from controller.model.workload import Claim, Pod, PodVolume
 from controller.rules.reasons import Reason
 from extender import wire
 from extender.contention import WaitBudget
@@ -266,6 +267,33 @@ def test_a_claim_that_does_not_exist_needs_nothing(bench: Bench) -> None:
     assert bench.filter(pod, "n1", "n2")["NodeNames"] == ["n1", "n2"]
     assert bench.live.reads == [("claim", "ns", "a")]
     assert bench.filter(pod, "n1", "n2")["NodeNames"] == ["n1", "n2"]
+    assert bench.live.reads == [("claim", "ns", "a")]
+
+
+def with_ephemeral_volume(bench: Bench) -> tuple[Pod, Claim]:
+    """A pod that was made again under its old name; our store has the former pod's claim only."""
+    claim = replace(bench.cluster.add_claim("a"), is_deleting=True, owner_pod_uid="former")
+    bench.cluster.set_claim(claim)
+    pod = bench.cluster.add_pod("a")
+    return bench.cluster.change_pod("a", volumes=(PodVolume("v0", "a", is_ephemeral=True),)), replace(
+        claim, uid="next", is_deleting=False, owner_pod_uid=pod.uid
+    )
+
+
+def test_a_former_pods_claim_of_the_same_name_is_read_again(bench: Bench) -> None:
+    pod, bench.live.objects["claim", "ns", "a"] = with_ephemeral_volume(bench)
+
+    assert bench.filter(pod, "n1", "n2")["NodeNames"] == ["n1"]
+    assert bench.held == 1
+
+
+def test_another_pods_claim_is_read_once_a_call_and_no_more(bench: Bench) -> None:
+    pod, _ = with_ephemeral_volume(bench)
+    bench.live.objects["claim", "ns", "a"] = bench.cluster.claims["a"]
+
+    with pytest.raises(PodFailedError, match="could not be read"):
+        bench.filter(pod, "n1")
+
     assert bench.live.reads == [("claim", "ns", "a")]
 
 
