@@ -211,10 +211,12 @@ class Settler:
     # Claims, volumes, nodes
 
     def settle_claim(self, key: str, now: float) -> None:
-        """After a change of a claim, its volume or its replicas: the claim's own promise and those of its pods."""
+        """After a change of a claim, its volume or its replicas: the claim's own promise, and those of its pods, the
+        ones that are gone included."""
         claim = self._world.claims.get(key)
         if claim is not None:
             self._settle_standing(claim, now)
+            self._settle_doubts(claim, now)
         for pod in self._world.pods_of_claim(key):
             self.settle_pod(pod, now)
 
@@ -335,16 +337,10 @@ class Settler:
         """The pod left, finished, or goes without having been bound: its claims stand on their own from now on.
 
         Where a choice may be under way that our stores do not show yet (kinds are watched apart, and kube-scheduler
-        writes the selected node late), the promise is kept as a hold in doubt, until that would have been seen.
+        writes the selected node late), the promise is kept as a hold in doubt, until that is seen or would have been.
         """
-        is_doubted = False
-        for record in self._ledger.of_claimant(pod.uid):
-            if self._may_be_chosen(record):
-                self._doubt(record, now)
-                is_doubted = True
-            else:
-                self._drop(Verb.FORGET, record, now)
-        if not is_doubted:
+        self._outlive(self._ledger.of_claimant(pod.uid), now)
+        if not self._ledger.of_claimant(pod.uid):
             self.end_answer(pod.uid, now, "pod_gone")
         self._memory.forget_pod(pod.uid)
         self.holds.release(pod.uid)
@@ -352,10 +348,31 @@ class Settler:
             self._memory.forget_spent(claim.uid, pod.uid)
             self._settle_standing(claim, now)
 
-    def _may_be_chosen(self, record: Promise) -> bool:
-        """Whether the claim, as we see it, says nothing of a choice that may have been made."""
-        claim = self._world.claim_by_uid(record.volume)
-        return claim is not None and not claim.volume_name and not claim.selected_node
+    def _outlive(self, records: Iterable[Promise], now: float) -> None:
+        """Promises of pods that are gone: each stays while its claim, as we see it, says nothing of a choice that may
+        have been made, and as far as its volume still asks for room."""
+        for record in records:
+            claim = self._world.claim_by_uid(record.volume)
+            if claim is None or claim.volume_name or claim.selected_node:
+                self._drop(Verb.FORGET, record, now)
+                continue
+            self._doubt(record, now)
+            demand = self._world.demand_of(claim.uid)
+            held = self._ledger.get(record.volume, record.claimant)
+            if held is not None and demand is not None:
+                self._withdraw(held, demand, now)
+
+    def _settle_doubts(self, claim: Claim, now: float) -> None:
+        """What is held for pods that are gone, after a change of the claim, its volume or its replicas."""
+        doubted = [
+            one
+            for one in self._ledger.of_volume(claim.uid)
+            if one.source in (Source.FILTER, Source.FORMER) and one.claimant not in self._world.pods
+        ]
+        self._outlive(doubted, now)
+        for uid in {one.claimant for one in doubted}:
+            if not self._ledger.of_claimant(uid):
+                self.end_answer(uid, now, "pod_gone")
 
     def _demands(self, claims: Iterable[Claim]) -> tuple[list[VolumeDemand], frozenset[str]]:
         """Demands, and the uids of claims whose demand is unknown because an object is not in our stores."""

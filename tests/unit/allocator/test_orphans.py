@@ -124,3 +124,45 @@ def test_a_pod_that_comes_for_the_volume_counts_again() -> None:
     cluster.add_pod("next", gib=50, created=LATEST)
 
     assert Decision.CONTENDED is cluster.filter("next", *NODES).decision
+
+
+def in_doubt(class_name: str = "longhorn") -> TestCluster:
+    """Three nodes of 100 GiB, and a pod that went right after it was offered them for a volume of 80."""
+    cluster = TestCluster()
+    cluster.add_class("free", **class_of("disabled", 1))
+    for name in NODES:
+        cluster.add_node(name, free_gib=100)
+    cluster.add_claim("a", 80, class_name=class_name)
+    cluster.add_pod("a")
+    assert set(NODES) == cluster.offered("a", *NODES)
+    cluster.drop_pod("a")
+    assert set() == offered(cluster)
+    return cluster
+
+
+def test_a_choice_that_shows_after_its_pod_went_frees_the_other_nodes_at_once() -> None:
+    cluster = in_doubt()
+    cluster.select_node("a", "n1")
+
+    assert {"n1": 80} == cluster.pending()
+    assert {"n2", "n3"} == offered(cluster)
+    assert () == cluster.allocator.due()
+
+
+def test_a_volume_that_is_placed_after_its_pod_went_is_promised_nothing_more() -> None:
+    """Its claim's watch lags behind that of replicas."""
+    cluster = in_doubt("free")
+    cluster.attach(VOLUME, "", 80, locality="disabled")
+    cluster.place(VOLUME, "n2", 80)
+
+    assert {} == cluster.pending()
+    assert {"n1", "n3"} == offered(cluster)
+    assert () == cluster.allocator.due()
+
+
+def test_a_claim_that_is_bound_after_its_pod_went_leaves_nothing_in_doubt() -> None:
+    cluster = in_doubt()
+    cluster.set_claim(replace(cluster.claims["a"], volume_name=VOLUME))
+
+    assert {} == cluster.pending()
+    assert set(NODES) == offered(cluster)
