@@ -178,14 +178,15 @@ class World:
         return self.claim_by_uid(volume.removeprefix("pvc-"))  # provisioned, its PV not seen yet
 
     def is_outdated(self, kind: str, key: str, facts: object | None, gone: object | None) -> bool:
-        """Whether the stores know better already: a later version of the same object, or another one of that name."""
+        """Whether the stores know better already: a later version of the object, or the next one of that name, which
+        has later versions than all of the former."""
         stores: Mapping[str, Mapping[str, object]] = {"claim": self.claims, "pv": self.pvs, "volume": self.volumes}
         known = self.pod_by_key(key) if kind == "pod" else stores.get(kind, {}).get(key)
         if known is None:
             return False
         if facts is None:
             return gone is not None and _identity(gone) != _identity(known)
-        return _identity(facts) == _identity(known) and _version(facts) < _version(known)
+        return _version(facts) < _version(known)
 
     def claims_of_volume(self, volume: str) -> list[Claim]:
         """The claim that has the volume, and the one it was made for, when that is another one."""

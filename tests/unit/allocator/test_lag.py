@@ -232,3 +232,17 @@ def test_an_older_deletion_does_not_take_away_an_object_that_was_made_again() ->
 
     assert cluster.offered("a", "n1") == {"n1"}
     assert cluster.pending() == {"n1": 100}
+
+
+def test_an_older_event_of_a_former_object_does_not_take_the_place_of_the_next_one() -> None:
+    """The live read was ahead of the watch, which delivers the former claim, its end, and the next claim."""
+    cluster = TestCluster()
+    cluster.add_node("n1", free_gib=100)
+    former = replace(cluster.add_claim("a"), uid="former", version=3)
+    claim = cluster.set_claim(replace(former, uid="next", version=8))
+    cluster.add_pod("a")
+    assert cluster.offered("a", "n1") == {"n1"}
+
+    for facts, gone in ((former, None), (None, former), (claim, None)):
+        cluster.allocator.observe("claim", claim.key, facts, gone)
+        assert cluster.pending() == {"n1": 100}
