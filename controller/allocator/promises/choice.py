@@ -40,15 +40,15 @@ def choice_of(
 ) -> Choice | None:
     """What stands chosen for `pod`, or None.
 
-    The annotation stays on bound claims for ever. It then speaks only for a pod that is older than the volume, since
-    that pod must have caused it; never for claims of several nodes, whose later users are free; and not when the pod
-    was answered anew since (`is_superseded`). The annotation of a claim with other users tells of that claim alone,
-    which is the claim's own promise, not this pod's.
+    The annotation stays on bound claims for ever. It then speaks only for a pod that is older than the volume, by whole
+    seconds as times go, since that pod must have caused it; never for claims of several nodes, whose later users are
+    free; and not when the pod was answered anew since (`is_superseded`). The annotation of a claim with other users
+    tells of that claim alone, which is the claim's own promise, not this pod's.
     """
     if pod.node_name:
         return Choice(pod.node_name, is_bound=True)
     current: dict[str, set[str]] = {}  # node -> uids of unbound claims
-    past: dict[str, set[str]] = {}  # the same of bound ones; no uid where the times do not tell pod and volume apart
+    past: dict[str, set[str]] = {}  # the same of bound ones
     for claim in claims:
         if not claim.selected_node or is_used_by_others(claim):
             continue
@@ -56,11 +56,9 @@ def choice_of(
             current.setdefault(claim.selected_node, set()).add(claim.uid)
             continue
         pv = pv_of(claim.volume_name)
-        if pv is None or claim.is_shared or pod.created_utc > pv.created_utc or is_superseded(claim):
+        if pv is None or claim.is_shared or pod.created_utc >= pv.created_utc or is_superseded(claim):
             continue
-        about = past.setdefault(claim.selected_node, set())
-        if pod.created_utc < pv.created_utc:
-            about.add(claim.uid)
+        past.setdefault(claim.selected_node, set()).add(claim.uid)
     for found, is_current in ((current, True), (past, False)):
         for node, about in found.items():
             return Choice(node, about=frozenset(about | past.get(node, set())), is_current=is_current)

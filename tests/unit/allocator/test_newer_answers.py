@@ -235,3 +235,19 @@ def test_under_a_new_leader_a_choice_that_is_sure_keeps_no_other_node(how: str) 
     cluster.allocator.begin_term()
 
     assert {"n2"} == cluster.offered(other_pod(cluster), "n1", "n2")
+
+
+def test_a_volume_that_was_made_in_the_second_in_which_its_pod_was_made_again_says_nothing_of_it() -> None:
+    """The watch of claims lags behind, and the answer names nodes beside the one that the former pod was given."""
+    cluster = TestCluster()
+    for name in ("n1", "n2"):
+        cluster.add_node(name, free_gib=100)
+    claim = cluster.add_claim("a")
+    cluster.add_pod("a", created=LATER)
+    assert {"n1", "n2"} == cluster.offered("a", "n1", "n2")
+    cluster.set_claim(replace(claim, selected_node="n1", volume_name=VOLUME))
+    see_pv(cluster)
+    see_volume(cluster)
+    cluster.allocator.observe("replica", f"{VOLUME}-r-1", replica(f"{VOLUME}-r-1", VOLUME))
+
+    assert {"n1": 100, "n2": 100} == cluster.pending()
