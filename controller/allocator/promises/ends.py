@@ -114,7 +114,11 @@ class Ends:
         limits = live.pod_scheduling_timeout_seconds, live.hold_cap_seconds
         if not self._memory.answers.is_due(due.claimant, now, *limits):
             return False
-        return self._settler.end_holds(due.claimant, Verb.EXPIRE, now, "expired")
+        has_ended = self._settler.end_holds(due.claimant, Verb.EXPIRE, now, "expired")
+        pod = self._world.pods.get(due.claimant)
+        if has_ended and pod is not None:
+            self._settler.settle_pod(pod, now)  # a choice that the hold was not narrowed by may stand all the same
+        return has_ended
 
 
 def _end_of(promise: Promise, reservation_seconds: float) -> float:

@@ -237,6 +237,15 @@ def test_under_a_new_leader_a_choice_that_is_sure_keeps_no_other_node(how: str) 
     assert {"n2"} == cluster.offered(other_pod(cluster), "n1", "n2")
 
 
+def test_a_choice_that_a_bound_claim_tells_counts_once_what_a_former_leader_may_have_offered_has_ended() -> None:
+    cluster = after_a_failed_bind()
+    cluster.allocator.begin_term()
+    assert {"*": 100} == cluster.pending()
+    cluster.pass_time(60)
+
+    assert {"n1": 100} == cluster.pending()
+
+
 def test_a_volume_that_was_made_in_the_second_in_which_its_pod_was_made_again_says_nothing_of_it() -> None:
     """The watch of claims lags behind, and the answer names nodes beside the one that the former pod was given."""
     cluster = TestCluster()
