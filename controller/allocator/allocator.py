@@ -16,6 +16,7 @@ from typing import Final, cast
 from controller.allocator.judge.node import Judge
 from controller.allocator.outcome import Decision, FilterOutcome, Mode, PodKnowledge, PromiseView, Snapshot
 from controller.allocator.promises.ends import Due, Ends
+from controller.allocator.promises.holds import kept_for
 from controller.allocator.promises.journal import Journal
 from controller.allocator.promises.ledger import Ledger, State, Verb
 from controller.allocator.promises.memory import Answers, Memory
@@ -286,7 +287,8 @@ class Allocator:
         world, ledger = self._copy()
         demands, _ = demands_of_pod(pod, world, world.settings)
         now, now_utc = self._clock.now(), self._clock.now_utc()
-        return account_of(Judge(world, ledger, demands, now, asks, now_utc=now_utc), candidates)
+        kept_on = next((node for one in kept_for(ledger, pod_uid) for node in one.nodes), "")
+        return account_of(Judge(world, ledger, demands, now, asks, now_utc=now_utc), candidates, kept_on)
 
     def _copy(self) -> tuple[World, Ledger]:
         """World and ledger as they were less than `COPY_SECONDS` ago, to be asked and never changed."""

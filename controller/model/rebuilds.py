@@ -49,22 +49,13 @@ class Rebuild:
     due_at: datetime | None = None
     copies: int = 1
 
-    def is_due(self, now_utc: datetime) -> bool:
-        return self.due_at is None or now_utc > self.due_at
-
-
-def pending_rebuilds(
-    volume: Volume, replicas: Iterable[Replica], settings: LonghornSettings, now_utc: datetime
-) -> list[Rebuild]:
-    """What Longhorn may place at any moment from now on. `replicas` are all of the volume.
-
-    What an unplaced Replica object stands for already is not told again.
-    """
-    return [entry for entry in rebuilds_ahead(volume, replicas, settings) if entry.is_due(now_utc)]
-
 
 def rebuilds_ahead(volume: Volume, replicas: Iterable[Replica], settings: LonghornSettings) -> tuple[Rebuild, ...]:
-    """The same with those that fall due later; depends on nothing but the arguments, so it may be kept."""
+    """What Longhorn will make, now or later. `replicas` are all of the volume.
+
+    What an unplaced Replica object stands for already is not told again. It depends on nothing but the arguments, so it
+    may be kept.
+    """
     own = [replica for replica in replicas if replica.active and not replica.deleting]
     if volume.deleting or volume.data_layout == SHARDED:
         return ()

@@ -12,7 +12,7 @@ import pytest
 from controller.model.demand import rounded_volume_bytes
 from controller.model.longhorn import LonghornSettings, SpacePolicy
 from controller.model.quantity import quantity_bytes
-from controller.model.rebuilds import pending_rebuilds
+from controller.model.rebuilds import rebuilds_ahead
 from controller.rules.eligibility import check_disk_space
 from controller.rules.reasons import Reason
 from tests.fakes.builders import TestCluster, disk, replica, volume
@@ -82,7 +82,8 @@ def test_a_failed_replica_is_replaced_when_the_example_says(row: list[str]) -> N
     healthy = replica("r1", "vol", on="n1", healthy_at=failed_at)
     failed = replica("r2", "vol", on="n2", healthy_at=failed_at, failed_at=failed_at)
     now = datetime.strptime(f"2026-01-01 {row[0]}", "%Y-%m-%d %H:%M:%S").replace(tzinfo=UTC)
-    found = pending_rebuilds(facts, [healthy, failed], LonghornSettings(), now)
+    ahead = rebuilds_ahead(facts, [healthy, failed], LonghornSettings())
+    found = [entry for entry in ahead if entry.due_at is None or now > entry.due_at]
     assert row[1] == {0: "nothing", 1: "one copy"}[len(found)]
 
 

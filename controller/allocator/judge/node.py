@@ -17,8 +17,7 @@ from controller.allocator.judge.kept import leaves_what_is_kept
 from controller.allocator.judge.packing import COVER_STEPS, PACK_STEPS, Item, Steps, is_robust, is_sure, pack
 from controller.allocator.judge.pending import Newcomer, Pending, is_plain, item_of_demand, older_than, roamer_of
 from controller.allocator.judge.plain import PlainPod
-from controller.allocator.judge.sets import FULL as NO_ROOM_IN_CLUSTER
-from controller.allocator.judge.sets import SetJudge
+from controller.allocator.judge.sets import NO_ROOM, SetJudge
 from controller.allocator.judge.shape import Shape, promised_items, shape_of
 from controller.allocator.judge.verdict import (
     BACKING_IMAGE,
@@ -158,7 +157,7 @@ class Judge:
             return CONTENDED if self.pending.has_others() else SURE
         if steps.exhausted:
             return GAVE_UP
-        return FULL if shape is not None else NO_ROOM_IN_CLUSTER
+        return FULL if shape is not None else NO_ROOM
 
     def _by_topology(self, names: Sequence[str], is_zonal: bool) -> dict[tuple[str, str], list[str]]:
         groups: dict[tuple[str, str], list[str]] = {}

@@ -33,7 +33,7 @@ from controller.rules.reasons import Reason
 
 _FIRST_LOOK: Final = 32  # seats with room that are looked at before the first test is tried
 _ANY_NUMBER: Final = 1 << 30
-FULL: Final = Judgement(Verdict.FULL, Reason.NO_ROOM_IN_CLUSTER)
+NO_ROOM: Final = Judgement(Verdict.FULL, Reason.NO_ROOM_IN_CLUSTER)
 UNSUITABLE: Final = Judgement(Verdict.UNSUITABLE, Reason.NO_ROOM_IN_CLUSTER)
 
 
@@ -238,13 +238,13 @@ class SetJudge:
         return len({seat.place for seat in self._found})
 
     def _full(self) -> Judgement:
-        """FULL if the rules allow so many replicas; nodes are looked at only until that is known."""
+        """NO_ROOM if the rules allow so many replicas; nodes are looked at only until that is known."""
         allowed, places = 0, set[str]()
         for seat in self._seats:
             allowed += seat.limit
             places.add(seat.place)
             if (allowed if self._seats.shares_nodes else len(places)) >= self._copies:
-                return FULL
+                return NO_ROOM
             if self._budget.is_spent():
                 return LATE
         return UNSUITABLE

@@ -51,6 +51,11 @@ def promise_of(
     )
 
 
+def kept_for(ledger: Ledger, pod_uid: str, source: Source = Source.KEPT_ROOM) -> list[Promise]:
+    """What is kept for the pod without being offered to it."""
+    return ledger.of_claimant(_OF_POD[source] + pod_uid)
+
+
 class Holds:
     """Makes promises of that sort. Threads: none of its own; the allocator's lock guards it."""
 
@@ -125,7 +130,7 @@ class Holds:
 
     def kept(self, pod_uid: str, source: Source) -> list[Promise]:
         """What is kept for the pod by that source."""
-        return self._ledger.of_claimant(_OF_POD[source] + pod_uid)
+        return kept_for(self._ledger, pod_uid, source)
 
     def release(self, pod_uid: str, *sources: Source) -> bool:
         """What is kept for the pod by these sources, by all without any, ends; whether there was anything."""

@@ -17,9 +17,9 @@ MOST_NODES: Final = 200  # that are looked at; what they say stands for the rest
 MOST_NAMES: Final = 3
 
 
-def account_of(judge: Judge, names: Sequence[str]) -> str:
+def account_of(judge: Judge, names: Sequence[str], kept_on: str = "") -> str:
     """What stands in the way on `names`, the most frequent reason first, each with one node's numbers; "" when a node
-    has room by now."""
+    has room by now. `kept_on`: where room is kept for the pod until it fits."""
     looked_at = names[:MOST_NODES]
     judgements = judge_nodes(judge, looked_at)
     if any(judgement.verdict is Verdict.SURE for judgement in judgements.values()):
@@ -38,8 +38,9 @@ def account_of(judge: Judge, names: Sequence[str]) -> str:
         for reason, count in counts.most_common()
     ]
     more = len(names) - len(looked_at)
+    waits = f"; room on node {kept_on} is kept for it, since it has waited for long" if kept_on else ""
     wanted = ", ".join(f"{demand.claim} {bytes_text(demand.size_bytes)}" for demand in judge.demands[:MOST_NAMES])
-    return f"No Longhorn room for {wanted}: " + "; ".join(parts) + (f"; {more} more nodes" if more else "")
+    return f"No Longhorn room for {wanted}: " + "; ".join(parts) + (f"; {more} more nodes" if more else "") + waits
 
 
 def _example(judge: Judge, name: str, judgement: Judgement) -> str:

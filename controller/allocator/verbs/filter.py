@@ -19,7 +19,7 @@ from controller.allocator.promises.memory import Memory
 from controller.allocator.promises.settle import Settler
 from controller.allocator.verbs.crowd import places_left, sharers
 from controller.allocator.verbs.prioritize import Strategy, score_nodes
-from controller.allocator.waiting.refusals import Refusal, Refusals
+from controller.allocator.waiting.refusals import Refusals, RefusedPod
 from controller.allocator.waiting.samples import is_sample
 from controller.allocator.world.world import World
 from controller.clock import Clock
@@ -282,7 +282,7 @@ class Filtering:
                     found[node] = found.get(node, 0) + more
         return found
 
-    def is_due_remotely(self, refusal: Refusal, demands: Sequence[VolumeDemand]) -> bool:
+    def is_due_remotely(self, refusal: RefusedPod, demands: Sequence[VolumeDemand]) -> bool:
         """Whether the pod has been refused for so long that it may run away from its data: every volume that wants
         local room exists, lies somewhere usable, and is not bound to its node."""
         after = self.live.remote_fallback_after_seconds

@@ -89,15 +89,15 @@ def _strategy(judge: Judge, ledger: Ledger, names: Sequence[str], strategy: Stra
 
 
 def _free_shares(world: World, ledger: Ledger, names: Sequence[str]) -> list[float | None]:
-    """What is left of each node's disks after all that is placed and promised there, between 0 and 1. None: no such
-    node."""
-    promised, shares = ledger.nodes(), list[float | None]()
+    """What is left of each node's disks after all that is placed and promised there, and that Longhorn will rebuild
+    there, between 0 and 1. None: no such node."""
+    promised, rebuilt, shares = ledger.nodes(), world.rebuild_bytes, list[float | None]()
     for name in names:
         room = world.room(name)
         if room is None:
             shares.append(None)
-        elif name in promised and room.space_bytes:
-            left = max(0, room.left_bytes - ledger.pending_bytes(name))
+        elif (name in promised or name in rebuilt) and room.space_bytes:
+            left = max(0, room.left_bytes - ledger.pending_bytes(name) - rebuilt[name])
             shares.append(min(1.0, left / room.space_bytes))
         else:
             shares.append(room.left_share)

@@ -23,7 +23,7 @@ MOST_LISTS: Final = 64  # different lists of candidates, before those that nobod
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class RefusedPod:
     """The last "no" to a pod. Times in monotonic seconds."""
 
     pod_uid: str
@@ -68,7 +68,7 @@ class Refusals:
     """Refused pods by uid. Threads: none of its own; the allocator's lock guards it."""
 
     def __init__(self) -> None:
-        self._refused: dict[str, Refusal] = {}
+        self._refused: dict[str, RefusedPod] = {}
         self.nodes = NodeSets()
         self._has_news = False
         self._lists: dict[tuple[str, ...], tuple[str, ...]] = {}  # equal lists of candidates are kept once
@@ -77,7 +77,7 @@ class Refusals:
     def __len__(self) -> int:
         return len(self._refused)
 
-    def get(self, pod_uid: str) -> Refusal | None:
+    def get(self, pod_uid: str) -> RefusedPod | None:
         return self._refused.get(pod_uid)
 
     def unreached(self, pod_uid: str) -> frozenset[str]:
@@ -99,7 +99,7 @@ class Refusals:
         self, pod_uid: str, candidates: Sequence[str], is_contended: bool, now: float, *, is_sample: bool = False
     ) -> None:
         old = self._refused.get(pod_uid)
-        entry = Refusal(pod_uid, self._shared(candidates), now, now, is_contended, waits_since=now)
+        entry = RefusedPod(pod_uid, self._shared(candidates), now, now, is_contended, waits_since=now)
         if old is not None:
             entry = replace(entry, first_at=old.first_at, waits_since=old.waits_since, woken_at=old.woken_at)
             if is_contended:  # the back-off begins anew
@@ -214,7 +214,7 @@ class Refusals:
         )
         return min((due - now for due in dues if now < due < math.inf), default=None)
 
-    def mark_woken(self, pod_uid: str, now: float) -> Refusal:
+    def mark_woken(self, pod_uid: str, now: float) -> RefusedPod:
         old = self._refused[pod_uid]
         backoff = BACKOFF_SECONDS[min(old.wakes, len(BACKOFF_SECONDS) - 1)]
         woken = replace(

@@ -22,7 +22,7 @@ from controller.allocator.promises.holds import Holds
 from controller.allocator.promises.ledger import Against, Ledger, Source
 from controller.allocator.promises.memory import Memory
 from controller.allocator.waiting.keeping import KEPT_SECONDS, Seeking, may_take, most_kept
-from controller.allocator.waiting.refusals import PATIENCE_SECONDS, Refusal, Refusals, Wakeup
+from controller.allocator.waiting.refusals import PATIENCE_SECONDS, Refusals, RefusedPod, Wakeup
 from controller.allocator.world.world import World
 from controller.clock import Clock
 from controller.model.demand import VolumeDemand, demands_of_pod
@@ -52,7 +52,7 @@ class PlanView(Protocol):
     def holds(self) -> Holds: ...
     @property
     def memory(self) -> Memory: ...
-    def is_due_remotely(self, refusal: Refusal, demands: Sequence[VolumeDemand]) -> bool: ...
+    def is_due_remotely(self, refusal: RefusedPod, demands: Sequence[VolumeDemand]) -> bool: ...
     def newcomer(self, pod: Pod, *, is_planning: bool = False) -> Newcomer: ...
 
 
@@ -116,7 +116,7 @@ class WakePlan:
         self.is_done = True
         return wakeups
 
-    def _look_for(self, view: PlanView, pod: Pod, refusal: Refusal, end: float, wakeups: list[Wakeup]) -> bool:
+    def _look_for(self, view: PlanView, pod: Pod, refusal: RefusedPod, end: float, wakeups: list[Wakeup]) -> bool:
         """Whether the pod is done with; False: the slice is over, go on with the pod in the next one."""
         demands, _ = demands_of_pod(pod, self._world, self._world.settings)
         node = self._node_for(view, pod, refusal, demands, end)
@@ -139,7 +139,7 @@ class WakePlan:
         return True
 
     def _node_for(
-        self, view: PlanView, pod: Pod, refusal: Refusal, demands: Sequence[VolumeDemand], end: float
+        self, view: PlanView, pod: Pod, refusal: RefusedPod, demands: Sequence[VolumeDemand], end: float
     ) -> str | None:
         """Where a filter call would let the pod go; "" for nowhere, None when the slice ended before that was known."""
         where = _where(refusal)
@@ -196,7 +196,7 @@ class WakePlan:
         looking.is_lenient, looking.search = True, Search(search.names)
         return None
 
-    def _in_order(self, view: PlanView, refusal: Refusal, demands: Sequence[VolumeDemand]) -> Sequence[str]:
+    def _in_order(self, view: PlanView, refusal: RefusedPod, demands: Sequence[VolumeDemand]) -> Sequence[str]:
         """The nodes that count for the pod, in the order of every search."""
         names = refusal.nodes
         campaign = refusal.campaign
@@ -278,7 +278,7 @@ class _FullFor:
             self._exact.add((*where, *map(_exact, demands)))
 
 
-def _where(refusal: Refusal) -> _Shape:
+def _where(refusal: RefusedPod) -> _Shape:
     """Equal for pods that the same nodes count for."""
     campaign = refusal.campaign
     if campaign is None:
@@ -308,7 +308,7 @@ def _exact(demand: VolumeDemand) -> object:
     return _kind_of(demand), demand.size_bytes, demand.required_bytes
 
 
-def _is_starving(view: PlanView, refusal: Refusal, demands: Sequence[VolumeDemand]) -> bool:
+def _is_starving(view: PlanView, refusal: RefusedPod, demands: Sequence[VolumeDemand]) -> bool:
     """A pod that nobody has asked this leader about may be gated, or wait for something else than room."""
     after = view.live.starvation_after_seconds
     if refusal.is_presumed or not any(demand.is_local for demand in demands):

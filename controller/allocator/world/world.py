@@ -5,6 +5,7 @@ Threads: none of its own; the allocator's lock guards it.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Final, Protocol
@@ -75,7 +76,8 @@ class World:
         self._pods_by_claim: dict[str, set[str]] = {}  # claim key -> pod uids
         self.placed = Placed(self._stale_rooms)
         self.growing: set[str] = set()  # volumes that Longhorn shows smaller somewhere than the cluster asks for
-        self.rebuilds: dict[str, tuple[Rebuild, ...]] = {}  # by volume: replicas to be made
+        self.rebuilds: dict[str, tuple[Rebuild, ...]] = {}  # by volume: replicas that Longhorn will make; no promises
+        self.rebuild_bytes: Counter[str] = Counter()  # of those that are bound to a node, by node
         self._nodes_of_disk: dict[str, tuple[str, ...]] = {}  # disk uuid -> its nodes, a node once for each such disk
         self._claim_key_by_volume: dict[str, str] = {}  # Longhorn volume -> claim key, by its PV
         self._rooms = Rooms(self._make_room, self.has_node)
@@ -335,9 +337,12 @@ class World:
     def _foresee_rebuilds(self, name: str) -> None:
         volume = self.volumes.get(name)
         ahead = rebuilds_ahead(volume, self.replicas_of(name).values(), self.settings) if volume is not None else ()
-        self.rebuilds.pop(name, None)
+        for entry in self.rebuilds.pop(name, ()):
+            self.rebuild_bytes[entry.node] -= entry.size_bytes if entry.node else 0
         if ahead:
             self.rebuilds[name] = ahead
+        for entry in ahead:
+            self.rebuild_bytes[entry.node] += entry.size_bytes if entry.node else 0
 
     def put_node(self, name: str, node: LonghornNode | None) -> None:
         old = self.nodes.pop(name, None)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from controller.allocator.judge.budget import Budget
 from controller.allocator.judge.node import LATE, Judge
-from controller.allocator.judge.sets import FULL as NO_ROOM_IN_CLUSTER
+from controller.allocator.judge.sets import NO_ROOM as NO_ROOM_IN_CLUSTER
 from controller.allocator.judge.verdict import Judgement, Verdict
 from controller.allocator.promises.ledger import Ledger
 from controller.allocator.verbs.fit import GivenPromise, NodeFit, fit_pod, ledger_of

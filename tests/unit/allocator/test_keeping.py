@@ -77,6 +77,16 @@ def test_what_is_left_beside_it_is_free_again_once_it_was_offered_its_room(clust
     assert cluster.offered("next", "n1") == {"n1"}
 
 
+def test_both_the_pod_that_waits_and_those_that_it_keeps_out_are_told(cluster: TestCluster) -> None:
+    wait_long(cluster)
+    leave(cluster, 0)
+    cluster.add_pod("next")
+    assert not cluster.offered("next", "n1")
+
+    assert "room on node n1 is kept for it" in cluster.allocator.account_of("pod-large", ["n1"])
+    assert Reason.KEPT in cluster.allocator.account_of("pod-next", ["n1"])
+
+
 def test_other_nodes_are_open_and_the_small_pod_goes_there(cluster: TestCluster) -> None:
     cluster.add_node("n2", free_gib=100)
     wait_long(cluster)

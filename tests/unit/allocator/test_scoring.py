@@ -23,7 +23,7 @@ from controller.model.demand import VolumeDemand
 from controller.model.longhorn import DEFAULT_NEEDS, DiskNeeds
 from controller.model.workload import KubeNode
 from controller.settings import LiveSettings
-from tests.fakes.builders import TestCluster, disk, node, promise, replica, volume
+from tests.fakes.builders import EPOCH, TestCluster, disk, node, promise, replica, volume
 from tests.fakes.clock import VirtualClock
 from tests.unit.allocator.test_fit import local, roaming, room, world_of
 
@@ -383,3 +383,20 @@ def test_equal_nodes_are_searched_once(
     assert not closer
     assert searched.count("is_robust") == searches
     assert searched.count("judge_single") <= len(sizes)
+
+
+def test_a_node_where_longhorn_will_rebuild_a_copy_is_less_free() -> None:
+    cluster = TestCluster()
+    for name in ("n1", "n2", "n3"):
+        cluster.add_node(name, free_gib=100)
+    healthy = replica("v-r", "v", 60, on="n3", healthy_at=EPOCH)
+    cluster.allocator.observe("replica", "v-r", healthy)
+    facts = volume("v", 60, attached_to="n1", frontend="blockdev")  # its data is to follow the engine
+    cluster.allocator.observe("volume", "v", facts)
+    pod = cluster.add_pod("p", gib=10)
+    scores = cluster.allocator.score_nodes(pod.uid, ["n1", "n2"])
+    assert scores["n1"] < scores["n2"]
+
+    cluster.allocator.observe("volume", "v", None)
+    scores = cluster.allocator.score_nodes(pod.uid, ["n1", "n2"])
+    assert scores["n1"] == scores["n2"]

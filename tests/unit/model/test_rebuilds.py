@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from controller.model.longhorn import LonghornSettings, Replica, Volume
-from controller.model.rebuilds import Cause, Rebuild, pending_rebuilds, rebuilds_ahead
+from controller.model.rebuilds import Cause, Rebuild, rebuilds_ahead
 from tests.fakes.builders import GIB, replica, volume
 
 SETTINGS = LonghornSettings()
@@ -41,7 +41,8 @@ def on(node: str, **fields: Any) -> Replica:
 
 
 def causes(facts: Volume, *replicas: Replica, now: datetime = LATER, **settings: Any) -> list[tuple[Cause, str]]:
-    found = pending_rebuilds(facts, replicas, replace(SETTINGS, **settings), now)
+    ahead = rebuilds_ahead(facts, replicas, replace(SETTINGS, **settings))
+    found = [entry for entry in ahead if entry.due_at is None or now > entry.due_at]
     return [(entry.cause, entry.node) for entry in found]
 
 
