@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Final, cast
+from typing import Final
 
 from controller.allocator.judge.node import Judge
 from controller.allocator.outcome import Decision, FilterOutcome, Mode, PodKnowledge, PromiseView, Snapshot
@@ -26,16 +26,16 @@ from controller.allocator.promises.views import promise_views, snapshot_of
 from controller.allocator.verbs.account import account_of
 from controller.allocator.verbs.filter import Filtering, newcomer_of
 from controller.allocator.verbs.grow import Expansions, Lent
+from controller.allocator.verbs.observe import KINDS, Observing
 from controller.allocator.waiting.refusals import Refusals, Wakeup
 from controller.allocator.waiting.waking import WakePlan
 from controller.allocator.world.absences import known, missing_of
-from controller.allocator.world.puts import PUTS
 from controller.allocator.world.world import World
 from controller.clock import Clock
 from controller.errors import BugError, NotFoundError
 from controller.model.demand import Missing, demands_of_pod
-from controller.model.longhorn import LonghornNode, LonghornSettings
-from controller.model.workload import Claim, KubeNode, Pod
+from controller.model.longhorn import LonghornSettings
+from controller.model.workload import Pod
 from controller.settings import LiveSettings
 
 __all__ = ["Allocator", "Decision", "Due", "FilterOutcome", "Mode", "PodKnowledge", "PromiseView", "Snapshot"]
@@ -98,85 +98,23 @@ class Allocator:
     # Facts
 
     def observe(self, kind: str, key: str, facts: object | None, gone: object | None = None) -> None:
-        """One change of the cluster. Kinds: pod, claim, node, kube_node, and those of `PUTS`.
+        """One change of the cluster; `kind` is one of `KINDS`.
 
         `facts` None: the object is gone, and `gone` tells which one it was. What a live read has shown is not undone by
         an older event that the watch delivers later.
         """
-        apply, put = self._APPLY.get(kind), PUTS.get(kind)
-        if apply is None and put is None:
+        if kind not in KINDS:
             raise ValueError(f"no such kind: {kind}")
         with self._changed:
             if self._world.is_outdated(kind, key, facts, gone):
                 return
-            now = self._clock.now()
             with self._guarded(key):
-                if apply is not None:
-                    apply(self, key, facts, now)
-                elif put is not None:
-                    self._settle_claims_locked(put(self._world, key, facts), now)
-                self._settle_changes_locked(now)
+                self._observing_locked().apply(kind, key, facts)
             self._touch_locked()
 
-    def _apply_pod(self, key: str, facts: object | None, now: float) -> None:
-        pod = cast("Pod | None", facts)
-        gone = self._world.put_pod(key, pod)
-        if gone is not None:
-            self._refusals.drop(gone.uid)
-            self._quarantine.release(key)
-            if self._mode is Mode.ACTIVE:
-                self._settler.pod_gone(gone, now)
-        if pod is not None and pod.uid in self._world.pods:
-            self._refusals.see(pod)
-            if self._mode is Mode.ACTIVE:
-                self._settler.settle_pod(pod, now)
-
-    def _apply_claim(self, key: str, facts: object | None, now: float) -> None:
-        gone = self._world.put_claim(key, cast("Claim | None", facts))
-        if gone is not None:
-            self._settler.claim_gone(gone, now)
-        self._settle_claims_locked((key,), now)
-
-    def _apply_node(self, key: str, facts: object | None, now: float) -> None:
-        known = key in self._world.nodes
-        self._world.put_node(key, cast("LonghornNode | None", facts))
-        self._settle_node_locked(key, now, was_known=known)
-
-    def _apply_kube_node(self, key: str, facts: object | None, now: float) -> None:
-        known = key in self._world.kube_nodes
-        self._world.put_kube_node(key, cast("KubeNode | None", facts))
-        self._settle_node_locked(key, now, was_known=known)
-
-    def _settle_node_locked(self, name: str, now: float, *, was_known: bool) -> None:
-        if not self._world.has_node(name):
-            self._settler.node_gone(name, now)
-        elif not was_known and self._is_leading and self._mode is Mode.ACTIVE:
-            self._settler.node_came(name, now)  # a follower derives all of it when its term begins
-
-    _APPLY: Final[dict[str, Callable[[Allocator, str, object | None, float], None]]] = {
-        "pod": _apply_pod,
-        "claim": _apply_claim,
-        "node": _apply_node,
-        "kube_node": _apply_kube_node,
-    }
-
-    def _settle_claims_locked(self, keys: Iterable[str], now: float) -> None:
-        if self._mode is Mode.ACTIVE:
-            for key in keys:
-                self._settler.settle_claim(key, now)
-
-    def _settle_changes_locked(self, now: float) -> None:
-        """What other objects' changes mean for volumes and nodes."""
-        volumes, nodes, candidates = self._world.take_changes()
-        if self._mode is not Mode.ACTIVE:
-            return
-        for name in volumes:
-            self._settler.settle_growth(name, now)
-            self._settler.settle_volume(name, now)
-        for name in nodes | candidates:
-            self._settler.settle_node(name, now)
-        for name in candidates:
-            self._settler.settle_candidates(name, now)
+    def _observing_locked(self) -> Observing:
+        parts = self._world, self._settler, self._refusals, self._quarantine
+        return Observing(*parts, self._clock.now(), self._mode is Mode.ACTIVE, self._is_leading)
 
     def _resize_locked(self, volume: str) -> None:
         """A growth of that volume was admitted."""
@@ -185,9 +123,9 @@ class Allocator:
             self._resettle_locked([claim.key for claim in claims])
 
     def _resettle_locked(self, keys: Iterable[str]) -> None:
-        now = self._clock.now()
-        self._settle_claims_locked(keys, now)
-        self._settle_changes_locked(now)
+        observing = self._observing_locked()
+        observing.settle_claims(keys)
+        observing.settle_changes()
         self._touch_locked()
 
     def confirm_absent(self, missing: Missing) -> None:
@@ -360,7 +298,7 @@ class Allocator:
         with self._changed:
             now = self._clock.now()
             if self._ends.expire(due, now, self._live):
-                self._settle_changes_locked(now)
+                self._observing_locked().settle_changes()
                 self._touch_locked()
 
     def sweep(self) -> None:
