@@ -58,6 +58,13 @@ class Settler:
         users = (pod for pod in self._world.pods_of_claim(claim.key) if not pod.is_finished)
         return sum(1 for _ in users) > 1
 
+    def pod_changed(self, pod: Pod, now: float) -> None:
+        """The pod came or changed: a claim that it uses is not alone any more, or is."""
+        for claim in self._world.claims_of(pod):
+            if claim.selected_node and not claim.volume_name:
+                self._settle_standing(claim, now)
+        self.settle_pod(pod, now)
+
     def settle_pod(self, pod: Pod, now: float) -> None:
         if pod.is_finished or (pod.is_deleting and not pod.node_name):
             self.pod_gone(pod, now)

@@ -58,7 +58,7 @@ class Observing:
         if pod is not None and pod.uid in self.world.pods:
             self.refusals.see(pod)
             if self.is_active:
-                self.settler.settle_pod(pod, self.now)
+                self.settler.pod_changed(pod, self.now)
 
     def apply_claim(self, key: str, facts: object | None) -> None:
         gone = self.world.put_claim(key, cast("Claim | None", facts))

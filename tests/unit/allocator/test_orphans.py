@@ -166,3 +166,18 @@ def test_a_claim_that_is_bound_after_its_pod_went_leaves_nothing_in_doubt() -> N
 
     assert {} == cluster.pending()
     assert set(NODES) == offered(cluster)
+
+
+def test_a_claim_that_is_provisioned_counts_again_for_a_pod_that_comes_and_is_refused() -> None:
+    """Its other volume finds no room there, and the claim's node stands all the same."""
+    cluster = in_doubt()
+    cluster.select_node("a", "n1")
+    cluster.pass_time(LONG)
+    assert {} == cluster.pending()
+    cluster.add_claim("b", 50)
+    cluster.add_pod("again", "a", "b", created=LATEST)
+    assert set() == cluster.offered("again", "n1")
+
+    assert {"n1": 80} == cluster.pending()
+    cluster.pass_time(LONG)
+    assert {"n1": 80} == cluster.pending()
