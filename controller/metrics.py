@@ -9,8 +9,7 @@ What the four mean here, where nothing waits inside a filter call:
 - `heartbeat{node}`: 1 on the leader, 0 on everybody else;
 - `filter_duration_seconds`: from the decoding of a request to the end of its answer;
 - `pod_scheduling_wait_duration_seconds{pod_scheduled}`: from the answer to the cluster's choice of a node (true), or
-to the end
-  of the hold without one (false);
+  to the end of the hold without one (false);
 - `node_reservation_duration_seconds{replicas_scheduled}`: from that choice to the replica's placement (true), or to the
   promise's end by time (false).
 """
@@ -38,6 +37,38 @@ _CALL_BUCKETS: Final = (0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 
 _WAIT_BUCKETS: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0)
 _ENDED: Final = "holds_ended_"
 _HOWS: Final = ("expired", "answer_lost", "pod_gone")
+_TOTALS: Final = (  # metric, the allocator's counter, help
+    (
+        "assumptions_expired",
+        "assumptions_expired",
+        "Promises that ended by time although a node was chosen.",
+    ),
+    (
+        "longhorn_copies_given_up",
+        "longhorn_copies_given_up",
+        "Promises for copies that Longhorn had to place by itself, and had not placed after 90 s.",
+    ),
+    (
+        "kept_rooms_expired",
+        "ended_kept-room",
+        "Promises of room that was kept for a pod until its time was over.",
+    ),
+    (
+        "nominations_expired",
+        "ended_nomination",
+        "Promises for a pod that preemption nominated, and that did not come in time.",
+    ),
+    (
+        "expansion_holds_expired",
+        "expansions_expired",
+        "Admitted expansions that the cluster never showed.",
+    ),
+    (
+        "expansions_put_off",
+        "expansions_put_off",
+        "Expansions that would fit and were to be asked for again, because the leader had just changed.",
+    ),
+)
 FAILURES: Final = ("malformed", "too-large", "not-ready", "pod", "client-gone", "internal")
 
 
@@ -238,16 +269,8 @@ def _of_snapshot(snapshot: Snapshot) -> Iterator[Metric]:
     for how, count in sorted({**dict.fromkeys(_HOWS, 0), **seen}.items()):
         ended.add_metric((how.replace("_", "-"),), count)
     yield ended
-    yield _total(
-        "assumptions_expired",
-        "Promises that ended by time although a node was chosen.",
-        snapshot.counters.get("assumptions_expired", 0),
-    )
-    yield _total(
-        "expansion_holds_expired",
-        "Admitted expansions that the cluster never showed.",
-        snapshot.counters.get("expansions_expired", 0),
-    )
+    for name, counter, text in _TOTALS:
+        yield _total(name, text, snapshot.counters.get(counter, 0))
 
 
 def _of_wiring(sources: Sources) -> Iterator[Metric]:

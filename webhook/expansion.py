@@ -5,7 +5,8 @@ user what came of it. Nothing is kept: the same review may come any number of ti
 
 While nobody who leads answers in time, the setting `scheduler-extender-expansion-policy` decides: `allow` with a
 warning, because a database that is full must be able to grow (Longhorn still makes its own check, and the leader
-derives what it has to hold when it is back), or `deny`.
+derives what it has to hold when it is back), or `deny`. A new leader that puts an expansion off for a minute is an
+answer, and so a denial whatever the setting says.
 """
 
 from __future__ import annotations

@@ -40,7 +40,6 @@ from controller.settings import LiveSettings
 
 __all__ = ["Allocator", "Decision", "Due", "FilterOutcome", "Mode", "PodKnowledge", "PromiseView", "Snapshot"]
 
-
 COPY_SECONDS: Final = 1.0  # for which a copy serves those who explain
 _ROOMS_AT_ONCE: Final = 100  # that the sweep works out before it lets others in
 _KEEP_COPY: Final = 10  # times that, until the memory is given back
@@ -62,7 +61,8 @@ class _Granted:
 class Allocator:
     """Answers who may have which bytes, and remembers what it answered until the cluster shows it.
 
-    Threads: any. Blocks: only in the `wait_*` methods. I/O: none, logging included.
+    Threads: any. Blocks: only in the `wait_*` methods. I/O: none, logging included. What a method costs under the lock
+    stands behind "Costs:".
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -101,7 +101,8 @@ class Allocator:
         """One change of the cluster; `kind` is one of `KINDS`.
 
         `facts` None: the object is gone, and `gone` tells which one it was. What a live read has shown is not undone by
-        an older event that the watch delivers later.
+        an older event that the watch delivers later. Costs: the promises of what it touches; for a class all unbound
+        claims of it, for a new node a look at all claims and pods; as `begin_term` where a rule of the ledger broke.
         """
         if kind not in KINDS:
             raise ValueError(f"no such kind: {kind}")
@@ -130,12 +131,13 @@ class Allocator:
 
     def confirm_absent(self, missing: Missing) -> None:
         """A live read said that the object does not exist: its claim needs nothing in this call. A later call asks
-        again, since the object may have been made meanwhile and our watch may lag."""
+        again, since the object may have been made meanwhile and our watch may lag. Costs: one entry."""
         with self._changed:
             self._world.absent[missing] = self._clock.now()
             self._touch_locked()
 
     def configure(self, live: LiveSettings, longhorn: LonghornSettings) -> None:
+        """Costs: every node, volume and claim when Longhorn's settings have changed, else nothing."""
         with self._changed:
             self._live = live
             if longhorn != self._world.settings:
@@ -146,11 +148,13 @@ class Allocator:
     # Questions of the extender
 
     def knows_pod(self, uid: str, key: str) -> PodKnowledge:
+        """Costs: one look-up."""
         with self._changed:
             return self._knowledge_locked(uid, key)
 
     def wait_for_pod(self, uid: str, key: str, timeout: float) -> PodKnowledge:
-        """As `knows_pod`, waiting up to `timeout` seconds for a pod that the store does not show under that uid yet."""
+        """As `knows_pod`, waiting up to `timeout` seconds for a pod that the store does not show under that uid yet.
+        Costs: one look-up after each change; the wait is without the lock."""
         unclear = (PodKnowledge.UNKNOWN, PodKnowledge.OTHER_UID)
         with self._changed:
             self._changed.wait_for(lambda: self._knowledge_locked(uid, key) not in unclear, timeout)
@@ -160,7 +164,8 @@ class Allocator:
         return PodKnowledge.of(self._world.pod_by_key(key), uid)
 
     def missing(self, pod_uid: str) -> tuple[Missing, ...]:
-        """Objects that the pod refers to, that our stores do not have, and that no live read found absent."""
+        """Objects that the pod refers to, that our stores do not have, and that no live read found absent. Costs: a
+        look at the pod's volumes."""
         with self._changed:
             pod = self._world.pods.get(pod_uid)
             if pod is None or self._mode is not Mode.ACTIVE:
@@ -170,9 +175,11 @@ class Allocator:
     def hold_pod(self, pod_uid: str, candidates: Sequence[str]) -> FilterOutcome:
         """Which candidates have room for all the pod's volumes, and a promise on each that is offered: one step.
 
-        A pod whose choice stands is answered with that node, unchecked, and nothing changes. A retried call replaces
-        the pod's own holds. Refused pods are remembered for the wake-up. Raises NotSyncedError when the pod refers to
-        something unknown by now: one watch may be ahead of another, and what is not known would need no room.
+        A pod whose choice stands is answered with that node: what the choice is about stays as it is, and its other
+        volumes are checked and held there. A retried call replaces the pod's own holds. Refused pods are remembered for
+        the wake-up. Raises NotSyncedError when the pod refers to something unknown by now: one watch may be ahead of
+        another, and what is not known would need no room. Costs: a look at all that roams, at each candidate within the
+        filter budget, which one search may overrun, and a promise on each node offered.
         """
         with self._changed:
             now = self._clock.now()
@@ -193,7 +200,7 @@ class Allocator:
 
     def nodes_with_room(self, pod_uid: str, candidates: Collection[str]) -> Collection[str]:
         """The candidates that a filter call would let pass; the room of one that gets nominated is kept for the pod.
-        Raises as `hold_pod` does."""
+        Raises as `hold_pod` does. Costs: as it, however many are sure."""
         with self._changed:
             if self._mode is not Mode.ACTIVE:
                 return candidates
@@ -202,13 +209,14 @@ class Allocator:
             return self._filtering_locked(now).keep_candidates(pod, candidates)
 
     def preemption_failed(self, pod_uid: str, candidates: Collection[str]) -> None:
-        """We could not tell where the pod has room, and kube-scheduler does not ask again by itself."""
+        """We could not tell where the pod has room, and kube-scheduler does not ask again by itself. Costs: a copy of
+        the candidates' names."""
         with self._changed:
             self._filtering_locked(self._clock.now()).fail_preemption(pod_uid, candidates)
             self._touch_locked()
 
     def score_nodes(self, pod_uid: str, candidates: Sequence[str]) -> Mapping[str, int]:
-        """How good each candidate is for the pod, 0 to 10."""
+        """How good each candidate is for the pod, 0 to 10. Costs: a look at each, within the filter budget."""
         with self._changed:
             if self._mode is not Mode.ACTIVE:
                 return dict.fromkeys(candidates, 0)
@@ -216,7 +224,7 @@ class Allocator:
 
     def account_of(self, pod_uid: str, candidates: Sequence[str]) -> str:
         """Why the pod finds no room there, for a person; "" when it does by now, or is gone. Worked out on a copy that
-        may be a moment old, without the lock."""
+        may be a moment old, without the lock. Costs: copying facts by kind, and promises, once a second at most."""
         with self._changed:
             pod = self._world.pods.get(pod_uid)
             if pod is None or self._mode is not Mode.ACTIVE:
@@ -248,7 +256,8 @@ class Allocator:
         return pod
 
     def begin_binding(self, pod_uid: str, node: str) -> None:
-        """We are about to bind the pod: its room on that node stays promised, and other nodes are free again."""
+        """We are about to bind the pod: its room on that node stays promised, and other nodes are free again. Costs:
+        the pod's promises."""
         with self._changed:
             pod = self._pod_locked(pod_uid)
             if self._mode is Mode.ACTIVE:
@@ -256,7 +265,8 @@ class Allocator:
                 self._touch_locked()
 
     def end_binding(self, pod_uid: str) -> None:
-        """The binding failed. What it promised ends, unless the cluster shows the choice all the same. Idempotent."""
+        """The binding failed. What it promised ends, unless the cluster shows the choice all the same. Idempotent.
+        Costs: the pod's promises."""
         with self._changed:
             self._settler.end_binding(pod_uid, self._world.pods.get(pod_uid), self._clock.now())
             self._touch_locked()
@@ -267,18 +277,19 @@ class Allocator:
         return Filtering(*parts, self._live, self._clock, now, self._version)
 
     def wait_for_change(self, version: int, timeout: float) -> bool:
-        """Wait up to `timeout` seconds for anything to change since `version`; whether it did."""
+        """Wait up to `timeout` seconds for anything to change since `version`; whether it did. Costs: nothing."""
         with self._changed:
             return self._changed.wait_for(lambda: self._version != version, timeout)
 
     @property
     def version(self) -> int:
+        """Another one after every change. Costs: nothing."""
         with self._changed:
             return self._version
 
     def end_holds(self, pod_uid: str, serial: int) -> None:
         """The answer of that call never reached the scheduler, so what it held is not offered. Idempotent; holds that
-        a later call of the same pod has made stay."""
+        a later call of the same pod has made stay. Costs: the pod's promises."""
         with self._changed:
             if not self._memory.answers.is_of_call(pod_uid, serial):
                 return
@@ -289,12 +300,14 @@ class Allocator:
 
     def due(self, later: Collection[str] = ()) -> tuple[Due, ...]:
         """What has reached its end by time, unless a last look at the API server shows more; a hundred at most, and
-        last those whose claimant or volume is in `later`."""
+        last those whose claimant or volume is in `later`. Costs: a look at each answer that no choice followed, and at
+        each growth."""
         with self._changed:
             return self._ends.due(self._clock.now(), self._live, later)
 
     def expire(self, due: Due) -> None:
-        """A last look showed nothing. Nothing happens to a hold that is not due."""
+        """A last look showed nothing. Nothing happens to a hold that is not due. Costs: the promises of one pod, or of
+        one volume."""
         with self._changed:
             now = self._clock.now()
             if self._ends.expire(due, now, self._live):
@@ -302,7 +315,8 @@ class Allocator:
                 self._touch_locked()
 
     def sweep(self) -> None:
-        """End what time alone ends. Call it every few hundred milliseconds."""
+        """End what time alone ends. Call it every few hundred milliseconds. Costs: the rooms of a hundred changed nodes
+        at a time; then a look at each promise that has an end by time, and all that end now."""
         while self._refresh_some():  # so that no filter call has to
             pass
         with self._changed:
@@ -319,8 +333,8 @@ class Allocator:
 
     def begin_term(self, *, has_predecessor: bool = True) -> None:
         """Lead: promises of the time before are derived anew, and every pending opted-in pod without a choice counts
-        as held on every node, since the leader before may have offered it any. Without a predecessor nobody has
-        admitted an expansion either."""
+        as held on every node, since the leader before may have offered it any; but for gated ones, which nobody asks
+        about. Without a predecessor nobody has admitted an expansion either. Costs: all pods, claims and volumes."""
         with self._changed:
             self._is_leading = True
             self.expansions.begin_term_locked(has_predecessor=has_predecessor)
@@ -329,7 +343,7 @@ class Allocator:
 
     def has_unseen_growth(self) -> bool:
         """Whether an expansion was admitted in this term, or in the one that has just ended, that the cluster does not
-        ask for yet."""
+        ask for yet. Costs: a look at each growth."""
         with self._changed:
             return self._left_growth or self._holds_growth_locked()
 
@@ -337,14 +351,14 @@ class Allocator:
         return any(promise.state is State.HELD for promise in self._ledger.growths())
 
     def end_term(self) -> None:
-        """Follow: nothing is offered any more; what stands chosen is still tracked."""
+        """Follow: nothing is offered any more; what stands chosen is still tracked. Costs: as `begin_term`."""
         with self._changed:
             self._is_leading = False
             self._refusals.clear()
             self._derive_locked(holds_everywhere=False)
 
     def set_mode(self, mode: Mode) -> None:
-        """ACTIVE derives all promises anew; BYPASS and CLOSED empty the ledger."""
+        """ACTIVE derives all promises anew; BYPASS and CLOSED empty the ledger. Costs: ACTIVE as `begin_term`."""
         with self._changed:
             if mode is self._mode:
                 return
@@ -378,7 +392,8 @@ class Allocator:
 
     def wake_slices(self) -> Iterator[list[Wakeup]]:
         """Refused pods that fit now, all together; they count as woken, with a back-off each. Between two steps of the
-        iterator the lock is free."""
+        iterator the lock is free. Costs: 3 ms a step, or one question about a pod within the filter budget; the first
+        one also puts all refused pods in order."""
         plan: WakePlan | None = None
         while plan is None or not plan.is_done:
             with self._changed:
@@ -389,19 +404,21 @@ class Allocator:
             yield wakeups
 
     def next_wakeup_due(self) -> float | None:
-        """Seconds until time alone may change something for a refused pod, None when only changes matter."""
+        """Seconds until time alone may change something for a refused pod, None when only changes matter. Costs: a
+        look at each refused pod."""
         with self._changed:
             return self._refusals.next_due(self._clock.now(), self._live)
 
     def pending_opted_in(self) -> list[Pod]:
-        """Pods that wait for a scheduler and carry the resource: they must never be stranded."""
+        """Pods that wait for a scheduler and carry the resource: they must never be stranded. Costs: a look at each pod
+        that has volumes or carries it."""
         with self._changed:
             return [pod for pod in self._world.pods.values() if pod.is_opted_in and pod.is_pending]
 
     # Views
 
     def snapshot(self) -> Snapshot:
-        """The rows are made of a copy, after the lock."""
+        """The rows are made of a copy, after the lock. Costs: a list of the promises, and of all claims by name."""
         with self._changed:
             now, promises, names = self._clock.now(), list(self._ledger.promises()), self._world.claim_names()
             mode, version, refused_count = self._mode, self._version, len(self._refusals)
@@ -416,7 +433,7 @@ class Allocator:
         )
 
     def drain_records(self) -> tuple[tuple[str, float, bool], ...]:
-        """Durations since the last call: (name, seconds, success)."""
+        """Durations since the last call: (name, seconds, success). Costs: a copy of them."""
         with self._changed:
             return self._journal.drain()
 

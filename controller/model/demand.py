@@ -8,6 +8,7 @@ Rules, by volume (docs/how-it-decides.md has them as a table for operators):
 - everything else (`disabled`, `best-effort` with more copies, non-migratable RWX): Longhorn places it where it likes,
   so the volume is a demand on the cluster, not on the pod's node;
 - sharded volumes restrict nothing: their bytes count once Longhorn's figures show them;
+- a class that Longhorn refuses, or whose volumes no pod can mount (`never`): no node is possible, nothing is promised;
 - a claim that is not bound yet: the same, of the volume that it will get (controller/model/provisioning.py).
 """
 

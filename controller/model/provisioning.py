@@ -2,8 +2,8 @@
 
 The parameters are those of Longhorn's CSI plugin (`csi/util.go`, `csi/controller_server.go`); what a class leaves open
 is filled in from Longhorn's settings, as its mutating webhook does. Parameters that Longhorn would refuse lead to a
-volume that never comes, so they need no exact outcome here, only a defined one: what cannot be read counts as not
-given.
+volume that never comes. `why_never` tells of them; the volume foretold is then no more than a defined one, for which
+what cannot be read counts as not given.
 """
 
 from __future__ import annotations

@@ -4,6 +4,9 @@ Rules of Longhorn's volume controller (replenishment, eviction, data locality) a
 (`RequireNewReplica`): one extra replica for evicting ones; a failed replica is waited for during
 `replica-replenishment-wait-interval`; a best-effort volume whose engine's node has no replica gets one there, with a
 hard affinity to it. Nothing of it happens while the volume migrates or grows, nor with a rebuild limit of 0.
+
+No room is promised for what is foretold here: it lowers scores, and counts as a promise once a Replica object shows it
+(controller/allocator/promises/own.py).
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ CALLS: Final = ("HoldExpansion",)
 OUTCOMES: Final = (
     "admitted",
     "refused",
+    "try-again",
     "not-checked",
     "dry-run",
     "not-ready",

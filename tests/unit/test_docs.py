@@ -14,8 +14,10 @@ from prometheus_client import CollectorRegistry
 
 from controller.allocator.allocator import Allocator
 from controller.allocator.outcome import Decision
+from controller.allocator.verbs.grow import GrowthVerdict
 from controller.metrics import FAILURES, PREFIX, Metrics, Sources
 from controller.reconcile.wired_prover import OUTCOMES, REASONS
+from controller.rpc.metrics import OUTCOMES as RPC_OUTCOMES
 from controller.rpc.metrics import RpcMetrics
 from controller.rules.reasons import Reason
 from controller.settings import LIVE_NAMES, LiveSettings, ProcessSettings, live_settings
@@ -116,6 +118,12 @@ def test_every_decision_and_failure_is_documented() -> None:
     assert set(Decision) <= set(first_cells(text, "## Ours"))
     failures = next(line for line in text.splitlines() if line.startswith("| `failures_total`"))
     assert set(FAILURES) <= set(re.findall(r"`([^`]+)`", failures))
+    calls = next(line for line in text.splitlines() if line.startswith("| `rpc_calls_total`"))
+    assert set(RPC_OUTCOMES) <= set(re.findall(r"`([^`]+)`", calls))
+
+
+def test_every_verdict_on_an_expansion_is_an_outcome_of_a_call() -> None:
+    assert {verdict.value for verdict in GrowthVerdict} <= set(RPC_OUTCOMES)
 
 
 def test_every_outcome_of_a_canary_and_every_event_about_it_is_documented() -> None:

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from controller.model.demand import rounded_volume_bytes
-from controller.model.longhorn import LonghornSettings, SpacePolicy
+from controller.model.longhorn import SpacePolicy
 from controller.model.quantity import quantity_bytes
-from controller.model.rebuilds import rebuilds_ahead
 from controller.rules.eligibility import check_disk_space
 from controller.rules.reasons import Reason
-from tests.fakes.builders import TestCluster, disk, replica, volume
+from tests.fakes.builders import TestCluster, disk
 
 TEXT = (Path(__file__).resolve().parents[2] / "docs" / "how-it-decides.md").read_text()
 
@@ -66,25 +64,6 @@ def test_a_pods_volumes_fit_as_the_examples_say(row: list[str]) -> None:
 @pytest.mark.parametrize("row", table("request"), ids=lambda row: row[0])
 def test_volumes_have_the_sizes_of_the_examples(row: list[str]) -> None:
     assert size(row[1]) == rounded_volume_bytes(size(row[0]))
-
-
-@pytest.mark.parametrize("row", table("time"), ids=lambda row: row[0])
-def test_a_failed_replica_is_replaced_when_the_example_says(row: list[str]) -> None:
-    failed_at = "2026-01-01T12:00:00Z"
-    facts = volume(
-        "vol",
-        attached_to="n1",
-        locality="disabled",
-        replica_count=2,
-        robustness="degraded",
-        last_degraded_at=failed_at,
-    )
-    healthy = replica("r1", "vol", on="n1", healthy_at=failed_at)
-    failed = replica("r2", "vol", on="n2", healthy_at=failed_at, failed_at=failed_at)
-    now = datetime.strptime(f"2026-01-01 {row[0]}", "%Y-%m-%d %H:%M:%S").replace(tzinfo=UTC)
-    ahead = rebuilds_ahead(facts, [healthy, failed], LonghornSettings())
-    found = [entry for entry in ahead if entry.due_at is None or now > entry.due_at]
-    assert row[1] == {0: "nothing", 1: "one copy"}[len(found)]
 
 
 def test_the_picture_names_reasons_that_there_are() -> None:

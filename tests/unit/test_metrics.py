@@ -6,6 +6,7 @@ import json
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -13,16 +14,19 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from controller.allocator.outcome import Decision
+from controller.allocator.promises.ends import OWN_SECONDS
 from controller.allocator.promises.growths import HOLD_SECONDS
 from controller.allocator.promises.journal import NODE_RESERVATION, SCHEDULING_WAIT
+from controller.allocator.promises.memory import APPROVAL_SECONDS
 from controller.allocator.verbs.grow import GrowthRequest
+from controller.allocator.waiting.keeping import KEPT_SECONDS
 from controller.errors import ConfigError
 from controller.metrics import PREFIX, Metrics, Sources
 from controller.reconcile.wired import Finding, Wiring
 from controller.rules.reasons import Reason
 from controller.status import StatusServer, create_status_app
 from controller.views import StoreState
-from tests.fakes.builders import GIB, TestCluster, disk
+from tests.fakes.builders import GIB, TestCluster, disk, replica, volume
 
 PROPOSAL = {
     f"{PREFIX}_heartbeat": ("gauge", {"node"}),
@@ -151,6 +155,61 @@ def test_an_expansion_that_was_never_seen_is_counted(page: Page) -> None:
     page.cluster.clock.advance(HOLD_SECONDS)
     page.cluster.expire_growth(name)
     assert page.value("expansion_holds_expired_total") == 1
+
+
+def test_an_expansion_that_is_put_off_after_a_change_of_leader_is_counted(page: Page) -> None:
+    page.cluster.add_node("n1", disk("d1", 400))
+    page.cluster.add_claim("a", 100)
+    name = page.cluster.provision("a")
+    page.cluster.place(name, "n1", 100)
+    page.cluster.allocator.begin_term()
+    page.cluster.allocator.expansions.hold(GrowthRequest(name, 200 * GIB))
+    assert page.value("expansions_put_off_total") == 1
+
+
+def test_room_that_is_kept_for_a_pod_until_its_time_is_over_is_counted(page: Page) -> None:
+    for name in ("n1", "n2", "n3"):
+        page.cluster.add_node(name, free_gib=100)
+    claim = page.cluster.add_claim("job", 100)
+    page.cluster.set_claim(replace(claim, owner_pod_uid="pod-job"))
+    page.cluster.add_pod("job")
+    page.cluster.run("job", "job", "n1")
+    for name in ("n2", "n3"):
+        page.cluster.add_pod(f"on-{name}", gib=50)
+        page.cluster.run(f"on-{name}", f"on-{name}", name, 50)
+    page.cluster.add_pod("large", gib=100)
+    page.cluster.filter("large", "n1", "n2", "n3")
+    page.cluster.clock.advance(page.cluster.live.starvation_after_seconds)
+    page.cluster.plan_wakeups()
+    assert page.value("kept_rooms_expired_total") == 0
+
+    page.cluster.clock.advance(KEPT_SECONDS)
+    page.cluster.allocator.sweep()
+    assert page.value("kept_rooms_expired_total") == 1
+
+
+def test_a_nomination_that_came_to_nothing_is_counted(page: Page) -> None:
+    page.cluster.add_node("n1")
+    page.cluster.add_pod("p")
+    page.cluster.allocator.nodes_with_room(page.cluster.pods["p"].uid, ["n1"])
+    page.cluster.change_pod("p", nominated_node="n1")
+    assert page.value("nominations_expired_total") == 0
+
+    page.cluster.clock.advance(APPROVAL_SECONDS)
+    page.cluster.allocator.sweep()
+    assert page.value("nominations_expired_total") == 1
+
+
+def test_a_copy_that_longhorn_does_not_place_is_given_up_and_counted(page: Page) -> None:
+    page.cluster.add_node("n1")
+    page.cluster.allocator.observe("volume", "v", volume("v", locality="disabled", replica_count=1))
+    page.cluster.allocator.observe("replica", "v-r-1", replica("v-r-1", "v"))
+    assert page.value("holds", state="assumed") == 1
+
+    page.cluster.clock.advance(OWN_SECONDS)
+    page.cluster.allocator.sweep()
+    assert page.value("longhorn_copies_given_up_total") == 1
+    assert page.value("holds", state="assumed") == 0
 
 
 def test_durations_are_counted_once_however_they_are_taken(page: Page) -> None:

@@ -1,8 +1,9 @@
 """The one loop over nodes: in which order they are looked at, in which lots, and within which budget.
 
-Filter, preempt, the wake-up and the explanation of a refusal all look at nodes in this way. What is likely to serve and
-cheap to judge comes first: nodes with data of the pod, nodes that an earlier question of the pod did not reach, nodes
-without promises, then the others, least promised first.
+Filter, preempt and the wake-up look at nodes in this way. What is likely to serve and cheap to judge comes first: nodes
+with data of the pod, nodes that an earlier question of the pod did not reach, nodes without promises, then the others,
+least promised first. Prioritize, which has points for each node, takes lots in the caller's order; the account of a
+refusal looks at the first nodes of the refusal, on a copy and without a budget.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@
 | rests | for whom room was kept for long enough, until others had their turn |
 | spent | a level-triggered ledger would make again what has ended by time |
 
-All of it is lost with the leader, and its successor does without (see `Settler.hold_everywhere`).
+All of it is lost with the leader, and its successor does without (see `Holds.hold_everywhere`).
 """
 
 from __future__ import annotations
