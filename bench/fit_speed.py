@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from controller.allocator.judge.node import Judge, Judgement
+from controller.allocator.judge.node import SURE, Judge, Judgement
 from controller.allocator.judge.packing import COVER_STEPS, PACK_STEPS, Item, Steps, is_sure, pack
 from controller.allocator.promises.ledger import ANYWHERE, Kind, Ledger, OneOf, Promise, Roams, Source, State, Verb
 from controller.allocator.verbs.fit import fit_pod
@@ -157,7 +157,8 @@ def measure(case: Case, rounds: int) -> dict[str, Any]:
     size = demands[0].size_bytes
 
     def ask() -> dict[str, Judgement]:
-        return Judge(world, ledger, demands, 100.0).judge_all(names)
+        sure, refused = Judge(world, ledger, demands, 100.0).sure_among(names)
+        return {**dict.fromkeys(sure, SURE), **refused}
 
     def ask_cold() -> dict[str, Judgement]:
         world.put_settings(world.settings)

@@ -242,7 +242,6 @@ class Allocator:
             now = self._clock.now()
             if self._copied is not None and now - self._copied_at < COPY_SECONDS:
                 return self._copied
-            self._world.refresh()
             world, promises = self._world.copy(_Granted(lambda: ledger)), list(self._ledger.promises())
         ledger = Ledger.of(promises)
         with self._changed:
@@ -345,7 +344,7 @@ class Allocator:
         """Whether an expansion was admitted in this term, or in the one that has just ended, that the cluster does not
         ask for yet. Costs: a look at each growth."""
         with self._changed:
-            return self._left_growth or self._holds_growth_locked()
+            return self._left_growth or self._holds_growth_locked() or self.expansions.is_unknown_locked()
 
     def _holds_growth_locked(self) -> bool:
         return any(promise.state is State.HELD for promise in self._ledger.growths())

@@ -17,9 +17,8 @@ from controller.allocator.outcome import Decision
 from controller.allocator.promises.ends import OWN_SECONDS
 from controller.allocator.promises.growths import HOLD_SECONDS
 from controller.allocator.promises.journal import NODE_RESERVATION, SCHEDULING_WAIT
-from controller.allocator.promises.memory import APPROVAL_SECONDS
+from controller.allocator.promises.memory import APPROVAL_SECONDS, KEPT_SECONDS
 from controller.allocator.verbs.grow import GrowthRequest
-from controller.allocator.waiting.keeping import KEPT_SECONDS
 from controller.errors import ConfigError
 from controller.metrics import PREFIX, Metrics, Sources
 from controller.reconcile.wired import Finding, Wiring

@@ -172,14 +172,6 @@ class Judge:
 
     # Nodes
 
-    def judge_all(self, names: Sequence[str]) -> dict[str, Judgement]:
-        """The verdict on each of `names`; the easy ones cost no more than a look at a summary of the node."""
-        found = self._open_kept(self._plain.easy(names)) if self._plain is not None else dict.fromkeys(names)
-        for name, known in found.items():
-            if known is None:
-                found[name] = self.judge(name)
-        return found  # type: ignore[return-value]  # none is left open
-
     def _open_kept(self, found: dict[str, Judgement | None]) -> dict[str, Judgement | None]:
         for name in self.pending.kept:
             if found.get(name) is SURE:
@@ -194,7 +186,7 @@ class Judge:
         return [name for name in names if name in home and self.judge(name).verdict is Verdict.SURE]
 
     def sure_among(self, names: Sequence[str]) -> tuple[list[str], dict[str, Judgement]]:
-        """As `judge_all`, the sure ones apart."""
+        """The verdict on each of `names`, the sure ones apart; the easy ones cost no more than a look at a summary."""
         if self._plain is None:
             found: Mapping[str, Judgement | None] = dict.fromkeys(names)
         else:

@@ -96,6 +96,20 @@ class Search:
         return [name for name, judgement in self.refused.items() if judgement is LATE]
 
 
+def look(
+    judge: Judge, names: Sequence[str], is_enough: Callable[[Sequence[str]], bool] = lambda _sure: False
+) -> Search:
+    """A whole search. Where it finds nothing, and the pod's own roaming volumes are all that is in the way, a packing
+    of all of its volumes is enough."""
+    search = Search(names)
+    search.go_on(judge, is_enough)
+    if not search.sure and judge.may_be_lenient:
+        judge.is_lenient = True
+        search = Search(names)
+        search.go_on(judge, is_enough)
+    return search
+
+
 def within(budget: Budget, names: Sequence[str], size: int) -> Iterator[Sequence[str]]:
     """Lots of `names`, as long as the budget lasts."""
     for lot in lots(names, size):

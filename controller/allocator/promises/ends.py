@@ -16,7 +16,7 @@ from typing import Final
 from controller.allocator.promises.growths import GROWTH, HOLD_SECONDS, MOST_HELD_SECONDS
 from controller.allocator.promises.journal import Journal
 from controller.allocator.promises.ledger import Kind, Ledger, Promise, Source, State, Verb
-from controller.allocator.promises.memory import REST_SECONDS, Memory
+from controller.allocator.promises.memory import Memory
 from controller.allocator.promises.settle import CLAIM, Settler
 from controller.allocator.world.world import World
 from controller.settings import LiveSettings
@@ -71,8 +71,6 @@ class Ends:
                 continue
             self._ledger.drop(Verb.EXPIRE, promise.volume, promise.claimant)
             self._journal.counters[f"ended_{promise.source}"] += 1
-            if promise.source is Source.KEPT_ROOM:
-                self._memory.rests[promise.claimant.partition(":")[2]] = now + REST_SECONDS
         return bool(over)
 
     def due(self, now: float, live: LiveSettings, later: Collection[str] = ()) -> tuple[Due, ...]:

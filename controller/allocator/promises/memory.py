@@ -6,7 +6,7 @@
 | superseded | what a bound claim's selected node says may be older than our last answer, and carries no time |
 | bindings | a pod that we are binding ourselves shows its node only afterwards |
 | approvals | preemption may evict for a pod on these nodes; its nomination names one of them later |
-| rests | for whom room was kept for long enough, until others had their turn |
+| kept_until | until when room is kept for a pod; afterwards others have their turn |
 | spent | a level-triggered ledger would make again what has ended by time |
 
 All of it is lost with the leader, and its successor does without (see `Holds.hold_everywhere`).
@@ -14,6 +14,7 @@ All of it is lost with the leader, and its successor does without (see `Holds.ho
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Hashable
 from dataclasses import dataclass, field
 from typing import Final
@@ -25,6 +26,7 @@ QUIET_SECONDS: Final = 2.0  # no choice of anybody for so long: nothing is under
 # Longer than the grace periods in common use (30 s by default, one to three minutes for databases), and the time after
 # which kube-scheduler looks at a sleeping pod by itself. A victim that takes longer holds its place without our help.
 APPROVAL_SECONDS: Final = 300.0
+KEPT_SECONDS: Final = 600.0  # that room is kept for one pod
 REST_SECONDS: Final = 600.0  # without kept room, for a pod for which it was kept long enough
 MOST_APPROVALS: Final = 1_000  # at a time; the oldest is forgotten first
 
@@ -46,19 +48,27 @@ class Memory:
     answers: Answers
     bindings: dict[str, str] = field(default_factory=dict)  # pod uid -> node, until the pod shows its node
     approvals: dict[str, Approval] = field(default_factory=dict)  # by pod uid, the earliest first
-    rests: dict[str, float] = field(default_factory=dict)  # pod uid -> until when no room is kept for it
+    kept_until: dict[str, float] = field(default_factory=dict)  # pod uid -> until when room is, or was, kept for it
     _superseded: dict[str, frozenset[str]] = field(default_factory=dict)  # pod uid -> uids of claims
     _nominated: dict[str, str] = field(default_factory=dict)  # pod uid -> its nomination when it was answered
     _spent: dict[str, dict[str, Hashable]] = field(default_factory=dict)  # volume -> claimant -> in which situation
     _approved: int = 0
 
     def forget_pod(self, pod_uid: str) -> None:
-        for known in (self.bindings, self.approvals, self.rests, self._superseded, self._nominated):
+        for known in (self.bindings, self.approvals, self.kept_until, self._superseded, self._nominated):
             known.pop(pod_uid, None)
 
     def is_resting(self, pod_uid: str, now: float) -> bool:
         """Whether no room is kept for the pod now, since it was for as long as it is for anybody."""
-        return now < self.rests.get(pod_uid, now)
+        end = self.kept_until.get(pod_uid, -math.inf)
+        return end <= now < end + REST_SECONDS
+
+    def keep_until(self, pod_uid: str, now: float) -> float:
+        """When the room ends that is kept for the pod from now on, however often it was given up meanwhile."""
+        end = self.kept_until.get(pod_uid, -math.inf)
+        if end <= now:
+            end = self.kept_until[pod_uid] = now + KEPT_SECONDS
+        return end
 
     # Answers, and what is older than they are
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Final
 
 from controller.allocator.outcome import Mode, PromiseView, Snapshot
-from controller.allocator.promises.ledger import ANYWHERE, Kind, OnDisks, Promise, State
+from controller.allocator.promises.ledger import ANYWHERE, Kind, OnDisks, Promise, Source, State
+
+_ANSWERED: Final = (Source.FILTER, Source.FORMER)
 
 
 def promise_views(promises: Iterable[Promise], claims: Mapping[str, str], now: float) -> list[PromiseView]:
@@ -64,8 +67,8 @@ def snapshot_of(
         held_bytes=sum(view.size_bytes for view in held),
         assumed_count=len(assumed),
         assumed_bytes=sum(view.size_bytes for view in assumed),
-        # A growth that the API server never saw stays for a minute, and nobody has to look into that.
-        oldest_hold_seconds=max((view.age_seconds for view in held if view.kind != Kind.GROWTH), default=0.0),
+        # What is held for longer on purpose (growth, nominations, kept room) is nothing that anybody has to look into.
+        oldest_hold_seconds=max((view.age_seconds for view in held if view.source in _ANSWERED), default=0.0),
         refused_count=refused_count,
         quarantined=tuple(sorted(quarantined)),
         counters=dict(counters),

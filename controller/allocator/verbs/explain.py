@@ -56,6 +56,9 @@ def _contended(judge: Judge, name: str, reason: Reason, demands: Sequence[Volume
     if reason is Reason.BACKING_IMAGE:
         images = sorted({demand.image.name for demand in demands if demand.image is not None})
         return _of_node(name, reason, f"backing image {', '.join(images)}: no room for it beside the volumes")
+    if reason is Reason.KEPT:
+        kept = sum(item.size_bytes for item in judge.pending.kept.get(name, ()))
+        return _of_node(name, reason, f"{kept} bytes are kept there for a pod that has waited for long")
     if reason is Reason.NOT_EVALUATED:
         return _of_node(name, reason, "the search gave up")
     bound, roaming = judge.pending.bound_bytes(name), judge.pending.roaming_bytes

@@ -10,7 +10,7 @@ from typing import Final
 from controller.allocator.judge.budget import Budget
 from controller.allocator.judge.node import Judge, Judgement, Verdict
 from controller.allocator.judge.pending import Newcomer
-from controller.allocator.judge.search import Search, in_order
+from controller.allocator.judge.search import in_order, look
 from controller.allocator.judge.verdict import CONTENDED, LATE
 from controller.allocator.outcome import Decision, FilterOutcome
 from controller.allocator.promises.holds import Holds
@@ -90,9 +90,6 @@ class Filtering:
         if home and is_narrow:
             return home, (), {}
         passed, refused = self._look(judge, pod, found, is_narrow=is_narrow)
-        if not (passed or home) and judge.may_be_lenient:
-            judge.is_lenient = True
-            passed, refused = self._look(judge, pod, found, is_narrow=is_narrow)
         refused.update(closed)
         return home, passed, refused
 
@@ -183,7 +180,7 @@ class Filtering:
         most = (self.live.max_offers if is_narrow else 0) or len(candidates)
         among = sharers(self.world, self.ledger, self.memory.answers, self.refusals) if is_narrow else 1
         size = sum(demand.size_bytes for demand in judge.local)
-        places = 0
+        places = count = 0
         if among > 1 and candidates:
             # Among equals another one begins each time: few are offered, and a pod may come back because it cannot be
             # bound to the one that it was offered.
@@ -191,14 +188,14 @@ class Filtering:
             candidates = [*candidates[first:], *candidates[:first]]
 
         def is_enough(sure: Sequence[str]) -> bool:
-            nonlocal places
+            nonlocal places, count
+            count += len(sure)
             if among > 1:
                 places += places_left(judge, sure, size, most * among)
-            return len(search.sure) >= most and (among == 1 or places >= most * among)
+            return count >= most and (among == 1 or places >= most * among)
 
         unreached = self.refusals.unreached(pod.uid)
-        search = Search(in_order(candidates, judge.local, self.ledger, unreached=unreached))
-        search.go_on(judge, is_enough)
+        search = look(judge, in_order(candidates, judge.local, self.ledger, unreached=unreached), is_enough)
         share = most if among == 1 else min(most, max(1, places // among))
         return search.sure[:share], search.refused
 

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 from controller.allocator.judge.node import Judge
 from controller.allocator.judge.packing import PACK_STEPS, Steps, pack
+from controller.allocator.judge.search import look
 from controller.allocator.judge.verdict import SURE, Judgement, Verdict, unsuitable
 from controller.allocator.promises.journal import Journal
 from controller.allocator.promises.ledger import Kind, Ledger, OneOf, Promise, Source, State, Verb
@@ -64,10 +65,8 @@ def judge_nodes(judge: Judge, names: Sequence[str]) -> dict[str, Judgement]:
     """The worse of two verdicts on each node: on the pod's roaming volumes, and on those that need room there. Where
     the restart rule holds, the nodes without the pod's data are unsuitable."""
     by_sets = {name: judgement for members, judgement in judge.judge_sets(names) for name in members}
-    found = judge.judge_all(names)
-    if judge.may_be_lenient and not any(judgement.verdict is Verdict.SURE for judgement in found.values()):
-        judge.is_lenient = True
-        found = judge.judge_all(names)
+    search = look(judge, names)
+    found = {**dict.fromkeys(search.sure, SURE), **search.refused}
     home = frozenset(judge.restart_among(names))
     for name in names:
         if home and name not in home and found[name].verdict is not Verdict.UNSUITABLE:

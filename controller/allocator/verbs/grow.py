@@ -141,7 +141,7 @@ class Expansions:
             self._count("expansions_refused", request)
             found = plan.largest_bytes, plan.obstacles, plan.is_largest
             return GrowthOutcome(GrowthVerdict.REFUSED, name, size, *found)
-        if self._clock.now() < self._unknown_until:
+        if self.is_unknown_locked():
             self._count("expansions_put_off", request)
             return GrowthOutcome(GrowthVerdict.TRY_AGAIN, name, size, granted, (Obstacle("", "", 0, _LEADER_CHANGED),))
         self._count("expansions_admitted", request)
@@ -175,6 +175,10 @@ class Expansions:
         """Hold what the cluster does not ask for yet; of a hold that is there, its time begins again."""
         if self._lent.growths().hold(volume.name, size_bytes, self._clock.now()):
             self._lent.settle(volume.name)
+
+    def is_unknown_locked(self) -> bool:
+        """Whether the leader before may have admitted what is not seen yet."""
+        return self._clock.now() < self._unknown_until
 
     def begin_term_locked(self, *, has_predecessor: bool) -> None:
         """What the leader before has admitted is not known until it is stored and seen. Costs: nothing."""

@@ -19,7 +19,6 @@ from controller.allocator.promises.ledger import Ledger
 from controller.allocator.world.world import World
 
 _LOT: Final = 64  # nodes between two looks at the clock
-KEPT_SECONDS: Final = 600.0  # that a node's room is kept, and then not for the same pod for as long again
 _SHARE: Final = 10  # of so many nodes one may be kept
 _FEWEST: Final = 3  # nodes of a cluster in which anything is kept
 

@@ -21,7 +21,7 @@ from controller.allocator.judge.verdict import KEPT, LATE
 from controller.allocator.promises.holds import Holds
 from controller.allocator.promises.ledger import Against, Ledger, Source
 from controller.allocator.promises.memory import Memory
-from controller.allocator.waiting.keeping import KEPT_SECONDS, Seeking, may_take, most_kept
+from controller.allocator.waiting.keeping import Seeking, may_take, most_kept
 from controller.allocator.waiting.refusals import PATIENCE_SECONDS, Refusals, RefusedPod, Wakeup
 from controller.allocator.world.world import World
 from controller.clock import Clock
@@ -247,8 +247,7 @@ class WakePlan:
         return True
 
     def _keep(self, view: PlanView, pod: Pod, demands: Sequence[VolumeDemand], node: str) -> None:
-        former = view.holds.kept(pod.uid, Source.KEPT_ROOM)
-        until = max((promise.until or 0.0 for promise in former), default=view.now + KEPT_SECONDS)
+        until = view.memory.keep_until(pod.uid, view.now)
         view.holds.release(pod.uid, Source.KEPT_ROOM)
         against = Against(pod.priority, is_for_local=True)
         for demand in demands:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from controller.allocator.judge.budget import Budget
 from controller.allocator.judge.node import LATE, Judge
 from controller.allocator.judge.sets import NO_ROOM as NO_ROOM_IN_CLUSTER
-from controller.allocator.judge.verdict import Judgement, Verdict
+from controller.allocator.judge.verdict import SURE, Judgement, Verdict
 from controller.allocator.promises.ledger import Ledger
 from controller.allocator.verbs.fit import GivenPromise, NodeFit, fit_pod, ledger_of
 from controller.allocator.world.world import World
@@ -370,7 +370,8 @@ def test_the_short_cuts_judge_as_the_long_way_does(
 
     expected = {name: long.judge(name) for name in names}
 
-    assert expected == short.judge_all(names)
+    sure, refused = short.sure_among(names)
+    assert expected == {**dict.fromkeys(sure, SURE), **refused}
     assert expected == {name: short.judge(name) for name in names}
 
 
@@ -385,7 +386,8 @@ def test_a_spent_budget_leaves_the_rest_unevaluated() -> None:
     first = judge.judge("n0")
     clock.advance(0.051)
 
-    late = list(judge.judge_all(sorted(world.nodes)).values())
+    _, refused = judge.sure_among(sorted(world.nodes))
+    late = list(refused.values())
 
     assert Verdict.UNSUITABLE is first.verdict
     assert 40 == late.count(LATE)

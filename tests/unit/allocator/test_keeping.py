@@ -9,7 +9,7 @@ import pytest
 from controller.model.longhorn import LonghornSettings
 from controller.rules.reasons import Reason
 from controller.settings import LiveSettings
-from tests.fakes.builders import EPOCH, TestCluster
+from tests.fakes.builders import EPOCH, GIB, TestCluster
 from tests.fakes.clock import VirtualClock
 
 AFTER = 300
@@ -84,7 +84,9 @@ def test_both_the_pod_that_waits_and_those_that_it_keeps_out_are_told(cluster: T
     assert not cluster.offered("next", "n1")
 
     assert "room on node n1 is kept for it" in cluster.allocator.account_of("pod-large", ["n1"])
-    assert Reason.KEPT in cluster.allocator.account_of("pod-next", ["n1"])
+    told = cluster.allocator.account_of("pod-next", ["n1"])
+    assert Reason.KEPT in told
+    assert f"{350 * GIB} bytes are kept there" in told
 
 
 def test_other_nodes_are_open_and_the_small_pod_goes_there(cluster: TestCluster) -> None:
