@@ -42,13 +42,15 @@ def choice_of(
 
     The annotation stays on bound claims for ever. It then speaks only for a pod that is older than the volume, by whole
     seconds as times go, since that pod must have caused it; never for claims of several nodes, whose later users are
-    free; and not when the pod was answered anew since (`is_superseded`). The annotation of a claim with other users
-    tells of that claim alone, which is the claim's own promise, not this pod's.
+    free; and not when the pod was answered anew since (`is_superseded`). Of several nodes the volume that was made last
+    tells. The annotation of a claim with other users tells of that claim alone, which is the claim's own promise, not
+    this pod's.
     """
     if pod.node_name:
         return Choice(pod.node_name, is_bound=True)
     current: dict[str, set[str]] = {}  # node -> uids of unbound claims
     past: dict[str, set[str]] = {}  # the same of bound ones
+    made: dict[str, str] = {}  # node -> when the last volume was made for it
     for claim in claims:
         if not claim.selected_node or is_used_by_others(claim):
             continue
@@ -59,9 +61,11 @@ def choice_of(
         if pv is None or claim.is_shared or pod.created_utc >= pv.created_utc or is_superseded(claim):
             continue
         past.setdefault(claim.selected_node, set()).add(claim.uid)
-    for found, is_current in ((current, True), (past, False)):
-        for node, about in found.items():
-            return Choice(node, about=frozenset(about | past.get(node, set())), is_current=is_current)
+        made[claim.selected_node] = max(pv.created_utc, made.get(claim.selected_node, ""))
+    node = next(iter(current), "") or max(made, key=made.__getitem__, default="")
+    if node:
+        about = current.get(node, set()) | past.get(node, set())
+        return Choice(node, about=frozenset(about), is_current=node in current)
     if pod.nominated_node and not is_old_nomination(pod.nominated_node):
         return Choice(pod.nominated_node)
     return None
