@@ -240,12 +240,12 @@ class Settler:
             if record is not None:
                 self._drop(self._verb_for(record), record, now)
             return
+        demand, kind, node = demands[0], kind_of(demands[0]), claim.selected_node
         is_alone = all(pod.is_finished or pod.is_deleting for pod in self._world.pods_of_claim(claim.key))
-        if not is_alone:
-            self._memory.forget_spent(claim.uid, CLAIM)
-        if not self._memory.is_spent(claim.uid, CLAIM, claim.selected_node):
-            chance_at = now if is_alone else None
-            self._put_assumed(CLAIM, demands[0], kind_of(demands[0]), places, chance_at, claim.selected_node, now)
+        situation = node, is_alone
+        if not self._memory.is_spent(claim.uid, CLAIM, situation):
+            chance_at = now if is_alone else self._chance(demand, kind, node, now)
+            self._put_assumed(CLAIM, demand, kind, places, chance_at, situation, now)
 
     def settle_growth(self, name: str, now: float, *, ends_hold: bool = False) -> None:
         """How large the volume may become, and what that means for what it is promised."""

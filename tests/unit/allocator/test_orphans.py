@@ -181,3 +181,23 @@ def test_a_claim_that_is_provisioned_counts_again_for_a_pod_that_comes_and_is_re
     assert {"n1": 80} == cluster.pending()
     cluster.pass_time(LONG)
     assert {"n1": 80} == cluster.pending()
+
+
+def test_a_claim_whose_further_copies_find_no_disk_is_promised_no_room_for_ever_while_its_pod_waits() -> None:
+    """Its volume is there, and its PV never comes."""
+    cluster = TestCluster()
+    cluster.add_class("kind", **class_of("disabled", 2))
+    for name in NODES:
+        cluster.add_node(name, free_gib=100)
+    cluster.add_claim("a", 80, class_name="kind")
+    cluster.add_pod("a")
+    assert set(NODES) == cluster.offered("a", *NODES)
+    cluster.select_node("a", "n1")
+    cluster.attach(VOLUME, "", 80, locality="disabled", replica_count=2)
+    cluster.place(VOLUME, "n1", 80)
+    assert set() == offered(cluster)
+    cluster.pass_time(LONG)
+    cluster.set_claim(replace(cluster.claims["a"], version=7))
+
+    assert {} == cluster.pending()
+    assert {"n2", "n3"} == offered(cluster)
