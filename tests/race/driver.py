@@ -9,8 +9,10 @@ from typing import Final
 from controller.allocator.allocator import Allocator
 from controller.allocator.outcome import Decision, Mode, PodKnowledge
 from controller.allocator.promises.growths import GROWTH as GROWTH_CLAIMANT
+from controller.allocator.promises.settle import OWN
 from controller.allocator.verbs.grow import GrowthRequest, GrowthVerdict
 from controller.errors import SchedulerError
+from controller.model.demand import Missing
 from controller.model.longhorn import LonghornSettings
 from controller.model.workload import Pod
 from controller.settings import LiveSettings
@@ -22,7 +24,7 @@ RESERVATION_TIMEOUT_SECONDS: Final = LiveSettings().node_reservation_timeout_sec
 EVERYWHERE: Final = "*"
 MOST_READS: Final = 64
 Read = Callable[[str, str], object | None]  # kind and key: the object as the API server has it
-_HELD: Final = (Decision.OFFERED, Decision.RESTART)
+_HELD: Final = (Decision.OFFERED, Decision.RESTART, Decision.CHOSEN)
 _REFUSED: Final = (Decision.REFUSED, Decision.CONTENDED)
 GROWTH: Final = "growth"
 _KINDS: Final = {"first-placement": "first", "expansion": GROWTH}
@@ -30,14 +32,15 @@ _KINDS: Final = {"first-placement": "first", "expansion": GROWTH}
 
 @dataclass(frozen=True)
 class Row:
-    """One promise as the product shows it. `node` EVERYWHERE: on any node; `kind`: first, move, roaming, growth,
-    longhorn's."""
+    """One promise as the product shows it. `node` EVERYWHERE: on any node; `kind`: first, move, roaming, growth;
+    `is_longhorns`: Longhorn has it to place, whoever else claims it."""
 
-    volume: str  # the claim's uid, or the Longhorn volume's name without a claim
+    volume: str  # the claim's uid
     node: str
     kind: str
     size_bytes: int
     claimants: tuple[str, ...] = ()
+    is_longhorns: bool = False
 
     def __str__(self) -> str:
         return f"{self.kind} of {self.volume} on {self.node}, {self.size_bytes / 1024**3:g} GiB, {self.claimants}"
@@ -45,10 +48,12 @@ class Row:
 
 @dataclass(frozen=True)
 class Answer:
-    """A filter call's answer. `is_held`: what passed is promised; `is_refused`: no node does."""
+    """A filter call's answer. `is_held`: what passed is promised; `is_chosen`: since a choice stands; `is_refused`: no
+    node passed."""
 
     passed: tuple[str, ...]
     is_held: bool
+    is_chosen: bool
     is_refused: bool
     decision: str
 
@@ -100,7 +105,13 @@ class Driver:
         except SchedulerError:
             return None
         decision = outcome.decision
-        return Answer(tuple(outcome.passed), decision in _HELD, decision in _REFUSED, str(decision))
+        return Answer(
+            passed=tuple(outcome.passed),
+            is_held=decision in _HELD,
+            is_chosen=decision is Decision.CHOSEN,
+            is_refused=decision in _REFUSED,
+            decision=str(decision),
+        )
 
     def nodes_with_room(self, pod: Pod, candidates: Collection[str], read: Read) -> frozenset[str]:
         """The preempt verb: where pods may be evicted for this one."""
@@ -120,11 +131,15 @@ class Driver:
             known = self._allocator.knows_pod(pod.uid, pod.key)
         if known is not PodKnowledge.PENDING:
             return False
+        last: Missing | None = None
         for _ in range(MOST_READS):
             missing = self._allocator.missing(pod.uid)
             if not missing:
                 return True
             first = missing[0]
+            if first == last:
+                break
+            last = first
             key = f"{first.namespace}/{first.name}" if first.namespace else first.name
             if not self._read(read, first.kind, key):
                 self._allocator.confirm_absent(first)
@@ -175,7 +190,14 @@ class Driver:
     def rows(self) -> list[Row]:
         """Every promise."""
         return [
-            Row(view.volume, view.node, _KINDS.get(view.kind, view.kind), view.size_bytes, view.claimants)
+            Row(
+                volume=view.volume.removeprefix("pvc-"),  # growth, and what has no claim, goes by Longhorn's name
+                node=view.node,
+                kind=_KINDS.get(view.kind, view.kind),
+                size_bytes=view.size_bytes,
+                claimants=view.claimants,
+                is_longhorns=any(claimant.startswith(OWN) for claimant in view.claimants),
+            )
             for view in self._allocator.snapshot().promises
         ]
 

@@ -63,6 +63,10 @@ class Longhorn:
         world.write("claim", claim.key, replace(claim, volume_name=name))
 
     def _give_back(self, claim: Claim) -> None:
+        """The provisioner failed, and a binding that waits for it fails with it."""
+        for current in self._world.rounds.values():
+            if current.picked and claim.key in current.selected:
+                current.forget()
         self._world.write("claim", claim.key, replace(claim, selected_node=""))
 
     # Figures

@@ -17,7 +17,7 @@ from tests.race.driver import EVERYWHERE, GROWTH, HOLD_CAP_SECONDS, RESERVATION_
 from tests.race.invariants import PROMISES
 from tests.race.world import Grant, Round, World
 
-ROAMING_SECONDS: Final = 90.0  # after which a missing copy that Longhorn cannot place counts for nothing
+ROAMING_SECONDS: Final = 90.0  # after which a copy that is Longhorn's own to place counts for nothing
 ORPHAN_SECONDS: Final = 10.0  # for so long at least a claim without a pod counts while it is provisioned
 
 
@@ -47,21 +47,27 @@ def stays(replica: Replica) -> bool:
     return replica.is_usable or (replica.is_potentially_reusable and replica.active and not replica.deleting)
 
 
-def needs_at(world: World, claim: Claim, node: str) -> str:
-    """Where the claim's volume still needs room if its pod runs on `node`: that node, EVERYWHERE, or "" for nowhere."""
+def lacks(world: World, claim: Claim, node: str) -> str:
+    """Where the claim's volume has no copy yet if its pod runs on `node`: that node, EVERYWHERE, or "" for nowhere."""
     facts = world.volume_of(claim)
     replicas = world.replicas_of(facts.name)
     if not is_local(facts):
-        missing = facts.replica_count - sum(map(stays, replicas))
-        since = world.placeable_at.get(facts.name, world.now)
-        is_over = facts.name in world.was_full or world.now - since >= ROAMING_SECONDS
-        return EVERYWHERE if missing > 0 and not is_over else ""
+        return EVERYWHERE if sum(map(stays, replicas)) < facts.replica_count else ""
     placed = any(replica.is_placed for replica in replicas)
     if (placed and facts.data_locality == "strict-local") or any(
         stays(entry) and entry.node == node for entry in replicas
     ):
         return ""
     return node
+
+
+def needs_at(world: World, claim: Claim, node: str) -> str:
+    """As `lacks`, but for copies that have been Longhorn's to place for long."""
+    name = world.volume_of(claim).name
+    since = world.placeable_at.get(name, world.now)
+    is_over = name in world.was_full or world.now - since >= ROAMING_SECONDS
+    where = lacks(world, claim, node)
+    return "" if where == EVERYWHERE and is_over else where
 
 
 def required(world: World) -> Iterator[Need]:
@@ -76,33 +82,28 @@ def required(world: World) -> Iterator[Need]:
 
 
 def _of_pod(world: World, current: Round, pod: Pod) -> Iterator[Need]:
-    chosen, why = _choice(world, current, pod)
+    is_picked = bool(current.picked) and current.is_evident
+    is_promised = current.is_live and not (_is_old(world, current) or _is_mistaken(world, current, pod))
     for claim in world.claims_of(pod):
-        if chosen:
-            yield from _chosen(world, claim, chosen, f"{pod.key} {why}")
-        elif current.is_live and not (_is_old(world, current) or _is_mistaken(world, current, pod)):
-            for node in sorted(current.promised.get(claim.uid, ())):
+        promised = current.promised.get(claim.uid, frozenset()) if current.is_live else frozenset()
+        if pod.node_name:
+            yield from _chosen(world, claim, pod.node_name, f"{pod.key} is bound to {pod.node_name}")
+        elif is_picked and (_is_told(world, current, pod, claim) or promised & {current.picked, EVERYWHERE}):
+            yield from _chosen(world, claim, current.picked, f"{pod.key} was given {current.picked}")
+        elif is_promised and not is_picked:
+            for node in sorted(promised):
                 still = {needs_at(world, claim, name) for name in ((node,) if node != EVERYWHERE else world.nodes)}
                 if still - {""}:
                     yield _need(world, claim, node, f"{pod.key} was offered {sorted(current.offered)}")
 
 
-def _choice(world: World, current: Round, pod: Pod) -> tuple[str, str]:
-    """The node that the cluster shows as chosen for the pod, by what was really meant; "" without one."""
-    if pod.node_name:
-        return pod.node_name, f"is bound to {pod.node_name}"
-    if current.picked and current.is_evident:
-        is_told = any(
-            claim.selected_node == current.picked
-            and not claim.volume_name
-            and claim.key in current.selected
-            and len(world.users_of(claim)) == 1
-            for claim in world.claims_of(pod)
-        )
-        # What may speak for another pod as well, and a nomination, only narrow what was answered.
-        if is_told or current.is_live:
-            return current.picked, f"was given {current.picked}"
-    return "", ""
+def _is_told(world: World, current: Round, pod: Pod, claim: Claim) -> bool:
+    """Whether the claim itself says that its pod goes to the picked node. What may speak for another pod as well, and a
+    nomination, only narrow what was answered."""
+    if claim.selected_node != current.picked or claim.key not in current.selected or len(world.users_of(claim)) != 1:
+        return False
+    pv = world.pvs.get(claim.volume_name)
+    return not claim.volume_name or (pv is not None and not claim.is_shared and pod.created_utc < pv.created_utc)
 
 
 def _is_old(world: World, current: Round) -> bool:
@@ -146,7 +147,9 @@ def _of_claim(world: World, claim: Claim) -> Iterator[Need]:
         if not is_alone or world.now - gone_at < ORPHAN_SECONDS:
             yield from _chosen(world, claim, claim.selected_node, f"it is provisioned for {claim.selected_node}")
     elif claim.volume_name and facts.node_id and is_alone:
-        if not any(replica.is_placed for replica in world.replicas_of(facts.name)):
+        _, since = world.own_since[facts.name]
+        is_over = world.now - since >= ROAMING_SECONDS
+        if not (is_over or any(replica.is_placed for replica in world.replicas_of(facts.name))):
             yield from _chosen(world, claim, facts.node_id, f"it is attached to {facts.node_id}")
     elif claim.volume_name and is_alone and facts.data_locality == "disabled":
         yield from _chosen(world, claim, "", "Longhorn places it without a pod")
@@ -181,17 +184,18 @@ def check_promises(world: World, rows: list[Row]) -> None:
 def _check_not_shown(world: World, row: Row) -> None:
     """What a replica shows already must not count a second time."""
     claim = world.claim_by_uid(row.volume)
-    if claim is None or row.kind == "longhorn's":
+    if claim is None:
         return
     replicas = world.replicas_of(world.volume_of(claim).name)
     is_here = any(replica.is_usable and replica.node == row.node for replica in replicas)
     world.check(not is_here, f"counts twice, since a replica lies there: {row}")
-    if row.kind in ("first", "move") and any(replica.is_placed for replica in replicas):
+    if row.kind in ("first", "move") and not row.is_longhorns and any(replica.is_placed for replica in replicas):
         may_run_there = any(row.node in (pod.node_name or row.node, EVERYWHERE) for pod in world.users_of(claim))
         world.check(may_run_there, f"counts although its data lies elsewhere and no pod may run there: {row}")
     if row.kind == "roaming":
+        is_waiting = row.is_longhorns and any(not (entry.node or entry.failed_at) for entry in replicas)
         is_full = sum(map(stays, replicas)) >= world.volume_of(claim).replica_count
-        world.check(not is_full, f"counts twice, since all of its copies are placed: {row}")
+        world.check(is_waiting or not is_full, f"counts twice, since all of its copies are placed: {row}")
 
 
 def check_growth(world: World, rows: list[Row]) -> None:

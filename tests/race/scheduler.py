@@ -54,14 +54,19 @@ class Scheduler:
 
     def _ask(self, current: Round, pod: Pod, candidates: Sequence[str]) -> Answer | None:
         world = self._world
+        if current.was_asked:  # it comes back after a second at least, and watches are not that late
+            world.deliver_all("pod", "claim", "pv")
+        current.was_asked = True
         answer = world.driver.filter_pod(pod, candidates, world.read)
         current.offered, current.is_live, current.is_evident, current.is_refused = frozenset(), False, False, False
+        if answer is None or not answer.is_chosen:  # it is newer than what bound claims say
+            current.selected -= {claim.key for claim in world.claims_of(pod) if claim.volume_name}
         if answer is None:
             world.log.append(f"  filter {pod.key} {list(candidates)}: error")
             return None
         world.log.append(f"  filter {pod.key} {list(candidates)}: {answer.decision} {list(answer.passed)}")
         current.offered = frozenset(answer.passed)
-        current.is_refused = answer.is_refused
+        current.is_refused, current.is_evident = answer.is_refused, answer.is_chosen
         if answer.is_held:
             current.is_live, current.answered_at, current.term = True, world.now, world.term
             for claim in world.claims_of(pod):
@@ -87,7 +92,7 @@ class Scheduler:
                 found += [
                     (f"{pod.key} goes to {name}", partial(self.pick, current, name)) for name in sorted(current.offered)
                 ]
-                found.append((f"the answer to {pod.key} is given up", partial(self._give_up, current)))
+                found.append((f"the answer to {pod.key} is given up", current.give_up))
             elif not pod.is_opted_in and not current.is_gated:
                 found += [
                     (f"{pod.key} goes to {name} unasked", partial(self.pick, current, name))
@@ -98,15 +103,12 @@ class Scheduler:
     def pick(self, current: Round, node: str) -> None:
         current.picked = node
 
-    def _give_up(self, current: Round) -> None:
-        current.offered, current.is_live = frozenset(), False
-
     def _steps(self, current: Round, pod: Pod) -> list[Action]:
         found: list[Action] = []
         following = self.next_step(current, pod)
         if following is not None:
             found.append(following)
-        found.append((f"the scheduler restarts before {pod.key} is bound", partial(self._forget, current)))
+        found.append((f"the scheduler restarts before {pod.key} is bound", current.forget))
         found.append((f"the binding of {pod.key} fails", partial(self._fail, current, pod)))
         return found
 
@@ -144,14 +146,10 @@ class Scheduler:
 
     def _bind(self, current: Round, pod: Pod) -> None:
         self._world.write("pod", pod.key, replace(pod, node_name=current.picked, nominated_node=""))
-        current.offered, current.is_live = frozenset(), False
-
-    def _forget(self, current: Round) -> None:
-        current.picked, current.is_evident = "", False
-        self._give_up(current)
+        current.give_up()
 
     def _fail(self, current: Round, pod: Pod) -> None:
-        self._forget(current)
+        current.forget()
         if pod.nominated_node:
             self._world.write("pod", pod.key, replace(pod, nominated_node=""))
 

@@ -12,11 +12,12 @@ from typing import Final
 
 from controller.model.workload import Claim, Pod
 from tests.race.driver import EVERYWHERE, GROWTH, Answer, Row
-from tests.race.promises import ROAMING_SECONDS, could_ever_grow, is_local, needs_at
+from tests.race.promises import ROAMING_SECONDS, could_ever_grow, is_local, lacks
 from tests.race.scheduler import Scheduler
 from tests.race.world import Round, World
 
 MOST_CALLS: Final = 3
+ROOM_SECONDS: Final = 90.0  # that the product may take longer than that
 DOUBT_SECONDS: Final = 130.0  # longer than any hold lasts whose pod went or was not chosen
 
 
@@ -117,9 +118,13 @@ def _is_claimant(world: World, pod: Pod) -> bool:
 
 
 def _is_hopeless(world: World, claim: Claim, row: Row) -> bool:
-    """Missing copies that Longhorn could have placed for long count for nothing."""
-    since = world.placeable_at.get(world.volume_of(claim).name)
-    return row.node == EVERYWHERE and since is not None and world.now - since > 2 * ROAMING_SECONDS
+    """Copies that Longhorn could have placed for long, in this leader's time, count for nothing."""
+    name = world.volume_of(claim).name
+    since = world.placeable_at.get(name)
+    if since is None or row.node != EVERYWHERE:
+        return False
+    _, own_since = world.own_since[name]
+    return world.now - max(since, own_since, world.term_at) > ROAMING_SECONDS + ROOM_SECONDS
 
 
 # Room
@@ -168,7 +173,7 @@ class Room:
     def roams(self, claim: Claim) -> bool:
         """Whether all copies that are missing find room for sure, on nodes of their own."""
         facts = self._world.volume_of(claim)
-        if not needs_at(self._world, claim, ""):
+        if not lacks(self._world, claim, ""):
             return True
         reach = self._reach(claim)
         zones = {self._world.nodes[node].zone for node, _ in reach}
@@ -182,7 +187,7 @@ class Room:
             if not is_local(facts):
                 continue
             replicas = self._world.replicas_of(facts.name)
-            need = needs_at(self._world, claim, node)
+            need = lacks(self._world, claim, node)
             if not need:
                 if facts.data_locality == "strict-local" and all(entry.node != node for entry in replicas):
                     return False

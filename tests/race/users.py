@@ -116,7 +116,7 @@ class Users:
         self._put(replace(pod, is_finished=True))
 
     def _bind(self, current: Round, pod: Pod, node: str) -> None:
-        current.offered, current.is_live = frozenset(), False
+        current.give_up()
         self._put(replace(pod, node_name=node, nominated_node=""))
 
     def _ungate(self, current: Round, pod: Pod) -> None:
@@ -205,6 +205,8 @@ class Users:
         return min((limits[uuid] - used[uuid] for uuid in disks), default=0) // GIB
 
     def _ask_growth(self, claim: Claim, by_bytes: int) -> None:
+        if by_bytes <= 0:
+            return
         world = self._world
         size = claim.requested_bytes + by_bytes
         is_admitted = world.driver.hold_growth(claim.volume_name, claim.key, size, world.read)

@@ -38,6 +38,7 @@ class Round:
     key: str
     uid: str
     is_gated: bool = False
+    was_asked: bool = False
     offered: frozenset[str] = frozenset()
     promised: dict[str, frozenset[str]] = field(default_factory=dict)  # claim uid -> nodes, as of the answer
     answered_at: float = 0.0
@@ -47,6 +48,15 @@ class Round:
     picked: str = ""
     is_evident: bool = False
     selected: set[str] = field(default_factory=set)  # claims whose selected node this pod's rounds wrote
+
+    def give_up(self) -> None:
+        """Nobody acts on the answer any more."""
+        self.offered, self.is_live = frozenset(), False
+
+    def forget(self) -> None:
+        """Neither on the answer nor on what was decided."""
+        self.picked, self.is_evident = "", False
+        self.give_up()
 
 
 @dataclass
@@ -89,6 +99,7 @@ class World:
         self.grants: list[Grant] = []
         self.gone_at: dict[str, float] = {}  # claim uid -> when it last lost a pod
         self.placeable_at: dict[str, float] = {}  # volume -> since when its missing copies are Longhorn's to place
+        self.own_since: dict[str, tuple[object, float]] = {}  # volume -> what Longhorn has to place of it, since when
         self.chance_at: dict[tuple[str, str], float] = {}  # volume and node -> when Longhorn had its chance there
         self.was_full: set[str] = set()  # volumes that once had all their copies
         self.term, self.term_at = 0, 0.0
@@ -149,8 +160,9 @@ class World:
             key, facts, gone = queue.popleft()
             self.driver.observe(kind, key, facts, gone)
 
-    def deliver_all(self) -> None:
-        for kind in KINDS:
+    def deliver_all(self, *kinds: str) -> None:
+        """Of these kinds; of all without any."""
+        for kind in kinds or KINDS:
             self.deliver(kind, len(self._queues[kind]))
 
     # Leaders
@@ -272,8 +284,12 @@ class World:
         facts = self.volumes.get(name)
         if facts is None:
             self.placeable_at.pop(name, None)
+            self.own_since.pop(name, None)
             return
         replicas = self.replicas_of(name)
+        own = facts.node_id, frozenset(entry.name for entry in replicas if not (entry.node or entry.failed_at))
+        if self.own_since.get(name, (None,))[0] != own:
+            self.own_since[name] = own, self.now
         placed = sum(1 for entry in replicas if entry.is_placed and not entry.failed_at)
         if placed >= facts.replica_count:
             self.was_full.add(name)
