@@ -106,6 +106,16 @@ soak: venv cluster ## the long runs: random delays, certificates that turn for c
 goals: venv cluster ## the proposal's goals again and again, with the long waits; half an hour
 	@$(RUN) -m tests.e2e.goals --long
 
+# Examples of each invariant, and where the random numbers begin.
+EXAMPLES ?= 50000
+SEED ?= 1
+
+.PHONY: race
+race: venv ## the race machine for long: EXAMPLES=50000 of each invariant, from SEED=1; an hour
+	@failed=; for invariant in promises reasons starvation; do \
+		$(RUN) -m tests.race --examples $(EXAMPLES) --seed $(SEED) --invariant "$$invariant" || failed="$$failed $$invariant"; \
+	done; test -z "$$failed" || { echo "failed:$$failed" >&2; exit 1; }
+
 .PHONY: proto
 proto: venv ## generate the code of controller/rpc/*.proto
 	@$(RUN) -m grpc_tools.protoc -I. --python_out=. --pyi_out=. controller/rpc/*.proto
