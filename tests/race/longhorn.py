@@ -64,10 +64,12 @@ class Longhorn:
 
     def _give_back(self, claim: Claim) -> None:
         """The provisioner failed, and a binding that waits for it fails with it."""
-        for current in self._world.rounds.values():
+        world = self._world
+        for current in world.rounds.values():
             if current.picked and claim.key in current.selected:
                 current.forget()
-        self._world.write("claim", claim.key, replace(claim, selected_node=""))
+                world.doubt(world.pods[current.key])
+        world.write("claim", claim.key, replace(claim, selected_node=""))
 
     # Figures
 

@@ -143,8 +143,8 @@ def _of_claim(world: World, claim: Claim) -> Iterator[Need]:
     facts = world.volume_of(claim)
     is_alone = not world.users_of(claim)
     if claim.selected_node and not claim.volume_name:
-        gone_at = world.gone_at.get(claim.uid, world.now)
-        if not is_alone or world.now - gone_at < ORPHAN_SECONDS:
+        doubted_at = world.doubted_at.get(claim.uid, world.now)
+        if not is_alone or world.now - doubted_at < ORPHAN_SECONDS:
             yield from _chosen(world, claim, claim.selected_node, f"it is provisioned for {claim.selected_node}")
     elif claim.volume_name and facts.node_id and is_alone:
         _, since = world.own_since[facts.name]

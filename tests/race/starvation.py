@@ -100,7 +100,7 @@ def has_reason(world: World, row: Row) -> bool:
         grant.volume == facts.name and world.may_be_stored(grant) for grant in world.grants
     ):
         return True  # it is attached to grow, and placed then
-    if world.now - world.gone_at.get(claim.uid, float("-inf")) < DOUBT_SECONDS:
+    if world.now - world.doubted_at.get(claim.uid, float("-inf")) < DOUBT_SECONDS:
         return True
     if any(_is_claimant(world, pod) for pod in world.users_of(claim)):
         return not _is_hopeless(world, claim, row)

@@ -124,8 +124,7 @@ class Users:
         self._put(with_gate(pod, False))
 
     def _leave(self, pod: Pod) -> None:
-        for claim in self._world.claims_of(pod):
-            self._world.gone_at[claim.uid] = self._world.now
+        self._world.doubt(pod)
         current = self._world.rounds[pod.key]
         self._world.rounds[pod.key] = Round(pod.key, current.uid)
 

@@ -97,7 +97,7 @@ class World:
         self._queues: dict[str, deque[tuple[str, object | None, object | None]]] = {kind: deque() for kind in KINDS}
         self.rounds: dict[str, Round] = {}  # by the pod's key
         self.grants: list[Grant] = []
-        self.gone_at: dict[str, float] = {}  # claim uid -> when it last lost a pod
+        self.doubted_at: dict[str, float] = {}  # claim uid -> when it last lost a pod, or its pod a choice
         self.placeable_at: dict[str, float] = {}  # volume -> since when its missing copies are Longhorn's to place
         self.own_since: dict[str, tuple[object, float]] = {}  # volume -> what Longhorn has to place of it, since when
         self.chance_at: dict[tuple[str, str], float] = {}  # volume and node -> when Longhorn had its chance there
@@ -257,6 +257,11 @@ class World:
         )
         least = max((facts.size_bytes, claim.requested_bytes, *held))
         return least, max((least, *(entry.size_bytes for entry in grants)))
+
+    def doubt(self, pod: Pod) -> None:
+        """The pod goes, or what was chosen for it is withdrawn: its promises stay for a while."""
+        for claim in self.claims_of(pod):
+            self.doubted_at[claim.uid] = self.now
 
     def forget_chances(self, claim: Claim, nodes: Iterable[str]) -> None:
         """The claim's volume is promised anew on nodes where it is not attached."""
