@@ -29,7 +29,7 @@ from controller.allocator.verbs.grow import Expansions, Lent
 from controller.allocator.verbs.observe import KINDS, Observing
 from controller.allocator.waiting.refusals import Refusals, Wakeup
 from controller.allocator.waiting.waking import WakePlan
-from controller.allocator.world.absences import known, missing_of
+from controller.allocator.world.absences import ABSENT_SECONDS, known, missing_of
 from controller.allocator.world.world import World
 from controller.clock import Clock
 from controller.errors import BugError, NotFoundError
@@ -68,7 +68,6 @@ class Allocator:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._changed = threading.Condition(threading.Lock())  # guards every field below
-        self._copied: tuple[World, Ledger] | None = None
         self._copied_at = -math.inf
         self._version = 0
         self._calls = 0
@@ -91,6 +90,7 @@ class Allocator:
 
     def _start_ledger(self) -> None:
         self._ledger = Ledger()
+        self._copied: tuple[World, Ledger] | None = None
         self._memory = Memory(Answers())
         self._settler = Settler(self._world, self._ledger, self._memory, self._journal)
         self._ends = Ends(self._world, self._ledger, self._memory, self._settler, self._journal)
@@ -133,7 +133,9 @@ class Allocator:
         """A live read said that the object does not exist: its claim needs nothing in this call. A later call asks
         again, since the object may have been made meanwhile and our watch may lag. Costs: one entry."""
         with self._changed:
-            self._world.absent[missing] = self._clock.now()
+            now = self._clock.now()
+            self._world.absent = {one: at for one, at in self._world.absent.items() if now - at < ABSENT_SECONDS}
+            self._world.absent[missing] = now
             self._touch_locked()
 
     def configure(self, live: LiveSettings, longhorn: LonghornSettings) -> None:
@@ -336,7 +338,8 @@ class Allocator:
         about. Without a predecessor nobody has admitted an expansion either. Costs: all pods, claims and volumes."""
         with self._changed:
             self._is_leading = True
-            self.expansions.begin_term_locked(has_predecessor=has_predecessor)
+            is_unknown = self._left_growth or self.expansions.is_unknown_locked()
+            self.expansions.begin_term_locked(has_predecessor=has_predecessor or is_unknown)
             self._world.refresh()
             self._derive_locked(holds_everywhere=True)
 
@@ -344,7 +347,8 @@ class Allocator:
         """Whether an expansion was admitted in this term, or in the one that has just ended, that the cluster does not
         ask for yet. Costs: a look at each growth."""
         with self._changed:
-            return self._left_growth or self._holds_growth_locked() or self.expansions.is_unknown_locked()
+            is_unchecked = self._mode is Mode.BYPASS or self.expansions.is_unknown_locked()
+            return is_unchecked or self._left_growth or self._holds_growth_locked()
 
     def _holds_growth_locked(self) -> bool:
         return any(promise.state is State.HELD for promise in self._ledger.growths())
@@ -361,6 +365,8 @@ class Allocator:
         with self._changed:
             if mode is self._mode:
                 return
+            if self._is_leading and mode is Mode.ACTIVE:  # until now growth went by unchecked
+                self.expansions.begin_term_locked(has_predecessor=True)
             self._mode = mode
             self._refusals.clear()
             self._derive_locked(holds_everywhere=self._is_leading)

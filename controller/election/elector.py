@@ -114,6 +114,7 @@ class Elector:
         self._holder = ""
         self._is_leading = False
         self._had_predecessor = True
+        self._has_led = False
         self._term = 0
         self._renewed_at = 0.0
         self._stop = threading.Event()
@@ -183,7 +184,9 @@ class Elector:
         self._renewed_at = sent_at
         self._gate.renewed(sent_at, sent_at_utc, self._timing.renew_deadline)
         if is_new:
-            self._had_predecessor = bool(lease.resource_version) and not (not lease.holder and lease.is_settled)
+            is_known = bool(lease.resource_version) or self._has_led  # a Lease that was deleted had a holder, too
+            self._had_predecessor = is_known and not (not lease.holder and lease.is_settled)
+            self._has_led = True
             self._begin_term(transitions)
 
     def _begin_term(self, term: int) -> None:

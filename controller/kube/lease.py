@@ -33,7 +33,7 @@ class LeaseClient:
     """Reads and writes one Lease. Threads: one at a time. I/O: one call each, within `timeout` seconds.
 
     `leaves_nothing` is asked when the Lease is let go: whether all that this process has admitted is to be seen in the
-    cluster by now. An annotation tells the next holder, and is gone once the Lease is written again.
+    cluster by now. An annotation tells the next holder, by the number of the term that it is true of.
     """
 
     def __init__(
@@ -82,7 +82,10 @@ class LeaseClient:
         if self._raw is None:
             self._raw = self._api.create(LEASES, self._namespace, body, timeout=timeout)
         else:
-            body["metadata"] = _annotated(self._raw["metadata"], is_settled)
+            body["metadata"] = dict(self._raw["metadata"])
+            if is_settled:
+                annotations = body["metadata"].get("annotations") or {}
+                body["metadata"]["annotations"] = {**annotations, SETTLED_ANNOTATION: str(transitions)}
             self._raw = self._api.replace(LEASES, self._namespace, self._name, body, timeout=timeout)
         return _record(self._raw)
 
@@ -97,20 +100,16 @@ class LeaseClient:
                 return  # somebody else has it already
 
 
-def _annotated(metadata: dict[str, Any], is_settled: bool) -> dict[str, Any]:
-    others = {name: text for name, text in (metadata.get("annotations") or {}).items() if name != SETTLED_ANNOTATION}
-    return {**metadata, "annotations": {**others, SETTLED_ANNOTATION: "true"} if is_settled else others}
-
-
 def _record(raw: dict[str, Any]) -> LeaseRecord:
     spec, metadata = raw.get("spec") or {}, raw.get("metadata") or {}
+    settled = (metadata.get("annotations") or {}).get(SETTLED_ANNOTATION)
     return LeaseRecord(
         holder=str(spec.get("holderIdentity") or ""),
         transitions=int(spec.get("leaseTransitions") or 0),
         duration_seconds=int(spec.get("leaseDurationSeconds") or 0),
         resource_version=str(metadata.get("resourceVersion", "")),
         renewed_utc=str(spec.get("renewTime") or ""),
-        is_settled=(metadata.get("annotations") or {}).get(SETTLED_ANNOTATION) == "true",
+        is_settled=settled == str(spec.get("leaseTransitions") or 0),
     )
 
 

@@ -25,7 +25,7 @@ WAKE_ANNOTATION: Final = "scheduling.longhorn.io/woken-at"
 """The annotation form of the wake-up, for schedulers without queueing hints."""
 
 SETTLED_ANNOTATION: Final = "scheduling.longhorn.io/settled"
-"""On the Lease: its last holder let go of it, and left nothing behind that is not stored."""
+"""On the Lease: the term whose holder let go of it, and left nothing behind that is not stored."""
 
 CANARY_LABEL: Final = "scheduling.longhorn.io/canary"
 """On the pods by which the leader finds out whether kube-scheduler asks the extender."""

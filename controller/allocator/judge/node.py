@@ -216,7 +216,8 @@ class Judge:
         shape = self.shape(name, wanted)
         if isinstance(shape, Judgement):
             return True
-        return leaves_what_is_kept(self.world, shape.room, shape.everything, self.pending.kept[name])
+        newcomers = [*shape.everything, *self.items_of(shape, self.pending.bound_to(name))]
+        return leaves_what_is_kept(self.world, shape.room, newcomers, self.pending.kept[name])
 
     def _judge(self, name: str) -> Judgement:
         if self._plain is not None:

@@ -52,13 +52,13 @@ def choice_of(
     past: dict[str, set[str]] = {}  # the same of bound ones
     made: dict[str, str] = {}  # node -> when the last volume was made for it
     for claim in claims:
-        if not claim.selected_node or is_used_by_others(claim):
+        if not claim.selected_node or is_used_by_others(claim) or is_superseded(claim):
             continue
         if not claim.volume_name:
             current.setdefault(claim.selected_node, set()).add(claim.uid)
             continue
         pv = pv_of(claim.volume_name)
-        if pv is None or claim.is_shared or pod.created_utc >= pv.created_utc or is_superseded(claim):
+        if pv is None or claim.is_shared or pod.created_utc >= pv.created_utc:
             continue
         past.setdefault(claim.selected_node, set()).add(claim.uid)
         made[claim.selected_node] = max(pv.created_utc, made.get(claim.selected_node, ""))

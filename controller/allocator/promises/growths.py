@@ -80,7 +80,9 @@ class Growths:
         for (node, uuid), count in Counter((entry.node, entry.disk_uuid) for entry in replicas if entry.node).items():
             facts = self._world.nodes.get(node)
             disk = next((disk for disk in facts.disks if disk.uuid == uuid), None) if facts is not None else None
-            if disk is not None and count * size_bytes > provisioning_limit(disk, space):
+            # The figures of a disk that is not ready are zero, which says nothing of its size.
+            is_known = disk is not None and disk.ready and disk.maximum_bytes > 0
+            if disk is not None and is_known and count * size_bytes > provisioning_limit(disk, space):
                 return False
         return True
 

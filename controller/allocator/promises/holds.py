@@ -63,7 +63,9 @@ class Holds:
         self._world, self._ledger, self._memory = world, ledger, memory
 
     def offer(self, pod: Pod, demand: VolumeDemand, nodes: Collection[str], now: float) -> int:
-        """Promise the volume on each offered node where it needs room; the bytes promised."""
+        """Promise the volume on each offered node where it needs room; the bytes promised. What had ended by time
+        before may stand again."""
+        self._memory.forget_spent(demand.key, pod.uid)
         if demand.is_local:
             wanted = frozenset(nodes) - demand.home_nodes
             if wanted:

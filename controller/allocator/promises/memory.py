@@ -3,7 +3,7 @@
 | what | why it cannot be derived |
 |---|---|
 | answers | which pods were given a yes, and when: until their choice shows, nothing in the cluster tells |
-| superseded | what a bound claim's selected node says may be older than our last answer, and carries no time |
+| superseded | what a claim's selected node says may be older than our last answer, and carries no time |
 | bindings | a pod that we are binding ourselves shows its node only afterwards |
 | approvals | preemption may evict for a pod on these nodes; its nomination names one of them later |
 | kept_until | until when room is kept for a pod; afterwards others have their turn |
@@ -49,7 +49,8 @@ class Memory:
     bindings: dict[str, str] = field(default_factory=dict)  # pod uid -> node, until the pod shows its node
     approvals: dict[str, Approval] = field(default_factory=dict)  # by pod uid, the earliest first
     kept_until: dict[str, float] = field(default_factory=dict)  # pod uid -> until when room is, or was, kept for it
-    _superseded: dict[str, frozenset[str]] = field(default_factory=dict)  # pod uid -> uids of claims
+    # Pod uid -> uids of claims with the node that they named.
+    _superseded: dict[str, frozenset[tuple[str, str]]] = field(default_factory=dict)
     _nominated: dict[str, str] = field(default_factory=dict)  # pod uid -> its nomination when it was answered
     _spent: dict[str, dict[str, Hashable]] = field(default_factory=dict)  # volume -> claimant -> in which situation
     _approved: int = 0
@@ -72,15 +73,16 @@ class Memory:
 
     # Answers, and what is older than they are
 
-    def answer_anew(self, pod_uid: str, bound_claims: Collection[str], nomination: str) -> None:
-        """The pod is answered from scratch: what its bound claims and its nomination say by now is older than that."""
-        if bound_claims:
-            self._superseded[pod_uid] = frozenset(bound_claims)
+    def answer_anew(self, pod_uid: str, selected: Collection[tuple[str, str]], nomination: str) -> None:
+        """The pod is answered from scratch: what these claims (by uid, with their selected node) and its nomination say
+        by now is older than that."""
+        if selected:
+            self._superseded[pod_uid] = self._superseded.get(pod_uid, frozenset()) | frozenset(selected)
         if nomination or pod_uid in self._nominated:
             self._nominated[pod_uid] = nomination
 
-    def is_superseded(self, pod_uid: str, claim_uid: str) -> bool:
-        return claim_uid in self._superseded.get(pod_uid, ())
+    def is_superseded(self, pod_uid: str, claim_uid: str, node: str) -> bool:
+        return (claim_uid, node) in self._superseded.get(pod_uid, ())
 
     def is_old_nomination(self, pod_uid: str, node: str) -> bool:
         return bool(node) and self._nominated.get(pod_uid) == node
@@ -99,6 +101,9 @@ class Memory:
             return True
         self.forget_spent(volume, claimant)
         return False
+
+    def spent_claimants(self, volume: str) -> list[str]:
+        return list(self._spent.get(volume, ()))
 
     def forget_spent(self, volume: str, claimant: str = "") -> None:
         """Of that claimant; of all without one."""

@@ -40,7 +40,8 @@ def own_copies(world: World, demand: VolumeDemand) -> Iterator[OwnCopies]:
     for node in sorted({entry.hard_node_affinity for entry in waiting if entry.hard_node_affinity}):
         if world.has_node(node):
             kind = Kind.MOVE if demand.placed_nodes else Kind.FIRST
-            yield OwnCopies(node, kind, OneOf(frozenset((node,))), asked, (node, volume.node_id))
+            names = frozenset(entry.name for entry in waiting if entry.hard_node_affinity == node)
+            yield OwnCopies(node, kind, OneOf(frozenset((node,))), asked, (volume.node_id, names))
     free = [entry for entry in waiting if not entry.hard_node_affinity]
     if replicas and not free:
         return

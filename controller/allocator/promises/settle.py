@@ -6,7 +6,7 @@ whatever was missed, the same facts lead to the same promises, for a follower an
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Collection, Hashable, Iterable
 from dataclasses import replace
 from typing import Final
 
@@ -20,7 +20,7 @@ from controller.allocator.promises.own import first_places, own_copies, roaming_
 from controller.allocator.world.eligible import takes_now
 from controller.allocator.world.world import World
 from controller.model.demand import Missing, VolumeDemand, demand_of_claim, demand_of_volume
-from controller.model.longhorn import LOCALITY_DISABLED
+from controller.model.longhorn import LOCALITY_BEST_EFFORT, LOCALITY_DISABLED
 from controller.model.workload import Claim, Pod
 
 CLAIM: Final = "claim:"  # an unbound claim with a selected node: provisioning goes on without its pod
@@ -48,7 +48,7 @@ class Settler:
             self._world.claims_of(pod),
             self._world.pv,
             is_used_by_others=self._is_shared,
-            is_superseded=lambda claim: memory.is_superseded(pod.uid, claim.uid),
+            is_superseded=lambda claim: memory.is_superseded(pod.uid, claim.uid, claim.selected_node),
             is_old_nomination=lambda name: memory.is_old_nomination(pod.uid, name),
         )
 
@@ -136,6 +136,9 @@ class Settler:
         if demand.is_local:
             if node in demand.home_nodes or demand.is_pinned:
                 return None
+            replicas = self._world.replicas_of(demand.volume).values()
+            if any(entry.node == node and not (entry.failed_at or entry.deleting) for entry in replicas):
+                return None  # Longhorn adds none beside it, though it may be evicting
             if demand.placed_nodes:
                 return OneOf(frozenset((node,))) if self._world.has_node(node) else None
             return first_places(self._world, demand, node)
@@ -228,23 +231,31 @@ class Settler:
             self.settle_pod(pod, now)
 
     def _settle_standing(self, claim: Claim, now: float) -> None:
-        """The promise of a claim that is being provisioned: whatever becomes of its pods, for a bounded time."""
+        """The promise of a claim that is being provisioned: whatever becomes of its pods, for a bounded time.
+
+        The node of a claim with several users says nothing of any one of them, so there it goes on for a while until
+        one of them is bound.
+        """
         demands, unknown = self._demands((claim,))
         if unknown:
             return
         record = self._ledger.get(claim.uid, CLAIM)
+        users = self._world.pods_of_claim(claim.key)
+        goes_on = not claim.volume_name
+        if not goes_on and record is not None:
+            goes_on = self._is_shared(claim) and any(pod.is_pending for pod in users)
         places = None
-        if demands and claim.selected_node and not claim.volume_name:
+        if demands and claim.selected_node and goes_on:
             places = self._places(demands[0], claim.selected_node)
         if places is None:
             if record is not None:
                 self._drop(self._verb_for(record), record, now)
             return
         demand, kind, node = demands[0], kind_of(demands[0]), claim.selected_node
-        is_alone = all(pod.is_finished or pod.is_deleting for pod in self._world.pods_of_claim(claim.key))
+        is_alone = all(pod.is_finished or pod.is_deleting for pod in users)
         situation = node, is_alone
         if not self._memory.is_spent(claim.uid, CLAIM, situation):
-            chance_at = now if is_alone else self._chance(demand, kind, node, now)
+            chance_at = now if is_alone or claim.volume_name else self._chance(demand, kind, node, now)
             self._put_assumed(CLAIM, demand, kind, places, chance_at, situation, now)
 
     def settle_growth(self, name: str, now: float, *, ends_hold: bool = False) -> None:
@@ -263,8 +274,10 @@ class Settler:
             for one in self._ledger.of_volume(key)
             if one.source is Source.LONGHORN
         }
+        yielded = set[str]()
         for own in own_copies(self._world, demand) if demand is not None else ():
             claimant = OWN + own.node
+            yielded.add(claimant)
             record = former.pop((own.demand.key, claimant), None)
             if self._memory.is_spent(own.demand.key, claimant, own.situation):
                 continue
@@ -273,6 +286,10 @@ class Settler:
             self._put_assumed(claimant, own.demand, own.kind, own.places, now, own.situation, now)
         for record in former.values():
             self._ledger.drop(Verb.FORGET, record.volume, record.claimant)
+        for key in keys:
+            for claimant in self._memory.spent_claimants(key):
+                if claimant.startswith(OWN) and claimant not in yielded:
+                    self._memory.forget_spent(key, claimant)
 
     def _demand_of_volume(self, name: str) -> VolumeDemand | None:
         for claim in self._world.claims_of_volume(name):
@@ -295,21 +312,21 @@ class Settler:
             demand = self._world.demand_of(promise.volume)
             if demand is None:
                 demand = self._demand_of_volume(promise.volume)
-            if demand is not None and takes_now(self._world, name, demand) is not is_bound:
+            if demand is None or demand.facts.data_locality != LOCALITY_BEST_EFFORT:
+                continue  # what is strict waits for its node
+            if takes_now(self._world, name, demand) is not is_bound:
                 claim = self._world.claim_by_uid(promise.volume)
                 if claim is not None:
                     self.settle_claim(claim.key, now)
                 self.settle_volume(demand.volume, now)
 
-    def settle_candidates(self, name: str, now: float) -> None:
-        """A node became one that Longhorn looks at, or none: what roams may go to its zone, or no more."""
-        node = self._world.nodes.get(name)
-        volumes = {one.volume for disk in node.disks for one in self._world.replicas_on(disk.uuid)} if node else set()
-        for volume in volumes:
-            demand = self._demand_of_volume(volume)
-            if demand is not None and self._ledger.roams(demand.key):
-                if demand.claim:
-                    self.settle_claim(demand.claim, now)
+    def settle_candidates(self, names: Collection[str], now: float) -> None:
+        """These nodes became ones that Longhorn looks at, or none: what roams may go to their zones, or no more."""
+        for entry in self._ledger.roaming():
+            volume = self._world.volume_of(entry.item.volume)
+            if any(replica.node in names for replica in self._world.replicas_of(volume).values()):
+                for claim in self._world.claims_of_volume(volume):
+                    self.settle_claim(claim.key, now)
                 self.settle_volume(volume, now)
 
     def claim_gone(self, claim: Claim, now: float) -> None:
@@ -332,6 +349,9 @@ class Settler:
                 self.settle_volume(name, now)
 
     def node_gone(self, node: str, now: float) -> None:
+        for record in self._ledger.placed_by_choice(node):
+            if not record.nodes:  # it had fallen back from there
+                self._drop(Verb.FORGET, record, now)
         for record in self._ledger.on_node(node):
             left = record.nodes - {node}
             if left:

@@ -56,8 +56,13 @@ class Filtering:
         for promise in former:  # an assumption that no longer stands must not narrow a new answer
             self.ledger.drop(Verb.FORGET, promise.volume, promise.claimant)
         self.settler.end_answer(pod.uid, self.now, "filtered_again")
-        bound = [claim.uid for claim in self.world.claims_of(pod) if claim.volume_name]
-        self.memory.answer_anew(pod.uid, bound, pod.nominated_node)
+        asked = frozenset(candidates)
+        older = [
+            (claim.uid, claim.selected_node)
+            for claim in self.world.claims_of(pod)
+            if claim.selected_node and (claim.volume_name or claim.selected_node not in asked)
+        ]
+        self.memory.answer_anew(pod.uid, older, pod.nominated_node)
         outcome = self._decide_anew(pod, candidates, demands)
         for promise in former:
             now = self.ledger.get(promise.volume, promise.claimant)

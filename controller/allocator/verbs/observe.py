@@ -97,8 +97,8 @@ class Observing:
             self.settler.settle_volume(name, self.now)
         for name in nodes | candidates:
             self.settler.settle_node(name, self.now)
-        for name in candidates:
-            self.settler.settle_candidates(name, self.now)
+        if candidates:
+            self.settler.settle_candidates(candidates, self.now)
 
 
 _APPLY: Final[Mapping[str, Callable[[Observing, str, object | None], None]]] = {

@@ -234,7 +234,7 @@ class WakePlan:
         judge = Judge(view.world, view.ledger, demands, view.now, now_utc=view.clock.now_utc())
         kept = view.holds.kept(uid, Source.KEPT_ROOM)
         node = next((name for promise in kept for name in promise.nodes), "")
-        if node not in refusal.candidates or node in self._kept or not may_take(judge, node):
+        if not node or node in self._kept or not may_take(judge, node):  # whatever the last sample of nodes was
             seeking = self._seeking = self._seeking or Seeking(refusal.candidates)
             if not seeking.go_on(judge, view.ledger, self._kept, lambda: view.clock.now() > end):
                 return False

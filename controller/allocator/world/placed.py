@@ -1,13 +1,32 @@
-"""Replicas by volume and by disk, as Longhorn shows them."""
+"""Replicas by volume and by disk, as Longhorn shows them, and who tells how large they may become."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from typing import Final
+from typing import Final, Protocol
 
 from controller.model.longhorn import Replica
 
 _NONE: Final[Mapping[str, Replica]] = {}
+
+
+class Granted(Protocol):
+    """What volumes were promised beyond what Longhorn shows of them."""
+
+    def target_of(self, volume: str) -> int: ...  # bytes, 0 for none
+    def grows_on(self, disk_uuid: str) -> bool: ...
+
+
+class NothingGranted:
+    """Every volume is as large as Longhorn shows it."""
+
+    def target_of(self, volume: str) -> int:
+        del volume
+        return 0
+
+    def grows_on(self, disk_uuid: str) -> bool:
+        del disk_uuid
+        return False
 
 
 class Placed:

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
-from typing import Final, Protocol
+from typing import Final
 
-from controller.allocator.world.placed import Placed
+from controller.allocator.world.placed import Granted, NothingGranted, Placed
 from controller.allocator.world.rooms import Rooms, make_room
 from controller.model.demand import Missing, VolumeDemand, claim_for, demand_of_claim
 from controller.model.longhorn import (
@@ -29,25 +29,6 @@ from controller.model.workload import Claim, KubeNode, PersistentVolume, Pod, St
 from controller.rules.eligibility import Engines, NodeRoom, check_engine, check_node
 
 _AT_ONCE: Final = 8  # rooms that are worked out with the event that changed them
-
-
-class Granted(Protocol):
-    """What volumes were promised beyond what Longhorn shows of them."""
-
-    def target_of(self, volume: str) -> int: ...  # bytes, 0 for none
-    def grows_on(self, disk_uuid: str) -> bool: ...
-
-
-class NothingGranted:
-    """Every volume is as large as Longhorn shows it."""
-
-    def target_of(self, volume: str) -> int:
-        del volume
-        return 0
-
-    def grows_on(self, disk_uuid: str) -> bool:
-        del disk_uuid
-        return False
 
 
 class World:
@@ -190,6 +171,14 @@ class World:
             return gone is not None and _identity(gone) != _identity(known)
         return _version(facts) < _version(known)
 
+    def volume_of(self, key: str) -> str:
+        """The Longhorn volume of the claim of that uid; `key` itself without one."""
+        claim = self.claim_by_uid(key)
+        if claim is None:
+            return key
+        pv = self.pvs.get(claim.volume_name)
+        return pv.handle if pv is not None else provisioned_name(claim)
+
     def claims_of_volume(self, volume: str) -> list[Claim]:
         """The claim that has the volume, and the one it was made for, when that is another one."""
         claims = self.claim_of_volume(volume), self.claim_by_uid(volume.removeprefix("pvc-"))
@@ -232,8 +221,11 @@ class World:
             self.claims[key] = claim
             self._claim_by_uid[claim.uid] = key
         self.absent.pop(Missing("claim", *key.split("/", 1)), None)
-        for pv in {entry.volume_name for entry in (old, claim) if entry is not None} & self.pvs.keys():
-            self.resize(self.pvs[pv].handle)
+        for entry in (old, claim):
+            if entry is not None:
+                pv = self.pvs.get(entry.volume_name)
+                for name in {provisioned_name(entry), *((pv.handle,) if pv is not None else ())}:
+                    self.resize(name)
         return old if old is not None and (claim is None or claim.uid != old.uid) else None
 
     def put_pv(self, name: str, pv: PersistentVolume | None) -> set[str]:
@@ -368,7 +360,9 @@ class World:
 
     def put_kube_node(self, name: str, node: KubeNode | None) -> None:
         had_any = bool(self.kube_nodes)
-        self.kube_nodes.pop(name, None)
+        old = self.kube_nodes.pop(name, None)
+        if old is None or node is None or old.disables_v2 != node.disables_v2:
+            self._changed_candidates.add(name)
         if node is not None:
             self.kube_nodes[name] = node
         self._rooms.touch((name,) if had_any and self.kube_nodes else self.nodes)
