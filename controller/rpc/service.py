@@ -10,7 +10,7 @@ from typing import Any, Final, Protocol
 import grpc
 
 from controller.allocator.outcome import Mode
-from controller.allocator.verbs.grow import Expansions, GrowthOutcome, GrowthRequest, GrowthVerdict
+from controller.allocator.verbs.grow import Caller, Expansions, GrowthOutcome, GrowthRequest, GrowthVerdict
 from controller.clock import Clock
 from controller.errors import CallerGoneError, ClusterError, MalformedRequestError, NotReadyError, NotSyncedError
 from controller.rpc import disk_scheduler_pb2 as pb
@@ -70,11 +70,9 @@ class DiskScheduler:
         )
         return grpc.method_handlers_generic_handler(SERVICE, {"HoldExpansion": hold})
 
-    def hold_expansion(
-        self, request: pb.HoldExpansionRequest, is_awaited: Callable[[], bool] = lambda: True
-    ) -> pb.HoldExpansionReply:
+    def hold_expansion(self, request: pb.HoldExpansionRequest, caller: Caller | None = None) -> pb.HoldExpansionReply:
         """Raises NotReadyError when this process cannot answer, MalformedRequestError for a request that is none.
-        `is_awaited`: whether the caller still waits; nothing is judged or held for one who does not."""
+        Nothing is judged or held for a `caller` who has left."""
         growth = _growth(checked(request))
         checks = self._checks()
         checks.check_leading()
@@ -85,7 +83,7 @@ class DiskScheduler:
         term = checks.begin()
         checks.check_fresh()
         self._know(growth)
-        outcome = self._expansions.hold(growth, self._clock.now_utc(), is_awaited)
+        outcome = self._expansions.hold(growth, self._clock.now_utc(), caller)
         # What was held stays if this fails: the growth may have been admitted by somebody else, and the hold ends soon.
         checks.check_term(term)
         return _reply(outcome)
@@ -123,7 +121,10 @@ class DiskScheduler:
         started = self._clock.now()
         outcome = "internal"
         try:
-            reply = self.hold_expansion(request, context.is_active)
+            caller = Caller()
+            if not context.add_callback(caller.leave):
+                caller.leave()
+            reply = self.hold_expansion(request, caller)
             verdict = pb.HoldExpansionReply.Verdict.Name(reply.verdict).lower().replace("_", "-")
             outcome = "dry-run" if request.dry_run else verdict
             return reply

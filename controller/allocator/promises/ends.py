@@ -76,8 +76,8 @@ class Ends:
     def due(self, now: float, live: LiveSettings, later: Collection[str] = ()) -> tuple[Due, ...]:
         """What has reached its end by time, unless a last look at the API server shows more: `MOST_DUE` at a time,
         those of the claimants and volumes named in `later` last."""
-        found = chain(self._due_growths(now, later), self._due_holds(now, live, later))
-        return tuple(islice(found, MOST_DUE))
+        growths = islice(self._due_growths(now, later), MOST_DUE // 2)  # neither keeps the other from its turn
+        return tuple(islice(chain(growths, self._due_holds(now, live, later)), MOST_DUE))
 
     def _due_holds(self, now: float, live: LiveSettings, later: Collection[str]) -> Iterator[Due]:
         """Pods that were answered and not chosen."""

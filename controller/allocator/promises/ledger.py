@@ -408,6 +408,12 @@ class Ledger:
         else:
             del self._by_node[node], self._totals[node]
 
+    def _is_beside(self, promise: Promise) -> bool:
+        """Whether it is a copy of its own beside what roams of its volume: a move, unless the former leader may have
+        offered it anywhere."""
+        roaming = self._roaming[promise.volume].values()
+        return promise.kind is Kind.MOVE and any(one.kind is Kind.ROAMING for one in roaming)
+
     def _largest(self, here: dict[_Key, Promise], volume: str) -> int:
         """The largest promise of that volume on a node."""
         largest = 0
@@ -426,7 +432,7 @@ class Ledger:
     def _merged(self, here: dict[_Key, Promise]) -> Iterator[PendingItem]:
         by_volume: dict[str, list[Promise]] = {}
         for promise in here.values():
-            if promise.kind is Kind.MOVE or promise.volume not in self._roaming:
+            if promise.volume not in self._roaming or self._is_beside(promise):
                 by_volume.setdefault(promise.volume, []).append(promise)
         for volume, members in by_volume.items():
             yield pending_item(volume, members)

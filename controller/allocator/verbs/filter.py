@@ -116,6 +116,7 @@ class Filtering:
         if chosen is not None:
             kept.add(chosen)
         dropped = [name for name in candidates if name not in kept]
+        self.refusals.not_reached(pod.uid, [name for name, entry in refused.items() if entry is LATE])
         self.memory.approve(pod.uid, kept, self.now)
         if kept:
             self.holds.settle_nomination(pod, demands, self.now)

@@ -77,6 +77,16 @@ class GrowthOutcome:
     is_largest: bool = True
 
 
+@dataclass(slots=True)
+class Caller:
+    """Who waits for an answer. Threads: any may say that he has left."""
+
+    has_left: bool = False
+
+    def leave(self) -> None:
+        self.has_left = True
+
+
 @dataclass(frozen=True, slots=True)
 class Lent:
     """What the allocator lends, each to be called under its lock only."""
@@ -109,15 +119,15 @@ class Expansions:
         self,
         request: GrowthRequest,
         now_utc: datetime | None = None,
-        is_awaited: Callable[[], bool] = lambda: True,
+        caller: Caller | None = None,
     ) -> GrowthOutcome:
         """Whether the volume may grow to that size; if so, it is held from now on: one step. A dry run holds
-        nothing. `is_awaited` is asked when its turn has come: if not, CallerGoneError, and nothing is held.
+        nothing. When its turn comes and the `caller` has left, CallerGoneError, and nothing is held.
 
         Costs: usually a few milliseconds, for a look at what is promised on the volume's nodes and at all that roams;
         at most `VERDICT_MILLISECONDS`, and `SEARCH_MILLISECONDS` for a refusal, which one search may overrun."""
         with self._lock:
-            if not is_awaited():
+            if caller is not None and caller.has_left:
                 raise CallerGoneError("nobody waits for the answer any more")
             found = self._resolve(request) if self._lent.is_active() else None
             if not isinstance(found, Volume):

@@ -6,7 +6,7 @@ import pytest
 
 from controller.allocator.allocator import Allocator
 from controller.allocator.judge.growth import SEARCH_MILLISECONDS, VERDICT_MILLISECONDS
-from controller.allocator.verbs.grow import GrowthOutcome, GrowthRequest, GrowthVerdict
+from controller.allocator.verbs.grow import Caller, GrowthOutcome, GrowthRequest, GrowthVerdict
 from controller.clock import Clock
 from controller.errors import CallerGoneError
 from controller.rules.reasons import Reason
@@ -87,5 +87,5 @@ def test_nothing_is_worked_out_for_a_caller_that_has_gone() -> None:
     world = Growing()
     name = world.add("a", 100)
     with pytest.raises(CallerGoneError):
-        world.allocator.expansions.hold(GrowthRequest(name, 200 * GIB), None, lambda: False)
+        world.allocator.expansions.hold(GrowthRequest(name, 200 * GIB), None, Caller(has_left=True))
     assert {} == world.held()

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.allocator.promises.ledger import NEXT, Against, Ledger, OneOf, Places, Promise, Roams, State, Verb
+from controller.allocator.promises.ledger import NEXT, Against, Kind, Ledger, OneOf, Places, Promise, Roams, State, Verb
 from controller.errors import BugError
 from tests.fakes.builders import promise
 
@@ -129,3 +129,19 @@ def test_a_volume_that_may_land_anywhere_by_one_source_is_not_counted_on_a_node_
 
     ledger.drop(Verb.FORGET, "v", "volume:")
     assert (3,) == ledger.pile("n").sizes
+
+
+def test_a_move_that_the_former_leader_may_have_offered_anywhere_counts_once() -> None:
+    ledger = Ledger()
+    ledger.put(Verb.HOLD, replace(promise("v", "n", "p", size=3), kind=Kind.MOVE, places=OneOf(None)))
+    ledger.put(Verb.ASSUME, replace(promise("v", "n", "volume:n", size=3, state=State.ASSUMED), kind=Kind.MOVE))
+
+    assert ((), 1) == (ledger.pile("n").items, len(ledger.roaming()))
+
+
+def test_a_move_counts_beside_further_copies_that_roam() -> None:
+    ledger = Ledger()
+    ledger.put(Verb.ASSUME, promise("v", "*", "volume:", size=3, state=State.ASSUMED))
+    ledger.put(Verb.ASSUME, replace(promise("v", "n", "volume:n", size=3, state=State.ASSUMED), kind=Kind.MOVE))
+
+    assert ((3,), 1) == (ledger.pile("n").sizes, len(ledger.roaming()))

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import datetime
 
 import grpc
 import pytest
 
 from controller.allocator.outcome import Mode
-from controller.allocator.verbs.grow import GrowthOutcome, GrowthRequest
+from controller.allocator.verbs.grow import Caller, GrowthOutcome, GrowthRequest
 from controller.rpc import disk_scheduler_pb2 as pb
 from controller.rpc.credentials import ReloadingChannel
 from controller.rpc.wire import HOLD_EXPANSION
@@ -195,9 +195,9 @@ def test_nothing_is_judged_or_held_for_a_caller_that_has_gone(chain: Chain, lead
     name = volume_of(leader)
     real = leader.cluster.allocator.expansions.hold
 
-    def hold(request: GrowthRequest, now_utc: datetime, is_awaited: Callable[[], bool]) -> GrowthOutcome:
-        wait_until(lambda: not is_awaited())  # its turn at the ledger comes late
-        return real(request, now_utc, is_awaited)
+    def hold(request: GrowthRequest, now_utc: datetime, caller: Caller) -> GrowthOutcome:
+        wait_until(lambda: caller.has_left)  # its turn at the ledger comes late
+        return real(request, now_utc, caller)
 
     leader.cluster.allocator.expansions.hold = hold  # type: ignore[method-assign,assignment]
     with pytest.raises(grpc.RpcError) as raised:
