@@ -43,8 +43,8 @@ def choice_of(
     The annotation stays on bound claims for ever. It then speaks only for a pod that is older than the volume, by whole
     seconds as times go, since that pod must have caused it; never for claims of several nodes, whose later users are
     free; and not when the pod was answered anew since (`is_superseded`). Of several nodes the volume that was made last
-    tells. The annotation of a claim with other users tells of that claim alone, which is the claim's own promise, not
-    this pod's.
+    tells, if only that no other node is the one. The annotation of a claim with other users tells of that claim alone,
+    which is the claim's own promise, not this pod's.
     """
     if pod.node_name:
         return Choice(pod.node_name, is_bound=True)
@@ -58,13 +58,14 @@ def choice_of(
             current.setdefault(claim.selected_node, set()).add(claim.uid)
             continue
         pv = pv_of(claim.volume_name)
-        if pv is None or claim.is_shared or pod.created_utc >= pv.created_utc:
+        if pv is None or pod.created_utc >= pv.created_utc:
             continue
-        past.setdefault(claim.selected_node, set()).add(claim.uid)
+        if not claim.is_shared:
+            past.setdefault(claim.selected_node, set()).add(claim.uid)
         made[claim.selected_node] = max(pv.created_utc, made.get(claim.selected_node, ""))
     node = next(iter(current), "") or max(made, key=made.__getitem__, default="")
-    if node:
-        about = current.get(node, set()) | past.get(node, set())
+    about = current.get(node, set()) | past.get(node, set())
+    if about:
         return Choice(node, about=frozenset(about), is_current=node in current)
     if pod.nominated_node and not is_old_nomination(pod.nominated_node):
         return Choice(pod.nominated_node)

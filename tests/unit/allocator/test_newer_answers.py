@@ -210,6 +210,25 @@ def test_of_volumes_that_were_made_for_several_nodes_the_last_one_tells() -> Non
     assert [("ns/b", "n2")] == [(row.claim, row.node) for row in cluster.allocator.snapshot().promises]
 
 
+def test_a_shared_volume_that_was_made_last_tells_that_no_other_node_is_the_one() -> None:
+    """It may be used anywhere later, and was made for n2 all the same, where the pod is nominated."""
+    cluster = TestCluster()
+    for name in ("n1", "n2"):
+        cluster.add_node(name, free_gib=200)
+    cluster.add_claim("shared", 10, shared=True)
+    cluster.add_pod("a", "a", "shared")
+    cluster.select_node("a", "n1")
+    cluster.provision("a")
+    cluster.allocator.begin_term()
+    cluster.change_pod("a", nominated_node="n2")
+    cluster.select_node("shared", "n2")
+    cluster.provision("shared", created=LATEST, access_mode="rwx")
+
+    assert [("ns/a", "n2")] == [
+        (row.claim, row.node) for row in cluster.allocator.snapshot().promises if row.node != "*"
+    ]
+
+
 # A new leader
 
 
