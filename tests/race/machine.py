@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -17,7 +19,9 @@ from tests.race.users import MOST_PODS, Users
 from tests.race.world import Action, Round, World
 
 PASSING_SECONDS = (0.1, 1.0, 3.0, 6.0, 12.0, 40.0, 100.0, 310.0)
-SMALL_POD = PodShape((VolumeShape("local", 1),), is_opted_in=True, is_gated=False, is_second=False)
+LATE_PODS: Final = [
+    PodShape((VolumeShape("local", gib),), is_opted_in=True, is_gated=False, is_second=False) for gib in (1, 2, 3)
+]
 _CHOICE = st.integers(0, 2**16)
 
 
@@ -190,12 +194,14 @@ class Race(RuleBasedStateMachine):
         self.nothing_is_in_quarantine()
 
     def everybody_asks(self) -> None:
-        """All that wait, and a small pod that comes late, perhaps right after a change of the leader."""
+        """All that wait, and a small pod that comes late, perhaps first of all, perhaps right after a change of the
+        leader."""
         if self.world.serial % 2:
             self.world.log.append("the leader changes")
             self.world.change_leader(1)
-        self.users.create(SMALL_POD)
-        for current in self.scheduler.askable():
+        self.users.create(LATE_PODS[self.world.serial % len(LATE_PODS)])
+        askable = self.scheduler.askable()
+        for current in reversed(askable) if self.world.serial // 2 % 2 else askable:
             self.ask(current, self.scheduler.candidates(current, -1), 0, 0)
         for current in self.starvation.waiting():
             self.world.log.append(f"a scheduler insists on {current.key}")
