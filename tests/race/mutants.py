@@ -49,14 +49,14 @@ MUTANTS: Final = (
         "another pod's choice of a shared claim is taken for this one's",
         PROMISES,
         "controller.allocator.promises.choice",
-        "        if not claim.selected_node or is_used_by_others(claim):",
-        "        if not claim.selected_node:",
+        "        if not claim.selected_node or is_used_by_others(claim) or is_superseded(claim):",
+        "        if not claim.selected_node or is_superseded(claim):",
     ),
     Mutant(
         "an answer does not supersede what bound claims say",
         PROMISES,
         "controller.allocator.promises.memory",
-        "            self._superseded[pod_uid] = frozenset(bound_claims)",
+        "            self._superseded[pod_uid] = self._superseded.get(pod_uid, frozenset()) | frozenset(selected)",
         "            pass",
     ),
     Mutant(
@@ -77,7 +77,7 @@ MUTANTS: Final = (
         "a claim that is provisioned without its pod counts for nothing",
         PROMISES,
         "controller.allocator.promises.settle",
-        "        if demands and claim.selected_node and not claim.volume_name:",
+        "        if demands and claim.selected_node and goes_on:",
         "        if False:",
     ),
     Mutant(
@@ -98,7 +98,7 @@ MUTANTS: Final = (
         "a new leader admits growth at once",
         PROMISES,
         "controller.allocator.verbs.grow",
-        "        if self._clock.now() < self._unknown_until:",
+        "        if self.is_unknown_locked():",
         "        if False:",
     ),
     Mutant(
