@@ -156,16 +156,18 @@ class Filtering:
         if choice is None or choice.node not in candidates or not (choice.is_bound or choice.about):
             return None
         node = choice.node
-        uncovered = [demand for demand in demands if not self._is_covered(demand, node)]
-        if choice.is_bound or not uncovered:
+        if choice.is_bound:
             return node
-        judge = self._judge(pod, uncovered)
-        if not judge.open_among((node,))[0] or judge.judge(node).verdict is not Verdict.SURE:
-            return None
+        uncovered = [demand for demand in demands if not self._is_covered(demand, node)]
+        if uncovered:
+            judge = self._judge(pod, uncovered)
+            if not judge.open_among((node,))[0] or judge.judge(node).verdict is not Verdict.SURE:
+                return None
         if holds and self.live.pod_scheduling_timeout_seconds > 0:
-            for demand in uncovered:
-                self.holds.offer(pod, demand, (node,), self.now)
-            self.memory.answers.answered(pod.uid, self.now)
+            # What others are promised may end before this pod's own claim to it shows.
+            own = [one for one in demands if one in uncovered or self.ledger.get(one.key, pod.uid) is None]
+            if sum(self.holds.offer(pod, demand, (node,), self.now) for demand in own):
+                self.memory.answers.answered(pod.uid, self.now)
         return node
 
     def _is_covered(self, demand: VolumeDemand, node: str) -> bool:

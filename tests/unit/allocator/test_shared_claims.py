@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from controller.allocator.allocator import Decision
-from tests.fakes.builders import LATER, TestCluster
+from tests.fakes.builders import LATER, LATEST, TestCluster
 
 KINDS = {  # of the shared claim: none of them binds Longhorn to a pod's node
     "one-copy": {"dataLocality": "disabled", "numberOfReplicas": "1"},
@@ -140,3 +140,19 @@ def test_a_claim_that_was_bound_by_another_user_leaves_this_pods_hold() -> None:
     cluster.set_claim(replace(cluster.claims["common"], version=7))
 
     assert set() == offered_to_another(cluster, "n2")
+
+
+def test_what_a_pod_is_answered_beside_another_ones_promise_outlives_that_one() -> None:
+    """p2 comes for a claim of its own that is chosen already, and for the shared one, which p1 was bound with."""
+    cluster = two_pods("best-effort")
+    cluster.select_node("own1", "n1")
+    cluster.select_node("shared", "n1")
+    cluster.provision("shared", access_mode="rwx")
+    cluster.bind("p1", "n1")
+    cluster.drop_pod("p2")
+    cluster.select_node("own2", "n2")
+    cluster.add_pod("p2", "own2", "shared", uid="again", created=LATEST)
+    assert Decision.CHOSEN is cluster.filter("p2", "n2").decision
+    cluster.drop_pod("p1")
+
+    assert {"*"} == nodes_of(cluster, "shared")
