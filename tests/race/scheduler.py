@@ -140,6 +140,12 @@ class Scheduler:
         self._world.write("pod", pod.key, replace(pod, nominated_node=current.picked))
 
     def _select(self, current: Round, claim: Claim) -> None:
+        """Bindings of other users of the claim that wait with another node fail, since none overwrites the choice."""
+        for pod in self._world.users_of(claim):
+            other = self._world.rounds[pod.key]
+            if other.picked not in ("", current.picked) and not pod.node_name:
+                other.forget()
+                self._world.doubt(pod)
         current.is_evident = True
         current.selected.add(claim.key)
         self._world.write("claim", claim.key, replace(claim, selected_node=current.picked))
