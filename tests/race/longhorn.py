@@ -65,10 +65,11 @@ class Longhorn:
     def _give_back(self, claim: Claim) -> None:
         """The provisioner failed, and a binding that waits for it fails with it."""
         world = self._world
-        for current in world.rounds.values():
-            if current.picked and claim.key in current.selected:
+        for pod in world.users_of(claim):
+            current = world.rounds[pod.key]
+            if claim.selected_node and claim.selected_node == current.picked:
                 current.forget()
-                world.doubt(world.pods[current.key])
+                world.doubt(pod)
         world.write("claim", claim.key, replace(claim, selected_node=""))
 
     # Figures
