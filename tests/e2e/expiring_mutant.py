@@ -6,6 +6,7 @@ histories turns red on it.
 
 from __future__ import annotations
 
+import math
 import sys
 
 from controller.allocator.promises import ends
@@ -15,10 +16,12 @@ from controller.cli import main
 PROMISED_SECONDS = 5.0
 
 
-def ends_soon(promise: Promise, reservation_seconds: float) -> float | None:
+def ends_soon(promise: Promise, reservation_seconds: float) -> float:
     """As if Longhorn had had its chance the moment the node was chosen."""
     del reservation_seconds
-    return promise.since + PROMISED_SECONDS if promise.state is State.ASSUMED else promise.until
+    if promise.state is State.ASSUMED:
+        return promise.since + PROMISED_SECONDS
+    return math.inf if promise.until is None else promise.until
 
 
 if __name__ == "__main__":

@@ -210,11 +210,8 @@ class Judge:
         return judgement
 
     def _leaves_kept(self, name: str) -> bool:
-        wanted = self.wanted_on(name)
-        if isinstance(wanted, Judgement) or not wanted:
-            return True
-        shape = self.shape(name, wanted)
-        if isinstance(shape, Judgement):
+        shape = self.shape_on(name)
+        if not isinstance(shape, Shape):
             return True
         newcomers = [*shape.everything, *self.items_of(shape, self.pending.bound_to(name))]
         return leaves_what_is_kept(self.world, shape.room, newcomers, self.pending.kept[name])
@@ -248,6 +245,13 @@ class Judge:
     def shape(self, name: str, wanted: Sequence[VolumeDemand]) -> Shape | Judgement:
         """What `wanted` mean on that node's disks; a judgement when a rule or a disk's state decides already."""
         return shape_of(self.world, name, wanted, self.now_utc)
+
+    def shape_on(self, name: str) -> Shape | Judgement | None:
+        """As `shape`, of all local volumes that need room on that node; None when none does."""
+        wanted = self.wanted_on(name)
+        if isinstance(wanted, Judgement):
+            return wanted
+        return self.shape(name, wanted) if wanted else None
 
     def _judge_shape(self, name: str, shape: Shape) -> Judgement:
         judgement = self._judge_packing(name, shape)
@@ -288,14 +292,9 @@ class Judge:
             known = self._plain.is_robust(name, tuple(promise.size_bytes for promise in others))
             if known is not None:
                 return known
-        wanted = self.wanted_on(name)
-        if isinstance(wanted, Judgement):
-            return False, False
-        if not wanted:
-            return True, False
-        shape = self.shape(name, wanted)
-        if isinstance(shape, Judgement):
-            return False, False
+        shape = self.shape_on(name)
+        if not isinstance(shape, Shape):
+            return shape is None, False
         steps = Steps(COVER_STEPS)
         return is_robust(shape.everything, shape.free, steps, self.items_of(shape, others)), steps.exhausted
 

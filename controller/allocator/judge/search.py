@@ -52,11 +52,6 @@ def in_order(
     return [*first, *late, *quiet, *(name for _, name in crowded)]
 
 
-def lots(names: Sequence[str], size: int) -> Iterator[Sequence[str]]:
-    for begin in range(0, len(names), size):
-        yield names[begin : begin + size]
-
-
 @dataclass(slots=True)
 class Search:
     """How far the loop has come; it goes on where it stopped, in another slice of time with another judge."""
@@ -112,7 +107,7 @@ def look(
 
 def within(budget: Budget, names: Sequence[str], size: int) -> Iterator[Sequence[str]]:
     """Lots of `names`, as long as the budget lasts."""
-    for lot in lots(names, size):
+    for begin in range(0, len(names), size):
         if budget.is_spent():
             return
-        yield lot
+        yield names[begin : begin + size]

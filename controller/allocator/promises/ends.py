@@ -37,14 +37,14 @@ class Due:
     is_capped: bool
 
 
-def ends_at(promise: Promise, reservation_seconds: float) -> float | None:
-    """When time ends it without a further look; None while only events do."""
+def ends_at(promise: Promise, reservation_seconds: float) -> float:
+    """When time ends it without a further look; never (infinity) while only events do."""
     if promise.kind is Kind.GROWTH:
-        return None  # what was admitted ends after a look at the API server
+        return math.inf  # what was admitted ends after a look at the API server
     if promise.until is not None:
         return promise.until
     if promise.state is not State.ASSUMED or promise.chance_at is None:
-        return None
+        return math.inf
     if promise.source is Source.LONGHORN or promise.kind is Kind.ROAMING:
         return promise.chance_at + OWN_SECONDS
     if promise.claimant == CLAIM:
@@ -62,7 +62,7 @@ class Ends:
     def sweep(self, now: float, live: LiveSettings) -> bool:
         """End what needs no further look; whether there was anything."""
         seconds = live.node_reservation_timeout_seconds
-        over = [promise for promise in self._ledger.timed() if _end_of(promise, seconds) <= now]
+        over = [promise for promise in self._ledger.timed() if ends_at(promise, seconds) <= now]
         for promise in over:
             if promise.state is State.ASSUMED:
                 self._settler.expire(promise, now)
@@ -117,8 +117,3 @@ class Ends:
         if has_ended and pod is not None:
             self._settler.settle_pod(pod, now)  # a choice that the hold was not narrowed by may stand all the same
         return has_ended
-
-
-def _end_of(promise: Promise, reservation_seconds: float) -> float:
-    end = ends_at(promise, reservation_seconds)
-    return math.inf if end is None else end

@@ -14,6 +14,7 @@ A claimant has one promise of a volume at a time, and every change of it goes th
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Iterator, KeysView
 from dataclasses import dataclass
 from enum import Enum, StrEnum, auto
@@ -114,6 +115,13 @@ class OnDisks:
 
     def includes(self, node: str) -> bool:
         return any(name == node for name, _, _ in self.growth_bytes)
+
+    def bytes_by_node(self) -> Counter[str]:
+        """Bytes that replicas may gain on each node."""
+        found: Counter[str] = Counter()
+        for node, _, more in self.growth_bytes:
+            found[node] += more
+        return found
 
 
 Places = OneOf | Roams | OnDisks

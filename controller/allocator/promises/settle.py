@@ -86,8 +86,8 @@ class Settler:
         for record in records.values():
             if record.volume not in unknown:
                 self._drop(self._verb_for(record), record, now)
-            elif choice is None:
-                self._doubt_if_assumed(record, now)
+            elif choice is None and record.state is State.ASSUMED:
+                self._doubt(record, now)
         if stands and not any(one.state is State.HELD for one in self._ledger.of_claimant(pod.uid)):
             waited = self._memory.answers.chosen(pod.uid, now)
             if waited is not None:
@@ -180,10 +180,6 @@ class Settler:
             self._doubt(replace(record, places=places, size_bytes=size), now)
         elif places != record.places or size != record.size_bytes:
             self._ledger.put(Verb.HOLD, replace(record, places=places, size_bytes=size))
-
-    def _doubt_if_assumed(self, record: Promise, now: float) -> None:
-        if record.state is State.ASSUMED:
-            self._doubt(record, now)
 
     def _doubt(self, record: Promise, now: float) -> None:
         """A choice may be under way that our stores do not show yet, so the promise stays until it would be seen."""

@@ -42,10 +42,7 @@ def _sizes(promise: Promise) -> dict[str, int]:
     """Bytes by node; a growth's are those that its replicas there are to gain."""
     if not isinstance(promise.places, OnDisks):
         return dict.fromkeys(promise.nodes or (ANYWHERE,), promise.size_bytes)
-    found: dict[str, int] = {}
-    for node, _, more in promise.places.growth_bytes:
-        found[node] = found.get(node, 0) + more
-    return found
+    return promise.places.bytes_by_node()
 
 
 def snapshot_of(

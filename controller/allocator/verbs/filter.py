@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -120,11 +121,9 @@ class Filtering:
         self.memory.approve(pod.uid, kept, self.now)
         if kept:
             self.holds.settle_nomination(pod, demands, self.now)
-        else:
-            self.holds.end_nomination(pod.uid)
-        if kept:
             self.refusals.preempts(pod.uid, dropped)
             return kept
+        self.holds.end_nomination(pod.uid)
         is_contended = _is_contended(self._told_apart(refused, demands))
         self.refusals.refused_preemption(pod.uid, dropped, self.now, is_contended=is_contended)
         refusal = self.refusals.get(pod.uid)
@@ -278,13 +277,12 @@ class Filtering:
         }
         return {**judgements, **freed} if freed else judgements
 
-    def _growth_held(self) -> dict[str, int]:
+    def _growth_held(self) -> Counter[str]:
         """Bytes by node that stand for growths which the cluster does not ask for yet."""
-        found: dict[str, int] = {}
+        found: Counter[str] = Counter()
         for promise in self.ledger.growths():
             if promise.state is State.HELD and isinstance(promise.places, OnDisks):
-                for node, _, more in promise.places.growth_bytes:
-                    found[node] = found.get(node, 0) + more
+                found.update(promise.places.bytes_by_node())
         return found
 
     def is_due_remotely(self, refusal: RefusedPod, demands: Sequence[VolumeDemand]) -> bool:

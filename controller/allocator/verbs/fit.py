@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 from controller.allocator.judge.node import Judge
 from controller.allocator.judge.packing import PACK_STEPS, Steps, pack
 from controller.allocator.judge.search import look
+from controller.allocator.judge.shape import Shape
 from controller.allocator.judge.verdict import SURE, Judgement, Verdict, unsuitable
 from controller.allocator.promises.journal import Journal
 from controller.allocator.promises.ledger import Kind, Ledger, OneOf, Promise, Source, State, Verb
@@ -123,11 +124,8 @@ def _fit_on(judge: Judge, name: str, judgement: Judgement) -> NodeFit:
 
 def _placement(judge: Judge, name: str) -> Mapping[str, str]:
     """A packing of what the node has to take, promises aside."""
-    wanted = judge.wanted_on(name)
-    if not wanted or isinstance(wanted, Judgement):
-        return _NOTHING
-    shape = judge.shape(name, wanted)
-    if isinstance(shape, Judgement):
+    shape = judge.shape_on(name)
+    if not isinstance(shape, Shape):
         return _NOTHING
     found = pack(shape.everything, shape.free, Steps(PACK_STEPS)) or pack(shape.items, shape.free, Steps(PACK_STEPS))
     if found is None:

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from controller.allocator.judge.kept import leaving_bytes
-from controller.allocator.judge.node import Judge, Judgement
+from controller.allocator.judge.node import Judge
 from controller.allocator.judge.packing import PACK_STEPS, Steps, pack
+from controller.allocator.judge.shape import Shape
 from controller.allocator.promises.ledger import Ledger
 from controller.allocator.world.world import World
 
@@ -58,11 +59,8 @@ def _free_bytes(world: World, name: str, ledger: Ledger) -> int:
 
 def may_take(judge: Judge, name: str) -> bool:
     """Whether the pod's local volumes fit on the node, promises aside, once the data that leaves anyway is gone."""
-    wanted = judge.wanted_on(name)
-    if isinstance(wanted, Judgement) or not wanted:
-        return False
-    shape = judge.shape(name, wanted)
-    if isinstance(shape, Judgement):
+    shape = judge.shape_on(name)
+    if not isinstance(shape, Shape):
         return False
     more = leaving_bytes(judge.world, shape.room)
     free = [room + leaving for room, leaving in zip(shape.free, more, strict=True)]
