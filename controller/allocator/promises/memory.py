@@ -4,6 +4,7 @@
 |---|---|
 | answers | which pods were given a yes, and when: until their choice shows, nothing in the cluster tells |
 | superseded | what a claim's selected node says may be older than our last answer, and carries no time |
+| offered | an older choice that the watches tell late narrows what is held, and then the newer one is told |
 | bindings | a pod that we are binding ourselves shows its node only afterwards |
 | approvals | preemption may evict for a pod on these nodes; its nomination names one of them later |
 | kept_until | until when room is kept for a pod; afterwards others have their turn |
@@ -52,11 +53,12 @@ class Memory:
     # Pod uid -> uids of claims with the node that they named.
     _superseded: dict[str, frozenset[tuple[str, str]]] = field(default_factory=dict)
     _nominated: dict[str, str] = field(default_factory=dict)  # pod uid -> its nomination when it was answered
+    _offered: dict[str, frozenset[str]] = field(default_factory=dict)  # pod uid -> the nodes of our last answer
     _spent: dict[str, dict[str, Hashable]] = field(default_factory=dict)  # volume -> claimant -> in which situation
     _approved: int = 0
 
     def forget_pod(self, pod_uid: str) -> None:
-        for known in (self.bindings, self.approvals, self.kept_until, self._superseded, self._nominated):
+        for known in (self.bindings, self.approvals, self.kept_until, self._superseded, self._nominated, self._offered):
             known.pop(pod_uid, None)
 
     def is_resting(self, pod_uid: str, now: float) -> bool:
@@ -76,10 +78,18 @@ class Memory:
     def answer_anew(self, pod_uid: str, selected: Collection[tuple[str, str]], nomination: str) -> None:
         """The pod is answered from scratch: what these claims (by uid, with their selected node) and its nomination say
         by now is older than that."""
+        self._offered.pop(pod_uid, None)
         if selected:
             self._superseded[pod_uid] = self._superseded.get(pod_uid, frozenset()) | frozenset(selected)
         if nomination or pod_uid in self._nominated:
             self._nominated[pod_uid] = nomination
+
+    def offer(self, pod_uid: str, nodes: Collection[str]) -> None:
+        self._offered[pod_uid] = frozenset(nodes)
+
+    def was_offered(self, pod_uid: str, node: str) -> bool:
+        """Whether our last answer to the pod held something for it on that node."""
+        return node in self._offered.get(pod_uid, ())
 
     def is_superseded(self, pod_uid: str, claim_uid: str, node: str) -> bool:
         return (claim_uid, node) in self._superseded.get(pod_uid, ())

@@ -76,9 +76,10 @@ class Settler:
         self.holds.settle_nomination(pod, demands, now)
         records = {promise.volume: promise for promise in self._ledger.of_claimant(pod.uid)}
         stands = choice is not None and choice.is_bound
+        was_offered = choice is not None and self._memory.was_offered(pod.uid, choice.node)
         for demand in demands:
             record = records.pop(demand.key, None)
-            if choice is not None and _speaks_of(choice, demand, record):
+            if choice is not None and _speaks_of(choice, demand, record, was_offered=was_offered):
                 stands = True
                 self._assume(pod.uid, demand, choice.node, record, now)
             elif record is not None:
@@ -442,8 +443,9 @@ class Settler:
             self._journal.record(NODE_RESERVATION, now - entry.since, verb is Verb.CONFIRM)
 
 
-def _speaks_of(choice: Choice, demand: VolumeDemand, record: Promise | None) -> bool:
-    """Whether the choice is one of that volume's node: by itself, or because it narrows a hold that names the node.
+def _speaks_of(choice: Choice, demand: VolumeDemand, record: Promise | None, *, was_offered: bool) -> bool:
+    """Whether the choice is one of that volume's node: by itself, or because it narrows a hold that names the node, or
+    did (`was_offered`) until an older choice that was told late narrowed it to another one.
 
     The leader before us may have answered anew since a claim was bound, and preemption nominates on its own: what it
     may have offered is narrowed by nothing but what the scheduler writes after its choice.
@@ -454,4 +456,4 @@ def _speaks_of(choice: Choice, demand: VolumeDemand, record: Promise | None) -> 
         return False
     if demand.key in choice.about:
         return True
-    return record is not None and record.places.includes(choice.node)
+    return record is not None and (was_offered or record.places.includes(choice.node))

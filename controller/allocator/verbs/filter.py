@@ -219,6 +219,7 @@ class Filtering:
             held = sum(self.holds.offer(pod, demand, nodes, self.now) for demand in demands)
         if held:
             self.memory.answers.answered(pod.uid, self.now)
+            self.memory.offer(pod.uid, nodes)
         reasons = {name: _reason(judgement) for name, judgement in (refused or {}).items()}
         return self._passed(decision, nodes, pod, reasons, held)
 

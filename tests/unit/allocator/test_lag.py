@@ -12,7 +12,7 @@ from controller.allocator.outcome import Mode
 from controller.errors import NotSyncedError
 from controller.model.demand import Missing
 from controller.model.workload import PersistentVolume
-from tests.fakes.builders import GIB, LATER, TestCluster, node, replica, volume
+from tests.fakes.builders import GIB, LATER, LATEST, TestCluster, node, replica, volume
 
 
 def with_roaming_pod(name: str = "a", gib: float = 100) -> TestCluster:
@@ -246,3 +246,18 @@ def test_an_older_event_of_a_former_object_does_not_take_the_place_of_the_next_o
     for facts, gone in ((former, None), (None, former), (claim, None)):
         cluster.allocator.observe("claim", claim.key, facts, gone)
         assert cluster.pending() == {"n1": 100}
+
+
+def test_a_former_pods_choice_that_comes_late_gives_way_to_the_next_ones() -> None:
+    """The pod was made again and answered before the watch told that its claim was chosen, and bound, for n2."""
+    cluster = TestCluster()
+    for name in ("n1", "n2"):
+        cluster.add_node(name, free_gib=200)
+    cluster.add_claim("old")
+    cluster.add_pod("a", "old", "new", created=LATEST)
+    assert {"n1", "n2"} == cluster.offered("a", "n1", "n2")
+    cluster.select_node("old", "n2")
+    cluster.provision("old")
+    cluster.select_node("new", "n1")
+
+    assert {"n1": 200} == cluster.pending()
