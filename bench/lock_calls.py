@@ -28,7 +28,7 @@ from controller.allocator.outcome import Mode
 from controller.allocator.promises.growths import GROWTH
 from controller.model.demand import Missing
 from controller.model.longhorn import BackingImage, InstanceManager, SpacePolicy
-from controller.model.workload import KubeNode, Pod, StorageClass
+from controller.model.workload import KubeNode, Pod
 from tests.fakes.builders import EPOCH
 
 ROUND_SECONDS: Final = 10.0  # after which a wake-up round is cut short
@@ -267,9 +267,10 @@ def change_engines(on: On) -> None:
 
 
 def change_classes(on: On) -> None:
-    parameters = {"dataLocality": "best-effort", "numberOfReplicas": "1"}
-    added = StorageClass("added", "driver.longhorn.io", parameters, False, True, EPOCH)
-    on.timed.observe("class", added.name, added)
+    """The class that most unbound claims name is deleted and made again."""
+    made = on.made.classes[LOCAL]
+    on.timed.observe("class", made.name, None)
+    on.timed.observe("class", made.name, made)
     on.timed.observe("backing_image", "image", BackingImage("image", real_size_bytes=on.number + 1))
 
 

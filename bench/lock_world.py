@@ -68,6 +68,7 @@ class MadeUp:
     def __init__(self, allocator: Allocator, clock: ShiftedClock, size: Size, seed: int = 1) -> None:
         self.allocator, self.clock, self.size = allocator, clock, size
         self.names = [f"worker-{number:05d}.cluster.example" for number in range(size.nodes)]
+        self.classes: dict[str, StorageClass] = {}
         self.nodes: dict[str, LonghornNode] = {}
         self.volumes: dict[str, Volume] = {}  # the attached and placed ones
         self.replicas: dict[str, list[Replica]] = {}  # by volume
@@ -114,7 +115,8 @@ class MadeUp:
             SEVERAL: {"dataLocality": "best-effort", "numberOfReplicas": str(COPIES)},
         }
         for name, given in parameters.items():
-            self.put("class", name, StorageClass(name, "driver.longhorn.io", given, name == LOCAL, True, EPOCH))
+            self.classes[name] = StorageClass(name, "driver.longhorn.io", given, name == LOCAL, True, EPOCH)
+            self.put("class", name, self.classes[name])
         self.put("engine_image", "engine", self.engine_image(frozenset(self.names)))
         for name in self.names:
             self.put("instance_manager", f"im-{name}", InstanceManager(f"im-{name}", name, "v1", "im", "running"))

@@ -26,7 +26,7 @@ from controller.allocator.promises.views import promise_views, snapshot_of
 from controller.allocator.verbs.account import account_of
 from controller.allocator.verbs.filter import Filtering, newcomer_of
 from controller.allocator.verbs.grow import Expansions, Lent
-from controller.allocator.verbs.observe import KINDS, Observing
+from controller.allocator.verbs.observe import CLAIMS_AT_ONCE, KINDS, Observing
 from controller.allocator.waiting.refusals import Refusals, Wakeup
 from controller.allocator.waiting.waking import WakePlan
 from controller.allocator.world.absences import ABSENT_SECONDS, known, missing_of
@@ -101,17 +101,22 @@ class Allocator:
         """One change of the cluster; `kind` is one of `KINDS`.
 
         `facts` None: the object is gone, and `gone` tells which one it was. What a live read has shown is not undone by
-        an older event that the watch delivers later. Costs: the promises of what it touches; for a class all unbound
-        claims of it, for a new node a look at all claims and pods; as `begin_term` where a rule of the ledger broke.
+        an older event that the watch delivers later. Costs: the promises of what it touches, for a class those of fifty
+        unbound claims at a time; for a new node a look at all claims and pods; as `begin_term` where a rule of the
+        ledger broke.
         """
         if kind not in KINDS:
             raise ValueError(f"no such kind: {kind}")
+        later: Sequence[str] = ()
         with self._changed:
             if self._world.is_outdated(kind, key, facts, gone):
                 return
             with self._guarded(key):
-                self._observing_locked().apply(kind, key, facts)
+                later = self._observing_locked().apply(kind, key, facts)
             self._touch_locked()
+        for first in range(0, len(later), CLAIMS_AT_ONCE):
+            with self._changed, self._guarded(key):
+                self._resettle_locked(later[first : first + CLAIMS_AT_ONCE])
 
     def _observing_locked(self) -> Observing:
         parts = self._world, self._settler, self._refusals, self._quarantine

@@ -319,10 +319,10 @@ class Settler:
 
     def settle_candidates(self, names: Collection[str], now: float) -> None:
         """These nodes became ones that Longhorn looks at, or none: what roams may go to their zones, or no more."""
-        for entry in self._ledger.roaming():
-            volume = self._world.volume_of(entry.item.volume)
-            if any(replica.node in names for replica in self._world.replicas_of(volume).values()):
-                for claim in self._world.claims_of_volume(volume):
+        for volume in set[str]().union(*map(self._world.placed.volumes_at, names)):
+            claims = self._world.claims_of_volume(volume)
+            if any(self._ledger.roams(key) for key in (volume, *(claim.uid for claim in claims))):
+                for claim in claims:
                     self.settle_claim(claim.key, now)
                 self.settle_volume(volume, now)
 

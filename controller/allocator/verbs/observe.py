@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
@@ -12,6 +12,8 @@ from controller.allocator.waiting.refusals import Refusals
 from controller.allocator.world.world import World
 from controller.model.longhorn import LonghornNode
 from controller.model.workload import Claim, KubeNode, Pod
+
+CLAIMS_AT_ONCE: Final = 50  # that are settled before others are let in; a class may have thousands
 
 # Kinds of facts that the world keeps beside those whose changes mean more; each returns the claims that it touches.
 _PUTS: Final[Mapping[str, Callable[[World, str, Any], Iterable[str]]]] = {
@@ -38,14 +40,18 @@ class Observing:
     is_active: bool
     is_leading: bool
 
-    def apply(self, kind: str, key: str, facts: object | None) -> None:
-        """The change itself, and all that follows from it."""
-        put = _PUTS.get(kind)
+    def apply(self, kind: str, key: str, facts: object | None) -> Sequence[str]:
+        """The change itself, and what follows from it; but for the claims returned, which are settled as if their own
+        events came later."""
+        put, later = _PUTS.get(kind), list[str]()
         if put is not None:
-            self.settle_claims(put(self.world, key, facts))
+            touched = list(put(self.world, key, facts))
+            touched, later = touched[:CLAIMS_AT_ONCE], touched[CLAIMS_AT_ONCE:]
+            self.settle_claims(touched)
         else:
             _APPLY[kind](self, key, facts)
         self.settle_changes()
+        return later
 
     def apply_pod(self, key: str, facts: object | None) -> None:
         pod = cast("Pod | None", facts)

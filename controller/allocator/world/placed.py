@@ -1,4 +1,4 @@
-"""Replicas by volume and by disk, as Longhorn shows them, and who tells how large they may become."""
+"""Replicas by volume, by disk and by node, as Longhorn shows them, and who tells how large they may become."""
 
 from __future__ import annotations
 
@@ -40,6 +40,7 @@ class Placed:
         # The inner mappings are never changed but replaced, so that a copy of the outer ones is a copy of all.
         self._of_volume: dict[str, Mapping[str, Replica]] = {}  # volume -> name -> replica
         self._on_disk: dict[str, Mapping[str, Replica]] = {}  # disk uuid -> name -> replica
+        self._at_node: dict[str, dict[str, str]] = {}  # node -> name of replica -> volume
         self._volume_of: dict[str, str] = {}
         self.unplaced: dict[str, Replica] = {}  # Longhorn may place these at any moment
 
@@ -55,6 +56,10 @@ class Placed:
 
     def on(self, disk_uuid: str) -> Collection[Replica]:
         return self._on_disk.get(disk_uuid, _NONE).values()
+
+    def volumes_at(self, node: str) -> set[str]:
+        """Volumes with a replica on that node, in whatever state."""
+        return set(self._at_node.get(node, {}).values())
 
     def put(self, name: str, replica: Replica | None) -> set[str]:
         """Replace; the volumes that it belonged to and belongs to."""
@@ -77,6 +82,8 @@ class Placed:
         return touched
 
     def _count(self, replica: Replica) -> None:
+        if replica.node:
+            self._at_node.setdefault(replica.node, {})[replica.name] = replica.volume
         if replica.disk_uuid:
             uuid = replica.disk_uuid
             self._on_disk[uuid] = {**self._on_disk.get(uuid, _NONE), replica.name: replica}
@@ -86,6 +93,7 @@ class Placed:
 
     def _uncount(self, replica: Replica) -> None:
         self.unplaced.pop(replica.name, None)
+        self._at_node.get(replica.node, {}).pop(replica.name, None)
         if not replica.disk_uuid:
             return
         members = self._on_disk.get(replica.disk_uuid, _NONE)

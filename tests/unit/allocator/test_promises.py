@@ -8,6 +8,7 @@ import pytest
 
 from controller.allocator.allocator import Decision
 from controller.allocator.outcome import Mode
+from controller.allocator.verbs.observe import CLAIMS_AT_ONCE
 from controller.model.longhorn import LonghornSettings
 from controller.rules.reasons import Reason
 from controller.settings import LiveSettings
@@ -626,3 +627,17 @@ def test_a_filter_call_that_replaces_an_answer_ends_the_wait_for_its_choice_unfu
 
     assert cluster.allocator.drain_records() == (("pod_scheduling_wait", 3.0, False),)
     assert cluster.allocator.snapshot().counters["holds_ended_filtered_again"] == 1
+
+
+def test_a_class_that_comes_late_settles_all_its_claims_however_many() -> None:
+    """It is done a few claims at a time, so that others are let in between."""
+    cluster = TestCluster()
+    cluster.add_node("n1", free_gib=1000)
+    for number in range(2 * CLAIMS_AT_ONCE + 1):
+        cluster.add_claim(f"c{number}", 1, class_name="late")
+        cluster.select_node(f"c{number}", "n1")
+    assert {} == cluster.pending()
+
+    cluster.add_class("late", dataLocality="best-effort", numberOfReplicas="1")
+
+    assert {"n1": 2 * CLAIMS_AT_ONCE + 1} == cluster.pending()
