@@ -10,6 +10,7 @@ import json
 import os
 import signal
 import sys
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
@@ -25,6 +26,7 @@ from tests.cluster.supervisor import Supervisor, tail
 from tests.e2e.scheduling import NAMESPACE, SERVICE, SERVICE_PORT
 from tests.e2e.view import poll
 
+IDLE_SECONDS = 11.0  # kube-scheduler's longest back-off is 10 s
 START_SECONDS = 150.0  # a busy machine starts slowly; nothing waits longer than it has to
 GRPC_PORT = 9505  # of the controller's pods
 _numbers = itertools.count(1)
@@ -148,6 +150,20 @@ class Controller(OwnProgram):
 
     def wait_decisions(self, decision: str, count: int, timeout: float = 60.0) -> None:
         poll(lambda: self.decisions(decision) >= count, f"{count} filter calls that ended {decision}", timeout)
+
+    def wait_idle(self, timeout: float = 120.0) -> None:
+        """Until no pod was refused for longer than kube-scheduler keeps one in its back-off: for every new claim or pod
+        it looks at all refused pods again, so that a slow machine asks more often while they are made."""
+        calls, since = -1, time.monotonic()
+
+        def is_idle() -> bool:
+            nonlocal calls, since
+            refused = self.decisions("refused")
+            if refused != calls:
+                calls, since = refused, time.monotonic()
+            return time.monotonic() - since > IDLE_SECONDS
+
+        poll(is_idle, "an idle scheduler", timeout)
 
     def wait_ledger_empty(self, timeout: float = 30.0) -> None:
         def is_empty() -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -14,14 +13,13 @@ from tests.cluster.client import Object
 from tests.e2e.conftest import DELAYS
 from tests.e2e.harness import GIB, Cell, Scene, has_condition
 from tests.e2e.scheduling import NAMESPACE
-from tests.e2e.view import LONGHORN_NODES, poll
+from tests.e2e.view import LONGHORN_NODES
 from tests.longhorn.options import LonghornOptions
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1200)]
 
 MakeCell = Callable[..., Cell]
 SAMPLING = "sampling-scheduler"
-QUIET_SECONDS = 11.0
 
 
 @pytest.fixture(scope="module")
@@ -39,22 +37,7 @@ def wait_refused(scene: Scene, cell: Cell, count: int) -> None:
     """Until that many pods of the cell were refused, and are remembered for the wake-up."""
     cell.wait_refused(count, 120)
     scene.view.wait_for(lambda: refused_by_us(scene) >= count, f"{count} refused pods", 60)
-    wait_quiet(scene)
-
-
-def wait_quiet(scene: Scene) -> None:
-    """Until nobody has asked for longer than kube-scheduler keeps a pod in its back-off: every new claim or pod has it
-    look at all refused pods again."""
-    calls, since = -1, time.monotonic()
-
-    def is_quiet() -> bool:
-        nonlocal calls, since
-        now_calls = scene.controllers[-1].decisions("refused")
-        if now_calls != calls:
-            calls, since = now_calls, time.monotonic()
-        return time.monotonic() - since > QUIET_SECONDS
-
-    poll(is_quiet, "an idle scheduler", 120)
+    scene.controllers[-1].wait_idle()
 
 
 def patches(scene: Scene) -> int:

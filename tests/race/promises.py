@@ -157,6 +157,9 @@ def _of_claim(world: World, claim: Claim) -> Iterator[Need]:
 
 def _need(world: World, claim: Claim, node: str, why: str) -> Need:
     least, most = world.granted_bytes(claim)
+    facts = world.volume_of(claim)
+    if not could_ever_grow(world, [replica for replica in world.replicas_of(facts.name) if replica.is_placed], least):
+        least = facts.size_bytes
     return Need(claim.uid, node, least, most, why)
 
 
