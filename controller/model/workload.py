@@ -45,6 +45,11 @@ class Pod:
     def is_pending(self) -> bool:
         return not self.node_name and not self.is_finished and not self.is_deleting
 
+    @property
+    def is_over(self) -> bool:
+        """Whether it needs its volumes no more: it has finished, or goes without having been bound."""
+        return self.is_finished or (self.is_deleting and not self.node_name)
+
 
 @dataclass(frozen=True, slots=True)
 class Claim:

@@ -141,7 +141,7 @@ def _had_its_chance(world: World, volume: str, node: str) -> bool:
 def _of_claim(world: World, claim: Claim) -> Iterator[Need]:
     """What Longhorn goes on with, whatever becomes of the pods."""
     facts = world.volume_of(claim)
-    is_alone = not world.users_of(claim)
+    is_alone = all(pod.is_over for pod in world.users_of(claim))
     if claim.selected_node and not claim.volume_name:
         doubted_at = world.doubted_at.get(claim.uid, world.now)
         if not is_alone or world.now - doubted_at < ORPHAN_SECONDS:

@@ -66,7 +66,7 @@ class Settler:
         self.settle_pod(pod, now)
 
     def settle_pod(self, pod: Pod, now: float) -> None:
-        if pod.is_finished or (pod.is_deleting and not pod.node_name):
+        if pod.is_over:
             self.pod_gone(pod, now)
             return
         if pod.node_name:
@@ -249,7 +249,7 @@ class Settler:
                 self._drop(self._verb_for(record), record, now)
             return
         demand, kind, node = demands[0], kind_of(demands[0]), claim.selected_node
-        is_alone = all(pod.is_finished or pod.is_deleting for pod in users)
+        is_alone = all(pod.is_over for pod in users)
         situation = node, is_alone
         if not self._memory.is_spent(claim.uid, CLAIM, situation):
             chance_at = now if is_alone or claim.volume_name else self._chance(demand, kind, node, now)

@@ -183,6 +183,21 @@ def test_a_claim_that_is_provisioned_counts_again_for_a_pod_that_comes_and_is_re
     assert {"n1": 80} == cluster.pending()
 
 
+def test_a_bound_pod_that_is_being_deleted_has_not_gone() -> None:
+    """It was bound by hand to another node than its claim is provisioned for, and takes its time to end."""
+    cluster = in_doubt()
+    cluster.add_pod("by-hand", "a", created=LATEST)
+    cluster.bind("by-hand", "n2")
+    cluster.select_node("a", "n1")
+    cluster.change_pod("by-hand", is_deleting=True)
+    cluster.pass_time(LONG)
+    assert {"n1": 80, "n2": 80} == cluster.pending()
+    cluster.drop_pod("by-hand")
+    cluster.pass_time(LONG)
+
+    assert {} == cluster.pending()
+
+
 def test_a_claim_whose_further_copies_find_no_disk_is_promised_no_room_for_ever_while_its_pod_waits() -> None:
     """Its volume is there, and its PV never comes."""
     cluster = TestCluster()
