@@ -247,14 +247,17 @@ class TestCluster:
     def select_node(self, claim: str, name: str) -> Claim:
         return self.set_claim(replace(self.claims[claim], selected_node=name))
 
-    def provision(self, claim: str, *, created: str = LATER, copies: int = 1, **volume_facts: Any) -> str:
-        """The claim gets a PV and a Longhorn Volume with unplaced replicas; the volume's name."""
+    def provision(
+        self, claim: str, *, created: str = LATER, version: int = 0, copies: int = 1, **volume_facts: Any
+    ) -> str:
+        """The claim gets a PV (of that version) and a Longhorn Volume with unplaced replicas; the volume's name."""
         facts = self.claims[claim]
         name, gib = f"pvc-{facts.uid}", facts.requested_bytes / GIB
         self.allocator.observe("volume", name, volume(name, gib, **{"replica_count": copies, **volume_facts}))
         for number in range(1, copies + 1):
             self.allocator.observe("replica", f"{name}-r-{number}", replica(f"{name}-r-{number}", name, gib))
-        pv = PersistentVolume(name, "driver.longhorn.io", name, facts.uid, facts.key, facts.requested_bytes, created)
+        size = facts.requested_bytes
+        pv = PersistentVolume(name, "driver.longhorn.io", name, facts.uid, facts.key, size, created, version)
         self.allocator.observe("pv", name, pv)
         self.set_claim(replace(facts, volume_name=name))
         return name

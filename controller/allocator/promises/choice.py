@@ -50,7 +50,7 @@ def choice_of(
         return Choice(pod.node_name, is_bound=True)
     current: dict[str, set[str]] = {}  # node -> uids of unbound claims
     past: dict[str, set[str]] = {}  # the same of bound ones
-    made: dict[str, str] = {}  # node -> when the last volume was made for it
+    made: dict[str, tuple[str, int]] = {}  # node -> when the last volume was made for it
     for claim in claims:
         if not claim.selected_node or is_used_by_others(claim) or is_superseded(claim):
             continue
@@ -62,7 +62,8 @@ def choice_of(
             continue
         if not claim.is_shared:
             past.setdefault(claim.selected_node, set()).add(claim.uid)
-        made[claim.selected_node] = max(pv.created_utc, made.get(claim.selected_node, ""))
+        # Times are whole seconds; of two volumes of the same one, the later one has the later version.
+        made[claim.selected_node] = max((pv.created_utc, pv.version), made.get(claim.selected_node, ("", 0)))
     node = next(iter(current), "") or max(made, key=made.__getitem__, default="")
     about = current.get(node, set()) | past.get(node, set())
     if about:
