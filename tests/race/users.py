@@ -212,7 +212,8 @@ class Users:
         world.log.append(f"  {'admitted' if is_admitted else 'refused'}")
         if is_admitted:
             grant = Grant(claim.key, claim.volume_name, size, world.now, world.term)
-            check_admitted(world, grant)
+            if not any(_is_held_by(grant, other) for other in world.grants):  # what is held is admitted again
+                check_admitted(world, grant)
             world.grants.append(grant)
 
     def _store(self, claim: Claim, size_bytes: int) -> None:
@@ -255,3 +256,9 @@ class Users:
         volume = world.volumes.get(facts.volume)
         if volume is not None:
             world.write("volume", volume.name, replace(volume, robustness="degraded", last_degraded_at=world.now_utc()))
+
+
+def _is_held_by(grant: Grant, other: Grant) -> bool:
+    """Whether the present leader holds it already: perhaps since before it saw where the replicas lie."""
+    is_same = other.volume == grant.volume and other.size_bytes >= grant.size_bytes
+    return is_same and other.term == grant.term and not other.is_over
