@@ -216,7 +216,7 @@ def check_growth(world: World, rows: list[Row]) -> None:
             most = sum(max(0, most_size - replica.size_bytes) for replica in here)
             size = found.get((claim.uid, node), 0)
             world.check(
-                size <= most and (size >= least or not could_ever_grow(world, here, least_size)),
+                size <= most and (size >= least or not could_ever_grow(world, placed, least_size)),
                 f"growth of {claim.key} on {node} counts {size / 1024**3:g} GiB, not {least / 1024**3:g}",
             )
 
