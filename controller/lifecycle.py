@@ -360,9 +360,10 @@ class Lifecycle:
 
     def _end_everything(self) -> None:
         parts = self._parts
-        was_leading = parts.gate.is_open
         parts.gate.close()
-        if was_leading and self._points_here:
+        # Whatever is known of the Lease and of the last write, which may be done although its answer never came: only
+        # our own endpoint is taken away.
+        if self._openings:
             try:
                 parts.endpoint.clear()
             except SchedulerError as error:

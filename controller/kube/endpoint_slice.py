@@ -33,14 +33,21 @@ class EndpointSlices:
         self._write(service, [endpoint], listed, address)
 
     def clear(self, service: str, address: str) -> None:
-        """No endpoint any more, if it is still ours: a new leader's is left alone."""
-        raw = self._read(service)
-        if raw is None or address not in _addresses(raw):
-            return
-        try:
-            self._api.replace(ENDPOINT_SLICES, self._namespace, service, {**raw, "endpoints": []})
-        except (ConflictError, NotFoundError):
-            return  # another leader has written it
+        """No endpoint any more, if it is still ours: a new leader's is left alone. ClusterError when it cannot be
+        written."""
+        for attempt in range(_TRIES):
+            raw = self._read(service)
+            if raw is None or address not in _addresses(raw):
+                return
+            try:
+                self._api.replace(ENDPOINT_SLICES, self._namespace, service, {**raw, "endpoints": []})
+            except NotFoundError:
+                return
+            except ConflictError:
+                if attempt == _TRIES - 1:
+                    raise
+            else:
+                return
 
     def _write(self, service: str, endpoints: list[dict[str, Any]], ports: list[dict[str, Any]], address: str) -> None:
         family = "IPv6" if ":" in address else "IPv4"

@@ -333,13 +333,47 @@ def test_the_mode_follows_settings_and_pods(enabled: bool, bypass: bool, pods: b
     assert mode_of(LiveSettings(enabled=enabled, bypass=bypass), cluster.allocator.pending_opted_in) is mode
 
 
-def test_a_clean_stop_clears_the_endpoint_while_the_lease_is_still_ours() -> None:
-    parted = Parted()
+def run_until_it_points_here(parted: Parted) -> None:
     parted.lifecycle.begin_term(0)
     parted.lifecycle.start()
     end = time.monotonic() + 30
     while "point here" not in parted.said and time.monotonic() < end:
         time.sleep(0.01)
+
+
+def test_a_stop_clears_the_endpoint_though_the_answer_to_the_write_was_lost() -> None:
+    parted = Parted()
+    parted.endpoint.failure = UnavailableError("no answer in time")
+    run_until_it_points_here(parted)
+
+    parted.lifecycle.stop()
+
+    assert "clear" in parted.said
+
+
+def test_a_stop_clears_the_endpoint_though_the_lease_has_run_out() -> None:
+    parted = Parted().leading()
+    parted.gate.is_open = False
+    parted.lifecycle.begin_stop()
+    parted.lifecycle.start()
+
+    parted.lifecycle.stop()
+
+    assert "clear" in parted.said
+
+
+def test_a_copy_that_never_led_leaves_the_endpoint_alone() -> None:
+    parted = Parted()
+    parted.lifecycle.start()
+
+    parted.lifecycle.stop()
+
+    assert "clear" not in parted.said
+
+
+def test_a_clean_stop_clears_the_endpoint_while_the_lease_is_still_ours() -> None:
+    parted = Parted()
+    run_until_it_points_here(parted)
 
     parted.lifecycle.stop()
 

@@ -53,6 +53,23 @@ def test_clearing_leaves_a_new_leaders_endpoint_alone() -> None:
     assert [] == addresses(server)
 
 
+def test_clearing_goes_on_when_somebody_writes_meanwhile() -> None:
+    server = FakeApiServer()
+    slices = EndpointSlices(server, "lh")
+    slices.point_at("svc", "10.0.0.5", {"http": 9504})
+    left = [2]
+
+    def fail(verb: str, _: Resource) -> None:
+        if verb == "replace" and left[0]:
+            left[0] -= 1
+            raise ConflictError("changed meanwhile")
+
+    server.fail = fail
+    slices.clear("svc", "10.0.0.5")
+
+    assert [] == addresses(server)
+
+
 def test_an_address_of_the_other_family_gets_a_new_slice() -> None:
     server = FakeApiServer()
     slices = EndpointSlices(server, "lh")
