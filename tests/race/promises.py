@@ -102,8 +102,15 @@ def _is_told(world: World, current: Round, pod: Pod, claim: Claim) -> bool:
     nomination, only narrow what was answered."""
     if claim.selected_node != current.picked or claim.key not in current.selected or len(world.users_of(claim)) != 1:
         return False
+    if not claim.volume_name:
+        return True
     pv = world.pvs.get(claim.volume_name)
-    return not claim.volume_name or (pv is not None and not claim.is_shared and pod.created_utc < pv.created_utc)
+    if pv is None or claim.is_shared or pod.created_utc >= pv.created_utc:
+        return False
+    # A pod whose binding failed in between may have volumes that were made for several nodes: the last one tells.
+    others = (other for other in world.claims_of(pod) if other.selected_node not in ("", current.picked))
+    later = (world.pvs.get(other.volume_name) for other in others)
+    return all(other is None or other.version < pv.version for other in later)
 
 
 def _is_old(world: World, current: Round) -> bool:
