@@ -84,12 +84,14 @@ def required(world: World) -> Iterator[Need]:
 def _of_pod(world: World, current: Round, pod: Pod) -> Iterator[Need]:
     is_picked = bool(current.picked) and current.is_evident
     is_promised = current.is_live and not (_is_old(world, current) or _is_mistaken(world, current, pod))
+    # A claim of several pods, and a nomination that is older than the answer, show nobody where this pod goes.
+    is_shown = current.is_nominated or any(_is_told(world, current, pod, claim) for claim in world.claims_of(pod))
     for claim in world.claims_of(pod):
         promised = current.promised.get(claim.uid, frozenset()) if current.is_live else frozenset()
         if pod.node_name:
             yield from _chosen(world, claim, pod.node_name, f"{pod.key} is bound to {pod.node_name}")
         elif is_picked and (_is_told(world, current, pod, claim) or promised & {current.picked, EVERYWHERE}):
-            yield from _chosen(world, claim, current.picked, f"{pod.key} was given {current.picked}")
+            yield from _chosen(world, claim, current.picked, f"{pod.key} was given {current.picked}", is_shown=is_shown)
         elif is_promised and not is_picked:
             for node in sorted(promised):
                 still = {needs_at(world, claim, name) for name in ((node,) if node != EVERYWHERE else world.nodes)}
@@ -123,12 +125,13 @@ def _is_mistaken(world: World, current: Round, pod: Pod) -> bool:
     return current.term != world.term and pod.nominated_node not in ("", *current.offered)
 
 
-def _chosen(world: World, claim: Claim, node: str, why: str) -> Iterator[Need]:
+def _chosen(world: World, claim: Claim, node: str, why: str, *, is_shown: bool = True) -> Iterator[Need]:
+    """What a choice of that node needs. One that is not shown leaves a hold where it is."""
     need = needs_at(world, claim, node)
     facts = world.volume_of(claim)
     if not need or (need == node and _had_its_chance(world, facts.name, node)):
         return
-    if need == node and not takes(world, facts, node) and facts.data_locality == "best-effort":
+    if is_shown and need == node and not takes(world, facts, node) and facts.data_locality == "best-effort":
         if any(replica.is_placed for replica in world.replicas_of(facts.name)):
             return  # a second copy beside the pod: it waits for that node, and nowhere else
         need, why = EVERYWHERE, f"{why}, and {node} takes it no more"

@@ -61,6 +61,7 @@ class Scheduler:
         current.offered, current.is_live, current.is_evident, current.is_refused = frozenset(), False, False, False
         if answer is None or not answer.is_chosen:  # it is newer than what bound claims say
             current.selected -= {claim.key for claim in world.claims_of(pod) if claim.volume_name}
+            current.is_nominated = False
         if answer is None:
             world.log.append(f"  filter {pod.key} {list(candidates)}: error")
             return None
@@ -136,7 +137,7 @@ class Scheduler:
         return found
 
     def _nominate(self, current: Round, pod: Pod) -> None:
-        current.is_evident = True
+        current.is_evident = current.is_nominated = True
         self._world.write("pod", pod.key, replace(pod, nominated_node=current.picked))
 
     def _select(self, current: Round, claim: Claim) -> None:

@@ -47,6 +47,7 @@ class Round:
     is_refused: bool = False  # by the last answer
     picked: str = ""
     is_evident: bool = False
+    is_nominated: bool = False  # for the node that was picked, since the last answer
     selected: set[str] = field(default_factory=set)  # claims whose selected node this pod's rounds wrote
 
     def give_up(self) -> None:
@@ -55,7 +56,7 @@ class Round:
 
     def forget(self) -> None:
         """Neither on the answer nor on what was decided."""
-        self.picked, self.is_evident = "", False
+        self.picked, self.is_evident, self.is_nominated = "", False, False
         self.give_up()
 
 
