@@ -206,7 +206,10 @@ class World:
         ended = self.driver.sweep(self.read)
         for current in self.rounds.values():
             if current.uid in ended.pods:
-                if current.is_live and not current.is_evident:
+                pod = self.pods.get(current.key)
+                # A former pod's choice that is seen late puts the answer in doubt, which ends it sooner.
+                is_doubted = pod is not None and any(claim.selected_node for claim in self.claims_of(pod))
+                if current.is_live and not (current.is_evident or is_doubted):
                     age = self.now - current.answered_at
                     self.check(age >= SCHEDULING_TIMEOUT_SECONDS, f"the hold of {current.uid} ended after {age:g} s")
                 current.is_live = False

@@ -87,9 +87,9 @@ class Memory:
     def offer(self, pod_uid: str, nodes: Collection[str]) -> None:
         self._offered[pod_uid] = frozenset(nodes)
 
-    def was_offered(self, pod_uid: str, node: str) -> bool:
-        """Whether our last answer to the pod held something for it on that node."""
-        return node in self._offered.get(pod_uid, ())
+    def offered(self, pod_uid: str) -> frozenset[str]:
+        """The nodes on which our last answer to the pod held something for it."""
+        return self._offered.get(pod_uid, frozenset())
 
     def is_superseded(self, pod_uid: str, claim_uid: str, node: str) -> bool:
         return (claim_uid, node) in self._superseded.get(pod_uid, ())

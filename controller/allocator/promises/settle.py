@@ -76,7 +76,7 @@ class Settler:
         self.holds.settle_nomination(pod, demands, now)
         records = {promise.volume: promise for promise in self._ledger.of_claimant(pod.uid)}
         stands = choice is not None and choice.is_bound
-        was_offered = choice is not None and self._memory.was_offered(pod.uid, choice.node)
+        was_offered = choice is not None and choice.node in self._memory.offered(pod.uid)
         for demand in demands:
             record = records.pop(demand.key, None)
             if choice is not None and _speaks_of(choice, demand, record, was_offered=was_offered):
@@ -171,7 +171,9 @@ class Settler:
             still_asks = True
             places = replace(places, excluded=demand.home_nodes)
         else:
-            left = places.nodes - demand.home_nodes
+            # The choice may have been an older one, seen late, that narrowed what our last answer had offered.
+            again = self._memory.offered(record.claimant) if record.state is State.ASSUMED else frozenset[str]()
+            left = (places.nodes | again) - demand.home_nodes
             still_asks, places = bool(left), places if left == places.nodes else OneOf(left)
         if not still_asks:
             self._drop(Verb.CONFIRM, record, now)

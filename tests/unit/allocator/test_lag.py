@@ -261,3 +261,19 @@ def test_a_former_pods_choice_that_comes_late_gives_way_to_the_next_ones() -> No
     cluster.select_node("new", "n1")
 
     assert {"n1": 200} == cluster.pending()
+
+
+def test_a_former_pods_choice_that_comes_late_takes_nothing_from_the_answer_to_the_next_one() -> None:
+    """The watch first shows what the former pod chose, then that it was not this one's choice."""
+    cluster = TestCluster()
+    for name in ("n1", "n2"):
+        cluster.add_node(name, free_gib=100)
+    cluster.add_claim("a")
+    cluster.add_pod("a", created=LATEST)
+    assert {"n1", "n2"} == cluster.offered("a", "n1", "n2")
+    cluster.select_node("a", "n1")
+    assert {"n1": 100} == cluster.pending()
+
+    cluster.provision("a")
+
+    assert {"n1": 100, "n2": 100} == cluster.pending()
