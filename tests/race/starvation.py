@@ -110,11 +110,12 @@ def has_reason(world: World, row: Row) -> bool:
 
 
 def _is_claimant(world: World, pod: Pod) -> bool:
-    """Whether some scheduler may be at work on the pod."""
+    """Whether some scheduler may be at work on the pod, or take it up again where its claims say."""
     current = world.rounds.get(pod.key)
-    return bool(pod.node_name) or (
-        current is not None and not current.is_gated and (pod.is_opted_in or bool(current.picked))
-    )
+    if pod.node_name or current is None:
+        return bool(pod.node_name)
+    is_chosen = bool(current.picked) or any(claim.selected_node for claim in world.claims_of(pod))
+    return not current.is_gated and (pod.is_opted_in or is_chosen)
 
 
 def _is_hopeless(world: World, claim: Claim, row: Row) -> bool:
