@@ -156,11 +156,10 @@ def measure(case: Case, rounds: int) -> dict[str, Any]:
     free = [[disk.maximum_bytes - disk.scheduled_bytes for disk in world.nodes[name].disks] for name in names]
     size = demands[0].size_bytes
 
-    def ask() -> dict[str, Judgement]:
-        sure, refused = Judge(world, ledger, demands, 100.0).sure_among(names)
-        return {**dict.fromkeys(sure, SURE), **refused}
+    def ask() -> tuple[list[str], dict[str, Judgement]]:
+        return Judge(world, ledger, demands, 100.0).sure_among(names)
 
-    def ask_cold() -> dict[str, Judgement]:
+    def ask_cold() -> tuple[list[str], dict[str, Judgement]]:
         world.put_settings(world.settings)
         return ask()
 
@@ -179,7 +178,8 @@ def measure(case: Case, rounds: int) -> dict[str, Any]:
         times["cold"].append(timed(ask_cold))
         times["answer"].append(timed(answer))
     gc.enable()
-    verdicts = [judgement.verdict.name for judgement in ask().values()]
+    sure, refused = ask()
+    verdicts = [*(SURE.verdict.name for _ in sure), *(judgement.verdict.name for judgement in refused.values())]
     unit = statistics.median(times["unit"])
     result: dict[str, Any] = {
         "case": case.name,

@@ -191,10 +191,13 @@ class Judge:
             found: Mapping[str, Judgement | None] = dict.fromkeys(names)
         else:
             found = self._open_kept(self._plain.easy(names))
+        sure = [name for name, known in found.items() if known is SURE]
+        if len(sure) == len(found):  # often, and quickly told
+            return sure, {}
         sure, refused = [], {}
         for name, known in found.items():
             judgement = known or self.judge(name)
-            if judgement.verdict is Verdict.SURE:
+            if judgement is SURE:  # the one that says so
                 sure.append(name)
             else:
                 refused[name] = judgement
