@@ -101,7 +101,7 @@ class Allocator:
         """One change of the cluster; `kind` is one of `KINDS`.
 
         `facts` None: the object is gone, and `gone` tells which one it was. What a live read has shown is not undone by
-        an older event that the watch delivers later. Costs: the promises of what it touches, for a class those of fifty
+        an older event that the watch delivers later. Costs: the promises of what it touches, for a class those of 25
         unbound claims at a time; for a new node a look at all claims and pods; as `begin_term` where a rule of the
         ledger broke.
         """

@@ -21,12 +21,14 @@ _NOTHING: Final[frozenset[str]] = frozenset()
 @dataclass(frozen=True, slots=True)
 class Choice:
     """`is_bound`: it is about every volume of the pod. `about`: uids of claims whose own annotation says so.
-    `is_current` false: by annotations of bound claims alone, which stay for ever."""
+    `is_current` false: by annotations of bound claims alone, which stay for ever. `is_unclear`: so, and another claim's
+    volume, which cannot be seen yet, may have been made later for another node."""
 
     node: str
     is_bound: bool = False
     about: frozenset[str] = _NOTHING
     is_current: bool = True
+    is_unclear: bool = False
 
 
 def choice_of(
@@ -50,6 +52,7 @@ def choice_of(
         return Choice(pod.node_name, is_bound=True)
     current: dict[str, set[str]] = {}  # node -> uids of unbound claims
     past: dict[str, set[str]] = {}  # the same of bound ones
+    is_unclear = False
     made: dict[str, tuple[str, int]] = {}  # node -> when the last volume was made for it
     for claim in claims:
         if not claim.selected_node or is_used_by_others(claim) or is_superseded(claim):
@@ -58,7 +61,10 @@ def choice_of(
             current.setdefault(claim.selected_node, set()).add(claim.uid)
             continue
         pv = pv_of(claim.volume_name)
-        if pv is None or pod.created_utc >= pv.created_utc:
+        if pv is None:
+            is_unclear = True
+            continue
+        if pod.created_utc >= pv.created_utc:
             continue
         if not claim.is_shared:
             past.setdefault(claim.selected_node, set()).add(claim.uid)
@@ -67,7 +73,8 @@ def choice_of(
     node = next(iter(current), "") or max(made, key=made.__getitem__, default="")
     about = current.get(node, set()) | past.get(node, set())
     if about:
-        return Choice(node, about=frozenset(about), is_current=node in current)
+        is_current = node in current
+        return Choice(node, False, frozenset(about), is_current, is_unclear=is_unclear and not is_current)
     if pod.nominated_node and not is_old_nomination(pod.nominated_node):
         return Choice(pod.nominated_node)
     return None

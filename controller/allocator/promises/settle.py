@@ -72,6 +72,8 @@ class Settler:
         if pod.node_name:
             self._memory.bindings.pop(pod.uid, None)
         choice = self.choice(pod)
+        if choice is not None and choice.is_unclear:
+            return  # until the other volume is seen
         demands, unknown = self._demands(self._world.claims_of(pod))
         self.holds.settle_nomination(pod, demands, now)
         records = {promise.volume: promise for promise in self._ledger.of_claimant(pod.uid)}

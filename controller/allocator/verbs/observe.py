@@ -13,7 +13,7 @@ from controller.allocator.world.world import World
 from controller.model.longhorn import LonghornNode
 from controller.model.workload import Claim, KubeNode, Pod
 
-CLAIMS_AT_ONCE: Final = 50  # that are settled before others are let in; a class may have thousands
+CLAIMS_AT_ONCE: Final = 25  # that are settled before others are let in; a class may have thousands
 
 # Kinds of facts that the world keeps beside those whose changes mean more; each returns the claims that it touches.
 _PUTS: Final[Mapping[str, Callable[[World, str, Any], Iterable[str]]]] = {

@@ -277,3 +277,28 @@ def test_a_former_pods_choice_that_comes_late_takes_nothing_from_the_answer_to_t
     cluster.provision("a")
 
     assert {"n1": 100, "n2": 100} == cluster.pending()
+
+
+def test_an_older_volume_does_not_tell_while_a_later_one_is_not_seen_yet() -> None:
+    """Under a new leader: the binding to n1 failed, n2 was chosen, and the claim's event comes before its PV's."""
+    cluster = TestCluster()
+    cluster.add_class("roaming", dataLocality="disabled", numberOfReplicas="1")
+    for name in ("n1", "n2"):
+        cluster.add_node(name, free_gib=200)
+    cluster.add_claim("last", 10, class_name="roaming")
+    cluster.add_pod("a", "first", "last")
+    cluster.select_node("first", "n1")
+    cluster.provision("first")
+    cluster.allocator.begin_term()
+    cluster.select_node("last", "n2")
+    assert [("ns/first", "n2")] == local_promises(cluster)
+
+    cluster.set_claim(replace(cluster.claims["last"], volume_name="pvc-uid-last"))
+    assert [("ns/first", "n2")] == local_promises(cluster)
+    cluster.provision("last", created=LATEST, locality="disabled")
+
+    assert [("ns/first", "n2")] == local_promises(cluster)
+
+
+def local_promises(cluster: TestCluster) -> list[tuple[str, str]]:
+    return [(row.claim, row.node) for row in cluster.allocator.snapshot().promises if row.node != "*"]
