@@ -45,7 +45,7 @@ TESTS: Final[Mapping[str, Sequence[str]]] = {
     "rules.preference": ("test_preference",),
     "rules.growth": ("test_expansion",),
     "allocator.judge.packing": _PACKING,
-    "allocator.judge.node": ("test_judge", *_PACKING, *_PLANS),
+    "allocator.judge.node": ("test_judge", "test_kept_room", *_PACKING, *_PLANS),
     "allocator.judge.sets": ("test_cluster", "test_fit", "test_promises", "test_everyday"),
     "allocator.judge.shape": ("test_fit", *_PACKING),
     "allocator.judge.plain": ("test_fit", *_PACKING),
