@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from controller.errors import ConflictError, NotFoundError
@@ -35,34 +35,25 @@ class EndpointSlices:
     def clear(self, service: str, address: str) -> None:
         """No endpoint any more, if it is still ours: a new leader's is left alone. ClusterError when it cannot be
         written."""
-        for attempt in range(_TRIES):
+
+        def write() -> None:
             raw = self._read(service)
-            if raw is None or address not in _addresses(raw):
-                return
-            try:
+            if raw is not None and address in _addresses(raw):
                 self._api.replace(ENDPOINT_SLICES, self._namespace, service, {**raw, "endpoints": []})
-            except NotFoundError:
-                return
-            except ConflictError:
-                if attempt == _TRIES - 1:
-                    raise
-            else:
-                return
+
+        _against_others(write)
 
     def _write(self, service: str, endpoints: list[dict[str, Any]], ports: list[dict[str, Any]], address: str) -> None:
         family = "IPv6" if ":" in address else "IPv4"
-        for attempt in range(_TRIES):
+
+        def write() -> None:
             raw = self._read(service)
             if raw is not None and raw.get("addressType") != family:
                 self._api.delete(ENDPOINT_SLICES, self._namespace, service)  # the family cannot be changed
                 raw = None
-            try:
-                self._put(service, raw, endpoints, ports, family)
-            except (ConflictError, NotFoundError):
-                if attempt == _TRIES - 1:
-                    raise
-            else:
-                return
+            self._put(service, raw, endpoints, ports, family)
+
+        _against_others(write)
 
     def _put(
         self,
@@ -116,3 +107,15 @@ class PodEndpoint:
 
 def _addresses(raw: Mapping[str, Any]) -> list[str]:
     return [address for endpoint in raw.get("endpoints") or [] for address in endpoint.get("addresses") or []]
+
+
+def _against_others(write: Callable[[], None]) -> None:
+    """Read and write once more when somebody else has written in between."""
+    for attempt in range(_TRIES):
+        try:
+            write()
+        except (ConflictError, NotFoundError):
+            if attempt == _TRIES - 1:
+                raise
+        else:
+            return

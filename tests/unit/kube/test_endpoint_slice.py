@@ -13,6 +13,18 @@ def addresses(server: FakeApiServer) -> list[str]:
     return [address for endpoint in raw["endpoints"] for address in endpoint["addresses"]]
 
 
+def somebody_writes_twice(server: FakeApiServer) -> None:
+    """Each time just before the caller does."""
+    left = [2]
+
+    def fail(verb: str, _: Resource) -> None:
+        if verb == "replace" and left[0]:
+            left[0] -= 1
+            raise ConflictError("changed meanwhile")
+
+    server.fail = fail
+
+
 def test_the_slice_names_its_service_and_this_pod() -> None:
     server = FakeApiServer()
     EndpointSlices(server, "lh").point_at("svc", "10.0.0.5", {"http": 9504}, node_name="n1", pod_name="p1")
@@ -27,14 +39,7 @@ def test_the_slice_names_its_service_and_this_pod() -> None:
 def test_a_new_leader_takes_the_slice_over_also_when_somebody_writes_meanwhile() -> None:
     server = FakeApiServer()
     EndpointSlices(server, "lh").point_at("svc", "10.0.0.5", {"http": 9504})
-    left = [2]
-
-    def fail(verb: str, _: Resource) -> None:
-        if verb == "replace" and left[0]:
-            left[0] -= 1
-            raise ConflictError("changed meanwhile")
-
-    server.fail = fail
+    somebody_writes_twice(server)
     EndpointSlices(server, "lh").point_at("svc", "10.0.0.6", {"http": 9504})
 
     assert ["10.0.0.6"] == addresses(server)
@@ -57,14 +62,7 @@ def test_clearing_goes_on_when_somebody_writes_meanwhile() -> None:
     server = FakeApiServer()
     slices = EndpointSlices(server, "lh")
     slices.point_at("svc", "10.0.0.5", {"http": 9504})
-    left = [2]
-
-    def fail(verb: str, _: Resource) -> None:
-        if verb == "replace" and left[0]:
-            left[0] -= 1
-            raise ConflictError("changed meanwhile")
-
-    server.fail = fail
+    somebody_writes_twice(server)
     slices.clear("svc", "10.0.0.5")
 
     assert [] == addresses(server)
