@@ -85,12 +85,14 @@ def _of_pod(world: World, current: Round, pod: Pod) -> Iterator[Need]:
     is_picked = bool(current.picked) and current.is_evident
     is_promised = current.is_live and not (_is_old(world, current) or _is_mistaken(world, current, pod))
     # A claim of several pods, and a nomination that is older than the answer, show nobody where this pod goes.
-    is_shown = current.is_nominated or any(_is_told(world, current, pod, claim) for claim in world.claims_of(pod))
-    for claim in world.claims_of(pod):
+    claims = world.claims_of(pod)
+    told = {claim.uid for claim in claims if _is_told(world, current, pod, claim)}
+    is_shown = current.is_nominated or bool(told)
+    for claim in claims:
         promised = current.promised.get(claim.uid, frozenset()) if current.is_live else frozenset()
         if pod.node_name:
             yield from _chosen(world, claim, pod.node_name, f"{pod.key} is bound to {pod.node_name}")
-        elif is_picked and (_is_told(world, current, pod, claim) or promised & {current.picked, EVERYWHERE}):
+        elif is_picked and (claim.uid in told or promised & {current.picked, EVERYWHERE}):
             yield from _chosen(world, claim, current.picked, f"{pod.key} was given {current.picked}", is_shown=is_shown)
         elif is_promised and not is_picked:
             for node in sorted(promised):

@@ -74,7 +74,8 @@ def choice_of(
     about = current.get(node, set()) | past.get(node, set())
     if about:
         is_current = node in current
-        return Choice(node, False, frozenset(about), is_current, is_unclear=is_unclear and not is_current)
+        is_unclear = is_unclear and not is_current
+        return Choice(node, about=frozenset(about), is_current=is_current, is_unclear=is_unclear)
     if pod.nominated_node and not is_old_nomination(pod.nominated_node):
         return Choice(pod.nominated_node)
     return None
