@@ -11,7 +11,7 @@ from controller.allocator.judge.verdict import Verdict
 from controller.allocator.promises.ledger import Ledger, Verb
 from controller.allocator.verbs.fit import GivenPromise, fit_pod, ledger_of
 from controller.model.demand import VolumeDemand
-from controller.model.longhorn import BackingImage
+from controller.model.longhorn import BackingImage, DiskNeeds
 from controller.rules.reasons import Reason
 from tests.fakes.builders import node, promise
 from tests.unit.allocator.test_fit import local, roaming, room, world_of
@@ -138,6 +138,19 @@ def test_what_cannot_lie_on_a_node_is_not_robust_there() -> None:
     assert (False, False) == Judge(world, Ledger(), (pinned,), 0.0).is_robust("n1")
     at_home = local(60, home_nodes=frozenset({"n1"}))
     assert (True, False) == Judge(world, Ledger(), (at_home,), 0.0).is_robust("n1")
+
+
+def test_a_plain_volume_is_not_robust_on_a_node_without_a_summary() -> None:
+    judge = Judge(world_of(room("d1", 100)), Ledger(), (local(60),), 0.0)
+    assert [(False, False), (True, False)] == [judge.is_robust("unknown"), judge.is_robust("n1")]
+
+
+def test_a_roaming_volume_that_no_disk_of_the_node_takes_leaves_a_plain_one_robust() -> None:
+    def is_robust(*tags: str) -> tuple[bool, bool]:
+        loose = replace(roaming(50), needs=DiskNeeds(disk_selector=tags))
+        return Judge(world_of(room("d1", 100)), Ledger(), (local(60), loose), 0.0).is_robust("n1")
+
+    assert [(True, False), (False, False)] == [is_robust("ssd"), is_robust()]
 
 
 # Volumes that will be bound to the zone or region of the pod's node

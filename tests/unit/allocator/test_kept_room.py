@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from controller.rules.reasons import Reason
 from controller.settings import LiveSettings
 from tests.fakes.builders import EPOCH, LATER, TestCluster, disk, replica, volume
 
@@ -228,6 +229,30 @@ def test_a_pod_that_fits_beside_the_kept_bytes_is_offered_the_node_while_they_ga
 
 
 # Against whom
+
+
+def test_only_room_that_would_be_enough_is_said_to_be_kept_for_somebody_else() -> None:
+    cluster = one_passing_node()
+    starve(cluster, "large", gib=350, nodes=NODES)
+    cluster.delete_volume("job-0")
+    cluster.let_doubts_pass()
+    cluster.add_pod("one", gib=60)
+    cluster.add_pod("two", "first", "second", gib=60)  # which the 100 GiB that are free could not take either
+
+    assert {"n1": Reason.KEPT} == cluster.filter("one", "n1").refused
+    assert {"n1": Reason.INSUFFICIENT_STORAGE} == cluster.filter("two", "n1").refused
+
+
+def test_a_pod_that_comes_back_to_its_data_needs_none_of_the_room_that_is_kept() -> None:
+    cluster = half_empty_node(ephemeral)
+    starve(cluster, "large", gib=300, nodes=NODES)
+    assert set() == open_to(cluster, 50, "n1")
+    cluster.drop_pod("stays")
+    cluster.attach(cluster.claims["stays"].volume_name, "")
+    cluster.select_node("stays", "")
+    cluster.add_pod("again", "stays")
+
+    assert {"n1"} == cluster.offered("again", "n1")
 
 
 def test_volumes_that_go_anywhere_are_not_kept_out() -> None:
