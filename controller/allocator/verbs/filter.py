@@ -14,6 +14,7 @@ from controller.allocator.judge.pending import Newcomer
 from controller.allocator.judge.search import in_order, look
 from controller.allocator.judge.verdict import CONTENDED, LATE
 from controller.allocator.outcome import Decision, FilterOutcome
+from controller.allocator.promises.choice import Choice
 from controller.allocator.promises.holds import Holds
 from controller.allocator.promises.ledger import Ledger, OnDisks, Source, State, Verb
 from controller.allocator.promises.memory import Memory
@@ -157,7 +158,7 @@ class Filtering:
         node = choice.node
         if choice.is_bound:
             return node
-        uncovered = [demand for demand in demands if not self._is_covered(demand, node)]
+        uncovered = [demand for demand in demands if not self._is_covered(pod, choice, demand)]
         if uncovered:
             judge = self._judge(pod, uncovered)
             if not judge.open_among((node,))[0] or judge.judge(node).verdict is not Verdict.SURE:
@@ -169,12 +170,17 @@ class Filtering:
                 self.memory.answers.answered(pod.uid, self.now)
         return node
 
-    def _is_covered(self, demand: VolumeDemand, node: str) -> bool:
-        """Whether the volume needs nothing more on that node than what is promised there as chosen."""
+    def _is_covered(self, pod: Pod, choice: Choice, demand: VolumeDemand) -> bool:
+        """Whether the volume needs nothing more on the chosen node than what is promised there as chosen. What counts
+        as the pod's own promise only because the leader before may have made it was checked by nobody that we know."""
+        node = choice.node
         if node in demand.home_nodes or not (demand.is_local or demand.is_roaming or demand.never):
             return True
-        promises = self.ledger.of_volume(demand.key)
-        return any(one.state is State.ASSUMED and one.places.includes(node) for one in promises)
+        is_known = demand.key in choice.about or node in self.memory.offered(pod.uid)
+        return any(
+            one.state is State.ASSUMED and one.places.includes(node) and (is_known or one.claimant != pod.uid)
+            for one in self.ledger.of_volume(demand.key)
+        )
 
     def _look(
         self, judge: Judge, pod: Pod, candidates: Sequence[str], *, is_narrow: bool

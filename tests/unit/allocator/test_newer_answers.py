@@ -182,6 +182,24 @@ def test_a_choice_that_a_former_user_left_on_an_unbound_claim_leaves_the_others_
     assert {"ns/a"} == {row.claim for row in cluster.allocator.snapshot().promises}
 
 
+def test_what_the_former_leader_may_have_offered_is_checked_although_a_choice_of_another_volume_narrowed_it() -> None:
+    """Of a pod that was made again, one claim was provisioned and not placed, and the other one still is being."""
+    cluster = TestCluster()
+    cluster.add_node("n1", free_gib=4)
+    cluster.add_pod("p", "made", "unmade", gib=1)
+    cluster.offered("p", "n1")
+    cluster.select_node("made", "n1")
+    cluster.provision("made")
+    cluster.select_node("unmade", "n1")
+    cluster.drop_pod("p")
+    cluster.add_pod("large", gib=3)
+    cluster.add_pod("again", "made", "unmade", created="2026-01-01T00:02:00Z")
+    assert ({"n1"}, set()) == (cluster.offered("large", "n1"), cluster.offered("again", "n1"))
+    cluster.allocator.begin_term()
+
+    assert set() == cluster.offered("again", "n1")
+
+
 def test_a_pod_that_was_offered_the_node_with_all_its_volumes_is_answered_with_it_once_one_of_them_shows() -> None:
     """kube-scheduler writes its choice into one claim after the other."""
     cluster = TestCluster()
