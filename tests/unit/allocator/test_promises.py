@@ -601,6 +601,28 @@ def test_replicas_that_find_no_node_apart_from_their_twins_take_no_room() -> Non
     assert {"n1": 300} == cluster.pending()
 
 
+def test_copies_that_were_given_up_count_again_once_their_volume_is_detached() -> None:
+    """Then they are Longhorn's to place anew at the next attachment; the pod is bound all the while."""
+    cluster = cluster_of("n1", "n2", free_gib=400)
+    cluster.add_class("near-two", numberOfReplicas="2", dataLocality="best-effort")
+    cluster.add_claim("a", class_name="near-two")
+    cluster.add_pod("a")
+    assert {"n1", "n2"} == cluster.offered("a", "n1", "n2")
+    cluster.select_node("a", "n1")
+    name = cluster.provision("a", copies=2)
+    cluster.bind("a", "n1")
+    cluster.attach(name, "n1", replica_count=2)
+    cluster.place(name, "n1")
+    assert {"*": 100} == cluster.pending()
+    cluster.clock.advance(90)
+    cluster.allocator.sweep()
+    assert {} == cluster.pending()
+
+    for to in ("", "n1"):
+        cluster.attach(name, to, replica_count=2)
+        assert {"*": 100} == cluster.pending()
+
+
 def test_roaming_replicas_take_room_where_they_may_go() -> None:
     cluster = one_node_with_a_degraded_volume()
     cluster.add_node("n2", free_gib=100)
