@@ -90,7 +90,7 @@ class Settler:
             if record.volume not in unknown:
                 self._drop(self._verb_for(record), record, now)
             elif choice is None and record.state is State.ASSUMED:
-                self._doubt(record, now)
+                self._doubt(self._given_back(record), now)
         if stands and not any(one.state is State.HELD for one in self._ledger.of_claimant(pod.uid)):
             waited = self._memory.answers.chosen(pod.uid, now)
             if waited is not None:
@@ -178,9 +178,7 @@ class Settler:
             still_asks = True
             places = replace(places, excluded=demand.home_nodes)
         else:
-            # The choice may have been an older one, seen late, that narrowed what our last answer had offered.
-            again = self._memory.offered(record.claimant) if record.state is State.ASSUMED else frozenset[str]()
-            left = (places.nodes | again) - demand.home_nodes
+            left = self._given_back(record).nodes - demand.home_nodes
             still_asks, places = bool(left), places if left == places.nodes else OneOf(left)
         if not still_asks:
             self._drop(Verb.CONFIRM, record, now)
@@ -190,6 +188,12 @@ class Settler:
             self._doubt(replace(record, places=places, size_bytes=size), now)
         elif places != record.places or size != record.size_bytes:
             self._ledger.put(Verb.HOLD, replace(record, places=places, size_bytes=size))
+
+    def _given_back(self, record: Promise) -> Promise:
+        """With all that our last answer had offered, where a choice that stands no more has narrowed that: it may have
+        been an older one, seen late."""
+        again = self._memory.offered(record.claimant) if record.state is State.ASSUMED else None
+        return replace(record, places=OneOf(record.nodes | again)) if again and record.nodes else record
 
     def _doubt(self, record: Promise, now: float) -> None:
         """A choice may be under way that our stores do not show yet, so the promise stays until it would be seen."""

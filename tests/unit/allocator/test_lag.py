@@ -263,8 +263,9 @@ def test_a_former_pods_choice_that_comes_late_gives_way_to_the_next_ones() -> No
     assert {"n1": 200} == cluster.pending()
 
 
-def test_a_former_pods_choice_that_comes_late_takes_nothing_from_the_answer_to_the_next_one() -> None:
-    """The watch first shows what the former pod chose, then that it was not this one's choice."""
+@pytest.mark.parametrize("first", ["pv", "claim"])
+def test_a_former_pods_choice_that_comes_late_takes_nothing_from_the_answer_to_the_next_one(first: str) -> None:
+    """The watches first show what the former pod chose, then, in any order, that it was not this one's choice."""
     cluster = TestCluster()
     for name in ("n1", "n2"):
         cluster.add_node(name, free_gib=100)
@@ -273,6 +274,8 @@ def test_a_former_pods_choice_that_comes_late_takes_nothing_from_the_answer_to_t
     assert {"n1", "n2"} == cluster.offered("a", "n1", "n2")
     cluster.select_node("a", "n1")
     assert {"n1": 100} == cluster.pending()
+    if first == "claim":
+        cluster.set_claim(replace(cluster.claims["a"], volume_name="pvc-uid-a"))
 
     cluster.provision("a")
 
