@@ -203,7 +203,9 @@ def _check_not_shown(world: World, row: Row) -> None:
         return
     replicas = world.replicas_of(world.volume_of(claim).name)
     is_here = any(replica.is_usable and replica.node == row.node for replica in replicas)
-    world.check(not is_here, f"counts twice, since a replica lies there: {row}")
+    # A failed replica may come back while Longhorn has another one to place beside the engine.
+    is_coming = row.is_longhorns and any(not entry.node and entry.hard_node_affinity == row.node for entry in replicas)
+    world.check(not is_here or is_coming, f"counts twice, since a replica lies there: {row}")
     if row.kind in ("first", "move") and not row.is_longhorns and any(replica.is_placed for replica in replicas):
         may_run_there = any(row.node in (pod.node_name or row.node, EVERYWHERE) for pod in world.users_of(claim))
         world.check(may_run_there, f"counts although its data lies elsewhere and no pod may run there: {row}")
