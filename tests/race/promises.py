@@ -134,8 +134,11 @@ def _chosen(world: World, claim: Claim, node: str, why: str, *, is_shown: bool =
     if not need or (need == node and _had_its_chance(world, facts.name, node)):
         return
     if is_shown and need == node and not takes(world, facts, node) and facts.data_locality == "best-effort":
-        if any(replica.is_placed for replica in world.replicas_of(facts.name)):
+        replicas = world.replicas_of(facts.name)
+        if any(replica.is_placed for replica in replicas):
             return  # a second copy beside the pod: it waits for that node, and nowhere else
+        if replicas and all(replica.hard_node_affinity for replica in replicas):
+            return  # the same, and the first copy is lost
         need, why = EVERYWHERE, f"{why}, and {node} takes it no more"
     yield _need(world, claim, need, why)
 
