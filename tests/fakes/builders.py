@@ -315,6 +315,10 @@ class TestCluster:
         """All that claim any room."""
         return {claimant for promise in self.allocator.snapshot().promises for claimant in promise.claimants}
 
+    def local_promises(self) -> list[tuple[str, str]]:
+        """Claim and node of what is bound to a node."""
+        return [(row.claim, row.node) for row in self.allocator.snapshot().promises if row.node != ANYWHERE]
+
     def pending(self) -> dict[str, int]:
         """GiB promised a node, each volume once."""
         sums: dict[str, int] = {}

@@ -99,16 +99,12 @@ class Settler:
     def _assume(self, claimant: str, demand: VolumeDemand, node: str, record: Promise | None, now: float) -> None:
         places, kind = self._places(demand, node), kind_of(demand)
         # What roams is Longhorn's to place while the volume is attached: each time anew.
-        situation = (node, self._attached_to(demand)) if kind is Kind.ROAMING else node
+        situation = (node, demand.facts.node_id) if kind is Kind.ROAMING else node
         if places is None or self._memory.is_spent(demand.key, claimant, situation):
             if record is not None:
                 self._drop(self._verb_for(record), record, now)
             return
         self._put_assumed(claimant, demand, kind, places, self._chance(demand, kind, node, now), situation, now)
-
-    def _attached_to(self, demand: VolumeDemand) -> str:
-        volume = self._world.volume(demand.volume)
-        return "" if volume is None else volume.node_id
 
     def _put_assumed(
         self,

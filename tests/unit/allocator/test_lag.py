@@ -294,14 +294,10 @@ def test_an_older_volume_does_not_tell_while_a_later_one_is_not_seen_yet() -> No
     cluster.provision("first")
     cluster.allocator.begin_term()
     cluster.select_node("last", "n2")
-    assert [("ns/first", "n2")] == local_promises(cluster)
+    assert [("ns/first", "n2")] == cluster.local_promises()
 
     cluster.set_claim(replace(cluster.claims["last"], volume_name="pvc-uid-last"))
-    assert [("ns/first", "n2")] == local_promises(cluster)
+    assert [("ns/first", "n2")] == cluster.local_promises()
     cluster.provision("last", created=LATEST, locality="disabled")
 
-    assert [("ns/first", "n2")] == local_promises(cluster)
-
-
-def local_promises(cluster: TestCluster) -> list[tuple[str, str]]:
-    return [(row.claim, row.node) for row in cluster.allocator.snapshot().promises if row.node != "*"]
+    assert [("ns/first", "n2")] == cluster.local_promises()

@@ -243,9 +243,7 @@ def test_a_shared_volume_that_was_made_last_tells_that_no_other_node_is_the_one(
     cluster.select_node("shared", "n2")
     cluster.provision("shared", created=LATEST, access_mode="rwx")
 
-    assert [("ns/a", "n2")] == [
-        (row.claim, row.node) for row in cluster.allocator.snapshot().promises if row.node != "*"
-    ]
+    assert [("ns/a", "n2")] == cluster.local_promises()
 
 
 # A new leader
