@@ -64,6 +64,11 @@ _TOTALS: Final = (  # metric, the allocator's counter, help
         "Admitted expansions that the cluster never showed.",
     ),
     (
+        "overcommitted",
+        "overcommitted",
+        "Pods that were offered nodes although volumes that roam may be too many for a disk, within the tolerance.",
+    ),
+    (
         "expansions_put_off",
         "expansions_put_off",
         "Expansions that would fit and were to be asked for again, because the leader had just changed.",

@@ -68,6 +68,8 @@ class LiveSettings:
     only_marked: bool = False
     share_managers: bool = True
     expansion_policy: str = "allow"
+    allow_stranding: bool = False
+    roaming_overcommit_pct: int = 25
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +99,8 @@ _LIVE: Final[dict[str, _Key]] = {
     f"{PREFIX}opt-in-only-marked": _Key("only_marked"),
     f"{PREFIX}share-managers": _Key("share_managers"),
     f"{PREFIX}expansion-policy": _Key("expansion_policy", choices=EXPANSION_POLICIES),
+    f"{PREFIX}allow-stranding": _Key("allow_stranding"),
+    f"{PREFIX}roaming-overcommit-percent": _Key("roaming_overcommit_pct", 100),
 }
 LIVE_NAMES: Final = tuple(_LIVE)
 

@@ -59,6 +59,7 @@ class StatusView:
             "refused_pods": snapshot.refused_count,
             "quarantined": snapshot.quarantined,
             "promises": snapshot.promises,
+            "reach_changes": snapshot.reach_changes,
             "counters": snapshot.counters,
             "stores": store_entries(self.stores.states(), lambda kind: self.stores.followed[kind].store.bad),
         }

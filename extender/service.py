@@ -59,7 +59,7 @@ class RefusalListener(Protocol):
     """Told of pods that found no room, for the people who own them. Must not block."""
 
     def refused(self, uid: str, namespace: str, name: str, candidates: Sequence[str]) -> None: ...
-    def let_through(self, uid: str, namespace: str, name: str) -> None: ...
+    def let_through(self, uid: str, namespace: str, name: str, decision: Decision) -> None: ...
 
 
 class ExtenderService:
@@ -162,8 +162,8 @@ class ExtenderService:
         self._observer.decided(outcome.decision, reasons, outcome.is_bounded)
         if outcome.decision in (Decision.REFUSED, Decision.CONTENDED):
             self._listener.refused(args.pod_uid, args.pod_namespace, args.pod_name, args.candidates)
-        elif outcome.decision is Decision.REMOTE:
-            self._listener.let_through(args.pod_uid, args.pod_namespace, args.pod_name)
+        elif outcome.decision in (Decision.REMOTE, Decision.AT_DISCRETION):
+            self._listener.let_through(args.pod_uid, args.pod_namespace, args.pod_name, outcome.decision)
         if log.isEnabledFor(logging.INFO):
             log.info(
                 "filter pod=%s uid=%s decision=%s candidates=%d passed=%d refused=%s ms=%.1f",

@@ -18,8 +18,9 @@ from controller.allocator.outcome import Decision, FilterOutcome, Mode, PodKnowl
 from controller.allocator.promises.ends import Due, Ends
 from controller.allocator.promises.holds import kept_for
 from controller.allocator.promises.journal import Journal
-from controller.allocator.promises.ledger import Ledger, State, Verb
+from controller.allocator.promises.ledger import Ledger
 from controller.allocator.promises.memory import Answers, Memory
+from controller.allocator.promises.promise import State, Verb
 from controller.allocator.promises.quarantine import Quarantine
 from controller.allocator.promises.settle import Settler
 from controller.allocator.promises.views import promise_views, snapshot_of
@@ -74,7 +75,7 @@ class Allocator:
         self._mode = Mode.CLOSED
         self._is_leading = False
         self._live = LiveSettings()
-        self._world = World(_Granted(lambda: self._ledger))
+        self._world = World(_Granted(lambda: self._ledger), clock)
         self._journal = Journal()
         self._refusals = Refusals()
         self._quarantine = Quarantine()
@@ -201,6 +202,7 @@ class Allocator:
             if self._refusals.take_news() or filtering.has_freed:
                 self._touch_locked()
             self._journal.counters[f"decisions_{outcome.decision}"] += 1
+            self._journal.counters["overcommitted"] += outcome.is_overcommitted
             self._calls += 1
             self._memory.answers.name_call(pod_uid, self._calls)
             return replace(outcome, serial=self._calls, version=self._version)
@@ -326,7 +328,10 @@ class Allocator:
         while self._refresh_some():  # so that no filter call has to
             pass
         with self._changed:
-            if self._ends.sweep(self._clock.now(), self._live):
+            has_changes = self._world.has_changes  # what Longhorn believed of a disk is over
+            if has_changes:
+                self._observing_locked().settle_changes()
+            if self._ends.sweep(self._clock.now(), self._live) or has_changes:
                 self._touch_locked()
             if self._clock.now() - self._copied_at > _KEEP_COPY * COPY_SECONDS:
                 self._copied = None
@@ -373,6 +378,7 @@ class Allocator:
             if self._is_leading and mode is Mode.ACTIVE:  # until now growth went by unchecked
                 self.expansions.begin_term_locked(has_predecessor=True)
             self._mode = mode
+            self._world.reach.forget_records()
             self._refusals.clear()
             self._derive_locked(holds_everywhere=self._is_leading)
 
@@ -433,6 +439,7 @@ class Allocator:
             now, promises, names = self._clock.now(), list(self._ledger.promises()), self._world.claim_names()
             mode, version, refused_count = self._mode, self._version, len(self._refusals)
             quarantined, counters = list(self._quarantine.keys()), dict(self._journal.counters)
+            changes = self._world.reach.records()
         return snapshot_of(
             promise_views(promises, names, now),
             mode=mode,
@@ -440,6 +447,8 @@ class Allocator:
             refused_count=refused_count,
             quarantined=quarantined,
             counters=counters,
+            changes=changes,
+            now=now,
         )
 
     def drain_records(self) -> tuple[tuple[str, float, bool], ...]:

@@ -21,6 +21,7 @@ class Mode(StrEnum):
 class Decision(StrEnum):
     NOTHING_NEEDED = "nothing-needed"
     OFFERED = "offered"
+    AT_DISCRETION = "at-discretion"  # Longhorn may over-commit a disk by the pod's own volumes
     RESTART = "restart"
     CHOSEN = "chosen"
     REFUSED = "refused"
@@ -63,6 +64,7 @@ class FilterOutcome:
     held_bytes: int
     is_bounded: bool = False
     serial: int = 0  # which call this answers; names the holds that it made
+    is_overcommitted: bool = False  # volumes that roam may be too many for a disk, within the tolerance
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +83,17 @@ class PromiseView:
 
 
 @dataclass(frozen=True, slots=True)
+class ReachView:
+    """A change of what a disk can take that no promise of ours explains, so many seconds ago."""
+
+    node: str
+    disk: str
+    change: str
+    size_bytes: int
+    age_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     """The ledger at one moment. A volume counts once on a node, whatever the number of claimants."""
 
@@ -95,3 +108,4 @@ class Snapshot:
     refused_count: int
     quarantined: tuple[str, ...]
     counters: Mapping[str, int]
+    reach_changes: tuple[ReachView, ...]

@@ -32,10 +32,11 @@ class TopologyTerm:
 
 @dataclass(frozen=True, slots=True)
 class ImageNeeds:
-    """The selectors of a volume's backing image, which a replica's node and disk have to satisfy as well."""
+    """A volume's backing image, and its selectors, which a replica's node and disk have to satisfy as well."""
 
     node_selector: tuple[str, ...] = ()
     disk_selector: tuple[str, ...] = ()
+    name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +140,7 @@ class Volume:
     is_standby: bool = False
     expansion_required: bool = False
     scheduling_unknown: bool = False  # the condition `Scheduled` stands there and says neither True nor False
+    owner_id: str = ""  # the node whose manager looks after it; to grow while detached, it is attached there
 
     @property
     def source_volume(self) -> str:
@@ -206,7 +208,7 @@ class BackingImage:
 
     @property
     def needs(self) -> ImageNeeds:
-        return ImageNeeds(self.node_selector, self.disk_selector)
+        return ImageNeeds(self.node_selector, self.disk_selector, self.name)
 
 
 @dataclass(frozen=True, slots=True)

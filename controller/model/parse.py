@@ -268,6 +268,7 @@ def volume_facts(raw: Raw) -> Volume:
         is_standby=flag_at(status, "status", "isStandby"),
         expansion_required=flag_at(status, "status", "expansionRequired"),
         scheduling_unknown=scheduled is None and has_condition(status, "status", "Scheduled"),
+        owner_id=text_at(status, "status", "ownerID"),
     )
 
 

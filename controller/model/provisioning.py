@@ -155,6 +155,7 @@ def image_needs(volume: Volume, storage_class: StorageClass | None, lookup: Look
     return ImageNeeds(
         tuple(node_selector.split(",")) if node_selector else (),
         tuple(disk_selector.split(",")) if disk_selector else (),
+        volume.backing_image,
     )
 
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 import logging
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from controller.allocator.outcome import Decision
 from controller.clock import Clock
 from controller.errors import SchedulerError
 from controller.kube.recorder import Recorder, Target
@@ -21,10 +22,18 @@ EVERY_SECONDS: Final = 60.0  # a pod
 QUEUE_LIMIT: Final = 1_000
 REMEMBERED: Final = 10_000
 NO_ROOM: Final = "LonghornNoRoom"
-REMOTE: Final = "LonghornRemoteFallback"
 REMOTE_TEXT: Final = (
     "No node with room for the pod's Longhorn volumes was found for a while, so it may run on a node away from its data"
 )
+DISCRETION_TEXT: Final = (
+    "The pod's own Longhorn volumes may be too many for one disk of the node that it was offered: which disks they "
+    "come to is Longhorn's choice, and one of them may end over its limit"
+)
+# By decision, of pods that were let through although not all was as it should be: the Event's reason and text.
+LET_THROUGH: Final[Mapping[Decision, tuple[str, str]]] = {
+    Decision.REMOTE: ("LonghornRemoteFallback", REMOTE_TEXT),
+    Decision.AT_DISCRETION: ("AtLonghornsDiscretion", DISCRETION_TEXT),
+}
 
 _log = logging.getLogger(__name__)
 
@@ -37,10 +46,11 @@ class Accounts(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """A pod, and the nodes that it was refused on (none: it was let through to run away from its data)."""
+    """A pod, and the nodes that it was refused on; none: it was let through, by that decision."""
 
     pod: Target
     candidates: Sequence[str]
+    decision: Decision = Decision.REFUSED
 
 
 class Teller:
@@ -64,8 +74,8 @@ class Teller:
         """
         self._put(uid, Told(Target("Pod", namespace, name, uid), candidates))
 
-    def let_through(self, uid: str, namespace: str, name: str) -> None:
-        self._put(uid, Told(Target("Pod", namespace, name, uid), ()))
+    def let_through(self, uid: str, namespace: str, name: str, decision: Decision) -> None:
+        self._put(uid, Told(Target("Pod", namespace, name, uid), (), decision))
 
     def _put(self, uid: str, told: Told) -> None:
         now = self._clock.now()
@@ -108,7 +118,7 @@ class Teller:
                 return False
             uid, told = self._waiting.popitem(last=False)
         if not told.candidates:
-            self._recorder.note(told.pod, REMOTE, REMOTE_TEXT)
+            self._recorder.note(told.pod, *LET_THROUGH[told.decision])
             return True
         text = self._accounts.account_of(uid, told.candidates)
         if text:

@@ -7,7 +7,7 @@ for over-provisioning.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -37,15 +37,23 @@ def wrapped(value: int) -> int:
 @dataclass(frozen=True, slots=True)
 class DiskRoom:
     """What is left of a disk that accepts replicas at all; `free_bytes` by over-provisioning, negative when
-    overdrawn."""
+    overdrawn.
+
+    `reported_bytes` is the same by the disk's own figure, which may not show the newest replicas yet, and `reach_bytes`
+    the most that Longhorn may still believe in: what is larger never lands there.
+    """
 
     name: str
     uuid: str
     type: str
     filesystem: str
     tags: frozenset[str]
+    limit_bytes: int
     free_bytes: int
+    reported_bytes: int
+    reach_bytes: int
     written_limit_bytes: int  # a replica's bytes to copy must stay below this
+    kind: Hashable  # equal for disks, of whatever node, that the same volumes suit, room aside
 
 
 @dataclass(frozen=True, slots=True)
@@ -371,13 +379,27 @@ def disk_takes(room: DiskRoom, needs: DiskNeeds, size_bytes: int, required_bytes
     return check_disk_kind(room, needs, size_bytes, space) is None and required_bytes < room.written_limit_bytes
 
 
-def room_of_disk(disk: Disk, replicas: Iterable[Replica], space: SpacePolicy) -> DiskRoom:
+def room_of_disk(
+    disk: Disk,
+    replicas: Iterable[Replica],
+    space: SpacePolicy,
+    believed_bytes: int = _INT64_LEAST,
+    kind_of_node: tuple[Hashable, ...] = (),
+) -> DiskRoom:
+    """`believed_bytes`: what Longhorn may have seen a moment ago instead of the disk's present figure. `kind_of_node`:
+    what volumes may ask of the disk's node."""
+    limit = provisioning_limit(disk, space)
+    reported = limit - disk.scheduled_bytes
     return DiskRoom(
         name=disk.name,
         uuid=disk.uuid,
         type=disk.type,
         filesystem=disk.filesystem,
         tags=disk.tags,
-        free_bytes=provisioning_limit(disk, space) - observed_scheduled(disk, replicas),
+        limit_bytes=limit,
+        free_bytes=limit - observed_scheduled(disk, replicas),
+        reported_bytes=reported,
+        reach_bytes=max(reported, believed_bytes),
         written_limit_bytes=disk.available_bytes - minimal_available(disk, space),
+        kind=(disk.type, disk.filesystem, disk.tags, *kind_of_node),
     )

@@ -45,6 +45,7 @@ class Reason(StrEnum):
     NOT_EXPANDABLE = "NotExpandable"
     NO_ROOM_IN_CLUSTER = "NoRoomInCluster"
     CONTENDED = "Contended"
+    OWN_VOLUMES = "OwnVolumes"
     KEPT = "KeptForWaitingPod"
     NOT_EVALUATED = "NotEvaluated"
     NEVER_PLACED = "NeverPlaced"
@@ -87,6 +88,7 @@ _TEXTS = {
     Reason.NOT_EXPANDABLE: "Longhorn: the volume cannot be expanded in its present state",
     Reason.NO_ROOM_IN_CLUSTER: "Longhorn: no disk in the cluster can take the volume's replica",
     Reason.CONTENDED: "Longhorn: space is promised to other pods",
+    Reason.OWN_VOLUMES: "Longhorn: the pod's own volumes may take each other's space",
     Reason.KEPT: "Longhorn: space is kept for a pod that has waited for long",
     Reason.NOT_EVALUATED: "Longhorn: node was not evaluated in time",
     Reason.LEADER_CHANGED: "Longhorn: what was admitted before the leader changed is not seen yet",

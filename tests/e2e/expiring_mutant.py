@@ -10,7 +10,8 @@ import math
 import sys
 
 from controller.allocator.promises import ends
-from controller.allocator.promises.ledger import Ledger, Promise, State
+from controller.allocator.promises.ledger import Ledger
+from controller.allocator.promises.promise import Promise, State
 from controller.cli import main
 
 PROMISED_SECONDS = 5.0

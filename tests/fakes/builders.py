@@ -10,8 +10,9 @@ from controller.allocator.allocator import Allocator
 from controller.allocator.outcome import FilterOutcome, Mode
 from controller.allocator.promises.ends import Due
 from controller.allocator.promises.growths import GROWTH
-from controller.allocator.promises.ledger import ANYWHERE, Kind, OneOf, Promise, Roams, Source, State
+from controller.allocator.promises.promise import ANYWHERE, Kind, OneOf, Promise, Roams, Source, State
 from controller.allocator.waiting.refusals import Wakeup
+from controller.allocator.world.reach import REPORT_GRACE_SECONDS
 from controller.clock import Clock
 from controller.model.longhorn import DEFAULT_NEEDS, Disk, DiskNeeds, LonghornNode, LonghornSettings, Replica, Volume
 from controller.model.workload import Claim, KubeNode, PersistentVolume, Pod, PodVolume, StorageClass
@@ -109,9 +110,9 @@ def promise(
     needs: DiskNeeds = DEFAULT_NEEDS,
     since: float = 0.0,
     copies: int = 1,
-    per_node: int = 1,
+    per_disk: int = 1,
 ) -> Promise:
-    """Of so many bytes on that node; "*": of `copies` that roam."""
+    """Of so many bytes on that node; "*": of `copies` that roam, `per_disk` on one disk."""
     return Promise(
         volume=volume,
         claimant=claimant,
@@ -121,7 +122,7 @@ def promise(
         size_bytes=size,
         required_bytes=0,
         needs=needs,
-        places=Roams(copies=copies, per_node=per_node) if node == ANYWHERE else OneOf(frozenset((node,))),
+        places=Roams(copies=copies, per_disk=per_disk) if node == ANYWHERE else OneOf(frozenset((node,))),
         since=since,
     )
 
@@ -280,6 +281,23 @@ class TestCluster:
         self.place(name, on, gib)
         return name
 
+    def let_figures_follow(self) -> None:
+        """The nodes show all replicas, and nobody believes in older figures any more."""
+        self._show_figures(lambda _disk, _name: True)
+        self.clock.advance(REPORT_GRACE_SECONDS)
+
+    def _show_figures(self, is_shown: Callable[[Disk, str], bool]) -> None:
+        world = self.allocator._world
+        for facts in list(world.nodes.values()):
+            disks = []
+            for one in facts.disks:
+                here = world.replicas_on(one.uuid)
+                listed = {entry.name: entry.size_bytes for entry in here if is_shown(one, entry.name)}
+                shown = one.scheduled_bytes - sum(one.scheduled_replicas.values()) + sum(listed.values())
+                disks.append(replace(one, scheduled_replicas=listed, scheduled_bytes=shown))
+            if tuple(disks) != facts.disks:
+                self.put_node(replace(facts, disks=tuple(disks)))
+
     def let_doubts_pass(self) -> None:
         """Two quiet seconds, after which the sweeper's live read shows no choice."""
         self.clock.advance(2)
@@ -302,6 +320,7 @@ class TestCluster:
         self.allocator.observe("pv", name, None)
         self.allocator.observe("volume", name, None)
         self.allocator.observe("replica", f"{name}-r-1", None)
+        self._show_figures(lambda disk, name: name in disk.scheduled_replicas)  # what has gone is seen at once
 
     def due_growths(self) -> list[str]:
         """Volumes whose admitted growth has not been seen for so long that it is to be looked at."""

@@ -24,7 +24,7 @@ RESERVATION_TIMEOUT_SECONDS: Final = LiveSettings().node_reservation_timeout_sec
 EVERYWHERE: Final = "*"
 MOST_READS: Final = 64
 Read = Callable[[str, str], object | None]  # kind and key: the object as the API server has it
-_HELD: Final = (Decision.OFFERED, Decision.RESTART, Decision.CHOSEN)
+_HELD: Final = (Decision.OFFERED, Decision.AT_DISCRETION, Decision.RESTART, Decision.CHOSEN)
 _REFUSED: Final = (Decision.REFUSED, Decision.CONTENDED)
 GROWTH: Final = "growth"
 _KINDS: Final = {"first-placement": "first", "expansion": GROWTH}
@@ -49,13 +49,14 @@ class Row:
 @dataclass(frozen=True)
 class Answer:
     """A filter call's answer. `is_held`: what passed is promised; `is_chosen`: since a choice stands; `is_refused`: no
-    node passed."""
+    node passed; `is_at_discretion`: by its own volumes Longhorn may put a disk over its limit."""
 
     passed: tuple[str, ...]
     is_held: bool
     is_chosen: bool
     is_refused: bool
     decision: str
+    is_at_discretion: bool = False
 
 
 @dataclass(frozen=True)
@@ -74,10 +75,10 @@ def with_gate(pod: Pod, is_gated: bool) -> Pod:
 class Driver:
     """One allocator, asked as the extender, the sweeper, the waker and the webhook ask it."""
 
-    def __init__(self, clock: VirtualClock, settings: LonghornSettings) -> None:
+    def __init__(self, clock: VirtualClock, settings: LonghornSettings, excess_pct: int) -> None:
         self._clock = clock
         self._allocator = Allocator(clock)
-        self._allocator.configure(LiveSettings(enabled=True), settings)
+        self._allocator.configure(LiveSettings(enabled=True, roaming_overcommit_pct=excess_pct), settings)
 
     # Facts and terms
 
@@ -111,6 +112,7 @@ class Driver:
             is_chosen=decision is Decision.CHOSEN,
             is_refused=decision in _REFUSED,
             decision=str(decision),
+            is_at_discretion=decision is Decision.AT_DISCRETION,
         )
 
     def nodes_with_room(self, pod: Pod, candidates: Collection[str], read: Read) -> frozenset[str]:

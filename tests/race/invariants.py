@@ -7,6 +7,5 @@ from typing import Final
 PROMISES: Final = "promises"  # every promise counts exactly once until it is shown or ends
 REASONS: Final = "reasons"  # no promise outlives its reason
 STARVATION: Final = "starvation"  # a pod that fits is offered a node
-LIMITS: Final = "limits"  # no disk exceeds its limit: prepared, not promised yet
-INVARIANTS: Final = (PROMISES, REASONS, STARVATION)
-ALL: Final = (*INVARIANTS, LIMITS)
+LIMITS: Final = "limits"  # no disk exceeds its limit by what was promised, and nobody promised goes without
+INVARIANTS: Final = (PROMISES, REASONS, STARVATION, LIMITS)

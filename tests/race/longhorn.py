@@ -3,17 +3,23 @@ the figures of its nodes follow late. Where a replica may go is the tests' own r
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Final
 
 from controller.model.longhorn import Disk, Replica, Volume
 from controller.model.workload import Claim, PersistentVolume
 from tests.fakes.builders import GIB, replica
 from tests.longhorn import locality
+from tests.longhorn.placement import Candidate
 from tests.race.longhorn_rules import replica_raw, settings_raw, volume_raw
 from tests.race.shapes import IMMEDIATE, volume_of
 from tests.race.world import Action, World
+
+LATE_SECONDS: Final = 1.0  # from Longhorn's decision on a disk to its write, at most
+# Of the disks that Longhorn may choose among, given the volume and its replicas: those that it may take here.
+Choose = Callable[[Volume, Sequence[Replica], Sequence[Candidate]], Sequence[Candidate]]
 
 
 class Longhorn:
@@ -21,11 +27,20 @@ class Longhorn:
 
     def __init__(self, world: World) -> None:
         self._world = world
+        self.decided: dict[str, Replica] = {}  # by name, replicas as they are about to be written
+        self.choose: Choose = lambda _facts, _replicas, found: found
+        world.before_time = self._write_what_is_due
+
+    def _write_what_is_due(self, seconds: float) -> None:
+        """A decision is written within a second."""
+        if seconds >= LATE_SECONDS:
+            for name in list(self.decided):
+                self._write_decided(name)
 
     def actions(self) -> list[Action]:
-        found = [*self._provisioning(), *self._figures()]
+        found = [*self._provisioning(), *self.figures()]
         for facts in list(self._world.volumes.values()):
-            found += self._of_volume(facts)
+            found += self.of_volume(facts)
         return found
 
     # The provisioner
@@ -35,13 +50,13 @@ class Longhorn:
             if claim.volume_name or not (claim.selected_node or claim.class_name == IMMEDIATE):
                 continue
             is_made = f"pvc-{claim.uid}" in self._world.volumes
-            yield f"{claim.key} is provisioned", partial(self._provision, claim)
+            yield f"{claim.key} is provisioned", partial(self.provision, claim)
             if not is_made:
                 yield f"the volume of {claim.key} is made", partial(self._make, claim)
                 yield f"{claim.key} is given back", partial(self._give_back, claim)
 
     def _make(self, claim: Claim) -> None:
-        facts = volume_of(claim)
+        facts = replace(volume_of(claim), owner_id=min(self._world.nodes))
         self._world.write("volume", facts.name, facts)
         for _ in range(facts.replica_count):
             self._add_replica(facts)
@@ -52,7 +67,7 @@ class Longhorn:
         made = replica(name, facts.name, facts.size_bytes / GIB, hard_node_affinity=hard_affinity)
         self._world.write("replica", name, made)
 
-    def _provision(self, claim: Claim) -> None:
+    def provision(self, claim: Claim) -> None:
         world, name = self._world, f"pvc-{claim.uid}"
         if name not in world.volumes:
             self._make(claim)
@@ -74,7 +89,7 @@ class Longhorn:
 
     # Figures
 
-    def _figures(self) -> Iterator[Action]:
+    def figures(self) -> Iterator[Action]:
         listed: dict[str, dict[str, int]] = {}
         for facts in self._world.replicas.values():
             listed.setdefault(facts.disk_uuid, {})[facts.name] = facts.size_bytes
@@ -86,7 +101,7 @@ class Longhorn:
 
     # Volumes
 
-    def _of_volume(self, facts: Volume) -> Iterator[Action]:
+    def of_volume(self, facts: Volume) -> Iterator[Action]:
         claim = self._world.claim_by_uid(facts.name.removeprefix("pvc-"))
         if claim is None:
             yield f"{facts.name} is deleted", partial(self._delete, facts)
@@ -153,19 +168,37 @@ class Longhorn:
     # Placing
 
     def _placing(self, facts: Volume, replicas: list[Replica], entry: Replica) -> Iterator[Action]:
-        found = self._world.rules().candidates(facts, replicas, entry)
-        for candidate in found:
-            yield (
-                f"{entry.name} is placed on {candidate.uuid}",
-                partial(self.place, facts, entry, candidate.node, candidate.uuid),
-            )
+        if entry.name in self.decided:
+            at = self.decided[entry.name].disk_uuid
+            yield f"{entry.name} is placed on {at}, as was decided", partial(self._write_decided, entry.name)
+            return
+        seen = [self.decided.get(one.name, one) for one in replicas]
+        found = self._world.rules().candidates(facts, seen, entry)
+        for candidate in self.choose(facts, seen, found) if found else ():
+            text = f"{entry.name} is placed on {candidate.uuid}"
+            yield text, partial(self.place, facts, entry, candidate.node, candidate.uuid)
+            if self._world.shape.writes_late:
+                text = f"{entry.name} is decided to go to {candidate.uuid}"
+                yield text, partial(self._decide, facts, entry, candidate.node, candidate.uuid)
         if not found and facts.scheduled is not False:
             yield f"{entry.name} finds no disk", partial(self._change, facts.name, scheduled=False)
 
-    def place(self, facts: Volume, entry: Replica, node: str, disk_uuid: str) -> None:
+    def _decide(self, facts: Volume, entry: Replica, node: str, disk_uuid: str) -> None:
         hard = node if facts.data_locality == "strict-local" else entry.hard_node_affinity
-        placed = replace(entry, node=node, disk_uuid=disk_uuid, hard_node_affinity=hard, size_bytes=facts.size_bytes)
-        self._world.write("replica", entry.name, placed)
+        self.decided[entry.name] = replace(
+            entry, node=node, disk_uuid=disk_uuid, hard_node_affinity=hard, size_bytes=facts.size_bytes
+        )
+
+    def place(self, facts: Volume, entry: Replica, node: str, disk_uuid: str) -> None:
+        self._decide(facts, entry, node, disk_uuid)
+        self._write_decided(entry.name)
+
+    def _write_decided(self, name: str) -> None:
+        placed = self.decided.pop(name)
+        facts = self._world.volumes.get(placed.volume)
+        if facts is None or name not in self._world.replicas:
+            return
+        self._world.write("replica", name, replace(placed, size_bytes=facts.size_bytes))
         if facts.scheduled is not True and all(other.node for other in self._world.replicas_of(facts.name)):
             self._change(facts.name, scheduled=True)
 
@@ -212,7 +245,7 @@ class Longhorn:
                 )
         is_placed = any(entry.is_placed for entry in replicas)
         if claim.requested_bytes > facts.size_bytes and not (is_placed or facts.node_id):
-            owner = min(self._world.nodes)
+            owner = facts.owner_id
             yield (
                 f"{facts.name} is attached to its owner {owner} to grow",
                 partial(self._change, facts.name, node_id=owner, state="attaching"),

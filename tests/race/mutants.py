@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.mutation.run import Replaced
-from tests.race.invariants import PROMISES, REASONS, STARVATION
+from tests.race.invariants import LIMITS, PROMISES, REASONS, STARVATION
 
 SURVIVED: Final = 10  # exit codes that nothing else uses
 KILLED: Final = 11
@@ -125,16 +125,58 @@ MUTANTS: Final = (
     Mutant(
         "what is pending counts twice",
         STARVATION,
-        "controller.allocator.promises.ledger",
+        "controller.allocator.promises.items",
         "    items = tuple(found)",
         "    items = tuple(found) * 2",
+    ),
+    Mutant(
+        "a disk's room is what is free now, whatever Longhorn may believe",
+        LIMITS,
+        "controller.rules.eligibility",
+        "        reach_bytes=max(reported, believed_bytes),",
+        "        reach_bytes=limit - observed_scheduled(disk, replicas),",
+    ),
+    Mutant(
+        "a disk's room is what its newest figure says",
+        LIMITS,
+        "controller.rules.eligibility",
+        "        reach_bytes=max(reported, believed_bytes),",
+        "        reach_bytes=reported,",
+    ),
+    Mutant(
+        "copies that share a disk count once there",
+        LIMITS,
+        "controller.allocator.promises.items",
+        "        return size if self.per_disk == 1 or not size else size * min(self.per_disk, room_bytes // size)",
+        "        return size",
+    ),
+    Mutant(
+        "what is pending may be left without a site",
+        LIMITS,
+        "controller.allocator.judge.sets",
+        "            is_sure = is_waitable = self._is_spared()",
+        "            pass",
+    ),
+    Mutant(
+        "a local newcomer needs room on one disk only",
+        LIMITS,
+        "controller.allocator.judge.node",
+        "        if all(not more or more + load <= disk.free_bytes for disk, more, load in rows) and all(",
+        "        if any(more and more + load <= disk.free_bytes for disk, more, load in rows) and all(",
+    ),
+    Mutant(
+        "what roams counts on no disk",
+        LIMITS,
+        "controller.allocator.judge.pending",
+        "            total = self._roaming_load(room, disk, images) if roaming else 0",
+        "            total = 0",
     ),
     Mutant(
         "a disk is taken for 2 GiB smaller",
         STARVATION,
         "controller.rules.eligibility",
-        "        free_bytes=provisioning_limit(disk, space) - observed_scheduled(disk, replicas),",
-        "        free_bytes=provisioning_limit(disk, space) - observed_scheduled(disk, replicas) - 2 * 1024**3,",
+        "        free_bytes=limit - observed_scheduled(disk, replicas),",
+        "        free_bytes=limit - observed_scheduled(disk, replicas) - 2 * 1024**3,",
     ),
 )
 

@@ -66,6 +66,8 @@ class Scheduler:
             world.log.append(f"  filter {pod.key} {list(candidates)}: error")
             return None
         world.log.append(f"  filter {pod.key} {list(candidates)}: {answer.decision} {list(answer.passed)}")
+        if world.watcher is not None:
+            world.watcher.answered(pod, answer)
         current.offered = frozenset(answer.passed)
         current.is_refused, current.is_evident = answer.is_refused, answer.is_chosen
         if answer.is_held:

@@ -215,6 +215,8 @@ class Users:
             if not any(_is_held_by(grant, other) for other in world.grants):  # what is held is admitted again
                 check_admitted(world, grant)
             world.grants.append(grant)
+            if world.watcher is not None:
+                world.watcher.granted(grant)
 
     def _store(self, claim: Claim, size_bytes: int) -> None:
         self._world.write("claim", claim.key, replace(claim, requested_bytes=size_bytes))

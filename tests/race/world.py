@@ -4,15 +4,15 @@ in order within the kind and in any order between kinds; live reads; and changes
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from controller.model.longhorn import InstanceManager, LonghornNode, Replica, Volume
 from controller.model.workload import Claim, KubeNode, PersistentVolume, Pod
 from tests.fakes.clock import VirtualClock
-from tests.race.driver import SCHEDULING_TIMEOUT_SECONDS, Driver, Ended
+from tests.race.driver import SCHEDULING_TIMEOUT_SECONDS, Answer, Driver, Ended
 from tests.race.longhorn_rules import Rules
 from tests.race.shapes import CLASSES, ClusterShape, longhorn_settings, node_facts, storage_class, volume_of
 
@@ -21,6 +21,23 @@ GROWTH_SECONDS: Final = 60.0  # for so long an admitted growth counts that nobod
 STORE_SECONDS: Final = 10.0  # within which the API server stores what a webhook admitted, or never
 _UNVERSIONED: Final = ("replica", "node", "instance_manager")
 Action = tuple[str, Callable[[], None]]  # what it does, for the transcript
+
+
+class Watcher(Protocol):
+    """Who wants to know of every answer and every write."""
+
+    def answered(self, pod: Pod, answer: Answer) -> None: ...
+
+    def granted(self, grant: Grant) -> None: ...
+
+    def written(self, kind: str, facts: object | None, old: object | None) -> None:
+        """Before it is stored."""
+
+    def delivered(self, kind: str, facts: object | None, gone: object | None) -> None:
+        """The product knows it now."""
+
+    def ended(self, pod: Pod) -> None:
+        """Time has ended what was promised to the pod."""
 
 
 class Violation(AssertionError):
@@ -106,6 +123,8 @@ class World:
         self.term, self.term_at = 0, 0.0
         self.serial = 0
         self.log: list[str] = []
+        self.watcher: Watcher | None = None
+        self.before_time: Callable[[float], None] = lambda _seconds: None
         for index, entry in enumerate(shape.nodes, start=1):
             name = f"n{index}"
             self.nodes[name] = node_facts(name, entry)
@@ -129,6 +148,8 @@ class World:
     def write(self, kind: str, key: str, facts: Any) -> None:
         """Store the object, or take it away (None), and tell the watch."""
         store = self._stores[kind]
+        if self.watcher is not None:
+            self.watcher.written(kind, facts, store.get(key))
         gone = store.pop(key, None)
         self.serial += 1
         if kind in ("node", "instance_manager"):
@@ -160,6 +181,14 @@ class World:
         for _ in range(min(count, len(queue))):
             key, facts, gone = queue.popleft()
             self.driver.observe(kind, key, facts, gone)
+            if self.watcher is not None:
+                self.watcher.delivered(kind, facts, gone)
+
+    def undelivered(self) -> Iterator[tuple[str, object | None, object | None]]:
+        """Kind, facts, and what is gone, of all events that the product does not know of."""
+        for kind, queue in self._queues.items():
+            for _, facts, gone in queue:
+                yield kind, facts, gone
 
     def deliver_all(self, *kinds: str) -> None:
         """Of these kinds; of all without any."""
@@ -171,6 +200,9 @@ class World:
     def change_leader(self, choice: int) -> None:
         """A new process that knows nothing but the stores, or the same one in a new term."""
         if choice % 3:
+            for kind, facts, gone in list(self.undelivered()):
+                if self.watcher is not None:
+                    self.watcher.delivered(kind, facts, gone)
             for queue in self._queues.values():
                 queue.clear()
             self.driver = self._new_leader(choice)
@@ -181,7 +213,7 @@ class World:
             self.term, self.term_at = self.term + 1, self.now
 
     def _new_leader(self, choice: int) -> Driver:
-        driver = Driver(self.clock, self.settings)
+        driver = Driver(self.clock, self.settings, self.shape.excess_pct)
         if choice % 2:  # a follower that has been there all the time, or one that starts now
             driver.start()
         for name in CLASSES:
@@ -201,6 +233,7 @@ class World:
 
     def sweep(self, seconds: float) -> Ended:
         """Let time pass and do the sweeper's and the waker's work."""
+        self.before_time(seconds)
         self.clock.advance(seconds)
         self._note_all()
         ended = self.driver.sweep(self.read)
@@ -213,6 +246,8 @@ class World:
                     age = self.now - current.answered_at
                     self.check(age >= SCHEDULING_TIMEOUT_SECONDS, f"the hold of {current.uid} ended after {age:g} s")
                 current.is_live = False
+                if self.watcher is not None and pod is not None:
+                    self.watcher.ended(pod)
         for grant in self.grants:
             grant.is_over = grant.is_over or grant.volume in ended.growths
         self.driver.wake()

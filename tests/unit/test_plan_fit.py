@@ -78,8 +78,9 @@ def test_all_volumes_of_the_pod_are_packed_together() -> None:
     objects = [node("a", disks=disks), pod("x", "y"), claim("x", 40), claim("y", 90)]
     found = fit(objects, "a", settings={"storage-minimal-available-percentage": 0})["a"]
 
-    assert ("sure", {"pvc-uid-x": "d2", "pvc-uid-y": "d1"}) == (found["verdict"], found["placement"])
+    assert ("contended", {"pvc-uid-x": "d2", "pvc-uid-y": "d1"}) == (found["verdict"], found["placement"])
     assert not found["robust"]  # Longhorn may put the small one onto the large disk
+    assert ["OwnVolumes"] == [refusal["reason"] for refusal in found["refusals"]]
 
 
 def test_promises_count_up_to_the_last_byte() -> None:

@@ -14,24 +14,23 @@ verdict that was not found in time is a refusal that says so, and the largest si
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
 from controller.allocator.judge.budget import Budget
 from controller.allocator.judge.node import Judge
-from controller.allocator.judge.packing import COVER_STEPS, Item, Steps, is_sure
 from controller.allocator.judge.pending import Pending
-from controller.allocator.judge.sets import SetJudge
-from controller.allocator.judge.shape import promised_items
+from controller.allocator.judge.sets import SetJudge, Wanted
 from controller.allocator.judge.verdict import Judgement, Verdict
-from controller.allocator.promises.ledger import ANYWHERE, Kind, Ledger
+from controller.allocator.promises.ledger import Ledger
+from controller.allocator.promises.promise import ANYWHERE, Kind
 from controller.allocator.world.rooms import make_room
 from controller.allocator.world.world import World
 from controller.clock import Clock
 from controller.model.demand import VolumeDemand
-from controller.model.longhorn import Disk, LonghornNode
+from controller.model.longhorn import LOCALITY_DISABLED, Disk, LonghornNode
 from controller.model.quantity import bytes_text
 from controller.rules.eligibility import check_disk_state
 from controller.rules.growth import (
@@ -87,11 +86,10 @@ def plan_growth(
 
 @dataclass(frozen=True, slots=True)
 class _Beside:
-    """A node's disks with what is promised there: where each disk stands in `free`, by UUID."""
+    """A node's disks, by UUID: what is free without this volume's growth, and what is promised and may come there."""
 
-    index: Mapping[str, int]
-    free: Sequence[int]
-    others: Sequence[Item]
+    free: Mapping[str, int]
+    loads: Mapping[str, int]
 
 
 class Growing:
@@ -243,9 +241,9 @@ class Growing:
         # Disks that take no replicas have no promise on them either, so that Longhorn's rule is all there is to ask.
         usable = replace(node, disks=tuple(disk for disk in node.disks if check_disk_state(disk) is None))
         room = make_room(usable, lambda _uuid: (), self._world.is_shared_disk, self._world.settings.space)
-        others = promised_items(self._world, room, self._pending.on(name))
-        index = {disk.uuid: number for number, disk in enumerate(room.disks)}
-        return _Beside(index, [disk.free_bytes for disk in room.disks], others) if others else None
+        seen = self._world.room(name)
+        loads = dict(zip((disk.uuid for disk in seen.disks), self._pending.loads(seen), strict=True)) if seen else {}
+        return _Beside({disk.uuid: disk.free_bytes for disk in room.disks}, loads) if any(loads.values()) else None
 
     # What is promised to the volume itself
 
@@ -253,7 +251,7 @@ class Growing:
         """Places promised to the volume in which it would no longer surely find room."""
         for key in sorted(self._keys):
             promises = [one for one in self._ledger.of_volume(key) if one.kind is not Kind.GROWTH]
-            places = {node for one in promises for node in one.nodes or (ANYWHERE,)}
+            places = {node for one in promises for node in one.nodes or (ANYWHERE,)} | self._places_to_grow()
             demand = self._world.demand_of(key) if places else None
             if demand is None:
                 continue
@@ -263,6 +261,15 @@ class Growing:
                 obstacle = self._anywhere(demand, new_bytes) if name == ANYWHERE else self._at(name, demand, new_bytes)
                 if obstacle is not None and not self.is_late:
                     yield obstacle
+
+    def _places_to_grow(self) -> set[str]:
+        """Where the replicas of a volume come that is not placed yet: it is attached to its owner's node to grow."""
+        volume = self._volume
+        if self._replicas or volume.node_id or volume.data_locality == LOCALITY_DISABLED:
+            return set()
+        if volume.replica_count > 1:
+            return {ANYWHERE}
+        return {volume.owner_id} if volume.owner_id in self._world.nodes else set()
 
     def _at(self, name: str, demand: VolumeDemand, new_bytes: int) -> Obstacle | None:
         """The replica that is to go to that node."""
@@ -304,7 +311,8 @@ class Growing:
         return 0
 
     def _judge_set(self, demand: VolumeDemand, copies: int) -> Judgement:
-        judge = SetJudge(self._world, demand, copies, self._pending, budget=self._budget, now_utc=self._now_utc)
+        wanted = [Wanted(demand, copies, needs_all=True)]
+        judge = SetJudge(self._world, wanted, self._pending, budget=self._budget, now_utc=self._now_utc)
         return judge.judge()
 
 
@@ -313,14 +321,14 @@ def _resized(demand: VolumeDemand, new_bytes: int) -> VolumeDemand:
 
 
 def _contended(name: str, growths: Iterable[DiskGrowth], beside: _Beside) -> list[Obstacle]:
-    """The growths on that node's disks, if together they do not surely fit beside what is promised there."""
-    here = [entry for entry in growths if entry.uuid in beside.index]
-    items = [Item(entry.growth_bytes, (beside.index[entry.uuid],)) for entry in here]
-    if not items or is_sure(items, beside.others, beside.free, Steps(COVER_STEPS)):
-        return []
-    promised = bytes_text(sum(item.size_bytes for item in beside.others))
-    text = f"{promised} on the node are promised to other volumes, which Longhorn may place on this disk"
-    return [Obstacle(name, entry.disk, 0, Rejection(Reason.CONTENDED, f"{entry.disk}: {text}")) for entry in here]
+    """The growths on that node's disks that do not fit beside what is promised and may come there."""
+    found = []
+    for entry in growths:
+        load, free = beside.loads.get(entry.uuid, 0), beside.free.get(entry.uuid)
+        if free is not None and load and entry.growth_bytes + load > free:
+            text = f"{bytes_text(load)} are promised to other volumes, which Longhorn may place on this disk"
+            found.append(Obstacle(name, entry.disk, 0, Rejection(Reason.CONTENDED, f"{entry.disk}: {text}")))
+    return found
 
 
 def _filled_in(obstacle: Obstacle, growth_bytes: int) -> Obstacle:

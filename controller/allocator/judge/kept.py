@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from controller.allocator.judge.packing import COVER_STEPS, Item, Steps, is_sure
+from controller.allocator.judge.packing import PACK_STEPS, Steps, pack
 from controller.allocator.judge.shape import promised_items
-from controller.allocator.promises.ledger import PendingItem
+from controller.allocator.promises.items import PendingItem
 from controller.allocator.world.world import World
 from controller.model.longhorn import Replica
 from controller.rules.eligibility import NodeRoom
@@ -31,9 +31,12 @@ def _leaves(world: World, replica: Replica) -> bool:
     return claim is not None and (claim.is_deleting or bool(claim.owner_pod_uid))
 
 
-def leaves_what_is_kept(world: World, room: NodeRoom, newcomer: Sequence[Item], kept: Sequence[PendingItem]) -> bool:
-    """Whether all that is kept there still finds room wherever Longhorn puts the newcomer's volumes, once the data that
-    leaves anyway is gone."""
+def leaves_what_is_kept(world: World, room: NodeRoom, coming: Sequence[int], kept: Sequence[PendingItem]) -> bool:
+    """Whether all that is kept there still finds room once the data that leaves anyway is gone. `coming` are the bytes
+    of the newcomer, and of what is promised there, that may come to each disk."""
     items = promised_items(world, room, kept)
-    free = [disk.free_bytes + more for disk, more in zip(room.disks, leaving_bytes(world, room), strict=True)]
-    return is_sure(items, newcomer, free, Steps(COVER_STEPS)) if items else True
+    if not items:
+        return True
+    rows = zip(room.disks, leaving_bytes(world, room), coming, strict=True)
+    free = [disk.free_bytes + leaving - more for disk, leaving, more in rows]
+    return pack(items, free, Steps(PACK_STEPS)) is not None

@@ -1,7 +1,12 @@
-"""Which nodes have room for all volumes of a pod: rules and packing put together, one judgement a node.
+"""Which nodes have room for all volumes of a pod: one judgement a node.
 
-Verdicts: *unsuitable* (a rule other than room), *full* (no packing even without promises), *sure* (a packing remains
-wherever Longhorn puts all that is pending), *contended* (the rest). Only sure nodes are offered.
+Longhorn chooses the disk of each replica by itself, at a time of its own, from figures that may show none of the
+others. So a node is *sure* when, on each disk that one of the pod's volumes may come to, all that is pending there and
+may come there, and all of the pod's volumes that may, fit together into what is free. That protects both sides: the
+newcomer finds a place, and so does everything that was promised before.
+
+Verdicts: *unsuitable* (a rule other than room), *full* (no packing even without promises), *sure*, *contended* (the
+rest). Only sure nodes are offered.
 """
 
 from __future__ import annotations
@@ -12,13 +17,12 @@ from datetime import datetime
 from typing import Final
 
 from controller.allocator.judge.budget import Budget
-from controller.allocator.judge.joint import packs_together
 from controller.allocator.judge.kept import leaves_what_is_kept
-from controller.allocator.judge.packing import COVER_STEPS, PACK_STEPS, Item, Steps, is_robust, is_sure, pack
-from controller.allocator.judge.pending import Newcomer, Pending, is_plain, item_of_demand, older_than, roamer_of
+from controller.allocator.judge.packing import PACK_STEPS, Steps, pack
+from controller.allocator.judge.pending import Newcomer, Pending, item_of_demand, roamer_of
 from controller.allocator.judge.plain import PlainPod
-from controller.allocator.judge.sets import NO_ROOM, SetJudge
-from controller.allocator.judge.shape import Shape, promised_items, shape_of
+from controller.allocator.judge.sets import SetJudge, Wanted
+from controller.allocator.judge.shape import Shape, shape_of
 from controller.allocator.judge.verdict import (
     BACKING_IMAGE,
     CONTENDED,
@@ -26,15 +30,20 @@ from controller.allocator.judge.verdict import (
     GAVE_UP,
     KEPT,
     LATE,
+    OWN_VOLUMES,
     SURE,
+    WAITABLE,
     Judgement,
     Verdict,
     unsuitable,
 )
-from controller.allocator.promises.ledger import Ledger, PendingItem, RoamingItem
+from controller.allocator.promises.items import RoamingItem
+from controller.allocator.promises.ledger import Ledger
+from controller.allocator.world.eligible import disks_for
 from controller.allocator.world.world import World
 from controller.model.demand import VolumeDemand
 from controller.model.longhorn import TopologyTerm
+from controller.rules.eligibility import NodeRoom
 from controller.rules.reasons import Reason
 
 __all__ = ["FULL", "LATE", "SURE", "Judge", "Judgement", "Verdict"]
@@ -47,6 +56,8 @@ class Judge:
 
     `newcomer` None: nobody in particular asks, so that what is kept for single pods does not count. When `budget` is
     spent, what is asked from then on is not evaluated. `now_utc` is for Longhorn's rules that compare timestamps.
+    `excess_pct`: by what share of a disk's limit volumes that roam may be too many for it; `has_excess` tells whether
+    an answer made use of that.
     """
 
     def __init__(
@@ -58,19 +69,24 @@ class Judge:
         newcomer: Newcomer | None = None,
         budget: Budget | None = None,
         now_utc: datetime | None = None,
+        excess_pct: int = 0,
     ) -> None:
         world.refresh()
+        self._excess_pct, self.has_excess = excess_pct, False
         self.world, self.now, self.now_utc = world, now, now_utc
+        self._ledger = ledger
         self.budget = budget or Budget()
         self.demands = tuple(demands)
         self.local = [demand for demand in demands if demand.is_local]
         own = frozenset(demand.key for demand in demands)
-        self.pending = Pending(world, ledger, own, newcomer, is_local=bool(self.local))
-        self.are_sets_robust = True  # as far as they were judged
-        self.is_lenient = False  # set it when no node is sure and `may_be_lenient`: then a packing of all is enough
-        self._sets: Sequence[VolumeDemand] = ()
-        self._own_roaming: list[PendingItem] | None = None  # as often as one node may get each of them
-        self._plain = PlainPod.of(world, self.local, self.pending)
+        images = frozenset(demand.image.name for demand in demands if demand.image is not None)
+        self.pending = Pending(world, ledger, own, newcomer, is_local=bool(self.local), own_images=images)
+        self._own_roaming: list[RoamingItem] | None = None
+        self._plain = PlainPod.of(world, self.demands, self.pending)
+
+    def of(self, demand: VolumeDemand) -> Judge:
+        """One for that demand alone, of the same moment and within the same budget; nobody in particular asks."""
+        return Judge(self.world, self._ledger, (demand,), self.now, budget=self.budget, now_utc=self.now_utc)
 
     # The volumes that Longhorn may place on any node
 
@@ -80,21 +96,37 @@ class Judge:
         """
         if any(demand.never for demand in self.demands):
             return [(names, unsuitable(Reason.NEVER_PLACED))]
-        degraded = self.world.settings.degraded_availability
-        roaming = [demand for demand in self.demands if demand.is_roaming]
-        judged = [demand for demand in roaming if not (degraded and demand.placed_nodes)]
+        judged = self._judged()
+        if not judged:
+            return [(names, SURE)]
         groups: dict[tuple[str, str], list[str]] = {("", ""): list(names)}
         follows = {demand.follows for demand in judged if demand.follows}
         if follows:
             groups = self._by_topology(names, "zone" in follows)
         answers: list[tuple[Sequence[str], Judgement]] = []
         for (zone, region), members in groups.items():
-            bound = [_bind(demand, zone, region) for demand in judged]
-            answers.append((members, self._judge_sets(bound, roaming)))
-        self._sets = judged
-        for demand in roaming:
-            self.pending.add(self._roamer(demand))
+            wanted = self.wanted_sets(zone, region)
+            judge = SetJudge(
+                self.world,
+                wanted,
+                self.pending,
+                budget=self.budget,
+                now_utc=self.now_utc,
+                excess_pct=self._excess_pct,
+            )
+            answers.append((members, judge.judge(self.now - YOUNG_HOLD_SECONDS)))
+            self.has_excess = self.has_excess or judge.has_excess
         return answers
+
+    def _judged(self) -> list[VolumeDemand]:
+        """The roaming volumes of which a copy has to find a disk before the pod may start."""
+        degraded = self.world.settings.degraded_availability
+        return [demand for demand in self.demands if demand.is_roaming and not (degraded and demand.placed_nodes)]
+
+    def wanted_sets(self, zone: str, region: str) -> list[Wanted]:
+        """What they ask for when the pod's node lies in that zone and region."""
+        needs_all = not self.world.settings.degraded_availability
+        return [Wanted(_bind(demand, zone, region), demand.copies, needs_all) for demand in self._judged()]
 
     def open_among(self, names: Sequence[str]) -> tuple[list[str], dict[str, Judgement]]:
         """Those of `names` on which the pod's roaming volumes do not stand in the way, and the verdict on the others.
@@ -108,56 +140,15 @@ class Judge:
                 closed.update(dict.fromkeys(members, judgement))
         return found, closed
 
-    def _judge_sets(self, judged: Sequence[VolumeDemand], roaming: Sequence[VolumeDemand]) -> Judgement:
-        """Each set against all that is pending, the pod's other volumes included, since none of them is placed first
-        for certain; where only those are in the way, a packing of them all is enough."""
-        is_robust = True
-        for demand in judged:
-            others = [self._roamer(other) for other in roaming if other.key != demand.key]
-            others += [RoamingItem(item_of_demand(other, self.now)) for other in self.local]
-            judgement = self._judge_set(demand, others)
-            if judgement.verdict is Verdict.CONTENDED and others:
-                judgement, is_robust = self._judge_set(demand, ()), False
-            if judgement.verdict is not Verdict.SURE:
-                return judgement
-        self.are_sets_robust = self.are_sets_robust and is_robust
-        return SURE if is_robust else self._judge_together(judged, None)
-
     @property
     def is_plain(self) -> bool:
         """Whether most nodes cost no more than a look at a summary."""
         return self._plain is not None
 
     @property
-    def may_be_lenient(self) -> bool:
-        """Whether the pod's own roaming volumes, which Longhorn might put in the way, are all that is in the way."""
-        return bool(self._sets) and bool(self.local) and not self.pending.has_others()
-
-    def _judge_set(self, demand: VolumeDemand, others: Sequence[RoamingItem]) -> Judgement:
-        judge = SetJudge(
-            self.world,
-            demand,
-            self._copies(demand),
-            self.pending,
-            others,
-            budget=self.budget,
-            now_utc=self.now_utc,
-        )
-        return judge.judge(self.now - YOUNG_HOLD_SECONDS)
-
-    def _copies(self, demand: VolumeDemand) -> int:
-        """How many replicas have to find room; with degraded availability Longhorn goes on with one."""
-        return 1 if self.world.settings.degraded_availability else demand.copies
-
-    def _judge_together(self, sets: Sequence[VolumeDemand], shape: Shape | None) -> Judgement:
-        """Where one of the pod's volumes may take another one's room: is there a packing of all of them?"""
-        steps = Steps(PACK_STEPS)
-        demands = [(demand, self._copies(demand)) for demand in sets]
-        if packs_together(self.world, demands, shape, steps, self.now_utc):
-            return CONTENDED if self.pending.has_others() else SURE
-        if steps.exhausted:
-            return GAVE_UP
-        return FULL if shape is not None else NO_ROOM
+    def least_best(self) -> int:
+        """Bytes that some disk must have, if any node is to take the pod; for a plain pod only, else 0."""
+        return self._plain.largest if self._plain is not None else 0
 
     def _by_topology(self, names: Sequence[str], is_zonal: bool) -> dict[tuple[str, str], list[str]]:
         groups: dict[tuple[str, str], list[str]] = {}
@@ -167,16 +158,7 @@ class Judge:
             groups.setdefault(key, []).append(name)
         return groups
 
-    def _roamer(self, demand: VolumeDemand) -> RoamingItem:
-        return roamer_of(item_of_demand(demand, self.now), demand, self.world)
-
     # Nodes
-
-    def _open_kept(self, found: dict[str, Judgement | None]) -> dict[str, Judgement | None]:
-        for name in self.pending.kept:
-            if found.get(name) is SURE:
-                found[name] = None
-        return found
 
     def restart_among(self, names: Iterable[str]) -> list[str]:
         """Those of `names` that hold usable replicas of all the pod's placed local volumes and have room for the
@@ -190,7 +172,7 @@ class Judge:
         if self._plain is None:
             found: Mapping[str, Judgement | None] = dict.fromkeys(names)
         else:
-            found = self._open_kept(self._plain.easy(names))
+            found = self._open_kept(self._plain.easy(names, self.now - YOUNG_HOLD_SECONDS))
         sure = [name for name, known in found.items() if known is SURE]
         if len(sure) == len(found):  # often, and quickly told
             return sure, {}
@@ -203,29 +185,31 @@ class Judge:
                 refused[name] = judgement
         return sure, refused
 
+    def _open_kept(self, found: dict[str, Judgement | None]) -> dict[str, Judgement | None]:
+        for name in self.pending.kept:
+            if found.get(name) is SURE:
+                found[name] = None
+        return found
+
     def judge(self, name: str) -> Judgement:
         """The verdict on node `name` for all local volumes of the pod together."""
         if self.budget.is_spent():
             return LATE
-        judgement = self._judge(name)
-        if judgement.verdict is Verdict.SURE and name in self.pending.kept and not self._leaves_kept(name):
+        wanted = self.wanted_on(name)
+        if isinstance(wanted, Judgement):
+            return wanted
+        judgement = self.judge_room(name, wanted)
+        if judgement.verdict is Verdict.SURE and name in self.pending.kept and not self._leaves_kept(name, wanted):
             return KEPT
         return judgement
 
-    def _leaves_kept(self, name: str) -> bool:
-        shape = self.shape_on(name)
+    def _leaves_kept(self, name: str, wanted: Sequence[VolumeDemand]) -> bool:
+        shape = self.shape(name, wanted) if wanted else None
         if not isinstance(shape, Shape):
             return True
-        newcomers = [*shape.everything, *self.items_of(shape, self.pending.bound_to(name))]
-        return leaves_what_is_kept(self.world, shape.room, newcomers, self.pending.kept[name])
-
-    def _judge(self, name: str) -> Judgement:
-        if self._plain is not None:
-            known = self._plain.judge(name, self.now - YOUNG_HOLD_SECONDS)
-            if known is not None and not (self.is_lenient and known.verdict is Verdict.CONTENDED):
-                return known
-        wanted = self.wanted_on(name)
-        return wanted if isinstance(wanted, Judgement) else self.judge_room(name, wanted)
+        bound = self.pending.loads(shape.room, roaming=False)
+        coming = [own + load for own, load in zip(self._own_bytes(shape), bound, strict=True)]
+        return leaves_what_is_kept(self.world, shape.room, coming, self.pending.kept[name])
 
     def wanted_on(self, name: str) -> list[VolumeDemand] | Judgement:
         """The local volumes that need room on that node; a judgement when one of them is bound to another."""
@@ -243,7 +227,7 @@ class Judge:
         if not wanted:
             return SURE
         shape = self.shape(name, wanted)
-        return shape if isinstance(shape, Judgement) else self._judge_shape(name, shape)
+        return shape if isinstance(shape, Judgement) else self._judge_shape(shape)
 
     def shape(self, name: str, wanted: Sequence[VolumeDemand]) -> Shape | Judgement:
         """What `wanted` mean on that node's disks; a judgement when a rule or a disk's state decides already."""
@@ -256,57 +240,94 @@ class Judge:
             return wanted
         return self.shape(name, wanted) if wanted else None
 
-    def _judge_shape(self, name: str, shape: Shape) -> Judgement:
-        judgement = self._judge_packing(name, shape)
-        if self.is_lenient and judgement.reason is Reason.CONTENDED:
-            together = self._judge_together(self._sets, shape)
-            if together.verdict is not Verdict.CONTENDED:
-                return together
-        return judgement
-
-    def _judge_packing(self, name: str, shape: Shape) -> Judgement:
-        items, everything, free = shape.items, shape.everything, shape.free
-        steps = Steps(PACK_STEPS)
-        if pack(items, free, steps) is None:
-            return GAVE_UP if steps.exhausted else FULL
-        if shape.images and pack(everything, free, steps) is None:
-            return GAVE_UP if steps.exhausted else BACKING_IMAGE
-        pending = self.pending.on(name)
-        steps = Steps(COVER_STEPS)
-        if is_sure(everything, self.items_of(shape, pending), free, steps):
+    def _judge_shape(self, shape: Shape) -> Judgement:
+        room, own = shape.room, self._own_bytes(shape)
+        rows = list(zip(room.disks, own, self.pending.loads(room), strict=True))
+        if all(not more or more + load <= disk.free_bytes for disk, more, load in rows) and all(
+            any(item.size_bytes <= room.disks[disk].free_bytes for disk in item.all_disks) for item in shape.items
+        ):
             return SURE
-        if shape.images and is_sure(items, self.items_of(shape, pending), free, Steps(COVER_STEPS)):
-            return BACKING_IMAGE
-        older = older_than(pending, self.now - YOUNG_HOLD_SECONDS)
-        waitable = len(older) < len(pending) and is_sure(
-            everything, self.items_of(shape, older), free, Steps(COVER_STEPS)
+        steps = Steps(PACK_STEPS, self.budget)
+        if pack(shape.items, shape.free, steps) is None:
+            return GAVE_UP if steps.exhausted else FULL
+        if shape.images and pack(shape.everything, shape.free, steps) is None:
+            return GAVE_UP if steps.exhausted else BACKING_IMAGE
+        sizes = [item.size_bytes for item in shape.everything]
+        if any(
+            more > disk.free_bytes >= max((one for one in sizes if one <= disk.reach_bytes), default=0)
+            for disk, more, _ in rows
+        ):
+            return OWN_VOLUMES
+        younger = self.pending.younger(room, self.now - YOUNG_HOLD_SECONDS)
+        waitable = any(younger) and all(
+            not more or more + load - young <= disk.free_bytes
+            for (disk, more, load), young in zip(rows, younger, strict=True)
         )
-        return Judgement(Verdict.CONTENDED, Reason.CONTENDED, is_waitable=waitable, is_bounded=steps.exhausted)
+        return WAITABLE if waitable else CONTENDED
 
-    def items_of(self, shape: Shape, pending: Iterable[PendingItem]) -> list[Item]:
-        """The pending items that may come to the shape's disks."""
-        return promised_items(self.world, shape.room, pending)
+    def _own_bytes(self, shape: Shape) -> list[int]:
+        """For each disk that one of the local volumes may come to, the bytes of all the pod's volumes that may; 0 for
+        the others."""
+        room, found = shape.room, [0] * len(shape.room.disks)
+        for item in shape.items:
+            for index in item.all_disks:
+                if item.size_bytes <= room.disks[index].reach_bytes:
+                    found[index] += item.size_bytes
+        images = [
+            (image, demand, item)
+            for demand, item in zip(shape.wanted, shape.items, strict=True)
+            if (image := demand.image) is not None and image.real_size_bytes > 0
+        ]
+        roaming = self.own_roaming_on(room)
+        for index, disk in enumerate(room.disks):
+            if not found[index]:
+                continue
+            coming = {
+                image.name: image.real_size_bytes
+                for image, _, item in images
+                if disk.uuid not in image.disk_uuids and index in item.all_disks and item.size_bytes <= disk.reach_bytes
+            }
+            found[index] += sum(coming.values()) + sum(size for size, disks in roaming if index in disks)
+        return found
 
-    def is_robust(self, name: str) -> tuple[bool, bool]:
-        """Whether every order and choice of Longhorn's places all local volumes there, promises aside; and whether the
-        search gave up, in which case it is taken for not robust."""
-        others = self._roaming_beside()
-        if self._plain is not None and all(map(is_plain, others)):
-            known = self._plain.is_robust(name, tuple(promise.size_bytes for promise in others))
-            if known is not None:
-                return known
+    def own_roaming_on(self, room: NodeRoom) -> list[tuple[int, tuple[int, ...]]]:
+        """Size and disks of each replica that may come to that node of the pod's own volumes that roam."""
+        if self._own_roaming is None:
+            roaming = [demand for demand in self.demands if demand.is_roaming]
+            self._own_roaming = [roamer_of(item_of_demand(one), one, self.world) for one in roaming]
+        found = []
+        for entry in self._own_roaming:
+            if room.name in entry.barred:
+                continue
+            item = entry.item
+            able = disks_for(self.world, room, item.needs, item.size_bytes, item.required_bytes)
+            disks = tuple(index for index in able if item.size_bytes <= room.disks[index].reach_bytes)
+            if disks:
+                found += [(item.size_bytes, disks)] * entry.per_disk  # one of them at least on each disk
+        return found
+
+    def is_loaded(self, shape: Shape) -> bool:
+        """Whether anything of others may come to a disk that one of the pod's volumes may come to, or has come there
+        and is not reported yet."""
+        rows = zip(shape.room.disks, self._own_bytes(shape), self.pending.loads(shape.room), strict=True)
+        return any(own and (load or disk.reach_bytes > disk.free_bytes) for disk, own, load in rows)
+
+    def is_loaded_at_a_glance(self, name: str) -> bool:
+        """Whether a summary tells that `is_loaded` holds for all local volumes there."""
+        return self._plain is not None and self._plain.is_loaded(name)
+
+    def is_robust(self, name: str) -> bool:
+        """Whether the sums hold there for the pod's own volumes, promises aside."""
+        known = self._plain.is_robust(name) if self._plain is not None else None
+        if known is not None:
+            return known
         shape = self.shape_on(name)
         if not isinstance(shape, Shape):
-            return shape is None, False
-        steps = Steps(COVER_STEPS)
-        return is_robust(shape.everything, shape.free, steps, self.items_of(shape, others)), steps.exhausted
-
-    def _roaming_beside(self) -> list[PendingItem]:
-        """The pod's own roaming volumes, each as often as it may come to one node."""
-        if self._own_roaming is None:
-            roaming = [self._roamer(demand) for demand in self.demands if demand.is_roaming]
-            self._own_roaming = [one.item for one in roaming for _ in range(one.per_node)]
-        return self._own_roaming
+            return shape is None
+        rows = zip(shape.room.disks, self._own_bytes(shape), strict=True)
+        return all(more <= disk.free_bytes for disk, more in rows if more) and all(
+            any(item.size_bytes <= shape.free[disk] for disk in item.all_disks) for item in shape.items
+        )
 
 
 def _bind(demand: VolumeDemand, zone: str, region: str) -> VolumeDemand:

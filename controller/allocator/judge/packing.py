@@ -13,8 +13,11 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Final
 
+from controller.allocator.judge.budget import Budget
+
 PACK_STEPS: Final = 5_000
 COVER_STEPS: Final = 1_000
+_LOOK: Final = 64  # steps between two looks at the clock
 MOST_PENDING: Final = 256  # items of others that a search goes through, one level of calls each
 
 
@@ -37,13 +40,15 @@ class Item:
 
 @dataclass(slots=True)
 class Steps:
-    """A bound on a search; `exhausted` says that it was hit, so that the outcome can be counted and named."""
+    """A bound on a search, by steps and by the time that the whole question has; `exhausted` says that it was hit, so
+    that the outcome can be counted and named."""
 
     left: int
+    budget: Budget | None = None
     exhausted: bool = field(default=False)
 
     def take(self) -> bool:
-        if self.left <= 0:
+        if self.left <= 0 or (self.left % _LOOK == 0 and self.budget is not None and self.budget.is_spent()):
             self.exhausted = True
             return False
         self.left -= 1

@@ -94,14 +94,9 @@ class Search:
 def look(
     judge: Judge, names: Sequence[str], is_enough: Callable[[Sequence[str]], bool] = lambda _sure: False
 ) -> Search:
-    """A whole search. Where it finds nothing, and the pod's own roaming volumes are all that is in the way, a packing
-    of all of its volumes is enough."""
+    """A whole search."""
     search = Search(names)
     search.go_on(judge, is_enough)
-    if not search.sure and judge.may_be_lenient:
-        judge.is_lenient = True
-        search = Search(names)
-        search.go_on(judge, is_enough)
     return search
 
 

@@ -18,17 +18,22 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """`is_waitable`: young holds of other pods alone stand in the way. `is_bounded`: a search gave up."""
+    """`is_waitable`: young holds of other pods alone stand in the way. `is_bounded`: a search gave up.
+    `is_discretion`: offered although the pod's own volumes may over-commit a disk."""
 
     verdict: Verdict
     reason: Reason | None = None
     is_waitable: bool = False
     is_bounded: bool = False
+    is_discretion: bool = False
 
 
 SURE: Final = Judgement(Verdict.SURE)
+AT_DISCRETION: Final = Judgement(Verdict.SURE, is_discretion=True)
 FULL: Final = Judgement(Verdict.FULL, Reason.INSUFFICIENT_STORAGE)
 CONTENDED: Final = Judgement(Verdict.CONTENDED, Reason.CONTENDED)
+WAITABLE: Final = Judgement(Verdict.CONTENDED, Reason.CONTENDED, is_waitable=True)
+OWN_VOLUMES: Final = Judgement(Verdict.CONTENDED, Reason.OWN_VOLUMES)
 BACKING_IMAGE: Final = Judgement(Verdict.CONTENDED, Reason.BACKING_IMAGE)
 GAVE_UP: Final = Judgement(Verdict.CONTENDED, Reason.NOT_EVALUATED, is_bounded=True)
 KEPT: Final = Judgement(Verdict.CONTENDED, Reason.KEPT)

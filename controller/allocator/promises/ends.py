@@ -15,8 +15,9 @@ from typing import Final
 
 from controller.allocator.promises.growths import GROWTH, HOLD_SECONDS, MOST_HELD_SECONDS
 from controller.allocator.promises.journal import Journal
-from controller.allocator.promises.ledger import Kind, Ledger, Promise, Source, State, Verb
+from controller.allocator.promises.ledger import Ledger
 from controller.allocator.promises.memory import Memory
+from controller.allocator.promises.promise import Kind, Promise, Source, State, Verb
 from controller.allocator.promises.settle import CLAIM, Settler
 from controller.allocator.world.world import World
 from controller.settings import LiveSettings
@@ -71,7 +72,8 @@ class Ends:
                 continue
             self._ledger.drop(Verb.EXPIRE, promise.volume, promise.claimant)
             self._journal.counters[f"ended_{promise.source}"] += 1
-        return bool(over)
+        has_turned = self._memory.turns.sweep(now)
+        return bool(over) or has_turned
 
     def due(self, now: float, live: LiveSettings, later: Collection[str] = ()) -> tuple[Due, ...]:
         """What has reached its end by time, unless a last look at the API server shows more: `MOST_DUE` at a time,

@@ -11,7 +11,8 @@ from collections import Counter
 from dataclasses import replace
 from typing import Final
 
-from controller.allocator.promises.ledger import Kind, Ledger, OnDisks, Promise, Source, State, Verb
+from controller.allocator.promises.ledger import Ledger
+from controller.allocator.promises.promise import Kind, OnDisks, Promise, Source, State, Verb
 from controller.allocator.world.world import World
 from controller.model.longhorn import Volume
 from controller.rules.eligibility import provisioning_limit

@@ -6,19 +6,10 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 from typing import Final
 
-from controller.allocator.promises.ledger import (
-    Against,
-    Kind,
-    Ledger,
-    OneOf,
-    Places,
-    Promise,
-    Source,
-    State,
-    Verb,
-)
+from controller.allocator.promises.ledger import Ledger
 from controller.allocator.promises.memory import Memory
 from controller.allocator.promises.own import roaming_places
+from controller.allocator.promises.promise import Against, Kind, OneOf, Places, Promise, Source, State, Verb
 from controller.allocator.world.world import World
 from controller.model.demand import VolumeDemand, demands_of_pod
 from controller.model.workload import Pod

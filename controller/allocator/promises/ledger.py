@@ -14,57 +14,15 @@ A claimant has one promise of a volume at a time, and every change of it goes th
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Hashable, Iterable, Iterator, KeysView
-from dataclasses import dataclass
-from enum import Enum, StrEnum, auto
-from typing import Final, NamedTuple
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, KeysView, Sequence
+from typing import Final
 
+from controller.allocator.promises.items import PendingItem, Pile, RoamingItem, pending_item, pile_of, roaming_item
+from controller.allocator.promises.promise import Kind, OnDisks, Promise, Roams, State, Verb
+from controller.allocator.promises.sums import Sums
 from controller.errors import BugError
-from controller.model.longhorn import DiskNeeds
 
-ANYWHERE: Final = "*"  # the node that people are shown for what is bound to none
 _NO_NODES: Final[frozenset[str]] = frozenset()
-
-
-class State(Enum):
-    __hash__ = object.__hash__  # a filter call makes thousands of moves, and Enum's own hash is slow
-
-    ABSENT = auto()
-    HELD = auto()  # offered to the scheduler, or kept for a pod
-    ASSUMED = auto()  # the cluster chose; waiting to be seen as a placed replica
-
-
-class Verb(Enum):
-    __hash__ = object.__hash__
-
-    HOLD = auto()
-    ASSUME = auto()
-    CONFIRM = auto()  # a replica shows it
-    FORGET = auto()  # undone by an event; idempotent
-    EXPIRE = auto()  # undone by time
-
-
-class Kind(StrEnum):
-    FIRST = "first-placement"  # the volume has no replica anywhere yet
-    MOVE = "move"  # a locality rebuild on this node, a replica exists elsewhere
-    ROAMING = "roaming"  # Longhorn may place it on any node that suits
-    GROWTH = "expansion"  # replicas that are to become larger, on the disks where they lie
-
-
-class Source(StrEnum):
-    """Who claims the room."""
-
-    FILTER = "filter"  # a yes of ours
-    FORMER = "former-leader"  # the leader before may have said yes
-    CHOICE = "choice"  # the cluster chose
-    LONGHORN = "longhorn"  # Longhorn has a replica to place, whoever asked for it
-    GROWTH = "growth"
-    NOMINATION = "nomination"  # pods are evicted for this one
-    KEPT_ROOM = "kept-room"  # for a pod that has waited for long
-    WAKE_PLAN = "wake-plan"  # for a pod that is about to be woken
-
-
 NEXT: Final[dict[tuple[State, Verb], State]] = {  # a pair that is missing here is a bug
     (State.ABSENT, Verb.HOLD): State.HELD,
     (State.ABSENT, Verb.ASSUME): State.ASSUMED,  # chosen without a hold of ours, or under an earlier leader
@@ -80,117 +38,6 @@ NEXT: Final[dict[tuple[State, Verb], State]] = {  # a pair that is missing here 
     (State.ASSUMED, Verb.FORGET): State.ABSENT,
     (State.ASSUMED, Verb.EXPIRE): State.ABSENT,
 }
-
-
-@dataclass(frozen=True, slots=True)
-class OneOf:
-    """Alternatives: the replica will land on one of `nodes`; None: on one of all nodes but the `excluded`."""
-
-    nodes: frozenset[str] | None
-    excluded: frozenset[str] = _NO_NODES
-
-    def includes(self, node: str) -> bool:
-        return node not in self.excluded if self.nodes is None else node in self.nodes
-
-
-@dataclass(frozen=True, slots=True)
-class Roams:
-    """A set with exclusions: `copies` replicas may land on any nodes but the `excluded`, `per_node` on one of them.
-    `fell_from` is the node that a first placement was to go to, and that takes it no more."""
-
-    excluded: frozenset[str] = _NO_NODES
-    copies: int = 1
-    per_node: int = 1
-    fell_from: str = ""
-
-    def includes(self, node: str) -> bool:
-        return node not in self.excluded
-
-
-@dataclass(frozen=True, slots=True)
-class OnDisks:
-    """Bytes by which replicas may grow, by the UUID of their disk and its node."""
-
-    growth_bytes: tuple[tuple[str, str, int], ...]  # (node, disk UUID, bytes)
-
-    def includes(self, node: str) -> bool:
-        return any(name == node for name, _, _ in self.growth_bytes)
-
-    def bytes_by_node(self) -> Counter[str]:
-        """Bytes that replicas may gain on each node."""
-        found: Counter[str] = Counter()
-        for node, _, more in self.growth_bytes:
-            found[node] += more
-        return found
-
-
-Places = OneOf | Roams | OnDisks
-
-
-@dataclass(frozen=True, slots=True)
-class Against:
-    """Whom a promise keeps out, when it is not everybody: newcomers of lower priority, and of the same one if they
-    have no promise of this kind or a later one (`serial`); `is_for_local` with volumes that need a node's room."""
-
-    priority: int
-    serial: int = -1
-    is_for_local: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Promise:
-    """Room for one volume, as one claimant asks for it. Sizes in bytes, times in monotonic seconds."""
-
-    volume: str  # the demand's key: the claim's uid, or the Longhorn volume's name without a claim
-    claimant: str
-    source: Source
-    state: State
-    kind: Kind
-    size_bytes: int  # GROWTH: the size that the volume is to have
-    required_bytes: int
-    needs: DiskNeeds
-    places: Places
-    since: float  # when it entered its state
-    chance_at: float | None = None  # since when it has been Longhorn's to place it
-    until: float | None = None  # it ends at that time at the latest
-    against: Against | None = None  # None: it counts for every newcomer
-    situation: Hashable = None  # in which it was made: after its end by time it is made again in another one only
-
-    @property
-    def nodes(self) -> frozenset[str]:
-        """The nodes that it is bound to by name."""
-        return (self.places.nodes or _NO_NODES) if isinstance(self.places, OneOf) else _NO_NODES
-
-
-class PendingItem(NamedTuple):
-    """A volume's promise on a node, its claimants taken together."""
-
-    volume: str
-    size_bytes: int
-    required_bytes: int
-    needs: DiskNeeds
-    is_assumed: bool
-    since: float
-
-
-@dataclass(frozen=True, slots=True)
-class RoamingItem:
-    """A volume that may land on any node except the `barred` ones: `copies` times in all, `per_node` on one node."""
-
-    item: PendingItem
-    barred: frozenset[str] = _NO_NODES
-    copies: int = 1
-    per_node: int = 1
-
-
-class Pile(NamedTuple):
-    """All that is promised on one node, and sums of it."""
-
-    items: tuple[PendingItem, ...]
-    sizes: tuple[int, ...]  # largest first
-    needs: frozenset[DiskNeeds]
-    required_bytes: int  # the most of any
-    youngest_hold: float  # when the last one was made that is not chosen yet
 
 
 _Key = tuple[str, str]  # volume, claimant
@@ -212,6 +59,12 @@ class Ledger:
         self._piles: dict[str, Pile] = {}  # by node, made when asked for, dropped by every change
         self._roaming: dict[str, dict[str, Promise]] = {}  # volume -> claimant, of what is bound to no node
         self._roaming_items: tuple[RoamingItem, ...] | None = None
+        self._item_of: dict[str, RoamingItem] = {}  # by volume, but for the stale ones
+        self._stale_roaming: set[str] = set()
+        self._roaming_sums: dict[Hashable, Sums] = {}  # by kind of disk
+        self._barred: dict[str, list[RoamingItem]] | None = None
+        self._special: list[RoamingItem] | None = None
+        self._is_roaming_plain: bool | None = None
         self._fallen: dict[str, dict[_Key, Promise]] = {}  # by the node that they fell from
         self._limited: dict[_Key, Promise] = {}  # those with `against`
         self._growth: dict[str, dict[_Key, int]] = {}  # disk UUID -> bytes by promise
@@ -312,16 +165,58 @@ class Ledger:
         first. A first placement that may go anywhere by another source is told with what roams."""
         found = self._piles.get(node)
         if found is None:
-            found = self._piles[node] = _pile(self._merged(self._by_node.get(node, {})))
+            found = self._piles[node] = pile_of(self._merged(self._by_node.get(node, {})))
         return found
 
     def roaming(self) -> tuple[RoamingItem, ...]:
         """What is bound to no node, each volume once."""
         if self._roaming_items is None:
-            self._roaming_items = tuple(
-                roaming_item(volume, claimants.values()) for volume, claimants in self._roaming.items()
-            )
+            for volume in self._stale_roaming:
+                claimants = self._roaming.get(volume)
+                self._item_of.pop(volume, None)
+                if claimants:
+                    self._item_of[volume] = roaming_item(volume, claimants.values())
+            self._stale_roaming.clear()
+            self._roaming_items = tuple(self._item_of.values())
         return self._roaming_items
+
+    def roaming_of(self, volume: str) -> RoamingItem | None:
+        """That volume's part of `roaming`."""
+        self.roaming()
+        return self._item_of.get(volume)
+
+    def roaming_sums(self, kind: Hashable, takes: Callable[[PendingItem], bool]) -> Sums:
+        """Bytes of what roams and may lie on disks of that kind, as `takes` tells; what is `special` is left out."""
+        found = self._roaming_sums.get(kind)
+        if found is None:
+            sizes = [one.item.size_bytes for one in self.roaming() if one.is_summed and takes(one.item)]
+            found = self._roaming_sums[kind] = Sums((size, size) for size in sizes)
+        return found
+
+    def has_unbound_local(self) -> bool:
+        """Whether a local volume may have been promised any node."""
+        return any(entry.is_local for entry in self.roaming())
+
+    def is_roaming_plain(self, is_plain: Callable[[RoamingItem], bool]) -> bool:
+        """Whether that holds of all that roams; it is told once."""
+        if self._is_roaming_plain is None:
+            self._is_roaming_plain = all(map(is_plain, self.roaming()))
+        return self._is_roaming_plain
+
+    def special(self) -> Sequence[RoamingItem]:
+        """What roams, several replicas of a volume on one disk, or with a backing image."""
+        if self._special is None:
+            self._special = [one for one in self.roaming() if not one.is_summed]
+        return self._special
+
+    def barred_on(self, node: str) -> Sequence[RoamingItem]:
+        """What roams, but not on that node."""
+        if self._barred is None:
+            self._barred = {}
+            for entry in self.roaming():
+                for name in entry.barred:
+                    self._barred.setdefault(name, []).append(entry)
+        return self._barred.get(node, ())
 
     def target_of(self, volume: str) -> int:
         """The size that the Longhorn volume of that name is to grow to; 0 for none."""
@@ -433,6 +328,8 @@ class Ledger:
 
     def _touch_roaming(self, volume: str) -> None:
         self._roaming_items = None
+        self._stale_roaming.add(volume)
+        self._roaming_sums, self._barred, self._special, self._is_roaming_plain = {}, None, None, None
         for promise in self._by_volume.get(volume, {}).values():
             for node in promise.nodes:
                 self._piles.pop(node, None)
@@ -444,43 +341,6 @@ class Ledger:
                 by_volume.setdefault(promise.volume, []).append(promise)
         for volume, members in by_volume.items():
             yield pending_item(volume, members)
-
-
-def pending_item(volume: str, promises: Collection[Promise]) -> PendingItem:
-    """The promises of one volume as one."""
-    largest = max(promises, key=lambda promise: promise.size_bytes)
-    return PendingItem(
-        volume=volume,
-        size_bytes=largest.size_bytes,
-        required_bytes=max(promise.required_bytes for promise in promises),
-        needs=largest.needs,
-        is_assumed=any(promise.state is State.ASSUMED for promise in promises),
-        since=max(promise.since for promise in promises),
-    )
-
-
-def roaming_item(volume: str, promises: Collection[Promise]) -> RoamingItem:
-    """The promises of one volume that are bound to no node as one."""
-    barred, copies, per_node = None, 1, 1
-    for promise in promises:
-        places = promise.places
-        if isinstance(places, OnDisks):
-            continue
-        barred = places.excluded if barred is None else barred & places.excluded
-        if isinstance(places, Roams):
-            copies, per_node = max(copies, places.copies), max(per_node, places.per_node)
-    return RoamingItem(pending_item(volume, promises), barred or _NO_NODES, copies, per_node)
-
-
-def _pile(found: Iterable[PendingItem]) -> Pile:
-    items = tuple(found)
-    return Pile(
-        items=items,
-        sizes=tuple(sorted((item.size_bytes for item in items), reverse=True)),
-        needs=frozenset(item.needs for item in items),
-        required_bytes=max((item.required_bytes for item in items), default=0),
-        youngest_hold=max((item.since for item in items if not item.is_assumed), default=float("-inf")),
-    )
 
 
 def _next(verb: Verb, volume: str, claimant: str, promise: Promise | None) -> State:

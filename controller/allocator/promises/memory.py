@@ -8,6 +8,7 @@
 | bindings | a pod that we are binding ourselves shows its node only afterwards |
 | approvals | preemption may evict for a pod on these nodes; its nomination names one of them later |
 | kept_until | until when room is kept for a pod; afterwards others have their turn |
+| turns | one pod at a time finds its nodes free of new promises |
 | spent | a level-triggered ledger would make again what has ended by time |
 
 All of it is lost with the leader, and its successor does without (see `Holds.hold_everywhere`).
@@ -20,7 +21,8 @@ from collections.abc import Collection, Hashable
 from dataclasses import dataclass, field
 from typing import Final
 
-from controller.allocator.promises.ledger import Promise
+from controller.allocator.promises.promise import Promise
+from controller.allocator.promises.turns import Turns
 
 LAG_SECONDS: Final = 1.0  # a choice of a pod answered this much later proves that ours should have come
 QUIET_SECONDS: Final = 2.0  # no choice of anybody for so long: nothing is under way
@@ -50,6 +52,7 @@ class Memory:
     bindings: dict[str, str] = field(default_factory=dict)  # pod uid -> node, until the pod shows its node
     approvals: dict[str, Approval] = field(default_factory=dict)  # by pod uid, the earliest first
     kept_until: dict[str, float] = field(default_factory=dict)  # pod uid -> until when room is, or was, kept for it
+    turns: Turns = field(default_factory=Turns)
     # Pod uid -> uids of claims with the node that they named.
     _superseded: dict[str, frozenset[tuple[str, str]]] = field(default_factory=dict)
     _nominated: dict[str, str] = field(default_factory=dict)  # pod uid -> its nomination when it was answered
@@ -57,7 +60,8 @@ class Memory:
     _spent: dict[str, dict[str, Hashable]] = field(default_factory=dict)  # volume -> claimant -> in which situation
     _approved: int = 0
 
-    def forget_pod(self, pod_uid: str) -> None:
+    def forget_pod(self, pod_uid: str, now: float) -> None:
+        self.turns.end(pod_uid, now)
         for known in (self.bindings, self.approvals, self.kept_until, self._superseded, self._nominated, self._offered):
             known.pop(pod_uid, None)
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, replace
 
-from controller.allocator.promises.ledger import Kind, OneOf, Places, Roams
+from controller.allocator.promises.promise import Kind, OneOf, Places, Roams
 from controller.allocator.world.eligible import barred_nodes, takes_now
 from controller.allocator.world.world import World
 from controller.model.demand import VolumeDemand
 from controller.model.longhorn import LOCALITY_BEST_EFFORT, LOCALITY_DISABLED, SHARDED, Volume
-from controller.rules.affinity import Affinity, copies_per_node
+from controller.rules.affinity import Affinity, copies_per_disk
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,10 @@ class OwnCopies:
 def own_copies(world: World, demand: VolumeDemand) -> Iterator[OwnCopies]:
     """By the facts of the demand's volume and its replicas alone; `demand` is what the volume asks for."""
     volume = world.volume(demand.volume)
-    if volume is None or volume.deleting or volume.data_layout == SHARDED or not _is_placeable(world, volume):
+    if volume is None or volume.deleting or volume.data_layout == SHARDED:
+        return
+    at = volume.node_id or world.grows_at(volume)
+    if not (at or _is_placeable(world, volume)):
         return
     replicas = [entry for entry in world.replicas_of(volume.name).values() if not entry.deleting]
     waiting = [entry for entry in replicas if not entry.node and not entry.failed_at]
@@ -41,13 +44,13 @@ def own_copies(world: World, demand: VolumeDemand) -> Iterator[OwnCopies]:
         if world.has_node(node):
             kind = Kind.MOVE if demand.placed_nodes else Kind.FIRST
             names = frozenset(entry.name for entry in waiting if entry.hard_node_affinity == node)
-            yield OwnCopies(node, kind, OneOf(frozenset((node,))), asked, (volume.node_id, names))
+            yield OwnCopies(node, kind, OneOf(frozenset((node,))), asked, (at, names))
     free = [entry for entry in waiting if not entry.hard_node_affinity]
     if replicas and not free:
         return
-    situation = volume.node_id, frozenset(entry.name for entry in free)
-    if demand.is_local and volume.node_id and not demand.placed_nodes:
-        places = first_places(world, asked, volume.node_id)
+    situation = at, frozenset(entry.name for entry in free)
+    if demand.is_local and at and not demand.placed_nodes:
+        places = first_places(world, asked, at)
         if places is not None:
             yield OwnCopies("", Kind.FIRST, places, asked, situation)
     else:
@@ -56,7 +59,8 @@ def own_copies(world: World, demand: VolumeDemand) -> Iterator[OwnCopies]:
 
 
 def _is_placeable(world: World, volume: Volume) -> bool:
-    if volume.data_locality == LOCALITY_DISABLED or volume.node_id:
+    """Whether Longhorn places it while it is attached nowhere."""
+    if volume.data_locality == LOCALITY_DISABLED:
         return True
     return volume.data_locality == LOCALITY_BEST_EFFORT and not world.settings.behaviour.places_best_effort_at_attach
 
@@ -73,6 +77,6 @@ def first_places(world: World, demand: VolumeDemand, node: str) -> Places | None
 
 def roaming_places(world: World, demand: VolumeDemand, copies: int) -> Roams:
     """Where Longhorn may put so many further copies."""
-    copies = max(1, copies)
-    per_node = copies_per_node(Affinity.of(demand.facts, world.settings), copies)
-    return Roams(barred_nodes(world, demand), copies, per_node)
+    copies, affinity = max(1, copies), Affinity.of(demand.facts, world.settings)
+    per_disk = copies_per_disk(affinity, copies)
+    return Roams(barred_nodes(world, demand), copies, per_disk, by_zone=not affinity.zone_soft)

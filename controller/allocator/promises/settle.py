@@ -14,9 +14,10 @@ from controller.allocator.promises.choice import Choice, choice_of
 from controller.allocator.promises.growths import Growths
 from controller.allocator.promises.holds import Holds, kind_of, promise_of
 from controller.allocator.promises.journal import NODE_RESERVATION, SCHEDULING_WAIT, Journal
-from controller.allocator.promises.ledger import Kind, Ledger, OneOf, Places, Promise, Source, State, Verb
+from controller.allocator.promises.ledger import Ledger
 from controller.allocator.promises.memory import Memory
 from controller.allocator.promises.own import first_places, own_copies, roaming_places
+from controller.allocator.promises.promise import Kind, OneOf, Places, Promise, Source, State, Verb
 from controller.allocator.world.eligible import takes_now
 from controller.allocator.world.world import World
 from controller.model.demand import Missing, VolumeDemand, demand_of_claim, demand_of_volume
@@ -297,6 +298,12 @@ class Settler:
                 if claimant.startswith(OWN) and claimant not in yielded:
                     self._memory.forget_spent(key, claimant)
 
+    def is_asked_for(self, name: str) -> bool:
+        """Whether anybody but Longhorn is promised room for that volume, wherever."""
+        keys = {name, *(claim.uid for claim in self._world.claims_of_volume(name))}
+        promises = (one for key in keys for one in self._ledger.of_volume(key))
+        return any(one.source is not Source.LONGHORN and one.kind is not Kind.GROWTH for one in promises)
+
     def _demand_of_volume(self, name: str) -> VolumeDemand | None:
         for claim in self._world.claims_of_volume(name):
             found = demand_of_claim(claim, self._world, self._world.settings)
@@ -375,7 +382,7 @@ class Settler:
         self._outlive(self._ledger.of_claimant(pod.uid), now)
         if not self._ledger.of_claimant(pod.uid):
             self.end_answer(pod.uid, now, "pod_gone")
-        self._memory.forget_pod(pod.uid)
+        self._memory.forget_pod(pod.uid, now)
         self.holds.release(pod.uid)
         for claim in self._world.claims_of(pod):
             self._memory.forget_spent(claim.uid, pod.uid)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from controller.allocator.outcome import Mode, PromiseView, Snapshot
-from controller.allocator.promises.ledger import ANYWHERE, Kind, OnDisks, Promise, Source, State
+from controller.allocator.outcome import Mode, PromiseView, ReachView, Snapshot
+from controller.allocator.promises.promise import ANYWHERE, Kind, OnDisks, Promise, Source, State
+from controller.allocator.world.reach import ReachChange
 
 _ANSWERED: Final = (Source.FILTER, Source.FORMER)
 
@@ -53,6 +54,8 @@ def snapshot_of(
     refused_count: int,
     quarantined: Iterable[str],
     counters: Mapping[str, int],
+    changes: Iterable[ReachChange],
+    now: float,
 ) -> Snapshot:
     held = [view for view in views if view.state == State.HELD.name]
     assumed = [view for view in views if view.state == State.ASSUMED.name]
@@ -69,4 +72,7 @@ def snapshot_of(
         refused_count=refused_count,
         quarantined=tuple(sorted(quarantined)),
         counters=dict(counters),
+        reach_changes=tuple(
+            ReachView(one.node, one.disk, str(one.change), one.size_bytes, round(now - one.at, 3)) for one in changes
+        ),
     )

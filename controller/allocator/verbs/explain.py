@@ -10,6 +10,7 @@ from controller.allocator.world.eligible import check_node_of, is_kept_off
 from controller.allocator.world.world import World
 from controller.model.demand import VolumeDemand
 from controller.model.longhorn import Disk
+from controller.model.quantity import bytes_text
 from controller.rules.eligibility import check_disk_for, check_node_for, observed_scheduled
 from controller.rules.reasons import Reason, Refusal, Rejection
 
@@ -59,6 +60,9 @@ def _contended(judge: Judge, name: str, reason: Reason, demands: Sequence[Volume
     if reason is Reason.KEPT:
         kept = sum(item.size_bytes for item in judge.pending.kept.get(name, ()))
         return _of_node(name, reason, f"{kept} bytes are kept there for a pod that has waited for long")
+    if reason is Reason.OWN_VOLUMES:
+        sizes = ", ".join(f"{demand.claim} {bytes_text(demand.size_bytes)}" for demand in judge.demands)
+        return _of_node(name, reason, f"Longhorn may put one of them where another one needs the room: {sizes}")
     if reason is Reason.NOT_EVALUATED:
         return _of_node(name, reason, "the search gave up")
     bound, roaming = judge.pending.bound_bytes(name), judge.pending.roaming_bytes

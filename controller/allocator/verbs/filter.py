@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from controller.allocator.judge.budget import Budget
+from controller.allocator.judge.discretion import Discretion
 from controller.allocator.judge.node import Judge, Judgement, Verdict
 from controller.allocator.judge.pending import Newcomer
 from controller.allocator.judge.search import in_order, look
@@ -16,8 +17,9 @@ from controller.allocator.judge.verdict import CONTENDED, LATE
 from controller.allocator.outcome import Decision, FilterOutcome
 from controller.allocator.promises.choice import Choice
 from controller.allocator.promises.holds import Holds
-from controller.allocator.promises.ledger import Ledger, OnDisks, Source, State, Verb
+from controller.allocator.promises.ledger import Ledger
 from controller.allocator.promises.memory import Memory
+from controller.allocator.promises.promise import OnDisks, Source, State, Verb
 from controller.allocator.promises.settle import Settler
 from controller.allocator.verbs.crowd import places_left, sharers
 from controller.allocator.verbs.prioritize import Strategy, score_nodes
@@ -48,6 +50,8 @@ class Filtering:
     now: float
     version: int
     has_freed: bool = False  # the answer leaves room to others that the pod's former one held
+    has_excess: bool = False  # the yes makes use of the tolerance for volumes that roam
+    is_at_discretion: bool = False  # what passed is one node where the pod's own volumes do not satisfy the sums
 
     def decide(self, pod: Pod, candidates: Sequence[str]) -> FilterOutcome:
         demands, _ = demands_of_pod(pod, self.world, self.world.settings)
@@ -78,7 +82,8 @@ class Filtering:
         if home:
             return self._offer(Decision.RESTART, pod, home, demands)
         if passed:
-            return self._offer(Decision.OFFERED, pod, passed, demands, refused)
+            decision = Decision.AT_DISCRETION if self.is_at_discretion else Decision.OFFERED
+            return self._offer(decision, pod, passed, demands, refused)
         return self._refuse(pod, candidates, refused, demands)
 
     def _sift(
@@ -91,17 +96,25 @@ class Filtering:
         """
         judge = self._judge(pod, demands, Budget.of(self.clock, self.live.filter_budget_milliseconds))
         found, closed = judge.open_among(candidates)
-        if not found or not judge.local:
+        self.has_excess = judge.has_excess
+        if found and not judge.local:
             return (), found, closed
         home = judge.restart_among(found)
         if home and is_narrow:
             return home, (), {}
         passed, refused = self._look(judge, pod, found, is_narrow=is_narrow)
         refused.update(closed)
+        if not (passed or home):
+            discretion = Discretion(judge, allows_stranding=self.live.allow_stranding)
+            passed = discretion.among(candidates, 1 if is_narrow else len(candidates))
+            self.is_at_discretion = bool(passed)
+            for name in passed:
+                refused.pop(name, None)
         return home, passed, refused
 
     def _judge(self, pod: Pod, demands: Sequence[VolumeDemand], budget: Budget | None = None) -> Judge:
-        return Judge(self.world, self.ledger, demands, self.now, self.newcomer(pod), budget, self.clock.now_utc())
+        asks, pct = self.newcomer(pod), self.live.roaming_overcommit_pct
+        return Judge(self.world, self.ledger, demands, self.now, asks, budget, self.clock.now_utc(), pct)
 
     def newcomer(self, pod: Pod, *, is_planning: bool = False) -> Newcomer:
         return newcomer_of(pod, self.memory, is_planning=is_planning)
@@ -240,7 +253,10 @@ class Filtering:
         self.refusals.drop(pod.uid)
         self.memory.approvals.pop(pod.uid, None)
         self.has_freed = self.holds.release(pod.uid) or self.has_freed
-        return FilterOutcome(decision, nodes, refused, False, self.version, held_bytes)
+        self.has_freed = self.memory.turns.end(pod.uid, self.now) or self.has_freed
+        return FilterOutcome(
+            decision, nodes, refused, False, self.version, held_bytes, is_overcommitted=self.has_excess
+        )
 
     def _refuse(
         self,
@@ -304,7 +320,8 @@ class Filtering:
 
 def newcomer_of(pod: Pod, memory: Memory, *, is_planning: bool = False) -> Newcomer:
     approval = memory.approvals.get(pod.uid)
-    return Newcomer(pod.uid, pod.priority, math.inf if approval is None else approval.serial, is_planning)
+    serial, closed = math.inf if approval is None else approval.serial, memory.turns.closed_to(pod.uid, pod.priority)
+    return Newcomer(pod.uid, pod.priority, serial, is_planning, closed)
 
 
 def _is_contended(judgements: Mapping[str, Judgement]) -> bool:

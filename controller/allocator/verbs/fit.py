@@ -10,14 +10,16 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, NamedTuple
 
+from controller.allocator.judge.discretion import Discretion
 from controller.allocator.judge.node import Judge
 from controller.allocator.judge.packing import PACK_STEPS, Steps, pack
 from controller.allocator.judge.search import look
 from controller.allocator.judge.shape import Shape
-from controller.allocator.judge.verdict import SURE, Judgement, Verdict, unsuitable
+from controller.allocator.judge.verdict import AT_DISCRETION, SURE, Judgement, Verdict, unsuitable
 from controller.allocator.promises.journal import Journal
-from controller.allocator.promises.ledger import Kind, Ledger, OneOf, Promise, Source, State, Verb
+from controller.allocator.promises.ledger import Ledger
 from controller.allocator.promises.memory import Answers, Memory
+from controller.allocator.promises.promise import Kind, OneOf, Promise, Source, State, Verb
 from controller.allocator.promises.settle import Settler
 from controller.allocator.verbs.explain import refusals_of
 from controller.allocator.world.world import World
@@ -64,7 +66,8 @@ def fit_pod(
 
 def judge_nodes(judge: Judge, names: Sequence[str]) -> dict[str, Judgement]:
     """The worse of two verdicts on each node: on the pod's roaming volumes, and on those that need room there. Where
-    the restart rule holds, the nodes without the pod's data are unsuitable."""
+    the restart rule holds, the nodes without the pod's data are unsuitable. Without a sure node, those are offered
+    after all on which nothing but the pod's own volumes is in the way."""
     by_sets = {name: judgement for members, judgement in judge.judge_sets(names) for name in members}
     search = look(judge, names)
     found = {**dict.fromkeys(search.sure, SURE), **search.refused}
@@ -73,6 +76,11 @@ def judge_nodes(judge: Judge, names: Sequence[str]) -> dict[str, Judgement]:
         if home and name not in home and found[name].verdict is not Verdict.UNSUITABLE:
             found[name] = unsuitable(Reason.REPLICA_ELSEWHERE)
         found[name] = min(by_sets[name], found[name], key=_severity)
+    if not any(judgement is SURE for judgement in found.values()):
+        discretion = Discretion(judge)
+        for name, judgement in found.items():
+            if judgement.verdict is Verdict.CONTENDED and discretion.covers(name):
+                found[name] = AT_DISCRETION
     return found
 
 
@@ -112,13 +120,12 @@ def ledger_of(world: World, demands: Iterable[VolumeDemand], promises: Iterable[
 def _fit_on(judge: Judge, name: str, judgement: Judgement) -> NodeFit:
     if judgement.verdict in (Verdict.UNSUITABLE, Verdict.FULL):
         return NodeFit(judgement.verdict, False, judgement.is_bounded, _NOTHING, refusals_of(judge, name, judgement))
-    is_robust, gave_up = judge.is_robust(name)
     return NodeFit(
         judgement.verdict,
-        is_robust and judge.are_sets_robust,
-        judgement.is_bounded or gave_up,
+        judge.is_robust(name),
+        judgement.is_bounded,
         _placement(judge, name),
-        () if judgement is SURE else refusals_of(judge, name, judgement),
+        () if judgement.verdict is Verdict.SURE else refusals_of(judge, name, judgement),
     )
 
 

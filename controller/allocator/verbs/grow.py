@@ -19,7 +19,8 @@ from typing import Final
 from controller.allocator.judge.growth import Obstacle, plan_growth
 from controller.allocator.promises.growths import MOST_HELD_SECONDS, Growths
 from controller.allocator.promises.journal import Journal
-from controller.allocator.promises.ledger import Ledger, State
+from controller.allocator.promises.ledger import Ledger
+from controller.allocator.promises.promise import State
 from controller.allocator.world.world import World
 from controller.clock import Clock
 from controller.errors import CallerGoneError

@@ -9,8 +9,9 @@ from typing import Any, Final, cast
 from controller.allocator.promises.quarantine import Quarantine
 from controller.allocator.promises.settle import Settler
 from controller.allocator.waiting.refusals import Refusals
+from controller.allocator.world.reach import Change
 from controller.allocator.world.world import World
-from controller.model.longhorn import LonghornNode
+from controller.model.longhorn import LonghornNode, Replica
 from controller.model.workload import Claim, KubeNode, Pod
 
 CLAIMS_AT_ONCE: Final = 25  # that are settled before others are let in; a class may have thousands
@@ -44,6 +45,8 @@ class Observing:
         """The change itself, and what follows from it; but for the claims returned, which are settled as if their own
         events came later."""
         put, later = _PUTS.get(kind), list[str]()
+        if kind == "replica" and facts is not None and self.is_active:
+            self._note_unasked(cast("Replica", facts))
         if put is not None:
             touched = list(put(self.world, key, facts))
             touched, later = touched[:CLAIMS_AT_ONCE], touched[CLAIMS_AT_ONCE:]
@@ -52,6 +55,14 @@ class Observing:
             _APPLY[kind](self, key, facts)
         self.settle_changes()
         return later
+
+    def _note_unasked(self, replica: Replica) -> None:
+        """A copy that shows on a disk, and that only Longhorn wanted, or somebody whose pod never asked us."""
+        old = self.world.replicas_of(replica.volume).get(replica.name)
+        if not replica.disk_uuid or (old is not None and old.disk_uuid):
+            return
+        if not self.settler.is_asked_for(replica.volume):
+            self.world.reach.came(replica.disk_uuid, Change.OWN_COPY, replica.size_bytes)
 
     def apply_pod(self, key: str, facts: object | None) -> None:
         pod = cast("Pod | None", facts)

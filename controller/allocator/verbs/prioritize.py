@@ -123,5 +123,5 @@ def _robust(judge: Judge, demands: Sequence[VolumeDemand], names: Sequence[str])
         return None
     points = []
     for (name,) in within(judge.budget, names, 1):
-        points.append(ROBUST if judge.is_robust(name)[0] else 0.0)
+        points.append(ROBUST if judge.is_robust(name) else 0.0)
     return points if len(points) == len(names) else None

@@ -14,13 +14,15 @@ from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 from controller.allocator.judge.budget import Budget
+from controller.allocator.judge.discretion import Discretion
 from controller.allocator.judge.node import Judge
 from controller.allocator.judge.pending import Newcomer
-from controller.allocator.judge.search import Search, in_order
+from controller.allocator.judge.search import Search, in_order, look
 from controller.allocator.judge.verdict import KEPT, LATE
 from controller.allocator.promises.holds import Holds
-from controller.allocator.promises.ledger import Against, Ledger, Source
+from controller.allocator.promises.ledger import Ledger
 from controller.allocator.promises.memory import Memory
+from controller.allocator.promises.promise import Against, Source
 from controller.allocator.waiting.keeping import Seeking, may_take, most_kept
 from controller.allocator.waiting.refusals import PATIENCE_SECONDS, Refusals, RefusedPod, Wakeup
 from controller.allocator.world.world import World
@@ -62,7 +64,6 @@ class _Looking:
 
     search: Search
     is_partial: bool = False  # not all was judged, or a node was passed over because it is kept for another pod
-    is_lenient: bool = False
 
 
 class WakePlan:
@@ -80,6 +81,7 @@ class WakePlan:
         self._left = deque(pod.uid for pod in pods)
         self._looking: _Looking | None = None
         self._full, self._never = _FullFor(), _FullFor()  # no room now; no room even on empty nodes
+        self._needs_no_turn = _FullFor()
         self._open: dict[_Shape, Sequence[str]] = {}  # where the last pod of that shape found room, and what is behind
         self._starving: deque[str] = deque()
         self._kept: dict[str, str] = {}  # node -> pod
@@ -101,6 +103,7 @@ class WakePlan:
             if view.clock.now() > end:
                 return wakeups
         while self._starving:
+            self._give_turn(view, self._starving[0])
             if not self._keep_for(view, self._starving[0], end):
                 return wakeups
             self._seeking = None
@@ -148,7 +151,7 @@ class WakePlan:
             return ""
         shape = (*where, *map(_exact, demands))
         judge = self._judge(view, pod, demands)
-        if judge.is_plain and max(view.world.best.values(), default=-1) < max(one.size_bytes for one in judge.local):
+        if judge.is_plain and max(view.world.best.values(), default=-1) < judge.least_best:
             self._full.add(where, demands)  # no disk anywhere is large enough
             return ""
         looking = self._looking
@@ -165,36 +168,32 @@ class WakePlan:
         self._refusals.not_reached(pod.uid, looking.search.unreached())
         if found == "" and not looking.is_partial:
             self._full.add(where, demands)
-        elif (
-            found
-            and not (looking.is_partial or looking.is_lenient)
-            and (shape in self._open or len(self._open) < _MOST_OPEN)
-        ):
+        elif found and not looking.is_partial and (shape in self._open or len(self._open) < _MOST_OPEN):
             self._open[shape] = [*looking.search.sure, *looking.search.rest]
         return found
 
     def _judge(self, view: PlanView, pod: Pod, demands: Sequence[VolumeDemand]) -> Judge:
         budget = Budget.of(view.clock, view.live.filter_budget_milliseconds)
         asks = view.newcomer(pod, is_planning=True)
-        return Judge(view.world, view.ledger, demands, view.now, asks, budget, view.clock.now_utc())
+        pct = view.live.roaming_overcommit_pct
+        return Judge(view.world, view.ledger, demands, view.now, asks, budget, view.clock.now_utc(), pct)
 
     def _go_on(self, view: PlanView, judge: Judge, looking: _Looking, end: float) -> str | None:
         """As `_node_for`, from where the last slice ended."""
         search = looking.search
         found, closed = judge.open_among(search.rest)
         looking.is_partial = looking.is_partial or LATE in closed.values()
-        if not judge.local:
-            return found[0] if found else ""
-        search.rest, judge.is_lenient = found, looking.is_lenient
+        if found and not judge.local:
+            return found[0]
+        search.rest = found
         if not search.go_on(judge, bool, lambda: view.clock.now() > end):
             return None
         if search.sure:
             return self._least_promised(view, search.sure)
         looking.is_partial = looking.is_partial or any(entry in (LATE, KEPT) for entry in search.refused.values())
-        if looking.is_lenient or not judge.may_be_lenient:
-            return ""
-        looking.is_lenient, looking.search = True, Search(search.names)
-        return None
+        found = Discretion(judge, allows_stranding=view.live.allow_stranding).among(search.names)
+        looking.is_partial = looking.is_partial or bool(found) or judge.budget.is_over
+        return found[0] if found else ""
 
     def _in_order(self, view: PlanView, refusal: RefusedPod, demands: Sequence[VolumeDemand]) -> Sequence[str]:
         """The nodes that count for the pod, in the order of every search."""
@@ -219,6 +218,26 @@ class WakePlan:
         planned = _planned_bytes(view)
         return min(names, key=lambda name: view.ledger.pending_bytes(name) + planned.get(name, 0))
 
+    def _give_turn(self, view: PlanView, uid: str) -> None:
+        """A turn for a pod whose own volumes satisfy the sums nowhere, were nothing promised to others."""
+        pod, refusal, turns = view.world.pods.get(uid), self._refusals.get(uid), view.memory.turns
+        if pod is None or refusal is None or not turns.is_free_for(uid, view.now):
+            return
+        demands, _ = demands_of_pod(pod, self._world, self._world.settings)
+        where = _where(refusal)
+        if self._needs_no_turn.covers(where, demands):
+            return
+        budget = Budget.of(view.clock, view.live.filter_budget_milliseconds)
+        judge = Judge(view.world, Ledger(), demands, view.now, budget=budget, now_utc=view.clock.now_utc())
+        names = in_order(list(refusal.nodes), demands, view.ledger)
+        is_sure = bool(look(judge, judge.open_among(names)[0], bool).sure)
+        found = [] if is_sure else Discretion(judge, allows_stranding=view.live.allow_stranding).among(names)
+        if not found:
+            self._needs_no_turn.add(where, demands)
+            return
+        roams = any(demand.is_roaming for demand in demands)
+        turns.give(uid, pod.priority, frozenset(view.world.nodes if roams else found), view.now)
+
     def _keep_for(self, view: PlanView, uid: str, end: float) -> bool:
         """Room for a pod that was refused for long: on the node where it is kept already, if that still serves. False:
         the slice is over."""
@@ -228,6 +247,8 @@ class WakePlan:
         if view.memory.is_resting(uid, view.now):
             return True
         demands, _ = demands_of_pod(pod, self._world, self._world.settings)
+        if not any(demand.is_local for demand in demands):
+            return True
         where = _where(refusal)
         if self._never.covers(where, demands):
             return True
@@ -310,6 +331,6 @@ def _exact(demand: VolumeDemand) -> object:
 def _is_starving(view: PlanView, refusal: RefusedPod, demands: Sequence[VolumeDemand]) -> bool:
     """A pod that nobody has asked this leader about may be gated, or wait for something else than room."""
     after = view.live.starvation_after_seconds
-    if refusal.is_presumed or not any(demand.is_local for demand in demands):
+    if refusal.is_presumed or not any(demand.is_local or demand.is_roaming for demand in demands):
         return False
     return 0 < after <= view.now - refusal.waits_since and not view.is_due_remotely(refusal, demands)

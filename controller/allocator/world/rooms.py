@@ -9,13 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from itertools import islice
-from typing import Final
 
+from controller.allocator.world.reach import NOTHING
 from controller.model.longhorn import DEFAULT_NEEDS, LonghornNode, Replica, SpacePolicy
-from controller.rules.eligibility import NodeRoom, check_disk_state, check_node, disk_takes, room_of_disk
+from controller.rules.eligibility import (
+    NodeRoom,
+    check_disk_state,
+    check_node,
+    disk_takes,
+    room_of_disk,
+)
 from controller.rules.reasons import Reason, Rejection
-
-_NOTHING: Final = -(2**63)
 
 
 def make_room(
@@ -23,15 +27,19 @@ def make_room(
     replicas_on: Callable[[str], Iterable[Replica]],
     is_shared: Callable[[str], bool],
     space: SpacePolicy,
+    believed: Callable[[str], int] = lambda _uuid: NOTHING,
 ) -> NodeRoom:
-    """What `node` can take. `replicas_on` has the replicas by disk UUID; disks whose UUID is shared take nothing."""
+    """What `node` can take. `replicas_on` has the replicas by disk UUID; disks whose UUID is shared take nothing.
+    `believed` is what Longhorn may have seen of a disk a moment ago."""
     disks, whole = [], 0
+    selectors = space.allow_empty_node_selector, space.allow_empty_disk_selector
+    kind = (node.tags, node.zone, node.region, *selectors)
     for disk in node.disks:
         if check_disk_state(disk) is not None or is_shared(disk.uuid):
             continue
-        room = room_of_disk(disk, replicas_on(disk.uuid), space)
+        room = room_of_disk(disk, replicas_on(disk.uuid), space, believed(disk.uuid), kind)
         if disk.maximum_bytes <= 0 or disk.available_bytes <= 0:
-            room = replace(room, written_limit_bytes=_NOTHING)
+            room = replace(room, written_limit_bytes=NOTHING)
         disks.append(room)
         whole += max(0, disk.maximum_bytes - disk.reserved_bytes)
     rejection = check_node(node)
@@ -57,11 +65,13 @@ class Rooms:
     """Rooms by node, and the plain volumes' summaries of all nodes. Threads: none of its own.
 
     `tops` has a node's free bytes per disk that takes plain volumes, largest first, and `best` the first of them. A
-    node that takes no plain volume, or has no room at all, is in neither.
+    node that takes no plain volume, or has no room at all, is in neither. `uneven` are nodes with a disk that Longhorn
+    may take for emptier than it is.
     """
 
     def __init__(self, make: Callable[[str], NodeRoom | None], takes_pods: Callable[[str], bool]) -> None:
         self._make, self._takes_pods = make, takes_pods
+        self.uneven: set[str] = set()
         self._rooms: dict[str, NodeRoom] = {}
         self._stale: set[str] = set()
         self._touched: set[str] = set()
@@ -72,12 +82,17 @@ class Rooms:
         """`other`, with all that is worked out here, for questions only."""
         vars(other).update(_rooms=self._rooms.copy(), _stale=self._stale.copy())
         other.tops, other.best = self.tops.copy(), self.best.copy()
+        other.uneven = self.uneven.copy()
         return other
 
     def touch(self, names: Iterable[str]) -> None:
         names = list(names)
         self._stale.update(names)
         self._touched.update(names)
+
+    @property
+    def has_touched(self) -> bool:
+        return bool(self._touched)
 
     def take_touched(self) -> set[str]:
         """Nodes that were touched since the last call."""
@@ -109,8 +124,11 @@ class Rooms:
         room = self._rooms.get(name)
         self.tops.pop(name, None)
         self.best.pop(name, None)
+        self.uneven.discard(name)
         if room is None or room.plain_free_bytes < 0 or not self._takes_pods(name):
             return
         free = [disk.free_bytes for disk in room.disks if disk_takes(disk, DEFAULT_NEEDS, 0, 0, space)]
         self.tops[name] = tuple(sorted(free, reverse=True))
         self.best[name] = room.plain_free_bytes
+        if any(disk.reach_bytes != disk.free_bytes for disk in room.disks):
+            self.uneven.add(name)

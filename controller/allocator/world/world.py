@@ -10,8 +10,11 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
+from controller.allocator.world.engines import EngineFacts
 from controller.allocator.world.placed import Granted, NothingGranted, Placed
+from controller.allocator.world.reach import Change, Reach
 from controller.allocator.world.rooms import Rooms, make_room
+from controller.clock import Clock
 from controller.model.demand import Missing, VolumeDemand, claim_for, demand_of_claim
 from controller.model.longhorn import (
     BackingImage,
@@ -26,7 +29,7 @@ from controller.model.longhorn import (
 from controller.model.provisioning import provisioned_name, rounded_volume_bytes
 from controller.model.rebuilds import Rebuild, rebuilds_ahead
 from controller.model.workload import Claim, KubeNode, PersistentVolume, Pod, StorageClass, default_class
-from controller.rules.eligibility import Engines, NodeRoom, check_engine, check_node
+from controller.rules.eligibility import Engines, NodeRoom, check_node
 
 _AT_ONCE: Final = 8  # rooms that are worked out with the event that changed them
 
@@ -37,8 +40,8 @@ class World:
     `granted` tells what volumes may become at any moment: whoever asks what a disk holds must count those bytes.
     """
 
-    def __init__(self, granted: Granted | None = None) -> None:
-        self._granted = granted or NothingGranted()
+    def __init__(self, granted: Granted | None = None, clock: Clock | None = None) -> None:
+        self._granted, self._clock = granted or NothingGranted(), clock
         self.pods: dict[str, Pod] = {}  # by uid
         self.waiting: set[str] = set()  # uids of opted-in pods without a node
         self.claims: dict[str, Claim] = {}  # by namespace/name
@@ -48,8 +51,6 @@ class World:
         self.nodes: dict[str, LonghornNode] = {}
         self.kube_nodes: dict[str, KubeNode] = {}
         self.backing_images: dict[str, BackingImage] = {}
-        self.engine_images: dict[str, EngineImage] = {}
-        self.instance_managers: dict[str, InstanceManager] = {}
         self.settings = LonghornSettings()
         self.absent: dict[Missing, float] = {}  # a live read said at that time that it is not there
         self._uid_by_pod_key: dict[str, str] = {}
@@ -62,8 +63,8 @@ class World:
         self._nodes_of_disk: dict[str, tuple[str, ...]] = {}  # disk uuid -> its nodes, a node once for each such disk
         self._claim_key_by_volume: dict[str, str] = {}  # Longhorn volume -> claim key, by its PV
         self._rooms = Rooms(self._make_room, self.has_node)
-        self._engines: Engines | None = None
-        self._engine_gaps: dict[tuple[str, str], frozenset[str]] = {}
+        self.reach = Reach(clock)
+        self._engines = EngineFacts()
         self._demands: dict[str, VolumeDemand | None] = {}  # of promises' volumes, by claim uid
         self._changed_volumes: set[str] = set()
         self._changed_candidates: set[str] = set()
@@ -71,13 +72,14 @@ class World:
     def copy(self, granted: Granted) -> World:
         """The facts of this moment, for questions that nobody holds the lock for. Facts are immutable, so this costs
         one copied mapping a kind: a millisecond or two for 10,000 volumes."""
-        other = World(granted)
-        kinds = "pods claims pvs classes volumes nodes kube_nodes backing_images engine_images instance_managers absent"
-        indices = "_claim_by_uid _nodes_of_disk _claim_key_by_volume _engine_gaps _demands"
+        other = World(granted, self._clock)
+        kinds = "pods claims pvs classes volumes nodes kube_nodes backing_images absent"
+        indices = "_claim_by_uid _nodes_of_disk _claim_key_by_volume _demands _engines"
         for name in (*kinds.split(), *indices.split()):
             setattr(other, name, getattr(self, name).copy())
         other.settings, other.placed = self.settings, self.placed.copy()
         vars(other)["_rooms"] = self._rooms.copy(vars(other)["_rooms"])
+        other.reach = self.reach.copy()
         return other
 
     # Lookup, as the demands ask for it
@@ -99,9 +101,7 @@ class World:
     def default_engine_image(self) -> str:
         """The image that a new v1 volume's engine gets: Longhorn's setting, else the one on most nodes; "" without
         any EngineImage object."""
-        if self.settings.default_engine_image or not self.engine_images:
-            return self.settings.default_engine_image
-        return max(self.engine_images.values(), key=lambda entry: (len(entry.nodes), entry.image)).image
+        return self.settings.default_engine_image or self._engines.default_image()
 
     def replicas_of(self, volume: str) -> Mapping[str, Replica]:
         return self.placed.of(volume)
@@ -295,6 +295,15 @@ class World:
             return volume.size_bytes
         return max(volume.size_bytes, rounded_volume_bytes(claim.requested_bytes))
 
+    def grows_at(self, volume: Volume) -> str:
+        """The node that Longhorn attaches the volume to, to grow it while it is detached; "" if it does not grow. Its
+        replicas are placed then as if it was attached for a pod (`volume_expansion_controller.go`)."""
+        if volume.node_id or not volume.owner_id:
+            return ""
+        shown = self.volumes.get(volume.name, volume)
+        wanted = max(self.asked_bytes(shown), self._granted.target_of(volume.name))
+        return volume.owner_id if wanted > shown.size_bytes else ""
+
     def _is_growing(self, name: str) -> bool:
         volume = self.volumes.get(name)
         if volume is None:
@@ -309,6 +318,11 @@ class World:
             self._replicas_changed(volume)
             touched |= self._claims_touched_by(volume)
         return touched
+
+    @property
+    def has_changes(self) -> bool:
+        """Whether `take_changes` has anything to tell."""
+        return bool(self._changed_volumes or self._changed_candidates or self._rooms.has_touched)
 
     def take_changes(self) -> tuple[set[str], set[str], set[str]]:
         """What changed since the last call: volumes or their replicas; nodes whose disks have other room; nodes that
@@ -352,8 +366,9 @@ class World:
                 holders = self._nodes_of_disk.get(disk.uuid, ())
                 touched.update(holders)
                 self._nodes_of_disk[disk.uuid] = (*holders, name)
+        self.reach.node_changed(old, node, self.settings.space)
         if (old is None) is not (node is None):
-            self._engine_gaps.clear()
+            self._engines.forget()
         if _candidacy(old) != _candidacy(node):
             self._changed_candidates.add(name)
         self._rooms.touch(touched)
@@ -369,41 +384,38 @@ class World:
 
     def put_backing_image(self, name: str, image: BackingImage | None) -> set[str]:
         self._demands.clear()
-        self.backing_images.pop(name, None)
+        old = self.backing_images.pop(name, None)
         if image is not None:
             self.backing_images[name] = image
+            for uuid in image.disk_uuids - (old.disk_uuids if old is not None else frozenset()):
+                self.reach.came(uuid, Change.IMAGE, image.real_size_bytes)
         made_on = (volume.name for volume in self.volumes.values() if volume.backing_image == name)
         return set[str]().union(*map(self._claims_touched_by, made_on))
 
     def put_engine_image(self, name: str, image: EngineImage | None) -> set[str]:
-        old = self.engine_images.pop(name, None)
-        if old != image:
-            self._forget_engines()
-            before = old.ready_nodes if old is not None else frozenset()
-            self._changed_candidates |= before ^ (image.ready_nodes if image is not None else frozenset())
-        if image is not None:
-            self.engine_images[name] = image
-        return set()  # it decides where replicas may go, not what a claim asks for
+        return self._engines_changed(self._engines.put_image(name, image))
 
     def put_instance_manager(self, name: str, manager: InstanceManager | None) -> set[str]:
-        old = self.instance_managers.pop(name, None)
-        if old != manager:
-            self._forget_engines()
-            self._changed_candidates.update(entry.node for entry in (old, manager) if entry is not None)
-        if manager is not None:
-            self.instance_managers[name] = manager
-        return set()
+        return self._engines_changed(self._engines.put_manager(name, manager))
+
+    def _engines_changed(self, nodes: frozenset[str] | None) -> set[str]:
+        if nodes is not None:
+            self._demands.clear()  # a new volume's engine image may be another one
+            self._changed_candidates |= nodes
+        return set()  # it decides where replicas may go, not what a claim asks for
 
     def has_node(self, name: str) -> bool:
         """Whether Longhorn may place a replica there at all: a node of both Longhorn and Kubernetes."""
         return name in self.nodes and (not self.kube_nodes or name in self.kube_nodes)
 
     def put_settings(self, settings: LonghornSettings) -> None:
-        self.settings = settings
+        old, self.settings = self.settings, settings
+        for node in self.nodes.values() if old.space != settings.space else ():
+            self.reach.node_changed(node, node, settings.space, old.space)
         for name in self.volumes:
             self._foresee_rebuilds(name)
         self._demands.clear()
-        self._forget_engines()
+        self._engines.put_manager_image(settings.instance_manager_image)
         self._rooms.touch(self.nodes)
         self._changed_volumes |= self.volumes_to_place()
         self.refresh()
@@ -419,6 +431,7 @@ class World:
 
     def refresh(self, most: int | None = None) -> bool:
         """Work out the rooms of nodes that changed, `most` of them, for `best` and `tops`; whether some are left."""
+        self._rooms.touch(self.reach.end_beliefs())
         return self._rooms.refresh(self.settings.space, most)
 
     @property
@@ -427,47 +440,33 @@ class World:
         return self._rooms.best
 
     @property
+    def uneven(self) -> Collection[str]:
+        """Nodes with a disk that Longhorn may take for emptier than it is, as of the last `refresh`."""
+        return self._rooms.uneven
+
+    @property
     def tops(self) -> Mapping[str, tuple[int, ...]]:
         """Free bytes of the disks that take plain volumes, largest first, by node, as of the last `refresh`."""
         return self._rooms.tops
 
     def _make_room(self, name: str) -> NodeRoom | None:
         node = self.nodes.get(name)
-        return None if node is None else make_room(node, self.counted_on, self.is_shared_disk, self.settings.space)
+        if node is None:
+            return None
+        return make_room(node, self.counted_on, self.is_shared_disk, self.settings.space, self.reach.most_believed)
 
     def is_shared_disk(self, uuid: str) -> bool:
         """Whether several disks claim that UUID, so that nobody can tell where a replica lies."""
         return bool(uuid) and len(self._nodes_of_disk.get(uuid, ())) > 1
 
-    # Engines
-
     @property
     def engines(self) -> Engines:
         """What runs replicas; a kind of which there is no object at all decides nothing."""
-        if self._engines is None:
-            self._engines = Engines.of(
-                self.engine_images.values() if self.engine_images else None,
-                self.instance_managers.values() if self.instance_managers else None,
-                self.settings.instance_manager_image,
-            )
-        return self._engines
+        return self._engines.engines
 
     def engine_gaps(self, needs: DiskNeeds) -> frozenset[str]:
         """Longhorn nodes that cannot run a replica with these needs."""
-        if not self.engine_images and not self.instance_managers:
-            return frozenset()
-        key = needs.data_engine, needs.engine_image
-        found = self._engine_gaps.get(key)
-        if found is None:
-            engines = self.engines
-            found = frozenset(name for name in self.nodes if check_engine(name, needs, engines) is not None)
-            self._engine_gaps[key] = found
-        return found
-
-    def _forget_engines(self) -> None:
-        self._engines = None
-        self._engine_gaps.clear()
-        self._demands.clear()  # a new volume's engine image may be another one
+        return self._engines.gaps(needs, self.nodes)
 
     def demand_of(self, claim_uid: str) -> VolumeDemand | None:
         """What that claim's volume asks for now; None when it asks for nothing, or cannot be told."""

@@ -132,6 +132,7 @@ def test_growth_beyond_the_disk_leaves_what_is_free_beside_the_volume() -> None:
 
 def test_growth_beyond_the_disk_leaves_the_nodes_other_disk() -> None:
     world = grown(900, d1=400, d2=150)
+    world.cluster.let_figures_follow()
 
     assert (True, False) == (is_offered(world, 150), is_offered(world, 151))
 

@@ -1,4 +1,4 @@
-"""What a judge says beside its verdicts: what is robust, when to be lenient, what is worth a wait."""
+"""What a judge says beside its verdicts: what is robust, what is at Longhorn's discretion, what is worth a wait."""
 
 from __future__ import annotations
 
@@ -8,49 +8,14 @@ import pytest
 
 from controller.allocator.judge.node import Judge
 from controller.allocator.judge.verdict import Verdict
-from controller.allocator.promises.ledger import Ledger, Verb
-from controller.allocator.verbs.fit import GivenPromise, fit_pod, ledger_of
+from controller.allocator.promises.ledger import Ledger
+from controller.allocator.promises.promise import Verb
+from controller.allocator.verbs.fit import GivenPromise, fit_pod
 from controller.model.demand import VolumeDemand
 from controller.model.longhorn import BackingImage, DiskNeeds
 from controller.rules.reasons import Reason
 from tests.fakes.builders import node, promise
 from tests.unit.allocator.test_fit import local, roaming, room, world_of
-
-OTHERS = [GivenPromise("n1", "x", 10)]
-
-
-@pytest.mark.parametrize(
-    ("demands", "promises", "expected"),
-    [
-        ((local(60), roaming(60)), (), True),
-        ((local(60),), (), False),
-        ((roaming(60),), (), False),
-        ((local(60), roaming(60)), OTHERS, False),
-    ],
-)
-def test_only_a_pods_own_roaming_volumes_are_a_reason_to_be_lenient(
-    demands: tuple[VolumeDemand, ...], promises: list[GivenPromise], expected: bool
-) -> None:
-    world = world_of(room("d1", 100))
-    judge = Judge(world, ledger_of(world, demands, promises), demands, 0.0)
-    judge.judge_sets(["n1"])
-    assert expected == judge.may_be_lenient
-
-
-def test_once_not_robust_in_a_zone_the_sets_are_not_robust() -> None:
-    world = world_of(room("d1", 100), zone="a")
-    world.put_node("n2", replace(node("n2", room("d2", 200, size=200)), zone="b"))
-    follows = replace(roaming(60, "follows"), follows="zone")
-
-    def are_robust(*names: str) -> bool:
-        judge = Judge(world, Ledger(), (follows, roaming(60, "other")), 0.0)
-        assert all(judgement.verdict is Verdict.SURE for _, judgement in judge.judge_sets(names))
-        return judge.are_sets_robust
-
-    assert are_robust("n2")
-    assert not are_robust("n1")
-    assert not are_robust("n1", "n2")
-    assert not are_robust("n2", "n1")
 
 
 @pytest.mark.parametrize(("age", "waitable"), [(0.5, True), (1.5, False)])
@@ -65,12 +30,12 @@ def test_a_set_that_only_young_holds_contend_is_worth_a_wait(age: float, waitabl
 
 def test_what_has_no_place_in_the_cluster_is_told_from_what_has_none_on_the_node() -> None:
     world = world_of(room("d1", 100))
-    anywhere = fit_pod(world, (roaming(60, "a"), roaming(60, "b")), ["n1"])["n1"]
+    anywhere = fit_pod(world, (roaming(60, "a"), roaming(101, "b")), ["n1"])["n1"]
     here = fit_pod(world, (local(60, "a"), roaming(60, "b")), ["n1"])["n1"]
 
-    assert (Verdict.FULL, Verdict.FULL) == (anywhere.verdict, here.verdict)
+    assert (Verdict.CONTENDED, Verdict.FULL) == (here.verdict, anywhere.verdict)
     assert Reason.NO_ROOM_IN_CLUSTER in {entry.rejection.reason for entry in anywhere.refusals}
-    assert Reason.NO_ROOM_IN_CLUSTER not in {entry.rejection.reason for entry in here.refusals}
+    assert {Reason.OWN_VOLUMES} == {entry.rejection.reason for entry in here.refusals}
 
 
 def test_a_judge_says_whether_a_summary_of_each_node_is_enough() -> None:
@@ -99,17 +64,17 @@ def test_a_node_that_only_young_holds_contend_is_worth_a_wait(holds: list[tuple[
     assert (Verdict.CONTENDED, waitable) == (judgement.verdict, judgement.is_waitable)
 
 
-def test_a_judge_is_lenient_only_where_no_node_is_sure() -> None:
-    world = world_of(room("d1", 100), room("d2", 100))
-    world.put_node("n2", node("n2", room("d3", 100)))
-    pod = (written(60), roaming(60))
+def test_no_node_is_offered_at_discretion_beside_one_that_is_sure() -> None:
+    world = world_of(room("d1", 150, size=150), room("d2", 150, size=150))
+    pod = (written(100, "a"), written(100, "b"))
+    assert Verdict.SURE is fit_pod(world, pod, ["n1"])["n1"].verdict
 
+    world.put_node("n2", node("n2", room("d3", 200, size=200)))
     both = fit_pod(world, pod, ["n1", "n2"])
-    assert {"n1": Verdict.SURE, "n2": Verdict.CONTENDED} == {name: found.verdict for name, found in both.items()}
-    assert Verdict.SURE is fit_pod(world, pod, ["n2"])["n2"].verdict
+    assert {"n1": Verdict.CONTENDED, "n2": Verdict.SURE} == {name: found.verdict for name, found in both.items()}
 
 
-def test_being_lenient_makes_no_room_for_a_backing_image() -> None:
+def test_discretion_makes_no_room_for_a_backing_image() -> None:
     world = world_of(room("d1", 50))
     pod = (local(30, image=BackingImage("i", real_size_bytes=30)), roaming(5))
     found = fit_pod(world, pod, ["n1"])["n1"]
@@ -117,12 +82,11 @@ def test_being_lenient_makes_no_room_for_a_backing_image() -> None:
     assert {Reason.BACKING_IMAGE} == {entry.rejection.reason for entry in found.refusals}
 
 
-@pytest.mark.parametrize(("promised", "reason"), [(15, Reason.BACKING_IMAGE), (25, Reason.CONTENDED)])
-def test_a_backing_image_is_named_where_the_volumes_alone_are_sure(promised: int, reason: Reason) -> None:
+@pytest.mark.parametrize(("promised", "expected"), [(10, Verdict.SURE), (11, Verdict.CONTENDED)])
+def test_a_backing_image_goes_with_its_volume_into_the_sums(promised: int, expected: Verdict) -> None:
     world = world_of(room("d1", 50))
     pod = local(30, image=BackingImage("i", real_size_bytes=10))
-    found = fit_pod(world, (pod,), ["n1"], [GivenPromise("n1", "x", promised)])["n1"]
-    assert (Verdict.CONTENDED, {reason}) == (found.verdict, {entry.rejection.reason for entry in found.refusals})
+    assert expected is fit_pod(world, (pod,), ["n1"], [GivenPromise("n1", "x", promised)])["n1"].verdict
 
 
 def test_a_node_on_which_nothing_is_placed_is_robust() -> None:
@@ -132,25 +96,25 @@ def test_a_node_on_which_nothing_is_placed_is_robust() -> None:
 
 def test_what_cannot_lie_on_a_node_is_not_robust_there() -> None:
     world = world_of(room("d1", 10))
-    assert (False, False) == Judge(world, Ledger(), (written(60),), 0.0).is_robust("unknown")
-    assert (False, False) == Judge(world, Ledger(), (written(60, "a"), written(60, "b")), 0.0).is_robust("n1")
+    assert not Judge(world, Ledger(), (written(60),), 0.0).is_robust("unknown")
+    assert not Judge(world, Ledger(), (written(60, "a"), written(60, "b")), 0.0).is_robust("n1")
     pinned = replace(written(5), is_pinned=True)
-    assert (False, False) == Judge(world, Ledger(), (pinned,), 0.0).is_robust("n1")
+    assert not Judge(world, Ledger(), (pinned,), 0.0).is_robust("n1")
     at_home = local(60, home_nodes=frozenset({"n1"}))
-    assert (True, False) == Judge(world, Ledger(), (at_home,), 0.0).is_robust("n1")
+    assert Judge(world, Ledger(), (at_home,), 0.0).is_robust("n1")
 
 
 def test_a_plain_volume_is_not_robust_on_a_node_without_a_summary() -> None:
     judge = Judge(world_of(room("d1", 100)), Ledger(), (local(60),), 0.0)
-    assert [(False, False), (True, False)] == [judge.is_robust("unknown"), judge.is_robust("n1")]
+    assert [False, True] == [judge.is_robust("unknown"), judge.is_robust("n1")]
 
 
 def test_a_roaming_volume_that_no_disk_of_the_node_takes_leaves_a_plain_one_robust() -> None:
-    def is_robust(*tags: str) -> tuple[bool, bool]:
+    def is_robust(*tags: str) -> bool:
         loose = replace(roaming(50), needs=DiskNeeds(disk_selector=tags))
         return Judge(world_of(room("d1", 100)), Ledger(), (local(60), loose), 0.0).is_robust("n1")
 
-    assert [(True, False), (False, False)] == [is_robust("ssd"), is_robust()]
+    assert [True, False] == [is_robust("ssd"), is_robust()]
 
 
 # Volumes that will be bound to the zone or region of the pod's node

@@ -24,6 +24,7 @@ def cluster() -> TestCluster:
         cluster.add_node(name, free_gib=1)
     for index in range(4):
         run_ephemeral(cluster, f"small-{index}", "n1")
+    cluster.let_figures_follow()
     cluster.add_pod("large", gib=350)
     assert not cluster.offered("large", "n1")
     return cluster

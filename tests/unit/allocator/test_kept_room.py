@@ -41,6 +41,7 @@ def passing(cluster: TestCluster, name: str, on: str, gib: float = 100) -> str:
 
 def starve(cluster: TestCluster, *pods: str, gib: float, nodes: tuple[str, ...]) -> None:
     """Large pods that are refused everywhere, and go on waiting until room may be kept for them."""
+    cluster.let_figures_follow()
     for pod in pods:
         cluster.add_pod(pod, gib=gib)
         assert set() == cluster.offered(pod, *nodes)
@@ -261,6 +262,7 @@ def test_volumes_that_go_anywhere_are_not_kept_out() -> None:
     cluster.delete_volume("job-0")
     cluster.let_doubts_pass()
     assert set() == open_to(cluster, 60, "n1")
+    cluster.let_figures_follow()
     cluster.add_claim("loose", 60, class_name="roaming")
     cluster.add_pod("free", "loose")
 

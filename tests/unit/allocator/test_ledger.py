@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.allocator.promises.ledger import NEXT, Against, Kind, Ledger, OneOf, Places, Promise, Roams, State, Verb
+from controller.allocator.promises.ledger import NEXT, Ledger
+from controller.allocator.promises.promise import Against, Kind, OneOf, Places, Promise, Roams, State, Verb
 from controller.errors import BugError
 from tests.fakes.builders import promise
 

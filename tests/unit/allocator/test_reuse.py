@@ -102,7 +102,7 @@ def test_tags_of_node_and_disk_are_asked() -> None:
     image = BackingImage("bi", disk_selector=("ssd",))
     found = find_reusable(replace(seen, backing_image=image), volume(backing_image="bi"))
     assert Reason.DISK_TAGS == only_reason(found)
-    assert ImageNeeds((), ("ssd",)) == image.needs
+    assert ImageNeeds((), ("ssd",), image.name) == image.needs
 
 
 def test_engine_image_and_instance_manager_are_asked() -> None:

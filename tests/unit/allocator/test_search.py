@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from controller.allocator.judge.search import LOT, Search, in_order
-from controller.allocator.promises.ledger import Ledger, Verb
+from controller.allocator.promises.ledger import Ledger
+from controller.allocator.promises.promise import Verb
 from controller.model.longhorn import DiskNeeds
 from controller.rules.reasons import Reason
 from controller.settings import LiveSettings

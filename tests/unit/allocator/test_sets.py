@@ -18,12 +18,12 @@ def mixed_pod() -> TestCluster:
     return cluster
 
 
-def test_a_node_that_the_pods_own_roaming_volume_may_spoil_is_not_offered_beside_one_that_is_sure() -> None:
+def test_a_node_where_both_volumes_fit_in_any_order_is_offered_at_discretion() -> None:
     assert mixed_pod().offered("a", "n1", "n2") == {"n1"}
 
 
-def test_without_a_sure_node_one_is_offered_where_all_volumes_can_lie() -> None:
-    assert mixed_pod().offered("a", "n2") == {"n2"}
+def test_a_node_where_the_pods_roaming_volume_may_leave_no_room_for_its_local_one_is_not_offered() -> None:
+    assert mixed_pod().offered("a", "n2") == set()
 
 
 def half_placed(*, degraded: bool) -> TestCluster:

@@ -147,6 +147,18 @@ def longhorn_is_back(cluster: TestCluster) -> None:
 
 SMALL = put(node("n1", free_gib=50))
 LARGE = put(node("n1", free_gib=100))
+
+
+def large_but(step: Step) -> Step:
+    """There is room for the pod, but for that."""
+
+    def before(cluster: TestCluster) -> None:
+        LARGE(cluster)
+        step(cluster)
+
+    return before
+
+
 CASES = (
     Case("a replica went", taken, lambda cluster: cluster.delete_volume("other")),
     Case("a disk was enabled", one_disk(replace(disk(), allow_scheduling=False)), LARGE),
@@ -169,7 +181,7 @@ CASES = (
     Case("a node came to Longhorn", sees("node", "n1", None), LARGE),
     Case(
         "a node came to Kubernetes",
-        unknown_to_kubernetes,
+        large_but(unknown_to_kubernetes),
         sees("kube_node", "n1", KubeNode("n1", unschedulable=False)),
     ),
     Case("a setting changed", SMALL, configures(LonghornSettings(space=SpacePolicy(over_provisioning_pct=200)))),
@@ -193,12 +205,12 @@ CASES = (
     Case("a backing image is there", on_image, image_is_there),
     Case(
         "an engine image was deployed",
-        sees("engine_image", "ei", EngineImage("ei", "engine:1", "deploying", frozenset())),
+        large_but(sees("engine_image", "ei", EngineImage("ei", "engine:1", "deploying", frozenset()))),
         sees("engine_image", "ei", EngineImage("ei", "engine:1", "deployed", frozenset({"n1"}))),
     ),
     Case(
         "an instance manager runs",
-        sees("instance_manager", "im", InstanceManager("im", "n1", "v1", "im:1", "starting")),
+        large_but(sees("instance_manager", "im", InstanceManager("im", "n1", "v1", "im:1", "starting"))),
         sees("instance_manager", "im", InstanceManager("im", "n1", "v1", "im:1", "running")),
     ),
 )
@@ -208,7 +220,7 @@ CASES = (
 def test_a_refused_pod_is_woken_when(case: Case) -> None:
     cluster = TestCluster()
     cluster.add_class("its", dataLocality="best-effort", numberOfReplicas="1", **dict(case.parameters))
-    cluster.add_node("n1")
+    cluster.add_node("n1", free_gib=1)
     cluster.add_claim("p", class_name="its")
     case.before(cluster)
     cluster.add_pod("p", created=LATER)

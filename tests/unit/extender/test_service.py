@@ -80,7 +80,7 @@ class Recorder:
     def refused(self, uid: str, namespace: str, name: str, candidates: Sequence[str]) -> None:
         self.told.append((uid, tuple(candidates)))
 
-    def let_through(self, uid: str, namespace: str, name: str) -> None:
+    def let_through(self, uid: str, namespace: str, name: str, decision: Decision) -> None:
         self.told.append((uid, ()))
 
 

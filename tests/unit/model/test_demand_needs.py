@@ -189,17 +189,20 @@ def test_a_backing_images_selectors_become_needs() -> None:
     image = BackingImage("img", ("node",), ("disk",), real_size_bytes=3 * GIB)
     existing = with_volume(backing_image="img")
     for made, of in ((world(backingImage="img"), claim()), (existing, bound(existing))):
-        assert (ImageNeeds(), None) == ((found := demand(made, of)).needs.image, found.image)
+        assert (ImageNeeds(name="img"), None) == ((found := demand(made, of)).needs.image, found.image)
         made.put_backing_image("img", image)
-        assert (ImageNeeds(("node",), ("disk",)), image) == ((found := demand(made, of)).needs.image, found.image)
+        assert (ImageNeeds(("node",), ("disk",), "img"), image) == (
+            (found := demand(made, of)).needs.image,
+            found.image,
+        )
 
 
 def test_an_image_that_is_made_with_the_volume_has_the_classes_selectors() -> None:
     given = {"backingImageNodeSelector": "a,b", "backingImageDiskSelector": "c"}
-    assert ImageNeeds(("a", "b"), ("c",)) == demand(world(backingImage="img", **given), claim()).needs.image
+    assert ImageNeeds(("a", "b"), ("c",), "img") == demand(world(backingImage="img", **given), claim()).needs.image
     assert demand(world(**given), claim()).needs.image is None
     empty = {"backingImageNodeSelector": "", "backingImageDiskSelector": ""}
-    assert ImageNeeds() == demand(world(backingImage="img", **empty), claim()).needs.image
+    assert ImageNeeds(name="img") == demand(world(backingImage="img", **empty), claim()).needs.image
 
 
 @pytest.mark.parametrize(("value", "expected"), [("zonal", "zone"), ("regional", "region"), ("", ""), ("any", "")])

@@ -128,7 +128,7 @@ def test_the_other_kinds() -> None:
     }
     found = parse.backing_image_facts(image)
     assert BackingImage("bi", ("a",), ("b",), "v2", 7, 9, 8, frozenset({"u1", "u2"}), 2) == found
-    assert ImageNeeds(("a",), ("b",)) == found.needs
+    assert ImageNeeds(("a",), ("b",), "bi") == found.needs
     engine = {
         "metadata": {"name": "ei"},
         "spec": {"image": "e:1"},

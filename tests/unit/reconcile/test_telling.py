@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from controller.allocator.outcome import Decision
 from controller.kube.recorder import Recorder
 from controller.kube.resources import EVENTS
 from controller.reconcile.telling import EVERY_SECONDS, Teller
@@ -105,13 +106,17 @@ def test_a_pod_that_has_room_by_now_or_is_gone_is_not_told_of(scene: Scene) -> N
     assert [] == scene.tell()
 
 
-def test_a_pod_that_may_run_away_from_its_data_is_told_so(scene: Scene) -> None:
+@pytest.mark.parametrize(
+    ("decision", "reason"),
+    [(Decision.REMOTE, "LonghornRemoteFallback"), (Decision.AT_DISCRETION, "AtLonghornsDiscretion")],
+)
+def test_a_pod_that_is_let_through_all_the_same_is_told_why(scene: Scene, decision: Decision, reason: str) -> None:
     pod = scene.cluster.pods["a"]
     scene.refuse("a", "n1")  # told just before
-    scene.teller.let_through(pod.uid, "ns", "a")
+    scene.teller.let_through(pod.uid, "ns", "a", decision)
 
     (event,) = scene.tell()
-    assert (event["type"], event["reason"]) == ("Normal", "LonghornRemoteFallback")
+    assert (event["type"], event["reason"]) == ("Normal", reason)
 
 
 def test_the_thread_tells_and_ends(scene: Scene) -> None:

@@ -1,0 +1,94 @@
+"""The backing image of what is pending comes with it, to disks that have none."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from controller.model.longhorn import BackingImage
+from controller.settings import LiveSettings
+from tests.fakes.builders import GIB, TestCluster, disk
+
+NODES = ("n1", "n2")
+
+
+@pytest.fixture
+def cluster() -> TestCluster:
+    """A disk of 100 GiB on each node; images of 20 GiB, `here` is on n1 already."""
+    cluster = TestCluster(live=LiveSettings(enabled=True, roaming_overcommit_pct=0))
+    for name in NODES:
+        cluster.add_node(name, disk("d1", 100, node=name))
+    for name, uuids in (("image", frozenset[str]()), ("other", frozenset()), ("here", frozenset({"n1-d1"}))):
+        cluster.allocator.observe("backing_image", name, BackingImage(name, real_size_bytes=20 * GIB, disk_uuids=uuids))
+        cluster.add_class(name, dataLocality="best-effort", numberOfReplicas="1", backingImage=name)
+        cluster.add_class(f"{name}-roams", dataLocality="disabled", numberOfReplicas="1", backingImage=name)
+    return cluster
+
+
+def ask(cluster: TestCluster, name: str, gib: float, class_name: str, *nodes: str) -> set[str]:
+    cluster.add_claim(name, gib, class_name=class_name)
+    cluster.add_pod(name)
+    return cluster.offered(name, *(nodes or ("n1",)))
+
+
+@pytest.mark.parametrize(
+    ("pending", "newcomer", "most_gib"),
+    [
+        ("image", "longhorn", 50),  # 30 and 20 are pending
+        ("here", "longhorn", 70),
+        ("image", "image", 50),  # the same image comes once
+        ("image", "other", 30),
+        ("image-roams", "longhorn", 50),
+        ("here-roams", "longhorn", 70),
+        ("image-roams", "image", 50),
+        ("image-roams", "image-roams", 50),
+        ("longhorn", "image-roams", 50),
+        ("longhorn", "here-roams", 70),
+    ],
+)
+def test_so_much_is_left_beside_thirty_gib(cluster: TestCluster, pending: str, newcomer: str, most_gib: int) -> None:
+    nodes = ("n1",) if newcomer == pending == "image-roams" else ()
+    if "roams" in newcomer or "roams" in pending:
+        cluster.allocator.observe("node", "n2", None)
+        cluster.allocator.observe("kube_node", "n2", None)
+    assert ask(cluster, "first", 30, pending, *nodes)
+    assert not ask(cluster, "larger", most_gib + 1, newcomer)
+    assert ask(cluster, "fits", most_gib, newcomer)
+
+
+def test_a_volume_without_room_for_its_image_finds_no_site(cluster: TestCluster) -> None:
+    assert not ask(cluster, "a", 81, "image-roams", *NODES)
+    assert ask(cluster, "b", 80, "image-roams", *NODES)
+
+
+def test_two_volumes_of_one_pod_bring_it_once(cluster: TestCluster) -> None:
+    for name in ("a", "b", "c", "d"):
+        cluster.add_claim(name, 40 if name in "ab" else 41, class_name="image-roams")
+    cluster.add_pod("too-large", "c", "d")
+    outcome = cluster.filter("too-large", "n1")
+    assert not outcome.passed or outcome.decision == "at-discretion"
+    cluster.drop_pod("too-large")
+    cluster.let_doubts_pass()
+    cluster.add_pod("pair", "a", "b")
+    assert cluster.filter("pair", "n1").decision == "offered"
+
+
+def test_many_promises_of_one_image_bring_it_once(cluster: TestCluster) -> None:
+    for number in range(8):
+        assert ask(cluster, f"p{number}", 5, "image")
+    assert not ask(cluster, "larger", 41, "longhorn")
+    assert ask(cluster, "fits", 40, "longhorn")
+    cluster.allocator.observe(
+        "backing_image", "image", BackingImage("image", real_size_bytes=20 * GIB, disk_uuids=frozenset({"n1-d1"}))
+    )
+    assert ask(cluster, "now", 20, "longhorn")
+
+
+def test_an_image_of_unknown_size_takes_nothing_until_it_is_known(cluster: TestCluster) -> None:
+    unknown = BackingImage("image")
+    cluster.allocator.observe("backing_image", "image", unknown)
+    assert ask(cluster, "a", 30, "image")
+    cluster.allocator.observe("backing_image", "image", replace(unknown, real_size_bytes=20 * GIB))
+    assert not ask(cluster, "b", 51, "longhorn")
+    assert ask(cluster, "c", 50, "longhorn")

@@ -1,0 +1,74 @@
+"""Volumes that roam may be a little too many for a disk, but never for all of the disks that one of them needs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from controller.rules.reasons import Reason
+from controller.settings import LiveSettings
+from tests.fakes.builders import GIB, TestCluster, disk
+
+NODES = ("n1", "n2", "n3", "n4")
+
+
+def cluster_of(*free_gib: float, pct: int = 25, copies: int = 1) -> TestCluster:
+    """A node of one disk of 100 GiB for each figure, so much of it free."""
+    cluster = TestCluster(live=LiveSettings(enabled=True, roaming_overcommit_pct=pct))
+    cluster.add_class("roaming", dataLocality="disabled", numberOfReplicas=str(copies))
+    for name, free in zip(NODES, free_gib, strict=False):
+        cluster.add_node(name, disk("d1", 100, node=name))
+        if free < 100:
+            cluster.add_pod(f"on-{name}", gib=100 - free)
+            cluster.run(f"on-{name}", f"on-{name}", name, 100 - free)
+    cluster.let_figures_follow()
+    return cluster
+
+
+def ask(cluster: TestCluster, name: str, gib: float, class_name: str = "roaming") -> set[str]:
+    if name not in cluster.pods:
+        cluster.add_claim(name, gib, class_name=class_name)
+        cluster.add_pod(name)
+    return cluster.offered(name, *NODES)
+
+
+@pytest.mark.parametrize(("pct", "offers"), [(25, 3), (24, 2), (50, 4), (0, 2)])
+def test_so_many_volumes_are_promised_at_once_as_exceed_no_disk_by_more_than_its_share(pct: int, offers: int) -> None:
+    cluster = cluster_of(90, 90, 90, 90, pct=pct)
+    answers = [ask(cluster, f"p{number}", 38.3 if pct != 50 else 35) for number in range(5)]
+
+    assert offers == sum(map(bool, answers))
+
+
+@pytest.mark.parametrize("beside", ["local", "growth"])
+def test_nothing_exceeds_the_disks_of_a_node_where_something_has_to_find_room(beside: str) -> None:
+    cluster = cluster_of(100, 100, 100, 100)
+    if beside == "local":
+        cluster.add_pod("local", gib=10)
+        assert {"n1"} == cluster.offered("local", "n1")
+    else:
+        cluster.add_pod("grows", gib=10)
+        cluster.run("grows", "grows", "n1", 10)
+        cluster.let_figures_follow()
+        cluster.set_claim(replace(cluster.claims["grows"], requested_bytes=20 * GIB))
+
+    answers = [ask(cluster, f"p{number}", 40) for number in range(4)]
+    assert 2 == sum(map(bool, answers))
+
+
+def test_a_volume_is_left_enough_disks_whatever_the_others_close() -> None:
+    """Two disks with room: what closes one of them leaves the other, and what closes both is not let through."""
+    cluster = cluster_of(60, 60, 5, 5)
+    assert ask(cluster, "a", 40)
+    assert ask(cluster, "b", 40)  # 80 of 60, but either leaves the other a disk
+    assert not ask(cluster, "c", 40)
+    assert {Reason.CONTENDED} == set(cluster.filter("c", *NODES).refused.values())
+
+
+def test_a_local_newcomer_makes_no_use_of_it() -> None:
+    cluster = cluster_of(100, 100, 100, 100)
+    assert ask(cluster, "a", 60)
+
+    assert not ask(cluster, "b", 50, class_name="longhorn")
+    assert ask(cluster, "c", 50)
