@@ -24,7 +24,8 @@ from typing import Any
 
 from controller.allocator.judge.node import SURE, Judge, Judgement
 from controller.allocator.judge.packing import COVER_STEPS, PACK_STEPS, Item, Steps, is_sure, pack
-from controller.allocator.promises.ledger import ANYWHERE, Kind, Ledger, OneOf, Promise, Roams, Source, State, Verb
+from controller.allocator.promises.ledger import Ledger
+from controller.allocator.promises.promise import ANYWHERE, Kind, OneOf, Promise, Roams, Source, State, Verb
 from controller.allocator.verbs.fit import fit_pod
 from controller.allocator.world.world import World
 from controller.model.demand import VolumeDemand

@@ -26,6 +26,8 @@ from controller.settings import LiveSettings
 from tests.fakes.builders import TestCluster, disk, node
 
 ASKED_HOLD_SECONDS: Final = 0.010
+TERM_PODS: Final = 1_000
+TERM_NODES: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,7 @@ class Result:
     woken: int
     slices: int
     planning_seconds: float  # of CPU
+    round_seconds: float  # by the wall clock, pauses included
     hold_p50_ms: float
     hold_p99_ms: float
     hold_max_ms: float
@@ -81,8 +84,10 @@ def measure(name: str, cluster: TestCluster, names: Sequence[str]) -> Result:
 
     thread = threading.Thread(target=ask, name="filter")
     thread.start()
+    began = time.monotonic()
     try:
         woken, holds, walls = _plan(cluster)
+        round_seconds = time.monotonic() - began
     finally:
         done.set()
         thread.join()
@@ -92,6 +97,7 @@ def measure(name: str, cluster: TestCluster, names: Sequence[str]) -> Result:
         woken=woken,
         slices=len(holds),
         planning_seconds=round(sum(holds), 3),
+        round_seconds=round(round_seconds, 2),
         hold_p50_ms=round(statistics.median(milliseconds), 2),
         hold_p99_ms=round(sorted(milliseconds)[int(0.99 * (len(holds) - 1))], 2),
         hold_max_ms=round(max(milliseconds), 2),
@@ -153,6 +159,10 @@ def cases(pods: int, nodes: int) -> dict[str, Callable[[], Result]]:
         "roaming": case("three replicas anywhere", roaming, 10),
         "sampled": case("sample of 100, room for 60 elsewhere", one, 10, sample=100),
         "all": case("room for all", one, nodes // 5),
+        "term": _new_term([("longhorn", 20.0)]),
+        "term2": _new_term([("longhorn", 20.0), ("longhorn", 30.0)]),
+        "term-roaming": _new_term([("roaming", 20.0)]),
+        "term-mixed": _new_term([("longhorn", 20.0), ("roaming", 30.0)]),
         "degraded": lambda: _strict(pods, nodes, names),
     }
 
@@ -165,6 +175,30 @@ def _strict(pods: int, nodes: int, names: Sequence[str]) -> Result:
     for number in range(10):
         cluster.put_node(node(names[number], disk("d1", 300), disk("d2", 300)))
     return measure("three replicas that must all fit", cluster, names)
+
+
+def _new_term(volumes: Sequence[tuple[str, float]]) -> Callable[[], Result]:
+    """1,000 pods that the leader before may have offered any node."""
+
+    def run() -> Result:
+        cluster = TestCluster(live=LiveSettings(enabled=True), make_allocator=lambda _: Allocator(SystemClock()))
+        cluster.add_class("roaming", dataLocality="disabled", numberOfReplicas="3")
+        names = [f"node-{number:05}" for number in range(TERM_NODES)]
+        for number, name in enumerate(names):
+            sizes = (400 + number % 17 * 10 + index for index in range(4))
+            cluster.add_node(name, *(disk(f"d{size}", size, node=name) for size in sizes))
+        for number in range(TERM_PODS):
+            claims = []
+            for index, (class_name, gib) in enumerate(volumes):
+                claims.append(f"c{number}-{index}")
+                cluster.add_claim(claims[-1], gib + number % 100, class_name=class_name)
+            cluster.add_pod(f"p{number}", *claims, created=f"2026-01-01T{number // 60:02}:{number % 60:02}:00Z")
+        cluster.allocator.end_term()
+        cluster.allocator.begin_term()
+        what = ", ".join(name for name, _ in volumes)
+        return measure(f"{TERM_PODS} pods after a change of leader ({what})", cluster, names)
+
+    return run
 
 
 def main() -> int:

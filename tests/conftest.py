@@ -30,7 +30,8 @@ build_failure = pytest.StashKey[Exception]()
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Whatever uses the cluster carries its mark, and comes after all that is quick."""
     for item in items:
-        if "cluster" in getattr(item, "fixturenames", ()):
+        fixtures = item._fixtureinfo.name2fixturedefs if isinstance(item, pytest.Function) else {}
+        if any(one.scope == "session" for one in fixtures.get("cluster", ())[-1:]):  # and none of a test's own
             item.add_marker("cluster")
     items.sort(key=_uses_cluster)
 
