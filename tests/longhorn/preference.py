@@ -31,9 +31,9 @@ def choose(
     by_node: dict[str, int] = {}
     for entry in candidates:
         by_node[entry.node] = by_node.get(entry.node, 0) + usable[entry]
-    node = _best(by_node, size, list(by_node), pick)
+    node = best(by_node, size, list(by_node), pick)
     if node is not None:
-        disk = _best(usable, size, [entry for entry in candidates if entry.node == node], pick)
+        disk = best(usable, size, [entry for entry in candidates if entry.node == node], pick)
         if disk is not None:
             return disk
     return _any(candidates, pick)
@@ -74,7 +74,7 @@ def _free(state: State, candidate: Candidate) -> int:
     return int(node["status"]["diskStatus"][candidate.disk].get("storageAvailable") or 0) - reserved
 
 
-def _best(usable: Mapping[_K, int], size: int, among: Sequence[_K], pick: Callable[[int], int]) -> _K | None:
+def best(usable: Mapping[_K, int], size: int, among: Sequence[_K], pick: Callable[[int], int]) -> _K | None:
     """The key whose choice leaves the smallest (highest - lowest) / mean over all of `usable`."""
     scores: dict[_K, float] = {}
     for key in among:
