@@ -35,6 +35,7 @@ class Limits:
         self._disturbed: Counter[str] = Counter()  # by disk UUID, the last step that explains an excess
         self._all_disturbed = 0
         self._unpromised: set[str] = set()  # replicas that landed without a yes
+        self._suits_owner: set[str] = set()  # uids of claims that were granted growth
         self._at_discretion: dict[str, str] = {}  # claim uid -> the pod whose volumes may be over-committed together
         # Of nodes and managers, as the product knows them.
         self._states: dict[str, object] = {name: _state(facts) for name, facts in world.nodes.items()}
@@ -64,6 +65,11 @@ class Limits:
         if claim is None:
             return
         self._step += 1
+        facts = self._world.volume_of(claim)
+        reach = self._world.rules().reach(facts, self._world.replicas_of(facts.name), has_limits=False)
+        self._suits_owner.discard(claim.uid)
+        if any(one.node == facts.owner_id for one in reach):
+            self._suits_owner.add(claim.uid)
         if self._world.waiting():
             self._yes.pop((claim.uid, GROWTH), None)
         else:
@@ -172,7 +178,8 @@ class Limits:
         places = {need.node for need in required(self._world) if need.volume == claim.uid} & {node, EVERYWHERE}
         steps = [self._yes[claim.uid, place] for place in places if (claim.uid, place) in self._yes]
         facts = self._world.volume_of(claim)
-        if node == facts.owner_id and claim.requested_bytes > facts.size_bytes and (claim.uid, GROWTH) in self._yes:
+        grows_there = node == facts.owner_id and claim.uid in self._suits_owner  # where it does not go, nothing is said
+        if grows_there and claim.requested_bytes > facts.size_bytes and (claim.uid, GROWTH) in self._yes:
             steps.append(self._yes[claim.uid, GROWTH])  # it is attached there to grow
         return max(steps, default=None)
 
