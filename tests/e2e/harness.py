@@ -15,6 +15,7 @@ from tests.cluster.client import Object, ignored_when_gone
 from tests.cluster.cluster import Cluster, ClusterOptions
 from tests.e2e import scheduling, workloads
 from tests.e2e.checker import Checker, Report, Scope
+from tests.e2e.claim_webhook import ClaimWebhook
 from tests.e2e.forms import Answer, Form, encode, post, wanted_form
 from tests.e2e.history_facts import SELECTED_NODE
 from tests.e2e.history_tail import HistoryTail
@@ -130,6 +131,10 @@ class Scene:
         """Change the product's live settings; underscores in names stand for dashes, without the common prefix."""
         data = {f"scheduler-extender-{name.replace('_', '-')}": value for name, value in settings.items()}
         self.api.patch(CONFIG_MAP, {"data": data})
+
+    def claim_webhook(self) -> ClaimWebhook:
+        """Put Longhorn's own webhook in the way of every claim's update, until it is stopped."""
+        return ClaimWebhook(self.api, self.cluster.state_dir, self.longhorn.options.namespace)
 
     def start_stock_scheduler(self) -> None:
         """A second kube-scheduler, without any extender, for pods that name it."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from tests.cluster.client import Object, ignored_when_gone
@@ -12,7 +14,7 @@ from tests.e2e.view import CLAIMS, LONGHORN_NODES, LONGHORN_REPLICAS, LONGHORN_V
 from tests.longhorn import paths
 from tests.longhorn.longhorn import Longhorn
 from tests.longhorn.nodes import condition
-from tests.longhorn.options import GIB, Delays, DiskOptions, LonghornOptions
+from tests.longhorn.options import GIB, LATE_FIGURES, Delays, DiskOptions, LonghornOptions
 
 OPTIONS = LonghornOptions(
     delays=Delays(
@@ -20,7 +22,7 @@ OPTIONS = LonghornOptions(
         attach=0.1,
         placement=0.05,
         start=0.1,
-        disk_figures=0.7,
+        **{**LATE_FIGURES, "disk_figures": 0.7},
         rebuild=0.3,
         restore=0.5,
         detach=0.05,
@@ -33,6 +35,7 @@ OPTIONS = LonghornOptions(
 CAPACITIES = "/apis/storage.k8s.io/v1/csistoragecapacities"
 WATCHED = (PODS, CLAIMS, VOLUMES, LONGHORN_NODES, LONGHORN_VOLUMES, LONGHORN_REPLICAS, paths.ATTACHMENTS, CAPACITIES)
 SECONDS = 20.0
+_numbers = itertools.count(1)
 
 
 class Cell:
@@ -143,3 +146,18 @@ class Cell:
     def delete(self, path: str) -> None:
         with ignored_when_gone():
             self.api.delete(path)
+
+
+@contextmanager
+def cells(cluster: Cluster, longhorn: Longhorn, view: View) -> Iterator[Callable[..., Cell]]:
+    """A function that makes a cell with so many nodes of one disk each; all cells are cleared at the end."""
+    with ExitStack() as stack:
+
+        def make(nodes: int = 1, gib: int = 100, **options: Any) -> Cell:
+            cell = Cell(cluster, longhorn, view, f"lh{next(_numbers)}", **options)
+            stack.callback(cell.clear)
+            for _ in range(nodes):
+                cell.add_node(gib)
+            return cell
+
+        yield make

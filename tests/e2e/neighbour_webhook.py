@@ -4,17 +4,11 @@ from __future__ import annotations
 
 import base64
 import json
-import ssl
-import threading
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 
-from certs.authority import LeafSpec, make_authority, sign
 from tests.cluster.client import ApiClient, Object
-from tests.cluster.components import LOOPBACK
+from tests.e2e.local_webhook import LocalWebhook
 from tests.e2e.webhooks import MUTATING, drop_configuration
 
 Change = Callable[[Object], list[Object]]  # a pod to JSON patch operations
@@ -28,31 +22,24 @@ class NeighbourWebhook:
     """
 
     def __init__(self, api: ApiClient, folder: Path, name: str, namespace: str, change: Change) -> None:
-        self._api, self.name = api, name
+        self._api, self.name, self._change = api, name, change
         self.seen: list[Object] = []
-        self._server = ThreadingHTTPServer((LOOPBACK, 0), _handler(self.seen, change))
-        authority = self._secure(folder / name)
-        self._thread = threading.Thread(target=self._server.serve_forever, name=name, daemon=True)
-        self._thread.start()
-        port = self._server.server_address[1]
-        self._configure(namespace, f"https://{LOOPBACK}:{port}/", authority)
+        self._served = LocalWebhook(folder, name, self._answer)
+        self._configure(namespace)
 
-    def _secure(self, folder: Path) -> bytes:
-        now, life = datetime.now(UTC), timedelta(days=1)
-        authority = make_authority("neighbour", 2 * life, now)
-        leaf = sign(authority, LeafSpec("neighbour", life, (LOOPBACK,)), now)
-        folder.mkdir(parents=True)
-        file = folder / "server.pem"
-        file.write_bytes(leaf.certificate + leaf.key)
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(file)
-        self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
-        return authority.certificate
+    def _answer(self, request: Object) -> Object:
+        pod = request["object"]
+        self.seen.append(pod)
+        patch = base64.b64encode(json.dumps(self._change(pod)).encode()).decode()
+        return {"allowed": True, "patchType": "JSONPatch", "patch": patch}
 
-    def _configure(self, namespace: str, url: str, authority: bytes) -> None:
+    def _configure(self, namespace: str) -> None:
         entry = {
             "name": f"{self.name}.example.org",
-            "clientConfig": {"url": url, "caBundle": base64.b64encode(authority).decode()},
+            "clientConfig": {
+                "url": self._served.url,
+                "caBundle": base64.b64encode(self._served.authority).decode(),
+            },
             "rules": [{"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}],
             "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}},
             "failurePolicy": "Fail",
@@ -71,27 +58,4 @@ class NeighbourWebhook:
 
     def stop(self) -> None:
         drop_configuration(self._api, self.name)
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join(10)
-
-
-def _handler(seen: list[Object], change: Change) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            review = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            pod = review["request"]["object"]
-            seen.append(pod)
-            patch = base64.b64encode(json.dumps(change(pod)).encode()).decode()
-            response = {"uid": review["request"]["uid"], "allowed": True, "patchType": "JSONPatch", "patch": patch}
-            body = json.dumps({**{key: review[key] for key in ("apiVersion", "kind")}, "response": response}).encode()
-            self.send_response(200)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_: Any) -> None:
-            return
-
-    return Handler
+        self._served.stop()

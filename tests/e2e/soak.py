@@ -90,11 +90,13 @@ class Tally:
 def uniform(most: float, attach: float | None = None) -> Delays:
     """Every delay drawn between nothing and `most` seconds."""
     each: Delay = (0.0, most)
-    short: Delay = (0.0, min(most, 1.0))  # the ways back only cost time here
+    short: Delay = (0.0, min(most, 1.0))  # as long as Longhorn's writes take, and the ways back only cost time here
     return Delays(
         provision=each,
         attach=each if attach is None else (attach / 2, attach),
         placement=each,
+        write=short,
+        write_roaming=short,
         start=each,
         disk_figures=each,
         detach=short,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,6 +15,8 @@ from tests.longhorn.longhorn import add_node
 from tests.longhorn.options import Delays, DiskOptions, LonghornOptions
 
 START_SECONDS = 60.0
+# Delays for all runs, in place of those that tests and benchmarks ask for; as `--delays` of `tests.longhorn`.
+DELAYS_VARIABLE = "LONGHORN_DELAYS"
 
 
 class StandIn:
@@ -37,6 +40,7 @@ class StandIn:
         command = [
             *(sys.executable, "-m", "tests.longhorn"),
             *("--kubeconfig", str(self._cluster.kubeconfig), "--options", str(file)),
+            *("--delays", os.environ.get(DELAYS_VARIABLE, "")),
         ]
         program = self._program = Program(self._cluster, f"longhorn-{self._starts}", command, {})
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
@@ -12,7 +11,7 @@ import pytest
 
 from tests.cluster.cluster import Cluster
 from tests.e2e import workloads
-from tests.e2e.longhorn_cell import CAPACITIES, OPTIONS, WATCHED, Cell
+from tests.e2e.longhorn_cell import CAPACITIES, OPTIONS, WATCHED, Cell, cells
 from tests.e2e.view import CLAIMS, PODS, VOLUMES, View
 from tests.longhorn import install, locality, paths
 from tests.longhorn.longhorn import Longhorn, disk_uuid
@@ -20,8 +19,6 @@ from tests.longhorn.nodes import condition
 from tests.longhorn.options import GIB, DiskOptions
 
 pytestmark = pytest.mark.cluster
-
-_numbers = itertools.count(1)
 
 
 @pytest.fixture(scope="module")
@@ -40,15 +37,7 @@ def view(cluster: Cluster, longhorn: Longhorn) -> Iterator[View]:
 
 @pytest.fixture
 def make_cell(cluster: Cluster, longhorn: Longhorn, view: View) -> Iterator[Callable[..., Cell]]:
-    with ExitStack() as cells:
-
-        def make(nodes: int = 1, gib: int = 100, **options: Any) -> Cell:
-            cell = Cell(cluster, longhorn, view, f"lh{next(_numbers)}", **options)
-            cells.callback(cell.clear)
-            for _ in range(nodes):
-                cell.add_node(gib)
-            return cell
-
+    with cells(cluster, longhorn, view) as make:
         yield make
 
 
@@ -311,8 +300,8 @@ def test_a_retained_volume_outlives_its_claim_and_its_pv(make_cell: MakeCell) ->
     cell.wait(lambda: phase() == "gone", "end of the PV")
     assert cell.nodes == cell.places(volume)
     assert str(10 * GIB) == cell.volume(volume)["spec"]["size"]
-    for plural, name in [("volumes", volume), *(("replicas", r["metadata"]["name"]) for r in cell.replicas(volume))]:
-        cell.api.delete(paths.longhorn(plural, OPTIONS.namespace, name))
+    cell.api.delete(paths.longhorn("volumes", OPTIONS.namespace, volume))
+    cell.wait(lambda: not cell.replicas(volume) and not cell.volume(volume)["spec"], "end of the volume")
 
 
 def test_a_claim_deleted_during_provisioning_leaves_nothing(make_cell: MakeCell) -> None:
@@ -429,7 +418,7 @@ def test_with_capacity_tracking_the_scheduler_reads_what_was_published(
     options = replace(OPTIONS, capacity_tracking=True, capacity_seconds=0.3)
     with Longhorn(cluster.api(), options) as tracking, ExitStack() as stack:
         stack.callback(install.set_driver, cluster.api(), capacity_tracking=False)
-        cell = Cell(cluster, tracking, view, f"lh{next(_numbers)}")
+        cell = Cell(cluster, tracking, view, "lhtracked")
         stack.callback(cell.clear)
         small, large = cell.add_node(gib=50), cell.add_node(gib=200)
 

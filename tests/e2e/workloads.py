@@ -19,8 +19,9 @@ def storage_class(
     node_selector: str = "",
     reclaim: str = "Delete",
     binding: str = "WaitForFirstConsumer",
+    parameters: dict[str, str] | None = None,
 ) -> Object:
-    parameters = {"numberOfReplicas": str(replicas), "dataLocality": locality}
+    parameters = {"numberOfReplicas": str(replicas), "dataLocality": locality, **(parameters or {})}
     if node_selector:
         parameters["nodeSelector"] = node_selector
     return {

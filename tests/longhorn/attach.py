@@ -74,7 +74,10 @@ class Attacher:
             here = volume["spec"].get("nodeID") or ""
             is_taken = here not in ("", node) and not locality.is_for_longhorn(volume)
             may_attach = locality.may_attach(volume, self._world.replicas_of(name), node)
-            is_refused = is_taken or locality.is_filling(volume) or not may_attach
+            may_attach = may_attach and locality.has_device(volume)
+            # Longhorn's own attachment for growth goes before a pod's, unless the pod was there first.
+            is_growing = locality.is_expanding(volume) and (not here or locality.is_for_longhorn(volume))
+            is_refused = is_taken or is_growing or locality.is_filling(volume) or not may_attach
             if is_refused or (here == node and not locality.is_for_longhorn(volume)):
                 return False
             volume["spec"].update(nodeID=node, disableFrontend=False)
@@ -131,7 +134,7 @@ class Attacher:
             status = volume.setdefault("status", {})
             if not node or locality.attached_node(volume):
                 return False
-            status.update(state="attached", currentNodeID=node)
+            status.update(state="attached", currentNodeID=node, ownerID=node)
             set_robustness(volume, healthy)
             return True
 

@@ -1,15 +1,16 @@
-"""What Longhorn attaches volumes for by itself: to fill them from a backup or another volume, and to evict replicas.
+"""What Longhorn attaches volumes for by itself: to fill them from a backup or another volume, to let them grow, and to
+evict replicas.
 
-A volume is attached to its *owner*, any node that runs Longhorn, and without a device (`disableFrontend`). A pod's
-attachment takes it over from an eviction, and waits until a volume is filled.
+A volume is attached to its *owner* (`status.ownerID`), and without a device (`disableFrontend`). A pod's attachment
+takes it over from an eviction, and waits until a volume is filled or has grown. A volume without a placed replica gets
+its first one near the owner then, whatever node a pod was promised.
 """
 
 from __future__ import annotations
 
 import threading
 
-from tests.longhorn import locality
-from tests.longhorn.placement import is_true
+from tests.longhorn import locality, owners
 from tests.longhorn.volumes import Volumes
 from tests.longhorn.world import Raw, World
 
@@ -21,6 +22,7 @@ class Errands:
         self._world, self._volumes = world, volumes
         self._lock = threading.Lock()
         self._turns: dict[str, bool] = {}  # volumes that have a turn; did something happen meanwhile
+        self._attaching: set[str] = set()  # volumes
         self._filling: set[str] = set()  # volumes
         world.listen("volumes", self._on_volume)
         world.listen("replicas", self._on_replica)
@@ -47,7 +49,8 @@ class Errands:
     def _wants(self, volume: Raw) -> bool:
         """Whether it has to be attached although no pod asks for it."""
         replicas = self._world.replicas_of(str(volume["metadata"]["name"]))
-        return locality.is_filling(volume) or any(map(locality.is_evicting, replicas))
+        is_busy = locality.is_filling(volume) or locality.is_expanding(volume)
+        return is_busy or any(map(locality.is_evicting, replicas))
 
     def _turn(self, name: str) -> None:
         is_waiting = False
@@ -77,29 +80,43 @@ class Errands:
             elif locality.is_filling(volume) and locality.attached_node(volume):
                 self._fill(name)
             return False
-        if not volume["spec"].get("nodeID") and self._wants(volume):
-            lacks_spare = locality.lacks_spare(volume, self._world.replicas_of(name))
-            if lacks_spare and not locality.is_filling(volume) and not self._volumes.has_candidate(volume):
-                return True  # nowhere to go, so nothing is attached
-            self._attach(name)
-        return False
+        return bool(self._wants(volume)) and not volume["spec"].get("nodeID") and not self._begin_attach(volume)
+
+    def _begin_attach(self, volume: Raw) -> bool:
+        """Attach it to its owner after a while; False if that would lead nowhere now."""
+        name = str(volume["metadata"]["name"])
+        is_only_leaving = not locality.is_filling(volume) and not locality.is_expanding(volume)
+        lacks_spare = is_only_leaving and locality.lacks_spare(volume, self._world.replicas_of(name))
+        if not self._owner_of(volume) or (lacks_spare and not self._volumes.has_candidate(volume)):
+            return False
+        with self._lock:
+            is_new = name not in self._attaching
+            self._attaching.add(name)
+        if is_new:
+            self._world.after("own_attach", self._attach, name)
+        return True
+
+    def _owner_of(self, volume: Raw) -> str:
+        """Its owner, or the node that takes over from one that is not ready; "" if none can be attached to."""
+        present = str((volume.get("status") or {}).get("ownerID") or "")
+        owner = owners.pick(self._world.nodes(), self._world.dice.choice, present)
+        replicas = self._world.replicas_of(str(volume["metadata"]["name"]))
+        return owner if locality.may_attach(volume, replicas, owner) else ""
 
     def _attach(self, name: str) -> None:
-        nodes = self._world.nodes()
-        ready = sorted(
-            key for key, raw in nodes.items() if is_true((raw.get("status") or {}).get("conditions"), "Ready")
-        )
-        if not ready:
-            return
-        owner = ready[self._world.dice.choice(len(ready))]
+        with self._lock:
+            self._attaching.discard(name)
 
         def edit(volume: Raw) -> bool:
-            if volume["spec"].get("nodeID"):
+            owner = self._owner_of(volume)
+            if volume["spec"].get("nodeID") or not self._wants(volume) or not owner:
                 return False
             volume["spec"].update(nodeID=owner, disableFrontend=True)
             return True
 
-        self._world.change(self._world.longhorn("volumes", name), edit)
+        volume = self._world.change(self._world.longhorn("volumes", name), edit)
+        if volume is not None and not volume["spec"].get("nodeID") and self._wants(volume):
+            self._world.timers.after(self._world.options.retry_seconds, self._again, name)
 
     def _fill(self, name: str) -> None:
         with self._lock:

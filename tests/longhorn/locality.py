@@ -17,9 +17,13 @@ def is_placed(replica: Raw) -> bool:
     return bool(spec.get("nodeID") and spec.get("diskID"))
 
 
+def is_deleting(raw: Raw) -> bool:
+    return bool(raw["metadata"].get("deletionTimestamp"))
+
+
 def is_usable(replica: Raw) -> bool:
-    """Placed and not failed; it may never have held data yet."""
-    return is_placed(replica) and not replica["spec"].get("failedAt")
+    """Placed, not failed and not on its way out; it may never have held data yet."""
+    return is_placed(replica) and not replica["spec"].get("failedAt") and not is_deleting(replica)
 
 
 def is_healthy(replica: Raw) -> bool:
@@ -43,6 +47,27 @@ def is_filling(volume: Raw) -> bool:
     clone = (status.get("cloneStatus") or {}).get("state")
     is_clone = bool(volume["spec"].get("dataSource")) and clone != "completed"
     return bool(status.get("restoreRequired")) or is_clone
+
+
+def is_expanding(volume: Raw) -> bool:
+    """Its engine has to grow, for which it has to be attached."""
+    return bool((volume.get("status") or {}).get("expansionRequired"))
+
+
+def is_kept_local(volume: Raw) -> bool:
+    """One replica, which is to lie near the volume's node."""
+    spec = volume["spec"]
+    return (spec.get("dataLocality") or "disabled") != "disabled" and int(spec.get("numberOfReplicas") or 0) == 1
+
+
+def has_device(volume: Raw) -> bool:
+    """Whether CSI can publish it: other frontends give a pod nothing to mount."""
+    return (volume["spec"].get("frontend") or "blockdev") in ("blockdev", "ublk")
+
+
+def is_told_unscheduled(volume: Raw) -> bool:
+    conditions = (volume.get("status") or {}).get("conditions") or ()
+    return any(entry.get("type") == "Scheduled" and entry.get("status") == "False" for entry in conditions)
 
 
 def is_for_longhorn(volume: Raw) -> bool:
@@ -79,7 +104,7 @@ def wants_local(volume: Raw, replicas: Sequence[Raw], settings: Mapping[str, str
         replica["spec"].get("nodeID") == node
         or (not replica["spec"].get("nodeID") and replica["spec"].get("hardNodeAffinity") == node)
         for replica in replicas
-        if not replica["spec"].get("failedAt")
+        if not replica["spec"].get("failedAt") and not is_deleting(replica)
     )
     return "" if is_there else node
 
@@ -92,6 +117,7 @@ def obsolete(volume: Raw, replicas: Sequence[Raw]) -> list[Raw]:
         replica
         for replica in replicas
         if replica["spec"].get("hardNodeAffinity")
+        and not is_deleting(replica)
         and not is_healthy(replica)
         and replica["spec"]["hardNodeAffinity"] != volume["spec"].get("nodeID")
     ]
@@ -144,6 +170,7 @@ def lacks_spare(volume: Raw, replicas: Sequence[Raw]) -> bool:
         replica
         for replica in replicas
         if not replica["spec"].get("failedAt")
+        and not is_deleting(replica)
         and not replica["spec"].get("evictionRequested")
         and (is_placed(replica) or not replica["spec"].get("hardNodeAffinity"))
     ]
@@ -160,17 +187,20 @@ def evicted(volume: Raw, replicas: Sequence[Raw]) -> list[Raw]:
 
 def needs_turn(volume: Raw, replicas: Sequence[Raw], settings: Mapping[str, str], nodes: Mapping[str, Raw]) -> bool:
     """Whether there may be something to do about the volume, by what the informers show."""
-    if volume["metadata"].get("deletionTimestamp"):
+    if is_deleting(volume):
         return False
+    replicas = [replica for replica in replicas if not is_deleting(replica)]
     if obsolete(volume, replicas) or evicted(volume, replicas):
         return True
+    is_told_late = is_told_unscheduled(volume) and len(replicas) == int(volume["spec"].get("numberOfReplicas") or 0)
     if not may_place(volume):
-        return False
+        return is_told_late
     if not replicas or not all(map(is_placed, replicas)):
         return True
     is_rebuilding = bool(attached_node(volume)) and not all(map(is_healthy, replicas))
     return (
-        is_rebuilding
+        is_told_late
+        or is_rebuilding
         or bool(wants_local(volume, replicas, settings))
         or wants_spare(volume, replicas, settings)
         or surplus(volume, replicas, nodes) is not None

@@ -16,27 +16,35 @@ MAX_DELAY_SECONDS: Final = 120.0
 
 @dataclass(frozen=True)
 class Delays:
-    """Seconds, each 0 to 120.
+    """Seconds, each 0 to 120. The defaults are quick; `disk_figures` and `write` are as measured on Longhorn.
 
-    provision: CreateVolume, from the selected claim to its PV; attach: from the Kubernetes VolumeAttachment to
-    `volume.spec.nodeID`; placement: from there to a replica's disk; start: from a placed replica to the attached
-    volume and the ready pod; disk_figures: from a replica's change to the node's status; relocate: from a volume
-    attached away from its data to the Replica object that is to bring it near; rebuild: from a replica's disk to its
-    copy of the data, when it joins a volume in use; restore: from a new volume attached to be filled from a backup or
-    another volume to its data; resize: from a claim that asks for more to Longhorn's API; expand: from replicas that
-    have their new size to the volume that has it; detach, delete, stop: the ways back.
+    create: from the selected claim to a volume that is `detached`; provision: from there to its PV; attach: from the
+    Kubernetes VolumeAttachment to `volume.spec.nodeID`; own_attach: the same for work of Longhorn's own; placement:
+    from there to the choice of a replica's disk, which is in memory only; write: from the choice to the Replica object
+    of a volume with one local replica; write_roaming: the same for every other volume; start: from a placed replica
+    to the attached volume and the ready pod; disk_figures: from a replica's change to the node's status; relocate:
+    from a volume attached away from its data to the Replica object that is to bring it near; rebuild: from a replica's
+    disk to its copy of the data, when it joins a volume in use; restore: from a new volume attached to be filled from
+    a backup or another volume to its data; resize: from a claim that asks for more to Longhorn's API; expand: from
+    replicas that have their new size to the volume that has it; finalize: from a deleted replica to its end; detach,
+    delete, stop: the ways back.
     """
 
+    create: Delay = 0.0
     provision: Delay = 0.5
     attach: Delay = 0.3
-    placement: Delay = 0.1
+    own_attach: Delay = 0.3
+    placement: Delay = 0.03
+    write: Delay = (0.02, 0.1)
+    write_roaming: Delay = (0.02, 1.0)
     start: Delay = 0.2
-    disk_figures: Delay = 1.0
+    disk_figures: Delay = (0.01, 0.03)
     relocate: Delay = 0.0
     rebuild: Delay = 1.0
     restore: Delay = 1.0
     resize: Delay = 0.2
     expand: Delay = 0.2
+    finalize: Delay = 0.1
     detach: Delay = 0.1
     delete: Delay = 0.1
     stop: Delay = 0.1
@@ -48,6 +56,46 @@ class Delays:
             if not 0 <= low <= high <= MAX_DELAY_SECONDS:
                 raise ValueError(f"delays.{entry.name}: {value} is not within 0 to {MAX_DELAY_SECONDS:.0f} seconds")
 
+    def changed_by(self, text: str) -> Delays:
+        """As `late-figures,attach=0.5,write=0.02..0.1` says: a preset changes all that it names, the rest one each."""
+        changed: dict[str, Delay] = {}
+        for part in filter(None, (part.strip() for part in text.split(","))):
+            name, sign, value = part.partition("=")
+            if not sign:
+                if name not in PRESETS:
+                    raise ValueError(f"delays: there is no preset {name}")
+                changed |= PRESETS[name]
+            elif name in {entry.name for entry in dataclasses.fields(self)}:
+                changed[name] = _parse_delay(name, value)
+            else:
+                raise ValueError(f"delays.{name}: is not an option")
+        return dataclasses.replace(self, **changed)
+
+
+def _parse_delay(name: str, text: str) -> Delay:
+    low, sign, high = text.partition("..")
+    try:
+        return (float(low), float(high)) if sign else float(low)
+    except ValueError:
+        raise ValueError(f"delays.{name}: {text} is neither seconds nor a range such as 0.5..1") from None
+
+
+# As seen on Longhorn's own controllers, on one machine.
+MEASURED: Final[dict[str, Delay]] = {
+    "create": 0.8,
+    "provision": 1.2,
+    "attach": 1.0,
+    "own_attach": 0.8,
+    "placement": 0.03,
+    "write": (0.02, 0.1),
+    "write_roaming": (0.02, 1.0),
+    "start": 1.2,
+    "disk_figures": (0.01, 0.03),
+}
+# Figures that stay behind, and choices that show at once: harder on whoever trusts the figures.
+LATE_FIGURES: Final[dict[str, Delay]] = {"disk_figures": 1.0, "write": 0.0, "write_roaming": 0.0}
+PRESETS: Final = {"measured": MEASURED, "late-figures": LATE_FIGURES}
+
 
 @dataclass(frozen=True)
 class LonghornOptions:
@@ -55,7 +103,7 @@ class LonghornOptions:
 
     namespace: str = "longhorn-system"
     delays: Delays = field(default_factory=Delays)
-    retry_seconds: float = 30.0  # an unplaced replica is tried again after this
+    retry_seconds: float = 30.0  # an unplaced replica is tried again after this, if no node changes before
     resync_seconds: float = 30.0  # every node's disk figures are worked out anew after this
     capacity_tracking: bool = False
     capacity_seconds: float = 60.0  # publish period of CSIStorageCapacity

@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import threading
-from typing import Any
 
 from tests.cluster.client import ApiError
 from tests.longhorn import paths
+from tests.longhorn.classes import refusal, volume_spec
 from tests.longhorn.install import ensure
-from tests.longhorn.quantity import quantity_bytes
 from tests.longhorn.volumes import Volumes
 from tests.longhorn.world import Raw, World
 
 logger = logging.getLogger(__name__)
 
 SOURCE_SECONDS = 0.5
-MIN_BYTES, GRANULE_BYTES = 10 * 1024**2, 2 * 1024**2
-
-
-def rounded(requested: int) -> int:
-    """At least 10 MiB, rounded up to 2 MiB."""
-    return -(-max(requested, MIN_BYTES) // GRANULE_BYTES) * GRANULE_BYTES
 
 
 class Provisioner:
@@ -63,18 +55,23 @@ class Provisioner:
 
     def _create_volume(self, claim: Raw, storage_class: Raw) -> None:
         name = f"pvc-{claim['metadata']['uid']}"
-        spec = self._spec(claim, storage_class)
+        problem = refusal(storage_class.get("parameters") or {}, claim, self._world.settings())
+        if problem:
+            logger.warning("claim %s: %s", claim["metadata"]["name"], problem)
+            return  # CreateVolume is refused, and the claim stays pending
+        spec = volume_spec(storage_class.get("parameters") or {}, claim, self._world.settings())
         if (claim["spec"].get("dataSource") or {}).get("kind") == "PersistentVolumeClaim":
             source = self._source_of(claim)
             if source is None:  # CreateVolume is tried again until the source is there
                 self._world.timers.after(SOURCE_SECONDS, self._create_volume, claim, storage_class)
                 return
             spec.update(dataSource=f"vol://{source['metadata']['name']}", size=source["spec"]["size"])
-        if spec["dataLocality"] == "strict-local" and spec["numberOfReplicas"] != 1:
-            logger.warning("claim %s: strict-local needs exactly one replica", claim["metadata"]["name"])
-            return  # CreateVolume is refused, and the claim stays pending
         self._volumes.create(name, spec)
-        self._world.after("provision", self._publish, name, claim, storage_class)
+        self._world.after("create", self._created, name, claim, storage_class)
+
+    def _created(self, name: str, claim: Raw, storage_class: Raw) -> None:
+        if self._volumes.set_state(name, "detached") is not None:
+            self._world.after("provision", self._publish, name, claim, storage_class)
 
     def _source_of(self, claim: Raw) -> Raw | None:
         """The volume that a claim is to be a clone of; None while its claim is not bound."""
@@ -83,38 +80,10 @@ class Provisioner:
         pv = self._world.stores["pvs"].get(source["spec"].get("volumeName") or "")
         return self._world.volume(pv["spec"]["csi"]["volumeHandle"]) if pv is not None else None
 
-    def _spec(self, claim: Raw, storage_class: Raw) -> Raw:
-        """The Volume's spec by the class's parameters and Longhorn's default settings."""
-        parameters = storage_class.get("parameters") or {}
-        settings = self._world.settings()
-        engine = parameters.get("dataEngine") or "v1"
-        modes = claim["spec"].get("accessModes") or []
-        shared = any(mode in ("ReadWriteMany", "ReadOnlyMany") for mode in modes)
-        spec: Raw = {
-            "size": str(rounded(quantity_bytes(claim["spec"]["resources"]["requests"]["storage"]))),
-            "numberOfReplicas": int(parameters.get("numberOfReplicas") or _default_count(settings, engine)),
-            "staleReplicaTimeout": int(parameters.get("staleReplicaTimeout") or 2880),
-            "dataLocality": parameters.get("dataLocality") or settings.get("default-data-locality", "disabled"),
-            "accessMode": "rwx" if shared else "rwop" if "ReadWriteOncePod" in modes else "rwo",
-            "migratable": shared and parameters.get("migratable") == "true",
-            "dataEngine": engine,
-            "frontend": "blockdev",
-            "nodeID": "",
-        }
-        for selector in ("nodeSelector", "diskSelector"):
-            if parameters.get(selector):
-                spec[selector] = sorted(parameters[selector].split(","))
-        for flag in ("replicaSoftAntiAffinity", "replicaZoneSoftAntiAffinity", "replicaDiskSoftAntiAffinity"):
-            spec[flag] = parameters.get(flag) or "ignored"
-        spec["replicaAutoBalance"] = parameters.get("replicaAutoBalance") or "ignored"
-        if parameters.get("fromBackup"):
-            spec["fromBackup"] = parameters["fromBackup"]
-        return spec
-
     def _publish(self, name: str, claim: Raw, storage_class: Raw) -> None:
         """CreateVolume has returned: the PV appears, also when its claim went meanwhile (it is then reclaimed)."""
         meta, reclaim = claim["metadata"], storage_class.get("reclaimPolicy") or "Delete"
-        volume = self._volumes.set_state(name, "detached")
+        volume = self._world.api.get_or_none(self._world.longhorn("volumes", name))
         if volume is None:
             return
         pv = {
@@ -186,9 +155,3 @@ def _without_finalizer(raw: Raw) -> bool:
         return False
     raw["metadata"]["finalizers"] = [entry for entry in finalizers if entry != paths.PV_FINALIZER]
     return True
-
-
-def _default_count(settings: dict[str, str], engine: str) -> int:
-    text = settings.get("default-replica-count", "3")
-    value: Any = json.loads(text).get(engine, "3") if text.startswith("{") else text
-    return int(value)

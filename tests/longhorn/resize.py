@@ -2,9 +2,10 @@
 
 A claim that asks for more than its PV has -> the API checks the space with the figures of that moment and writes the
 volume's new size -> the volume controller checks again and enlarges every replica -> the PV and the claim's status say
-so. Each step that fails is tried again. Two volumes on one disk may pass the same check: that is the race.
+so. The engine grows only while the volume is attached, which `errands` sees to (`volume_expansion_controller.go`). Each
+step that fails is tried again. Two volumes on one disk may pass the same check: that is the race.
 
-Not imitated: the attachment of a detached volume while it grows, and the file system.
+Not imitated: the file system.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ import threading
 from collections.abc import Callable
 
 from tests.cluster.client import ApiError
-from tests.longhorn import paths
+from tests.longhorn import locality, paths
+from tests.longhorn.classes import rounded
 from tests.longhorn.expansion import check_expansion, is_admitted
 from tests.longhorn.quantity import quantity_bytes
 from tests.longhorn.state import State
@@ -23,7 +25,6 @@ from tests.longhorn.world import Raw, World
 logger = logging.getLogger(__name__)
 
 RETRY_SECONDS = 1.0
-MIN_BYTES, GRANULE_BYTES = 10 * 1024**2, 2 * 1024**2
 
 
 class Resizer:
@@ -32,7 +33,7 @@ class Resizer:
     def __init__(self, world: World) -> None:
         self._world = world
         self._lock = threading.Lock()
-        self._busy: set[tuple[str, str]] = set()  # ("claim", key) and ("volume", name)
+        self._busy: set[tuple[str, str]] = set()  # ("claim", key), ("volume", name) and ("engine", name)
         world.listen("claims", self._on_claim)
         world.listen("volumes", self._on_volume)
         world.listen("replicas", self._on_replica)
@@ -119,8 +120,13 @@ class Resizer:
 
     def _on_volume(self, verb: str, volume: Raw) -> None:
         name = str(volume["metadata"]["name"])
-        if verb != "DELETED" and self._is_growing(volume) and self._begin("volume", name):
-            self._world.after("placement", self._grow, name)
+        if verb == "DELETED":
+            return
+        if self._is_growing(volume):
+            if self._begin("volume", name):
+                self._world.after("placement", self._grow, name)
+        elif locality.is_expanding(volume) and locality.attached_node(volume) and self._begin("engine", name):
+            self._world.after("expand", self._grown, name)
 
     def _on_replica(self, verb: str, replica: Raw) -> None:
         volume = self._world.volume(str(replica["spec"].get("volumeName") or ""))
@@ -146,13 +152,20 @@ class Resizer:
         self._world.change(self._world.longhorn("volumes", name), _set_expanding(True), status=True)
         for replica in self._world.replicas_of(name):
             self._world.change(self._world.longhorn("replicas", replica["metadata"]["name"]), _enlarge(size))
-        self._world.after("expand", self._grown, name)
+        self._again("volume", name)
 
     def _grown(self, name: str) -> None:
-        """The engine has the new size."""
-        self._world.change(self._world.longhorn("volumes", name), _set_expanding(False), status=True)
-        self._end("volume", name)
-        volume = self._world.volume(name)
+        """The engine has the new size, if it still runs."""
+
+        def edit(volume: Raw) -> bool:
+            return bool(locality.attached_node(volume)) and _set_expanding(False)(volume)
+
+        self._world.change(self._world.longhorn("volumes", name), edit, status=True)
+        self._again("engine", name)
+
+    def _again(self, kind: str, name: str) -> None:
+        self._end(kind, name)
+        volume = self._world.api.get_or_none(self._world.longhorn("volumes", name))
         if volume is not None:
             self._on_volume("MODIFIED", volume)
 
@@ -164,11 +177,6 @@ class Resizer:
         return State(
             nodes=self._world.nodes(), replicas=tuple(self._world.replicas_of(name)), settings=self._world.settings()
         )
-
-
-def rounded(wanted: int) -> int:
-    """At least 10 MiB, rounded up to 2 MiB."""
-    return -(-max(wanted, MIN_BYTES) // GRANULE_BYTES) * GRANULE_BYTES
 
 
 def _requested(claim: Raw) -> int:

@@ -3,58 +3,78 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Literal
 
-from tests.cluster.client import ApiError, ignored_when_gone
-from tests.longhorn import locality, paths, placement
+from tests.cluster.client import ignored_when_gone
+from tests.longhorn import locality, owners, paths, placement
 from tests.longhorn.install import ensure
+from tests.longhorn.replicas import Replicas, let_go
 from tests.longhorn.world import Raw, World, set_condition, utc_now
 
 API_VERSION = f"{paths.GROUP}/{paths.VERSION}"
 NO_REUSE = 5  # a replica made for rebuilding is not used again if it fails
 
 
+@dataclass
+class Decision:
+    """What a turn decided about replicas, in memory. `failed`: what found no place: "", "any", or a node."""
+
+    volume: Raw
+    replicas: list[Raw]  # all that stay, as they are to be
+    changed: list[Raw] = field(default_factory=list)
+    failed: str = ""
+
+
 class Volumes:
     """Creates volumes and replicas and places them from whatever the informers show at that moment.
 
-    Volumes are handled side by side and no lock is held between them: two may take the same space. That is the race.
-    A volume's own replicas are read live. Threads: reflectors' and the pool's; one at a time for one volume, and what
-    happens to it meanwhile gives it another turn.
+    Volumes are handled side by side and no lock is held between them: two may take the same space, while the figures
+    are old or while a decision is not written yet. That is the race. A volume's own replicas are read live. Threads:
+    reflectors' and the pool's; one at a time for one volume, and what happens to it meanwhile gives it another turn.
     """
 
     def __init__(self, world: World) -> None:
-        self._world = world
+        self._world, self._replicas = world, Replicas(world)
         self._lock = threading.Lock()
         self._turns: dict[str, Literal["waiting", "running", "again"]] = {}
         self._retrying: set[str] = set()
         self._rebuilding: set[str] = set()  # replicas
         self._relocating: dict[str, tuple[str, bool]] = {}  # volume -> where to, and is it time
         world.listen("volumes", self._on_volume)
+        world.listen("replicas", self._on_replica)
+        world.listen("nodes", self._on_node)
 
     # What the CSI controller asks for
 
     def create(self, name: str, spec: Raw) -> None:
+        """The Volume, all of its Replica objects at once, and its first condition."""
         with self._lock:
             self._turns[name] = "running"
         is_done = False
         try:
-            meta = {"name": name, "namespace": self._world.options.namespace, "labels": {"longhornvolume": name}}
+            meta = {
+                "name": name,
+                "namespace": self._world.options.namespace,
+                "labels": {"longhornvolume": name},
+                "finalizers": [paths.FINALIZER],
+            }
             body = {"apiVersion": API_VERSION, "kind": "Volume", "metadata": meta, "spec": spec}
             is_new = ensure(self._world.api, self._world.longhorn("volumes"), body)
             if is_new:
-                volume, there = self.set_state(name, "creating", **_to_be_filled(spec)), []
+                owner = owners.pick(self._world.nodes(), self._world.dice.choice)
+                volume, there = self.set_state(name, "creating", ownerID=owner, **_to_be_filled(spec)), []
             else:  # begun by a stand-in that ended in the middle of it
-                volume, there = (
-                    self._world.api.get_or_none(self._world.longhorn("volumes", name)),
-                    self._live_replicas(name),
-                )
+                volume, there = self._world.api.get_or_none(self._world.longhorn("volumes", name)), self._staying(name)
             if volume is not None:
-                is_done = bool(self._make_replicas(volume, there)) and not locality.may_place(volume)
+                replicas = self._make_replicas(volume, there)
+                is_done = bool(replicas) and not locality.may_place(volume)
+                if is_done:
+                    self._tell(volume, "", len(replicas))
         finally:
-            with self._lock:
-                is_due = self._turns.pop(name) == "again"
-            if is_due or not is_done:
+            self._end_turn(name, is_done=True)
+            if not is_done:
                 self.consider(name)
 
     def set_state(self, name: str, state: str, **more: object) -> Raw | None:
@@ -68,9 +88,16 @@ class Volumes:
         return self._world.change(self._world.longhorn("volumes", name), edit, status=True)
 
     def delete(self, name: str) -> None:
+        """Ask for its end: it lasts until its replicas are gone."""
         self._world.delete(self._world.longhorn("volumes", name))
-        for replica in self._live_replicas(name):
-            self._delete_replica(replica)
+
+    def _end(self, name: str) -> None:
+        """One step of a deleted volume's end."""
+        self.set_state(name, "deleting")
+        replicas = self._replicas.live(name)
+        self._replicas.delete(*replicas)
+        if not replicas:
+            self._world.change(self._world.longhorn("volumes", name), let_go)
 
     def _sweep(self, name: str) -> None:
         """Delete what a turn that overlapped with the volume's end may have left of it."""
@@ -80,8 +107,7 @@ class Volumes:
             self._world.timers.after(0.2, self._sweep, name)
             return
         if self._world.volume(name) is None:
-            for replica in self._live_replicas(name):
-                self._delete_replica(replica)
+            self._replicas.delete(*self._replicas.live(name))
 
     # Turns
 
@@ -91,8 +117,22 @@ class Volumes:
             with self._lock:
                 self._retrying.discard(name)
             self._world.after("delete", self._sweep, name)
+        elif locality.is_deleting(volume):
+            self._world.timers.now(self._end, name)
         elif locality.needs_turn(volume, self._world.replicas_of(name), self._world.settings(), self._world.nodes()):
             self.consider(name)
+
+    def _on_replica(self, verb: str, replica: Raw) -> None:
+        volume = self._world.volume(str(replica["spec"].get("volumeName") or ""))
+        if verb == "DELETED" and volume is not None:
+            self._on_volume("MODIFIED", volume)
+
+    def _on_node(self, _verb: str, _raw: Raw) -> None:
+        """Every event of a Longhorn node has replicas without a place tried again: `enqueueNodeChange`."""
+        for name in self._world.volumes_with_unplaced():
+            volume = self._world.volume(name)
+            if volume is not None and locality.may_place(volume):
+                self.consider(name)
 
     def consider(self, name: str) -> None:
         with self._lock:
@@ -104,55 +144,87 @@ class Volumes:
         self._world.after("placement", self._turn, name)
 
     def _turn(self, name: str) -> None:
+        """Decide now; a decision is written some time later, and the volume's turn lasts until then."""
         with self._lock:
             self._turns[name] = "running"
-        is_done = False
+        decision, is_done = None, False
         try:
-            is_done = self._handle(name)
+            decision = self._handle(name)
+            if decision is None:
+                is_done = True
+            elif not decision.changed:
+                is_done = self._settle(decision)
         finally:
-            with self._lock:
-                is_due = self._turns.pop(name) == "again"
-                is_retry = not is_done and name not in self._retrying
-                if is_retry:
-                    self._retrying.add(name)
-            if is_retry:
-                self._world.timers.after(self._world.options.retry_seconds, self._retry, name)
-            if is_due:
+            if decision is None or not decision.changed:
+                self._end_turn(name, is_done=is_done)
+            else:
+                is_local = locality.is_kept_local(decision.volume)
+                self._world.after("write" if is_local else "write_roaming", self._write, name, decision)
+
+    def _write(self, name: str, decision: Decision) -> None:
+        is_done, is_lost = False, False
+        try:
+            lost = [replica for replica in decision.changed if not self._replicas.write(replica)]
+            is_lost = bool(lost)
+            is_done = is_lost or self._settle(decision)
+        finally:
+            self._end_turn(name, is_done=is_done)
+            if is_lost:  # something else was written meanwhile, so it is decided once more
                 self.consider(name)
+
+    def _end_turn(self, name: str, *, is_done: bool) -> None:
+        with self._lock:
+            is_due = self._turns.pop(name) == "again"
+            is_retry = not is_done and name not in self._retrying
+            if is_retry:
+                self._retrying.add(name)
+        if is_retry:
+            self._world.timers.after(self._world.options.retry_seconds, self._retry, name)
+        if is_due:
+            self.consider(name)
 
     def _retry(self, name: str) -> None:
         with self._lock:
             self._retrying.discard(name)
         self.consider(name)
 
-    def _handle(self, name: str) -> bool:
-        """Whatever the volume's replicas need now; whether nothing is left to try again."""
+    def _staying(self, name: str) -> list[Raw]:
+        return [replica for replica in self._replicas.live(name) if not locality.is_deleting(replica)]
+
+    def _handle(self, name: str) -> Decision | None:
+        """Make and delete what the volume needs now, and decide where replicas go. None: it is gone."""
         volume = self._world.api.get_or_none(self._world.longhorn("volumes", name))
-        if volume is None or volume["metadata"].get("deletionTimestamp"):
-            return True
-        replicas = self._live_replicas(name)
+        if volume is None or locality.is_deleting(volume):
+            return None
+        there = self._replicas.live(name)
+        replicas = [replica for replica in there if not locality.is_deleting(replica)]
         for replica in locality.obsolete(volume, replicas) + locality.evicted(volume, replicas):
-            self._delete_replica(replica)
+            self._replicas.delete(replica)
             replicas.remove(replica)
         if not replicas:
             replicas = self._make_replicas(volume, replicas)
-            if not replicas:
-                return False
-        if not locality.may_place(volume):
-            return True
-        node = locality.wants_local(volume, replicas, self._world.settings())
-        if self._is_time_to_move(name, node):
-            replicas.append(self._make_replica(volume, hardNodeAffinity=node, rebuildRetryCount=NO_REUSE))
-        if locality.wants_spare(volume, replicas, self._world.settings()):
-            replicas.append(self._make_replica(volume, rebuildRetryCount=NO_REUSE))
-        failed = self._place_all(volume, replicas)
-        self._tell(volume, failed)
+        decision = Decision(volume, replicas)
+        if not replicas:
+            decision.failed = "any"
+        elif locality.may_place(volume):
+            node = locality.wants_local(volume, replicas, self._world.settings())
+            if self._is_time_to_move(name, node):
+                replicas.append(self._replicas.make(volume, hardNodeAffinity=node, rebuildRetryCount=NO_REUSE))
+            if locality.wants_spare(volume, replicas, self._world.settings()):
+                replicas.append(self._replicas.make(volume, rebuildRetryCount=NO_REUSE))
+            self._place_all(decision, [replica for replica in there if replica not in replicas])
+        return decision
+
+    def _settle(self, decision: Decision) -> bool:
+        """What follows once the decision is written; whether nothing is left to try again."""
+        volume, replicas = decision.volume, decision.replicas
+        self._tell(volume, decision.failed, len(replicas))
         if locality.attached_node(volume):
             self._rebuild(volume, replicas)
             gone = locality.surplus(volume, replicas, self._world.nodes())
             if gone is not None:
-                self._delete_replica(gone)
-        return not failed
+                self._replicas.delete(gone)
+        return not decision.failed
 
     def _is_time_to_move(self, name: str, node: str) -> bool:
         """Whether the delay is over since the volume was first seen at `node`, away from its data ("": it is not)."""
@@ -172,78 +244,40 @@ class Volumes:
             self._relocating[name] = (node, True)
         self.consider(name)
 
+    # Placement
+
     def has_candidate(self, volume: Raw) -> bool:
         """Whether some disk would take one more replica of the volume."""
-        replicas = self._live_replicas(str(volume["metadata"]["name"]))
+        return self._would_place(volume, self._replicas.live(str(volume["metadata"]["name"])))
+
+    def _would_place(self, volume: Raw, replicas: list[Raw]) -> bool:
         new: Raw = {"metadata": {"name": ""}, "spec": {"volumeSize": volume["spec"]["size"]}}
         return bool(placement.find_candidates(self._state(replicas), volume, new).candidates)
 
-    # Replicas
-
-    def _live_replicas(self, name: str) -> list[Raw]:
-        selector = f"longhornvolume={name}"
-        found: list[Raw] = self._world.api.list(self._world.longhorn("replicas"), label_selector=selector)["items"]
-        return found
-
     def _make_replicas(self, volume: Raw, replicas: list[Raw]) -> list[Raw]:
         """The replicas of a new volume, unless no disk at all would take one: then there is none to be placed."""
-        new: Raw = {"metadata": {"name": ""}, "spec": {"volumeSize": volume["spec"]["size"]}}
-        if not placement.find_candidates(self._state(replicas), volume, new).candidates:
-            self._tell(volume, "any")
+        if not self._would_place(volume, replicas):
+            self._tell(volume, "any", len(replicas))
             return replicas
         missing = int(volume["spec"]["numberOfReplicas"]) - len(replicas)
-        return replicas + [self._make_replica(volume) for _ in range(missing)]
+        return replicas + [self._replicas.make(volume) for _ in range(missing)]
 
-    def _make_replica(self, volume: Raw, **more: object) -> Raw:
-        name, spec = volume["metadata"]["name"], volume["spec"]
-        body = {
-            "apiVersion": API_VERSION,
-            "kind": "Replica",
-            "metadata": {
-                "name": f"{name}-r-{self._world.dice.hexadecimal()}",
-                "namespace": self._world.options.namespace,
-                "labels": {"longhornvolume": name, "longhornnode": "", "longhorndiskuuid": ""},
-            },
-            "spec": {
-                "volumeName": name,
-                "volumeSize": spec["size"],
-                "nodeID": "",
-                "diskID": "",
-                "active": True,
-                "dataEngine": spec.get("dataEngine", "v1"),
-                "hardNodeAffinity": "",
-                "healthyAt": "",
-                "failedAt": "",
-                **more,
-            },
-        }
-        return self._world.api.create(self._world.longhorn("replicas"), body)
-
-    def _delete_replica(self, replica: Raw) -> None:
-        self._world.delete(self._world.longhorn("replicas", replica["metadata"]["name"]))
-
-    def _place_all(self, volume: Raw, replicas: list[Raw]) -> str:
-        """Place what has no node yet, one after the other. The answer names what failed: "", "any", or a node."""
-        failed = ""
-        if volume["spec"].get("dataLocality") == "strict-local":
-            replicas[:] = [self._pinned(replica, volume["spec"]["nodeID"]) for replica in replicas]
-        for replica in replicas:
-            if not replica["spec"].get("nodeID") and not self._place(volume, replica, replicas):
-                failed = replica["spec"].get("hardNodeAffinity") or failed or "any"
-        return failed
-
-    def _pinned(self, replica: Raw, node: str) -> Raw:
-        """The replica, bound to the volume's node unless it lies somewhere already; written even if it does not fit."""
-        if replica["spec"].get("nodeID"):
-            return replica
-
-        def edit(raw: Raw) -> bool:
-            is_new = bool(raw["spec"].get("hardNodeAffinity") != node)
-            raw["spec"]["hardNodeAffinity"] = node
-            return is_new
-
-        path = self._world.longhorn("replicas", replica["metadata"]["name"])
-        return self._world.change(path, edit) or replica
+    def _place_all(self, decision: Decision, deleting: list[Raw]) -> None:
+        """Place what has no node yet, one after the other, each aware of those before."""
+        is_strict = decision.volume["spec"].get("dataLocality") == "strict-local"
+        for replica in decision.replicas:
+            if replica["spec"].get("nodeID"):
+                continue
+            node = decision.volume["spec"].get("nodeID") or ""
+            is_changed = is_strict and replica["spec"].get("hardNodeAffinity") != node
+            if is_strict:
+                replica["spec"]["hardNodeAffinity"] = node
+            if self._place(decision.volume, replica, decision.replicas + deleting):
+                is_changed = True
+            else:
+                decision.failed = replica["spec"].get("hardNodeAffinity") or decision.failed or "any"
+            if is_changed:
+                decision.changed.append(replica)
 
     def _state(self, replicas: list[Raw]) -> placement.State:
         return placement.State(
@@ -255,34 +289,32 @@ class Volumes:
         )
 
     def _place(self, volume: Raw, replica: Raw, replicas: list[Raw]) -> bool:
+        """Choose a disk and put it into `replica`, which nobody else sees yet."""
         state = self._state(replicas)
         answer = placement.find_candidates(state, volume, replica)
         chosen = placement.choose(state, volume, answer.candidates, self._world.dice.choice)
         if chosen is None:
             return False
-        where = {"nodeID": chosen.node, "diskID": chosen.uuid, "diskPath": chosen.path}
-        where["dataDirectoryName"] = f"{volume['metadata']['name']}-{self._world.dice.hexadecimal()}"
-        placed = {**replica, "metadata": dict(replica["metadata"]), "spec": {**replica["spec"], **where}}
-        labels = {"longhornnode": chosen.node, "longhorndiskuuid": chosen.uuid}
-        placed["metadata"]["labels"] = {**replica["metadata"].get("labels", {}), **labels}
-        try:
-            replica.update(
-                self._world.api.replace(self._world.longhorn("replicas", placed["metadata"]["name"]), placed)
-            )
-        except ApiError as error:
-            if not (error.conflict or error.not_found):
-                raise
-            return error.not_found
+        replica["spec"].update(nodeID=chosen.node, diskID=chosen.uuid, diskPath=chosen.path)
+        replica["spec"]["dataDirectoryName"] = f"{volume['metadata']['name']}-{self._world.dice.hexadecimal()}"
+        labels = replica["metadata"].setdefault("labels", {})
+        labels.update(longhornnode=chosen.node, longhorndiskuuid=chosen.uuid)
         return True
 
-    def _tell(self, volume: Raw, failed: str) -> None:
-        """Write the condition `Scheduled`, if it is not written already."""
+    def _tell(self, volume: Raw, failed: str, count: int) -> None:
+        """Write the condition `Scheduled`, if it is not written already.
+
+        Local replicas that wait for the volume's node do not count as failed, so it may be True before anything is
+        placed. An earlier False stays while there are more or fewer replicas than wanted: `reconcileVolumeCondition`.
+        """
 
         def edit(raw: Raw) -> bool:
             status = raw.setdefault("status", {})
             reason = "LocalReplicaSchedulingFailure" if failed not in ("", "any") else "ReplicaSchedulingFailure"
             if failed:
                 return set_condition(status, "Scheduled", "False", reason, "insufficient storage")
+            if locality.is_told_unscheduled(raw) and count != int(raw["spec"]["numberOfReplicas"]):
+                return False
             return set_condition(status, "Scheduled", "True")
 
         name = str(volume["metadata"]["name"])
@@ -326,7 +358,7 @@ class Volumes:
 
         The answer is how many are healthy.
         """
-        replicas = self._live_replicas(name)
+        replicas = self._replicas.live(name)
         healthy = sum(map(locality.is_healthy, replicas))
         if healthy:
             return healthy
@@ -336,7 +368,7 @@ class Volumes:
         return len(placed)
 
     def _report_robustness(self, name: str) -> None:
-        healthy = sum(map(locality.is_healthy, self._live_replicas(name)))
+        healthy = sum(map(locality.is_healthy, self._replicas.live(name)))
 
         def edit(volume: Raw) -> bool:
             return bool(locality.attached_node(volume)) and set_robustness(volume, healthy)

@@ -22,10 +22,17 @@ _TRIES: Final = 20
 class World:
     """Stores, clock and writes that all parts share. Threads: any."""
 
-    def __init__(self, api: ApiClient, options: LonghornOptions) -> None:
+    def __init__(
+        self,
+        api: ApiClient,
+        options: LonghornOptions,
+        *,
+        timers: Timers | None = None,
+        reflector: type[Reflector] = Reflector,
+    ) -> None:
         self.api, self.options = api, options
         self.dice = Dice(options.seed)
-        self.timers = Timers(options.workers)
+        self.timers = timers or Timers(options.workers)
         namespace = options.namespace
         self._paths = {
             "claims": paths.CLAIMS,
@@ -42,10 +49,11 @@ class World:
         }
         self._kinds = {path: kind for kind, path in self._paths.items()}
         self._listeners: dict[str, list[Listener]] = {kind: [] for kind in self._paths}
-        self._lock = threading.Lock()  # guards the index of replicas
+        self._lock = threading.Lock()  # guards the indices of replicas
         self._replicas: dict[str, dict[str, Raw]] = {}  # volume -> name -> replica
+        self._unplaced: dict[str, str] = {}  # replica -> volume
         self.stores = {
-            kind: Reflector(api, path, self._teller(kind), start=False, name=f"longhorn-{kind}")
+            kind: reflector(api, path, self._teller(kind), start=False, name=f"longhorn-{kind}")
             for kind, path in self._paths.items()
         }
 
@@ -80,6 +88,14 @@ class World:
                 members.pop(name, None)
             else:
                 members[name] = raw
+            if verb == "DELETED" or raw["spec"].get("nodeID"):
+                self._unplaced.pop(name, None)
+            else:
+                self._unplaced[name] = volume
+
+    def volumes_with_unplaced(self) -> set[str]:
+        with self._lock:
+            return set(self._unplaced.values())
 
     def replicas_of(self, volume: str) -> list[Raw]:
         with self._lock:

@@ -7,8 +7,8 @@ import json
 import pytest
 
 from tests.longhorn.capacity import rooms
+from tests.longhorn.classes import rounded
 from tests.longhorn.options import Delay, Delays, Dice, LonghornOptions
-from tests.longhorn.provisioner import rounded
 from tests.longhorn.quantity import quantity_bytes
 from tests.unit.longhorn.worlds import Raw, disk, node
 

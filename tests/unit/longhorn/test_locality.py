@@ -180,6 +180,20 @@ def test_an_engine_starts_from_healthy_replicas_or_at_first_from_all() -> None:
     assert [] == locality.starters([WAITING, lost])
 
 
+def test_a_replica_that_is_being_deleted_serves_nobody() -> None:
+    going = [
+        replica("going", "b-d1", deleting=True),
+        replica("evicted", "a-d1", deleting=True, evictionRequested=True),
+        replica("waits", deleting=True, hardNodeAffinity="a"),
+    ]
+    assert [] == locality.starters(going)
+    assert [] == locality.evicted(attached(), [*going, LOCAL])
+    assert [] == locality.obsolete(attached(), [*going, LOCAL])
+    assert "b" == locality.wants_local(attached(), [*going, REMOTE], {})
+    assert locality.lacks_spare(attached(), [LEAVING, going[0]])
+    assert not locality.needs_turn(attached(), [*going, LOCAL], {}, ZONES)
+
+
 # Nodes
 
 

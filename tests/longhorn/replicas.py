@@ -1,0 +1,98 @@
+"""Replica objects: made without a place, and gone only some time after they were deleted."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+from tests.cluster.client import ApiError
+from tests.longhorn import paths
+from tests.longhorn.locality import is_deleting
+from tests.longhorn.world import Raw, World
+
+
+class Replicas:
+    """A deleted replica shows its `deletionTimestamp`, and counts, until the finalizer goes.
+
+    Threads: any; listeners run in the reflector's.
+    """
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._lock = threading.Lock()
+        self._ending: set[str] = set()  # uids
+        world.listen("replicas", self._on_replica)
+
+    def live(self, volume: str) -> list[Raw]:
+        """All of the volume's replicas as the API server has them, deleted ones included."""
+        selector = f"longhornvolume={volume}"
+        found: list[Raw] = self._world.api.list(self._world.longhorn("replicas"), label_selector=selector)["items"]
+        return found
+
+    def make(self, volume: Raw, **more: object) -> Raw:
+        name, spec = volume["metadata"]["name"], volume["spec"]
+        body = {
+            "apiVersion": f"{paths.GROUP}/{paths.VERSION}",
+            "kind": "Replica",
+            "metadata": {
+                "name": f"{name}-r-{self._world.dice.hexadecimal()}",
+                "namespace": self._world.options.namespace,
+                "labels": {"longhornvolume": name, "longhornnode": "", "longhorndiskuuid": ""},
+                "finalizers": [paths.FINALIZER],
+            },
+            "spec": {
+                "volumeName": name,
+                "volumeSize": spec["size"],
+                "nodeID": "",
+                "diskID": "",
+                "active": True,
+                "dataEngine": spec.get("dataEngine", "v1"),
+                "hardNodeAffinity": "",
+                "healthyAt": "",
+                "failedAt": "",
+                **more,
+            },
+        }
+        return self._world.api.create(self._world.longhorn("replicas"), body)
+
+    def write(self, replica: Raw) -> bool:
+        """Write what was decided; False where the object has changed since, which loses the decision."""
+        try:
+            written = self._world.api.replace(self._path(replica), replica)
+        except ApiError as error:
+            if not (error.conflict or error.not_found):
+                raise
+            return error.not_found
+        replica["metadata"] = written["metadata"]
+        return True
+
+    def delete(self, *replicas: Raw) -> None:
+        for replica in replicas:
+            if not is_deleting(replica):
+                self._world.delete(self._path(replica))
+
+    def _path(self, replica: Raw) -> str:
+        return self._world.longhorn("replicas", replica["metadata"]["name"])
+
+    def _on_replica(self, verb: str, raw: Raw) -> None:
+        uid = raw["metadata"]["uid"]
+        with self._lock:
+            if verb == "DELETED":
+                self._ending.discard(uid)
+                return
+            if not is_deleting(raw) or uid in self._ending:
+                return
+            self._ending.add(uid)
+        self._world.after("finalize", self._finalize, self._path(raw))
+
+    def _finalize(self, path: str) -> None:
+        self._world.change(path, let_go)
+
+
+def let_go(raw: Raw) -> bool:
+    """Take Longhorn's finalizer off an object that is being deleted."""
+    finalizers: Sequence[str] = raw["metadata"].get("finalizers") or ()
+    if not is_deleting(raw) or paths.FINALIZER not in finalizers:
+        return False
+    raw["metadata"]["finalizers"] = [entry for entry in finalizers if entry != paths.FINALIZER]
+    return True

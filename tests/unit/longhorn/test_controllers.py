@@ -1,0 +1,417 @@
+"""Longhorn's controllers as the stand-in plays them, on a clock that the test moves: what comes when, and why."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.longhorn import owners, paths
+from tests.longhorn.options import GIB, LATE_FIGURES, MEASURED, Delays
+from tests.unit.longhorn.stage import NAMESPACE, Raw, Stage
+from tests.unit.longhorn.worlds import node
+
+MEASURED_WRITE = 0.1  # the longest of a single local replica
+
+
+def overfull(stage: Stage) -> float:
+    """Two volumes of 60 GiB are attached to a node of 100, the second 50 ms after the first; what it ends with."""
+    stage.node("a")
+    for name in ("v1", "v2"):
+        stage.volume(name, 60)
+    stage.run()
+    stage.attach("v1", "a")
+    stage.run(0.05)
+    stage.attach("v2", "a")
+    stage.run(10)
+    return stage.scheduled_gib("a")
+
+
+# The race
+
+
+def test_figures_follow_a_replica_at_once_and_its_object_follows_the_choice_late() -> None:
+    """`syncVolume` writes replicas in its deferred block."""
+    stage = Stage(write=0.1, disk_figures=0.03)
+    stage.node("a")
+    stage.volume("v")
+    stage.attach("v", "a")
+    stage.run(0.09)
+    assert [""] == stage.places("v")
+    stage.run(0.02)
+    assert (["a"], 0) == (stage.places("v"), stage.scheduled_gib("a"))
+    stage.run(0.03)
+    assert 10 == stage.scheduled_gib("a")
+
+
+def test_a_choice_that_is_not_written_yet_is_not_seen_by_the_next_volume() -> None:
+    assert 120 == overfull(Stage(write=0.1, disk_figures=0.01))
+    assert 60 == overfull(Stage(write=0.0, disk_figures=0.01))
+
+
+def test_late_figures_with_immediate_writes_are_the_other_way_to_overfill_a_disk() -> None:
+    stage = Stage(LATE_FIGURES)
+    assert 120 == overfull(stage)
+
+
+@pytest.mark.parametrize(("locality", "replicas"), [("disabled", 1), ("best-effort", 2)])
+def test_volumes_with_roaming_copies_are_written_later_than_local_ones(locality: str, replicas: int) -> None:
+    stage = Stage(write=0.1, write_roaming=1.0)
+    for name in ("a", "b"):
+        stage.node(name)
+    stage.volume("local", locality="strict-local", node="a")
+    stage.volume("roaming", locality=locality, replicas=replicas, node="a")
+    stage.run(0.2)
+    assert (["a"], [""] * replicas) == (stage.places("local"), stage.places("roaming"))
+    stage.run(1)
+    assert "" not in stage.places("roaming")
+
+
+def test_a_volumes_own_replicas_see_each_other_before_they_are_written() -> None:
+    stage = Stage(write_roaming=1.0)
+    for name in ("a", "b", "c"):
+        stage.node(name)
+    stage.volume("v", locality="disabled", replicas=3)
+    stage.run(2)
+    assert ["a", "b", "c"] == stage.places("v")
+
+
+def test_a_choice_is_lost_and_made_once_more_when_its_replica_was_changed_meanwhile() -> None:
+    stage = Stage(write=1.0)
+    stage.node("a")
+    stage.volume("v")
+    stage.attach("v", "a")
+    stage.run(0.5)
+    (replica,) = stage.replicas("v")
+    stage.change("replicas", replica["metadata"]["name"], lambda raw: raw["spec"].update(evictionRequested=False))
+    stage.run(1)
+    assert [""] == stage.places("v")
+    stage.run(1)
+    assert ["a"] == stage.places("v")
+
+
+# Retries
+
+
+def test_replicas_without_a_place_are_tried_again_at_every_event_of_a_node() -> None:
+    """`volume_controller.go: enqueueNodeChange`."""
+    stage = Stage(placement=0.01, write=0.01, disk_figures=0.01)
+    stage.node("a")
+    waiting = ("w1", "w2", "w3")
+    stage.volume("large", 90)
+    for name in waiting:
+        stage.volume(name, 20)
+    stage.run()
+    stage.attach("large", "a")
+    stage.run(1)
+    for name in waiting:
+        stage.attach(name, "a")
+    stage.run(1)
+    assert [[""]] * 3 == [stage.places(name) for name in waiting]
+    stage.volumes.delete("large")
+    stage.run(0.1)
+    assert [["a"]] * 3 == [stage.places(name) for name in waiting]
+
+
+def test_without_an_event_they_are_tried_again_after_a_while() -> None:
+    stage = Stage(retry_seconds=30.0)
+    stage.node("a")
+    stage.volume("v", 80)
+    stage.run()
+    # Nothing tells of it: the informer learns it only with the next look.
+    disk = stage.world.nodes()["a"]["status"]["diskStatus"]["disk1"]
+    disk["storageScheduled"] = 90 * GIB
+    stage.attach("v", "a")
+    stage.run(1)
+    disk["storageScheduled"] = 0
+    stage.run(28)
+    assert [""] == stage.places("v")
+    stage.run(2)
+    assert ["a"] == stage.places("v")
+
+
+# A new volume
+
+
+def test_a_new_volume_has_all_its_replicas_at_once_wherever_they_will_fit() -> None:
+    stage = Stage()
+    for name in ("a", "b"):
+        stage.node(name)
+    stage.volume("v", replicas=3)
+    assert ["", "", ""] == stage.places("v")
+    stage.attach("v", "a")
+    stage.run(1)
+    assert ["", "a", "b"] == stage.places("v")
+
+
+def test_a_new_best_effort_volume_comes_in_longhorns_order() -> None:
+    """As measured: detached after 0.8 s, its PV after 1.2 s more, and a replica's place only once it is attached."""
+    stage = Stage(MEASURED)
+    stage.node("a")
+    claim, volume = provision(stage)
+    stage.run(0.01)
+    assert ("creating", [""], "True") == (state(stage, volume), stage.places(volume), stage.scheduled(volume))
+    stage.run(0.7)
+    assert "creating" == state(stage, volume)
+    stage.run(0.2)
+    assert "detached" == state(stage, volume)
+    stage.run(1.0)
+    assert stage.api.get_or_none(f"{paths.PVS}/{volume}") is None
+    stage.run(0.2)
+    assert claim["metadata"]["name"] == stage.api.get(f"{paths.PVS}/{volume}")["spec"]["claimRef"]["name"]
+
+    attach_for_a_pod(stage, volume, "a")
+    stage.run(0.9)
+    assert "" == stage.get("volumes", volume)["spec"]["nodeID"]
+    stage.run(0.11)
+    assert ("a", [""]) == (stage.get("volumes", volume)["spec"]["nodeID"], stage.places(volume))
+    stage.run(0.14)
+    assert (["a"], "detached") == (stage.places(volume), state(stage, volume))
+    stage.run(1.2)
+    assert ("attached", "a") == (state(stage, volume), stage.get("volumes", volume)["status"]["ownerID"])
+
+
+def provision(stage: Stage, **parameters: str) -> tuple[Raw, str]:
+    """A claim with a node, of a class with these parameters; with its volume's name."""
+    chosen = {"dataLocality": "best-effort", "numberOfReplicas": "1", **parameters}
+    meta: Raw = {"name": "class"}
+    stage.api.create(paths.CLASSES, {"metadata": meta, "provisioner": paths.DRIVER, "parameters": chosen})
+    claim = {
+        "metadata": {"name": "data", "annotations": {paths.PROVISIONER: paths.DRIVER, paths.SELECTED_NODE: "a"}},
+        "spec": {"storageClassName": "class", "resources": {"requests": {"storage": "10Gi"}}},
+    }
+    made = stage.api.create("/api/v1/namespaces/ns/persistentvolumeclaims", claim)
+    return made, f"pvc-{made['metadata']['uid']}"
+
+
+def attach_for_a_pod(stage: Stage, volume: str, where: str) -> None:
+    source = {"persistentVolumeName": volume}
+    spec = {"attacher": paths.DRIVER, "nodeName": where, "source": source}
+    stage.api.create(paths.ATTACHMENTS, {"metadata": {"name": f"{volume}-{where}"}, "spec": spec})
+
+
+def state(stage: Stage, volume: str) -> str:
+    return str((stage.get("volumes", volume).get("status") or {}).get("state"))
+
+
+def test_no_attachment_comes_of_a_frontend_without_a_device() -> None:
+    stage = Stage()
+    stage.node("a")
+    _, volume = provision(stage, frontend="iscsi")
+    stage.run(1)
+    assert "iscsi" == stage.get("volumes", volume)["spec"]["frontend"]
+    attach_for_a_pod(stage, volume, "a")
+    stage.run(60)
+    assert "" == stage.get("volumes", volume)["spec"]["nodeID"]
+
+
+# The condition `Scheduled`
+
+
+@pytest.mark.parametrize("locality", ["best-effort", "strict-local"])
+def test_a_local_volume_counts_as_scheduled_before_anything_is_placed(locality: str) -> None:
+    """`reconcileVolumeCondition` passes over local replicas that wait for a node."""
+    stage = Stage()
+    stage.node("a")
+    stage.volume("v", locality=locality)
+    assert ([""], "True") == (stage.places("v"), stage.scheduled("v"))
+
+
+def test_a_volume_stays_unscheduled_while_it_has_a_replica_too_many() -> None:
+    stage = Stage(rebuild=5.0)
+    stage.node("a")
+    stage.node("b", 5)
+    stage.volume("v", node="a")
+    stage.run(1)
+    stage.attach("v", "")
+    stage.run()
+    stage.attach("v", "b")
+    stage.run(1)
+    assert (["", "a"], "False") == (stage.places("v"), stage.scheduled("v"))
+    stage.change("nodes", "b", lambda raw: disk_of(raw).update(storageMaximum=100 * GIB), status=True)
+    stage.change("nodes", "b", lambda raw: disk_of(raw).update(storageAvailable=100 * GIB), status=True)
+    stage.run(1)
+    assert (["a", "b"], "False") == (stage.places("v"), stage.scheduled("v"))
+    stage.run(5)
+    assert (["b"], "True") == (stage.places("v"), stage.scheduled("v"))
+
+
+def disk_of(raw: Raw) -> Raw:
+    found: Raw = raw["status"]["diskStatus"]["disk1"]
+    return found
+
+
+# Displaced volumes
+
+
+def test_a_displaced_best_effort_volume_takes_the_place_of_the_next_one() -> None:
+    """`replica_scheduler.go` restricts the candidates to the volume's node only where there are any."""
+    stage = Stage()
+    for name in ("a", "b", "c"):
+        stage.node(name, 5 if name == "a" else 20)
+    stage.volume("v1", 10)
+    stage.volume("v2", 15)
+    stage.run()
+    stage.change("nodes", "c", lambda raw: raw["spec"].update(allowScheduling=False))
+    stage.run()
+    stage.attach("v1", "a")
+    stage.run(1)
+    stage.change("nodes", "c", lambda raw: raw["spec"].update(allowScheduling=True))
+    stage.run()
+    stage.attach("v2", "b")
+    stage.run(1)
+    assert (["", "b"], ["", "c"]) == (stage.places("v1"), stage.places("v2"))
+
+
+# Growth
+
+
+def grow(stage: Stage, volume: str, gib: int) -> None:
+    stage.change("volumes", volume, lambda raw: raw["spec"].update(size=str(gib * GIB)))
+
+
+def own(stage: Stage, volume: str, owner: str) -> None:
+    stage.change("volumes", volume, lambda raw: raw["status"].update(ownerID=owner), status=True)
+
+
+def test_growth_places_a_volume_on_its_owners_node_whatever_node_a_pod_was_promised() -> None:
+    """`volume_expansion_controller.go: reconcile` attaches it there."""
+    stage = Stage(own_attach=0.8, write=0.1, start=0.1, expand=0.2, rebuild=1.0)
+    for name in ("a", "b"):
+        stage.node(name)
+    stage.volume("v")
+    own(stage, "v", "b")
+    stage.run()
+    grow(stage, "v", 20)
+    stage.run(0.1)
+    attach_for_a_pod(stage, "v", "a")
+    stage.run(0.75)
+    assert ("b", [""]) == (stage.get("volumes", "v")["spec"]["nodeID"], stage.places("v"))
+    stage.run(0.1)
+    assert ["b"] == stage.places("v")
+    assert stage.get("volumes", "v")["spec"]["disableFrontend"]
+    stage.run(1.3)  # grown, and handed to the pod, beside which a second copy is rebuilt
+    assert ("a", ["a", "b"]) == (stage.get("volumes", "v")["spec"]["nodeID"], stage.places("v"))
+    assert not stage.get("volumes", "v")["status"]["expansionRequired"]
+    stage.run(2)
+    assert ["a"] == stage.places("v")
+
+
+def test_an_attached_volume_grows_where_it_is() -> None:
+    stage = Stage()
+    for name in ("a", "b"):
+        stage.node(name)
+    stage.volume("v", node="a")
+    own(stage, "v", "b")
+    stage.run(1)
+    grow(stage, "v", 20)
+    stage.run(1)
+    volume = stage.get("volumes", "v")
+    assert ("a", False, 20) == (
+        volume["spec"]["nodeID"],
+        volume["status"]["expansionRequired"],
+        stage.scheduled_gib("a"),
+    )
+
+
+def test_an_engine_grows_only_while_its_volume_is_attached() -> None:
+    stage = Stage(own_attach=5.0, expand=1.0)
+    stage.node("a")
+    for name, where in (("idle", ""), ("used", "a")):
+        stage.volume(name, node=where)
+    stage.run(1)
+    grow(stage, "idle", 20)
+    grow(stage, "used", 20)
+    stage.run(0.5)
+    stage.change("volumes", "used", lambda raw: raw["spec"].update(nodeID=""))
+    stage.change("volumes", "used", lambda raw: raw["status"].update(state="detached"), status=True)
+    stage.run(4)
+    assert [True, True] == [stage.get("volumes", name)["status"]["expansionRequired"] for name in ("idle", "used")]
+    stage.run(3)
+    assert [False, False] == [stage.get("volumes", name)["status"]["expansionRequired"] for name in ("idle", "used")]
+    assert ["", ""] == [stage.get("volumes", name)["spec"]["nodeID"] for name in ("idle", "used")]
+
+
+def test_a_volume_in_use_belongs_to_the_node_that_it_is_attached_to() -> None:
+    stage = Stage()
+    for name in ("a", "b"):
+        stage.node(name)
+    stage.volume("v")
+    own(stage, "v", "b")
+    stage.attach("v", "a")
+    stage.run(1)
+    assert "a" == stage.get("volumes", "v")["status"]["ownerID"]
+
+
+def test_a_volume_keeps_its_owner_while_that_is_ready() -> None:
+    nodes = {"a": node("a"), "b": node("b", ready="False"), "c": node("c")}
+    assert "a" == owners.pick(nodes, lambda count: count - 1, "a")
+    assert "c" == owners.pick(nodes, lambda count: count - 1, "b")
+    assert "c" == owners.pick(nodes, lambda count: count - 1)
+    assert "" == owners.pick({"b": nodes["b"]}, lambda _: 0, "b")
+
+
+# Deletion
+
+
+def test_a_deleted_replica_counts_until_its_finalizer_goes_and_so_does_its_volume() -> None:
+    stage = Stage(finalize=5.0)
+    stage.node("a")
+    stage.volume("v", node="a")
+    stage.run(1)
+    stage.volumes.delete("v")
+    stage.run(4)
+    (replica,) = stage.replicas("v")
+    assert (True, 10) == ("deletionTimestamp" in replica["metadata"], stage.scheduled_gib("a"))
+    assert "deletionTimestamp" in stage.get("volumes", "v")["metadata"]
+    stage.run(2)
+    assert ([], 0) == (stage.replicas("v"), stage.scheduled_gib("a"))
+    assert stage.api.get_or_none(paths.longhorn("volumes", NAMESPACE, "v")) is None
+
+
+def test_a_replica_on_its_way_out_is_given_up_once() -> None:
+    stage = Stage(finalize=5.0)
+    for name in ("a", "b"):
+        stage.node(name)
+    stage.volume("v", node="a")
+    stage.run(1)
+    stage.attach("v", "b")
+    stage.change("volumes", "v", lambda raw: raw["status"].update(currentNodeID="b"), status=True)
+    stage.run(2)
+    going = [entry["spec"]["nodeID"] for entry in stage.replicas("v") if "deletionTimestamp" in entry["metadata"]]
+    assert (["a", "b"], ["a"]) == (stage.places("v"), going)
+    stage.run(5)
+    assert ["b"] == stage.places("v")
+
+
+# Knobs
+
+
+def test_delays_by_name_and_by_preset() -> None:
+    usual = Delays()
+    assert usual == usual.changed_by("")
+    changed = usual.changed_by("late-figures, attach=0.5..1, write=0.2")
+    assert (1.0, (0.5, 1.0), 0.2, 0.0) == (
+        changed.disk_figures,
+        changed.attach,
+        changed.write,
+        changed.write_roaming,
+    )
+    measured = usual.changed_by("measured")
+    assert (0.8, 1.2, 1.0, 1.2) == (measured.create, measured.provision, measured.attach, measured.start)
+
+
+@pytest.mark.parametrize("text", ["soon", "later=1", "attach=soon", "attach=2..1", "attach=500"])
+def test_delays_that_mean_nothing_are_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="delays"):
+        Delays().changed_by(text)
+
+
+def test_figures_and_writes_are_as_measured_by_default() -> None:
+    usual = Delays()
+    assert [MEASURED[name] for name in ("disk_figures", "write", "write_roaming")] == [
+        usual.disk_figures,
+        usual.write,
+        usual.write_roaming,
+    ]
+    assert (0.01, 0.03) == usual.disk_figures
+    assert isinstance(usual.write, tuple)
+    assert MEASURED_WRITE == usual.write[1]
