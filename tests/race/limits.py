@@ -179,7 +179,8 @@ class Limits:
         steps = [self._yes[claim.uid, place] for place in places if (claim.uid, place) in self._yes]
         facts = self._world.volume_of(claim)
         grows_there = node == facts.owner_id and claim.uid in self._suits_owner  # where it does not go, nothing is said
-        if grows_there and claim.requested_bytes > facts.size_bytes and (claim.uid, GROWTH) in self._yes:
+        grows_there = grows_there and (claim.requested_bytes > facts.size_bytes or facts.expansion_required)
+        if grows_there and (claim.uid, GROWTH) in self._yes:
             steps.append(self._yes[claim.uid, GROWTH])  # it is attached there to grow
         return max(steps, default=None)
 

@@ -237,22 +237,34 @@ class Longhorn:
     def _growth(self, facts: Volume, claim: Claim, replicas: list[Replica]) -> Iterator[Action]:
         if claim.requested_bytes > facts.size_bytes:
             yield f"{facts.name} grows", partial(self._grow, facts, claim)
+        is_placed = any(entry.is_placed for entry in replicas)
         for entry in replicas:
-            if entry.size_bytes < facts.size_bytes:
+            if entry.size_bytes < facts.size_bytes and self._takes_growth(entry, facts.size_bytes - entry.size_bytes):
                 yield (
                     f"{entry.name} grows",
                     partial(self._world.write, "replica", entry.name, replace(entry, size_bytes=facts.size_bytes)),
                 )
-        is_placed = any(entry.is_placed for entry in replicas)
-        if claim.requested_bytes > facts.size_bytes and not (is_placed or facts.node_id):
+        if is_placed and facts.expansion_required:
+            yield f"{facts.name} has grown", partial(self._change, facts.name, expansion_required=False)
+        is_resized = all(entry.size_bytes >= facts.size_bytes for entry in replicas)
+        if facts.expansion_required and is_resized and not (is_placed or facts.node_id):
             owner = facts.owner_id
             yield (
                 f"{facts.name} is attached to its owner {owner} to grow",
                 partial(self._change, facts.name, node_id=owner, state="attaching"),
             )
 
+    def _takes_growth(self, entry: Replica, more_bytes: int) -> bool:
+        """Whether Longhorn's own check admits it, by the figures of the moment."""
+        for node in self._world.nodes.values():
+            for disk in node.disks:
+                if entry.is_placed and disk.uuid == entry.disk_uuid:
+                    return more_bytes <= self._world.rules().limits()[disk.uuid] - disk.scheduled_bytes
+        return True
+
     def _grow(self, facts: Volume, claim: Claim) -> None:
-        self._change(facts.name, size_bytes=claim.requested_bytes)
+        is_unplaced = not any(entry.is_placed for entry in self._world.replicas_of(facts.name))
+        self._change(facts.name, size_bytes=claim.requested_bytes, expansion_required=is_unplaced)
         pv = self._world.pvs.get(facts.name)
         if pv is not None:
             self._world.write("pv", pv.name, replace(pv, capacity_bytes=claim.requested_bytes))

@@ -302,7 +302,9 @@ class World:
             return ""
         shown = self.volumes.get(volume.name, volume)
         wanted = max(self.asked_bytes(shown), self._granted.target_of(volume.name))
-        return volume.owner_id if wanted > shown.size_bytes else ""
+        replicas = self.placed.of(volume.name).values()
+        is_growing = shown.expansion_required or any(entry.size_bytes < shown.size_bytes for entry in replicas)
+        return volume.owner_id if wanted > shown.size_bytes or is_growing else ""
 
     def _is_growing(self, name: str) -> bool:
         volume = self.volumes.get(name)

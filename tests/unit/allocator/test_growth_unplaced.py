@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from controller.allocator.verbs.grow import GrowthRequest, GrowthVerdict
-from tests.fakes.builders import GIB, TestCluster
+from tests.fakes.builders import GIB, TestCluster, replica, volume
 
 
 def unplaced(owner_free_gib: float = 400) -> TestCluster:
@@ -46,6 +48,23 @@ def test_it_counts_there_while_the_cluster_asks_for_it_and_until_it_is_placed() 
     cluster.attach("pvc-uid-p", "n2", 200, owner_id="n2")
     cluster.place("pvc-uid-p", "n2", 200)
 
+    assert {"n1": 200} == cluster.pending()
+
+
+@pytest.mark.parametrize("sign", ["flag", "replica"])
+def test_it_counts_there_until_longhorn_has_grown_it(sign: str) -> None:
+    """Longhorn writes the volume's size first, then the replicas', and attaches it to grow after that."""
+    cluster = unplaced()
+    assert GrowthVerdict.ADMITTED is grow(cluster, 200)
+    cluster.set_claim(replace(cluster.claims["p"], requested_bytes=200 * GIB))
+    facts = volume("pvc-uid-p", 200, owner_id="n2", expansion_required=sign == "flag")
+    cluster.allocator.observe("volume", facts.name, facts)
+    if sign == "flag":
+        cluster.allocator.observe("replica", f"{facts.name}-r-1", replica(f"{facts.name}-r-1", facts.name, 200))
+    assert {"n1": 200, "n2": 200} == cluster.pending()
+
+    cluster.allocator.observe("replica", f"{facts.name}-r-1", replica(f"{facts.name}-r-1", facts.name, 200))
+    cluster.allocator.observe("volume", facts.name, replace(facts, expansion_required=False))
     assert {"n1": 200} == cluster.pending()
 
 
