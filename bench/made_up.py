@@ -115,13 +115,23 @@ def add_node(allocator: Allocator, index: int, sizes_gib: Mapping[str, int]) -> 
     allocator.observe("node", name, LonghornNode(name, "", "", frozenset(), True, True, True, False, disks))
 
 
-def add_pod(allocator: Allocator, sizes_gib: Mapping[str, int]) -> None:
-    """The pod `p`, with a new claim of each name."""
-    for name, gib in sizes_gib.items():
-        claim = Claim(f"uid-{name}", "ns", name, "longhorn", "", gib * GIB, "", False, False, "", "")
+def add_pod(allocator: Allocator, sizes_gib: Mapping[str, float], name: str = "p") -> None:
+    """A pod with a new claim of each name."""
+    for key, gib in sizes_gib.items():
+        claim = Claim(f"uid-{key}", "ns", key, "longhorn", "", int(gib * GIB), "", False, False, "", "")
         allocator.observe("claim", claim.key, claim)
     pod = Pod(
-        "uid-p", "ns", "p", EPOCH, 0, True, "", "", False, False, tuple(PodVolume(f"v-{c}", c) for c in sizes_gib)
+        f"uid-{name}",
+        "ns",
+        name,
+        EPOCH,
+        0,
+        True,
+        "",
+        "",
+        False,
+        False,
+        tuple(PodVolume(f"v-{c}", c) for c in sizes_gib),
     )
     allocator.observe("pod", pod.key, pod)
 
