@@ -112,9 +112,15 @@ SEED ?= 1
 
 .PHONY: race
 race: venv ## the race machine for long: EXAMPLES=50000 of each invariant, from SEED=1; an hour
-	@failed=; for invariant in promises reasons starvation; do \
+	@failed=; for invariant in promises reasons starvation limits; do \
 		$(RUN) -m tests.race --examples $(EXAMPLES) --seed $(SEED) --invariant "$$invariant" || failed="$$failed $$invariant"; \
 	done; test -z "$$failed" || { echo "failed:$$failed" >&2; exit 1; }
+
+WORLDS ?= 100000
+
+.PHONY: worlds
+worlds: venv ## crowds in small worlds, WORLDS=100000 by Longhorn's own choice and as many against an adversary; hours
+	@$(RUN) -m tests.race.burst --worlds $(WORLDS) --seed $(SEED) --jobs 2
 
 .PHONY: proto
 proto: venv ## generate the code of controller/rpc/*.proto

@@ -7,10 +7,15 @@ give the same world.
 
 from __future__ import annotations
 
+import argparse
 import random
+import sys
+import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
 from typing import Final, TypeVar
 
 from controller.model.longhorn import Replica, Volume
@@ -26,6 +31,8 @@ from tests.race.world import KINDS, Round, Violation, World
 
 _T = TypeVar("_T")
 MOST_PODS: Final = 14
+_LOT: Final = 50  # worlds that a process is given at a time
+_REPORT: Final = 40  # such lots
 _CLASSES: Final = tuple(name for name in CLASSES if name != IMMEDIATE)
 _LOCAL: Final = ("local", "local", "strict", "local-ssd")
 
@@ -46,6 +53,10 @@ class Tally:
     refused: int = 0
     placed: int = 0
     violations: dict[int, str] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        answers = f"{self.offered} yes, {self.refused} no, {self.placed} placed"
+        return f"{self.worlds} worlds, {answers}, {len(self.violations)} violations"
 
     def add(self, other: Tally) -> None:
         self.worlds += other.worlds
@@ -224,7 +235,7 @@ def _pod(dice: Dice, kinds: Sequence[str], largest: int) -> PodShape:
     return PodShape(volumes, is_opted_in=True, is_gated=False, is_second=dice.chance(0.2))
 
 
-def run(seed: int, indices: Sequence[int], chooser: Chooser, most_violations: int = 20) -> Tally:
+def run(seed: int, indices: Sequence[int], chooser: Chooser, most_violations: int = 5) -> Tally:
     tally = Tally()
     for index in indices:
         burst = Burst(seed, index, chooser)
@@ -238,17 +249,29 @@ def run(seed: int, indices: Sequence[int], chooser: Chooser, most_violations: in
     return tally
 
 
-if __name__ == "__main__":
-    import sys
-    import time
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.race.burst", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--chooser", choices=tuple(Chooser), help="without it both, one after the other")
+    parser.add_argument("--worlds", type=int, default=1_000)
+    parser.add_argument("--first", type=int, default=0, help="index of the first world")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--jobs", type=int, default=1)
+    options = parser.parse_args()
+    is_clean = True
+    for chooser in (Chooser(options.chooser),) if options.chooser else Chooser:
+        tally, began = Tally(), time.perf_counter()
+        lots = [range(at, min(at + _LOT, options.worlds)) for at in range(options.first, options.worlds, _LOT)]
+        with ProcessPoolExecutor(options.jobs) as pool:
+            for number, found in enumerate(pool.map(partial(run, options.seed, chooser=chooser), lots), start=1):
+                tally.add(found)
+                if number % _REPORT == 0:
+                    print(f"{chooser}: {tally.worlds} worlds, {len(tally.violations)} violations", flush=True)
+        print(f"{chooser}: seed {options.seed}, {tally}, {tally.worlds / (time.perf_counter() - began):.1f} a second")
+        for index, text in tally.violations.items():
+            print(index, text)
+        is_clean = is_clean and not tally.violations
+    return 0 if is_clean else 1
 
-    began = time.perf_counter()
-    chosen = Chooser(sys.argv[1])
-    result = run(int(sys.argv[2]), range(int(sys.argv[3])), chosen, int(sys.argv[4]) if len(sys.argv) > 4 else 20)
-    took = time.perf_counter() - began
-    print(
-        f"{chosen}: {result.worlds} worlds, {result.offered} yes, {result.refused} no, {result.placed} placed, "
-        f"{len(result.violations)} violations, {took:.1f} s, {result.worlds / took:.1f} a second"
-    )
-    for index, text in list(result.violations.items()):
-        print(index, text)
+
+if __name__ == "__main__":
+    sys.exit(main())
