@@ -102,6 +102,10 @@ soak: venv cluster ## the long runs: random delays, certificates that turn for c
 	@ROTATION_LAG=30 $(RUN) -m pytest tests/e2e/test_rotation.py -k nobody_is_refused
 	@$(RUN) -m tests.e2e.soak
 
+.PHONY: mixed
+mixed: venv cluster ## pods of all kinds at once on nearly full nodes, while leaders die and volumes grow; half an hour
+	@$(RUN) -m tests.e2e.mixed
+
 .PHONY: goals
 goals: venv cluster ## the proposal's goals again and again, with the long waits; half an hour
 	@$(RUN) -m tests.e2e.goals --long

@@ -11,20 +11,28 @@ for it and Longhorn has not placed yet. A claim is such demand when its volume l
 
 A claim counts once, however many pods use it. What is promised may not exceed Longhorn's bound for the disk
 (`int((maximum - reserved) * overProvisioning / 100)`). On a node with one disk its promise is the disk's; with several,
-demand that has no disk yet counts against their sum, and each disk answers for its Replica objects.
+demand that has no disk yet counts against their sum, and each disk answers for its Replica objects. Volumes that may go
+anywhere (`disabled`, several copies, shared) count with each Replica object once it has a disk.
+
+Every excess is a complaint, unless the caller hands in records that explain it (see `explained`); what they explain is
+reported apart. Two more complaints: a pod that has been bound for long while a volume of its own has no disk at all,
+and one that became ready away from its single replica without having been told.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from tests.e2e import history_facts as facts
-from tests.e2e.history_facts import PodFacts
+from tests.e2e.explained import ON_ITS_DISKS, Explanations, Judged, Moment, Recorded
+from tests.e2e.history_facts import ClaimFacts, PodFacts
 from tests.e2e.world import PARSERS, Item, Over, World, places_over, promised_in, total
 
 _NEEDED: Final = frozenset(PARSERS)
+NO_DISK_SECONDS: Final = 120.0  # for so long a bound pod may wait until its volume has a disk
 
 
 class HistoryError(Exception):
@@ -41,15 +49,22 @@ class Violation:
     limit_bytes: int
     promised_bytes: int  # the most during the stretch
     items: tuple[Item, ...]  # all that was promised there at its first moment
+    explained: Mapping[str, int] = field(default_factory=dict)  # bytes by explanation, where there are some
 
     @property
     def over_bytes(self) -> int:
         return self.promised_bytes - self.limit_bytes
 
+    @property
+    def unexplained_bytes(self) -> int:
+        return self.over_bytes - sum(self.explained.values())
+
     def __str__(self) -> str:
         names = ", ".join(item.name for item in self.items)
+        why = "".join(f", {size / 2**30:.3f} by {name}" for name, size in self.explained.items())
         return (
-            f"{self.place}: {self.over_bytes / 2**30:.3f} GiB over {self.limit_bytes / 2**30:.3f} at {self.rv}: {names}"
+            f"{self.place}: {self.over_bytes / 2**30:.3f} GiB over {self.limit_bytes / 2**30:.3f} at {self.rv}{why}: "
+            f"{names}"
         )
 
 
@@ -59,6 +74,7 @@ class PodRecord:
 
     key: str
     created_at: float
+    uid: str = ""
     node: str = ""
     bound_at: float | None = None
     ready_at: float | None = None
@@ -67,6 +83,7 @@ class PodRecord:
     is_refused: bool = False
     has_local_claims: bool = False
     missed: tuple[str, ...] = ()  # claims whose replica was elsewhere when the pod became ready
+    without_disk: tuple[str, ...] = ()  # claims that have no disk although the pod has been bound for long
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +97,15 @@ class Sample:
 
 @dataclass(slots=True)
 class Report:
-    """Everything that the history says. `node_limits`: the sum of each node's disks at the end."""
+    """Everything that the history says. `node_limits`: the sum of each node's disks at the end.
+
+    `violations` are not explained, or not wholly; `explained` wholly. `told`: pods, by uid, that may run away from
+    their replicas, as they were told.
+    """
 
     violations: list[Violation] = field(default_factory=list)
+    explained: list[Violation] = field(default_factory=list)
+    told: Collection[str] = ()
     pods: dict[str, PodRecord] = field(default_factory=dict)  # by uid
     series: list[Sample] = field(default_factory=list)
     node_limits: dict[str, int] = field(default_factory=dict)
@@ -105,6 +128,14 @@ class Report:
         return [pod for pod in self.ready if pod.missed]
 
     @property
+    def unexplained_misses(self) -> list[PodRecord]:
+        return [pod for pod in self.misses if pod.uid not in self.told]
+
+    @property
+    def without_disk(self) -> list[PodRecord]:
+        return [pod for pod in self.pods.values() if pod.without_disk]
+
+    @property
     def refused(self) -> list[PodRecord]:
         """Pods that the scheduler found unschedulable at least once."""
         return [pod for pod in self.pods.values() if pod.refusals]
@@ -123,10 +154,21 @@ class Report:
                 most[node] = max(most.get(node, 0), promised)
         return most
 
+    def explained_bytes(self) -> dict[str, int]:
+        """By explanation, what each of the stretches exceeded its place by."""
+        found = Counter[str]()
+        for violation in (*self.violations, *self.explained):
+            found.update(violation.explained)
+        del found[ON_ITS_DISKS]  # those are places of their own
+        return dict(sorted(found.items()))
+
     def complaints(self) -> list[str]:
-        """Violations and locality misses as text; empty when the run was clean."""
-        missed = [f"{pod.key} ready on {pod.node} away from {', '.join(pod.missed)}" for pod in self.misses]
-        return [str(violation) for violation in self.violations] + missed
+        """Violations, volumes without a disk and locality misses as text; empty when the run was clean."""
+        missed = [f"{pod.key} ready on {pod.node} away from {', '.join(pod.missed)}" for pod in self.unexplained_misses]
+        bare = [
+            f"{pod.key} bound to {pod.node}, no disk for {', '.join(pod.without_disk)}" for pod in self.without_disk
+        ]
+        return [str(violation) for violation in self.violations] + bare + missed
 
 
 class Scope:
@@ -134,6 +176,7 @@ class Scope:
 
     def __init__(self, nodes: Collection[str] | None, namespaces: Collection[str] | None, after: int) -> None:
         self.report = Report()
+        self.moments: list[list[Moment]] = []  # of each violation
         self.after = after
         self._nodes, self._namespaces = nodes, namespaces
         self._lasting: dict[str, int] = {}  # place -> index of its violation, while it lasts
@@ -157,13 +200,18 @@ class Scope:
         for place in self._lasting.keys() - here.keys():
             del self._lasting[place]
         for place, found in here.items():
-            promised = total(found.items)
-            if place in self._lasting:
-                self._worsen(self._lasting[place], promised)
+            promised, index = total(found.items), self._lasting.get(place)
+            moment = Moment(int(entry["rv"]), float(entry["at"]), found.limits, tuple(found.items))
+            if index is not None:
+                self._worsen(index, promised)
+                last = self.moments[index][-1]
+                if (last.limits, last.items) != (moment.limits, moment.items):
+                    self.moments[index].append(moment)
                 continue
             self._lasting[place] = len(self.report.violations)
+            self.moments.append([moment])
             self.report.violations.append(
-                Violation(place, int(entry["rv"]), float(entry["at"]), found.limit_bytes, promised, tuple(found.items))
+                Violation(place, moment.rv, moment.at, found.limit_bytes, promised, moment.items)
             )
 
     def _worsen(self, index: int, promised_bytes: int) -> None:
@@ -175,7 +223,7 @@ class Scope:
         if not self.covers_namespace(pod.namespace):
             return
         at = float(entry["at"])
-        record = self.report.pods.setdefault(pod.uid, PodRecord(pod.key, at))
+        record = self.report.pods.setdefault(pod.uid, PodRecord(pod.key, at, pod.uid))
         if entry["type"] == "DELETED":
             record.gone_at = at
             return
@@ -198,6 +246,7 @@ class Checker:
     def __init__(self) -> None:
         self.world = World()
         self._scopes: list[Scope] = []
+        self._at = 0.0  # of the last line
         self._started: set[tuple[str, str]] = set()
 
     def open(
@@ -218,6 +267,7 @@ class Checker:
     def feed(self, entry: Mapping[str, Any]) -> None:
         """Take in the next line. Raises HistoryError for a gap in what matters."""
         kind = (str(entry["group"]), str(entry["kind"]))
+        self._at = max(self._at, float(entry["at"]))
         if kind not in _NEEDED:
             return
         if entry["type"] == "GAP":
@@ -241,15 +291,63 @@ class Checker:
             scope.note_promised(entry, node_bytes)
             scope.note_over(entry, over)
 
-    def verdict(self, scope: Scope) -> Report:
-        """What is known of the scope by now. Raises HistoryError when a kind that matters was never recorded."""
+    def verdict(
+        self, scope: Scope, recorded: Recorded | None = None, *, no_disk_seconds: float = NO_DISK_SECONDS
+    ) -> Report:
+        """What is known of the scope by now. Raises HistoryError when a kind that matters was never recorded.
+
+        `recorded`: what may explain an excess, and who was told to run away from its data; without it nothing does.
+        """
         missing = sorted(name for _, name in _NEEDED - self._started)
         if missing:
             raise HistoryError(f"not in the history: {', '.join(missing)}")
         for node in self.world.nodes():
             if scope.covers_node(node.name):
                 scope.report.node_limits[node.name] = sum(self.world.limit_bytes(disk) for disk in node.disks)
-        return scope.report
+        self._find_without_disk(scope, self._at - no_disk_seconds)
+        return scope.report if recorded is None else self._explain(scope, recorded)
+
+    def _find_without_disk(self, scope: Scope, bound_before: float) -> None:
+        """Of the pods that are there and were bound so long ago."""
+        replicas = self.world.all("Replica", facts.ReplicaFacts).values()
+        placed = {replica.volume for replica in replicas if replica.is_placed}
+        claims = self.world.all("PersistentVolumeClaim", ClaimFacts)
+        for pod in self.world.all("Pod", PodFacts).values():
+            record = scope.report.pods.get(pod.uid)
+            if record is None:
+                continue
+            is_due = record.bound_at is not None and record.bound_at <= bound_before
+            waits = is_due and not pod.is_finished and not pod.is_deleting
+            own = [claims[key] for key in pod.claims if key in claims] if waits else []
+            record.without_disk = tuple(
+                claim.key
+                for claim in own
+                if self.world.is_longhorns(claim) and self.world.volume_of(claim) not in placed
+            )
+        for record in scope.report.pods.values():
+            if record.gone_at is not None:
+                record.without_disk = ()
+
+    def _explain(self, scope: Scope, recorded: Recorded) -> Report:
+        explanations = Explanations(self.world.origins, self.world.disks, recorded)
+        report = replace(scope.report, violations=[], explained=[], told=recorded.remote | recorded.at_discretion)
+        for violation, moments in zip(scope.report.violations, scope.moments, strict=True):
+            moment, judged = max(((moment, explanations.judge(moment)) for moment in moments), key=_badness)
+            found = replace(
+                violation,
+                rv=moment.rv,
+                at=moment.at,
+                limit_bytes=moment.limit_bytes,
+                promised_bytes=total(moment.items),
+                items=moment.items,
+                explained=judged.by,
+            )
+            (report.violations if judged.unexplained_bytes else report.explained).append(found)
+        return report
+
+
+def _badness(found: tuple[Moment, Judged]) -> tuple[int, int]:
+    return found[1].unexplained_bytes, found[0].over_bytes
 
 
 def check(
@@ -258,10 +356,12 @@ def check(
     nodes: Collection[str] | None = None,
     namespaces: Collection[str] | None = None,
     after: int = 0,
+    recorded: Recorded | None = None,
+    no_disk_seconds: float = NO_DISK_SECONDS,
 ) -> Report:
     """The verdict on a history that is in the API server's order."""
     checker = Checker()
     scope = checker.open(nodes=nodes, namespaces=namespaces, after=after)
     for entry in entries:
         checker.feed(entry)
-    return checker.verdict(scope)
+    return checker.verdict(scope, recorded, no_disk_seconds=no_disk_seconds)

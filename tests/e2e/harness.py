@@ -16,6 +16,7 @@ from tests.cluster.cluster import Cluster, ClusterOptions
 from tests.e2e import scheduling, workloads
 from tests.e2e.checker import Checker, Report, Scope
 from tests.e2e.claim_webhook import ClaimWebhook
+from tests.e2e.explained import Recorded
 from tests.e2e.forms import Answer, Form, encode, post, wanted_form
 from tests.e2e.history_facts import SELECTED_NODE
 from tests.e2e.history_tail import HistoryTail
@@ -155,12 +156,15 @@ class Scene:
 
     # -- verdicts ------------------------------------------------------------------------------------------------
 
-    def judge(self, cell: Cell) -> Report:
-        """What the API server's history says of the cell's present run, up to this call. Takes 1 to 2 s."""
+    def judge(self, cell: Cell, recorded: Recorded | None = None, **patience: float) -> Report:
+        """What the API server's history says of the cell's present run, up to this call. Takes 1 to 2 s.
+
+        `recorded`: what may explain an excess; `patience`: as for `Checker.verdict`.
+        """
         upto = self.cluster.history_caught_up()
         for entry in self._history.read(upto):
             self._checker.feed(entry)
-        return self._checker.verdict(cell.scope)
+        return self._checker.verdict(cell.scope, recorded, **patience)
 
     def open_scope(self, cell: Cell, since: int, former: Scope | None) -> Scope:
         """Judge the cell's run that begins after this revision, and its former one no more."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -17,6 +17,7 @@ Raw = Mapping[str, Any]
 
 LONGHORN_GROUP = "longhorn.io"
 DRIVER = "driver.longhorn.io"
+ASKING_RESOURCE = "longhorn.io/scheduler-extender"
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
 MEBIBYTE = 1024**2
 SMALLEST_VOLUME_BYTES, VOLUME_STEP_BYTES = 10 * MEBIBYTE, 2 * MEBIBYTE
@@ -27,6 +28,8 @@ DEFAULT_SETTINGS = {
     "storage-over-provisioning-percentage": "100",
     "default-data-locality": "disabled",
     "default-replica-count": "3",
+    "allow-empty-node-selector-volume": "true",
+    "allow-empty-disk-selector-volume": "true",
 }
 
 _QUANTITY = re.compile(r"([+-]?[0-9.]+(?:[eE][+-]?[0-9]+)?)(m|[kMGTPE]i?|Ki)?")
@@ -60,6 +63,7 @@ class PodFacts:
     is_ready: bool
     is_refused: bool
     claims: tuple[str, ...]  # keys of claims
+    asks: bool = False  # the extender is asked about it
 
     @property
     def may_use(self) -> bool:
@@ -101,6 +105,13 @@ class VolumeFacts:
     node: str  # where Longhorn attaches it
     locality: str
     replicas: int
+    disk_selector: tuple[str, ...] = ()
+    node_selector: tuple[str, ...] = ()
+
+    @property
+    def is_local(self) -> bool:
+        """Does it live as one copy on its pod's node, by rule or by preference?"""
+        return self.locality == "strict-local" or (self.locality == "best-effort" and self.replicas == 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +178,13 @@ def pod_facts(raw: Raw) -> PodFacts:
         is_ready=conditions.get("Ready", {}).get("status") == "True",
         is_refused=scheduled.get("status") == "False" and scheduled.get("reason") == "Unschedulable",
         claims=tuple(dict.fromkeys(claims)),
+        asks=any(ASKING_RESOURCE in ((c.get("resources") or {}).get("requests") or {}) for c in _containers(spec)),
     )
+
+
+def _containers(spec: Raw) -> Iterator[Raw]:
+    yield from spec.get("initContainers") or ()
+    yield from spec.get("containers") or ()
 
 
 def claim_facts(raw: Raw) -> ClaimFacts:
@@ -215,6 +232,8 @@ def volume_facts(raw: Raw) -> VolumeFacts:
         node=spec.get("nodeID") or "",
         locality=spec.get("dataLocality") or "disabled",
         replicas=int(spec.get("numberOfReplicas") or 0),
+        disk_selector=tuple(spec.get("diskSelector") or ()),
+        node_selector=tuple(spec.get("nodeSelector") or ()),
     )
 
 

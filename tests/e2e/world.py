@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 from tests.e2e import history_facts as facts
+from tests.e2e.disks_seen import DisksSeen
 from tests.e2e.history_facts import ClaimFacts, Facts, NodeFacts, PodFacts
+from tests.e2e.origins import Origins
 
 T = TypeVar("T", bound=Facts)
 
@@ -29,6 +31,8 @@ class Item:
 
     name: str
     size_bytes: int
+    volume: str = ""
+    replica: str = ""  # its name; empty for a claim
 
 
 class World:
@@ -37,21 +41,52 @@ class World:
     def __init__(self) -> None:
         self._kinds: dict[str, dict[str, Facts]] = {name: {} for _, name in PARSERS}  # Node: Longhorn's own
         self.first_seen: dict[str, int] = {}  # uid -> revision
+        self.placed: dict[str, tuple[facts.ReplicaFacts, Item]] = {}  # replicas with a disk, by name
+        self.origins = Origins()
+        self.disks = DisksSeen(self.setting)
 
     def apply(self, entry: Mapping[str, Any]) -> bool:
         """Take in one line; True when it changed a fact. A re-created object is a new one."""
         name, raw = str(entry["kind"]), entry["object"]
         # Longhorn's objects all lie in its one namespace and refer to each other by name alone.
         key = str(raw["metadata"]["name"]) if entry["group"] == facts.LONGHORN_GROUP else facts.key_of(raw)
-        store = self._kinds[name]
+        store, at = self._kinds[name], float(entry["at"])
         if entry["type"] == "DELETED":
+            if name == "Node":
+                self.disks.node_went(at, key)
+            elif name == "Replica":
+                self.placed.pop(key, None)
             return store.pop(key, None) is not None
         new = PARSERS[entry["group"], name](raw)
         self.first_seen.setdefault(facts.uid_of(raw), int(entry["rv"]))
+        if name == "Node":
+            self.disks.node_came(at, raw)  # also of figures that only follow
         if store.get(key) == new:
             return False
         store[key] = new
+        self._remember(at, key, new)
         return True
+
+    def _remember(self, at: float, key: str, new: Facts) -> None:
+        """What came of it, for explanations."""
+        match new:
+            case PodFacts():
+                self.origins.pod_came(at, new)
+            case ClaimFacts():
+                self.origins.claim_came(at, new, self.volume_of(new))
+            case facts.PvFacts():
+                for claim in self.all("PersistentVolumeClaim", ClaimFacts).values():
+                    if claim.volume_name == new.name:
+                        self.origins.volume_bound(claim, new.volume)
+            case facts.VolumeFacts():
+                self.origins.volumes[new.name] = new
+            case facts.ReplicaFacts():
+                self.origins.replica_came(at, new)
+                self.placed.pop(key, None)
+                if new.is_placed:
+                    self.placed[key] = new, Item(f"replica {new.name}", new.size_bytes, new.volume, new.name)
+            case str():
+                self.disks.setting_changed(at, key)
 
     def all(self, kind: str, _: type[T]) -> Mapping[str, T]:
         return self._kinds[kind]  # type: ignore[return-value]
@@ -76,13 +111,21 @@ class World:
             return False
         volume = self._volume(self.volume_of(claim))
         if volume is not None:
-            return volume.locality == "strict-local" or (volume.locality == "best-effort" and volume.replicas == 1)
+            return volume.is_local
         storage = self.all("StorageClass", facts.ClassFacts).get(claim.class_name)
         if storage is None or not storage.is_longhorn:
             return False
         locality = storage.locality or self.setting("default-data-locality")
         replicas = storage.replicas or facts.per_engine(self.setting("default-replica-count"))
         return locality == "strict-local" or (locality == "best-effort" and replicas == "1")
+
+    def is_longhorns(self, claim: ClaimFacts) -> bool:
+        """Is its volume Longhorn's, or will it be?"""
+        if claim.volume_name:
+            pv = self.all("PersistentVolume", facts.PvFacts).get(claim.volume_name)
+            return pv is not None and bool(pv.volume)
+        storage = self.all("StorageClass", facts.ClassFacts).get(claim.class_name)
+        return storage is not None and storage.is_longhorn
 
     def local_claims(self, pod: PodFacts) -> list[ClaimFacts]:
         """The claims of a pod whose volumes live as one copy beside it."""
@@ -138,18 +181,18 @@ def promised_in(world: World) -> Promised:
     """The promises that stand in this world."""
     promised = Promised()
     placed: set[str] = set()
-    for replica in world.all("Replica", facts.ReplicaFacts).values():
-        if not replica.is_placed:
-            continue
+    for replica, item in world.placed.values():
         placed.add(replica.volume)
-        item = Item(f"replica {replica.name}", replica.size_bytes)
         promised.nodes.setdefault(replica.node, []).append(item)
         promised.disks.setdefault(replica.disk, []).append(item)
     users = world.users()
     for claim in world.all("PersistentVolumeClaim", ClaimFacts).values():
         node = world.chosen_node(claim, users.get(claim.key, ()))
-        if node and world.volume_of(claim) not in placed and world.keeps_one_local_copy(claim):
-            item = Item(f"claim {claim.key}", world.demand_bytes(claim))
+        if not node:
+            continue
+        volume = world.volume_of(claim)
+        if volume not in placed and world.keeps_one_local_copy(claim):
+            item = Item(f"claim {claim.key}", world.demand_bytes(claim), volume)
             promised.nodes.setdefault(node, []).append(item)
     return promised
 
@@ -160,8 +203,12 @@ class Over:
 
     place: str
     node: str
-    limit_bytes: int
+    limits: Mapping[str, int]  # of all disks that make up the place, by UUID
     items: list[Item]
+
+    @property
+    def limit_bytes(self) -> int:
+        return sum(self.limits.values())
 
 
 def places_over(world: World, promised: Promised) -> Iterator[Over]:
@@ -169,14 +216,15 @@ def places_over(world: World, promised: Promised) -> Iterator[Over]:
         limits = {disk.uuid: world.limit_bytes(disk) for disk in node.disks}
         if not limits:  # nothing is known of its disks yet
             continue
-        places = [(f"node {node.name}", sum(limits.values()), promised.nodes.get(node.name, []))]
+        places = [(f"node {node.name}", limits, promised.nodes.get(node.name, []))]
         if len(limits) > 1:
             places += [
-                (f"disk {uuid} of {node.name}", limit, promised.disks.get(uuid, [])) for uuid, limit in limits.items()
+                (f"disk {uuid} of {node.name}", {uuid: limit}, promised.disks.get(uuid, []))
+                for uuid, limit in limits.items()
             ]
-        for place, limit, items in places:
-            if total(items) > limit:
-                yield Over(place, node.name, limit, items)
+        for place, of_disks, items in places:
+            if total(items) > sum(of_disks.values()):
+                yield Over(place, node.name, of_disks, items)
 
 
 def total(items: Iterable[Item]) -> int:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from tests.e2e.checker import Report, check
-from tests.e2e.history_facts import SELECTED_NODE
+from tests.e2e.history_facts import ASKING_RESOURCE, SELECTED_NODE
 
 GIB = 2**30
 GROUPS = {"StorageClass": "storage.k8s.io", "Volume": "longhorn.io", "Replica": "longhorn.io"} | {
@@ -16,19 +17,25 @@ KINDS = ("Pod", "PersistentVolumeClaim", "PersistentVolume", "StorageClass", "Vo
 
 
 class History:
-    """Lines as the recorder writes them; every call is the next revision, one second after the last."""
+    """Lines as the recorder writes them; every call is the next revision, `step` seconds after the last."""
 
     def __init__(self) -> None:
         self.lines: list[dict[str, Any]] = []
+        self.now = 1000.0  # when the last line was written
+        self.step = 1.0
         self._uids: dict[tuple[str, str], str] = {}
         for kind in KINDS:
             self._add(kind, "START", None)
 
     def _add(self, kind: str, event: str, obj: dict[str, Any] | None) -> int:
         rv = len(self.lines) + 1
+        self.now += self.step
         group = GROUPS.get(kind, "")
-        self.lines.append({"rv": rv, "type": event, "kind": kind, "group": group, "at": 1000.0 + rv, "object": obj})
+        self.lines.append({"rv": rv, "type": event, "kind": kind, "group": group, "at": self.now, "object": obj})
         return rv
+
+    def wait(self, seconds: float = 10.0) -> None:
+        self.now += seconds
 
     def put(self, kind: str, name: str, body: dict[str, Any], *, namespace: str = "", meta: Any = None) -> int:
         uid = self._uids.setdefault((kind, name), f"{kind}-{name}-{len(self.lines)}".lower())
@@ -45,21 +52,24 @@ class History:
         parameters = {"dataLocality": locality, "numberOfReplicas": replicas}
         self.put("StorageClass", name, {"provisioner": "driver.longhorn.io", "parameters": parameters})
 
-    def node(self, name: str, *disks_gib: int, reserved_gib: int = 0) -> None:
-        self.put(
-            "Node",
-            name,
-            {
-                "spec": {"disks": {f"d{i}": {"storageReserved": reserved_gib * GIB} for i, _ in enumerate(disks_gib)}},
-                "status": {
-                    "diskStatus": {
-                        f"d{i}": {"diskUUID": f"{name}-d{i}", "storageMaximum": gib * GIB}
-                        for i, gib in enumerate(disks_gib)
-                    }
-                },
-            },
-            namespace="longhorn-system",
-        )
+    def node(
+        self,
+        name: str,
+        *disks_gib: int,
+        reserved_gib: int = 0,
+        scheduled_gib: int = 0,
+        is_open: bool = True,
+        tags: Sequence[str] = (),
+    ) -> int:
+        """`scheduled_gib`, `is_open` and `tags` go for each of its disks."""
+        spec = {"storageReserved": reserved_gib * GIB, "allowScheduling": is_open, "tags": list(tags)}
+        figures = {"storageScheduled": scheduled_gib * GIB}
+        disks = {
+            f"d{i}": {"diskUUID": f"{name}-d{i}", "storageMaximum": gib * GIB, **figures}
+            for i, gib in enumerate(disks_gib)
+        }
+        body = {"spec": {"disks": dict.fromkeys(disks, spec)}, "status": {"diskStatus": disks}}
+        return self.put("Node", name, body, namespace="longhorn-system")
 
     def claim(self, name: str, gib: int = 100, *, selected: str = "", pv: str = "", **spec: Any) -> int:
         body = {
@@ -74,10 +84,13 @@ class History:
         meta = {"annotations": {SELECTED_NODE: selected}} if selected else {}
         return self.put("PersistentVolumeClaim", name, body, namespace="ns", meta=meta)
 
-    def pod(self, name: str, *claims: str, node: str = "", deleting: bool = False, **status: Any) -> int:
+    def pod(
+        self, name: str, *claims: str, node: str = "", deleting: bool = False, asks: bool = True, **status: Any
+    ) -> int:
         volumes = [{"name": c, "persistentVolumeClaim": {"claimName": c}} for c in claims]
         meta = {"deletionTimestamp": "2026-01-01T00:00:00Z"} if deleting else {}
-        spec = {"volumes": volumes, **({"nodeName": node} if node else {})}
+        containers = [{"name": "main", "resources": {"requests": {ASKING_RESOURCE: "1"} if asks else {}}}]
+        spec = {"containers": containers, "volumes": volumes, **({"nodeName": node} if node else {})}
         return self.put("Pod", name, {"spec": spec, "status": status}, namespace="ns", meta=meta)
 
     def ready_pod(self, name: str, *claims: str, node: str) -> int:
@@ -93,14 +106,37 @@ class History:
         )
 
     def volume(
-        self, name: str, gib: int = 100, *, node: str = "", locality: str = "best-effort", replicas: int = 1
+        self,
+        name: str,
+        gib: int = 100,
+        *,
+        node: str = "",
+        locality: str = "best-effort",
+        replicas: int = 1,
+        disk_selector: Sequence[str] = (),
     ) -> int:
         spec = {"size": str(gib * GIB), "nodeID": node, "dataLocality": locality, "numberOfReplicas": replicas}
-        return self.put("Volume", name, {"spec": spec}, namespace="longhorn-system")
+        selectors = {"diskSelector": list(disk_selector)}
+        return self.put("Volume", name, {"spec": spec | selectors}, namespace="longhorn-system")
 
     def replica(self, name: str, volume: str, node: str = "", disk: str = "", gib: int = 100) -> int:
         spec = {"volumeName": volume, "nodeID": node, "diskID": disk, "volumeSize": str(gib * GIB)}
         return self.put("Replica", name, {"spec": spec}, namespace="longhorn-system")
+
+    def chosen(self, name: str, *gib: int, asks: bool = True, **volume: Any) -> list[str]:
+        """A pod, and claims of these sizes for which n1 was chosen; the names of their volumes."""
+        claims = [f"{name}-{number}" for number in range(len(gib))]
+        self.pod(name, *claims, asks=asks)
+        volumes = []
+        for claim, size in zip(claims, gib, strict=True):
+            self.claim(claim, size)
+            volumes.append(f"pvc-{self.uid('PersistentVolumeClaim', claim)}")
+            self.volume(volumes[-1], size, **volume)
+            self.claim(claim, size, selected="n1")
+        return volumes
+
+    def uid(self, kind: str, name: str) -> str:
+        return self._uids[kind, name]
 
     def check(self, **scope: Any) -> Report:
         return check(self.lines, **scope)

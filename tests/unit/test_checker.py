@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.e2e.checker import HistoryError
+from tests.e2e.explained import Recorded
 from tests.e2e.history_facts import DiskFacts, bytes_of, volume_bytes
 from tests.fakes.histories import GIB, History, history
 
@@ -396,3 +399,83 @@ def test_a_pod_is_ready_when_it_first_was_and_refused_once_until_it_is_not() -> 
     report = made.check()
     assert [1000.0 + first] == [pod.ready_at for pod in report.ready]
     assert [1] == [pod.refusals for pod in report.refused]
+
+
+def bound_without_disk(**volume: Any) -> History:
+    made = history()
+    made.claim("c", pv="pv")
+    made.pv("pv", "v")
+    made.volume("v", **volume)
+    made.pod("p", "c", node="n1")
+    made.wait(100)
+    made.storage_class("later")  # tells the time
+    return made
+
+
+@pytest.mark.parametrize("volume", [{}, {"locality": "disabled"}, {"locality": "disabled", "replicas": 3}])
+def test_a_pod_that_is_bound_for_long_without_a_disk_for_its_volume_is_a_complaint(
+    volume: dict[str, Any],
+) -> None:
+    made = bound_without_disk(**volume)
+    assert ["ns/p bound to n1, no disk for ns/c"] == made.check(no_disk_seconds=60).complaints()
+    assert [] == made.check().without_disk  # not for so long
+
+    made.replica("r1", "v", "n1", "n1-d0")
+    made.replica("r2", "v")
+    assert [] == made.check(no_disk_seconds=60).complaints()
+
+
+def test_a_shared_claim_without_a_disk_is_a_complaint_of_each_pod_that_is_bound() -> None:
+    made = bound_without_disk(locality="disabled")
+    made.claim("c", pv="pv", accessModes=["ReadWriteMany"])
+    made.pod("q", "c")
+    made.pod("r", "c", node="n2")
+    made.wait(100)
+    made.storage_class("later again")
+    assert {"ns/p", "ns/r"} == {pod.key for pod in made.check(no_disk_seconds=60).without_disk}
+
+
+def test_pods_that_go_or_are_done_need_no_disk_any_more() -> None:
+    ends: list[dict[str, Any]] = [{"deleting": True}, {"phase": "Succeeded"}]
+    for end in ends:
+        made = bound_without_disk()
+        made.pod("p", "c", node="n1", **end)
+        assert [] == made.check(no_disk_seconds=60).complaints()
+    made = bound_without_disk()
+    made.gone("Pod", "p")
+    assert [] == made.check(no_disk_seconds=60).complaints()
+
+
+def test_volumes_of_other_drivers_need_no_disk_of_longhorns() -> None:
+    made = bound_without_disk()
+    made.put("PersistentVolume", "pv", {"spec": {"csi": {"driver": "example.com", "volumeHandle": "v"}}})
+    assert [] == made.check(no_disk_seconds=60).complaints()
+
+
+@pytest.mark.parametrize("told", ["remote", "at_discretion"])
+def test_a_pod_that_was_told_may_run_away_from_its_replica(told: str) -> None:
+    made = history()
+    for name in ("told", "not-told"):
+        made.claim(f"c-{name}", pv=f"pv-{name}")
+        made.pv(f"pv-{name}", f"v-{name}")
+        made.replica(f"r-{name}", f"v-{name}", "n2", "n2-d0")
+        made.ready_pod(name, f"c-{name}", node="n1")
+    uids = frozenset({made.uid("Pod", "told")})
+    report = made.check(recorded=Recorded(remote=uids) if told == "remote" else Recorded(at_discretion=uids))
+    assert ["ns/not-told ready on n1 away from ns/c-not-told"] == report.complaints()
+    assert {"ns/told", "ns/not-told"} == {pod.key for pod in report.misses}
+
+
+@pytest.mark.parametrize("locality", ["disabled", "best-effort"])
+def test_volumes_that_may_go_anywhere_count_with_every_replica_that_has_a_disk(locality: str) -> None:
+    made = history(100)
+    made.node("n2", 100)
+    made.volume("v", 60, locality=locality, replicas=3)
+    made.claim("c", 60, pv="pv", accessModes=["ReadWriteMany"])
+    made.pv("pv", "v")
+    made.replica("r1", "v", "n1", "n1-d0", 60)
+    made.replica("r2", "v", "n2", "n2-d0", 60)
+    made.replica("r3", "v", gib=60)
+    assert {"n1": 60 * GIB, "n2": 60 * GIB} == made.check().series[-1].node_bytes
+    made.replica("r3", "v", "n1", "n1-d0", 60)
+    assert [20 * GIB] == [violation.over_bytes for violation in made.check().violations]

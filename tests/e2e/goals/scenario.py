@@ -10,7 +10,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tests.e2e.goals.cells import UnevenCell
-from tests.e2e.harness import Scene
+from tests.e2e.harness import GIB, Scene
+from tests.e2e.records import Records
 from tests.longhorn import install
 from tests.longhorn.options import Delays
 
@@ -40,8 +41,8 @@ class Seen:
 class Run:
     """One run with its outcome.
 
-    `violations`: what the API server's history says of bytes of a node that were promised twice. Disks of one node that
-    Longhorn fills unevenly are told in the text: which disk a replica takes is Longhorn's choice alone.
+    `violations`: what the API server's history says of bytes of a node or a disk that were promised twice, and that no
+    record of the product explains. What is explained is told in the text.
     """
 
     scenario: str
@@ -127,11 +128,10 @@ def _play_one(scenario: Scenario, with_extender: bool, cell: UnevenCell) -> Run:
 
 
 def _judged(scene: Scene, run: Run, cell: UnevenCell) -> Run:
-    found = scene.judge(cell).violations
-    nodes = tuple(str(entry) for entry in found if entry.place.startswith("node "))
-    disks = {entry.place for entry in found} - {entry.place for entry in found if entry.place.startswith("node ")}
-    told = f"; Longhorn laid too much on {len(disks)} of its disks" if disks else ""
-    return replace(run, text=run.text + told, violations=nodes)
+    report = scene.judge(cell, Records(scene).recorded(cell, everybody_asked=not run.with_extender))
+    explained = ", ".join(f"{size / GIB:.1f} GiB by {name}" for name, size in report.explained_bytes().items())
+    told = f"; more than a limit, explained: {explained}" if explained else ""
+    return replace(run, text=run.text + told, violations=tuple(map(str, report.violations)))
 
 
 def _set(scene: Scene, longhorn: Mapping[str, str], product: Mapping[str, str]) -> None:
