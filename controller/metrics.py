@@ -266,6 +266,9 @@ def _of_snapshot(snapshot: Snapshot) -> Iterator[Metric]:
     yield sizes
     yield _one("oldest_hold_seconds", "Age of the oldest promise without a choice.", snapshot.oldest_hold_seconds)
     yield _one("refused_pods", "Pods that were refused and wait for room.", snapshot.refused_count)
+    yield _one("disks_over", "Disks on which more lies than their limit.", len(snapshot.disks_over))
+    over_bytes = sum(one.over_bytes for one in snapshot.disks_over)
+    yield _one("disks_over_bytes", "Bytes beyond the limits of those disks.", over_bytes)
     yield _one("quarantined", "Pods and claims that are answered by an error.", len(snapshot.quarantined))
     ended = CounterMetricFamily(
         f"{PREFIX}_holds_ended", "Pods whose holds ended without a choice, by how.", labels=("how",)

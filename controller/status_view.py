@@ -60,6 +60,7 @@ class StatusView:
             "quarantined": snapshot.quarantined,
             "promises": snapshot.promises,
             "reach_changes": snapshot.reach_changes,
+            "disks_over": snapshot.disks_over,
             "counters": snapshot.counters,
             "stores": store_entries(self.stores.states(), lambda kind: self.stores.followed[kind].store.bad),
         }

@@ -439,7 +439,7 @@ class Allocator:
             now, promises, names = self._clock.now(), list(self._ledger.promises()), self._world.claim_names()
             mode, version, refused_count = self._mode, self._version, len(self._refusals)
             quarantined, counters = list(self._quarantine.keys()), dict(self._journal.counters)
-            changes = self._world.reach.records()
+            changes, over = self._world.reach.records(), self._world.overdrawn()
         return snapshot_of(
             promise_views(promises, names, now),
             mode=mode,
@@ -448,6 +448,7 @@ class Allocator:
             quarantined=quarantined,
             counters=counters,
             changes=changes,
+            over=over,
             now=now,
         )
 

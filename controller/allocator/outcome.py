@@ -94,6 +94,15 @@ class ReachView:
 
 
 @dataclass(frozen=True, slots=True)
+class DiskOver:
+    """A disk on which more lies, or may grow to lie, than its limit."""
+
+    node: str
+    disk: str
+    over_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     """The ledger at one moment. A volume counts once on a node, whatever the number of claimants."""
 
@@ -109,3 +118,4 @@ class Snapshot:
     quarantined: tuple[str, ...]
     counters: Mapping[str, int]
     reach_changes: tuple[ReachView, ...]
+    disks_over: tuple[DiskOver, ...]

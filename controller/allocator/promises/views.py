@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from controller.allocator.outcome import Mode, PromiseView, ReachView, Snapshot
+from controller.allocator.outcome import DiskOver, Mode, PromiseView, ReachView, Snapshot
 from controller.allocator.promises.promise import ANYWHERE, Kind, OnDisks, Promise, Source, State
 from controller.allocator.world.reach import ReachChange
 
@@ -55,6 +56,7 @@ def snapshot_of(
     quarantined: Iterable[str],
     counters: Mapping[str, int],
     changes: Iterable[ReachChange],
+    over: Iterable[tuple[str, str, int]],
     now: float,
 ) -> Snapshot:
     held = [view for view in views if view.state == State.HELD.name]
@@ -75,4 +77,5 @@ def snapshot_of(
         reach_changes=tuple(
             ReachView(one.node, one.disk, str(one.change), one.size_bytes, round(now - one.at, 3)) for one in changes
         ),
+        disks_over=tuple(sorted(itertools.starmap(DiskOver, over), key=lambda one: (one.node, one.disk))),
     )

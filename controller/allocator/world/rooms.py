@@ -72,6 +72,9 @@ class Rooms:
     def __init__(self, make: Callable[[str], NodeRoom | None], takes_pods: Callable[[str], bool]) -> None:
         self._make, self._takes_pods = make, takes_pods
         self.uneven: set[str] = set()
+        self.overdrawn: dict[
+            str, tuple[tuple[str, int], ...]
+        ] = {}  # node -> its disks over their limit, and by how much
         self._rooms: dict[str, NodeRoom] = {}
         self._stale: set[str] = set()
         self._touched: set[str] = set()
@@ -125,6 +128,12 @@ class Rooms:
         self.tops.pop(name, None)
         self.best.pop(name, None)
         self.uneven.discard(name)
+        self.overdrawn.pop(name, None)
+        over = (
+            tuple((one.name, -one.free_bytes) for one in room.disks if one.free_bytes < 0) if room is not None else ()
+        )
+        if over:
+            self.overdrawn[name] = over
         if room is None or room.plain_free_bytes < 0 or not self._takes_pods(name):
             return
         free = [disk.free_bytes for disk in room.disks if disk_takes(disk, DEFAULT_NEEDS, 0, 0, space)]

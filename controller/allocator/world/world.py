@@ -441,6 +441,11 @@ class World:
         """The most that a plain volume finds on one disk, by node, as of the last `refresh`."""
         return self._rooms.best
 
+    def overdrawn(self) -> list[tuple[str, str, int]]:
+        """Node, disk and bytes of what lies on disks beyond their limit, as of the last `refresh`; of disks that take
+        replicas."""
+        return [(node, disk, over) for node, disks in self._rooms.overdrawn.items() for disk, over in disks]
+
     @property
     def uneven(self) -> Collection[str]:
         """Nodes with a disk that Longhorn may take for emptier than it is, as of the last `refresh`."""

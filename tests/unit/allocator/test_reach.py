@@ -104,6 +104,17 @@ def test_copies_that_only_longhorn_wanted_and_images_are_told(cluster: TestClust
     assert wanted == [entry[1:] for entry in records(cluster)]
 
 
+def test_what_lies_beyond_a_disks_limit_is_shown_while_it_does(cluster: TestCluster) -> None:
+    for number, gib in enumerate((60, 45)):
+        name = f"x{number}-r-1"
+        cluster.allocator.observe("replica", name, replica(name, f"x{number}", gib, on="n1", disk_name="a"))
+    (over,) = cluster.allocator.snapshot().disks_over
+    assert ("n1", "a", 5 * GIB) == (over.node, over.disk, over.over_bytes)
+
+    cluster.allocator.observe("replica", "x1-r-1", None)
+    assert not cluster.allocator.snapshot().disks_over
+
+
 def test_they_are_forgotten_after_ten_minutes_and_never_too_many(cluster: TestCluster) -> None:
     before = node("n1", disk("a", 100), disk("b", 50))
     cluster.put_node(on_a(schedulable=False)(before))
