@@ -2,7 +2,7 @@
 
 Where pods come all the time, that never happens by itself. So one such pod at a time, once it has waited for long, gets
 a turn: nothing new is promised for a while on the disks that it needs, and what is pending there gets placed meanwhile.
-Between two turns everybody goes on for as long as a turn may last.
+Between two turns everybody goes on for as long as a turn may last at least.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Final
 
 TURN_SECONDS: Final = 30.0
 PAUSE_SECONDS: Final = 30.0  # without anybody's turn
+WIDE_PAUSE_SECONDS: Final = 300.0  # the same after a turn on several nodes, so that nobody closes a cluster for long
 REST_SECONDS: Final = 600.0  # until the same pod may have another one
 _NO_NODES: Final[frozenset[str]] = frozenset()
 
@@ -53,7 +54,8 @@ class Turns:
         """The pod found room, or is gone; whether it was its turn."""
         if self._turn is None or self._turn.pod_uid != pod_uid:
             return False
-        self._turn, self._next_at, self._is_pausing = None, now + PAUSE_SECONDS, True
+        pause = PAUSE_SECONDS if len(self._turn.nodes) <= 1 else WIDE_PAUSE_SECONDS
+        self._turn, self._next_at, self._is_pausing = None, now + pause, True
         return True
 
     def sweep(self, now: float) -> bool:

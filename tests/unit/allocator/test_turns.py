@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from controller.allocator.promises.turns import PAUSE_SECONDS, REST_SECONDS, TURN_SECONDS
+from controller.allocator.promises.turns import PAUSE_SECONDS, REST_SECONDS, TURN_SECONDS, WIDE_PAUSE_SECONDS, Turns
 from controller.settings import LiveSettings
 from tests.fakes.builders import TestCluster, disk
 
@@ -143,6 +143,17 @@ def test_a_turn_that_is_not_used_ends_and_others_come_after_a_pause(cluster: Tes
     assert turn is not None
     assert "pod-later" == turn.pod_uid
     assert turn.nodes == closed(cluster)
+
+
+def test_after_a_turn_on_all_nodes_everybody_goes_on_for_longer() -> None:
+    for nodes, pause in ((frozenset(("n1",)), PAUSE_SECONDS), (frozenset(NODES), WIDE_PAUSE_SECONDS)):
+        turns = Turns()
+        turns.give("p", 0, nodes, 0.0)
+        assert turns.sweep(TURN_SECONDS)
+        assert not turns.is_free_for("q", TURN_SECONDS + pause - 1)
+        assert not turns.sweep(TURN_SECONDS + pause - 1)
+        assert turns.is_free_for("q", TURN_SECONDS + pause)
+        assert turns.sweep(TURN_SECONDS + pause)
 
 
 def test_the_same_pod_rests_before_it_gets_another_one(cluster: TestCluster) -> None:
