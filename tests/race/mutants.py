@@ -165,6 +165,14 @@ MUTANTS: Final = (
         "        if any(more and more + load <= disk.free_bytes for disk, more, load in rows) and all(",
     ),
     Mutant(
+        "what Longhorn prefers is taken for where it goes",
+        LIMITS,
+        "controller.allocator.judge.node",
+        "        rows = list(zip(room.disks, own, self.pending.loads(room), strict=True))\n        if all(",
+        "        rows = list(zip(room.disks, own, self.pending.loads(room), strict=True))\n"
+        "        rows = [max(rows, key=lambda row: row[0].free_bytes)]\n        if all(",
+    ),
+    Mutant(
         "what roams counts on no disk",
         LIMITS,
         "controller.allocator.judge.pending",
