@@ -83,10 +83,14 @@ class Limits:
         if not world.settings.degraded_availability:
             return facts.replica_count
         rules, placed = world.rules(), list(replicas)
+        left = Counter(rules.limits())  # whatever Longhorn's figures show
+        for entry in world.replicas.values():
+            left[entry.disk_uuid] -= entry.size_bytes
         for number in range(missing):
-            found = rules.reach(facts, placed)
+            found = [one for one in rules.reach(facts, placed) if left[one.uuid] >= facts.size_bytes]
             if not found:
                 break
+            left[found[0].uuid] -= facts.size_bytes
             made = replica(f"made-up-{number}", facts.name, facts.size_bytes / GIB, on=found[0].node)
             placed.append(replace(made, disk_uuid=found[0].uuid))
         return max(1, len(placed))

@@ -1,8 +1,10 @@
 """Whether bytes that may come anywhere can leave a volume that roams without its sites: the closing-cost test.
 
-A site (a zone or a node) is closed to a replica once none of its disks has room for it, which costs its free bytes less
-the replica's size, and one more, for each disk. Whatever Longhorn does, it cannot close more sites than the pending
-bytes pay for, the cheapest ones first.
+A site (a zone, a node, or a disk, as the volume's copies have to lie apart) is closed to a replica once none of its
+disks has room for it, which costs its free bytes less the replica's size, and one more, for each disk. Whatever
+Longhorn does, it cannot close more sites than the pending bytes pay for, the cheapest ones first. Where several copies
+may share a disk, it has as many places as replicas fit, and another replica takes as many of them as it is times as
+large, rounded up.
 """
 
 from __future__ import annotations
@@ -29,6 +31,13 @@ class _Kind(NamedTuple):
 
     needs: DiskNeeds
     by_zone: bool
+    shares_nodes: bool
+
+
+class _Node(NamedTuple):
+    name: str
+    zone: str
+    free: list[int]  # of each disk that suits
 
 
 class Closing:
@@ -37,15 +46,22 @@ class Closing:
     def __init__(self, world: World, pending: Pending, own: Sequence[RoamingItem], budget: Budget) -> None:
         self._world, self._pending, self._budget = world, pending, budget
         self._items = [*pending.roaming(), *own]
-        self._total = sum((one.item.size_bytes + pending.image_bytes(one.item)) * one.copies for one in self._items)
-        self._places: dict[_Kind, list[tuple[str, list[int], int]]] = {}
+        self._total = sum(self._bytes(one.item) * one.copies for one in self._items)
+        self._nodes: dict[_Kind, list[_Node]] = {}
         self._sums: dict[tuple[_Kind, int], list[int]] = {}  # sorted, summed up
+
+    def _bytes(self, item: PendingItem) -> int:
+        return item.size_bytes + self._pending.image_bytes(item)
 
     def spares_all(self) -> bool:
         """Whether as many sites are left to each volume as it has copies to place, or as it has sites at all."""
         kinds: dict[_Kind, list[RoamingItem]] = {}
         for entry in self._items:
-            kinds.setdefault(_Kind(entry.item.needs, entry.by_zone), []).append(entry)
+            if entry.per_disk > 1:
+                if not self._spares_places(entry):
+                    return False
+            else:
+                kinds.setdefault(_kind_of(entry), []).append(entry)
         return all(self._spares_largest(members) or all(map(self._spares, members)) for members in kinds.values())
 
     def _spares_largest(self, members: Sequence[RoamingItem]) -> bool:
@@ -53,7 +69,7 @@ class Closing:
         sites, and more of them, which cost more to close."""
         largest = max(members, key=lambda entry: entry.item.size_bytes)
         sums = self._sums_of(largest)
-        left = len(sums) - max(len(entry.barred) for entry in members) - bisect_right(sums, self._total)
+        left = len(sums) - max(map(self._barred_sites, members)) - bisect_right(sums, self._total)
         return left >= max(entry.copies for entry in members)
 
     def _spares(self, entry: RoamingItem) -> bool:
@@ -61,31 +77,60 @@ class Closing:
             return False
         sums = self._sums_of(entry)
         closed = bisect_right(sums, self._total - entry.item.size_bytes * entry.copies)
-        sites = len(sums) - len(entry.barred)
+        sites = len(sums) - self._barred_sites(entry)
         return closed == 0 or sites - closed >= min(entry.copies, max(1, sites))
 
+    def _barred_sites(self, entry: RoamingItem) -> int:
+        """No less than the sites that are on nodes where it may not lie."""
+        if not entry.shares_nodes:
+            return len(entry.barred)
+        rooms = (self._world.room(name) for name in entry.barred)
+        return sum(len(room.disks) for room in rooms if room is not None)
+
+    def _spares_places(self, entry: RoamingItem) -> bool:
+        """The same where several copies may share a disk."""
+        size, places = entry.item.size_bytes, 0
+        for node in self._nodes_of(_kind_of(entry), entry.item):
+            if node.name not in entry.barred and size:
+                bound = sum(-(-self._bytes(item) // size) for item in self._pending.bound_to(node.name))
+                places += max(0, sum(most // size for most in node.free if most >= size) - bound)
+        taken = (
+            sum(-(-self._bytes(one.item) // size) * one.copies for one in self._items if one is not entry)
+            if size
+            else 0
+        )
+        return places - taken >= min(entry.copies, max(1, places)) and not self._budget.is_over
+
     def _sums_of(self, entry: RoamingItem) -> list[int]:
-        kind, size = _Kind(entry.item.needs, entry.by_zone), entry.item.size_bytes
+        kind, size = _kind_of(entry), entry.item.size_bytes
         found = self._sums.get((kind, size))
         if found is None:
-            costs: dict[str, int] = {}
-            for place, free, bound in self._places_of(kind, entry.item):
-                cost = sum(most - size + 1 for most in free if most >= size) - bound
-                if cost > 0:
-                    costs[place] = costs.get(place, 0) + cost
-            found = self._sums[kind, size] = list(accumulate(sorted(costs.values())))
+            costs: list[int] = []
+            by_place: dict[str, int] = {}
+            for node in self._nodes_of(kind, entry.item):
+                here = sorted(most - size + 1 for most in node.free if most >= size)
+                bound = self._pending.bound_bytes(node.name)
+                if kind.shares_nodes:
+                    costs += here[most_closed(here, bound) :] if bound else here
+                elif sum(here) > bound:
+                    place = node.zone if kind.by_zone else node.name
+                    by_place[place] = by_place.get(place, 0) + sum(here) - bound
+            found = self._sums[kind, size] = list(accumulate(sorted([*costs, *by_place.values()])))
         return found
 
-    def _places_of(self, kind: _Kind, item: PendingItem) -> list[tuple[str, list[int], int]]:
-        """For each node its site, the free bytes of the disks that suit, and what is bound to it."""
-        found = self._places.get(kind)
+    def _nodes_of(self, kind: _Kind, item: PendingItem) -> list[_Node]:
+        found = self._nodes.get(kind)
         if found is None:
-            found = self._places[kind] = []
+            found = self._nodes[kind] = []
             for name, node in self._world.nodes.items():
                 if self._budget.is_spent():
                     break  # what was not looked at is no site, and the answer is no
                 room = self._world.room(name)
                 if room is not None and room.rejection is None:
                     free = [disk.free_bytes for disk in room.disks if self._pending.suits(room, disk, item)]
-                    found.append((node.zone if kind.by_zone else name, free, self._pending.bound_bytes(name)))
+                    found.append(_Node(name, node.zone, free))
         return found
+
+
+def _kind_of(entry: RoamingItem) -> _Kind:
+    return _Kind(entry.item.needs, entry.by_zone, entry.shares_nodes)

@@ -312,7 +312,9 @@ class Pending:
 def roamer_of(item: PendingItem, demand: VolumeDemand, world: World) -> RoamingItem:
     """Where Longhorn may put that volume's further copies."""
     places = roaming_places(world, demand, demand.copies)
-    return RoamingItem(item, places.excluded, places.copies, places.per_disk, places.by_zone)
+    return RoamingItem(
+        item, places.excluded, places.copies, places.per_disk, places.by_zone, shares_nodes=places.shares_nodes
+    )
 
 
 def item_of_demand(demand: VolumeDemand) -> PendingItem:

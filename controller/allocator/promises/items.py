@@ -39,6 +39,7 @@ class RoamingItem:
     per_disk: int = 1
     by_zone: bool = False  # each copy in a zone of its own
     is_local: bool = False  # one of all nodes is the one
+    shares_nodes: bool = False  # several copies may lie on one node
 
     @property
     def is_summed(self) -> bool:
@@ -78,7 +79,7 @@ def pending_item(volume: str, promises: Collection[Promise]) -> PendingItem:
 
 def roaming_item(volume: str, promises: Collection[Promise]) -> RoamingItem:
     """The promises of one volume that are bound to no node as one."""
-    barred, copies, per_disk, by_zone, is_local = None, 1, 1, False, False
+    barred, copies, per_disk, by_zone, is_local, shares_nodes = None, 1, 1, False, False, False
     for promise in promises:
         places = promise.places
         if isinstance(places, OnDisks):
@@ -86,10 +87,11 @@ def roaming_item(volume: str, promises: Collection[Promise]) -> RoamingItem:
         barred = places.excluded if barred is None else barred & places.excluded
         if isinstance(places, Roams):
             copies, per_disk = max(copies, places.copies), max(per_disk, places.per_disk)
-            by_zone = by_zone or places.by_zone
+            by_zone, shares_nodes = by_zone or places.by_zone, shares_nodes or places.shares_nodes
         else:
             is_local = True
-    return RoamingItem(pending_item(volume, promises), barred or _NO_NODES, copies, per_disk, by_zone, is_local)
+    item = pending_item(volume, promises)
+    return RoamingItem(item, barred or _NO_NODES, copies, per_disk, by_zone, is_local, shares_nodes)
 
 
 def pile_of(found: Iterable[PendingItem]) -> Pile:

@@ -79,4 +79,5 @@ def roaming_places(world: World, demand: VolumeDemand, copies: int) -> Roams:
     """Where Longhorn may put so many further copies."""
     copies, affinity = max(1, copies), Affinity.of(demand.facts, world.settings)
     per_disk = copies_per_disk(affinity, copies)
-    return Roams(barred_nodes(world, demand), copies, per_disk, by_zone=not affinity.zone_soft)
+    barred = barred_nodes(world, demand)
+    return Roams(barred, copies, per_disk, by_zone=not affinity.zone_soft, shares_nodes=affinity.shares_nodes)

@@ -65,14 +65,16 @@ class OneOf:
 
 @dataclass(frozen=True, slots=True)
 class Roams:
-    """A set with exclusions: `copies` replicas may land on any nodes but the `excluded`, `per_disk` on one disk.
-    `fell_from` is the node that a first placement was to go to, and that takes it no more."""
+    """A set with exclusions: `copies` replicas may land on any nodes but the `excluded`, `per_disk` on one disk, each
+    in a zone or on a node of its own unless it `shares_nodes`. `fell_from` is the node that a first placement was to go
+    to, and that takes it no more."""
 
     excluded: frozenset[str] = _NO_NODES
     copies: int = 1
     per_disk: int = 1
     fell_from: str = ""
     by_zone: bool = False
+    shares_nodes: bool = False
 
     def includes(self, node: str) -> bool:
         return node not in self.excluded

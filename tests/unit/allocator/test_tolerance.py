@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from controller.model.longhorn import LonghornSettings
 from controller.rules.reasons import Reason
 from controller.settings import LiveSettings
 from tests.fakes.builders import GIB, TestCluster, disk
@@ -64,6 +65,24 @@ def test_a_volume_is_left_enough_disks_whatever_the_others_close() -> None:
     assert ask(cluster, "b", 40)  # 80 of 60, but either leaves the other a disk
     assert not ask(cluster, "c", 40)
     assert {Reason.CONTENDED} == set(cluster.filter("c", *NODES).refused.values())
+
+
+@pytest.mark.parametrize(
+    ("disk_soft", "disks", "class_name", "gib"), [(True, (80,), "three", 10), (False, (40, 40, 40), "two", 12)]
+)
+def test_copies_that_may_share_a_node_are_left_as_many_places_as_they_need(
+    disk_soft: bool, disks: tuple[int, ...], class_name: str, gib: int
+) -> None:
+    """The other volume's copies cannot close the node, but leave no room there for all copies side by side."""
+    soft = LonghornSettings(soft_anti_affinity=True, disk_soft_anti_affinity=disk_soft)
+    cluster = TestCluster(live=LiveSettings(enabled=True, roaming_overcommit_pct=50), settings=soft)
+    cluster.add_class("two", dataLocality="disabled", numberOfReplicas="2")
+    cluster.add_class("three", dataLocality="disabled", numberOfReplicas="3")
+    cluster.add_node("n1", *(disk(f"d{number}", size, node="n1") for number, size in enumerate(disks)))
+    assert ask(cluster, "large", 30, "two")
+
+    assert not ask(cluster, "small", gib, class_name)
+    assert ask(cluster, "fits", 6, class_name)
 
 
 def test_a_local_newcomer_makes_no_use_of_it() -> None:
