@@ -31,9 +31,9 @@ from tests.e2e.world import Item, total
 CHOICE_SECONDS: Final = 2.0
 RECORD_SECONDS: Final = 2.0  # within which the product and the recorder see the same change
 SAME_SECONDS: Final = 0.75  # within which two copies of the product record it
-MORE_ROOM, OPENED, CLOSED_DISK, RETAGGED = "more-room", "opened", "closed", "retagged"
+MORE_ROOM, OPENED, RETAGGED = "more-room", "opened", "retagged"
 LOWER_LIMIT, OWN_COPY, IMAGE = "lower-limit", "longhorn-copy", "backing-image"
-REACH: Final = frozenset({MORE_ROOM, OPENED, CLOSED_DISK, RETAGGED})
+REACH: Final = frozenset({MORE_ROOM, OPENED, RETAGGED})  # a disk that closes lets nothing in
 UNASKED, REBUILD, DISCRETION, TOLERANCE = "unasked", "rebuild", "discretion", "tolerance"
 ON_ITS_DISKS: Final = "judged by disk"
 
@@ -315,8 +315,6 @@ def _is_it(record: ReachRecord, before: Shown, after: Shown) -> bool:
         return before.is_open and after.is_open and after.room_bytes - before.room_bytes == record.size_bytes
     if record.change == OPENED:
         return not before.is_open and after.is_open
-    if record.change == CLOSED_DISK:
-        return before.is_open and not after.is_open
     return before.suits != after.suits
 
 
