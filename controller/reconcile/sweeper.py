@@ -10,6 +10,7 @@ from typing import Final, Protocol
 
 from controller.allocator.promises.ends import Due
 from controller.errors import ClusterError, SchedulerError, UnavailableError
+from controller.model.demand import Missing
 
 SWEEP_EVERY_SECONDS: Final = 0.2
 LIVE_READ_SECONDS: Final = 2.0
@@ -24,6 +25,7 @@ class Sweepable(Protocol):
     def sweep(self) -> None: ...
     def due(self, later: Collection[str] = ()) -> tuple[Due, ...]: ...
     def expire(self, due: Due) -> None: ...
+    def confirm_absent(self, missing: Missing) -> None: ...
 
 
 class LiveReads(Protocol):
@@ -96,7 +98,8 @@ class Sweeper:
     def _read_again(self, due: Due) -> None:
         for kind, key in due.reads:
             namespace, _, name = key.rpartition("/")
-            self._live.refresh(kind, namespace, name, LIVE_READ_SECONDS)
+            if not self._live.refresh(kind, namespace, name, LIVE_READ_SECONDS):
+                self._allocator.confirm_absent(Missing(kind, namespace, name))
 
     def _run(self, stop: threading.Event) -> None:
         while not stop.wait(SWEEP_EVERY_SECONDS):

@@ -161,7 +161,9 @@ class Driver:
         pods, growths = [], []
         for due in self._allocator.due():
             for kind, key in due.reads:
-                self._read(read, kind, key)
+                if not self._read(read, kind, key):
+                    namespace, _, name = key.rpartition("/")
+                    self._allocator.confirm_absent(Missing(kind, namespace, name))
             before = self._allocator.version
             self._allocator.expire(due)
             if due.claimant == GROWTH_CLAIMANT:

@@ -19,7 +19,10 @@ from controller.allocator.promises.ledger import Ledger
 from controller.allocator.promises.memory import Memory
 from controller.allocator.promises.promise import Kind, Promise, Source, State, Verb
 from controller.allocator.promises.settle import CLAIM, Settler
+from controller.allocator.world.absences import missing_of
 from controller.allocator.world.world import World
+from controller.model.demand import Missing
+from controller.model.workload import Pod
 from controller.settings import LiveSettings
 
 OWN_SECONDS: Final = 90.0  # that Longhorn has for copies of its own; a manager that is dead must not close a cluster
@@ -30,7 +33,8 @@ ALONE_SECONDS: Final = 60.0  # that a claim without a pod is waited for until it
 @dataclass(frozen=True, slots=True)
 class Due:
     """What time may end, once a live read of `reads` (kind, key) has shown nothing. `is_capped`: it ends even if the
-    API server cannot be asked. `claimant` and `volume` ("" for all of the claimant's) name it."""
+    API server cannot be asked, unless a claim is bound to something that nobody has seen. `claimant` and `volume` (""
+    for all of the claimant's) name it."""
 
     claimant: str
     volume: str
@@ -90,7 +94,13 @@ class Ends:
             claims = (self._world.claim_by_uid(one.volume) for one in self._ledger.of_claimant(uid))
             reads = [("pod", pod.key)] if pod is not None else []
             reads += [("claim", claim.key) for claim in claims if claim is not None]
+            reads += [(one.kind, one.name) for one in self._unseen(pod, now)]
             yield Due(uid, "", tuple(reads), is_capped)
+
+    def _unseen(self, pod: Pod | None, now: float) -> list[Missing]:
+        """What the pod's claims name and our stores lack, unless a live read just said that it is not there."""
+        missing = missing_of(pod, self._world, now) if pod is not None else ()
+        return [one for one in missing if one.kind != "claim"]
 
     def _due_growths(self, now: float, later: Collection[str]) -> Iterator[Due]:
         """Expansions that the cluster has not asked for since they were admitted."""
@@ -114,8 +124,10 @@ class Ends:
         limits = live.pod_scheduling_timeout_seconds, live.hold_cap_seconds
         if not self._memory.answers.is_due(due.claimant, now, *limits):
             return False
-        has_ended = self._settler.end_holds(due.claimant, Verb.EXPIRE, now, "expired")
         pod = self._world.pods.get(due.claimant)
+        if self._unseen(pod, now):
+            return False  # a claim was bound that way; next time that is read as well
+        has_ended = self._settler.end_holds(due.claimant, Verb.EXPIRE, now, "expired")
         if has_ended and pod is not None:
             self._settler.settle_pod(pod, now)  # a choice that the hold was not narrowed by may stand all the same
         return has_ended

@@ -20,11 +20,12 @@ class Reads:
     def __init__(self) -> None:
         self.reads: list[tuple[str, str]] = []
         self.on_read: Callable[[str, str], None] = lambda kind, key: None
+        self.absent: set[tuple[str, str]] = set()
 
     def refresh(self, kind: str, namespace: str, name: str, timeout_seconds: float) -> bool:
         self.reads.append((kind, f"{namespace}/{name}"))
         self.on_read(kind, f"{namespace}/{name}")
-        return True
+        return (kind, f"{namespace}/{name}") not in self.absent
 
 
 class Bench:
@@ -64,6 +65,51 @@ def test_a_hold_ends_after_its_time_and_a_live_read_of_pod_and_claims() -> None:
     assert bench.held == 0
     assert bench.reads.reads == [("pod", "ns/a"), ("claim", "ns/a")]
     assert bench.rounds == 1
+
+
+def bound_to_an_unseen_volume() -> Bench:
+    bench = held_and_due()
+    bench.cluster.set_claim(replace(bench.cluster.claims["a"], volume_name="pvc-uid-a"))
+    bench.cluster.bind("a", "n1")
+    return bench
+
+
+def test_a_hold_ends_when_what_its_claim_is_bound_to_does_not_exist() -> None:
+    bench = bound_to_an_unseen_volume()
+    bench.reads.absent = {("pv", "/pvc-uid-a")}
+
+    bench.sweeper.run_once()
+
+    assert bench.reads.reads[-1] == ("pv", "/pvc-uid-a")
+    assert bench.held == 0
+
+
+def test_a_hold_outlives_its_cap_while_what_its_claim_is_bound_to_cannot_be_read() -> None:
+    bench = bound_to_an_unseen_volume()
+
+    def fail(kind: str, _key: str) -> None:
+        if kind == "pv":
+            raise ClusterError("pv cannot be read: spec.capacity: is missing")
+
+    bench.reads.on_read = fail
+    for _ in range(2):
+        bench.sweeper.run_once()
+        assert bench.held == 1
+        bench.cluster.clock.advance(1000)
+
+
+def test_what_is_read_last_may_show_that_a_choice_was_made() -> None:
+    bench = bound_to_an_unseen_volume()
+
+    def show(kind: str, _key: str) -> None:
+        if kind == "pv":
+            bench.cluster.provision("a")
+
+    bench.reads.on_read = show
+    bench.sweeper.run_once()
+
+    assert bench.cluster.pending() == {"n1": 100}
+    assert bench.held == 0  # it is assumed
 
 
 def test_a_hold_stays_before_its_time() -> None:
