@@ -26,6 +26,11 @@ def most_closed(costs: Iterable[int], total_bytes: int) -> int:
     return bisect_right(list(accumulate(sorted(costs))), total_bytes)
 
 
+def most_taken(size_bytes: int, others: Iterable[int]) -> int:
+    """How many places for a replica of that size others of these sizes can take at most."""
+    return sum(-(-other // size_bytes) for other in others) if size_bytes else 0
+
+
 class _Kind(NamedTuple):
     """What has the same sites, its size aside."""
 
@@ -92,13 +97,10 @@ class Closing:
         size, places = entry.item.size_bytes, 0
         for node in self._nodes_of(_kind_of(entry), entry.item):
             if node.name not in entry.barred and size:
-                bound = sum(-(-self._bytes(item) // size) for item in self._pending.bound_to(node.name))
+                bound = most_taken(size, map(self._bytes, self._pending.bound_to(node.name)))
                 places += max(0, sum(most // size for most in node.free if most >= size) - bound)
-        taken = (
-            sum(-(-self._bytes(one.item) // size) * one.copies for one in self._items if one is not entry)
-            if size
-            else 0
-        )
+        others = (self._bytes(one.item) for one in self._items if one is not entry for _ in range(one.copies))
+        taken = most_taken(size, others)
         return places - taken >= min(entry.copies, max(1, places)) and not self._budget.is_over
 
     def _sums_of(self, entry: RoamingItem) -> list[int]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from controller.allocator.judge.node import Judge
-from controller.allocator.judge.packing import COVER_STEPS, Item, Steps, is_robust, pack
+from controller.allocator.judge.packing import STRAND_STEPS, Item, Steps, is_robust, pack
 from controller.allocator.judge.sets import SetJudge, Wanted
 from controller.allocator.judge.shape import Shape
 from controller.allocator.judge.verdict import Judgement, Verdict
@@ -52,10 +52,10 @@ class Discretion:
         shape = judge.shape(name, wanted)
         if not isinstance(shape, Shape) or judge.is_loaded(shape):
             return False
-        if pack(shape.everything, shape.free, Steps(COVER_STEPS, judge.budget)) is None:
+        if pack(shape.everything, shape.free, Steps(STRAND_STEPS, judge.budget)) is None:
             return False
         others = [Item(size, disks) for size, disks in judge.own_roaming_on(shape.room)]
-        if is_robust(shape.everything, shape.free, Steps(COVER_STEPS, judge.budget), others):
+        if is_robust(shape.everything, shape.free, Steps(STRAND_STEPS, judge.budget), others):
             return True
         if all(demand.facts.data_locality == LOCALITY_BEST_EFFORT for demand in wanted):
             return self._fall_back_is_sure(name, wanted)
@@ -63,22 +63,17 @@ class Discretion:
 
     def _is_alone(self, name: str, wanted: Sequence[VolumeDemand]) -> bool:
         """Whether the pod's roaming volumes find their disks beside its other ones."""
-        judge, node = self._judge, self._judge.world.nodes.get(name)
-        sets = judge.wanted_sets(*(("", "") if node is None else (node.zone, node.region)))
-        if not sets:
-            return True
-        key = ("", "") if node is None else (node.zone, node.region)
-        found = self._alone.get(key)
+        place = self._judge.topology_of(name)
+        found = self._alone.get(place)
         if found is None:
-            sizes = [demand.size_bytes for demand in wanted]
-            found = self._alone[key] = self._sets(sets).survives_own(sizes)
+            sets, sizes = self._judge.wanted_sets(*place), [demand.size_bytes for demand in wanted]
+            found = self._alone[place] = not sets or self._sets(sets).survives_own(sizes)
         return found
 
     def _fall_back_is_sure(self, name: str, wanted: Sequence[VolumeDemand]) -> bool:
         """Whether the sums hold for all of the pod's volumes as if Longhorn placed each of them anywhere."""
         if self._falls_back is None:
-            node = self._judge.world.nodes.get(name)
-            roaming = self._judge.wanted_sets(*(("", "") if node is None else (node.zone, node.region)))
+            roaming = self._judge.wanted_sets(*self._judge.topology_of(name))
             sets = [*roaming, *(Wanted(demand, 1, needs_all=True) for demand in wanted)]
             self._falls_back = self._sets(sets).judge().verdict is Verdict.SURE
         return self._falls_back

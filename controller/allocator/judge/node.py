@@ -153,10 +153,14 @@ class Judge:
     def _by_topology(self, names: Sequence[str], is_zonal: bool) -> dict[tuple[str, str], list[str]]:
         groups: dict[tuple[str, str], list[str]] = {}
         for name in names:
-            node = self.world.nodes.get(name)
-            key = ("", "") if node is None else (node.zone if is_zonal else "", node.region)
-            groups.setdefault(key, []).append(name)
+            zone, region = self.topology_of(name)
+            groups.setdefault((zone if is_zonal else "", region), []).append(name)
         return groups
+
+    def topology_of(self, name: str) -> tuple[str, str]:
+        """The node's zone and region; "" where it has none."""
+        node = self.world.nodes.get(name)
+        return ("", "") if node is None else (node.zone, node.region)
 
     # Nodes
 

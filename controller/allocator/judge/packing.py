@@ -1,13 +1,14 @@
-"""Exact packing: volumes to disks, and what pending promises of others may still take away.
+"""A pod's own volumes on the disks of one node: whether they fit side by side, and whether they always do.
 
-Longhorn picks a replica's disk itself and partly at random, so a promise names a node, never a disk. A demand is
-*sure* on a node when, wherever Longhorn puts everything that is pending there, in whatever order, the demand still
-fits. That is a covering problem; cheap tests settle nearly all of it, a bounded search the rest, and past the bound
-the answer is the careful one. A pod is *robust* on a node when each of its own volumes is sure against all the others.
+Longhorn picks a replica's disk itself and partly at random. The volumes *pack* when there is a disk for each; they are
+*robust* when every order in which Longhorn may place them, and every choice of disks, finds one for each. Both are
+searches with a bound, past which the answer is the careful one. What others are promised is no matter of searching
+(controller/allocator/judge/node.py).
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
@@ -16,9 +17,8 @@ from typing import Final
 from controller.allocator.judge.budget import Budget
 
 PACK_STEPS: Final = 5_000
-COVER_STEPS: Final = 1_000
+STRAND_STEPS: Final = 1_000
 _LOOK: Final = 64  # steps between two looks at the clock
-MOST_PENDING: Final = 256  # items of others that a search goes through, one level of calls each
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,160 +160,82 @@ class _Packing:
         return False
 
 
-# What others may take
-
-
-def is_sure(items: Sequence[Item], pending: Sequence[Item], free: Sequence[int], steps: Steps) -> bool:
-    """Whether `items` pack after every legal placement of `pending`, each pending item on a disk with room at its turn.
-
-    Never a wrong yes: past the bound the answer is no, with `steps.exhausted`.
-    """
-    if not pending:
-        return pack(items, free, steps) is not None
-    if survives_total(items, sum(item.size_bytes for item in pending), free):
-        return True
-    touching = _touching(items, pending, free)
-    if closing_cost(items, free) > sum(item.size_bytes for item in touching):
-        return True
-    touching.sort(key=lambda item: -item.size_bytes)
-    if _blocks_at_once(items, touching, free):
-        return False
-    if len(touching) > MOST_PENDING:
-        steps.exhausted = True
-        return False
-    return not _can_block(items, touching, _sums_from(touching), 0, list(free), steps, set())
-
-
 def _sums_from(items: Sequence[Item]) -> list[int]:
     """For each place in `items`, and the one past the end, the bytes of the items from there on."""
     return list(accumulate((item.size_bytes for item in reversed(items)), initial=0))[::-1]
 
 
-def _blocks_at_once(items: Sequence[Item], pending: Sequence[Item], free: Sequence[int]) -> bool:
-    """Whether the plainest placement of `pending` (largest first) leaves no packing: every disk that could serve the
-    largest item is closed to it in turn, the cheapest first, by the largest pending items that still fit there."""
-    largest = max(items, key=lambda item: item.size_bytes)
-    size = largest.size_bytes
-    left = list(pending)
-    for disk in sorted((disk for disk in largest.all_disks if free[disk] >= size), key=free.__getitem__):
-        room = free[disk]
-        for item in list(left):
-            if room < size:
-                break
-            if item.size_bytes <= room and disk in item.disks:
-                room -= item.size_bytes
-                left.remove(item)
-        if room >= size:
-            return False
-    return True
-
-
-def _touching(items: Sequence[Item], pending: Sequence[Item], free: Sequence[int]) -> list[Item]:
-    """The pending items that can come upon a disk of `items` at all, on those disks alone: elsewhere they harm none."""
-    least = min(item.size_bytes for item in items)
-    open_disks = {disk for item in items for disk in item.all_disks if free[disk] >= least}
-    found = []
-    for item in pending:
-        disks = tuple(disk for disk in item.all_disks if disk in open_disks and free[disk] >= item.size_bytes)
-        if disks:
-            found.append(Item(item.size_bytes, disks))
-    return found
-
-
-def survives_total(items: Sequence[Item], total_bytes: int, free: Sequence[int]) -> bool:
-    """A cheap sufficient test: the items pack even if every single disk lost all of `total_bytes`."""
-    return pack(items, [room - total_bytes for room in free], Steps(64)) is not None
-
-
-def closing_cost(items: Sequence[Item], free: Sequence[int]) -> int:
-    """Bytes it takes at least to close every disk to one of the items; 0 for several items, where it says nothing."""
-    if len(items) != 1:
-        return 0
-    size = items[0].size_bytes
-    return sum(free[disk] - size + 1 for disk in items[0].all_disks if free[disk] >= size)
-
-
-def _can_block(
-    items: Sequence[Item],
-    pending: Sequence[Item],
-    suffix: Sequence[int],
-    depth: int,
-    left: list[int],
-    steps: Steps,
-    seen: set[tuple[int, tuple[int, ...]]],
-) -> bool:
-    """Whether some placement of `pending[depth:]` leaves no packing. Skipping an item is allowed: it stands for an
-    item that found no room, or whose promise was withdrawn; fewer items never hurt, so this adds no wrong "yes"."""
-    if pack(items, left, steps) is None:
-        return True
-    if depth == len(pending) or closing_cost(items, left) > suffix[depth] or survives_total(items, suffix[depth], left):
-        return False
-    state = (depth, tuple(left))
-    if state in seen:
-        return False
-    seen.add(state)
-    item = pending[depth]
-    for disk in item.disks:
-        if left[disk] < item.size_bytes:
-            continue
-        if not steps.take():
-            return True
-        left[disk] -= item.size_bytes
-        blocked = _can_block(items, pending, suffix, depth + 1, left, steps, seen)
-        left[disk] += item.size_bytes
-        if blocked:
-            return True
-    return _can_block(items, pending, suffix, depth + 1, left, steps, seen)
-
-
-# Within one pod
+# Wherever Longhorn puts them
 
 
 def is_robust(items: Sequence[Item], free: Sequence[int], steps: Steps, others: Sequence[Item] = ()) -> bool:
     """Whether every order in which Longhorn may place `items`, and every disk that it may choose, places them all,
-    with or without `others` on the same disks.
+    whatever it places of `others` on the same disks meanwhile.
 
     Exact while `steps` lasts; after that False with `steps.exhausted`.
     """
     if len(items) == 1 and not others:
         return pack(items, free, steps) is not None
-    if not others and any(item.spare for item in items):
-        return not _may_strand(tuple(range(len(items))), items, list(free), steps, set())
-    done: set[Item] = set()
-    for number, item in enumerate(items):
-        if item not in done:  # equal items meet the same others
-            done.add(item)
-            if not is_sure((item,), [*items[:number], *items[number + 1 :], *others], free, steps):
-                return False
-    return True
+    return not _Stranding(items, others, free, steps).may_strand()
 
 
-def _may_strand(
-    remaining: tuple[int, ...],
-    items: Sequence[Item],
-    left: list[int],
-    steps: Steps,
-    seen: set[tuple[tuple[int, ...], tuple[int, ...]]],
-) -> bool:
-    """Whether some order and choice from here on leaves an item without room; spare disks serve as a last resort."""
-    state = (remaining, tuple(left))
-    if state in seen:
+class _Stranding:
+    """One search for an order and choices that leave one of `items` without room. Equal items are one kind, and what is
+    left to place is how many there are of each."""
+
+    def __init__(self, items: Sequence[Item], others: Sequence[Item], free: Sequence[int], steps: Steps) -> None:
+        counts = Counter([*((item, True) for item in items), *((item, False) for item in others)])
+        self._kinds = list(counts)  # an item, and whether it has to find room
+        self._counts = list(counts.values())
+        self._left, self._steps = list(free), steps
+        self._total = sum(item.size_bytes * count for (item, _), count in counts.items())
+        self._seen: set[tuple[tuple[int, ...], tuple[int, ...]]] = set()
+
+    def may_strand(self) -> bool:
+        state = tuple(self._counts), tuple(self._left)
+        if state in self._seen:
+            return False
+        self._seen.add(state)
+        if all(
+            self._is_safe(item) for (item, must), count in zip(self._kinds, self._counts, strict=True) if must and count
+        ):
+            return False
+        for number, (item, must) in enumerate(self._kinds):
+            if not self._counts[number]:
+                continue
+            choices = self._choices(item)
+            if not choices and must:
+                return True
+            for disk in choices:
+                if not self._steps.take():
+                    return True
+                self._move(number, disk, item.size_bytes)
+                is_stranded = self.may_strand()
+                self._move(number, disk, -item.size_bytes)
+                if is_stranded:
+                    return True
         return False
-    seen.add(state)
-    for index in remaining:
-        item = items[index]
-        size = item.size_bytes
-        choices = [disk for disk in item.disks if left[disk] >= size]
-        choices = choices or [disk for disk in item.spare if left[disk] >= size]
-        if not choices:
-            return True
-        after = tuple(entry for entry in remaining if entry != index)
-        for disk in choices:
-            if not steps.take():
-                return True
-            left[disk] -= size
-            is_stranded = _may_strand(after, items, left, steps, seen)
-            left[disk] += size
-            if is_stranded:
-                return True
-    return False
+
+    def _choices(self, item: Item) -> list[int]:
+        """The disks among which Longhorn chooses now; spare ones are a last resort."""
+        size, left = item.size_bytes, self._left
+        return [disk for disk in item.disks if left[disk] >= size] or [
+            disk for disk in item.spare if left[disk] >= size
+        ]
+
+    def _is_safe(self, item: Item) -> bool:
+        """Whether all the rest does not suffice to close the item's disks: a disk takes its room, less the item, plus
+        one byte."""
+        size, left, rest = item.size_bytes, self._left, self._total - item.size_bytes
+        for disk in item.all_disks:
+            if left[disk] >= size:
+                rest -= left[disk] - size + 1
+                if rest < 0:
+                    return True
+        return False
+
+    def _move(self, number: int, disk: int, size_bytes: int) -> None:
+        """One item of that kind to a disk; back from there if `size_bytes` is negative."""
+        self._counts[number] -= 1 if size_bytes > 0 else -1
+        self._left[disk] -= size_bytes
+        self._total -= size_bytes

@@ -58,9 +58,9 @@ class Newcomer:
 
 
 class Pending:
-    """What others may still take, as one question sees it. `own` are the keys of the asking pod's own volumes;
-    `own_images` the backing
-    images that come with these; `newcomer` None: what does not count for everybody does not count."""
+    """What others may still take, as one question sees it. `own` are the keys of the asking pod's own volumes,
+    `own_images` the backing images that come with these; `newcomer` None: what does not count for everybody does not
+    count."""
 
     def __init__(
         self,
@@ -332,7 +332,7 @@ def _note_image(names: set[str], item: PendingItem) -> None:
 
 
 def _is_plain(pile: Pile) -> bool:
-    return pile.sizes[0] < EXT_LIMIT_BYTES and all(map(is_plain_need, pile.needs))
+    return pile.largest_bytes < EXT_LIMIT_BYTES and all(map(is_plain_need, pile.needs))
 
 
 def is_plain_need(needs: DiskNeeds) -> bool:

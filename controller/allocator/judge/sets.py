@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Final
 
 from controller.allocator.judge.budget import Budget
-from controller.allocator.judge.closing import Closing, most_closed
+from controller.allocator.judge.closing import Closing, most_closed, most_taken
 from controller.allocator.judge.packing import Item
 from controller.allocator.judge.pending import Pending, is_plain_need, item_of_demand, roamer_of
 from controller.allocator.judge.plain import Beside
@@ -324,10 +324,10 @@ class SetJudge:
         ]
         slots, size = self._slots[number], wanted.demand.size_bytes
         if slots >= 0:
-            left = slots - sum(-(-more // size) for more in others) if size else slots
-            return left >= (wanted.copies if wanted.needs_all else min(wanted.copies, max(1, slots)))
-        needed = wanted.copies if wanted.needs_all else min(wanted.copies, max(1, len(costs)))
-        return len(costs) - most_closed(costs.values(), sum(others)) >= needed
+            sites, lost = slots, most_taken(size, others)
+        else:
+            sites, lost = len(costs), most_closed(costs.values(), sum(others))
+        return sites - lost >= (wanted.copies if wanted.needs_all else min(wanted.copies, max(1, sites)))
 
     def _full(self, sites: Sites, wanted: Wanted) -> Judgement:
         """NO_ROOM if the rules allow so many replicas; nodes are looked at only until that is known."""

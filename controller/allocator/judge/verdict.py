@@ -18,18 +18,15 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """`is_waitable`: young holds of other pods alone stand in the way. `is_bounded`: a search gave up.
-    `is_discretion`: offered although the pod's own volumes may over-commit a disk."""
+    """`is_waitable`: young holds of other pods alone stand in the way. `is_bounded`: a search gave up."""
 
     verdict: Verdict
     reason: Reason | None = None
     is_waitable: bool = False
     is_bounded: bool = False
-    is_discretion: bool = False
 
 
 SURE: Final = Judgement(Verdict.SURE)
-AT_DISCRETION: Final = Judgement(Verdict.SURE, is_discretion=True)
 FULL: Final = Judgement(Verdict.FULL, Reason.INSUFFICIENT_STORAGE)
 CONTENDED: Final = Judgement(Verdict.CONTENDED, Reason.CONTENDED)
 WAITABLE: Final = Judgement(Verdict.CONTENDED, Reason.CONTENDED, is_waitable=True)

@@ -58,9 +58,8 @@ class Pile(NamedTuple):
     """All that is promised on one node, and sums of it."""
 
     items: tuple[PendingItem, ...]
-    sizes: tuple[int, ...]  # largest first
+    largest_bytes: int
     needs: frozenset[DiskNeeds]
-    required_bytes: int  # the most of any
     sums: Sums
 
 
@@ -98,8 +97,7 @@ def pile_of(found: Iterable[PendingItem]) -> Pile:
     items = tuple(found)
     return Pile(
         items=items,
-        sizes=tuple(sorted((item.size_bytes for item in items), reverse=True)),
+        largest_bytes=max((item.size_bytes for item in items), default=0),
         needs=frozenset(item.needs for item in items),
-        required_bytes=max((item.required_bytes for item in items), default=0),
         sums=Sums((item.size_bytes, item.size_bytes) for item in items),
     )

@@ -15,7 +15,7 @@ from controller.allocator.judge.node import Judge
 from controller.allocator.judge.packing import PACK_STEPS, Steps, pack
 from controller.allocator.judge.search import look
 from controller.allocator.judge.shape import Shape
-from controller.allocator.judge.verdict import AT_DISCRETION, SURE, Judgement, Verdict, unsuitable
+from controller.allocator.judge.verdict import SURE, Judgement, Verdict, unsuitable
 from controller.allocator.promises.journal import Journal
 from controller.allocator.promises.ledger import Ledger
 from controller.allocator.promises.memory import Answers, Memory
@@ -80,7 +80,7 @@ def judge_nodes(judge: Judge, names: Sequence[str]) -> dict[str, Judgement]:
         discretion = Discretion(judge)
         for name, judgement in found.items():
             if judgement.verdict is Verdict.CONTENDED and discretion.covers(name):
-                found[name] = AT_DISCRETION
+                found[name] = SURE
     return found
 
 

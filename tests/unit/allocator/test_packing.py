@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.allocator.judge.packing import COVER_STEPS, PACK_STEPS, Item, Steps, is_robust, is_sure, pack
+from controller.allocator.judge.packing import PACK_STEPS, STRAND_STEPS, Item, Steps, is_robust, pack
 
 ROOMY = 10**6  # steps: more than any of these searches can take
 
@@ -25,25 +25,6 @@ def every_packing(items: Sequence[Item], free: Sequence[int]) -> bool:
     return False
 
 
-def every_end(pending: Sequence[Item], free: Sequence[int]) -> set[tuple[int, ...]]:
-    """All rooms that can be left once `pending` was placed one after the other, in any order, on any disk with room."""
-    ends = set()
-
-    def place(order: Sequence[Item], left: tuple[int, ...]) -> None:
-        if not order:
-            ends.add(left)
-            return
-        choices = [disk for disk in order[0].disks if left[disk] >= order[0].size_bytes]
-        if not choices:
-            place(order[1:], left)
-        for disk in choices:
-            place(order[1:], (*left[:disk], left[disk] - order[0].size_bytes, *left[disk + 1 :]))
-
-    for order in set(permutations(pending)):
-        place(order, tuple(free))
-    return ends
-
-
 def items_for(disks: int, most: int) -> st.SearchStrategy[list[Item]]:
     chosen = st.sets(st.integers(0, disks - 1), min_size=1).map(lambda indices: tuple(sorted(indices)))
     return st.lists(st.builds(Item, st.integers(1, 12), chosen), min_size=1, max_size=most)
@@ -53,13 +34,6 @@ def items_for(disks: int, most: int) -> st.SearchStrategy[list[Item]]:
 def packings(draw: st.DrawFn, most: int = 5) -> tuple[list[Item], list[int]]:
     disks = draw(st.integers(1, 4))
     return draw(items_for(disks, most)), draw(st.lists(st.integers(-3, 20), min_size=disks, max_size=disks))
-
-
-@st.composite
-def coverings(draw: st.DrawFn) -> tuple[list[Item], list[Item], list[int]]:
-    disks = draw(st.integers(1, 3))
-    free = draw(st.lists(st.integers(-2, 18), min_size=disks, max_size=disks))
-    return draw(items_for(disks, 3)), draw(items_for(disks, 4)), free
 
 
 @settings(max_examples=400, deadline=None)
@@ -75,28 +49,6 @@ def test_a_packing_is_found_exactly_when_one_exists(case: tuple[list[Item], list
             assert disk in item.disks
             left[disk] -= item.size_bytes
         assert all(left[disk] >= 0 for disk in found)
-
-
-@settings(max_examples=400, deadline=None)
-@given(coverings())
-def test_sure_means_that_a_packing_remains_wherever_pending_items_go(
-    case: tuple[list[Item], list[Item], list[int]],
-) -> None:
-    items, pending, free = case
-    expected = all(every_packing(items, left) for left in every_end(pending, free))
-
-    assert expected == is_sure(items, pending, free, Steps(ROOMY))
-
-
-@settings(max_examples=200, deadline=None)
-@given(coverings(), st.integers(0, 6))
-def test_a_search_that_gives_up_never_says_yes_wrongly(
-    case: tuple[list[Item], list[Item], list[int]], bound: int
-) -> None:
-    items, pending, free = case
-    steps = Steps(bound)
-    if is_sure(items, pending, free, steps):
-        assert all(every_packing(items, left) for left in every_end(pending, free))
 
 
 def test_the_bound_is_reported_when_it_is_hit() -> None:
@@ -115,20 +67,21 @@ def test_a_single_item_takes_the_disk_with_the_most_room() -> None:
 # Every choice of Longhorn's within one pod
 
 
-def every_choice_places_all(items: Sequence[Item], free: Sequence[int]) -> bool:
-    """By brute force: every order, and at each turn every disk that Longhorn may take then."""
+def every_choice_places_all(items: Sequence[Item], free: Sequence[int], others: Sequence[Item] = ()) -> bool:
+    """By brute force: every order, and at each turn every disk that Longhorn may take then; `others` may find none."""
 
-    def go(order: Sequence[Item], left: tuple[int, ...]) -> bool:
+    def go(order: Sequence[tuple[Item, bool]], left: tuple[int, ...]) -> bool:
         if not order:
             return True
-        size = order[0].size_bytes
-        choices = [disk for disk in order[0].disks if left[disk] >= size]
-        choices = choices or [disk for disk in order[0].spare if left[disk] >= size]
-        return bool(choices) and all(
-            go(order[1:], (*left[:disk], left[disk] - size, *left[disk + 1 :])) for disk in choices
-        )
+        (item, must), size = order[0], order[0][0].size_bytes
+        choices = [disk for disk in item.disks if left[disk] >= size]
+        choices = choices or [disk for disk in item.spare if left[disk] >= size]
+        if not choices:
+            return not must and go(order[1:], left)
+        return all(go(order[1:], (*left[:disk], left[disk] - size, *left[disk + 1 :])) for disk in choices)
 
-    return all(go(order, tuple(free)) for order in set(permutations(items)))
+    everything = [*((item, True) for item in items), *((item, False) for item in others)]
+    return all(go(order, tuple(free)) for order in set(permutations(everything)))
 
 
 @st.composite
@@ -159,6 +112,17 @@ def test_robust_counts_disks_of_other_replicas_as_a_last_resort(case: tuple[list
     assert every_choice_places_all(items, free) == is_robust(items, free, Steps(ROOMY))
 
 
+@settings(max_examples=500, deadline=None)
+@given(pods_with_spare_disks(), st.data())
+def test_robust_means_that_all_find_room_whatever_others_take(
+    case: tuple[list[Item], list[int]], data: st.DataObject
+) -> None:
+    items, free = case
+    others = data.draw(items_for(len(free), 2))
+
+    assert every_choice_places_all(items, free, others) == is_robust(items, free, Steps(ROOMY), others)
+
+
 @settings(max_examples=200, deadline=None)
 @given(pods_with_spare_disks(), st.integers(0, 5))
 def test_a_robust_pod_can_be_packed_whatever_the_bound(case: tuple[list[Item], list[int]], bound: int) -> None:
@@ -175,8 +139,8 @@ def test_two_volumes_that_fit_one_way_only_are_not_robust() -> None:
     narrow, wide = Item(60, (0,)), Item(50, (0, 1))
 
     assert (0, 1) == pack([narrow, wide], [100, 50], Steps(PACK_STEPS))
-    assert not is_robust([narrow, wide], [100, 50], Steps(COVER_STEPS))
-    assert is_robust([narrow, wide], [110, 50], Steps(COVER_STEPS))
+    assert not is_robust([narrow, wide], [100, 50], Steps(STRAND_STEPS))
+    assert is_robust([narrow, wide], [110, 50], Steps(STRAND_STEPS))
 
 
 @settings(max_examples=300, deadline=None)
