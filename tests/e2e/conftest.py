@@ -1,4 +1,5 @@
-"""One scene for the tests of the product's own behaviour, and a cell of its own for each test."""
+"""One scene for the tests of the product's own behaviour, one Longhorn for those of the stand-in, and a cell of its own
+for each test."""
 
 from __future__ import annotations
 
@@ -7,7 +8,11 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from tests.cluster.cluster import Cluster
+from tests.e2e import longhorn_cell
 from tests.e2e.harness import Cell, Scene
+from tests.e2e.view import View
+from tests.longhorn.longhorn import Longhorn
 from tests.longhorn.options import Delays, LonghornOptions
 
 DELAYS = Delays(
@@ -53,3 +58,32 @@ def make_cell(scene: Scene) -> Iterator[Callable[..., Cell]]:
 def cell(make_cell: Callable[..., Cell]) -> Cell:
     """Four nodes with one disk of 400 GiB each, two of them three quarters full of something else."""
     return make_cell()
+
+
+# The stand-in for Longhorn alone
+
+
+@pytest.fixture(scope="module")
+def longhorn_options() -> LonghornOptions:
+    """For a module to change."""
+    return longhorn_cell.OPTIONS
+
+
+@pytest.fixture(scope="module")
+def longhorn(cluster: Cluster, longhorn_options: LonghornOptions) -> Iterator[Longhorn]:
+    with Longhorn(cluster.api(), longhorn_options) as running:
+        yield running
+        assert [] == running.failures
+
+
+@pytest.fixture(scope="module")
+def view(cluster: Cluster, longhorn: Longhorn) -> Iterator[View]:
+    found = View(cluster.api(), longhorn_cell.WATCHED)
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def longhorn_cells(cluster: Cluster, longhorn: Longhorn, view: View) -> Iterator[Callable[..., longhorn_cell.Cell]]:
+    with longhorn_cell.cells(cluster, longhorn, view) as make:
+        yield make

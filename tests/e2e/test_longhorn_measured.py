@@ -5,22 +5,20 @@ Without an event nothing that found no place is tried again here: `retry_seconds
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.cluster.client import ApiError, Object
-from tests.cluster.cluster import Cluster
 from tests.e2e import workloads
 from tests.e2e.claim_webhook import ClaimWebhook
-from tests.e2e.longhorn_cell import OPTIONS, WATCHED, Cell, cells
-from tests.e2e.view import CLAIMS, PODS, View
+from tests.e2e.longhorn_cell import OPTIONS, Cell
+from tests.e2e.view import CLAIMS, PODS
 from tests.longhorn import locality, paths
-from tests.longhorn.longhorn import Longhorn
 from tests.longhorn.nodes import condition
-from tests.longhorn.options import GIB
+from tests.longhorn.options import GIB, LonghornOptions
 
 pytestmark = pytest.mark.cluster
 
@@ -31,23 +29,13 @@ MakeCell = Callable[..., Cell]
 
 
 @pytest.fixture(scope="module")
-def longhorn(cluster: Cluster) -> Iterator[Longhorn]:
-    with Longhorn(cluster.api(), replace(OPTIONS, delays=DELAYS, retry_seconds=600.0)) as running:
-        yield running
-        assert [] == running.failures
-
-
-@pytest.fixture(scope="module")
-def view(cluster: Cluster, longhorn: Longhorn) -> Iterator[View]:
-    found = View(cluster.api(), WATCHED)
-    yield found
-    found.close()
+def longhorn_options() -> LonghornOptions:
+    return replace(OPTIONS, delays=DELAYS, retry_seconds=600.0)
 
 
 @pytest.fixture
-def make_cell(cluster: Cluster, longhorn: Longhorn, view: View) -> Iterator[MakeCell]:
-    with cells(cluster, longhorn, view) as make:
-        yield make
+def make_cell(longhorn_cells: MakeCell) -> MakeCell:
+    return longhorn_cells
 
 
 # Placement

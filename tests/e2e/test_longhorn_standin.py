@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
@@ -11,7 +11,7 @@ import pytest
 
 from tests.cluster.cluster import Cluster
 from tests.e2e import workloads
-from tests.e2e.longhorn_cell import CAPACITIES, OPTIONS, WATCHED, Cell, cells
+from tests.e2e.longhorn_cell import CAPACITIES, OPTIONS, Cell
 from tests.e2e.view import CLAIMS, PODS, VOLUMES, View
 from tests.longhorn import install, locality, paths
 from tests.longhorn.longhorn import Longhorn, disk_uuid
@@ -21,27 +21,12 @@ from tests.longhorn.options import GIB, DiskOptions
 pytestmark = pytest.mark.cluster
 
 
-@pytest.fixture(scope="module")
-def longhorn(cluster: Cluster) -> Iterator[Longhorn]:
-    with Longhorn(cluster.api(), OPTIONS) as running:
-        yield running
-        assert [] == running.failures
-
-
-@pytest.fixture(scope="module")
-def view(cluster: Cluster, longhorn: Longhorn) -> Iterator[View]:
-    found = View(cluster.api(), WATCHED)
-    yield found
-    found.close()
+MakeCell = Callable[..., Cell]
 
 
 @pytest.fixture
-def make_cell(cluster: Cluster, longhorn: Longhorn, view: View) -> Iterator[Callable[..., Cell]]:
-    with cells(cluster, longhorn, view) as make:
-        yield make
-
-
-MakeCell = Callable[..., Cell]
+def make_cell(longhorn_cells: MakeCell) -> MakeCell:
+    return longhorn_cells
 
 
 # Placement
