@@ -168,9 +168,9 @@ MUTANTS: Final = (
         "what Longhorn prefers is taken for where it goes",
         LIMITS,
         "controller.allocator.judge.node",
-        "        rows = list(zip(room.disks, own, self.pending.loads(room), strict=True))\n        if all(",
-        "        rows = list(zip(room.disks, own, self.pending.loads(room), strict=True))\n"
-        "        rows = [max(rows, key=lambda row: row[0].free_bytes)]\n        if all(",
+        "        if all(not more or more + load <= disk.free_bytes for disk, more, load in rows) and all(",
+        "        best = [max(rows, key=lambda row: row[0].free_bytes)]\n"
+        "        if all(not more or more + load <= disk.free_bytes for disk, more, load in best) and all(",
     ),
     Mutant(
         "what roams counts on no disk",

@@ -72,9 +72,7 @@ class Rooms:
     def __init__(self, make: Callable[[str], NodeRoom | None], takes_pods: Callable[[str], bool]) -> None:
         self._make, self._takes_pods = make, takes_pods
         self.uneven: set[str] = set()
-        self.overdrawn: dict[
-            str, tuple[tuple[str, int], ...]
-        ] = {}  # node -> its disks over their limit, and by how much
+        self.overdrawn: dict[str, tuple[tuple[str, int], ...]] = {}  # by node, disks over their limit, and by how much
         self._rooms: dict[str, NodeRoom] = {}
         self._stale: set[str] = set()
         self._touched: set[str] = set()
@@ -129,9 +127,7 @@ class Rooms:
         self.best.pop(name, None)
         self.uneven.discard(name)
         self.overdrawn.pop(name, None)
-        over = (
-            tuple((one.name, -one.free_bytes) for one in room.disks if one.free_bytes < 0) if room is not None else ()
-        )
+        over = tuple((one.name, -one.free_bytes) for one in (room.disks if room else ()) if one.free_bytes < 0)
         if over:
             self.overdrawn[name] = over
         if room is None or room.plain_free_bytes < 0 or not self._takes_pods(name):
