@@ -214,10 +214,10 @@ class Limits:
             self._check_local(claim, facts, found)
             return
         placed = sum(1 for one in replicas if one.node and not one.failed_at)
-        yes = self._yes_on(claim, EVERYWHERE)
-        if yes is None or found or placed >= self._due.get(claim.uid, 0):
+        if found or placed >= self._due.get(claim.uid, 0):
             return
-        if not self._is_explained(yes, *self._world.rules().limits()):
+        yes = self._yes_on(claim, EVERYWHERE)
+        if yes is not None and not self._is_explained(yes, *self._world.rules().limits()):
             self._world.check(False, f"{waiting.name} finds no disk, though {self._due[claim.uid]} copies had one")
 
     def _check_local(self, claim: Claim, facts: Volume, found: Sequence[Candidate]) -> None:

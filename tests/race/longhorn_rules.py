@@ -144,6 +144,7 @@ class Rules:
         self._managers = [manager_raw(facts) for facts in managers]
         self._settings = settings_raw(settings)
         self._now = now
+        self._limits: dict[str, int] = {}
 
     def state(self, replicas: Iterable[Replica], *, has_limits: bool = True) -> State:
         return State(
@@ -178,9 +179,11 @@ class Rules:
 
     def limits(self) -> dict[str, int]:
         """By disk UUID, the most that may be scheduled there."""
-        state = self.state(())
-        return {
-            str(status["diskUUID"]): Figures.of(state, node["spec"]["disks"][name], status).limit
-            for node in self._nodes.values()
-            for name, status in node["status"]["diskStatus"].items()
-        }
+        if not self._limits:
+            state = self.state(())
+            self._limits = {
+                str(status["diskUUID"]): Figures.of(state, node["spec"]["disks"][name], status).limit
+                for node in self._nodes.values()
+                for name, status in node["status"]["diskStatus"].items()
+            }
+        return self._limits.copy()
