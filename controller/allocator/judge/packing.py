@@ -18,7 +18,7 @@ from controller.allocator.judge.budget import Budget
 
 PACK_STEPS: Final = 5_000
 STRAND_STEPS: Final = 1_000
-_LOOK: Final = 64  # steps between two looks at the clock
+STEPS_A_LOOK: Final = 64  # steps between two looks at the clock
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Steps:
     exhausted: bool = field(default=False)
 
     def take(self) -> bool:
-        if self.left <= 0 or (self.left % _LOOK == 0 and self.budget is not None and self.budget.is_spent()):
+        if self.left <= 0 or (self.left % STEPS_A_LOOK == 0 and self.budget is not None and self.budget.is_spent()):
             self.exhausted = True
             return False
         self.left -= 1

@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.allocator.judge.packing import PACK_STEPS, STRAND_STEPS, Item, Steps, is_robust, pack
+from controller.allocator.judge.budget import Budget
+from controller.allocator.judge.packing import PACK_STEPS, STEPS_A_LOOK, STRAND_STEPS, Item, Steps, is_robust, pack
+from tests.fakes.clock import VirtualClock
 
 ROOMY = 10**6  # steps: more than any of these searches can take
 
@@ -58,6 +60,23 @@ def test_the_bound_is_reported_when_it_is_hit() -> None:
     assert pack(items, [12, 12], steps) is None
     assert steps.exhausted
     assert (0, 1, 1, 1, 0, 0) == pack(items, [12, 12], Steps(PACK_STEPS))
+
+
+def test_a_search_looks_at_the_clock_now_and_then_and_ends_with_the_time_of_its_question() -> None:
+    clock = VirtualClock()
+    steps = Steps(4 * STEPS_A_LOOK, Budget.of(clock, 50))
+    for _ in range(STEPS_A_LOOK):
+        assert steps.take()
+    clock.advance(1)
+    assert not steps.take()
+    assert steps.exhausted
+    assert Steps(4 * STEPS_A_LOOK).take()  # without a budget there is no clock to look at
+
+    late = Steps(4 * STEPS_A_LOOK - 1, Budget.of(clock, 50))
+    clock.advance(1)
+    for _ in range(STEPS_A_LOOK - 1):
+        assert late.take()
+    assert not late.take()
 
 
 def test_a_single_item_takes_the_disk_with_the_most_room() -> None:
