@@ -93,7 +93,11 @@ class Ends:
             pod = self._world.pods.get(uid)
             claims = (self._world.claim_by_uid(one.volume) for one in self._ledger.of_claimant(uid))
             reads = [("pod", pod.key)] if pod is not None else []
-            reads += [("claim", claim.key) for claim in claims if claim is not None]
+            for claim in filter(None, claims):
+                reads.append(("claim", claim.key))
+                demand = self._world.demand_of(claim.uid) if pod is None else None
+                if demand is not None and demand.exists:  # it may be up by now, and that may not be seen yet
+                    reads.append(("volume", demand.volume))
             reads += [(one.kind, one.name) for one in self._unseen(pod, now)]
             yield Due(uid, "", tuple(reads), is_capped)
 

@@ -1,7 +1,8 @@
 """What Longhorn has to place by itself: Replica objects without a disk, and volumes without any Replica object.
 
 Only what can be seen counts, as soon as Longhorn may place it: a volume without data locality at once, any other one
-while it is attached or being attached (`spec.nodeID`). Rebuilds that will fall due later are no promises.
+while it is attached or being attached (`spec.nodeID`), or has been up without a replica in sight. Rebuilds that will
+fall due later are no promises.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def own_copies(world: World, demand: VolumeDemand) -> Iterator[OwnCopies]:
     volume = world.volume(demand.volume)
     if volume is None or volume.deleting or volume.data_layout == SHARDED:
         return
-    at = volume.node_id or world.grows_at(volume)
+    at = volume.node_id or world.grows_at(volume) or world.placed.hidden_at(volume.name)
     if not (at or _is_placeable(world, volume)):
         return
     replicas = [entry for entry in world.replicas_of(volume.name).values() if not entry.deleting]

@@ -379,7 +379,7 @@ class Settler:
         Where a choice may be under way that our stores do not show yet (kinds are watched apart, and kube-scheduler
         writes the selected node late), the promise is kept as a hold in doubt, until that is seen or would have been.
         """
-        self._outlive(self._ledger.of_claimant(pod.uid), now)
+        self._outlive(self._ledger.of_claimant(pod.uid), now, was_bound=bool(pod.node_name))
         if not self._ledger.of_claimant(pod.uid):
             self.end_answer(pod.uid, now, "pod_gone")
         self._memory.forget_pod(pod.uid, now)
@@ -388,12 +388,13 @@ class Settler:
             self._memory.forget_spent(claim.uid, pod.uid)
             self._settle_standing(claim, now)
 
-    def _outlive(self, records: Iterable[Promise], now: float) -> None:
+    def _outlive(self, records: Iterable[Promise], now: float, *, was_bound: bool = True) -> None:
         """Promises of pods that are gone: each stays while its claim, as we see it, says nothing of a choice that may
-        have been made, and as far as its volume still asks for room."""
+        have been made, or nothing of what became of it, and as far as its volume still asks for room."""
         for record in records:
             claim = self._world.claim_by_uid(record.volume)
-            if claim is None or claim.volume_name or claim.selected_node:
+            is_told = claim is None or claim.volume_name or claim.selected_node
+            if is_told and not (was_bound and claim is not None and claim.volume_name and self._may_be_up(record)):
                 self._drop(Verb.FORGET, record, now)
                 continue
             self._doubt(record, now)
@@ -401,6 +402,14 @@ class Settler:
             held = self._ledger.get(record.volume, record.claimant)
             if held is not None and demand is not None:
                 self._withdraw(held, demand, now)
+
+    def _may_be_up(self, record: Promise) -> bool:
+        """Whether the volume that was chosen for a node may have been attached and placed there, and our stores show
+        neither yet: pods, volumes and replicas are watched apart."""
+        if record.situation is None:
+            return False  # chosen by nobody
+        demand = self._world.demand_of(record.volume)
+        return demand is None or not (demand.facts.node_id or demand.placed_nodes)
 
     def _settle_doubts(self, claim: Claim, now: float) -> None:
         """What is held for pods that are gone, after a change of the claim, its volume or its replicas."""

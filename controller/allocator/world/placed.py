@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import Final, Protocol
 
-from controller.model.longhorn import Replica
+from controller.model.longhorn import Replica, Volume
 
 _NONE: Final[Mapping[str, Replica]] = {}
 
@@ -43,13 +43,25 @@ class Placed:
         self._at_node: dict[str, dict[str, str]] = {}  # node -> name of replica -> volume
         self._volume_of: dict[str, str] = {}
         self.unplaced: dict[str, Replica] = {}  # Longhorn may place these at any moment
+        self._up: dict[str, str] = {}  # volume -> node where it was up although none of its replicas shows a place
 
     def copy(self) -> Placed:
         """For questions only."""
         other = Placed(self._touch)
         vars(other).update(_of_volume=self._of_volume.copy(), _on_disk=self._on_disk.copy())
-        other.unplaced = self.unplaced.copy()
+        other.unplaced, other._up = self.unplaced.copy(), self._up.copy()
         return other
+
+    def volume_shown(self, name: str, volume: Volume | None) -> None:
+        if volume is None:
+            self._up.pop(name, None)
+        elif volume.node_id and volume.state == "attached" and not any(one.node for one in self.of(name).values()):
+            self._up[name] = volume.node_id
+
+    def hidden_at(self, volume: str) -> str:
+        """The node next to which the volume must have a replica that does not show yet, since it has been up there:
+        volumes and replicas are watched apart. "" for none."""
+        return self._up.get(volume, "")
 
     def of(self, volume: str) -> Mapping[str, Replica]:
         return self._of_volume.get(volume, _NONE)
@@ -83,6 +95,7 @@ class Placed:
 
     def _count(self, replica: Replica) -> None:
         if replica.node:
+            self._up.pop(replica.volume, None)
             self._at_node.setdefault(replica.node, {})[replica.name] = replica.volume
         if replica.disk_uuid:
             uuid = replica.disk_uuid

@@ -130,10 +130,12 @@ class Rooms:
         over = tuple((one.name, -one.free_bytes) for one in (room.disks if room else ()) if one.free_bytes < 0)
         if over:
             self.overdrawn[name] = over
-        if room is None or room.plain_free_bytes < 0 or not self._takes_pods(name):
+        if room is None or not self._takes_pods(name):
+            return
+        if any(disk.reach_bytes != disk.free_bytes for disk in room.disks):
+            self.uneven.add(name)
+        if room.plain_free_bytes < 0:
             return
         free = [disk.free_bytes for disk in room.disks if disk_takes(disk, DEFAULT_NEEDS, 0, 0, space)]
         self.tops[name] = tuple(sorted(free, reverse=True))
         self.best[name] = room.plain_free_bytes
-        if any(disk.reach_bytes != disk.free_bytes for disk in room.disks):
-            self.uneven.add(name)

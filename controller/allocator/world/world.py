@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
-from typing import Final
+from typing import Final, TypeVar
 
 from controller.allocator.world.engines import EngineFacts
 from controller.allocator.world.placed import Granted, NothingGranted, Placed
@@ -31,6 +31,7 @@ from controller.model.rebuilds import Rebuild, rebuilds_ahead
 from controller.model.workload import Claim, KubeNode, PersistentVolume, Pod, StorageClass, default_class
 from controller.rules.eligibility import Engines, NodeRoom, check_node
 
+_T = TypeVar("_T")
 _AT_ONCE: Final = 8  # rooms that are worked out with the event that changed them
 
 
@@ -245,9 +246,7 @@ class World:
 
     def put_class(self, name: str, storage_class: StorageClass | None) -> set[str]:
         self.absent.pop(Missing("class", "", name), None)
-        old = self.classes.pop(name, None)
-        if storage_class is not None:
-            self.classes[name] = storage_class
+        old = _exchange(self.classes, name, storage_class)
         if old == storage_class:
             return set()
         self._demands.clear()
@@ -258,9 +257,8 @@ class World:
     def put_volume(self, name: str, volume: Volume | None) -> set[str]:
         self._demands.clear()
         self.absent.pop(Missing("volume", "", name), None)
-        self.volumes.pop(name, None)
-        if volume is not None:
-            self.volumes[name] = volume
+        _exchange(self.volumes, name, volume)
+        self.placed.volume_shown(name, volume)
         self._replicas_changed(name)
         return self._claims_touched_by(name)
 
@@ -386,9 +384,8 @@ class World:
 
     def put_backing_image(self, name: str, image: BackingImage | None) -> set[str]:
         self._demands.clear()
-        old = self.backing_images.pop(name, None)
+        old = _exchange(self.backing_images, name, image)
         if image is not None:
-            self.backing_images[name] = image
             for uuid in image.disk_uuids - (old.disk_uuids if old is not None else frozenset()):
                 self.reach.came(uuid, Change.IMAGE, image.real_size_bytes)
         made_on = (volume.name for volume in self.volumes.values() if volume.backing_image == name)
@@ -482,6 +479,14 @@ class World:
             found = None if claim is None else demand_of_claim(claim, self, self.settings)
             self._demands[claim_uid] = None if isinstance(found, Missing) else found
         return self._demands[claim_uid]
+
+
+def _exchange(facts: dict[str, _T], key: str, new: _T | None) -> _T | None:
+    """Replace; what stood there. What is new comes last, also under an old key."""
+    old = facts.pop(key, None)
+    if new is not None:
+        facts[key] = new
+    return old
 
 
 def _candidacy(node: LonghornNode | None) -> object:

@@ -162,3 +162,17 @@ def test_a_displaced_volume_that_falls_back_counts_wherever_longhorn_may_put_it(
     cluster.clock.advance(5)
     assert not ask(cluster, "after", 60, "n2", "n3")
     assert ask(cluster, "small", 40, "n2", "n3")
+
+
+def test_a_trap_counts_for_what_roams_also_where_the_disk_is_over_its_limit() -> None:
+    """12 of 8 lie there, and the figure still shows the disk as empty: Longhorn may choose it again."""
+    cluster = cluster_of(100)
+    cluster.add_node("n2", disk("full", 8, node="n2"))
+    for name, gib in (("a", 8), ("b", 4)):
+        assert ask(cluster, name, gib, "n1")
+        cluster.run(name, name, "n1", gib)
+        cluster.place(f"pvc-uid-{name}", "n2", gib, disk_name="full")
+
+    assert not ask(cluster, "roams", 1, "n1", "n2", class_name="roaming")
+    cluster.let_figures_follow()
+    assert cluster.offered("roams", "n1", "n2")

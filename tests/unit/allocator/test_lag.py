@@ -301,3 +301,47 @@ def test_an_older_volume_does_not_tell_while_a_later_one_is_not_seen_yet() -> No
     cluster.provision("last", created=LATEST, locality="disabled")
 
     assert [("ns/first", "n2")] == cluster.local_promises()
+
+
+def bound_to_n1() -> TestCluster:
+    """A pod that is bound to the only node, 100 GiB; its volume is provisioned, and seen attached nowhere yet."""
+    cluster = TestCluster()
+    cluster.add_node("n1", free_gib=100)
+    cluster.add_pod("a")
+    assert {"n1"} == cluster.offered("a", "n1")
+    cluster.select_node("a", "n1")
+    cluster.provision("a")
+    cluster.bind("a", "n1")
+    return cluster
+
+
+def test_a_bound_pod_that_goes_before_its_volume_was_seen_attached_leaves_a_doubt() -> None:
+    """The volume may have been attached, and placed, and nobody saw it: what is not so ends with a last look."""
+    cluster = bound_to_n1()
+    cluster.drop_pod("a")
+    assert_nothing_left(cluster)
+    cluster.clock.advance(3)
+    (due,) = cluster.allocator.due()
+    assert due.reads == (("claim", "ns/a"), ("volume", "pvc-uid-a"))
+    cluster.allocator.expire(due)
+    assert {} == cluster.pending()
+
+
+def test_a_volume_that_was_up_has_a_replica_that_is_not_seen_yet() -> None:
+    cluster = bound_to_n1()
+    cluster.attach("pvc-uid-a", "n1", state="attached")
+    cluster.drop_pod("a")
+    cluster.allocator.observe("volume", "pvc-uid-a", volume("pvc-uid-a", 100))
+    cluster.let_doubts_pass()
+    assert_nothing_left(cluster)
+
+    cluster.place("pvc-uid-a", "n1")
+    cluster.drop_pod("late")
+    assert {} == cluster.pending()
+
+
+def test_a_volume_that_went_has_no_replica_anywhere() -> None:
+    cluster = bound_to_n1()
+    cluster.attach("pvc-uid-a", "n1", state="attached")
+    cluster.delete_volume("a")
+    assert {} == cluster.pending()
