@@ -31,6 +31,7 @@ from controller.allocator.verbs.observe import CLAIMS_AT_ONCE, KINDS, Observing
 from controller.allocator.waiting.refusals import Refusals, Wakeup
 from controller.allocator.waiting.waking import WakePlan
 from controller.allocator.world.absences import ABSENT_SECONDS, known, missing_of
+from controller.allocator.world.outdated import is_outdated
 from controller.allocator.world.world import World
 from controller.clock import Clock
 from controller.errors import BugError, NotFoundError
@@ -110,7 +111,7 @@ class Allocator:
             raise ValueError(f"no such kind: {kind}")
         later: Sequence[str] = ()
         with self._changed:
-            if self._world.is_outdated(kind, key, facts, gone):
+            if is_outdated(self._world, kind, key, facts, gone):
                 return
             with self._guarded(key):
                 later = self._observing_locked().apply(kind, key, facts)

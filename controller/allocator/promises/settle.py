@@ -393,12 +393,15 @@ class Settler:
         have been made, or nothing of what became of it, and as far as its volume still asks for room."""
         for record in records:
             claim = self._world.claim_by_uid(record.volume)
-            is_told = claim is None or claim.volume_name or claim.selected_node
-            if is_told and not (was_bound and claim is not None and claim.volume_name and self._may_be_up(record)):
+            if claim is not None and claim.volume_name:
+                is_told = not (was_bound and self._may_be_up(record))
+            else:
+                is_told = claim is None or bool(claim.selected_node)
+            if is_told:
                 self._drop(Verb.FORGET, record, now)
                 continue
             self._doubt(record, now)
-            demand = self._world.demand_of(claim.uid)
+            demand = self._world.demand_of(record.volume)
             held = self._ledger.get(record.volume, record.claimant)
             if held is not None and demand is not None:
                 self._withdraw(held, demand, now)

@@ -161,17 +161,6 @@ class World:
             return self.claims.get(key)
         return self.claim_by_uid(volume.removeprefix("pvc-"))  # provisioned, its PV not seen yet
 
-    def is_outdated(self, kind: str, key: str, facts: object | None, gone: object | None) -> bool:
-        """Whether the stores know better already: a later version of the object, or the next one of that name, which
-        has later versions than all of the former."""
-        stores: Mapping[str, Mapping[str, object]] = {"claim": self.claims, "pv": self.pvs, "volume": self.volumes}
-        known = self.pod_by_key(key) if kind == "pod" else stores.get(kind, {}).get(key)
-        if known is None:
-            return False
-        if facts is None:
-            return gone is not None and _identity(gone) != _identity(known)
-        return _version(facts) < _version(known)
-
     def volume_of(self, key: str) -> str:
         """The Longhorn volume of the claim of that uid; `key` itself without one."""
         claim = self.claim_by_uid(key)
@@ -495,11 +484,3 @@ def _candidacy(node: LonghornNode | None) -> object:
 
 def _as_large_as(replica: Replica, target_bytes: int) -> Replica:
     return replica if replica.size_bytes >= target_bytes else replace(replica, size_bytes=target_bytes)
-
-
-def _identity(facts: object) -> str:
-    return getattr(facts, "uid", "")
-
-
-def _version(facts: object) -> int:
-    return getattr(facts, "version", 0)
