@@ -239,12 +239,13 @@ class Allocator:
             pod = self._world.pods.get(pod_uid)
             if pod is None or self._mode is not Mode.ACTIVE:
                 return ""
-            asks = newcomer_of(pod, self._memory)
+            asks, live = newcomer_of(pod, self._memory), self._live
         world, ledger = self._copy()
         demands, _ = demands_of_pod(pod, world, world.settings)
         now, now_utc = self._clock.now(), self._clock.now_utc()
         kept_on = next((node for one in kept_for(ledger, pod_uid) for node in one.nodes), "")
-        return account_of(Judge(world, ledger, demands, now, asks, now_utc=now_utc), candidates, kept_on)
+        judge = Judge(world, ledger, demands, now, asks, None, now_utc, live.roaming_overcommit_pct)
+        return account_of(judge, candidates, kept_on, allows_stranding=live.allow_stranding)
 
     def _copy(self) -> tuple[World, Ledger]:
         """World and ledger as they were less than `COPY_SECONDS` ago, to be asked and never changed."""

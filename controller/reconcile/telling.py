@@ -27,7 +27,8 @@ REMOTE_TEXT: Final = (
 )
 DISCRETION_TEXT: Final = (
     "The pod's own Longhorn volumes may be too many for one disk of the node that it was offered: which disks they "
-    "come to is Longhorn's choice, and one of them may end over its limit"
+    "come to is Longhorn's choice. A disk may end over its limit, or a volume find no disk there: then it goes to "
+    "another node, or, if it is strict-local, waits"
 )
 # By decision, of pods that were let through although not all was as it should be: the Event's reason and text.
 LET_THROUGH: Final[Mapping[Decision, tuple[str, str]]] = {

@@ -39,8 +39,8 @@ class DiskRoom:
     """What is left of a disk that accepts replicas at all; `free_bytes` by over-provisioning, negative when
     overdrawn.
 
-    `reported_bytes` is the same by the disk's own figure, which may not show the newest replicas yet, and `reach_bytes`
-    the most that Longhorn may still believe in: what is larger never lands there.
+    `reach_bytes` is the most that Longhorn may still believe in, by the disk's own figures, which may not show the
+    newest replicas yet: what is larger never lands there.
     """
 
     name: str
@@ -50,7 +50,6 @@ class DiskRoom:
     tags: frozenset[str]
     limit_bytes: int
     free_bytes: int
-    reported_bytes: int
     reach_bytes: int
     written_limit_bytes: int  # a replica's bytes to copy must stay below this
     kind: Hashable  # equal for disks, of whatever node, that the same volumes suit, room aside
@@ -68,6 +67,7 @@ class NodeRoom:
     space_bytes: int  # of the disks that take replicas, without what is reserved; 0 when the node is rejected
     left_bytes: int  # of that, what no replica takes yet, by over-provisioning
     left_share: float  # of that, between 0 and 1
+    over: tuple[tuple[str, int], ...] = ()  # its disks over their limit, whether they take replicas or not, by how much
 
 
 @dataclass(frozen=True, slots=True)
@@ -398,7 +398,6 @@ def room_of_disk(
         tags=disk.tags,
         limit_bytes=limit,
         free_bytes=limit - observed_scheduled(disk, replicas),
-        reported_bytes=reported,
         reach_bytes=max(reported, believed_bytes),
         written_limit_bytes=disk.available_bytes - minimal_available(disk, space),
         kind=(disk.type, disk.filesystem, disk.tags, *kind_of_node),

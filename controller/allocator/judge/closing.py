@@ -17,6 +17,7 @@ from typing import NamedTuple
 from controller.allocator.judge.budget import Budget
 from controller.allocator.judge.pending import Pending
 from controller.allocator.promises.items import PendingItem, RoamingItem
+from controller.allocator.world.eligible import check_candidate, disks_for
 from controller.allocator.world.world import World
 from controller.model.longhorn import DiskNeeds
 
@@ -35,6 +36,7 @@ class _Kind(NamedTuple):
     """What has the same sites, its size aside."""
 
     needs: DiskNeeds
+    required_bytes: int
     by_zone: bool
     shares_nodes: bool
 
@@ -128,11 +130,12 @@ class Closing:
                 if self._budget.is_spent():
                     break  # what was not looked at is no site, and the answer is no
                 room = self._world.room(name)
-                if room is not None and room.rejection is None:
-                    free = [disk.free_bytes for disk in room.disks if self._pending.suits(room, disk, item)]
-                    found.append(_Node(name, node.zone, free))
+                if room is None or check_candidate(self._world, name, kind.needs) is not None:
+                    continue
+                able = disks_for(self._world, room, kind.needs, item.size_bytes, kind.required_bytes)
+                found.append(_Node(name, node.zone, [room.disks[index].free_bytes for index in able]))
         return found
 
 
 def _kind_of(entry: RoamingItem) -> _Kind:
-    return _Kind(entry.item.needs, entry.by_zone, entry.shares_nodes)
+    return _Kind(entry.item.needs, entry.item.required_bytes, entry.by_zone, entry.shares_nodes)

@@ -15,20 +15,26 @@ from controller.allocator.judge.node import Judge
 from controller.allocator.judge.packing import STRAND_STEPS, Item, Steps, is_robust, pack
 from controller.allocator.judge.sets import SetJudge, Wanted
 from controller.allocator.judge.shape import Shape
-from controller.allocator.judge.verdict import Judgement, Verdict
+from controller.allocator.judge.verdict import Judgement
 from controller.model.demand import VolumeDemand
 from controller.model.longhorn import LOCALITY_BEST_EFFORT
 
+_Key = tuple[str, str, tuple[int, ...]]
+
 
 class Discretion:
-    """Asked after a search that found no sure node. `allows_stranding`: strict-local volumes may be left without."""
+    """Asked after a search that found no sure node. `allows_stranding`: volumes may be left without. `foresees`: what
+    is possible once Longhorn's figures show all that lies on the disks. `stranding` are nodes that were said yes of
+    although some order leaves a volume without a disk there."""
 
-    def __init__(self, judge: Judge, *, allows_stranding: bool = False) -> None:
-        self._judge, self._allows_stranding = judge, allows_stranding
-        roaming = [demand for demand in judge.demands if demand.is_roaming]
-        self._is_needless = any(demand.never for demand in judge.demands) or len(judge.local) + len(roaming) < 2
-        self._alone: dict[tuple[str, str], bool] = {}  # by zone and region
-        self._falls_back: bool | None = None
+    def __init__(self, judge: Judge, *, allows_stranding: bool = False, foresees: bool = False) -> None:
+        self._judge, self._allows_stranding, self._foresees = judge, allows_stranding, foresees
+        own = [demand for demand in judge.demands if demand.is_local or demand.is_roaming]
+        images = [demand for demand in own if demand.image is not None and demand.image.real_size_bytes]
+        self._is_needless = any(demand.never for demand in judge.demands) or len(own) + len(images) < 2
+        self._alone: dict[_Key, bool] = {}
+        self._in_the_way: dict[_Key, frozenset[str]] = {}
+        self.stranding: set[str] = set()
 
     def among(self, names: Sequence[str], most: int = 1) -> list[str]:
         """The first of these nodes that may be offered, as far as the judge's budget lasts."""
@@ -36,7 +42,7 @@ class Discretion:
         for name in () if self._is_needless else names:
             if len(found) >= most or self._judge.budget.is_spent():
                 break
-            if not self._judge.is_loaded_at_a_glance(name) and self.covers(name):
+            if (self._foresees or not self._judge.is_loaded_at_a_glance(name)) and self.covers(name):
                 found.append(name)
         return found
 
@@ -50,34 +56,52 @@ class Discretion:
         if not wanted:
             return True
         shape = judge.shape(name, wanted)
-        if not isinstance(shape, Shape) or judge.is_loaded(shape):
+        if not isinstance(shape, Shape) or name in judge.pending.kept:
+            return False
+        if not self._foresees and judge.is_loaded(shape):
             return False
         if pack(shape.everything, shape.free, Steps(STRAND_STEPS, judge.budget)) is None:
             return False
-        others = [Item(size, disks) for size, disks in judge.own_roaming_on(shape.room)]
-        if is_robust(shape.everything, shape.free, Steps(STRAND_STEPS, judge.budget), others):
+        others = [*shape.images]  # they come along wherever a volume goes, and take what they need there
+        for demand, entry, disks in judge.own_roaming_on(shape.room):
+            copies = entry.copies if entry.shares_nodes else 1
+            others += [Item(entry.item.size_bytes, disks)] * copies
+            others += [Item(demand.image.real_size_bytes, disks)] if demand.image is not None else []
+        if is_robust(shape.items, shape.free, Steps(STRAND_STEPS, judge.budget), others):
             return True
-        if all(demand.facts.data_locality == LOCALITY_BEST_EFFORT for demand in wanted):
-            return self._fall_back_is_sure(name, wanted)
-        return self._allows_stranding
+        is_best_effort = all(demand.facts.data_locality == LOCALITY_BEST_EFFORT for demand in wanted)
+        if self._allows_stranding or (is_best_effort and self._fall_back_is_sure(name, wanted)):
+            self.stranding.add(name)
+            return True
+        return False
 
     def _is_alone(self, name: str, wanted: Sequence[VolumeDemand]) -> bool:
         """Whether the pod's roaming volumes find their disks beside its other ones."""
-        place = self._judge.topology_of(name)
-        found = self._alone.get(place)
+        key = self._key(name, wanted)
+        found = self._alone.get(key)
         if found is None:
-            sets, sizes = self._judge.wanted_sets(*place), [demand.size_bytes for demand in wanted]
-            found = self._alone[place] = not sets or self._sets(sets).survives_own(sizes)
+            sets, sizes = self._judge.wanted_sets(*key[:2]), [demand.size_bytes for demand in wanted]
+            found = not sets or self._sets(sets).survives_own(sizes, ignores_traps=self._foresees)
+            self._alone[key] = found
         return found
 
     def _fall_back_is_sure(self, name: str, wanted: Sequence[VolumeDemand]) -> bool:
-        """Whether the sums hold for all of the pod's volumes as if Longhorn placed each of them anywhere."""
-        if self._falls_back is None:
-            roaming = self._judge.wanted_sets(*self._judge.topology_of(name))
-            sets = [*roaming, *(Wanted(demand, 1, needs_all=True) for demand in wanted)]
-            self._falls_back = self._sets(sets).judge().verdict is Verdict.SURE
-        return self._falls_back
+        """Whether whatever finds no disk on the node surely finds one on the others."""
+        key = self._key(name, wanted)
+        roaming = self._judge.wanted_sets(*key[:2])
+        sets = [*roaming, *(Wanted(demand, 1, needs_all=True) for demand in wanted)]
+        found = self._in_the_way.get(key)
+        if found is None:
+            # The first volume to be placed finds its disk there, so at most all but the smallest fall back.
+            sizes = [demand.size_bytes for demand in wanted]
+            found = self._sets(sets).in_the_way(max(sizes), 0 if roaming else min(sizes))
+            self._in_the_way[key] = found
+        return found <= {name} and self._sets(sets, without=name).has_sites()
 
-    def _sets(self, wanted: Sequence[Wanted]) -> SetJudge:
+    def _key(self, name: str, wanted: Sequence[VolumeDemand]) -> _Key:
+        """Equal for nodes with the same answers: zone, region, and the sizes of what is bound to the node."""
+        return *self._judge.topology_of(name), tuple(sorted(demand.size_bytes for demand in wanted))
+
+    def _sets(self, wanted: Sequence[Wanted], without: str = "") -> SetJudge:
         judge = self._judge
-        return SetJudge(judge.world, wanted, judge.pending, budget=judge.budget, now_utc=judge.now_utc)
+        return SetJudge(judge.world, wanted, judge.pending, budget=judge.budget, now_utc=judge.now_utc, without=without)

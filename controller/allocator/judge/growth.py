@@ -8,8 +8,10 @@ as well: if the growth fits after every legal placement of those, none of them i
 A volume that is not placed yet grows on the nodes where room is promised to it: there the larger replica must fit. Of
 replicas that may go anywhere, as many must surely fit as have a place at the size that is promised.
 
-Whatever is refused is refused at every larger size too. The allocator's lock is held meanwhile, so time is bounded: a
-verdict that was not found in time is a refusal that says so, and the largest size is then the largest one proved.
+The largest size is looked for by bisection, as if whatever is refused were refused at every larger size too. That
+holds but for volumes that are not placed yet, where a larger replica may reach fewer disks: the size that is told is
+then one that fits, and perhaps not the largest. The allocator's lock is held meanwhile, so time is bounded: a verdict
+that was not found in time is a refusal that says so, and the largest size is then the largest one proved.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ from controller.clock import Clock
 from controller.model.demand import VolumeDemand
 from controller.model.longhorn import LOCALITY_DISABLED, Disk, LonghornNode
 from controller.model.quantity import bytes_text
+from controller.rules.affinity import Affinity
 from controller.rules.eligibility import check_disk_state
 from controller.rules.growth import (
     GRANULE_BYTES,
@@ -86,9 +89,11 @@ def plan_growth(
 
 @dataclass(frozen=True, slots=True)
 class _Beside:
-    """A node's disks, by UUID: what is free without this volume's growth, and what is promised and may come there."""
+    """A node's disks, by UUID: what is free without this volume's growth, the largest replica that may come there, and
+    what is promised to others and may."""
 
     free: Mapping[str, int]
+    reach: Mapping[str, int]
     loads: Mapping[str, int]
 
 
@@ -140,7 +145,7 @@ class Growing:
 
     def _in_the_way(self, plan: ExpansionPlan, new_bytes: int) -> Iterator[Obstacle]:
         """What is promised, to others and to the volume itself. What time did not allow to find stands in the way."""
-        yield from self._against_pending(plan.disks)
+        yield from self._against_pending(plan.disks, new_bytes)
         if not self.is_late:
             yield from self._of_promises(new_bytes)
         if self.is_late:
@@ -217,8 +222,10 @@ class Growing:
 
     # What is pending
 
-    def _against_pending(self, growths: Iterable[DiskGrowth]) -> Iterator[Obstacle]:
-        """Disks whose growth would be in danger: Longhorn may put what is pending there first."""
+    def _against_pending(self, growths: Iterable[DiskGrowth], new_bytes: int) -> Iterator[Obstacle]:
+        """Disks whose growth would be in danger: Longhorn may put what is pending there first, the volume's own other
+        replicas included."""
+        copies = self._copies_beside()
         by_node: dict[str, list[DiskGrowth]] = {}
         for growth in growths:
             if growth.growth_bytes > 0:
@@ -227,14 +234,22 @@ class Growing:
             if name not in self._beside:
                 self._beside[name] = self._promised_beside(name)
             beside = self._beside[name]
-            if beside is None:
+            if beside is None or not (copies or any(beside.loads.values())):
                 continue
             if self._budget.is_spent():
                 return
-            yield from _contended(name, members, beside)
+            yield from _contended(name, members, beside, new_bytes, copies)
+
+    def _copies_beside(self) -> int:
+        """How many of its replicas that are still to be placed may come to a disk that holds one."""
+        affinity = Affinity.of(self._volume, self._world.settings)
+        if not (affinity.shares_nodes and affinity.disk_soft):
+            return 0
+        pending = (self._ledger.roaming_of(key) for key in self._keys)
+        return max((entry.per_disk for entry in pending if entry is not None), default=0)
 
     def _promised_beside(self, name: str) -> _Beside | None:
-        """None: nothing is promised there."""
+        """None for a node that is not there."""
         node = self._nodes[name]
         if node is None or self._world.room(name) is None:
             return None
@@ -243,7 +258,8 @@ class Growing:
         room = make_room(usable, lambda _uuid: (), self._world.is_shared_disk, self._world.settings.space)
         seen = self._world.room(name)
         loads = dict(zip((disk.uuid for disk in seen.disks), self._pending.loads(seen), strict=True)) if seen else {}
-        return _Beside({disk.uuid: disk.free_bytes for disk in room.disks}, loads) if any(loads.values()) else None
+        reach = {disk.uuid: disk.reach_bytes for disk in seen.disks} if seen else {}
+        return _Beside({disk.uuid: disk.free_bytes for disk in room.disks}, reach, loads)
 
     # What is promised to the volume itself
 
@@ -320,13 +336,19 @@ def _resized(demand: VolumeDemand, new_bytes: int) -> VolumeDemand:
     return replace(demand, size_bytes=max(new_bytes, demand.size_bytes))
 
 
-def _contended(name: str, growths: Iterable[DiskGrowth], beside: _Beside) -> list[Obstacle]:
-    """The growths on that node's disks that do not fit beside what is promised and may come there."""
+def _contended(
+    name: str, growths: Iterable[DiskGrowth], beside: _Beside, new_bytes: int, copies: int
+) -> list[Obstacle]:
+    """The growths on that node's disks that do not fit beside what is promised and may come there, `copies` more of the
+    volume included."""
     found = []
     for entry in growths:
         load, free = beside.loads.get(entry.uuid, 0), beside.free.get(entry.uuid)
-        if free is not None and load and entry.growth_bytes + load > free:
+        own = new_bytes * copies if new_bytes <= beside.reach.get(entry.uuid, 0) else 0
+        if free is not None and (load or own) and entry.growth_bytes + load + own > free:
             text = f"{bytes_text(load)} are promised to other volumes, which Longhorn may place on this disk"
+            if own:
+                text = f"{bytes_text(load + own)} are to be placed, of this volume too, and may come to this disk"
             found.append(Obstacle(name, entry.disk, 0, Rejection(Reason.CONTENDED, f"{entry.disk}: {text}")))
     return found
 

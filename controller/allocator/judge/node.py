@@ -79,9 +79,8 @@ class Judge:
         self.demands = tuple(demands)
         self.local = [demand for demand in demands if demand.is_local]
         own = frozenset(demand.key for demand in demands)
-        images = frozenset(demand.image.name for demand in demands if demand.image is not None)
-        self.pending = Pending(world, ledger, own, newcomer, is_local=bool(self.local), own_images=images)
-        self._own_roaming: list[RoamingItem] | None = None
+        self.pending = Pending(world, ledger, own, newcomer, is_local=bool(self.local))
+        self._own_roaming: list[tuple[VolumeDemand, RoamingItem]] | None = None
         self._plain = PlainPod.of(world, self.demands, self.pending)
 
     def of(self, demand: VolumeDemand) -> Judge:
@@ -277,37 +276,43 @@ class Judge:
             for index in item.all_disks:
                 if item.size_bytes <= room.disks[index].reach_bytes:
                     found[index] += item.size_bytes
-        images = [
-            (image, demand, item)
-            for demand, item in zip(shape.wanted, shape.items, strict=True)
-            if (image := demand.image) is not None and image.real_size_bytes > 0
-        ]
         roaming = self.own_roaming_on(room)
+        coming = [
+            (demand, item.size_bytes, item.all_disks) for demand, item in zip(shape.wanted, shape.items, strict=True)
+        ]
+        coming += [(demand, entry.item.size_bytes, disks) for demand, entry, disks in roaming]
         for index, disk in enumerate(room.disks):
             if not found[index]:
                 continue
-            coming = {
+            found[index] += sum(entry.bytes_within(disk.reach_bytes) for _, entry, disks in roaming if index in disks)
+            images = {
                 image.name: image.real_size_bytes
-                for image, _, item in images
-                if disk.uuid not in image.disk_uuids and index in item.all_disks and item.size_bytes <= disk.reach_bytes
+                for demand, size, disks in coming
+                if (image := demand.image) is not None
+                and disk.uuid not in image.disk_uuids
+                and index in disks
+                and size <= disk.reach_bytes
             }
-            found[index] += sum(coming.values()) + sum(size for size, disks in roaming if index in disks)
+            found[index] += sum(images.values())
+            for name in images:
+                self.pending.own_image(disk.uuid, name)
         return found
 
-    def own_roaming_on(self, room: NodeRoom) -> list[tuple[int, tuple[int, ...]]]:
-        """Size and disks of each replica that may come to that node of the pod's own volumes that roam."""
+    def own_roaming_on(self, room: NodeRoom) -> list[tuple[VolumeDemand, RoamingItem, tuple[int, ...]]]:
+        """The pod's own volumes that roam, as far as they may come to that node, with the disks that they may come
+        to."""
         if self._own_roaming is None:
             roaming = [demand for demand in self.demands if demand.is_roaming]
-            self._own_roaming = [roamer_of(item_of_demand(one), one, self.world) for one in roaming]
+            self._own_roaming = [(one, roamer_of(item_of_demand(one), one, self.world)) for one in roaming]
         found = []
-        for entry in self._own_roaming:
+        for demand, entry in self._own_roaming:
             if room.name in entry.barred:
                 continue
             item = entry.item
             able = disks_for(self.world, room, item.needs, item.size_bytes, item.required_bytes)
             disks = tuple(index for index in able if item.size_bytes <= room.disks[index].reach_bytes)
             if disks:
-                found += [(item.size_bytes, disks)] * entry.per_disk  # one of them at least on each disk
+                found.append((demand, entry, disks))
         return found
 
     def is_loaded(self, shape: Shape) -> bool:

@@ -58,9 +58,8 @@ class Newcomer:
 
 
 class Pending:
-    """What others may still take, as one question sees it. `own` are the keys of the asking pod's own volumes,
-    `own_images` the backing images that come with these; `newcomer` None: what does not count for everybody does not
-    count."""
+    """What others may still take, as one question sees it. `own` are the keys of the asking pod's own volumes;
+    `newcomer` None: what does not count for everybody does not count."""
 
     def __init__(
         self,
@@ -70,7 +69,6 @@ class Pending:
         newcomer: Newcomer | None = None,
         *,
         is_local: bool = True,
-        own_images: frozenset[str] = frozenset(),
     ) -> None:
         self._world, self._ledger, self._own = world, ledger, own
         self._own_roaming = [entry for volume in own if (entry := ledger.roaming_of(volume)) is not None]
@@ -82,7 +80,7 @@ class Pending:
             self._add_limited(newcomer, is_local)
         self._own_nodes = {node for volume in own for promise in ledger.of_volume(volume) for node in promise.nodes}
         self._suits: dict[tuple[Hashable, DiskNeeds], bool] = {}
-        self._own_images = own_images
+        self._own_images: dict[str, set[str]] = {}  # by disk UUID
         self._young: list[RoamingItem] | None = None
         self._young_sums: dict[Hashable, Sums] = {}
 
@@ -132,8 +130,13 @@ class Pending:
 
     def _image_bytes(self, names: set[str], disk: DiskRoom) -> int:
         """Of backing images that come to the disk with what may come there."""
-        images = (self._world.backing_images.get(name) for name in names - self._own_images)
+        others = names - self._own_images.get(disk.uuid, set())
+        images = map(self._world.backing_images.get, others)
         return sum(image.real_size_bytes for image in images if image is not None and disk.uuid not in image.disk_uuids)
+
+    def own_image(self, disk_uuid: str, name: str) -> None:
+        """That backing image counts on that disk with the asking pod's own volumes already."""
+        self._own_images.setdefault(disk_uuid, set()).add(name)
 
     def _roaming_load(self, room: NodeRoom, disk: DiskRoom, images: set[str]) -> int:
         """`images` gets the names of backing images that come along."""
@@ -244,10 +247,6 @@ class Pending:
         """What roams and is not the pod's own."""
         entries = (*self._ledger.roaming(), *self._extra_roaming)
         return [entry for entry in entries if entry.item.volume not in self._own]
-
-    def suits(self, room: NodeRoom, disk: DiskRoom, item: PendingItem) -> bool:
-        """Whether that disk may get the item, whatever its room."""
-        return self._takes(room, disk, item)
 
     @property
     def allows_no_excess(self) -> bool:

@@ -145,10 +145,13 @@ class SetJudge:
         budget: Budget | None = None,
         now_utc: datetime | None = None,
         excess_pct: int = 0,
+        without: str = "",
     ) -> None:
-        """`excess_pct`: the share of a disk's limit by which all that may come there may exceed it."""
+        """`excess_pct`: the share of a disk's limit by which all that may come there may exceed it. `without`: a node
+        that is no site."""
         self._world, self._wanted, self._pending = world, wanted, pending
         self._budget, self._now_utc, self._excess_pct = budget or Budget(), now_utc, excess_pct
+        self._without = without
         self.has_excess = False  # the yes makes use of it
         self._own: dict[str, list[int]] = {}  # by node, for each disk what may come there of these volumes
         self._costs: list[dict[str, int]] = []  # by volume and place, the bytes that close it to a replica
@@ -211,6 +214,8 @@ class SetJudge:
         )
 
     def _is_spared(self) -> bool:
+        if any(wanted.demand.clone_disks is not None for wanted in self._wanted):
+            return False  # it has fewer sites than its needs tell
         own = [roamer_of(item_of_demand(wanted.demand), wanted.demand, self._world) for wanted in self._wanted]
         return Closing(self._world, self._pending, own, self._budget).spares_all()
 
@@ -275,6 +280,8 @@ class SetJudge:
         for site in sites.reached():
             if self._budget.is_spent():
                 return LATE
+            if site.room.name == self._without:
+                continue
             own = self._own.setdefault(site.room.name, [0] * len(site.room.disks))
             for index in site.disks:
                 disk = site.room.disks[index]
@@ -288,7 +295,7 @@ class SetJudge:
                     fitting = (disk.free_bytes - image) // size if sites.shares_disks and size else 1
                     whole += fitting
                     slots += min(most, fitting)
-                else:
+                elif disk.free_bytes < size:  # else its image alone does not fit, and Longhorn does not ask about that
                     self._has_traps = True
         self._slots.append(whole if sites.shares_nodes else -1)
         capacity = slots if sites.shares_nodes else len(costs)
@@ -302,12 +309,37 @@ class SetJudge:
         if image is None or not image.real_size_bytes or disk.uuid in image.disk_uuids:
             return 0
         first = self._image_by_disk.setdefault((disk.uuid, image.name), demand.volume)
+        self._pending.own_image(disk.uuid, image.name)
         return image.real_size_bytes if first == demand.volume else 0
 
-    def survives_own(self, local: Sequence[int]) -> bool:
+    def has_sites(self) -> bool:
+        """Whether there are enough for each volume, promises aside."""
+        return all(self._find_sites(wanted) is SURE for wanted in self._wanted)
+
+    def in_the_way(self, from_bytes: int, less_bytes: int) -> frozenset[str]:
+        """Nodes on which not all that may come there goes together; enough of them to tell one from several, and one
+        without a name if time was too short. A disk of `from_bytes` or more gets `less_bytes` less."""
+        found = set[str]()
+        if not self.has_sites():
+            return frozenset(("",))
+        for name, own in self._own.items():
+            room = self._world.room(name)
+            if self._budget.is_spent():
+                return frozenset(("",))
+            if room is None:
+                continue
+            for disk, more, load in zip(room.disks, own, self._pending.loads(room), strict=True):
+                left = more - less_bytes if disk.reach_bytes >= from_bytes else more
+                if left > 0 and left + load > disk.free_bytes:
+                    found.add(name)
+            if len(found) > 1:
+                break
+        return frozenset(found)
+
+    def survives_own(self, local: Sequence[int], *, ignores_traps: bool = False) -> bool:
         """Whether each of these volumes finds a disk for its replicas wherever Longhorn puts the pod's other ones, of
         which those of the sizes `local` are bound to a node; no where anything of others may come to the same disks."""
-        if any(self._find_sites(wanted) is not SURE for wanted in self._wanted) or self._has_traps:
+        if not self.has_sites() or (self._has_traps and not ignores_traps):
             return False
         for name, own in self._own.items():
             room = self._world.room(name)

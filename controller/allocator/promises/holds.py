@@ -9,9 +9,11 @@ from typing import Final
 from controller.allocator.promises.ledger import Ledger
 from controller.allocator.promises.memory import Memory
 from controller.allocator.promises.own import roaming_places
-from controller.allocator.promises.promise import Against, Kind, OneOf, Places, Promise, Source, State, Verb
+from controller.allocator.promises.promise import Against, Kind, OneOf, Places, Promise, Roams, Source, State, Verb
+from controller.allocator.world.eligible import barred_nodes
 from controller.allocator.world.world import World
 from controller.model.demand import VolumeDemand, demands_of_pod
+from controller.model.longhorn import LOCALITY_BEST_EFFORT
 from controller.model.workload import Pod
 
 # Claimants beside the pod itself, each with the pod's uid behind it.
@@ -53,13 +55,18 @@ class Holds:
     def __init__(self, world: World, ledger: Ledger, memory: Memory) -> None:
         self._world, self._ledger, self._memory = world, ledger, memory
 
-    def offer(self, pod: Pod, demand: VolumeDemand, nodes: Collection[str], now: float) -> int:
+    def offer(
+        self, pod: Pod, demand: VolumeDemand, nodes: Collection[str], now: float, *, falls_back: bool = False
+    ) -> int:
         """Promise the volume on each offered node where it needs room; the bytes promised. What had ended by time
-        before may stand again."""
+        before may stand again. `falls_back`: it may find no disk there beside the pod's other ones."""
         self._memory.forget_spent(demand.key, pod.uid)
         if demand.is_local:
             wanted = frozenset(nodes) - demand.home_nodes
-            if wanted:
+            if wanted and falls_back and demand.facts.data_locality == LOCALITY_BEST_EFFORT:
+                places = Roams(barred_nodes(self._world, demand), fell_from=min(wanted))
+                self._put(demand, pod.uid, Source.FILTER, places, now)
+            elif wanted:
                 self._put(demand, pod.uid, Source.FILTER, OneOf(wanted), now)
             return len(wanted) * demand.size_bytes
         if not demand.is_roaming:

@@ -57,6 +57,7 @@ class Memory:
     _superseded: dict[str, frozenset[tuple[str, str]]] = field(default_factory=dict)
     _nominated: dict[str, str] = field(default_factory=dict)  # pod uid -> its nomination when it was answered
     _offered: dict[str, frozenset[str]] = field(default_factory=dict)  # pod uid -> the nodes of our last answer
+    _falls_back: dict[str, bool] = field(default_factory=dict)  # pod uid -> a volume of it may find no disk there
     _spent: dict[str, dict[str, Hashable]] = field(default_factory=dict)  # volume -> claimant -> in which situation
     _approved: int = 0
 
@@ -64,6 +65,7 @@ class Memory:
         self.turns.end(pod_uid, now)
         for known in (self.bindings, self.approvals, self.kept_until, self._superseded, self._nominated, self._offered):
             known.pop(pod_uid, None)
+        self._falls_back.pop(pod_uid, None)
 
     def is_resting(self, pod_uid: str, now: float) -> bool:
         """Whether no room is kept for the pod now, since it was for as long as it is for anybody."""
@@ -83,13 +85,19 @@ class Memory:
         """The pod is answered from scratch: what these claims (by uid, with their selected node) and its nomination say
         by now is older than that."""
         self._offered.pop(pod_uid, None)
+        self._falls_back.pop(pod_uid, None)
         if selected:
             self._superseded[pod_uid] = self._superseded.get(pod_uid, frozenset()) | frozenset(selected)
         if nomination or pod_uid in self._nominated:
             self._nominated[pod_uid] = nomination
 
-    def offer(self, pod_uid: str, nodes: Collection[str]) -> None:
-        self._offered[pod_uid] = frozenset(nodes)
+    def offer(self, pod_uid: str, nodes: Collection[str], *, falls_back: bool) -> None:
+        self._offered[pod_uid], self._falls_back[pod_uid] = frozenset(nodes), falls_back
+
+    def falls_back(self, pod_uid: str) -> bool | None:
+        """Whether a volume of the pod may find no disk on the offered node beside its other ones; None if it was not
+        answered by us."""
+        return self._falls_back.get(pod_uid)
 
     def offered(self, pod_uid: str) -> frozenset[str]:
         """The nodes on which our last answer to the pod held something for it."""

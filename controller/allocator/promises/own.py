@@ -66,12 +66,13 @@ def _is_placeable(world: World, volume: Volume) -> bool:
     return volume.data_locality == LOCALITY_BEST_EFFORT and not world.settings.behaviour.places_best_effort_at_attach
 
 
-def first_places(world: World, demand: VolumeDemand, node: str) -> Places | None:
+def first_places(world: World, demand: VolumeDemand, node: str, *, falls_back: bool = False) -> Places | None:
     """Where the volume's first replica may land when its engine is to run on that node; None for a node that is not
-    there. Longhorn puts a best-effort one on any node when this one has no disk for it."""
+    there. Longhorn puts a best-effort one on any node when this one has no disk for it, which may come about by the
+    pod's own other volumes (`falls_back`)."""
     if not world.has_node(node):
         return None
-    if demand.facts.data_locality == LOCALITY_BEST_EFFORT and not takes_now(world, node, demand):
+    if demand.facts.data_locality == LOCALITY_BEST_EFFORT and (falls_back or not takes_now(world, node, demand)):
         return Roams(barred_nodes(world, demand), fell_from=node)
     return OneOf(frozenset((node,)))
 

@@ -18,7 +18,7 @@ from controller.allocator.promises.ledger import Ledger
 from controller.allocator.promises.memory import Memory
 from controller.allocator.promises.own import first_places, own_copies, roaming_places
 from controller.allocator.promises.promise import Kind, OneOf, Places, Promise, Source, State, Verb
-from controller.allocator.world.eligible import takes_now
+from controller.allocator.world.eligible import takes_all_now, takes_now
 from controller.allocator.world.world import World
 from controller.model.demand import Missing, VolumeDemand, demand_of_claim, demand_of_volume
 from controller.model.longhorn import LOCALITY_BEST_EFFORT, LOCALITY_DISABLED
@@ -80,11 +80,14 @@ class Settler:
         records = {promise.volume: promise for promise in self._ledger.of_claimant(pod.uid)}
         stands = choice is not None and choice.is_bound
         was_offered = choice is not None and choice.node in self._memory.offered(pod.uid)
+        falls_back = self._memory.falls_back(pod.uid)
+        if falls_back is None and choice is not None:  # the leader before answered it
+            falls_back = not takes_all_now(self._world, choice.node, demands)
         for demand in demands:
             record = records.pop(demand.key, None)
             if choice is not None and _speaks_of(choice, demand, record, was_offered=was_offered):
                 stands = True
-                self._assume(pod.uid, demand, choice.node, record, now)
+                self._assume(pod.uid, demand, choice.node, record, now, falls_back=bool(falls_back))
             elif record is not None:
                 self._withdraw(record, demand, now)
         for record in records.values():
@@ -97,8 +100,11 @@ class Settler:
             if waited is not None:
                 self._journal.record(SCHEDULING_WAIT, waited, True)
 
-    def _assume(self, claimant: str, demand: VolumeDemand, node: str, record: Promise | None, now: float) -> None:
-        places, kind = self._places(demand, node), kind_of(demand)
+    def _assume(
+        self, claimant: str, demand: VolumeDemand, node: str, record: Promise | None, now: float, *, falls_back: bool
+    ) -> None:
+        """`falls_back`: it may find no disk there beside the pod's other volumes."""
+        places, kind = self._places(demand, node, falls_back=falls_back), kind_of(demand)
         # What roams is Longhorn's to place while the volume is attached: each time anew.
         situation = (node, demand.facts.node_id) if kind is Kind.ROAMING else node
         if places is None or self._memory.is_spent(demand.key, claimant, situation):
@@ -134,7 +140,7 @@ class Settler:
             self._journal.record(NODE_RESERVATION, now - old.since, True)  # placed, on another node
         self._ledger.put(Verb.ASSUME, promise)
 
-    def _places(self, demand: VolumeDemand, node: str) -> Places | None:
+    def _places(self, demand: VolumeDemand, node: str, *, falls_back: bool = False) -> Places | None:
         """Where the volume's replica comes once `node` is chosen; None where none is to come."""
         if demand.never:
             return None
@@ -146,7 +152,7 @@ class Settler:
                 return None  # Longhorn adds none beside it, though it may be evicting
             if demand.placed_nodes:
                 return OneOf(frozenset((node,))) if self._world.has_node(node) else None
-            return first_places(self._world, demand, node)
+            return first_places(self._world, demand, node, falls_back=falls_back)
         return roaming_places(self._world, demand, demand.copies) if demand.is_roaming else None
 
     def _chance(self, demand: VolumeDemand, kind: Kind, node: str, now: float) -> float | None:

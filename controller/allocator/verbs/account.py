@@ -17,11 +17,11 @@ MOST_NODES: Final = 200  # that are looked at; what they say stands for the rest
 MOST_NAMES: Final = 3
 
 
-def account_of(judge: Judge, names: Sequence[str], kept_on: str = "") -> str:
+def account_of(judge: Judge, names: Sequence[str], kept_on: str = "", *, allows_stranding: bool = False) -> str:
     """What stands in the way on `names`, the most frequent reason first, each with one node's numbers; "" when a node
     has room by now. `kept_on`: where room is kept for the pod until it fits."""
     looked_at = names[:MOST_NODES]
-    judgements = judge_nodes(judge, looked_at)
+    judgements = judge_nodes(judge, looked_at, allows_stranding=allows_stranding)
     if any(judgement.verdict is Verdict.SURE for judgement in judgements.values()):
         return ""
     counts: Counter[Reason] = Counter()

@@ -66,6 +66,9 @@ def _contended(judge: Judge, name: str, reason: Reason, demands: Sequence[Volume
     if reason is Reason.NOT_EVALUATED:
         return _of_node(name, reason, "the search gave up")
     bound, roaming = judge.pending.bound_bytes(name), judge.pending.roaming_bytes
+    if not (bound or roaming):
+        text = "Longhorn may place its volumes on any node, and a disk of another one has no room for all that may come"
+        return _of_node(name, reason, text)
     return _of_node(name, reason, f"{bound} bytes are promised there, {roaming} bytes may come from anywhere")
 
 

@@ -52,6 +52,7 @@ class Filtering:
     has_freed: bool = False  # the answer leaves room to others that the pod's former one held
     has_excess: bool = False  # the yes makes use of the tolerance for volumes that roam
     is_at_discretion: bool = False  # what passed is one node where the pod's own volumes do not satisfy the sums
+    falls_back: bool = False  # and where one of them may find no disk
 
     def decide(self, pod: Pod, candidates: Sequence[str]) -> FilterOutcome:
         demands, _ = demands_of_pod(pod, self.world, self.world.settings)
@@ -107,7 +108,8 @@ class Filtering:
         if not (passed or home):
             discretion = Discretion(judge, allows_stranding=self.live.allow_stranding)
             passed = discretion.among(candidates, 1 if is_narrow else len(candidates))
-            self.is_at_discretion = bool(passed)
+            self.has_excess = self.has_excess and not passed
+            self.is_at_discretion, self.falls_back = bool(passed), bool(discretion.stranding.intersection(passed))
             for name in passed:
                 refused.pop(name, None)
         return home, passed, refused
@@ -235,10 +237,10 @@ class Filtering:
     ) -> FilterOutcome:
         held = 0
         if self.live.pod_scheduling_timeout_seconds > 0:
-            held = sum(self.holds.offer(pod, demand, nodes, self.now) for demand in demands)
+            held = sum(self.holds.offer(pod, one, nodes, self.now, falls_back=self.falls_back) for one in demands)
         if held:
             self.memory.answers.answered(pod.uid, self.now)
-            self.memory.offer(pod.uid, nodes)
+            self.memory.offer(pod.uid, nodes, falls_back=self.falls_back)
         reasons = {name: _reason(judgement) for name, judgement in (refused or {}).items()}
         return self._passed(decision, nodes, pod, reasons, held)
 

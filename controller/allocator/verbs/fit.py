@@ -64,7 +64,7 @@ def fit_pod(
     return {name: _fit_on(judge, name, judgements[name]) for name in names}
 
 
-def judge_nodes(judge: Judge, names: Sequence[str]) -> dict[str, Judgement]:
+def judge_nodes(judge: Judge, names: Sequence[str], *, allows_stranding: bool = False) -> dict[str, Judgement]:
     """The worse of two verdicts on each node: on the pod's roaming volumes, and on those that need room there. Where
     the restart rule holds, the nodes without the pod's data are unsuitable. Without a sure node, those are offered
     after all on which nothing but the pod's own volumes is in the way."""
@@ -77,7 +77,7 @@ def judge_nodes(judge: Judge, names: Sequence[str]) -> dict[str, Judgement]:
             found[name] = unsuitable(Reason.REPLICA_ELSEWHERE)
         found[name] = min(by_sets[name], found[name], key=_severity)
     if not any(judgement is SURE for judgement in found.values()):
-        discretion = Discretion(judge)
+        discretion = Discretion(judge, allows_stranding=allows_stranding)
         for name, judgement in found.items():
             if judgement.verdict is Verdict.CONTENDED and discretion.covers(name):
                 found[name] = SURE

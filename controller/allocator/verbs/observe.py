@@ -46,7 +46,7 @@ class Observing:
         events came later."""
         put, later = _PUTS.get(kind), list[str]()
         if kind == "replica" and facts is not None and self.is_active:
-            self._note_unasked(cast("Replica", facts))
+            self._note_reach(cast("Replica", facts))
         if put is not None:
             touched = list(put(self.world, key, facts))
             touched, later = touched[:CLAIMS_AT_ONCE], touched[CLAIMS_AT_ONCE:]
@@ -56,9 +56,12 @@ class Observing:
         self.settle_changes()
         return later
 
-    def _note_unasked(self, replica: Replica) -> None:
-        """A copy that shows on a disk, and that only Longhorn wanted, or somebody whose pod never asked us."""
+    def _note_reach(self, replica: Replica) -> None:
+        """A copy that shows on a disk, and that only Longhorn wanted, or somebody whose pod never asked us; and one
+        that counts no more for anti-affinity."""
         old = self.world.replicas_of(replica.volume).get(replica.name)
+        if old is not None and old.node and not _is_lost(old) and _is_lost(replica):
+            self.world.reach.node_told(self.world.nodes.get(old.node), Change.REPLICA_LOST)
         if not replica.disk_uuid or (old is not None and old.disk_uuid):
             return
         if not self.settler.is_asked_for(replica.volume):
@@ -125,3 +128,7 @@ _APPLY: Final[Mapping[str, Callable[[Observing, str, object | None], None]]] = {
     "kube_node": Observing.apply_kube_node,
 }
 KINDS: Final = frozenset((*_PUTS, *_APPLY))  # of facts
+
+
+def _is_lost(replica: Replica) -> bool:
+    return bool(replica.failed_at) or replica.eviction_requested

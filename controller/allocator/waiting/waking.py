@@ -9,7 +9,7 @@ facts and promises of its own moment.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
@@ -18,7 +18,7 @@ from controller.allocator.judge.discretion import Discretion
 from controller.allocator.judge.node import Judge
 from controller.allocator.judge.pending import Newcomer
 from controller.allocator.judge.search import Search, in_order, look
-from controller.allocator.judge.verdict import KEPT, LATE
+from controller.allocator.judge.verdict import KEPT, LATE, Judgement, Verdict
 from controller.allocator.promises.holds import Holds
 from controller.allocator.promises.ledger import Ledger
 from controller.allocator.promises.memory import Memory
@@ -64,6 +64,10 @@ class _Looking:
 
     search: Search
     is_partial: bool = False  # not all was judged, or a node was passed over because it is kept for another pod
+    is_contended: bool = False  # promises stand in the way somewhere
+
+    def note(self, judgements: Iterable[Judgement]) -> None:
+        self.is_contended = self.is_contended or any(one.verdict is Verdict.CONTENDED for one in judgements)
 
 
 class WakePlan:
@@ -152,7 +156,7 @@ class WakePlan:
         shape = (*where, *map(_exact, demands))
         judge = self._judge(view, pod, demands)
         if judge.is_plain and max(view.world.best.values(), default=-1) < judge.least_best:
-            self._full.add(where, demands)  # no disk anywhere is large enough
+            self._full.add(where, demands, is_full=True)
             return ""
         looking = self._looking
         if looking is None:
@@ -167,7 +171,7 @@ class WakePlan:
         found = self._go_on(view, judge, looking, end)
         self._refusals.not_reached(pod.uid, looking.search.unreached())
         if found == "" and not looking.is_partial:
-            self._full.add(where, demands)
+            self._full.add(where, demands, is_full=not looking.is_contended)
         elif found and not looking.is_partial and (shape in self._open or len(self._open) < _MOST_OPEN):
             self._open[shape] = [*looking.search.sure, *looking.search.rest]
         return found
@@ -183,6 +187,7 @@ class WakePlan:
         search = looking.search
         found, closed = judge.open_among(search.rest)
         looking.is_partial = looking.is_partial or LATE in closed.values()
+        looking.note(closed.values())
         if found and not judge.local:
             return found[0]
         search.rest = found
@@ -191,6 +196,7 @@ class WakePlan:
         if search.sure:
             return self._least_promised(view, search.sure)
         looking.is_partial = looking.is_partial or any(entry in (LATE, KEPT) for entry in search.refused.values())
+        looking.note(search.refused.values())
         found = Discretion(judge, allows_stranding=view.live.allow_stranding).among(search.names)
         looking.is_partial = looking.is_partial or bool(found) or judge.budget.is_over
         return found[0] if found else ""
@@ -231,9 +237,10 @@ class WakePlan:
         judge = Judge(view.world, Ledger(), demands, view.now, budget=budget, now_utc=view.clock.now_utc())
         names = in_order(list(refusal.nodes), demands, view.ledger)
         is_sure = bool(look(judge, judge.open_among(names)[0], bool).sure)
-        found = [] if is_sure else Discretion(judge, allows_stranding=view.live.allow_stranding).among(names)
+        discretion = Discretion(judge, allows_stranding=view.live.allow_stranding, foresees=True)
+        found = [] if is_sure else discretion.among(names)
         if not found:
-            self._needs_no_turn.add(where, demands)
+            self._needs_no_turn.add(where, demands, is_full=False)
             return
         roams = any(demand.is_roaming for demand in demands)
         turns.give(uid, pod.priority, frozenset(view.world.nodes if roams else found), view.now)
@@ -261,7 +268,7 @@ class WakePlan:
                 return False
             node = seeking.best
             if not node and not self._kept:
-                self._never.add(where, demands)
+                self._never.add(where, demands, is_full=True)
         if node:
             self._kept[node] = uid
             self._keep(view, pod, demands, node)
@@ -277,21 +284,24 @@ class WakePlan:
 
 
 class _FullFor:
-    """What found no room anywhere in this round, so that what asks for as much or more need not be looked at: room only
-    becomes less from pod to pod."""
+    """What found no room anywhere in this round, so that the same need not be looked at again: room only becomes less
+    from pod to pod. Where no disk has the bytes, a larger volume finds none either; where promises stand in the way it
+    may, since it reaches fewer disks."""
 
     def __init__(self) -> None:
         self._exact: set[_Shape] = set()
-        self._least: dict[_Shape, int] = {}  # for pods with a single volume: the smallest size that found none
+        self._least: dict[_Shape, int] = {}  # for pods with a single volume: the smallest size that no disk takes
 
     def covers(self, where: _Shape, demands: Sequence[VolumeDemand]) -> bool:
         if len(demands) == 1:
             least = self._least.get((*where, _kind_of(demands[0])))
-            return least is not None and demands[0].size_bytes >= least
+            if least is not None and demands[0].size_bytes >= least:
+                return True
         return (*where, *map(_exact, demands)) in self._exact
 
-    def add(self, where: _Shape, demands: Sequence[VolumeDemand]) -> None:
-        if len(demands) == 1:
+    def add(self, where: _Shape, demands: Sequence[VolumeDemand], *, is_full: bool) -> None:
+        """`is_full`: no disk has the bytes."""
+        if is_full and len(demands) == 1:
             key, size = (*where, _kind_of(demands[0])), demands[0].size_bytes
             self._least[key] = min(size, self._least.get(key, size))
         else:

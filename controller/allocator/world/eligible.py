@@ -6,7 +6,7 @@ question about thousands of nodes need not work out anew what is the same for al
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 from controller.allocator.world.world import World
@@ -96,6 +96,22 @@ def takes_now(world: World, name: str, demand: VolumeDemand) -> bool:
     if isinstance(found, Reason):
         return False
     return any(room.disks[disk].free_bytes >= demand.size_bytes for disk in (*found[0], *found[1]))
+
+
+def takes_all_now(world: World, name: str, demands: Sequence[VolumeDemand]) -> bool:
+    """Whether the first replicas of several volumes of one pod all find a disk there, whichever Longhorn chooses for
+    each: on every disk, all that may come there goes together. True for a single one, and for a node that is not
+    there."""
+    room = world.room(name)
+    first = [one for one in demands if one.is_local and not one.placed_nodes]
+    if room is None or len(first) < 2:
+        return True
+    coming = [0] * len(room.disks)
+    for demand in first:
+        found = disks_of(world, room, demand)
+        for index in () if isinstance(found, Reason) else (*found[0], *found[1]):
+            coming[index] += demand.size_bytes if demand.size_bytes <= room.disks[index].reach_bytes else 0
+    return all(more <= disk.free_bytes for disk, more in zip(room.disks, coming, strict=True) if more)
 
 
 def usage_of(world: World, demand: VolumeDemand, now_utc: datetime | None = None) -> Usage:

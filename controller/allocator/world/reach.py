@@ -19,7 +19,7 @@ from controller.rules.eligibility import check_disk_state, check_node, provision
 
 REPORT_GRACE_SECONDS: Final = 5.0  # for so long Longhorn may decide by figures that were better
 RECORD_SECONDS: Final = 600.0
-MOST_RECORDS: Final = 2_000  # the oldest goes first
+MOST_RECORDS: Final = 10_000  # the oldest goes first
 NOTHING: Final = -(2**63)
 
 
@@ -29,8 +29,9 @@ class Change(StrEnum):
 
     MORE_ROOM = "more-room"  # a replica went, or the limit rose
     LOWER_LIMIT = "lower-limit"
-    OPENED = "opened"  # enabled, out of pressure, its node uncordoned or ready
+    OPENED = "opened"  # enabled, out of pressure, its node uncordoned, ready, or able to run engines
     CLOSED = "closed"
+    REPLICA_LOST = "replica-lost"  # failed or evicting, so that another one of its volume may come to its node
     RETAGGED = "retagged"  # tags of the disk or its node, or the node's zone
     OWN_COPY = "longhorn-copy"  # a replica that nobody asked for: a rebuild, a twin
     IMAGE = "backing-image"  # a copy of an image came
@@ -98,6 +99,11 @@ class Reach:
             self._record(uuid, Change.OPENED, after[uuid][1], now)
         for disk in old.disks if old is not None and new is None else ():
             self._names.pop(disk.uuid, None)
+
+    def node_told(self, node: LonghornNode | None, change: Change) -> None:
+        """That change of all disks of the node, whatever their own state."""
+        for disk in node.disks if node is not None else ():
+            self.came(disk.uuid, change, 0)
 
     # What Longhorn may believe
 

@@ -31,13 +31,17 @@ def make_room(
 ) -> NodeRoom:
     """What `node` can take. `replicas_on` has the replicas by disk UUID; disks whose UUID is shared take nothing.
     `believed` is what Longhorn may have seen of a disk a moment ago."""
-    disks, whole = [], 0
+    disks, over, whole = [], list[tuple[str, int]](), 0
     selectors = space.allow_empty_node_selector, space.allow_empty_disk_selector
     kind = (node.tags, node.zone, node.region, *selectors)
     for disk in node.disks:
-        if check_disk_state(disk) is not None or is_shared(disk.uuid):
+        if is_shared(disk.uuid):
             continue
         room = room_of_disk(disk, replicas_on(disk.uuid), space, believed(disk.uuid), kind)
+        if room.free_bytes < 0 < disk.maximum_bytes:  # the figures of a disk that is not ready are zero
+            over.append((disk.name, -room.free_bytes))
+        if check_disk_state(disk) is not None:
+            continue
         if disk.maximum_bytes <= 0 or disk.available_bytes <= 0:
             room = replace(room, written_limit_bytes=NOTHING)
         disks.append(room)
@@ -58,6 +62,7 @@ def make_room(
         space_bytes=whole,
         left_bytes=left,
         left_share=min(1.0, left / whole) if whole else 0.0,
+        over=tuple(over),
     )
 
 
@@ -127,9 +132,8 @@ class Rooms:
         self.best.pop(name, None)
         self.uneven.discard(name)
         self.overdrawn.pop(name, None)
-        over = tuple((one.name, -one.free_bytes) for one in (room.disks if room else ()) if one.free_bytes < 0)
-        if over:
-            self.overdrawn[name] = over
+        if room is not None and room.over:
+            self.overdrawn[name] = room.over
         if room is None or not self._takes_pods(name):
             return
         if any(disk.reach_bytes != disk.free_bytes for disk in room.disks):

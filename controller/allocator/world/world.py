@@ -17,6 +17,7 @@ from controller.allocator.world.rooms import Rooms, make_room
 from controller.clock import Clock
 from controller.model.demand import Missing, VolumeDemand, claim_for, demand_of_claim
 from controller.model.longhorn import (
+    DEFAULT_NEEDS,
     BackingImage,
     DiskNeeds,
     EngineImage,
@@ -367,6 +368,8 @@ class World:
         old = self.kube_nodes.pop(name, None)
         if old is None or node is None or old.disables_v2 != node.disables_v2:
             self._changed_candidates.add(name)
+            change = Change.CLOSED if node is None or node.disables_v2 else Change.OPENED
+            self.reach.node_told(self.nodes.get(name), change)
         if node is not None:
             self.kube_nodes[name] = node
         self._rooms.touch((name,) if had_any and self.kube_nodes else self.nodes)
@@ -390,6 +393,9 @@ class World:
         if nodes is not None:
             self._demands.clear()  # a new volume's engine image may be another one
             self._changed_candidates |= nodes
+            gaps = self.engine_gaps(DEFAULT_NEEDS)
+            for name in nodes:
+                self.reach.node_told(self.nodes.get(name), Change.CLOSED if name in gaps else Change.OPENED)
         return set()  # it decides where replicas may go, not what a claim asks for
 
     def has_node(self, name: str) -> bool:

@@ -8,11 +8,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from controller.allocator.verbs.grow import GrowthVerdict
+from controller.allocator.verbs.grow import GrowthRequest, GrowthVerdict
 from controller.allocator.world.reach import REPORT_GRACE_SECONDS
+from controller.model.longhorn import LonghornSettings
 from controller.model.quantity import bytes_text
 from controller.rules.reasons import Reason
-from tests.fakes.builders import GIB, disk, node, replica
+from tests.fakes.builders import GIB, TestCluster, disk, node, replica
 from tests.unit.allocator.test_growth import ALL, Growing
 
 NODES = ("n1", "n2", "n3")
@@ -107,3 +108,27 @@ def test_the_largest_size_that_would_fit_is_admitted_itself(
             continue
         assert 10 * GIB <= outcome.largest_bytes < size * GIB
         assert GrowthVerdict.ADMITTED is world.ask("a", outcome.largest_bytes / GIB, dry_run=True).verdict
+
+
+@pytest.mark.parametrize("disk_soft", [True, False])
+def test_a_volume_grows_beside_its_own_replica_that_may_come_to_the_same_disk(disk_soft: bool) -> None:
+    """One of two replicas lies on the only disk of n1, of 100 GiB; the other may come there as well."""
+    cluster = TestCluster(settings=LonghornSettings(soft_anti_affinity=True, disk_soft_anti_affinity=disk_soft))
+    cluster.add_class("two", dataLocality="disabled", numberOfReplicas="2")
+    for name in ("n1", "n2"):
+        cluster.add_node(name, disk("d1", 100, node=name))
+    cluster.add_claim("v", 30, class_name="two")
+    cluster.add_pod("v")
+    assert cluster.offered("v", "n1")
+    cluster.select_node("v", "n1")
+    name = cluster.provision("v", copies=2, locality="disabled")
+    cluster.bind("v", "n1")
+    cluster.attach(name, "n1", 30, locality="disabled", replica_count=2)
+    cluster.place(name, "n1", 30)
+    cluster.let_figures_follow()
+
+    def grow(gib: int) -> GrowthVerdict:
+        return cluster.allocator.expansions.hold(GrowthRequest(name, gib * GIB, "ns", "v", is_dry_run=True)).verdict
+
+    assert GrowthVerdict.ADMITTED is grow(50)
+    assert (GrowthVerdict.REFUSED if disk_soft else GrowthVerdict.ADMITTED) is grow(60)

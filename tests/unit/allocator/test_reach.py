@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 
 from controller.allocator.world.reach import MOST_RECORDS, RECORD_SECONDS
-from controller.model.longhorn import BackingImage, LonghornNode, LonghornSettings, SpacePolicy
+from controller.model.longhorn import BackingImage, InstanceManager, LonghornNode, LonghornSettings, SpacePolicy
+from controller.model.workload import KubeNode
 from controller.settings import LiveSettings
 from tests.fakes.builders import GIB, TestCluster, disk, node, replica
 
@@ -127,3 +128,43 @@ def test_they_are_forgotten_after_ten_minutes_and_never_too_many(cluster: TestCl
         cluster.put_node(on_a(schedulable=bool(number % 2))(before))
         cluster.put_node(on_a(schedulable=not number % 2)(before))
     assert MOST_RECORDS == len(records(cluster))
+
+
+def test_a_node_that_can_run_engines_again_is_opened(cluster: TestCluster) -> None:
+    for state, change in (("running", "opened"), ("stopped", "closed"), ("running", "opened")):
+        manager = InstanceManager("im", "n1", "v1", "im", state)
+        cluster.allocator.observe("instance_manager", "im", manager)
+        assert {(disk, change) for disk in "ab"} <= {(one[1], one[2]) for one in records(cluster)[-2:]}
+
+
+def test_a_node_that_kubernetes_has_again_is_opened(cluster: TestCluster) -> None:
+    facts = KubeNode("n1", unschedulable=False)
+    for seen, change in ((None, "closed"), (facts, "opened")):
+        cluster.allocator.observe("kube_node", "n1", seen)
+        assert [("n1", "a", change, 0), ("n1", "b", change, 0)] == records(cluster)[-2:]
+
+
+@pytest.mark.parametrize("how", [{"failed_at": "2026-01-01T00:00:00Z"}, {"eviction_requested": True}])
+def test_a_replica_that_counts_no_more_opens_its_node_to_others_of_its_volume(
+    cluster: TestCluster, how: dict[str, object]
+) -> None:
+    cluster.allocator.observe("replica", "r", replica("r", "v", 10, on="n1", disk_name="a"))
+    before = records(cluster)
+    cluster.allocator.observe("replica", "r", replica("r", "v", 10, on="n1", disk_name="a", **how))
+    assert [("n1", "a", "replica-lost", 0), ("n1", "b", "replica-lost", 0)] == records(cluster)[len(before) :]
+
+
+def test_a_disk_over_its_limit_is_told_of_also_where_longhorn_has_closed_it(cluster: TestCluster) -> None:
+    """Longhorn calls a disk that is over its limit unschedulable."""
+    cluster.allocator.observe("replica", "r", replica("r", "v", 120, on="n1", disk_name="a"))
+    over = [("n1", "a", 20 * GIB)]
+    assert over == [(one.node, one.disk, one.over_bytes) for one in cluster.allocator.snapshot().disks_over]
+    cluster.put_node(on_a(schedulable=False)(node("n1", disk("a", 100), disk("b", 50))))
+    assert over == [(one.node, one.disk, one.over_bytes) for one in cluster.allocator.snapshot().disks_over]
+
+
+def test_nothing_is_said_of_a_disk_that_is_not_ready(cluster: TestCluster) -> None:
+    cluster.allocator.observe("replica", "r", replica("r", "v", 20, on="n1", disk_name="a"))
+    gone = on_a(ready=False, schedulable=False, maximum_bytes=0, available_bytes=0, scheduled_bytes=0)
+    cluster.put_node(gone(node("n1", disk("a", 100), disk("b", 50))))
+    assert () == cluster.allocator.snapshot().disks_over

@@ -132,7 +132,8 @@ def robust_plainly(judge: Judge, name: str) -> bool:
     shape = judge.shape(name, wanted)
     if isinstance(shape, Judgement):
         return False
-    roaming = [(size, disk) for size, disks in judge.own_roaming_on(shape.room) for disk in disks]
+    own = judge.own_roaming_on(shape.room)
+    roaming = [(entry.item.size_bytes, disk) for _, entry, disks in own for disk in disks]
     for index, free in enumerate(shape.free):
         reach = shape.room.disks[index].reach_bytes
         sizes = [item.size_bytes for item in shape.items if index in item.all_disks and item.size_bytes <= reach]

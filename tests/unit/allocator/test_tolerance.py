@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from controller.model.longhorn import LonghornSettings
+from controller.model.longhorn import InstanceManager, LonghornSettings
 from controller.rules.reasons import Reason
 from controller.settings import LiveSettings
 from tests.fakes.builders import GIB, TestCluster, disk
@@ -91,3 +91,14 @@ def test_a_local_newcomer_makes_no_use_of_it() -> None:
 
     assert not ask(cluster, "b", 50, class_name="longhorn")
     assert ask(cluster, "c", 50)
+
+
+@pytest.mark.parametrize("lacks", ["an engine", "Kubernetes"])
+def test_a_node_that_longhorn_does_not_look_at_is_no_disk_for_anybody(lacks: str) -> None:
+    cluster = cluster_of(100, 100)
+    if lacks == "an engine":
+        cluster.allocator.observe("instance_manager", "im", InstanceManager("im", "n1", "v1", "im", "running"))
+    else:
+        cluster.allocator.observe("kube_node", "n2", None)
+    assert ask(cluster, "a", 60)
+    assert not ask(cluster, "b", 60)  # 120 of 100, and no second disk to go to

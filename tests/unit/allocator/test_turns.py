@@ -182,3 +182,29 @@ def test_a_pod_that_promises_alone_keep_out_gets_none(cluster: TestCluster) -> N
     cluster.plan_wakeups()
 
     assert cluster.allocator._memory.turns.current is None
+
+
+def land(cluster: TestCluster, number: int) -> None:
+    """A small volume lands on each node where it may, and the figures show it."""
+    for node in NODES:
+        name = f"small-{node}-{number}"
+        if come(cluster, name, node, gib=0.125):
+            cluster.run(name, name, node, 0.125)
+            cluster.place(f"pvc-uid-{name}", node, 0.125, disk_name="ab"[number % 2])
+        else:
+            cluster.drop_pod(name)
+            cluster.drop_claim(name)
+    cluster._show_figures(lambda _disk, _name: True)
+
+
+def test_it_comes_also_where_pods_land_all_the_time(cluster: TestCluster) -> None:
+    """So that the figures of the disks are always a little behind."""
+    land(cluster, 0)
+    began = cluster.clock.now()
+    add_pair(cluster, "pair")
+    while not cluster.offered("pair", *NODES):
+        assert cluster.clock.now() < began + AFTER + 2 * TURN_SECONDS
+        cluster.pass_time(2)
+        land(cluster, int(cluster.clock.now()))
+        cluster.plan_wakeups()
+    assert cluster.clock.now() > began + AFTER

@@ -264,3 +264,22 @@ def test_a_search_among_many_nodes_goes_on_where_the_last_slice_ended() -> None:
         found += [wakeup.name for wakeup in wakeups]
 
     assert ["w0"] == found
+
+
+def test_a_larger_pod_is_woken_where_a_smaller_ones_disk_is_promised() -> None:
+    """What is promised may come to the small disk, and so may the smaller pod; the larger one may not."""
+    cluster = TestCluster()
+    cluster.add_node("n1", disk("large", 200), disk("small", 50))
+    cluster.add_pod("promised", gib=50)
+    assert cluster.offered("promised", "n1")
+    cluster.select_node("promised", "n1")
+    cluster.add_pod("blocker", gib=120)
+    assert cluster.offered("blocker", "n1")
+    for name, gib, created in (("small", 50, LATER), ("large", 100, LATEST)):
+        cluster.add_pod(name, gib=gib, created=created)
+        assert not cluster.offered(name, "n1")
+    cluster.drop_pod("blocker")
+    cluster.drop_claim("blocker")
+    cluster.let_doubts_pass()
+    cluster.clock.advance(10)
+    assert ["large"] == woken(cluster)

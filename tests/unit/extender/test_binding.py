@@ -88,6 +88,7 @@ def test_the_promise_lasts_until_the_pod_shows_its_node_and_then_as_every_choice
     bench.cluster.change_pod("a", node_name="n1")
     assert bench.cluster.pending() == {"n1": 100}
     bench.cluster.drop_pod("a")
+    bench.cluster.let_doubts_pass()
     assert bench.cluster.pending() == {}
 
 

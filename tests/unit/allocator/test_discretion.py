@@ -1,0 +1,210 @@
+"""Where a pod's own volumes do not satisfy the sums: what is offered all the same, and what that promises."""
+
+from __future__ import annotations
+
+import pytest
+
+from controller.allocator.outcome import Decision
+from controller.model.longhorn import BackingImage, LonghornSettings
+from controller.settings import LiveSettings
+from tests.fakes.builders import GIB, TestCluster, disk, replica, volume
+from tests.unit.allocator.test_every_disk import ask
+
+
+def cluster_of(
+    *nodes: tuple[float, ...], settings: LonghornSettings | None = None, live: LiveSettings | None = None
+) -> TestCluster:
+    """A node n1, n2 ... with these disks each."""
+    cluster = TestCluster(settings=settings, live=live)
+    for locality, copies, name in (
+        ("disabled", 1, "roaming"),
+        ("disabled", 3, "three"),
+        ("strict-local", 1, "strict"),
+    ):
+        cluster.add_class(name, dataLocality=locality, numberOfReplicas=str(copies))
+    for number, disks in enumerate(nodes, start=1):
+        name = f"n{number}"
+        cluster.add_node(name, *(disk(f"d{index}", gib, node=name) for index, gib in enumerate(disks)))
+    return cluster
+
+
+def add_pair(cluster: TestCluster, first: float, second: float, class_name: str = "longhorn") -> None:
+    """Two volumes that strand one another if Longhorn puts the second on the disk that the first one needs."""
+    cluster.add_claim("a", first, class_name=class_name)
+    cluster.add_claim("b", second, class_name=class_name)
+    cluster.add_pod("pair", "a", "b")
+
+
+# Some order strands a volume
+
+
+@pytest.mark.parametrize(
+    ("others", "is_offered"),
+    [
+        ((), False),  # nowhere to fall back to
+        (((1000,),), True),
+        (((100, 60),), True),  # one of the two finds its disk on the pod's node, so one at most comes here
+        (((60, 60),), False),
+        (((120,),), True),
+    ],
+)
+def test_a_best_effort_volume_that_may_be_stranded_needs_room_elsewhere(
+    others: tuple[tuple[float, ...], ...], is_offered: bool
+) -> None:
+    cluster = cluster_of((100, 60), *others)
+    add_pair(cluster, 100, 50)
+    outcome = cluster.filter("pair", "n1")
+    assert (Decision.AT_DISCRETION if is_offered else Decision.CONTENDED) is outcome.decision
+
+
+def test_what_others_were_promised_is_no_room_to_fall_back_to() -> None:
+    cluster = cluster_of((100, 60), (120,))
+    assert ask(cluster, "other", 60, "n2")
+    cluster.select_node("other", "n2")
+    add_pair(cluster, 100, 50)
+    assert not cluster.offered("pair", "n1")
+
+
+@pytest.mark.parametrize("is_new_leader", [False, True])
+@pytest.mark.parametrize("is_chosen", [False, True])
+def test_a_volume_that_may_fall_back_keeps_its_room_there_until_it_is_placed(
+    is_new_leader: bool, is_chosen: bool
+) -> None:
+    cluster = cluster_of((100, 60), (120,))
+    add_pair(cluster, 100, 50)
+    assert {"n1"} == cluster.offered("pair", "n1")
+    if is_chosen:
+        cluster.select_node("a", "n1")
+        cluster.select_node("b", "n1")
+    if is_new_leader:
+        cluster.allocator.begin_term()
+    assert not ask(cluster, "other", 60, "n2")
+    if not is_chosen:
+        return
+    for name in "ab":
+        cluster.provision(name)
+    cluster.bind("pair", "n1")
+    for name, gib, where in (("a", 100, "d0"), ("b", 50, "d1")):
+        cluster.attach(f"pvc-uid-{name}", "n1", gib)
+        cluster.place(f"pvc-uid-{name}", "n1", gib, disk_name=where)
+    assert {"n2"} == cluster.offered("other", "n2")
+
+
+def test_volumes_that_all_find_a_disk_in_every_order_leave_other_nodes_alone() -> None:
+    cluster = cluster_of((150, 150), (100,))
+    add_pair(cluster, 80, 80)
+    assert Decision.AT_DISCRETION is cluster.filter("pair", "n1").decision
+    assert {"n2"} == ask(cluster, "other", 100, "n2")
+
+
+@pytest.mark.parametrize("allows", [False, True])
+def test_a_strict_local_volume_is_stranded_only_where_that_is_allowed(allows: bool) -> None:
+    cluster = cluster_of((100, 60), (1000,), live=LiveSettings(enabled=True, allow_stranding=allows))
+    add_pair(cluster, 100, 50, "strict")
+    assert allows == bool(cluster.offered("pair", "n1"))
+
+
+def test_where_stranding_is_allowed_nothing_has_to_be_free_to_fall_back_to() -> None:
+    cluster = cluster_of((100, 60), live=LiveSettings(enabled=True, allow_stranding=True))
+    add_pair(cluster, 100, 50)
+    assert {"n1"} == cluster.offered("pair", "n1")
+
+
+def test_every_copy_that_may_come_to_the_node_can_strand_a_local_volume() -> None:
+    """Nodes may be shared and disks may not: two of three copies may come to n1, one to each disk."""
+    settings = LonghornSettings(soft_anti_affinity=True, disk_soft_anti_affinity=False)
+    cluster = cluster_of((100, 100), (100, 100), settings=settings)
+    cluster.add_claim("local", 60, class_name="strict")
+    cluster.add_claim("copies", 60, class_name="three")
+    cluster.add_pod("mixed", "local", "copies")
+    assert not cluster.offered("mixed", "n1", "n2")
+
+
+def test_what_was_found_of_one_node_says_nothing_of_one_where_other_volumes_need_room() -> None:
+    """One local volume lies on n1, so that it needs room on n2 alone, where the roaming one has its only disk."""
+    cluster = TestCluster()
+    cluster.add_class("tagged", dataLocality="disabled", numberOfReplicas="1", diskSelector="t")
+    cluster.add_node("n1", disk("d0", 60, node="n1"))
+    cluster.add_node("n2", disk("t", 100, node="n2", tags=("t",)), disk("u", 200, node="n2"))
+    cluster.add_claim("placed", 60)
+    cluster.select_node("placed", "n1")
+    cluster.place(cluster.provision("placed"), "n1", 60, disk_name="d0")
+    cluster.let_figures_follow()
+    cluster.pass_time(100)
+    cluster.add_claim("new", 30)
+    cluster.add_claim("roams", 60, class_name="tagged")
+    cluster.add_pod("p", "placed", "new", "roams", created="2026-01-01T01:00:00Z")
+    assert cluster.offered("p", "n2") == cluster.offered("p", "n1", "n2")
+
+
+# Backing images
+
+
+def with_image(*nodes: tuple[float, ...], gib: float, pct: int = 25) -> TestCluster:
+    """Classes `image` (beside the pod) and `image-roams` with a backing image of so many GiB that is nowhere yet."""
+    cluster = cluster_of(*nodes, live=LiveSettings(enabled=True, roaming_overcommit_pct=pct))
+    cluster.allocator.observe("backing_image", "i", BackingImage("i", real_size_bytes=int(gib * GIB)))
+    cluster.add_class("image", dataLocality="best-effort", numberOfReplicas="1", backingImage="i")
+    cluster.add_class("image-roams", dataLocality="disabled", numberOfReplicas="1", backingImage="i")
+    return cluster
+
+
+def test_a_volume_whose_image_may_not_fit_beside_it_is_let_through_where_it_fits_on_another_disk() -> None:
+    """Longhorn asks a disk for the volume's bytes alone: 95 and 10 may end on the disk of 100."""
+    cluster = with_image((100, 400), gib=10)
+    cluster.add_claim("a", 95, class_name="image")
+    cluster.add_pod("a")
+    assert Decision.AT_DISCRETION is cluster.filter("a", "n1").decision
+
+
+def test_one_small_disk_keeps_no_volume_with_an_image_out_of_a_cluster() -> None:
+    cluster = with_image((100,), *[(400,)] * 5, gib=10, pct=0)
+    cluster.add_claim("a", 95, class_name="image-roams")
+    cluster.add_pod("a")
+    assert Decision.AT_DISCRETION is cluster.filter("a", "n1", "n2").decision
+
+
+def test_the_image_of_the_pods_own_roaming_volume_counts_beside_its_local_one() -> None:
+    cluster = with_image((100,), gib=30)
+    cluster.add_claim("local", 40, class_name="strict")
+    cluster.add_claim("roams", 40, class_name="image-roams")
+    cluster.add_pod("mixed", "local", "roams")
+    assert not cluster.offered("mixed", "n1")
+
+
+def test_an_image_that_another_pod_brings_as_well_counts_once_and_not_never() -> None:
+    cluster = with_image((100,), gib=30)
+    assert ask(cluster, "other", 1, "n1", class_name="image-roams")
+    cluster.add_claim("local", 50, class_name="strict")
+    for name, gib in (("more", 20), ("fits", 19)):
+        cluster.add_claim(name, gib, class_name="image-roams")
+    cluster.add_pod("too-much", "local", "more")
+    assert not cluster.offered("too-much", "n1")
+    cluster.add_pod("just", "local", "fits")
+    assert {"n1"} == cluster.offered("just", "n1")
+
+
+# Room that is kept
+
+
+def test_room_that_is_kept_for_another_pod_is_not_given_away_at_discretion() -> None:
+    """Volumes of 60 GiB leave n1 soon, and a pod of 140 has waited for that."""
+    names = ("n1", "n2", "n3")
+    cluster = cluster_of(*[(150, 150)] * 3)
+    for name in names:
+        for index in (0, 1):
+            of = f"pvc-{name}-{index}"
+            cluster.allocator.observe("volume", of, volume(of, 60))
+            failed = {"failed_at": "x", "healthy_at": "y"} if name == "n1" else {}
+            facts = replica(f"{of}-r", of, 60, on=name, disk_name=f"d{index}", **failed)
+            cluster.allocator.observe("replica", f"{of}-r", facts)
+    cluster.let_figures_follow()
+    assert not ask(cluster, "large", 140, *names)
+    for _ in range(64):
+        cluster.pass_time(5)
+        cluster.plan_wakeups()
+        cluster.filter("large", *names)
+    assert ["n1"] == [row.node for row in cluster.allocator.snapshot().promises if row.source == "kept-room"]
+
+    add_pair(cluster, 80, 80)
+    assert not cluster.offered("pair", "n1")
