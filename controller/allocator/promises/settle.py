@@ -385,6 +385,9 @@ class Settler:
         Where a choice may be under way that our stores do not show yet (kinds are watched apart, and kube-scheduler
         writes the selected node late), the promise is kept as a hold in doubt, until that is seen or would have been.
         """
+        for record in self._ledger.of_claimant(pod.uid) if pod.node_name else ():
+            if record.state is State.HELD:  # chosen, and what its claim was bound to was not seen
+                self._ledger.put(Verb.HOLD, replace(record, situation=pod.node_name))
         self._outlive(self._ledger.of_claimant(pod.uid), now, was_bound=bool(pod.node_name))
         if not self._ledger.of_claimant(pod.uid):
             self.end_answer(pod.uid, now, "pod_gone")

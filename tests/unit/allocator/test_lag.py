@@ -345,3 +345,19 @@ def test_a_volume_that_went_has_no_replica_anywhere() -> None:
     cluster.attach("pvc-uid-a", "n1", state="attached")
     cluster.delete_volume("a")
     assert {} == cluster.pending()
+
+
+def test_a_bound_pod_that_goes_before_anything_of_its_volume_was_seen_leaves_a_doubt() -> None:
+    cluster = TestCluster()
+    cluster.add_node("n1", free_gib=100)
+    cluster.add_pod("a")
+    assert {"n1"} == cluster.offered("a", "n1")
+    cluster.set_claim(replace(cluster.claims["a"], volume_name="pvc-uid-a"))
+    cluster.bind("a", "n1")
+    cluster.drop_pod("a")
+    assert_nothing_left(cluster)
+
+    cluster.provision("a")
+    assert Decision.CONTENDED is cluster.filter("late", "n1").decision
+    cluster.let_doubts_pass()
+    assert cluster.offered("late", "n1")
