@@ -31,9 +31,9 @@ from tests.e2e.world import Item, total
 CHOICE_SECONDS: Final = 2.0
 RECORD_SECONDS: Final = 2.0  # within which the product and the recorder see the same change
 SAME_SECONDS: Final = 0.75  # within which two copies of the product record it
-MORE_ROOM, OPENED, RETAGGED = "more-room", "opened", "retagged"
+MORE_ROOM, OPENED, RETAGGED, REPLICA_LOST = "more-room", "opened", "retagged", "replica-lost"
 LOWER_LIMIT, OWN_COPY, IMAGE = "lower-limit", "longhorn-copy", "backing-image"
-REACH: Final = frozenset({MORE_ROOM, OPENED, RETAGGED})  # a disk that closes lets nothing in
+REACH: Final = frozenset({MORE_ROOM, OPENED, RETAGGED, REPLICA_LOST})  # a disk that closes lets nothing in
 UNASKED, REBUILD, DISCRETION, TOLERANCE = "unasked", "rebuild", "discretion", "tolerance"
 ON_ITS_DISKS: Final = "judged by disk"
 

@@ -7,17 +7,19 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from controller.model.longhorn import InstanceManager, LonghornNode, Replica, Volume
 from controller.model.workload import Claim, KubeNode, PersistentVolume, Pod
 from tests.fakes.clock import VirtualClock
 from tests.race.driver import SCHEDULING_TIMEOUT_SECONDS, Answer, Driver, Ended
+from tests.race.invariants import LIMITS
 from tests.race.longhorn_rules import Rules
 from tests.race.shapes import CLASSES, ClusterShape, longhorn_settings, node_facts, storage_class, volume_of
 
 KINDS: Final = ("pod", "claim", "pv", "volume", "replica", "node", "instance_manager")
 GROWTH_SECONDS: Final = 60.0  # for so long an admitted growth counts that nobody stores
+WATCH_LAG_SECONDS: Final = 2.0  # docs/compatibility.md
 STORE_SECONDS: Final = 10.0  # within which the API server stores what a webhook admitted, or never
 _UNVERSIONED: Final = ("replica", "node", "instance_manager")
 Action = tuple[str, Callable[[], None]]  # what it does, for the transcript
@@ -89,6 +91,13 @@ class Grant:
     is_over: bool = False  # its time was up, as the product said
 
 
+class _Event(NamedTuple):
+    key: str
+    facts: object | None
+    gone: object | None
+    at: float
+
+
 class World:
     """Keeps the truth and hands it over. `term` counts leaders; `now` is the virtual clock's."""
 
@@ -112,7 +121,7 @@ class World:
             "node": self.nodes,
             "instance_manager": self.managers,
         }
-        self._queues: dict[str, deque[tuple[str, object | None, object | None]]] = {kind: deque() for kind in KINDS}
+        self._queues: dict[str, deque[_Event]] = {kind: deque() for kind in KINDS}
         self.rounds: dict[str, Round] = {}  # by the pod's key
         self.grants: list[Grant] = []
         self.doubted_at: dict[str, float] = {}  # claim uid -> when it last lost a pod, or its pod a choice
@@ -157,7 +166,7 @@ class World:
         if facts is not None:
             store[key] = facts if kind in _UNVERSIONED else replace(facts, version=self.serial)
         if facts is not None or gone is not None:
-            self._queues[kind].append((key, store.get(key), gone if facts is None else None))
+            self._queues[kind].append(_Event(key, store.get(key), gone if facts is None else None, self.now))
         if kind in ("volume", "replica"):
             owner = facts if facts is not None else gone
             self._note_longhorn(owner.volume if isinstance(owner, Replica) else key)
@@ -179,16 +188,22 @@ class World:
     def deliver(self, kind: str, count: int = 1) -> None:
         queue = self._queues[kind]
         for _ in range(min(count, len(queue))):
-            key, facts, gone = queue.popleft()
+            key, facts, gone, _ = queue.popleft()
             self.driver.observe(kind, key, facts, gone)
             if self.watcher is not None:
                 self.watcher.delivered(kind, facts, gone)
 
+    def _deliver_overdue(self) -> None:
+        """Where the product says for how long it copes with watches that lag behind each other."""
+        for kind, queue in self._queues.items() if self.invariant == LIMITS else ():
+            while queue and self.now - queue[0].at > WATCH_LAG_SECONDS:
+                self.deliver(kind)
+
     def undelivered(self) -> Iterator[tuple[str, object | None, object | None]]:
         """Kind, facts, and what is gone, of all events that the product does not know of."""
         for kind, queue in self._queues.items():
-            for _, facts, gone in queue:
-                yield kind, facts, gone
+            for event in queue:
+                yield kind, event.facts, event.gone
 
     def deliver_all(self, *kinds: str) -> None:
         """Of these kinds; of all without any."""
@@ -235,6 +250,7 @@ class World:
         """Let time pass and do the sweeper's and the waker's work."""
         self.before_time(seconds)
         self.clock.advance(seconds)
+        self._deliver_overdue()
         self._note_all()
         ended = self.driver.sweep(self.read)
         for current in self.rounds.values():
