@@ -1,0 +1,150 @@
+"""What is shipped starts: the Dockerfile's own steps, and in the image every container that a manifest names."""
+
+from __future__ import annotations
+
+import re
+import secrets
+import signal
+import subprocess
+import tomllib
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import yaml
+
+from tests.cluster.cache import REPOSITORY
+from tests.cluster.cluster import Cluster, ClusterOptions
+from tests.e2e.image import Image, build
+from tests.e2e.view import poll
+from tests.longhorn import install
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
+
+DOCKERFILE, EXAMPLES = REPOSITORY / "Dockerfile", REPOSITORY / "docs" / "examples"
+IMAGE_NAME: Final = "REGISTRY/longhorn-scheduler-extender:TAG"
+NAMESPACE: Final = "longhorn-system"
+READY_SECONDS: Final = 120.0
+Object = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def image(tmp_path_factory: pytest.TempPathFactory) -> Image:
+    return build(DOCKERFILE, tmp_path_factory.mktemp("image") / "built")
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[Cluster]:
+    """A cluster of its own with Longhorn's kinds, for the manifests are about the whole cluster."""
+    with Cluster.start(ClusterOptions(name=f"image-{secrets.token_hex(4)}")) as running:
+        install.install(running.api(), NAMESPACE, {}, capacity_tracking=False)
+        yield running
+
+
+def manifests() -> list[Path]:
+    """Those that need the image, the controller's first."""
+    return sorted(path for path in EXAMPLES.glob("*.yaml") if IMAGE_NAME in path.read_text())
+
+
+def containers(manifest: Path) -> list[tuple[Object, Object]]:
+    """Pod specs and the containers in them that are to run the image."""
+    found = []
+    for document in yaml.safe_load_all(manifest.read_text()):
+        template = (document or {}).get("spec", {}).get("template", {}).get("spec", {})
+        found += [(template, one) for one in template.get("containers", ()) if one["image"] == IMAGE_NAME]
+    return found
+
+
+class Running:
+    """One container's process. It listens on the manifest's ports, at an address of its own in place of the pod's."""
+
+    def __init__(self, image: Image, site: Cluster, pod: Object, container: Object, folder: Path) -> None:
+        account, self._grace = pod["serviceAccountName"], pod["terminationGracePeriodSeconds"]
+        self.address = f"127.77.{1 + secrets.randbelow(254)}.{1 + secrets.randbelow(254)}"
+        self._ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+        known = {
+            "metadata.name": f"{account}-1",
+            "metadata.namespace": NAMESPACE,
+            "status.podIP": self.address,
+            "spec.nodeName": "node-1",
+        }
+        env = {entry["name"]: known[entry["valueFrom"]["fieldRef"]["fieldPath"]] for entry in container["env"]}
+        command = image.command(container.get("command"), container.get("args"))
+        # No service account is mounted here, and all containers share one network.
+        kubeconfig = site.service_account_kubeconfig(NAMESPACE, account, folder / f"{account}.kubeconfig")
+        help_text = subprocess.run([*command, "--help"], env=image.env(env), capture_output=True, text=True, check=True)
+        addresses = sorted(set(re.findall(r"--(?:[a-z]+-)?address(?= TEXT)", help_text.stdout)) - {"--leader-address"})
+        command += ["--kubeconfig", str(kubeconfig), *(word for flag in addresses for word in (flag, self.address))]
+        self.log = folder / f"{account}.log"
+        with self.log.open("wb") as log:
+            self._process = subprocess.Popen(command, cwd="/", env=image.env(env), stdout=log, stderr=log)
+
+    def answers(self, probe: Object) -> bool:
+        assert self._process.poll() is None, self.log.read_text()[-4000:]
+        url = f"http://{self.address}:{self._ports[probe['httpGet']['port']]}{probe['httpGet']['path']}"
+        try:
+            with urllib.request.urlopen(url, timeout=10):
+                return True
+        except OSError:
+            return False
+
+    def end(self) -> int:
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGTERM)
+        try:
+            return self._process.wait(self._grace)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            raise
+
+
+def test_every_container_of_the_manifests_starts_in_the_image(image: Image, site: Cluster, tmp_path: Path) -> None:
+    started: list[Running] = []
+    try:
+        for manifest in manifests():
+            done = site.kubectl("apply", "-f", str(manifest))
+            assert (0, "") == (done.returncode, done.stderr)
+            for pod, container in containers(manifest):
+                running = Running(image, site, pod, container, tmp_path)
+                started.append(running)
+                try:
+                    poll(lambda r=running, c=container: r.answers(c["readinessProbe"]), "readiness", READY_SECONDS)  # type: ignore[misc]
+                except TimeoutError as error:
+                    raise AssertionError(f"{error}: {running.log.read_text()[-4000:]}") from error
+                assert running.answers(container["livenessProbe"])
+    finally:
+        codes = [running.end() for running in reversed(started)]
+    assert 2 <= len(started)
+    assert {0} == set(codes)
+
+
+def test_the_image_exposes_the_ports_of_the_manifests(image: Image) -> None:
+    ports = {
+        port["containerPort"]
+        for manifest in manifests()
+        for _, container in containers(manifest)
+        for port in container["ports"]
+    }
+    assert ports == image.stage.ports
+
+
+def test_every_script_of_the_package_answers(image: Image) -> None:
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+    commands = [[name] for name in project["scripts"]] + [
+        ["python", "-m", "certs"],
+        ["python", "-m", "controller.plan"],
+    ]
+    for command in commands:
+        words = image.command(command, ["--help"])
+        done = subprocess.run(words, env=image.env({}), cwd="/", capture_output=True, text=True, check=False)
+        assert (0, "") == (done.returncode, done.stderr), command
+
+
+def test_nothing_but_what_runs_is_in_the_image(image: Image) -> None:
+    """No test tools, no compiler's leavings, no other part of the repository."""
+    packages = next((image.root / "app" / "lib").glob("python3*")) / "site-packages"
+    names = {path.name.lower() for path in packages.iterdir()}
+    assert not names & {"pytest", "hypothesis", "mypy", "matplotlib", "grpc_tools", "tests", "bench"}
+    assert {"app", "usr"} == {path.name for path in image.root.iterdir()}
