@@ -96,10 +96,18 @@ class Sweeper:
             self._allocator.expire(due)  # a pod that was filtered again meanwhile has a new hold, which is not due
 
     def _read_again(self, due: Due) -> None:
+        failure: ClusterError | None = None
         for kind, key in due.reads:
             namespace, _, name = key.rpartition("/")
-            if not self._live.refresh(kind, namespace, name, LIVE_READ_SECONDS):
-                self._allocator.confirm_absent(Missing(kind, namespace, name))
+            try:
+                if not self._live.refresh(kind, namespace, name, LIVE_READ_SECONDS):
+                    self._allocator.confirm_absent(Missing(kind, namespace, name))
+            except UnavailableError:
+                raise
+            except ClusterError as error:
+                failure = error  # one that cannot be parsed keeps nobody from the others
+        if failure is not None:
+            raise failure
 
     def _run(self, stop: threading.Event) -> None:
         while not stop.wait(SWEEP_EVERY_SECONDS):

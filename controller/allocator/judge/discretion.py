@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from controller.allocator.judge.node import Judge
 from controller.allocator.judge.packing import STRAND_STEPS, Item, Steps, is_robust, pack
-from controller.allocator.judge.sets import SetJudge, Wanted
+from controller.allocator.judge.sets import Elsewhere, SetJudge, Wanted
 from controller.allocator.judge.shape import Shape
 from controller.allocator.judge.verdict import Judgement
 from controller.model.demand import VolumeDemand
@@ -33,7 +33,7 @@ class Discretion:
         images = [demand for demand in own if demand.image is not None and demand.image.real_size_bytes]
         self._is_needless = any(demand.never for demand in judge.demands) or len(own) + len(images) < 2
         self._alone: dict[_Key, bool] = {}
-        self._in_the_way: dict[_Key, frozenset[str]] = {}
+        self._elsewhere: dict[_Key, Elsewhere | None] = {}
         self.stranding: set[str] = set()
 
     def among(self, names: Sequence[str], most: int = 1) -> list[str]:
@@ -88,20 +88,20 @@ class Discretion:
     def _fall_back_is_sure(self, name: str, wanted: Sequence[VolumeDemand]) -> bool:
         """Whether whatever finds no disk on the node surely finds one on the others."""
         key = self._key(name, wanted)
-        roaming = self._judge.wanted_sets(*key[:2])
-        sets = [*roaming, *(Wanted(demand, 1, needs_all=True) for demand in wanted)]
-        found = self._in_the_way.get(key)
-        if found is None:
+        if key not in self._elsewhere:
+            roaming = self._judge.wanted_sets(*key[:2])
+            sets = self._sets([*roaming, *(Wanted(demand, 1, needs_all=True) for demand in wanted)])
             # The first volume to be placed finds its disk there, so at most all but the smallest fall back.
             sizes = [demand.size_bytes for demand in wanted]
-            found = self._sets(sets).in_the_way(max(sizes), 0 if roaming else min(sizes))
-            self._in_the_way[key] = found
-        return found <= {name} and self._sets(sets, without=name).has_sites()
+            less = 0 if roaming else min(sizes)
+            self._elsewhere[key] = sets.elsewhere(max(sizes), less, ignores_traps=self._foresees)
+        elsewhere = self._elsewhere[key]
+        return elsewhere is not None and elsewhere.is_sure_without(name)
 
     def _key(self, name: str, wanted: Sequence[VolumeDemand]) -> _Key:
         """Equal for nodes with the same answers: zone, region, and the sizes of what is bound to the node."""
         return *self._judge.topology_of(name), tuple(sorted(demand.size_bytes for demand in wanted))
 
-    def _sets(self, wanted: Sequence[Wanted], without: str = "") -> SetJudge:
+    def _sets(self, wanted: Sequence[Wanted]) -> SetJudge:
         judge = self._judge
-        return SetJudge(judge.world, wanted, judge.pending, budget=judge.budget, now_utc=judge.now_utc, without=without)
+        return SetJudge(judge.world, wanted, judge.pending, budget=judge.budget, now_utc=judge.now_utc)

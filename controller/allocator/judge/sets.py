@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from typing import Final, NamedTuple
 
 from controller.allocator.judge.budget import Budget
 from controller.allocator.judge.closing import Closing, most_closed, most_taken
@@ -133,6 +133,17 @@ class Wanted:
     needs_all: bool
 
 
+class Elsewhere(NamedTuple):
+    """Nodes on which not all goes together, one at most, and nodes that have the only site of a volume that is bound to
+    its pod's node."""
+
+    crowded: frozenset[str]
+    sole: frozenset[str]
+
+    def is_sure_without(self, name: str) -> bool:
+        return self.crowded <= {name} and name not in self.sole
+
+
 class SetJudge:
     """Judges all roaming volumes of one pod together."""
 
@@ -145,17 +156,15 @@ class SetJudge:
         budget: Budget | None = None,
         now_utc: datetime | None = None,
         excess_pct: int = 0,
-        without: str = "",
     ) -> None:
-        """`excess_pct`: the share of a disk's limit by which all that may come there may exceed it. `without`: a node
-        that is no site."""
+        """`excess_pct`: the share of a disk's limit by which all that may come there may exceed it."""
         self._world, self._wanted, self._pending = world, wanted, pending
         self._budget, self._now_utc, self._excess_pct = budget or Budget(), now_utc, excess_pct
-        self._without = without
         self.has_excess = False  # the yes makes use of it
         self._own: dict[str, list[int]] = {}  # by node, for each disk what may come there of these volumes
         self._costs: list[dict[str, int]] = []  # by volume and place, the bytes that close it to a replica
         self._slots: list[int] = []  # by volume, the replicas that fit side by side
+        self._found: list[list[str]] = []  # by volume, two nodes with a site, if there are two
         self._image_by_disk: dict[tuple[str, str], str] = {}  # disk and image -> the volume that it is counted with
         self._has_traps = False  # disks that Longhorn may believe to have room, and that have none
 
@@ -275,13 +284,12 @@ class SetJudge:
         demand, sites = wanted.demand, Sites(self._world, wanted.demand, self._now_utc)
         size, most = demand.size_bytes, wanted.copies
         per_disk = copies_per_disk(sites.affinity, most)
-        costs, slots, whole = dict[str, int](), 0, 0
+        costs, slots, whole, nodes = dict[str, int](), 0, 0, list[str]()
         self._costs.append(costs)
+        self._found.append(nodes)
         for site in sites.reached():
             if self._budget.is_spent():
                 return LATE
-            if site.room.name == self._without:
-                continue
             own = self._own.setdefault(site.room.name, [0] * len(site.room.disks))
             for index in site.disks:
                 disk = site.room.disks[index]
@@ -295,6 +303,8 @@ class SetJudge:
                     fitting = (disk.free_bytes - image) // size if sites.shares_disks and size else 1
                     whole += fitting
                     slots += min(most, fitting)
+                    if len(nodes) < 2 and site.room.name not in nodes:
+                        nodes.append(site.room.name)
                 elif disk.free_bytes < size:  # else its image alone does not fit, and Longhorn does not ask about that
                     self._has_traps = True
         self._slots.append(whole if sites.shares_nodes else -1)
@@ -316,25 +326,28 @@ class SetJudge:
         """Whether there are enough for each volume, promises aside."""
         return all(self._find_sites(wanted) is SURE for wanted in self._wanted)
 
-    def in_the_way(self, from_bytes: int, less_bytes: int) -> frozenset[str]:
-        """Nodes on which not all that may come there goes together; enough of them to tell one from several, and one
-        without a name if time was too short. A disk of `from_bytes` or more gets `less_bytes` less."""
-        found = set[str]()
+    def elsewhere(self, from_bytes: int, less_bytes: int, *, ignores_traps: bool = False) -> Elsewhere | None:
+        """What decides whether all goes together on all nodes but one; None where it does not, whichever the one is,
+        or where time was too short. A disk of `from_bytes` or more gets `less_bytes` less."""
         if not self.has_sites():
-            return frozenset(("",))
+            return None
+        sole = {nodes[0] for nodes, one in zip(self._found, self._wanted, strict=True) if _has_one_site(nodes, one)}
+        crowded = set[str]()
         for name, own in self._own.items():
             room = self._world.room(name)
-            if self._budget.is_spent():
-                return frozenset(("",))
+            if len(crowded) > 1 or self._budget.is_spent():
+                return None
             if room is None:
                 continue
             for disk, more, load in zip(room.disks, own, self._pending.loads(room), strict=True):
-                left = more - less_bytes if disk.reach_bytes >= from_bytes else more
+                reach, left = disk.reach_bytes, more
+                if ignores_traps and reach > disk.free_bytes:
+                    reach, sizes = disk.free_bytes, (one.demand.size_bytes for one in self._wanted)
+                    left = sum(size for size in sizes if size <= reach)
+                left -= less_bytes if reach >= from_bytes else 0
                 if left > 0 and left + load > disk.free_bytes:
-                    found.add(name)
-            if len(found) > 1:
-                break
-        return frozenset(found)
+                    crowded.add(name)
+        return Elsewhere(frozenset(crowded), frozenset(sole)) if len(crowded) <= 1 else None
 
     def survives_own(self, local: Sequence[int], *, ignores_traps: bool = False) -> bool:
         """Whether each of these volumes finds a disk for its replicas wherever Longhorn puts the pod's other ones, of
@@ -373,3 +386,8 @@ class SetJudge:
             if self._budget.is_spent():
                 return LATE
         return UNSUITABLE
+
+
+def _has_one_site(nodes: Sequence[str], wanted: Wanted) -> bool:
+    """Whether a volume that is bound to its pod's node has a site on one node alone."""
+    return wanted.demand.is_local and len(nodes) == 1

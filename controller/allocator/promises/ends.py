@@ -19,10 +19,10 @@ from controller.allocator.promises.ledger import Ledger
 from controller.allocator.promises.memory import Memory
 from controller.allocator.promises.promise import Kind, Promise, Source, State, Verb
 from controller.allocator.promises.settle import CLAIM, Settler
-from controller.allocator.world.absences import missing_of
+from controller.allocator.world.absences import missing_for
 from controller.allocator.world.world import World
 from controller.model.demand import Missing
-from controller.model.workload import Pod
+from controller.model.workload import Claim
 from controller.settings import LiveSettings
 
 OWN_SECONDS: Final = 90.0  # that Longhorn has for copies of its own; a manager that is dead must not close a cluster
@@ -91,20 +91,22 @@ class Ends:
         over = answers.due(now, live.pod_scheduling_timeout_seconds, live.hold_cap_seconds)
         for uid, is_capped in sorted(over, key=lambda entry: entry[0] in later) if later else over:
             pod = self._world.pods.get(uid)
-            claims = (self._world.claim_by_uid(one.volume) for one in self._ledger.of_claimant(uid))
             reads = [("pod", pod.key)] if pod is not None else []
-            for claim in filter(None, claims):
+            for claim in self._claims(uid):
                 reads.append(("claim", claim.key))
-                demand = self._world.demand_of(claim.uid) if pod is None else None
+                demand = self._world.demand_of(claim.uid) if pod is None or pod.is_over else None
                 if demand is not None and demand.exists:  # it may be up by now, and that may not be seen yet
                     reads.append(("volume", demand.volume))
-            reads += [(one.kind, one.name) for one in self._unseen(pod, now)]
+            reads += [(one.kind, one.name) for one in self._unseen(uid, now)]
             yield Due(uid, "", tuple(reads), is_capped)
 
-    def _unseen(self, pod: Pod | None, now: float) -> list[Missing]:
-        """What the pod's claims name and our stores lack, unless a live read just said that it is not there."""
-        missing = missing_of(pod, self._world, now) if pod is not None else ()
-        return [one for one in missing if one.kind != "claim"]
+    def _claims(self, claimant: str) -> list[Claim]:
+        claims = (self._world.claim_by_uid(one.volume) for one in self._ledger.of_claimant(claimant))
+        return [claim for claim in claims if claim is not None]
+
+    def _unseen(self, claimant: str, now: float) -> list[Missing]:
+        """What the claims name and our stores lack, unless a live read just said that it is not there."""
+        return list(missing_for(self._claims(claimant), self._world, now))
 
     def _due_growths(self, now: float, later: Collection[str]) -> Iterator[Due]:
         """Expansions that the cluster has not asked for since they were admitted."""
@@ -128,9 +130,9 @@ class Ends:
         limits = live.pod_scheduling_timeout_seconds, live.hold_cap_seconds
         if not self._memory.answers.is_due(due.claimant, now, *limits):
             return False
-        pod = self._world.pods.get(due.claimant)
-        if self._unseen(pod, now):
+        if self._unseen(due.claimant, now):
             return False  # a claim was bound that way; next time that is read as well
+        pod = self._world.pods.get(due.claimant)
         has_ended = self._settler.end_holds(due.claimant, Verb.EXPIRE, now, "expired")
         if has_ended and pod is not None:
             self._settler.settle_pod(pod, now)  # a choice that the hold was not narrowed by may stand all the same

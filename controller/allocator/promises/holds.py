@@ -63,7 +63,8 @@ class Holds:
         self._memory.forget_spent(demand.key, pod.uid)
         if demand.is_local:
             wanted = frozenset(nodes) - demand.home_nodes
-            if wanted and falls_back and demand.facts.data_locality == LOCALITY_BEST_EFFORT:
+            is_first = demand.facts.data_locality == LOCALITY_BEST_EFFORT and not demand.placed_nodes
+            if wanted and falls_back and is_first:
                 places = Roams(barred_nodes(self._world, demand), fell_from=min(wanted))
                 self._put(demand, pod.uid, Source.FILTER, places, now)
             elif wanted:

@@ -17,7 +17,7 @@ from controller.allocator.promises.journal import NODE_RESERVATION, SCHEDULING_W
 from controller.allocator.promises.ledger import Ledger
 from controller.allocator.promises.memory import Memory
 from controller.allocator.promises.own import first_places, own_copies, roaming_places
-from controller.allocator.promises.promise import Kind, OneOf, Places, Promise, Source, State, Verb
+from controller.allocator.promises.promise import Kind, OneOf, Places, Promise, Roams, Source, State, Verb
 from controller.allocator.world.eligible import takes_all_now, takes_now
 from controller.allocator.world.world import World
 from controller.model.demand import Missing, VolumeDemand, demand_of_claim, demand_of_volume
@@ -493,4 +493,6 @@ def _speaks_of(choice: Choice, demand: VolumeDemand, record: Promise | None, *, 
         return False
     if demand.key in choice.about:
         return True
+    if record is not None and isinstance(record.places, Roams) and record.places.fell_from not in ("", choice.node):
+        return False  # it was offered that other node alone
     return record is not None and (was_offered or record.places.includes(choice.node))

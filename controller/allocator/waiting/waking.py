@@ -8,6 +8,7 @@ facts and promises of its own moment.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right, insort
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -84,8 +85,8 @@ class WakePlan:
         )
         self._left = deque(pod.uid for pod in pods)
         self._looking: _Looking | None = None
-        self._full, self._never = _FullFor(), _FullFor()  # no room now; no room even on empty nodes
-        self._needs_no_turn = _FullFor()
+        self._full, self._never = _FullFor(world), _FullFor(world)  # no room now; no room even on empty nodes
+        self._needs_no_turn: set[_Shape] = set()
         self._open: dict[_Shape, Sequence[str]] = {}  # where the last pod of that shape found room, and what is behind
         self._starving: deque[str] = deque()
         self._kept: dict[str, str] = {}  # node -> pod
@@ -231,19 +232,22 @@ class WakePlan:
             return
         demands, _ = demands_of_pod(pod, self._world, self._world.settings)
         where = _where(refusal)
-        if self._needs_no_turn.covers(where, demands):
+        shape = (*where, *map(_exact, demands))
+        if shape in self._needs_no_turn:
             return
         budget = Budget.of(view.clock, view.live.filter_budget_milliseconds)
         judge = Judge(view.world, Ledger(), demands, view.now, budget=budget, now_utc=view.clock.now_utc())
-        names = in_order(list(refusal.nodes), demands, view.ledger)
+        names = in_order([name for name in refusal.nodes if name not in self._kept], demands, view.ledger)
         is_sure = bool(look(judge, judge.open_among(names)[0], bool).sure)
         discretion = Discretion(judge, allows_stranding=view.live.allow_stranding, foresees=True)
         found = [] if is_sure else discretion.among(names)
         if not found:
-            self._needs_no_turn.add(where, demands, is_full=False)
+            self._needs_no_turn.add(shape)
             return
-        roams = any(demand.is_roaming for demand in demands)
-        turns.give(uid, pod.priority, frozenset(view.world.nodes if roams else found), view.now)
+        is_wide = any(demand.is_roaming for demand in demands) or (
+            found[0] in discretion.stranding and not view.live.allow_stranding  # what falls back needs the others
+        )
+        turns.give(uid, pod.priority, frozenset(view.world.nodes if is_wide else found), view.now)
 
     def _keep_for(self, view: PlanView, uid: str, end: float) -> bool:
         """Room for a pod that was refused for long: on the node where it is kept already, if that still serves. False:
@@ -286,22 +290,36 @@ class WakePlan:
 class _FullFor:
     """What found no room anywhere in this round, so that the same need not be looked at again: room only becomes less
     from pod to pod. Where no disk has the bytes, a larger volume finds none either; where promises stand in the way it
-    may, since it reaches fewer disks."""
+    may, if it reaches fewer disks."""
 
-    def __init__(self) -> None:
+    def __init__(self, world: World) -> None:
+        self._world = world
         self._exact: set[_Shape] = set()
-        self._least: dict[_Shape, int] = {}  # for pods with a single volume: the smallest size that no disk takes
+        # For pods with a single volume: the smallest size that no disk takes, and sizes that promises keep out.
+        self._least: dict[_Shape, int] = {}
+        self._kept_out: dict[_Shape, list[int]] = {}
+        self._reaches: list[int] | None = None
 
     def covers(self, where: _Shape, demands: Sequence[VolumeDemand]) -> bool:
         if len(demands) == 1:
-            least = self._least.get((*where, _kind_of(demands[0])))
-            if least is not None and demands[0].size_bytes >= least:
-                return True
+            key, size = (*where, _kind_of(demands[0])), demands[0].size_bytes
+            sizes = self._kept_out.get(key, ())
+            at = bisect_right(sizes, size)
+            return size >= self._least.get(key, size + 1) or (at > 0 and self._reach_the_same(sizes[at - 1], size))
         return (*where, *map(_exact, demands)) in self._exact
+
+    def _reach_the_same(self, smaller: int, larger: int) -> bool:
+        """Whether every disk that takes the smaller one may take the larger one, too."""
+        if self._reaches is None:
+            rooms = map(self._world.room, self._world.nodes)
+            self._reaches = sorted(disk.reach_bytes for room in rooms if room is not None for disk in room.disks)
+        return bisect_left(self._reaches, smaller) == bisect_left(self._reaches, larger)
 
     def add(self, where: _Shape, demands: Sequence[VolumeDemand], *, is_full: bool) -> None:
         """`is_full`: no disk has the bytes."""
-        if is_full and len(demands) == 1:
+        if len(demands) == 1 and not is_full:
+            insort(self._kept_out.setdefault((*where, _kind_of(demands[0])), []), demands[0].size_bytes)
+        elif len(demands) == 1:
             key, size = (*where, _kind_of(demands[0])), demands[0].size_bytes
             self._least[key] = min(size, self._least.get(key, size))
         else:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from controller.allocator.world.world import World
 from controller.errors import NotSyncedError
-from controller.model.demand import Missing, demands_of_pod
-from controller.model.workload import Pod
+from controller.model.demand import Missing, demand_of_claim, demands_of_pod
+from controller.model.workload import Claim, Pod
 
 ABSENT_SECONDS: Final = 1.0  # longer than the live reads of one call, shorter than a retry of the scheduler
 
@@ -17,6 +18,14 @@ def missing_of(pod: Pod, world: World, now: float) -> tuple[Missing, ...]:
     """Objects that the pod refers to, that our stores do not have, and that no live read found absent just now."""
     _, missing = demands_of_pod(pod, world, world.settings)
     return tuple(entry for entry in missing if world.absent.get(entry, -math.inf) < now - ABSENT_SECONDS)
+
+
+def missing_for(claims: Iterable[Claim], world: World, now: float) -> Iterator[Missing]:
+    """The same of claims that are there: what they are bound to, or their class."""
+    for claim in claims:
+        found = demand_of_claim(claim, world, world.settings)
+        if isinstance(found, Missing) and world.absent.get(found, -math.inf) < now - ABSENT_SECONDS:
+            yield found
 
 
 def known(pod: Pod, world: World, now: float) -> Pod:

@@ -99,19 +99,20 @@ def takes_now(world: World, name: str, demand: VolumeDemand) -> bool:
 
 
 def takes_all_now(world: World, name: str, demands: Sequence[VolumeDemand]) -> bool:
-    """Whether the first replicas of several volumes of one pod all find a disk there, whichever Longhorn chooses for
-    each: on every disk, all that may come there goes together. True for a single one, and for a node that is not
-    there."""
+    """Whether the first replicas of a pod's volumes all find a disk there, whichever Longhorn chooses for each: on
+    every disk, all that may come there goes together. True for a single volume, and for a node that is not there."""
     room = world.room(name)
     first = [one for one in demands if one.is_local and not one.placed_nodes]
-    if room is None or len(first) < 2:
+    coming = [*first, *(one for one in demands if one.is_roaming)]
+    if room is None or not first or len(coming) < 2:
         return True
-    coming = [0] * len(room.disks)
-    for demand in first:
+    bytes_on = [0] * len(room.disks)
+    for demand in coming:
         found = disks_of(world, room, demand)
         for index in () if isinstance(found, Reason) else (*found[0], *found[1]):
-            coming[index] += demand.size_bytes if demand.size_bytes <= room.disks[index].reach_bytes else 0
-    return all(more <= disk.free_bytes for disk, more in zip(room.disks, coming, strict=True) if more)
+            if demand.size_bytes <= room.disks[index].reach_bytes:
+                bytes_on[index] += demand.size_bytes * (1 if demand.is_local else max(1, demand.copies))
+    return all(more <= disk.free_bytes for disk, more in zip(room.disks, bytes_on, strict=True) if more)
 
 
 def usage_of(world: World, demand: VolumeDemand, now_utc: datetime | None = None) -> Usage:

@@ -17,7 +17,6 @@ from controller.allocator.world.rooms import Rooms, make_room
 from controller.clock import Clock
 from controller.model.demand import Missing, VolumeDemand, claim_for, demand_of_claim
 from controller.model.longhorn import (
-    DEFAULT_NEEDS,
     BackingImage,
     DiskNeeds,
     EngineImage,
@@ -389,13 +388,12 @@ class World:
     def put_instance_manager(self, name: str, manager: InstanceManager | None) -> set[str]:
         return self._engines_changed(self._engines.put_manager(name, manager))
 
-    def _engines_changed(self, nodes: frozenset[str] | None) -> set[str]:
+    def _engines_changed(self, nodes: Mapping[str, bool] | None) -> set[str]:
         if nodes is not None:
             self._demands.clear()  # a new volume's engine image may be another one
-            self._changed_candidates |= nodes
-            gaps = self.engine_gaps(DEFAULT_NEEDS)
-            for name in nodes:
-                self.reach.node_told(self.nodes.get(name), Change.CLOSED if name in gaps else Change.OPENED)
+            self._changed_candidates |= nodes.keys()
+            for name, is_able in nodes.items():
+                self.reach.node_told(self.nodes.get(name), Change.OPENED if is_able else Change.CLOSED)
         return set()  # it decides where replicas may go, not what a claim asks for
 
     def has_node(self, name: str) -> bool:

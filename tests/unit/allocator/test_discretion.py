@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from controller.allocator.outcome import Decision
@@ -208,3 +210,86 @@ def test_room_that_is_kept_for_another_pod_is_not_given_away_at_discretion() -> 
 
     add_pair(cluster, 80, 80)
     assert not cluster.offered("pair", "n1")
+
+
+# What may fall back, and what does not
+
+
+def test_a_volume_that_lies_elsewhere_moves_to_the_offered_node_alone() -> None:
+    """`a` lies on n2 and gets a copy beside its pod; that never falls back, and an event does not end its promise."""
+    cluster = cluster_of((100, 80), (110,), (180,), (1000,))
+    cluster.add_claim("a", 100)
+    cluster.select_node("a", "n2")
+    cluster.place(cluster.provision("a"), "n2", 100, disk_name="d0")
+    cluster.let_figures_follow()
+    cluster.pass_time(100)
+    cluster.add_claim("b", 50)
+    cluster.add_pod("pair", "a", "b", created="2026-01-01T01:00:00Z")
+    assert {"n1"} == cluster.offered("pair", "n1")
+    cluster.set_claim(replace(cluster.claims["a"], version=5))
+    assert not ask(cluster, "other", 30, "n1")
+
+
+def test_a_new_leader_counts_the_pods_own_roaming_volume_beside_its_local_one() -> None:
+    cluster = cluster_of((100,), (200,), live=LiveSettings(enabled=True, roaming_overcommit_pct=0))
+    cluster.add_claim("local", 60)
+    cluster.add_claim("roams", 41, class_name="roaming")
+    cluster.add_pod("mixed", "local", "roams")
+    assert {"n1"} == cluster.offered("mixed", "n1")
+    for name in ("local", "roams"):
+        cluster.select_node(name, "n1")
+    cluster.allocator.begin_term()
+    cluster.pass_time(10)
+    assert not ask(cluster, "other", 159, "n2")
+
+
+def test_a_nomination_of_another_node_says_nothing_of_what_was_offered_at_discretion() -> None:
+    cluster = cluster_of((100, 60), (120,), (50,))
+    add_pair(cluster, 100, 50)
+    assert {"n1"} == cluster.offered("pair", "n1")
+    cluster.change_pod("pair", nominated_node="n3")
+    assert {"HELD"} == {row.state for row in cluster.allocator.snapshot().promises}
+    cluster.pass_time(130)
+    assert {} == cluster.pending()
+
+
+class Busy:
+    """On each of some nodes a volume of 250 GiB is promised; it lands and goes when the next one comes."""
+
+    def __init__(self, cluster: TestCluster, *nodes: str) -> None:
+        self._cluster, self._nodes = cluster, nodes
+        self._coming: dict[str, str] = {}
+
+    def go_on(self) -> None:
+        cluster = self._cluster
+        for name, node in self._coming.items():
+            made = cluster.provision(name)
+            cluster.bind(name, node)
+            cluster.attach(made, node, 250)
+            cluster.place(made, node, 250, disk_name="d0")
+            cluster._show_figures(lambda _disk, _name: True)
+            cluster.delete_volume(name)
+        self._coming = {}
+        for node in self._nodes:
+            name = f"busy-{node}-{cluster.clock.now():.0f}"
+            if ask(cluster, name, 250, node):
+                cluster.select_node(name, node)
+                self._coming[name] = node
+            else:
+                cluster.drop_pod(name)
+                cluster.drop_claim(name)
+
+
+def test_a_pair_that_needs_room_to_fall_back_to_gets_a_turn_on_all_nodes() -> None:
+    """n1 is empty all the time; on the other nodes something is pending whenever the pair is asked about."""
+    cluster = cluster_of((100, 60), (300,), (300,))
+    busy = Busy(cluster, "n2", "n3")
+    busy.go_on()
+    add_pair(cluster, 100, 50)
+    began = cluster.clock.now()
+    while not cluster.offered("pair", "n1"):
+        assert cluster.clock.now() < began + 400
+        cluster.pass_time(4)
+        busy.go_on()
+        cluster.plan_wakeups()
+    assert cluster.clock.now() >= began + 300

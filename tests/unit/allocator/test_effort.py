@@ -24,7 +24,7 @@ from controller.allocator.promises.ledger import Ledger
 from controller.allocator.promises.promise import Verb
 from controller.model.demand import VolumeDemand
 from controller.model.longhorn import TopologyTerm
-from tests.fakes.builders import node, promise
+from tests.fakes.builders import TestCluster, node, promise
 from tests.unit.allocator.test_fit import local, roaming, room, world_of
 
 NO_SEARCH = 0
@@ -188,3 +188,18 @@ def stranding_steps(dice: Random) -> int:
 def test_a_search_takes_no_more_steps_than_it_did(search: Callable[[Random], int], expected: list[int]) -> None:
     taken = [sum(search(Random(f"{batch}-{number}")) for number in range(60)) for batch in range(len(expected))]
     assert expected == taken
+
+
+def test_a_wake_up_looks_once_for_sizes_that_reach_the_same_disks(calls: Callable[[object, str], list[str]]) -> None:
+    cluster = TestCluster()
+    for name in ("n1", "n2"):
+        cluster.add_node(name, free_gib=100)
+        cluster.add_pod(f"on-{name}", gib=60)
+        assert cluster.offered(f"on-{name}", name)
+        cluster.select_node(f"on-{name}", name)
+    for number in range(20):
+        cluster.add_pod(f"p{number}", gib=60 + number / 10)
+        assert not cluster.offered(f"p{number}", "n1", "n2")
+    looks = calls(Judge, "open_among")
+    cluster.plan_wakeups()
+    assert 1 == len(looks)

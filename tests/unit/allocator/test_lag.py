@@ -361,3 +361,26 @@ def test_a_bound_pod_that_goes_before_anything_of_its_volume_was_seen_leaves_a_d
     assert Decision.CONTENDED is cluster.filter("late", "n1").decision
     cluster.let_doubts_pass()
     assert cluster.offered("late", "n1")
+
+
+def test_the_last_look_goes_on_to_what_the_claim_of_a_pod_that_is_gone_is_bound_to() -> None:
+    cluster = TestCluster()
+    cluster.add_node("n1", free_gib=100)
+    cluster.add_pod("a")
+    assert {"n1"} == cluster.offered("a", "n1")
+    cluster.set_claim(replace(cluster.claims["a"], volume_name="pvc-uid-a"))
+    cluster.bind("a", "n1")
+    cluster.drop_pod("a")
+    cluster.clock.advance(3)
+    (due,) = cluster.allocator.due()
+    assert due.reads == (("claim", "ns/a"), ("pv", "pvc-uid-a"))
+    cluster.allocator.expire(due)
+    assert_nothing_left(cluster)
+
+
+def test_a_finished_pods_volume_is_read_before_its_promise_ends() -> None:
+    cluster = bound_to_n1()
+    cluster.change_pod("a", is_finished=True)
+    cluster.clock.advance(3)
+    (due,) = cluster.allocator.due()
+    assert ("volume", "pvc-uid-a") in due.reads

@@ -251,3 +251,18 @@ def test_a_follower_ends_no_expansion() -> None:
     bench.is_leading = False
     bench.sweeper.run_once()
     assert (1, []) == (bench.held, bench.reads.reads)
+
+
+def test_an_object_that_cannot_be_parsed_keeps_nobody_from_reading_the_others() -> None:
+    bench = bound_to_an_unseen_volume()
+    bench.reads.absent = {("pv", "/pvc-uid-a")}
+
+    def fail(kind: str, _key: str) -> None:
+        if kind == "pod":
+            raise ClusterError("pod cannot be read: spec.volumes: is no list")
+
+    bench.reads.on_read = fail
+    bench.cluster.clock.advance(1000)
+    bench.sweeper.run_once()
+    assert bench.reads.reads[-1] == ("pv", "/pvc-uid-a")
+    assert bench.held == 0
