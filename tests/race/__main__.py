@@ -44,7 +44,11 @@ def _dies_in_bursts(invariant: str, worlds: int, seed: int) -> bool:
         return False
     from tests.race.burst import Chooser, run  # imports the product
 
-    return bool(run(seed, range(worlds), Chooser.ADVERSARY, 1).violations)
+    return any(
+        run(seed, range(worlds), chooser, 1, is_late=is_late).violations
+        for is_late in (False, True)
+        for chooser in Chooser
+    )
 
 
 def _holds(name: str, examples: int, seed: int, *, shrinks: bool) -> bool:

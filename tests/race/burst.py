@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import partial
 from typing import Final, TypeVar
@@ -75,11 +75,15 @@ class Dice(random.Random):
 
 
 class Burst:
-    """One world."""
+    """One world. `is_late`: Longhorn decides before it writes, volumes that roam use the tolerance beside local ones,
+    and nothing but that happens."""
 
-    def __init__(self, seed: int, index: int, chooser: Chooser) -> None:
+    def __init__(self, seed: int, index: int, chooser: Chooser, *, is_late: bool = False) -> None:
         self._dice = dice = Dice(f"{seed} {index}")
-        self.world = World(_cluster(dice), LIMITS)
+        shape = _cluster(dice)
+        if is_late:
+            shape = replace(shape, writes_late=True, excess_pct=25, is_calm=True, is_prompt=True)
+        self.world = World(shape, LIMITS)
         self.world.log.append(f"  {self.world.shape}")
         self._users, self._scheduler = Users(self.world), Scheduler(self.world)
         self._longhorn, self._limits = Longhorn(self.world), Limits(self.world)
@@ -87,6 +91,7 @@ class Burst:
         self.world.watcher = self._limits
         self._most = dice.randint(2, MOST_PODS)
         self._kinds = dice.one((_LOCAL, _CLASSES, (*_LOCAL, *_CLASSES), ("free", "free-two", "soft-three", "local")))
+        self._kinds = ("free", "free-two", "free", "local") if is_late else self._kinds
         self._largest = dice.one((4, 8, 12))
         self.tally = Tally(worlds=1)
 
@@ -235,10 +240,12 @@ def _pod(dice: Dice, kinds: Sequence[str], largest: int) -> PodShape:
     return PodShape(volumes, is_opted_in=True, is_gated=False, is_second=dice.chance(0.2))
 
 
-def run(seed: int, indices: Sequence[int], chooser: Chooser, most_violations: int = 5) -> Tally:
+def run(
+    seed: int, indices: Sequence[int], chooser: Chooser, most_violations: int = 5, *, is_late: bool = False
+) -> Tally:
     tally = Tally()
     for index in indices:
-        burst = Burst(seed, index, chooser)
+        burst = Burst(seed, index, chooser, is_late=is_late)
         try:
             tally.add(burst.run())
         except Violation as violation:
@@ -255,6 +262,7 @@ def main() -> int:
     parser.add_argument("--worlds", type=int, default=1_000)
     parser.add_argument("--first", type=int, default=0, help="index of the first world")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--late", action="store_true", help="where late decisions meet the tolerance, and nothing else")
     parser.add_argument("--jobs", type=int, default=1)
     options = parser.parse_args()
     is_clean = True
@@ -262,7 +270,9 @@ def main() -> int:
         tally, began = Tally(), time.perf_counter()
         lots = [range(at, min(at + _LOT, options.worlds)) for at in range(options.first, options.worlds, _LOT)]
         with ProcessPoolExecutor(options.jobs) as pool:
-            for number, found in enumerate(pool.map(partial(run, options.seed, chooser=chooser), lots), start=1):
+            for number, found in enumerate(
+                pool.map(partial(run, options.seed, chooser=chooser, is_late=options.late), lots), start=1
+            ):
                 tally.add(found)
                 if number % _REPORT == 0:
                     print(f"{chooser}: {tally.worlds} worlds, {len(tally.violations)} violations", flush=True)
