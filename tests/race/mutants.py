@@ -63,8 +63,8 @@ MUTANTS: Final = (
         "a first placement stays on a node that takes it no more",
         PROMISES,
         "controller.allocator.promises.own",
-        "    if demand.facts.data_locality == LOCALITY_BEST_EFFORT and not takes_now(world, node, demand):",
-        "    if False:",
+        " and (falls_back or not takes_now(world, node, demand)):",
+        " and False:",
     ),
     Mutant(
         "a new leader holds nothing for pods that wait",
