@@ -93,7 +93,9 @@ class Limits:
             left[found[0].uuid] -= facts.size_bytes
             made = replica(f"made-up-{number}", facts.name, facts.size_bytes / GIB, on=found[0].node)
             placed.append(replace(made, disk_uuid=found[0].uuid))
-        return max(1, len(placed))
+        # One copy at least has to have a disk; of a volume that has data, failed or not, none need find another one.
+        has_data = any(entry.is_placed for entry in world.replicas_of(facts.name))
+        return len(placed) if has_data else max(1, len(placed))
 
     def ended(self, pod: Pod) -> None:
         for claim in self._world.claims_of(pod):
