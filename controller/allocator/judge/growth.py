@@ -115,6 +115,7 @@ class Growing:
         self._nodes = {node: self._without_growth(node) for node in {replica.node for replica in self._replicas}}
         self._pending = Pending(world, ledger, self._keys)
         # What is the same at every size, worked out once.
+        self._copies_coming = self._copies_beside()
         self._beside: dict[str, _Beside | None] = {}
         self._judges: dict[str, Judge] = {}
         self._copies: dict[str, int] = {}
@@ -225,7 +226,6 @@ class Growing:
     def _against_pending(self, growths: Iterable[DiskGrowth], new_bytes: int) -> Iterator[Obstacle]:
         """Disks whose growth would be in danger: Longhorn may put what is pending there first, the volume's own other
         replicas included."""
-        copies = self._copies_beside()
         by_node: dict[str, list[DiskGrowth]] = {}
         for growth in growths:
             if growth.growth_bytes > 0:
@@ -234,11 +234,11 @@ class Growing:
             if name not in self._beside:
                 self._beside[name] = self._promised_beside(name)
             beside = self._beside[name]
-            if beside is None or not (copies or any(beside.loads.values())):
+            if beside is None or not (self._copies_coming or any(beside.loads.values())):
                 continue
             if self._budget.is_spent():
                 return
-            yield from _contended(name, members, beside, new_bytes, copies)
+            yield from _contended(name, members, beside, new_bytes, self._copies_coming)
 
     def _copies_beside(self) -> int:
         """How many of its replicas that are still to be placed may come to a disk that holds one."""

@@ -8,12 +8,10 @@ from typing import Final
 
 from controller.allocator.promises.ledger import Ledger
 from controller.allocator.promises.memory import Memory
-from controller.allocator.promises.own import roaming_places
-from controller.allocator.promises.promise import Against, Kind, OneOf, Places, Promise, Roams, Source, State, Verb
-from controller.allocator.world.eligible import barred_nodes
+from controller.allocator.promises.own import first_places, roaming_places
+from controller.allocator.promises.promise import Against, Kind, OneOf, Places, Promise, Source, State, Verb
 from controller.allocator.world.world import World
 from controller.model.demand import VolumeDemand, demands_of_pod
-from controller.model.longhorn import LOCALITY_BEST_EFFORT
 from controller.model.workload import Pod
 
 # Claimants beside the pod itself, each with the pod's uid behind it.
@@ -63,12 +61,11 @@ class Holds:
         self._memory.forget_spent(demand.key, pod.uid)
         if demand.is_local:
             wanted = frozenset(nodes) - demand.home_nodes
-            is_first = demand.facts.data_locality == LOCALITY_BEST_EFFORT and not demand.placed_nodes
-            if wanted and falls_back and is_first:
-                places = Roams(barred_nodes(self._world, demand), fell_from=min(wanted))
-                self._put(demand, pod.uid, Source.FILTER, places, now)
-            elif wanted:
-                self._put(demand, pod.uid, Source.FILTER, OneOf(wanted), now)
+            if wanted:
+                places: Places | None = None
+                if falls_back and not demand.placed_nodes:  # one node is offered then
+                    places = first_places(self._world, demand, min(wanted), falls_back=True)
+                self._put(demand, pod.uid, Source.FILTER, places or OneOf(wanted), now)
             return len(wanted) * demand.size_bytes
         if not demand.is_roaming:
             return 0

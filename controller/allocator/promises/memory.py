@@ -56,8 +56,8 @@ class Memory:
     # Pod uid -> uids of claims with the node that they named.
     _superseded: dict[str, frozenset[tuple[str, str]]] = field(default_factory=dict)
     _nominated: dict[str, str] = field(default_factory=dict)  # pod uid -> its nomination when it was answered
-    _offered: dict[str, frozenset[str]] = field(default_factory=dict)  # pod uid -> the nodes of our last answer
-    _falls_back: dict[str, bool] = field(default_factory=dict)  # pod uid -> a volume of it may find no disk there
+    # Pod uid -> the nodes of our last answer, and whether a volume of it may find no disk there.
+    _offered: dict[str, tuple[frozenset[str], bool]] = field(default_factory=dict)
     _spent: dict[str, dict[str, Hashable]] = field(default_factory=dict)  # volume -> claimant -> in which situation
     _approved: int = 0
 
@@ -65,7 +65,6 @@ class Memory:
         self.turns.end(pod_uid, now)
         for known in (self.bindings, self.approvals, self.kept_until, self._superseded, self._nominated, self._offered):
             known.pop(pod_uid, None)
-        self._falls_back.pop(pod_uid, None)
 
     def is_resting(self, pod_uid: str, now: float) -> bool:
         """Whether no room is kept for the pod now, since it was for as long as it is for anybody."""
@@ -85,23 +84,22 @@ class Memory:
         """The pod is answered from scratch: what these claims (by uid, with their selected node) and its nomination say
         by now is older than that."""
         self._offered.pop(pod_uid, None)
-        self._falls_back.pop(pod_uid, None)
         if selected:
             self._superseded[pod_uid] = self._superseded.get(pod_uid, frozenset()) | frozenset(selected)
         if nomination or pod_uid in self._nominated:
             self._nominated[pod_uid] = nomination
 
     def offer(self, pod_uid: str, nodes: Collection[str], *, falls_back: bool) -> None:
-        self._offered[pod_uid], self._falls_back[pod_uid] = frozenset(nodes), falls_back
+        self._offered[pod_uid] = frozenset(nodes), falls_back
 
     def falls_back(self, pod_uid: str) -> bool | None:
         """Whether a volume of the pod may find no disk on the offered node beside its other ones; None if it was not
         answered by us."""
-        return self._falls_back.get(pod_uid)
+        return self._offered[pod_uid][1] if pod_uid in self._offered else None
 
     def offered(self, pod_uid: str) -> frozenset[str]:
         """The nodes on which our last answer to the pod held something for it."""
-        return self._offered.get(pod_uid, frozenset())
+        return self._offered[pod_uid][0] if pod_uid in self._offered else frozenset()
 
     def is_superseded(self, pod_uid: str, claim_uid: str, node: str) -> bool:
         return (claim_uid, node) in self._superseded.get(pod_uid, ())

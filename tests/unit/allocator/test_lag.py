@@ -347,7 +347,7 @@ def test_a_volume_that_went_has_no_replica_anywhere() -> None:
     assert {} == cluster.pending()
 
 
-def test_a_bound_pod_that_goes_before_anything_of_its_volume_was_seen_leaves_a_doubt() -> None:
+def gone_before_its_volume_was_seen() -> TestCluster:
     cluster = TestCluster()
     cluster.add_node("n1", free_gib=100)
     cluster.add_pod("a")
@@ -355,6 +355,11 @@ def test_a_bound_pod_that_goes_before_anything_of_its_volume_was_seen_leaves_a_d
     cluster.set_claim(replace(cluster.claims["a"], volume_name="pvc-uid-a"))
     cluster.bind("a", "n1")
     cluster.drop_pod("a")
+    return cluster
+
+
+def test_a_bound_pod_that_goes_before_anything_of_its_volume_was_seen_leaves_a_doubt() -> None:
+    cluster = gone_before_its_volume_was_seen()
     assert_nothing_left(cluster)
 
     cluster.provision("a")
@@ -364,13 +369,7 @@ def test_a_bound_pod_that_goes_before_anything_of_its_volume_was_seen_leaves_a_d
 
 
 def test_the_last_look_goes_on_to_what_the_claim_of_a_pod_that_is_gone_is_bound_to() -> None:
-    cluster = TestCluster()
-    cluster.add_node("n1", free_gib=100)
-    cluster.add_pod("a")
-    assert {"n1"} == cluster.offered("a", "n1")
-    cluster.set_claim(replace(cluster.claims["a"], volume_name="pvc-uid-a"))
-    cluster.bind("a", "n1")
-    cluster.drop_pod("a")
+    cluster = gone_before_its_volume_was_seen()
     cluster.clock.advance(3)
     (due,) = cluster.allocator.due()
     assert due.reads == (("claim", "ns/a"), ("pv", "pvc-uid-a"))
