@@ -274,11 +274,11 @@ def main() -> int:
                 pool.map(partial(run, options.seed, chooser=chooser, is_late=options.late), lots), start=1
             ):
                 tally.add(found)
+                for index, text in found.violations.items():
+                    print(index, text, flush=True)
                 if number % _REPORT == 0:
                     print(f"{chooser}: {tally.worlds} worlds, {len(tally.violations)} violations", flush=True)
         print(f"{chooser}: seed {options.seed}, {tally}, {tally.worlds / (time.perf_counter() - began):.1f} a second")
-        for index, text in tally.violations.items():
-            print(index, text)
         is_clean = is_clean and not tally.violations
     return 0 if is_clean else 1
 

@@ -2,9 +2,9 @@
 
 A site (a zone, a node, or a disk, as the volume's copies have to lie apart) is closed to a replica once none of its
 disks has room for it, which costs its free bytes less the replica's size, and one more, for each disk. Whatever
-Longhorn does, it cannot close more sites than the pending bytes pay for, the cheapest ones first. Where several copies
-may share a disk, it has as many places as replicas fit, and another replica takes as many of them as it is times as
-large, rounded up.
+Longhorn does, it cannot close more sites than the pending bytes pay for, the cheapest ones first. Bytes that are bound
+to a node lower the costs there, down to nothing. Where several copies may share a disk, it has as many places as
+replicas fit, and another replica takes as many of them as it is times as large, rounded up.
 """
 
 from __future__ import annotations
@@ -96,13 +96,14 @@ class Closing:
 
     def _spares_places(self, entry: RoamingItem) -> bool:
         """The same where several copies may share a disk."""
-        size, places = entry.item.size_bytes, 0
+        size, places, taken = entry.item.size_bytes, 0, 0
         for node in self._nodes_of(_kind_of(entry), entry.item):
             if node.name not in entry.barred and size:
+                here = sum(most // size for most in node.free if most >= size)
                 bound = most_taken(size, map(self._bytes, self._pending.bound_to(node.name)))
-                places += max(0, sum(most // size for most in node.free if most >= size) - bound)
+                places, taken = places + here, taken + min(here, bound)
         others = (self._bytes(one.item) for one in self._items if one is not entry for _ in range(one.copies))
-        taken = most_taken(size, others)
+        taken += most_taken(size, others)
         return places - taken >= min(entry.copies, max(1, places)) and not self._budget.is_over
 
     def _sums_of(self, entry: RoamingItem) -> list[int]:
@@ -115,10 +116,11 @@ class Closing:
                 here = sorted(most - size + 1 for most in node.free if most >= size)
                 bound = self._pending.bound_bytes(node.name)
                 if kind.shares_nodes:
-                    costs += here[most_closed(here, bound) :] if bound else here
-                elif sum(here) > bound:
+                    closed = most_closed(here, bound)
+                    costs += [0] * closed + here[closed:]
+                elif here:
                     place = node.zone if kind.by_zone else node.name
-                    by_place[place] = by_place.get(place, 0) + sum(here) - bound
+                    by_place[place] = by_place.get(place, 0) + max(0, sum(here) - bound)
             found = self._sums[kind, size] = list(accumulate(sorted([*costs, *by_place.values()])))
         return found
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from controller.allocator.outcome import PromiseView
 from controller.model.longhorn import InstanceManager, LonghornSettings
 from controller.rules.reasons import Reason
 from controller.settings import LiveSettings
@@ -25,6 +26,10 @@ def cluster_of(*free_gib: float, pct: int = 25, copies: int = 1) -> TestCluster:
             cluster.run(f"on-{name}", f"on-{name}", name, 100 - free)
     cluster.let_figures_follow()
     return cluster
+
+
+def promises(cluster: TestCluster, source: str) -> list[PromiseView]:
+    return [one for one in cluster.allocator.snapshot().promises if one.source == source]
 
 
 def ask(cluster: TestCluster, name: str, gib: float, class_name: str = "roaming") -> set[str]:
@@ -102,3 +107,22 @@ def test_a_node_that_longhorn_does_not_look_at_is_no_disk_for_anybody(lacks: str
         cluster.allocator.observe("kube_node", "n2", None)
     assert ask(cluster, "a", 60)
     assert not ask(cluster, "b", 60)  # 120 of 100, and no second disk to go to
+
+
+@pytest.mark.parametrize("class_name", ["roaming", "shares-nodes"])
+def test_a_disk_that_a_volume_may_close_is_none_for_others_although_that_volume_may_fall_back(class_name: str) -> None:
+    """It roams, since its pod's volumes do not fit together, and Longhorn lays it on its pod's node if it can."""
+    cluster = cluster_of(50, 5, pct=30)
+    soft = {"replicaSoftAntiAffinity": "enabled", "replicaDiskSoftAntiAffinity": "disabled"}
+    cluster.add_class("shares-nodes", dataLocality="disabled", numberOfReplicas="1", **soft)
+    cluster.add_claim("near", 30)
+    cluster.add_claim("far", 25, class_name="roaming")
+    cluster.add_pod("two", "near", "far")
+    for claim, locality in (("near", "best-effort"), ("far", "disabled")):
+        cluster.select_node(claim, "n1")
+        cluster.provision(claim, locality=locality)
+    cluster.bind("two", "n1")
+    cluster.attach("pvc-uid-near", "n1", state="attaching", gib=30)
+    assert [("n1", 30)] == [(one.node, one.size_bytes // GIB) for one in promises(cluster, "longhorn")]
+
+    assert not ask(cluster, "newcomer", 25, class_name)
