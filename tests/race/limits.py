@@ -78,24 +78,27 @@ class Limits:
     def _copies_with_a_disk(self, claim: Claim, facts: Volume) -> int:
         """How many of the missing copies find a disk if nothing is promised; all where Longhorn wants them all."""
         world = self._world
-        replicas = [entry for entry in world.replicas_of(facts.name) if entry.is_placed and not entry.failed_at]
-        missing = facts.replica_count - len(replicas)
+        placed = [entry for entry in world.replicas_of(facts.name) if entry.is_placed]
+        found = sum(
+            1 for entry in placed if not entry.failed_at
+        )  # a failed one keeps others from its node all the same
         if not world.settings.degraded_availability:
             return facts.replica_count
-        rules, placed = world.rules(), list(replicas)
+        # One copy at least has to have a disk; of a volume that has data, failed or not, none need find another one.
+        least = 0 if placed else 1
+        rules = world.rules()
         left = Counter(rules.limits())  # whatever Longhorn's figures show
         for entry in world.replicas.values():
             left[entry.disk_uuid] -= entry.size_bytes
-        for number in range(missing):
-            found = [one for one in rules.reach(facts, placed) if left[one.uuid] >= facts.size_bytes]
-            if not found:
+        for number in range(facts.replica_count - found):
+            disks = [one for one in rules.reach(facts, placed) if left[one.uuid] >= facts.size_bytes]
+            if not disks:
                 break
-            left[found[0].uuid] -= facts.size_bytes
-            made = replica(f"made-up-{number}", facts.name, facts.size_bytes / GIB, on=found[0].node)
-            placed.append(replace(made, disk_uuid=found[0].uuid))
-        # One copy at least has to have a disk; of a volume that has data, failed or not, none need find another one.
-        has_data = any(entry.is_placed for entry in world.replicas_of(facts.name))
-        return len(placed) if has_data else max(1, len(placed))
+            left[disks[0].uuid] -= facts.size_bytes
+            made = replica(f"made-up-{number}", facts.name, facts.size_bytes / GIB, on=disks[0].node)
+            placed.append(replace(made, disk_uuid=disks[0].uuid))
+            found += 1
+        return max(least, found)
 
     def ended(self, pod: Pod) -> None:
         for claim in self._world.claims_of(pod):
