@@ -1,9 +1,9 @@
 """A pod's own volumes on the disks of one node: whether they fit side by side, and whether they always do.
 
-Longhorn picks a replica's disk itself and partly at random. The volumes *pack* when there is a disk for each; they are
-*robust* when every order in which Longhorn may place them, and every choice of disks, finds one for each. Both are
-searches with a bound, past which the answer is the careful one. What others are promised is no matter of searching
-(controller/allocator/judge/node.py).
+Longhorn picks a replica's disk itself, partly at random, and by figures that may not show yet what it has just placed.
+The volumes *pack* when there is a disk for each; they are *robust* when every order in which Longhorn may place them,
+and every choice of disks by figures of any age, leaves a disk for each. Both are searches with a bound, past which the
+answer is the careful one. What others are promised is no matter of searching (controller/allocator/judge/node.py).
 """
 
 from __future__ import annotations
@@ -170,7 +170,8 @@ def _sums_from(items: Sequence[Item]) -> list[int]:
 
 def is_robust(items: Sequence[Item], free: Sequence[int], steps: Steps, others: Sequence[Item] = ()) -> bool:
     """Whether every order in which Longhorn may place `items`, and every disk that it may choose, places them all,
-    whatever it places of `others` on the same disks meanwhile.
+    whatever it places of `others` on the same disks meanwhile. A disk may end over its limit by a figure that was late;
+    it then has no room for the rest.
 
     Exact while `steps` lasts; after that False with `steps.exhausted`.
     """
@@ -187,7 +188,7 @@ class _Stranding:
         counts = Counter([*((item, True) for item in items), *((item, False) for item in others)])
         self._kinds = list(counts)  # an item, and whether it has to find room
         self._counts = list(counts.values())
-        self._left, self._steps = list(free), steps
+        self._free, self._left, self._steps = free, list(free), steps
         self._total = sum(item.size_bytes * count for (item, _), count in counts.items())
         self._seen: set[tuple[tuple[int, ...], tuple[int, ...]]] = set()
 
@@ -203,10 +204,9 @@ class _Stranding:
         for number, (item, must) in enumerate(self._kinds):
             if not self._counts[number]:
                 continue
-            choices = self._choices(item)
-            if not choices and must:
+            if must and not self._has_room(item.all_disks, item.size_bytes):
                 return True
-            for disk in choices:
+            for disk in self._choices(item):
                 if not self._steps.take():
                     return True
                 self._move(number, disk, item.size_bytes)
@@ -216,21 +216,24 @@ class _Stranding:
                     return True
         return False
 
+    def _has_room(self, disks: Sequence[int], size_bytes: int) -> bool:
+        return any(self._left[disk] >= size_bytes for disk in disks)
+
     def _choices(self, item: Item) -> list[int]:
-        """The disks among which Longhorn chooses now; spare ones are a last resort."""
-        size, left = item.size_bytes, self._left
-        return [disk for disk in item.disks if left[disk] >= size] or [
-            disk for disk in item.spare if left[disk] >= size
-        ]
+        """The disks among which Longhorn may choose, as long as it sees them as they were; spare ones are a last
+        resort."""
+        size, free = item.size_bytes, self._free
+        disks = item.disks if self._has_room(item.disks, size) else item.all_disks
+        return [disk for disk in disks if free[disk] >= size]
 
     def _is_safe(self, item: Item) -> bool:
-        """Whether all the rest does not suffice to close the item's disks: a disk takes its room, less the item, plus
-        one byte."""
-        size, left, rest = item.size_bytes, self._left, self._total - item.size_bytes
+        """Whether all the rest does not suffice to close the item's disks, in number or in bytes: a disk takes its
+        room, less the item, plus one byte."""
+        size, left, rest, count = item.size_bytes, self._left, self._total - item.size_bytes, sum(self._counts) - 1
         for disk in item.all_disks:
             if left[disk] >= size:
-                rest -= left[disk] - size + 1
-                if rest < 0:
+                rest, count = rest - (left[disk] - size + 1), count - 1
+                if rest < 0 or count < 0:
                     return True
         return False
 

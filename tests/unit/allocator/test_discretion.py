@@ -293,3 +293,15 @@ def test_a_pair_that_needs_room_to_fall_back_to_gets_a_turn_on_all_nodes() -> No
         busy.go_on()
         cluster.plan_wakeups()
     assert cluster.clock.now() >= began + 300
+
+
+def test_a_volume_of_one_disk_is_not_left_to_what_a_late_figure_brings_there() -> None:
+    """With current figures the disk never takes both of the others, with late ones it does, and is closed."""
+    cluster = cluster_of()
+    cluster.add_class("tagged", dataLocality="best-effort", numberOfReplicas="1", diskSelector="ssd")
+    cluster.add_node("n1", disk("d1", 9, tags=("ssd",)), disk("d2", 7), disk("d3", 6))
+    for name, gib, class_name in (("a", 7, "strict"), ("b", 4, "strict"), ("c", 1, "tagged")):
+        cluster.add_claim(name, gib, class_name=class_name)
+    cluster.add_pod("three", "a", "b", "c")
+
+    assert Decision.CONTENDED is cluster.filter("three", "n1").decision

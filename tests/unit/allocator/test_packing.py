@@ -87,16 +87,20 @@ def test_a_single_item_takes_the_disk_with_the_most_room() -> None:
 
 
 def every_choice_places_all(items: Sequence[Item], free: Sequence[int], others: Sequence[Item] = ()) -> bool:
-    """By brute force: every order, and at each turn every disk that Longhorn may take then; `others` may find none."""
+    """By brute force: every order, and at each turn every disk that Longhorn may take by figures of any age; `others`
+    may find none."""
 
     def go(order: Sequence[tuple[Item, bool]], left: tuple[int, ...]) -> bool:
         if not order:
             return True
         (item, must), size = order[0], order[0][0].size_bytes
-        choices = [disk for disk in item.disks if left[disk] >= size]
-        choices = choices or [disk for disk in item.spare if left[disk] >= size]
+        has_room = any(left[disk] >= size for disk in item.disks)
+        if must and not has_room and not any(left[disk] >= size for disk in item.spare):
+            return False
+        choices = [disk for disk in item.disks if free[disk] >= size]
+        choices += [disk for disk in item.spare if free[disk] >= size and not has_room]
         if not choices:
-            return not must and go(order[1:], left)
+            return go(order[1:], left)
         return all(go(order[1:], (*left[:disk], left[disk] - size, *left[disk + 1 :])) for disk in choices)
 
     everything = [*((item, True) for item in items), *((item, False) for item in others)]
@@ -152,6 +156,20 @@ def test_a_robust_pod_can_be_packed_whatever_the_bound(case: tuple[list[Item], l
         assert every_choice_places_all(items, free)
     elif every_choice_places_all(items, free):
         assert steps.exhausted
+
+
+def test_a_disk_that_a_late_figure_puts_over_its_limit_is_closed_to_the_rest() -> None:
+    """Where the figures are current, 7 and 4 never lie on one disk of 9."""
+    items = [Item(7, (0, 1, 2)), Item(4, (0, 1, 2)), Item(1, (0,))]
+    assert not is_robust(items, [9, 7, 6], Steps(STRAND_STEPS))
+    assert is_robust(items, [12, 7, 6], Steps(STRAND_STEPS))
+
+
+@pytest.mark.parametrize("count", [4, 12])
+def test_as_many_disks_as_volumes_are_enough_for_all_and_cost_no_search(count: int) -> None:
+    items, steps = [Item(100, tuple(range(count)))] * count, Steps(0)
+    assert is_robust(items, [100] * count, steps)
+    assert not is_robust(items, [100] * (count - 1) + [99], Steps(STRAND_STEPS))
 
 
 def test_two_volumes_that_fit_one_way_only_are_not_robust() -> None:
