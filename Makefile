@@ -66,9 +66,10 @@ oracle: venv ## 100,000 random worlds against the tests' own rules for Longhorn;
 	@$(RUN) -m tests.oracle --worlds 100000 --jobs 2
 
 .PHONY: lint
-lint: venv ## ruff and mypy
+lint: venv ## ruff, import-linter and mypy
 	@$(RUN) -m ruff check $(CODE)
 	@$(RUN) -m ruff format --check $(CODE)
+	@$(VENV)/bin/lint-imports --no-cache --no-logo
 	@$(RUN) -m mypy $(CODE)
 
 .PHONY: format

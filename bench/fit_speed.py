@@ -28,9 +28,9 @@ from controller.allocator.promises.ledger import Ledger
 from controller.allocator.promises.promise import ANYWHERE, Kind, OneOf, Promise, Roams, Source, State, Verb
 from controller.allocator.verbs.fit import fit_pod
 from controller.allocator.world.world import World
-from controller.model.demand import VolumeDemand
 from controller.model.longhorn import DEFAULT_NEEDS, Disk, LonghornNode, Volume
 from controller.model.workload import KubeNode
+from controller.rules.demand import VolumeDemand
 
 GIB = 1024**3
 DISKS = 4

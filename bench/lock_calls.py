@@ -26,9 +26,9 @@ from bench.lock_world import (
 from controller.allocator.allocator import Allocator
 from controller.allocator.outcome import Mode
 from controller.allocator.promises.growths import GROWTH
-from controller.model.demand import Missing
 from controller.model.longhorn import BackingImage, InstanceManager, SpacePolicy
 from controller.model.workload import KubeNode, Pod
+from controller.rules.demand import Missing
 from tests.fakes.builders import EPOCH
 
 ROUND_SECONDS: Final = 10.0  # after which a wake-up round is cut short

@@ -15,8 +15,8 @@ from bench.lock_held import is_stalled
 from bench.lock_world import SAMPLE, TAG, MadeUp
 from bench.stalls import Stalls
 from controller.allocator.waiting.refusals import Wakeup
-from controller.reconcile.sweeper import SWEEP_EVERY_SECONDS
-from controller.reconcile.wake import PAUSE_SECONDS
+from controller.workers.sweeper import SWEEP_EVERY_SECONDS
+from controller.workers.waker import PAUSE_SECONDS
 
 UPDATES_A_SECOND: Final = 1_000
 MOST_BEHIND: Final = 200  # updates that are made up for at once

@@ -18,11 +18,11 @@ from typing import Any
 
 import msgspec
 
+from controller.assembly.assemble import Controller
 from controller.kube import resources
 from controller.kube.api import Page
 from controller.kube.resources import Resource
 from controller.settings import ProcessSettings
-from controller.wiring import Controller
 
 NODES = 100
 EPOCH = "2026-01-01T00:00:00Z"

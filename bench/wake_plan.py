@@ -21,8 +21,8 @@ from typing import Final
 from controller.allocator.allocator import Allocator
 from controller.clock import SystemClock
 from controller.model.longhorn import LonghornSettings
-from controller.reconcile.wake import PAUSE_SECONDS
 from controller.settings import LiveSettings
+from controller.workers.waker import PAUSE_SECONDS
 from tests.fakes.builders import TestCluster, disk, node
 
 ASKED_HOLD_SECONDS: Final = 0.010

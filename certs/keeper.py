@@ -18,7 +18,7 @@ from certs.rotation import DAY, PINNED, YEAR, Chain, Leaf
 from certs.secret import ChainKeeper, SecretNames, SecretStore
 from controller.clock import Clock
 from controller.errors import ConfigError
-from controller.repeated import Repeated
+from controller.process.repeated import Repeated
 
 SERVER: Final = "server"
 CLIENT: Final = "client"

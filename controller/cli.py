@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from controller.clock import SystemClock
 from controller.errors import ClusterError, ConfigError
-from controller.flags import add_flags, chosen_settings
+from controller.process.flags import add_flags, chosen_settings
 from controller.scheduler_config import command as scheduler_config
 from controller.settings import TLS_OFF, ProcessSettings
 
@@ -100,11 +100,11 @@ def process_settings(options: Mapping[str, Any], environment: Mapping[str, str])
 
 def _run(settings: ProcessSettings) -> int:
     # Only this command needs the server and the client library; `status` starts without them.
+    from controller.assembly.assemble import Controller
     from controller.kube.api import ClientKubeApi
-    from controller.logs import configure_logging
+    from controller.process.logs import configure_logging
     from controller.serving.server import ServerOptions, serve
     from controller.serving.tls import ServerTls
-    from controller.wiring import Controller
 
     configure_logging(settings.log_level, settings.log_format)
     ClientKubeApi.load(settings.kubeconfig or None)  # what is wrong with it is said here, not in a worker
@@ -151,8 +151,8 @@ def _render(options: argparse.Namespace) -> int:
 
 def _remove_webhooks(options: argparse.Namespace) -> int:
     # Only `run` and this command need the client library.
+    from controller.admission.removal import remove_webhooks
     from controller.kube.api import ClientKubeApi
-    from controller.reconcile.admission_removal import remove_webhooks
 
     defaults = ProcessSettings()
     namespace = options.namespace or os.environ.get(ENVIRONMENT["namespace"]) or defaults.namespace

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from controller.reconcile.wired import Recognition
+from controller.canary.proof import Recognition
 from extender import wire
 from extender.preconditions import PodFailedError
 

@@ -13,7 +13,7 @@ from typing import Final, Protocol
 from controller.allocator.outcome import Mode, PodKnowledge
 from controller.clock import Clock
 from controller.errors import ClusterError, NotReadyError, NotSyncedError, SchedulerError
-from controller.model.demand import Missing
+from controller.rules.demand import Missing
 
 POD_STORE_WAIT_SECONDS: Final = 0.1
 LIVE_READ_SECONDS: Final = 0.5

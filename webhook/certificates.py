@@ -28,7 +28,7 @@ from certs.webhook import CLIENT, DEFAULT_PACE, PREFIX, SERVER, Pace
 from controller.clock import Clock
 from controller.errors import ConfigError, NotReadyError, SchedulerError
 from controller.kube.api import KubeApi
-from controller.repeated import Repeated
+from controller.process.repeated import Repeated
 from controller.serving.tls import Material, ServerTls, read_directory
 
 OFF: Final = "off"

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from controller.errors import ConfigError
-from controller.flags import add_flags, chosen_settings
+from controller.process.flags import add_flags, chosen_settings
 from controller.settings import TLS_OFF
 from webhook.settings import WebhookSettings
 
@@ -58,10 +58,10 @@ def webhook_settings(options: Mapping[str, Any], environment: Mapping[str, str])
 
 def _run(settings: WebhookSettings) -> int:
     from controller.kube.api import ClientKubeApi
-    from controller.logs import configure_logging
+    from controller.process.logs import configure_logging
     from controller.serving.server import ServerOptions, serve
     from controller.serving.tls import ServerTls
-    from webhook.wiring import Webhook
+    from webhook.assemble import Webhook
 
     configure_logging(settings.log_level, settings.log_format)
     ClientKubeApi.load(settings.kubeconfig or None)  # what is wrong with it is said here, not in the worker

@@ -12,7 +12,7 @@ from controller.kube.informer import Informer
 from controller.kube.resources import Resource
 from controller.kube.store import Store
 from controller.model.configured import data_of, setting_value
-from controller.views import StoreState
+from controller.process.common_metrics import StoreState
 from webhook.stores import Stores
 
 

@@ -15,7 +15,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from controller.views import StoreState, certificate_metrics, store_metrics
+from controller.process.common_metrics import StoreState, certificate_metrics, store_metrics
 
 PREFIX: Final = "longhorn_scheduler_webhook"
 _BUCKETS: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0)

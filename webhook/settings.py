@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from controller.errors import ConfigError
-from controller.flags import split_names
 from controller.kube.store import Store
 from controller.model.configured import by_name
+from controller.process.flags import split_names
 from controller.settings import MEBIBYTE, TLS_MODES, LiveSettings, SettingProblem, live_settings
 
 LEADER_SERVICE: Final = "longhorn-replica-scheduler"

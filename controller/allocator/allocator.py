@@ -35,9 +35,9 @@ from controller.allocator.world.outdated import is_outdated
 from controller.allocator.world.world import World
 from controller.clock import Clock
 from controller.errors import BugError, NotFoundError
-from controller.model.demand import Missing, demands_of_pod
 from controller.model.longhorn import LonghornSettings
 from controller.model.workload import Pod
+from controller.rules.demand import Missing, demands_of_pod
 from controller.settings import LiveSettings
 
 __all__ = ["Allocator", "Decision", "Due", "FilterOutcome", "Mode", "PodKnowledge", "PromiseView", "Snapshot"]

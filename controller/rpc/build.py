@@ -7,11 +7,11 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry
 
-from controller.addition import Addition
 from controller.allocator.allocator import Allocator
 from controller.clock import Clock
 from controller.kube.api import KubeApi
 from controller.kube.endpoint_slice import EndpointSlices, PodEndpoint
+from controller.process.addition import Addition
 from controller.rpc.credentials import Current
 from controller.rpc.metrics import RpcMetrics
 from controller.rpc.server import RpcServer

@@ -6,7 +6,7 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
-from controller.metrics import PREFIX
+from controller.process.common_metrics import PREFIX
 
 CALLS: Final = ("HoldExpansion",)
 OUTCOMES: Final = (

@@ -15,7 +15,7 @@ import grpc
 
 from controller.clock import Clock
 from controller.errors import NotReadyError, SchedulerError
-from controller.repeated import Repeated
+from controller.process.repeated import Repeated
 from controller.rpc.credentials import SERVER_OPTIONS, Current, server_credentials
 from controller.rpc.wire import MAX_MESSAGE_BYTES
 

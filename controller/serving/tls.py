@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from controller.errors import ConfigError
-from controller.repeated import Repeated
+from controller.process.repeated import Repeated
 
 CERTIFICATE_FILE: Final = "tls.crt"
 KEY_FILE: Final = "tls.key"

@@ -13,10 +13,10 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
 
+import controller.assembly.assemble
 import controller.cli
-import controller.wiring
+import webhook.assemble
 import webhook.cli
-import webhook.wiring
 from certs.rotation import Policy
 from certs.webhook import DEFAULT_PACE, Pace
 from controller.clock import SystemClock
@@ -63,11 +63,11 @@ def main() -> int:
     options, rest = parser.parse_known_args()
     pace, clock = pace_of(options.unit, options.look), OffClock(options.clock_offset)
     if options.paced == "controller":
-        made = partial(controller.wiring.Controller, clock=clock, pace=pace)
-        controller.wiring.Controller = made  # type: ignore[assignment, misc]
+        made = partial(controller.assembly.assemble.Controller, clock=clock, pace=pace)
+        controller.assembly.assemble.Controller = made  # type: ignore[assignment, misc]
         return controller.cli.main(rest)
-    webhook.wiring.certificate_worker = partial(certificate_worker, pace=pace)  # type: ignore[attr-defined]
-    webhook.wiring.Webhook = partial(webhook.wiring.Webhook, clock=clock)  # type: ignore[assignment, misc]
+    webhook.assemble.certificate_worker = partial(certificate_worker, pace=pace)  # type: ignore[attr-defined]
+    webhook.assemble.Webhook = partial(webhook.assemble.Webhook, clock=clock)  # type: ignore[assignment, misc]
     return webhook.cli.main(rest)
 
 

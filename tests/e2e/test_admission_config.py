@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from controller.reconcile import admission_rules as rules
+from controller.admission import configurations as rules
 from tests.cluster.client import ApiClient, ApiError, Object
 from tests.cluster.cluster import Cluster
 from tests.e2e import workloads

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from controller.reconcile.wired_canary import canary_body
+from controller.canary.pod import canary_body
 from tests.cluster.client import ApiClient, ApiError, Object
 from tests.cluster.components import LOOPBACK, free_ports
 from tests.e2e import workloads

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from certs.authority import LeafSpec, make_authority, server_names, sign
-from controller.reconcile import admission_rules as rules
+from controller.admission import configurations as rules
 from tests.cluster.client import ApiClient, Object, ignored_when_gone
 from tests.cluster.cluster import Cluster
 from tests.cluster.components import LOOPBACK, free_ports

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from controller.plan import answer
+from controller.plan.command import answer
 
 Raw = dict[str, Any]
 GIB = 1024**3

@@ -14,8 +14,8 @@ from controller.kube import resources
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.clock import VirtualClock
 from tests.fuzz.requests import Chooser, bent, changed, is_rare, pick
+from webhook.assemble import Webhook
 from webhook.settings import WebhookSettings
-from webhook.wiring import Webhook
 
 Raw = dict[str, Any]
 NAMESPACE: Final = "longhorn-system"

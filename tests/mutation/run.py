@@ -34,7 +34,7 @@ _PACKING: Final = (
     "test_promises",
     "test_everyday",
 )
-_PLANS: Final = ("../test_plan_cases", "../test_plan_fit")
+_PLANS: Final = ("../plan/test_cases", "../plan/test_fit")
 # The tests that are asked about a module, the likeliest to notice first.
 TESTS: Final[Mapping[str, Sequence[str]]] = {
     "rules.eligibility": ("test_policy", *_PLACING, "test_fit"),
@@ -49,7 +49,6 @@ TESTS: Final[Mapping[str, Sequence[str]]] = {
     "allocator.judge.sets": ("test_cluster", "test_fit", "test_promises", "test_everyday"),
     "allocator.judge.shape": ("test_fit", *_PACKING),
     "allocator.judge.plain": ("test_fit", *_PACKING),
-    "allocator.judge.joint": ("test_cluster", "test_fit", *_PACKING),
 }
 
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from controller import plan as product_plan
-from controller.plan_objects import InputError as ProductInputError
+from controller.plan import command as product_plan
+from controller.plan.objects import InputError as ProductInputError
 from controller.rules.reasons import Reason
 from tests.longhorn import plan as reference_plan
 from tests.longhorn.checked import InputError as ReferenceInputError

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 
-from controller.plan_input import ScheduleQuestion, decode_document
+from controller.plan.input import ScheduleQuestion, decode_document
 from controller.rules.candidates import PlacementView
 from controller.rules.reuse import find_reusable
 from tests.longhorn import reuse

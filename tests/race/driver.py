@@ -12,9 +12,9 @@ from controller.allocator.promises.growths import GROWTH as GROWTH_CLAIMANT
 from controller.allocator.promises.settle import OWN
 from controller.allocator.verbs.grow import GrowthRequest, GrowthVerdict
 from controller.errors import SchedulerError
-from controller.model.demand import Missing
 from controller.model.longhorn import LonghornSettings
 from controller.model.workload import Pod
+from controller.rules.demand import Missing
 from controller.settings import LiveSettings
 from tests.fakes.clock import VirtualClock
 

@@ -15,8 +15,9 @@ from prometheus_client import CollectorRegistry
 from controller.allocator.allocator import Allocator
 from controller.allocator.outcome import Decision
 from controller.allocator.verbs.grow import GrowthVerdict
-from controller.metrics import FAILURES, PREFIX, Metrics, Sources
-from controller.reconcile.wired_prover import OUTCOMES, REASONS
+from controller.assembly.metrics import FAILURES, Metrics, Sources
+from controller.canary.prover import OUTCOMES, REASONS
+from controller.process.common_metrics import PREFIX
 from controller.rpc.metrics import OUTCOMES as RPC_OUTCOMES
 from controller.rpc.metrics import RpcMetrics
 from controller.rules.reasons import Reason

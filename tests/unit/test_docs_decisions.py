@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from controller.model.demand import rounded_volume_bytes
 from controller.model.longhorn import SpacePolicy
 from controller.model.quantity import quantity_bytes
+from controller.rules.demand import rounded_volume_bytes
 from controller.rules.eligibility import check_disk_space
 from controller.rules.reasons import Reason
 from tests.fakes.builders import TestCluster, disk

@@ -6,9 +6,9 @@ from typing import Any
 
 import yaml
 
+from controller.canary.pod import NAME_PREFIX, canary_body
 from controller.kube.resources import FORMER_CONFIGURATIONS, OUR_CONFIGURATIONS
 from controller.model.names import WAKE_ANNOTATION
-from controller.reconcile.wired_canary import NAME_PREFIX, canary_body
 from controller.settings import ProcessSettings
 from tests.cluster.cache import REPOSITORY
 

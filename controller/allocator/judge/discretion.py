@@ -16,8 +16,8 @@ from controller.allocator.judge.packing import STRAND_STEPS, Item, Steps, is_rob
 from controller.allocator.judge.sets import Elsewhere, SetJudge, Wanted
 from controller.allocator.judge.shape import Shape
 from controller.allocator.judge.verdict import Judgement
-from controller.model.demand import VolumeDemand
 from controller.model.longhorn import LOCALITY_BEST_EFFORT
+from controller.rules.demand import VolumeDemand
 
 _Key = tuple[str, str, tuple[int, ...]]
 

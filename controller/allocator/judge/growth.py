@@ -31,10 +31,10 @@ from controller.allocator.promises.promise import ANYWHERE, Kind
 from controller.allocator.world.rooms import make_room
 from controller.allocator.world.world import World
 from controller.clock import Clock
-from controller.model.demand import VolumeDemand
 from controller.model.longhorn import LOCALITY_DISABLED, Disk, LonghornNode
 from controller.model.quantity import bytes_text
 from controller.rules.affinity import Affinity
+from controller.rules.demand import VolumeDemand
 from controller.rules.eligibility import check_disk_state
 from controller.rules.growth import (
     GRANULE_BYTES,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from controller.allocator.judge.node import LATE, Judge
-from controller.model.demand import VolumeDemand
+from controller.rules.demand import VolumeDemand
 
 
 def nodes_for_copy(judge: Judge, demand: VolumeDemand, names: Sequence[str]) -> list[str] | None:

@@ -41,8 +41,8 @@ from controller.allocator.promises.items import RoamingItem
 from controller.allocator.promises.ledger import Ledger
 from controller.allocator.world.eligible import disks_for
 from controller.allocator.world.world import World
-from controller.model.demand import VolumeDemand
 from controller.model.longhorn import TopologyTerm
+from controller.rules.demand import VolumeDemand
 from controller.rules.eligibility import NodeRoom
 from controller.rules.reasons import Reason
 

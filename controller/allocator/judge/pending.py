@@ -18,8 +18,8 @@ from controller.allocator.promises.own import roaming_places
 from controller.allocator.promises.promise import OneOf, Promise, Source
 from controller.allocator.promises.sums import Sums
 from controller.allocator.world.world import World
-from controller.model.demand import VolumeDemand
 from controller.model.longhorn import DEFAULT_NEEDS, DiskNeeds
+from controller.rules.demand import VolumeDemand
 from controller.rules.eligibility import (
     EXT_LIMIT_BYTES,
     DiskRoom,

@@ -14,8 +14,8 @@ from controller.allocator.judge.pending import Pending, is_plain_need
 from controller.allocator.judge.verdict import CONTENDED, FULL, OWN_VOLUMES, SURE, WAITABLE, Judgement
 from controller.allocator.promises.sums import Sums
 from controller.allocator.world.world import World
-from controller.model.demand import VolumeDemand
 from controller.rules.affinity import Affinity, copies_per_disk
+from controller.rules.demand import VolumeDemand
 from controller.rules.eligibility import EXT_LIMIT_BYTES
 
 

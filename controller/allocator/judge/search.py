@@ -16,7 +16,7 @@ from controller.allocator.judge.budget import Budget
 from controller.allocator.judge.node import Judge
 from controller.allocator.judge.verdict import LATE, Judgement
 from controller.allocator.promises.ledger import Ledger
-from controller.model.demand import VolumeDemand
+from controller.rules.demand import VolumeDemand
 
 LOT: Final = 32  # nodes that are judged at once; enough offers may make the rest needless
 PLAIN_LOT: Final = 512  # the same where most nodes cost no more than a look at a summary

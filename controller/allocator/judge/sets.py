@@ -22,8 +22,8 @@ from controller.allocator.judge.verdict import CONTENDED, LATE, OWN_VOLUMES, SUR
 from controller.allocator.promises.sums import Sums
 from controller.allocator.world.eligible import check_candidate, usage_of
 from controller.allocator.world.world import World
-from controller.model.demand import VolumeDemand
 from controller.rules.affinity import Affinity, copies_per_disk
+from controller.rules.demand import VolumeDemand
 from controller.rules.eligibility import EXT_LIMIT_BYTES, DiskRoom, NodeRoom, check_disk_kind, check_node_tags
 from controller.rules.reasons import Reason
 

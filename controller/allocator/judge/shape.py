@@ -11,7 +11,7 @@ from controller.allocator.judge.verdict import Judgement, Verdict, unsuitable
 from controller.allocator.promises.items import PendingItem
 from controller.allocator.world.eligible import check_node_of, disks_for, disks_for_image, disks_of, images_to_come
 from controller.allocator.world.world import World
-from controller.model.demand import VolumeDemand
+from controller.rules.demand import VolumeDemand
 from controller.rules.eligibility import NodeRoom
 from controller.rules.reasons import Reason
 

@@ -21,8 +21,8 @@ from controller.allocator.promises.promise import Kind, Promise, Source, State, 
 from controller.allocator.promises.settle import CLAIM, Settler
 from controller.allocator.world.absences import missing_for
 from controller.allocator.world.world import World
-from controller.model.demand import Missing
 from controller.model.workload import Claim
+from controller.rules.demand import Missing
 from controller.settings import LiveSettings
 
 OWN_SECONDS: Final = 90.0  # that Longhorn has for copies of its own; a manager that is dead must not close a cluster

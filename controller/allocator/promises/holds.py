@@ -11,8 +11,8 @@ from controller.allocator.promises.memory import Memory
 from controller.allocator.promises.own import first_places, roaming_places
 from controller.allocator.promises.promise import Against, Kind, OneOf, Places, Promise, Source, State, Verb
 from controller.allocator.world.world import World
-from controller.model.demand import VolumeDemand, demands_of_pod
 from controller.model.workload import Pod
+from controller.rules.demand import VolumeDemand, demands_of_pod
 
 # Claimants beside the pod itself, each with the pod's uid behind it.
 _OF_POD: Final = {Source.NOMINATION: "nominated:", Source.KEPT_ROOM: "kept:", Source.WAKE_PLAN: "planned:"}

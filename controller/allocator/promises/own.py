@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from controller.allocator.promises.promise import Kind, OneOf, Places, Roams
 from controller.allocator.world.eligible import barred_nodes, takes_now
 from controller.allocator.world.world import World
-from controller.model.demand import VolumeDemand
 from controller.model.longhorn import LOCALITY_BEST_EFFORT, LOCALITY_DISABLED, SHARDED, Volume
 from controller.rules.affinity import Affinity, copies_per_disk
+from controller.rules.demand import VolumeDemand
 
 
 @dataclass(frozen=True, slots=True)

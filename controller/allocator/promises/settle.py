@@ -20,9 +20,9 @@ from controller.allocator.promises.own import first_places, own_copies, roaming_
 from controller.allocator.promises.promise import Kind, OneOf, Places, Promise, Roams, Source, State, Verb
 from controller.allocator.world.eligible import takes_all_now, takes_now
 from controller.allocator.world.world import World
-from controller.model.demand import Missing, VolumeDemand, demand_of_claim, demand_of_volume
 from controller.model.longhorn import LOCALITY_BEST_EFFORT, LOCALITY_DISABLED
 from controller.model.workload import Claim, Pod
+from controller.rules.demand import Missing, VolumeDemand, demand_of_claim, demand_of_volume
 
 CLAIM: Final = "claim:"  # an unbound claim with a selected node: provisioning goes on without its pod
 OWN: Final = "volume:"  # and the node that a copy is bound to, if any: Longhorn goes on without any pod

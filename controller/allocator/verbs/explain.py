@@ -8,9 +8,9 @@ from controller.allocator.judge.node import Judge
 from controller.allocator.judge.verdict import Judgement, Verdict
 from controller.allocator.world.eligible import check_node_of, is_kept_off
 from controller.allocator.world.world import World
-from controller.model.demand import VolumeDemand
 from controller.model.longhorn import Disk
 from controller.model.quantity import bytes_text
+from controller.rules.demand import VolumeDemand
 from controller.rules.eligibility import check_disk_for, check_node_for, observed_scheduled
 from controller.rules.reasons import Reason, Refusal, Rejection
 

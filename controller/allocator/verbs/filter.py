@@ -27,8 +27,8 @@ from controller.allocator.waiting.refusals import Refusals, RefusedPod
 from controller.allocator.waiting.samples import is_sample
 from controller.allocator.world.world import World
 from controller.clock import Clock
-from controller.model.demand import VolumeDemand, demands_of_pod
 from controller.model.workload import Pod
+from controller.rules.demand import VolumeDemand, demands_of_pod
 from controller.rules.reasons import Reason
 from controller.settings import LiveSettings
 

@@ -23,8 +23,8 @@ from controller.allocator.promises.promise import Kind, OneOf, Promise, Source, 
 from controller.allocator.promises.settle import Settler
 from controller.allocator.verbs.explain import refusals_of
 from controller.allocator.world.world import World
-from controller.model.demand import VolumeDemand
 from controller.model.longhorn import DEFAULT_NEEDS
+from controller.rules.demand import VolumeDemand
 from controller.rules.reasons import Reason, Refusal
 
 _SEVERITY: Final = (Verdict.UNSUITABLE, Verdict.FULL, Verdict.CONTENDED, Verdict.SURE)

@@ -24,10 +24,10 @@ from controller.allocator.promises.promise import State
 from controller.allocator.world.world import World
 from controller.clock import Clock
 from controller.errors import CallerGoneError
-from controller.model.demand import Missing
 from controller.model.longhorn import Volume
 from controller.model.names import LONGHORN_DRIVERS
-from controller.model.provisioning import rounded_volume_bytes
+from controller.rules.demand import Missing
+from controller.rules.provisioning import rounded_volume_bytes
 from controller.rules.reasons import Reason, Rejection
 
 UNKNOWN_SECONDS: Final = 60.0  # after a change of leader; longer than the API server's own deadline for a request

@@ -23,7 +23,7 @@ from controller.allocator.judge.node import Judge
 from controller.allocator.judge.search import within
 from controller.allocator.promises.ledger import Ledger
 from controller.allocator.world.world import World
-from controller.model.demand import VolumeDemand
+from controller.rules.demand import VolumeDemand
 
 DATA: Final = 4.0
 ROBUST: Final = 2.0

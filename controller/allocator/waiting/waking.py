@@ -28,8 +28,8 @@ from controller.allocator.waiting.keeping import Seeking, may_take, most_kept
 from controller.allocator.waiting.refusals import PATIENCE_SECONDS, Refusals, RefusedPod, Wakeup
 from controller.allocator.world.world import World
 from controller.clock import Clock
-from controller.model.demand import VolumeDemand, demands_of_pod
 from controller.model.workload import Pod
+from controller.rules.demand import VolumeDemand, demands_of_pod
 from controller.settings import LiveSettings
 
 SLICE_SECONDS: Final = 0.003  # under the allocator's lock; one question about one pod may take it past this

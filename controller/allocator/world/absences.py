@@ -8,8 +8,8 @@ from typing import Final
 
 from controller.allocator.world.world import World
 from controller.errors import NotSyncedError
-from controller.model.demand import Missing, demand_of_claim, demands_of_pod
 from controller.model.workload import Claim, Pod
+from controller.rules.demand import Missing, demand_of_claim, demands_of_pod
 
 ABSENT_SECONDS: Final = 1.0  # longer than the live reads of one call, shorter than a retry of the scheduler
 

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 from controller.allocator.world.world import World
-from controller.model.demand import VolumeDemand
 from controller.model.longhorn import BackingImage, DiskNeeds, LonghornNode
 from controller.rules.affinity import (
     Affinity,
@@ -21,6 +20,7 @@ from controller.rules.affinity import (
     groups_of_nodes,
     is_replacement_due,
 )
+from controller.rules.demand import VolumeDemand
 from controller.rules.eligibility import (
     DiskRoom,
     NodeRoom,

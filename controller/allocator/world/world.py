@@ -15,7 +15,6 @@ from controller.allocator.world.placed import Granted, NothingGranted, Placed
 from controller.allocator.world.reach import Change, Reach
 from controller.allocator.world.rooms import Rooms, make_room
 from controller.clock import Clock
-from controller.model.demand import Missing, VolumeDemand, claim_for, demand_of_claim
 from controller.model.longhorn import (
     BackingImage,
     DiskNeeds,
@@ -26,10 +25,11 @@ from controller.model.longhorn import (
     Replica,
     Volume,
 )
-from controller.model.provisioning import provisioned_name, rounded_volume_bytes
-from controller.model.rebuilds import Rebuild, rebuilds_ahead
 from controller.model.workload import Claim, KubeNode, PersistentVolume, Pod, StorageClass, default_class
+from controller.rules.demand import Missing, VolumeDemand, claim_for, demand_of_claim
 from controller.rules.eligibility import Engines, NodeRoom, check_node
+from controller.rules.provisioning import provisioned_name, rounded_volume_bytes
+from controller.rules.rebuilds import Rebuild, rebuilds_ahead
 
 _T = TypeVar("_T")
 _AT_ONCE: Final = 8  # rooms that are worked out with the event that changed them

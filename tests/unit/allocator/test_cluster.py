@@ -18,8 +18,8 @@ from controller.allocator.judge.verdict import Verdict
 from controller.allocator.promises.ledger import Ledger
 from controller.allocator.promises.promise import ANYWHERE, State, Verb
 from controller.allocator.world.world import World
-from controller.model.demand import VolumeDemand
 from controller.model.longhorn import DEFAULT_NEEDS, LonghornSettings, SpacePolicy
+from controller.rules.demand import VolumeDemand
 from controller.rules.reasons import Reason
 from tests.fakes.builders import EPOCH, disk, node, promise, replica, volume
 

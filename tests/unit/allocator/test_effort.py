@@ -22,8 +22,8 @@ from controller.allocator.judge.packing import (
 from controller.allocator.judge.verdict import Verdict
 from controller.allocator.promises.ledger import Ledger
 from controller.allocator.promises.promise import Verb
-from controller.model.demand import VolumeDemand
 from controller.model.longhorn import TopologyTerm
+from controller.rules.demand import VolumeDemand
 from tests.fakes.builders import TestCluster, node, promise
 from tests.unit.allocator.test_fit import local, roaming, room, world_of
 

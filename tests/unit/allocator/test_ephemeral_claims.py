@@ -9,8 +9,8 @@ import pytest
 
 from controller.allocator.allocator import Decision
 from controller.errors import NotSyncedError
-from controller.model.demand import Missing
 from controller.model.workload import Claim, Pod, PodVolume
+from controller.rules.demand import Missing
 from tests.fakes.builders import LATER, LATEST, TestCluster
 
 

@@ -18,7 +18,6 @@ from controller.allocator.promises.ledger import Ledger
 from controller.allocator.promises.promise import ANYWHERE, Roams, Verb
 from controller.allocator.verbs.fit import GivenPromise, NodeFit, fit_pod, ledger_of
 from controller.allocator.world.world import World
-from controller.model.demand import VolumeDemand
 from controller.model.longhorn import (
     DEFAULT_NEEDS,
     BackingImage,
@@ -31,6 +30,7 @@ from controller.model.longhorn import (
     TopologyTerm,
 )
 from controller.model.workload import KubeNode
+from controller.rules.demand import VolumeDemand
 from controller.rules.eligibility import EXT_LIMIT_BYTES
 from controller.rules.reasons import Reason
 from tests.fakes.builders import disk, node, promise, replica, volume

@@ -11,8 +11,8 @@ from controller.allocator.judge.verdict import Verdict
 from controller.allocator.promises.ledger import Ledger
 from controller.allocator.promises.promise import Verb
 from controller.allocator.verbs.fit import GivenPromise, fit_pod
-from controller.model.demand import VolumeDemand
 from controller.model.longhorn import BackingImage, DiskNeeds
+from controller.rules.demand import VolumeDemand
 from controller.rules.reasons import Reason
 from tests.fakes.builders import node, promise
 from tests.unit.allocator.test_fit import local, roaming, room, world_of

@@ -10,8 +10,8 @@ import pytest
 from controller.allocator.allocator import Decision
 from controller.allocator.outcome import Mode
 from controller.errors import NotSyncedError
-from controller.model.demand import Missing
 from controller.model.workload import PersistentVolume
+from controller.rules.demand import Missing
 from tests.fakes.builders import GIB, LATER, LATEST, TestCluster, node, replica, volume
 
 

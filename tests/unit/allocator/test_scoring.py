@@ -17,9 +17,9 @@ from controller.allocator.promises.ledger import Ledger
 from controller.allocator.promises.promise import ANYWHERE, Verb
 from controller.allocator.verbs.prioritize import Strategy, score_nodes
 from controller.allocator.world.world import World
-from controller.model.demand import VolumeDemand
 from controller.model.longhorn import DEFAULT_NEEDS, DiskNeeds
 from controller.model.workload import KubeNode
+from controller.rules.demand import VolumeDemand
 from controller.settings import LiveSettings
 from tests.fakes.builders import EPOCH, TestCluster, disk, node, promise, replica, volume
 from tests.fakes.clock import VirtualClock

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.allocator.judge.sets import Site, Sites
-from controller.model.demand import demands_of_pod
 from controller.model.longhorn import Disk, LonghornNode, LonghornSettings
+from controller.rules.demand import demands_of_pod
 from tests.fakes.builders import LATER, TestCluster, disk, node
 from tests.fakes.clock import VirtualClock
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from controller.canary.proof import Recognition
 from controller.errors import NotLeaderError, NotReadyError
-from controller.reconcile.wired import Recognition
 from extender import wire
 from extender.canary import REFUSAL, CanaryFilter
 from extender.preconditions import PodFailedError

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from controller.allocator.world.world import World
-from controller.model.demand import VolumeDemand, demand_of_claim
 from controller.model.longhorn import DiskNeeds
 from controller.model.longhorn_settings import longhorn_settings
 from controller.model.versions import (
@@ -24,6 +23,7 @@ from controller.model.versions import (
     support_of,
 )
 from controller.model.workload import Claim, StorageClass
+from controller.rules.demand import VolumeDemand, demand_of_claim
 from controller.rules.reuse import find_reusable
 from tests.fakes import saved
 from tests.fakes.builders import EPOCH

@@ -13,7 +13,7 @@ from certs.authority import LeafSpec
 from certs.webhook import CLIENT_SUBJECT, webhook_leafs
 from controller.clock import SystemClock
 from controller.errors import ConfigError
-from controller.metrics import PREFIX
+from controller.process.common_metrics import PREFIX
 from controller.rpc import disk_scheduler_pb2 as pb
 from controller.rpc.build import build_rpc
 from controller.settings import ProcessSettings

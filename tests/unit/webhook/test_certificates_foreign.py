@@ -19,7 +19,7 @@ import pytest
 
 from certs.authority import LeafSpec, Pair, bundle_of, is_rooted_in, make_authority, sign
 from certs.rotation import DAY
-from controller.certificates import KeptWebhookChain, webhook_chain
+from controller.assembly.certificates import KeptWebhookChain, webhook_chain
 from controller.errors import ClusterError
 from controller.kube.resources import OUR_CONFIGURATIONS, SECRETS, Resource
 from controller.rpc.credentials import SERVER_OPTIONS, ReloadingChannel, server_credentials

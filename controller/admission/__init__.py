@@ -1,0 +1,1 @@
+"""The webhook configurations, which the leader keeps as they should be."""

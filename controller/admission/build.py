@@ -1,0 +1,153 @@
+"""Builds what keeps the webhook configurations: their watches, the reconciler, the list of stuck pods."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from controller.admission.configurations import Place
+from controller.admission.plan import Decision, Facts, decide
+from controller.admission.reconciler import Admission, Standing, standing_of
+from controller.admission.stuck import StuckPods
+from controller.canary.build import LeaseEvents
+from controller.canary.proof import Finding
+from controller.clock import Clock
+from controller.kube.api import KubeApi
+from controller.kube.informer import Informer
+from controller.kube.recorder import Recorder, Target
+from controller.kube.resources import (
+    FORMER_CONFIGURATIONS,
+    MUTATING_WEBHOOKS,
+    OUR_CONFIGURATIONS,
+    VALIDATING_WEBHOOKS,
+    Resource,
+)
+from controller.kube.store import Store
+from controller.model.reader import Raw, mapping_at, text_at
+from controller.model.workload import Pod
+from controller.process.addition import Addition
+from controller.process.flags import split_names
+from controller.settings import LiveSettings, ProcessSettings
+from controller.workers.support import LonghornRelease
+
+
+class ConfigurationWatch:
+    """Follows both kinds of webhook configurations, and keeps only ours.
+
+    It is not one of the stores that the process needs: where it may not read them, nothing is written.
+    """
+
+    def __init__(self, api: KubeApi, clock: Clock) -> None:
+        self.stores: dict[Resource, Store[Standing]] = {}
+        self._informers = []
+        for resource, name in OUR_CONFIGURATIONS.items():
+            kept = frozenset({name, *FORMER_CONFIGURATIONS[resource]})
+            store: Store[Standing] = Store(resource.kind, functools.partial(_standing, kept))
+            self.stores[resource] = store
+            self._informers.append(Informer(api, resource, store, clock))
+
+    def start(self) -> None:
+        for informer in self._informers:
+            informer.start()
+
+    def stop(self) -> None:
+        for informer in self._informers:
+            informer.stop()
+
+    def is_synced(self, resource: Resource) -> bool:
+        return self.stores[resource].synced.is_set()
+
+    def standing(self, resource: Resource) -> Standing | None:
+        return self.stores[resource].get(OUR_CONFIGURATIONS[resource])
+
+    def former(self, resource: Resource) -> Mapping[str, Standing]:
+        items = self.stores[resource].items()
+        return {name: items[name] for name in FORMER_CONFIGURATIONS[resource] if name in items}
+
+
+def _standing(kept: frozenset[str], raw: Raw) -> Standing | None:
+    return standing_of(raw) if text_at(mapping_at(raw, "", "metadata"), "metadata", "name") in kept else None
+
+
+class AdmissionWorker:
+    """The reconciler, and the telling of stuck pods at its pace."""
+
+    def __init__(self, admission: Admission, stuck: StuckPods) -> None:
+        self.start, self.stop = admission.start, admission.stop
+        self.changed, self.is_pod_rule_out = admission.changed, admission.is_pod_rule_out
+        self._admission, self.stuck = admission, stuck
+
+    def figures(self) -> Mapping[str, float]:
+        """For metrics."""
+        counts = self._admission.counts
+        return {
+            "opt_in": float(not self._admission.is_pod_rule_out()),
+            "stuck": float(len(self.stuck)),
+            "writes": counts.writes,
+            "repairs": counts.repairs,
+            "failures": counts.failures,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class AdmissionParts:
+    """What the rest of the process uses."""
+
+    worker: AdmissionWorker
+    addition: Addition
+
+
+def build_admission(
+    api: KubeApi,
+    clock: Clock,
+    recorder: Recorder,
+    settings: ProcessSettings,
+    pods: Store[Pod],
+    *,
+    live: Callable[[], LiveSettings],
+    longhorn: Callable[[], LonghornRelease | None],
+    findings: Callable[[], Sequence[Finding]],
+    opening: Callable[[], int | None],
+    authorities: Callable[[], bytes],
+) -> AdmissionParts:
+    """Subscribes to `pods`; starts nothing. `authorities`: PEM of whom API servers shall trust, empty while unknown."""
+    schedulers = split_names(settings.scheduler_names)
+    lease = LeaseEvents(api, recorder, settings.namespace, settings.lease)
+    stuck = StuckPods(clock, recorder, lambda reason, text: lease.tell(reason, text, is_warning=True))
+    pods.subscribe(stuck.pods_changed)
+
+    def plan(standing: frozenset[str], leading_seconds: float) -> Decision | None:
+        stuck.tell()  # on the leader alone, at the reconciler's pace
+        release = longhorn()
+        known = {finding.scheduler: finding for finding in findings()}
+        facts = Facts(live(), release, schedulers, known, standing, leading_seconds)
+        return None if facts.live.enabled and release is None else decide(facts)
+
+    def tell(resource: Resource, uid: str, reason: str, text: str) -> None:
+        target = Target(resource.kind, "", OUR_CONFIGURATIONS[resource], uid, resource.api_version)
+        recorder.note(target, reason, text, is_warning=True)
+
+    watch = ConfigurationWatch(api, clock)
+    place = Place(settings.namespace, settings.webhook_service, tuple(split_names(settings.excluded_namespaces)))
+    admission = Admission(api, clock, watch, place, plan, authorities, opening, tell)
+    for store in watch.stores.values():
+        store.subscribe(lambda _changes: admission.changed())
+    worker = AdmissionWorker(admission, stuck)
+    return AdmissionParts(worker, Addition("admission", worker, functools.partial(_status, admission, watch, stuck)))
+
+
+def _status(admission: Admission, watch: ConfigurationWatch, stuck: StuckPods) -> Mapping[str, Any]:
+    """What stands, on every process; why pods do not opt in, on the leader."""
+    standing = {resource: watch.standing(resource) for resource in (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS)}
+    pod_rule = standing[MUTATING_WEBHOOKS]
+    decision = admission.decision
+    return {
+        "entries": [name for found in standing.values() if found is not None for name in found.names],
+        "opted_in_schedulers": split_names(pod_rule.schedulers) if pod_rule is not None else [],
+        "why_not": decision.why_not if decision is not None else {},
+        "problems": admission.problems,
+        "repairs": admission.counts.repairs,
+        "stuck_pods": stuck.status(),
+    }

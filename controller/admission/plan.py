@@ -1,0 +1,76 @@
+"""Which webhook entries there should be, by the settings, the wiring and the Longhorn that runs. Pure.
+
+A pod that carries the extender's resource is scheduled by nobody where no scheduler asks the extender. So pods opt in
+by themselves only where that cannot happen: by default for those schedulers alone that are proven to ask.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from controller.admission.configurations import Wanted
+from controller.canary.proof import NOT_PROVEN, Finding, Wiring
+from controller.settings import LiveSettings
+from controller.workers.support import LonghornRelease
+
+ALWAYS: Final = "always"
+OFF: Final = "off"
+GRACE_SECONDS: Final = 45.0  # a canary that nobody looks at is given up after 30
+"""So long a new leader leaves a rule alone that it found, until it knows the wiring itself: the leader before had the
+proof, and pods that are created in between would be placed unchecked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What decides. `findings` by scheduler name; a name without one was not looked at, or this is no leader's view."""
+
+    live: LiveSettings
+    longhorn: LonghornRelease | None  # None: Longhorn's settings were not read yet
+    schedulers: Sequence[str]
+    findings: Mapping[str, Finding]
+    standing: frozenset[str] = frozenset()  # the scheduler names of the pod rule as it stands
+    leading_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What there should be, and for people why pods do not opt in: by scheduler name, or "" for all of them."""
+
+    wanted: Wanted
+    why_not: Mapping[str, str]
+
+
+def decide(facts: Facts) -> Decision:
+    """What is switched off, or beside a Longhorn that is not agreed with, wants no entry at all."""
+    live = facts.live
+    if not live.enabled:
+        return Decision(Wanted(), {"": "scheduler-extender-enabled is false"})
+    if facts.longhorn is None:
+        return Decision(Wanted(), {"": "Longhorn's settings were not read yet"})
+    if not facts.longhorn.support.is_supported:
+        return Decision(Wanted(), {"": f"this Longhorn is not supported: {facts.longhorn.support.problem}"})
+    why_not = _why_not(facts)
+    schedulers = () if "" in why_not else tuple(sorted(set(facts.schedulers) - why_not.keys()))
+    return Decision(Wanted(schedulers, live.share_managers, live.expansion_policy), why_not)
+
+
+def _why_not(facts: Facts) -> dict[str, str]:
+    if facts.live.opt_in == OFF:
+        return {"": "scheduler-extender-opt-in is off"}
+    if facts.live.opt_in == ALWAYS:
+        return {}
+    return {name: cause for name in facts.schedulers if (cause := _not_wired(name, facts))}
+
+
+def _not_wired(scheduler: str, facts: Facts) -> str:
+    """Why this scheduler's pods do not opt in, "" when they do."""
+    finding = facts.findings.get(scheduler)
+    if finding is not None and finding.state is Wiring.WIRED:
+        return ""
+    if finding is None or (finding.state is Wiring.UNKNOWN and finding.cause == NOT_PROVEN):
+        # Nothing speaks against it. Without canaries it may take long until something speaks for it.
+        is_early = facts.leading_seconds < GRACE_SECONDS or not facts.live.wiring_check_every_seconds
+        return "" if scheduler in facts.standing and is_early else NOT_PROVEN
+    return f"{finding.state}: {finding.cause}"

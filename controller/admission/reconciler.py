@@ -1,0 +1,343 @@
+"""Keeps the webhook configurations as they should be, on the leader alone.
+
+What should be there follows from settings, wiring and the Longhorn that runs (admission_plan, admission_rules). What is
+there is watched. A difference is written at once, under the resource version that was read for it; what somebody else
+has changed is put back, each time after a longer pause, so that two writers that disagree never run hot.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+from controller.admission.configurations import PODS, Place, Raw, Wanted, mutating, validating, with_authorities
+from controller.admission.plan import Decision
+from controller.clock import Clock
+from controller.errors import ClusterError, ConflictError, NotFoundError
+from controller.kube.resources import MUTATING_WEBHOOKS, OUR_CONFIGURATIONS, VALIDATING_WEBHOOKS, Resource
+
+PRODUCT: Final = "longhorn-scheduler-extender"
+TICK_SECONDS: Final = 0.5
+LOOK_SECONDS: Final = 5.0  # a live read said that all is well, and the watch says otherwise: it lags
+TRIES: Final = 3  # of a write that finds another version
+RETRY_SECONDS: Final = (1.0, 30.0)  # after a call that failed: first, and at most; doubled in between
+REPAIR_SECONDS: Final = (1.0, 300.0)  # between repairs of the same thing, from the second on
+PEACE_SECONDS: Final = 600.0  # after so long without a repair they count from the first again
+CONTESTED: Final = 3  # repairs in a row that are worth an Event
+CONTESTED_REASON: Final = "WebhookConfigurationContested"
+SCHEDULERS_ANNOTATION: Final = "scheduling.longhorn.io/opted-in-schedulers"
+LABELS: Final = {
+    "app.kubernetes.io/name": PRODUCT,
+    "app.kubernetes.io/managed-by": PRODUCT,
+    # AKS adds a selector to every webhook configuration that does not say this, and adds it again after each repair.
+    "admissions.enforcer/disabled": "true",
+}
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """One of our configurations as it stands, as far as it is ours."""
+
+    webhooks: Sequence[Mapping[str, Any]]
+    labels: Mapping[str, str]
+    schedulers: str = ""  # the annotation: whose pods opt in, with commas
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(str(entry.get("name", "")) for entry in self.webhooks)
+
+
+class Api(Protocol):
+    def get(self, resource: Resource, namespace: str | None, name: str, *, timeout: float = ...) -> Raw: ...
+    def create(self, resource: Resource, namespace: str | None, body: Raw, *, timeout: float = ...) -> Raw: ...
+    def replace(
+        self, resource: Resource, namespace: str | None, name: str, body: Raw, *, timeout: float = ...
+    ) -> Raw: ...
+    def delete(self, resource: Resource, namespace: str | None, name: str, *, uid: str = ...) -> None: ...
+
+
+class Watched(Protocol):
+    """The two kinds of configurations, as their watches show them."""
+
+    def start(self) -> None: ...
+    def stop(self) -> None: ...
+    def is_synced(self, resource: Resource) -> bool: ...
+    def standing(self, resource: Resource) -> Standing | None: ...
+    def former(self, resource: Resource) -> Mapping[str, Standing]:
+        """What stands under names that earlier releases of the product gave to such a configuration."""
+        ...
+
+
+@dataclass(slots=True)
+class _Track:
+    """What was done about one of the two. Threads: the worker's."""
+
+    resource: Resource
+    wanted: Standing | None = None  # as last seen to be so, or written
+    seen: tuple[Standing | None, Standing] | None = None  # what stood and was wanted at the last live read
+    look_at: float = float("-inf")  # no live read before, while that is still so
+    tried: Wanted | None = None  # what another wish than this one does not wait for
+    retry_at: float = float("-inf")
+    failures: int = 0
+    repairs: int = 0  # in a row
+    repaired_at: float = float("-inf")
+    problem: str = ""
+
+
+@dataclass(slots=True)
+class Counts:
+    """Read by metrics and status."""
+
+    writes: int = 0
+    repairs: int = 0
+    failures: int = 0
+
+
+def standing_of(raw: Mapping[str, Any]) -> Standing:
+    meta = raw.get("metadata") or {}
+    labels = meta.get("labels") or {}
+    return Standing(
+        tuple(raw.get("webhooks") or ()),
+        {name: labels[name] for name in LABELS if name in labels},
+        str((meta.get("annotations") or {}).get(SCHEDULERS_ANNOTATION, "")),
+    )
+
+
+@dataclass(slots=True)
+class Admission:
+    """The reconciler.
+
+    `opening` is another number in each term, None while this process does not lead; it is asked again right before a
+    write. `decide` gives what is wanted by the names that the pod rule stands for and the seconds of this term, None
+    while that is not known. `tell` takes a configuration's resource, its uid, a reason and a text.
+    Threads: its own, `admission`; `changed` from any. Blocks: `stop` joins it. I/O: reads and writes of its objects.
+    """
+
+    api: Api
+    clock: Clock
+    watched: Watched
+    place: Place
+    decide: Callable[[frozenset[str], float], Decision | None]
+    authorities: Callable[[], bytes]
+    opening: Callable[[], int | None]
+    tell: Callable[[Resource, str, str, str], None]
+    counts: Counts = field(init=False, default_factory=Counts)
+    decision: Decision | None = field(init=False, default=None)  # the last one, for the status page
+    _tracks: tuple[_Track, ...] = field(
+        init=False, default_factory=lambda: (_Track(MUTATING_WEBHOOKS), _Track(VALIDATING_WEBHOOKS))
+    )
+    _opening: int | None = field(init=False, default=None)
+    _since: float = field(init=False, default=0.0)
+    _signal: threading.Event = field(init=False, default_factory=threading.Event)
+    _stopping: threading.Event = field(init=False, default_factory=threading.Event)
+    _thread: threading.Thread | None = field(init=False, default=None)
+
+    # From other threads
+
+    def changed(self) -> None:
+        """Something that decides has changed: look at once."""
+        self._signal.set()
+
+    def is_pod_rule_out(self) -> bool:
+        """Whether no pod opts in any more, as far as is known: what was never seen counts as not there."""
+        return all(PODS not in standing.names for standing in self._all_standing(MUTATING_WEBHOOKS))
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        return tuple(track.problem for track in self._tracks if track.problem)
+
+    def start(self) -> None:
+        self.watched.start()
+        self._thread = threading.Thread(target=self._run, name="admission", daemon=True)
+        self._thread.start()
+
+    def stop(self, timeout: float = 5.0) -> None:
+        self._stopping.set()
+        self._signal.set()
+        if self._thread is not None:
+            self._thread.join(timeout)
+            self._thread = None
+        self.watched.stop()
+
+    # The worker
+
+    def step(self) -> None:
+        """Bring both configurations to what is wanted now."""
+        opening = self.opening()
+        if opening != self._opening:
+            self._begin(opening)
+        if opening is None or not all(self.watched.is_synced(track.resource) for track in self._tracks):
+            return
+        rules = [standing for standing in self._all_standing(MUTATING_WEBHOOKS) if PODS in standing.names]
+        names = frozenset(name for rule in rules for name in rule.schedulers.split(","))
+        decision = self.decide(names, self.clock.now() - self._since)
+        if decision is None:
+            return
+        self.decision = decision
+        for track in self._tracks:
+            self._attend(track, decision)
+
+    def _all_standing(self, resource: Resource) -> list[Standing]:
+        """Ours, and those of former names."""
+        ours = self.watched.standing(resource)
+        return [*(() if ours is None else (ours,)), *self.watched.former(resource).values()]
+
+    def _begin(self, opening: int | None) -> None:
+        self._opening, self._since, self.decision = opening, self.clock.now(), None
+        self._tracks = tuple(_Track(track.resource) for track in self._tracks)
+
+    def _attend(self, track: _Track, decision: Decision) -> None:
+        now = self.clock.now()
+        if now < track.retry_at and decision.wanted == track.tried:
+            return
+        track.tried = decision.wanted
+        try:
+            # First what is to stand, then away with what stood for it: no pod is created in between.
+            if self._bring(track, decision, now):
+                self._prune(track)
+        except ClusterError as error:
+            track.failures, track.seen = track.failures + 1, None
+            self.counts.failures += 1
+            track.retry_at = now + _grown(RETRY_SECONDS, track.failures)
+            if str(error) != track.problem:
+                log.warning("webhook configuration kind=%s: %s", track.resource.kind, error)
+            track.problem = str(error)
+            return
+        track.failures, track.problem = 0, ""
+
+    def _prune(self, track: _Track) -> None:
+        for name in self.watched.former(track.resource):
+            if self.opening() == self._opening:
+                with contextlib.suppress(NotFoundError):
+                    self.api.delete(track.resource, None, name)
+                    log.info("former webhook configuration removed kind=%s name=%s", track.resource.kind, name)
+
+    def _bring(self, track: _Track, decision: Decision, now: float) -> bool:
+        """Whether what is wanted stands, as far as is known; no otherwise, where a repair waits for its time."""
+        standing = self.watched.standing(track.resource)
+        wanted = self._wanted(track, decision, standing)
+        if self._is_right(standing, wanted):
+            track.wanted, track.seen = standing or track.wanted, None
+            return True
+        if track.seen == (standing, wanted) and now < track.look_at:
+            return False
+        track.seen, track.look_at = (standing, wanted), now + LOOK_SECONDS
+        for attempt in range(TRIES):
+            raw = self._read(track.resource)
+            present = standing_of(raw) if raw is not None else None
+            wanted = self._wanted(track, decision, present)
+            if self._is_right(present, wanted):
+                return True  # the watch lags
+            is_repair = wanted == track.wanted
+            if is_repair and now < (repair_from := self._repair_from(track, now)):
+                track.look_at = repair_from
+                return False
+            try:
+                self._write(track, raw, wanted)
+            except (ConflictError, NotFoundError):
+                if attempt == TRIES - 1:
+                    raise
+                continue
+            if is_repair:
+                self._count_repair(track, raw, now)
+            track.wanted, track.seen = wanted, None
+            return True
+        return False
+
+    def _wanted(self, track: _Track, decision: Decision, standing: Standing | None) -> Standing:
+        build = mutating if track.resource is MUTATING_WEBHOOKS else validating
+        stood = [standing] if standing is not None else self.watched.former(track.resource).values()
+        old = [entry for each in stood for entry in each.webhooks]
+        entries = with_authorities(build(decision.wanted, self.place), self.authorities(), old)
+        has_pods = any(entry["name"] == PODS for entry in entries)
+        return Standing(tuple(entries), LABELS, ",".join(decision.wanted.schedulers) if has_pods else "")
+
+    def _is_right(self, standing: Standing | None, wanted: Standing) -> bool:
+        """An object is not made only to be empty."""
+        return standing == wanted if standing is not None else not wanted.webhooks
+
+    def _read(self, resource: Resource) -> Raw | None:
+        try:
+            return self.api.get(resource, None, OUR_CONFIGURATIONS[resource])
+        except NotFoundError:
+            return None
+
+    def _write(self, track: _Track, raw: Raw | None, wanted: Standing) -> None:
+        if self.opening() != self._opening:
+            raise ConflictError("the term has ended")
+        name = OUR_CONFIGURATIONS[track.resource]
+        meta: Raw = {**raw["metadata"]} if raw is not None else {"name": name}
+        meta["labels"] = {**(meta.get("labels") or {}), **LABELS}
+        annotations = {**(meta.get("annotations") or {}), SCHEDULERS_ANNOTATION: wanted.schedulers}
+        meta["annotations"] = {
+            key: value for key, value in annotations.items() if value or key != SCHEDULERS_ANNOTATION
+        }
+        resource = track.resource
+        body = {
+            "apiVersion": resource.api_version,
+            "kind": resource.kind,
+            "metadata": meta,
+            "webhooks": [dict(entry) for entry in wanted.webhooks],
+        }
+        if raw is None:
+            self.api.create(resource, None, body)
+        else:
+            self.api.replace(resource, None, name, body)
+        self.counts.writes += 1
+        log.info(
+            "webhook configuration written kind=%s entries=%s schedulers=%s",
+            resource.kind,
+            ",".join(wanted.names),
+            wanted.schedulers,
+        )
+
+    def _repair_from(self, track: _Track, now: float) -> float:
+        """When the next repair may be made; the first of a row at once."""
+        if now >= track.repaired_at + PEACE_SECONDS:
+            track.repairs = 0
+        return track.repaired_at + _grown(REPAIR_SECONDS, track.repairs) if track.repairs else now
+
+    def _count_repair(self, track: _Track, raw: Raw | None, now: float) -> None:
+        track.repairs += 1
+        track.repaired_at = now
+        self.counts.repairs += 1
+        writer = _other_writer(raw)
+        log.warning("webhook configuration repaired kind=%s changed_by=%s", track.resource.kind, writer)
+        if track.repairs >= CONTESTED:
+            text = (
+                f"Changed by {writer} and put back {track.repairs} times in a row; from now on not before "
+                f"{_grown(REPAIR_SECONDS, track.repairs):.0f} s have passed"
+            )
+            self.tell(track.resource, str((raw or {}).get("metadata", {}).get("uid", "")), CONTESTED_REASON, text)
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                self.step()
+            except Exception:  # thread top
+                log.exception("a look at the webhook configurations failed; going on")
+                self._stopping.wait(RETRY_SECONDS[0])
+            self._signal.wait(TICK_SECONDS)
+            self._signal.clear()
+
+
+def _grown(bounds: tuple[float, float], times: int) -> float:
+    """The pause after so many times: doubled by each."""
+    first, most = bounds
+    return min(most, first * 2.0 ** min(times - 1, 16))
+
+
+def _other_writer(raw: Raw | None) -> str:
+    """Who wrote the object last, but for us, by its own account."""
+    if raw is None:
+        return "somebody who deleted it"
+    entries = [entry for entry in raw["metadata"].get("managedFields") or [] if entry.get("manager") != PRODUCT]
+    if not entries:
+        return "somebody"
+    return repr(max(entries, key=lambda entry: str(entry.get("time", ""))).get("manager", ""))

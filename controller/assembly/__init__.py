@@ -1,0 +1,1 @@
+"""Builds the leader's process out of its parts, and gives start, terms and stop their order."""

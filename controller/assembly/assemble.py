@@ -1,0 +1,296 @@
+"""Builds the controller's object graph: the one place that knows which part is given to which."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from prometheus_client import CollectorRegistry
+
+from certs.webhook import DEFAULT_PACE, Pace
+from controller.admission.build import AdmissionParts, build_admission
+from controller.allocator.allocator import Allocator
+from controller.assembly.adapters import OpenedGate, PodPatches, ServiceEndpoint
+from controller.assembly.certificates import certificate_worker, webhook_chain
+from controller.assembly.configuration import SettingsReader, synced_longhorn_values
+from controller.assembly.lifecycle import Lifecycle, Parts
+from controller.assembly.metrics import Metrics, Sources
+from controller.assembly.status_document import StatusView
+from controller.canary.build import build_wiring
+from controller.clock import Clock, SystemClock
+from controller.election.elector import Elector, Timing
+from controller.election.gate import Gate
+from controller.follow.live import LiveReader
+from controller.follow.stores import Stores
+from controller.kube import resources
+from controller.kube.api import KubeApi
+from controller.kube.binder import PodBinder
+from controller.kube.endpoint_slice import EndpointSlices
+from controller.kube.lease import LeaseClient
+from controller.kube.recorder import Recorder
+from controller.process.addition import Addition
+from controller.process.status_port import StatusServer, create_status_app
+from controller.process.version import PACKAGE, product_version
+from controller.rpc.build import build_rpc
+from controller.serving.tls import ServerTls
+from controller.settings import LiveSettings, ProcessSettings
+from controller.workers.support import SupportWatch
+from controller.workers.sweeper import Sweeper
+from controller.workers.teller import Teller
+from controller.workers.waker import Waker
+from extender.app import Verbs, create_app
+from extender.binding import BindingService
+from extender.canary import CanaryFilter
+from extender.contention import WaitBudget
+from extender.preconditions import Preconditions
+from extender.preemption import PreemptionService
+from extender.priorities import PriorityService
+from extender.service import ExtenderService
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import WSGIApplication
+
+
+class Controller:
+    """The whole process: what gunicorn's worker builds, starts and stops."""
+
+    def __init__(
+        self,
+        settings: ProcessSettings,
+        identity: str,
+        api: KubeApi,
+        clock: Clock | None = None,
+        *,
+        tls: ServerTls | None = None,
+        pace: Pace = DEFAULT_PACE,
+    ) -> None:
+        self.settings, self.identity, self.tls = settings, identity, tls
+        self.clock: Clock = clock or SystemClock()
+        self.allocator = Allocator(self.clock)
+        self.gate = Gate(self.clock)
+        self.metrics = Metrics(CollectorRegistry(), settings.node_name, product_version())
+        self._follow(api)
+        self.live = LiveReader(self.stores.live_kinds(), self.allocator)
+        self.waker = Waker(
+            self.allocator,
+            PodPatches(api),
+            self.clock,
+            with_annotation=lambda: self._live_settings().wake_with_annotation,
+            is_leading=lambda: self.gate.is_open,
+        )
+        self.certificates = certificate_worker(settings, api, self.clock, tls, lambda: self.gate.is_open)
+        self.webhook_chain = webhook_chain(settings, api, self.clock, lambda: self.gate.is_open, pace=pace)
+        self.elector = self._make_elector(api)
+        recorder = Recorder(api, self.clock, component=PACKAGE, instance=self.identity)
+        self.teller = Teller(self.allocator, recorder, self.clock)
+        self.wired = build_wiring(
+            api,
+            self.clock,
+            recorder,
+            self.stores.followed["pod"].store,
+            namespace=settings.namespace,
+            lease=settings.lease,
+            schedulers=settings.scheduler_names,
+            serving=self._serving,
+            every_seconds=lambda: self._live_settings().wiring_check_every_seconds,
+        )
+        self.admission = self._make_admission(api, recorder)
+        self.additions = self._add(api, recorder)
+        self.lifecycle = self._make_lifecycle(api)
+        self.preconditions = self._make_preconditions()
+        self.app: WSGIApplication = create_app(
+            self._make_verbs(api),
+            self.metrics,
+            self.clock,
+            max_body_bytes=settings.body_limit_bytes,
+        ).wsgi_app
+        self.metrics.read_from(self._sources())
+        self._view = self._make_view()
+
+    # The process, as the server runs it
+
+    def start(self) -> None:
+        self.lifecycle.start()
+
+    def begin_stop(self) -> None:
+        self.lifecycle.begin_stop()
+
+    def stop(self) -> None:
+        self.lifecycle.stop()
+
+    def _begin_term(self, term: int) -> None:
+        self.lifecycle.begin_term(term, has_predecessor=self.elector.had_predecessor)
+
+    def _end_term(self) -> None:
+        self.lifecycle.end_term()
+
+    # Parts
+
+    def _follow(self, api: KubeApi) -> None:
+        self.stores = Stores(api, self.clock, self.settings.namespace, self.settings.config_map)
+        self.stores.feed(self.allocator)
+        config_maps, longhorn = self.stores.config_maps, self.stores.longhorn_settings
+        for store in (config_maps, longhorn):
+            store.subscribe(lambda _changes: self.lifecycle.settings_changed())
+        longhorn.subscribe(lambda _changes: self.support.changed())
+        self._read_settings = SettingsReader(config_maps, longhorn)
+        self.support = SupportWatch(
+            lambda: synced_longhorn_values(longhorn),
+            lambda name: api.get(resources.CRDS, None, name, timeout=5.0),
+        )
+
+    def _add(self, api: KubeApi, recorder: Recorder) -> Sequence[Addition]:  # noqa: ARG002
+        """What stands beside the extender, in the order in which it starts. Builds; starts nothing."""
+        return (
+            Addition("webhook_certificates", self.webhook_chain, self.webhook_chain.status),
+            self.admission.addition,
+            build_rpc(
+                self.settings,
+                api,
+                self.clock,
+                self.allocator,
+                self.live,
+                self.metrics.registry,
+                checks=lambda: self.preconditions,
+                is_leading=lambda: self.gate.is_open,
+                credentials=self.webhook_chain.grpc_server,
+            ),
+        )
+
+    def _make_admission(self, api: KubeApi, recorder: Recorder) -> AdmissionParts:
+        admission = build_admission(
+            api,
+            self.clock,
+            recorder,
+            self.settings,
+            self.stores.followed["pod"].store,
+            live=self._live_settings,
+            longhorn=lambda: self.support.current,
+            findings=self.wired.proof.findings,
+            opening=lambda: self.lifecycle.openings if self.gate.is_open else None,
+            authorities=self.webhook_chain.ca_bundle,
+        )
+        self.webhook_chain.subscribe(admission.worker.changed)
+        return admission
+
+    def _make_elector(self, api: KubeApi) -> Elector:
+        settings = self.settings
+        return Elector(
+            LeaseClient(
+                api, settings.namespace, settings.lease, self.clock, lambda: not self.allocator.has_unseen_growth()
+            ),
+            self.gate,
+            self.clock,
+            self.identity,
+            Timing(settings.lease_duration_seconds, settings.renew_deadline_seconds, settings.retry_period_seconds),
+            on_started=self._begin_term,
+            on_stopped=self._end_term,
+        )
+
+    def _make_lifecycle(self, api: KubeApi) -> Lifecycle:
+        settings = self.settings
+        page = create_status_app(self.metrics.registry, is_ready=self.stores.is_synced, status=self.status)
+        return Lifecycle(
+            Parts(
+                clock=self.clock,
+                allocator=self.allocator,
+                followers=tuple(self.stores.followed.values()),
+                gate=self.gate,
+                elector=self.elector,
+                sweeper=Sweeper(
+                    self.allocator,
+                    self.live,
+                    is_leading=lambda: self.gate.is_open,
+                    after_round=self.metrics.drain,
+                ),
+                waker=self.waker,
+                endpoint=ServiceEndpoint(EndpointSlices(api, settings.namespace), settings, self.certificates),
+                always=(
+                    StatusServer(page, settings.metrics_address, settings.metrics_port),
+                    self.support,
+                    self.teller,
+                    self.certificates,
+                    self.wired.prover,
+                    *(addition.worker for addition in self.additions),
+                ),
+                read_settings=self._read_settings,
+                no_pod_opts_in=self.admission.worker.is_pod_rule_out,
+            )
+        )
+
+    def _make_preconditions(self) -> Preconditions:
+        return Preconditions(
+            self.allocator,
+            OpenedGate(self.gate, lambda: self.lifecycle.openings),
+            self.live,
+            self.clock,
+            mode=lambda: self.lifecycle.mode,
+            stale_kind=self.stores.stale_kind,
+        )
+
+    def _make_verbs(self, api: KubeApi) -> Verbs:
+        allocator, preconditions = self.allocator, self.preconditions
+        filtering = ExtenderService(
+            allocator,
+            preconditions,
+            self.clock,
+            self.metrics,
+            self.teller,
+            contention_wait_seconds=lambda: self._live_settings().contention_wait_milliseconds / 1000,
+            budget=WaitBudget(),
+        )
+        binding = BindingService(allocator, preconditions, PodBinder(api), self.live)
+        return Verbs(
+            CanaryFilter(filtering, preconditions, self.wired.proof),
+            PriorityService(allocator, preconditions),
+            PreemptionService(allocator, preconditions, self.metrics, self.teller),
+            binding,
+        )
+
+    # Views
+
+    def _live_settings(self) -> LiveSettings:
+        configured = self.lifecycle.configured
+        return configured.live if configured is not None else LiveSettings()
+
+    def _serving(self) -> int | None:
+        """Which opening of the gate this is, while kube-scheduler is meant to ask here and can."""
+        lifecycle = self.lifecycle
+        if not (self.gate.is_open and lifecycle.points_here and self._live_settings().enabled):
+            return None
+        return lifecycle.openings
+
+    def _sources(self) -> Sources:
+        return Sources(
+            snapshot=self.allocator.snapshot,
+            drain_records=self.allocator.drain_records,
+            is_leading=lambda: self.gate.is_open,
+            stores=self.stores.states,
+            wakeups=lambda: (self.waker.woken, self.waker.failed),
+            settings_problems=lambda: len(self.lifecycle.configured.problems) if self.lifecycle.configured else 0,
+            certificates=lambda: {**self.certificates.expiries(), **self.webhook_chain.expiries()},
+            certificate_problems=lambda: len(self.certificates.problems) + len(self.webhook_chain.problems),
+            handshakes=self.tls.counts if self.tls is not None else dict,
+            wiring=self.wired.proof.findings,
+            canaries=lambda: self.wired.prover.outcomes,
+            late_canary_calls=lambda: self.wired.proof.late_calls,
+            admission=self.admission.worker.figures,
+        )
+
+    def status(self) -> Mapping[str, Any]:
+        """What `/status` shows."""
+        return self._view.document()
+
+    def _make_view(self) -> StatusView:
+        return StatusView(
+            self.identity,
+            self.settings,
+            self.allocator,
+            self.gate,
+            self.elector,
+            self.lifecycle,
+            self.stores,
+            self.certificates,
+            lambda: self.support.current,
+            {"wiring": self.wired.status, **{addition.name: addition.status for addition in self.additions}},
+        )

@@ -1,0 +1,378 @@
+"""Order of start and stop, of the beginning and the end of a term, and of the modes.
+
+One thread, `lifecycle`, does all of it in turn, so no two of these steps ever overlap. The elector's thread only notes
+that a term began or ended, closes the gate itself, and goes on renewing the Lease.
+
+    start:  informers, feed -> all stores synced -> elector
+    term:   stores caught up past the win -> allocator -> gate open -> sweeper, waker -> EndpointSlice, last
+    end:    gate closed (by the elector, first) -> sweeper, waker -> allocator follows again, warm
+    stop:   gate -> EndpointSlice cleared -> Lease released -> everything else
+
+Losing the Lease or the API server never ends the process.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from controller.allocator.outcome import Mode
+from controller.allocator.waiting.refusals import Wakeup
+from controller.clock import Clock
+from controller.errors import ClusterError, SchedulerError
+from controller.model.longhorn import LonghornSettings
+from controller.model.workload import Pod
+from controller.process.addition import Worker
+from controller.process.common_metrics import StoreState
+from controller.settings import LiveSettings
+
+TICK_SECONDS: Final = 0.5
+CATCH_UP_SECONDS: Final = 8.0
+REASSERT_SECONDS: Final = 10.0  # the EndpointSlice is looked at so often, in case somebody else wrote it
+RETRY_SECONDS: Final = 1.0
+RULE_OUT_SECONDS: Final = 5.0  # switched off, answers are still given so long if the pod rule cannot be taken out
+WAKE_AGAIN_SECONDS: Final = 2.0  # calls in flight when bypass began may still have been refused
+
+log = logging.getLogger(__name__)
+
+
+class Allocator(Protocol):
+    @property
+    def version(self) -> int: ...
+    def configure(self, live: LiveSettings, longhorn: LonghornSettings) -> None: ...
+    def set_mode(self, mode: Mode) -> None: ...
+    def begin_term(self, *, has_predecessor: bool = True) -> None: ...
+    def end_term(self) -> None: ...
+    def pending_opted_in(self) -> Sequence[Pod]: ...
+
+
+class Follower(Protocol):
+    """One informer with its store."""
+
+    def start(self) -> None: ...
+    def stop(self) -> None: ...
+    def catch_up(self, timeout: float) -> bool: ...
+    def state(self) -> StoreState: ...
+
+
+class Gate(Protocol):
+    @property
+    def is_open(self) -> bool: ...
+    def open(self, term: int) -> None: ...
+    def close(self) -> None: ...
+
+
+class Elector(Protocol):
+    def start(self) -> None: ...
+    def stop(self) -> None:
+        """Release the Lease when we hold it, and end."""
+        ...
+
+
+class Waker(Worker, Protocol):
+    def wake(self, wakeups: Iterable[Wakeup]) -> None: ...
+
+
+class Endpoint(Protocol):
+    """Whom kube-scheduler reaches. Both raise ClusterError."""
+
+    def point_here(self) -> None: ...
+    def clear(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Configured:
+    """What all sources of settings say together, and the complaints about values that are not used."""
+
+    live: LiveSettings
+    longhorn: LonghornSettings
+    problems: Mapping[str, str]  # setting -> what is wrong
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What runs in the process, built by `wiring`."""
+
+    clock: Clock
+    allocator: Allocator
+    followers: Sequence[Follower]
+    gate: Gate
+    elector: Elector
+    sweeper: Worker
+    waker: Waker
+    endpoint: Endpoint
+    always: Sequence[Worker]  # what runs on followers too: Events, the status page
+    read_settings: Callable[[], Configured]
+    no_pod_opts_in: Callable[[], bool] = lambda: True  # whether the webhook's pod rule is out
+
+
+def mode_of(
+    live: LiveSettings,
+    pending_opted_in: Callable[[], Sequence[Pod]],
+    no_pod_opts_in: Callable[[], bool] = lambda: True,
+) -> Mode:
+    """The mode that the settings ask for.
+
+    Switched off, the extender still lets every pod pass that carries the resource: kube-scheduler asks it for those,
+    and they would never be scheduled. It closes once there are none and no more can come.
+    """
+    if live.bypass:
+        return Mode.BYPASS
+    if live.enabled:
+        return Mode.ACTIVE
+    return Mode.CLOSED if no_pod_opts_in() and not pending_opted_in() else Mode.BYPASS
+
+
+class Lifecycle:
+    """The process's one conductor.
+
+    Threads: `begin_term`, `end_term`, `settings_changed` and `begin_stop` are called from any; the rest runs in
+    `lifecycle`. Blocks: `stop`, until everything has ended. I/O: only what its parts do.
+    """
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._mode = Mode.CLOSED
+        self._configured: Configured | None = None
+        self._wanted_term: int | None = None  # written by the elector's thread
+        self._has_predecessor = True  # the same
+        self._term: int | None = None
+        self._openings = 0
+        self._points_here = False
+        self._next_endpoint_at = 0.0
+        self._off_since: float | None = None
+        self._wake_at: list[float] = []  # when pods that wait are to be woken because bypass began
+        self._is_electing = False
+        self._seen_version = -1
+        self._settings_are_new = True
+        self._stopping = threading.Event()
+        self._signal = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    # Called from other threads
+
+    @property
+    def mode(self) -> Mode:
+        return self._mode
+
+    @property
+    def term(self) -> int | None:
+        """The Lease's term in which this process answers; None while it follows."""
+        return self._term
+
+    @property
+    def openings(self) -> int:
+        """How often the gate was opened: an answer belongs to the opening in which it was decided."""
+        return self._openings
+
+    @property
+    def points_here(self) -> bool:
+        """Whether the Service leads to this process, as far as it has written so."""
+        return self._points_here
+
+    @property
+    def configured(self) -> Configured | None:
+        return self._configured
+
+    def start(self) -> None:
+        for worker in self._parts.always:
+            worker.start()
+        for follower in self._parts.followers:
+            follower.start()
+        self._thread = threading.Thread(target=self._run, name="lifecycle", daemon=True)
+        self._thread.start()
+
+    def begin_term(self, term: int, *, has_predecessor: bool = True) -> None:
+        """The elector won: the term begins as soon as the stores are caught up."""
+        self._has_predecessor = has_predecessor
+        self._wanted_term = term
+        self._signal.set()
+
+    def end_term(self) -> None:
+        """The elector lost, or could not renew in time."""
+        self._wanted_term = None  # before the gate: whoever opens it looks here afterwards
+        self._parts.gate.close()
+        self._signal.set()
+
+    def settings_changed(self) -> None:
+        self._settings_are_new = True
+        self._signal.set()
+
+    def begin_stop(self) -> None:
+        """Ask the process to end. Safe in a signal handler."""
+        self._stopping.set()
+        self._signal.set()
+
+    def stop(self, timeout: float = 10.0) -> None:
+        self.begin_stop()
+        if self._thread is not None:
+            self._thread.join(timeout)
+            if self._thread.is_alive():
+                log.error("the process did not end in time; its Lease runs out by itself")
+
+    # The lifecycle thread
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            self._signal.wait(TICK_SECONDS)
+            self._signal.clear()
+            try:
+                self.step()
+            except SchedulerError:
+                log.exception("a step of the lifecycle failed; trying again")
+                self._stopping.wait(RETRY_SECONDS)
+        self._end_everything()
+
+    def step(self) -> None:
+        """Bring the process to where settings, election and stores say it should be."""
+        if not all(follower.state().is_synced for follower in self._parts.followers) and not self._is_electing:
+            return
+        self._apply_settings()
+        self._apply_mode()
+        if not self._is_electing:
+            self._is_electing = True
+            log.info("stores synced, standing for election")
+            self._parts.elector.start()
+        if self._term is not None and (self._wanted_term != self._term or not self._parts.gate.is_open):
+            self._end_term()
+        wanted = self._wanted_term
+        if wanted is not None and self._term is None:
+            self._begin_term(wanted)
+        self._apply_endpoint()
+        self._wake_bypassed()
+
+    def _apply_settings(self) -> None:
+        if not self._settings_are_new:
+            return
+        self._settings_are_new = False
+        configured = self._parts.read_settings()
+        if configured == self._configured:
+            return
+        for setting, problem in configured.problems.items():
+            log.error("setting %s is not used: %s", setting, problem)
+        self._configured = configured
+        self._parts.allocator.configure(configured.live, configured.longhorn)
+        log.info("settings %s", configured.live)
+
+    def _apply_mode(self) -> None:
+        assert self._configured is not None
+        live, rule_is_out = self._configured.live, self._parts.no_pod_opts_in
+        mode = mode_of(live, self._parts.allocator.pending_opted_in, rule_is_out)
+        if live.enabled:
+            self._off_since = None
+        elif self._off_since is None:
+            self._off_since = self._parts.clock.now()
+        if mode is self._mode or self._awaits_rule(live):
+            return
+        log.info("mode %s -> %s", self._mode, mode)
+        was, self._mode = self._mode, mode
+        self._parts.allocator.set_mode(mode)
+        self._next_endpoint_at = 0.0
+        if mode is Mode.BYPASS and was is Mode.ACTIVE:
+            now = self._parts.clock.now()
+            self._wake_at = [now, now + WAKE_AGAIN_SECONDS]
+
+    def _awaits_rule(self, live: LiveSettings) -> bool:
+        """Whether it goes on as before for now: switched off, pods are to stop opting in first."""
+        if self._mode is not Mode.ACTIVE or live.bypass or self._off_since is None or self._parts.no_pod_opts_in():
+            return False
+        return self._parts.gate.is_open and self._parts.clock.now() < self._off_since + RULE_OUT_SECONDS
+
+    def _begin_term(self, term: int) -> None:
+        """Stores that have seen all that the leader before could have caused, then the allocator, then the gate."""
+        if not self._catch_up():
+            log.warning("stores did not catch up in time; trying again term=%d", term)
+            self._signal.set()
+            return
+        if self._wanted_term != term:
+            return
+        self._parts.allocator.begin_term(has_predecessor=self._has_predecessor)
+        self._term = term
+        self._openings += 1
+        self._parts.gate.open(term)
+        if self._wanted_term != term:
+            self._parts.gate.close()  # lost between the look above and the opening; the next step ends the term
+        self._parts.sweeper.start()
+        self._parts.waker.start()
+        self._next_endpoint_at = 0.0
+        log.info("leading term=%d mode=%s", term, self._mode)
+
+    def _catch_up(self) -> bool:
+        """All stores at once: each may need a few seconds for its watch's bookmark."""
+        results: list[bool] = []
+
+        def one(follower: Follower) -> None:
+            try:
+                results.append(follower.catch_up(CATCH_UP_SECONDS))
+            except ClusterError as error:
+                log.warning("catching up failed: %s", error)
+
+        threads = [
+            threading.Thread(target=one, args=(follower,), name="catch-up", daemon=True)
+            for follower in self._parts.followers
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return len(results) == len(threads) and all(results)
+
+    def _end_term(self) -> None:
+        self._parts.gate.close()
+        self._parts.waker.stop()
+        self._parts.sweeper.stop()
+        self._parts.allocator.end_term()
+        log.info("following; term=%d has ended", self._term)
+        self._term = None
+        self._points_here = False
+
+    def _apply_endpoint(self) -> None:
+        """Point the Service at this process while it leads and is not switched off; asserted anew now and then."""
+        now = self._parts.clock.now()
+        if not self._parts.gate.is_open or now < self._next_endpoint_at:
+            return
+        should = self._mode is not Mode.CLOSED
+        try:
+            if should:
+                self._parts.endpoint.point_here()
+            else:
+                self._parts.endpoint.clear()
+        except ClusterError as error:
+            log.warning("EndpointSlice: %s", error)
+            self._next_endpoint_at = now + RETRY_SECONDS
+            return
+        if should is not self._points_here:
+            log.info("EndpointSlice %s", "points here" if should else "is empty")
+        self._points_here = should
+        self._next_endpoint_at = now + REASSERT_SECONDS
+
+    def _wake_bypassed(self) -> None:
+        """After bypass began: every pod that waits is looked at again, and those refused meanwhile once more."""
+        if not self._wake_at or self._parts.clock.now() < self._wake_at[0] or not self._parts.gate.is_open:
+            return
+        self._wake_at.pop(0)
+        if self._mode is Mode.BYPASS:
+            pods = self._parts.allocator.pending_opted_in()
+            self._parts.waker.wake(Wakeup(pod.uid, pod.namespace, pod.name, len(self._wake_at)) for pod in pods)
+
+    def _end_everything(self) -> None:
+        parts = self._parts
+        parts.gate.close()
+        # Whatever is known of the Lease and of the last write, which may be done although its answer never came: only
+        # our own endpoint is taken away.
+        if self._openings:
+            try:
+                parts.endpoint.clear()
+            except SchedulerError as error:
+                log.warning("EndpointSlice: %s", error)
+        if self._is_electing:
+            parts.elector.stop()
+        if self._term is not None:
+            parts.waker.stop()
+            parts.sweeper.stop()
+        for worker in (*parts.followers, *parts.always):
+            worker.stop()
+        log.info("stopped")

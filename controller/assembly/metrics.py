@@ -1,0 +1,320 @@
+"""Prometheus metrics: four of the enhancement text "Longhorn Scheduler Extender", with its names, types and labels,
+and our own.
+
+The registry is built where the process is wired; nothing registers at import. No label ever carries the name of a pod,
+a claim or a volume. Gauges are read from the allocator's snapshot at the moment of a scrape, so they cannot drift.
+
+What the four mean here, where nothing waits inside a filter call:
+
+- `heartbeat{node}`: 1 on the leader, 0 on everybody else;
+- `filter_duration_seconds`: from the decoding of a request to the end of its answer;
+- `pod_scheduling_wait_duration_seconds{pod_scheduled}`: from the answer to the cluster's choice of a node (true), or
+  to the end of the hold without one (false);
+- `node_reservation_duration_seconds{replicas_scheduled}`: from that choice to the replica's placement (true), or to the
+  promise's end by time (false).
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from controller.allocator.outcome import Decision, Snapshot
+from controller.allocator.promises.journal import NODE_RESERVATION, SCHEDULING_WAIT
+from controller.canary.proof import Finding, Wiring
+from controller.process.common_metrics import PREFIX, StoreState, certificate_metrics, store_metrics
+from controller.rules.reasons import Reason
+
+_CALL_BUCKETS: Final = (0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+_WAIT_BUCKETS: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0)
+_ENDED: Final = "holds_ended_"
+_HOWS: Final = ("expired", "answer_lost", "pod_gone")
+_TOTALS: Final = (  # metric, the allocator's counter, help
+    (
+        "assumptions_expired",
+        "assumptions_expired",
+        "Promises that ended by time although a node was chosen.",
+    ),
+    (
+        "longhorn_copies_given_up",
+        "longhorn_copies_given_up",
+        "Promises for copies that Longhorn had to place by itself, and had not placed after 90 s.",
+    ),
+    (
+        "kept_rooms_expired",
+        "ended_kept-room",
+        "Promises of room that was kept for a pod until its time was over.",
+    ),
+    (
+        "nominations_expired",
+        "ended_nomination",
+        "Promises for a pod that preemption nominated, and that did not come in time.",
+    ),
+    (
+        "expansion_holds_expired",
+        "expansions_expired",
+        "Admitted expansions that the cluster never showed.",
+    ),
+    (
+        "overcommitted",
+        "overcommitted",
+        "Pods that were offered nodes although volumes that roam may be too many for a disk, within the tolerance.",
+    ),
+    (
+        "expansions_put_off",
+        "expansions_put_off",
+        "Expansions that would fit and were to be asked for again, because the leader had just changed.",
+    ),
+)
+FAILURES: Final = ("malformed", "too-large", "not-ready", "pod", "client-gone", "internal")
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """What a scrape reads. Every function is quick and takes no lock but its owner's."""
+
+    snapshot: Callable[[], Snapshot]
+    drain_records: Callable[[], Iterable[tuple[str, float, bool]]]
+    is_leading: Callable[[], bool]
+    stores: Callable[[], Iterable[StoreState]]
+    wakeups: Callable[[], tuple[int, int]]  # sent, failed
+    settings_problems: Callable[[], int]
+    certificates: Callable[[], Mapping[str, float]] = dict  # name -> seconds until it ends
+    certificate_problems: Callable[[], int] = int
+    handshakes: Callable[[], Mapping[str, int]] = dict  # outcome -> how many
+    wiring: Callable[[], Iterable[Finding]] = tuple
+    canaries: Callable[[], Mapping[str, int]] = dict  # outcome -> how many
+    late_canary_calls: Callable[[], int] = int
+    admission: Callable[[], Mapping[str, float]] = dict  # figure of the webhook configurations -> its value
+
+
+class Metrics:
+    """The instruments that code tells of events, and the collector of the rest.
+
+    Threads: any. Blocks: never. I/O: none.
+    """
+
+    def __init__(self, registry: CollectorRegistry, node: str, version: str) -> None:
+        self.registry = registry
+        self._node = node
+        self._drain: Callable[[], Iterable[tuple[str, float, bool]]] = tuple
+        registry.register(_Before(self))  # first of all, so that a scrape shows what it takes
+        self._filter = Histogram(
+            f"{PREFIX}_filter_duration_seconds",
+            "Time from request decode to response sent.",
+            buckets=_CALL_BUCKETS,
+            registry=registry,
+        )
+        self._waits = Histogram(
+            f"{PREFIX}_pod_scheduling_wait_duration_seconds",
+            "Time from the answer to the choice of a node (pod_scheduled=true), or to the end of the hold (false).",
+            ("pod_scheduled",),
+            buckets=_WAIT_BUCKETS,
+            registry=registry,
+        )
+        self._reservations = Histogram(
+            f"{PREFIX}_node_reservation_duration_seconds",
+            "Time from the choice of a node until the volume's replica is placed (replicas_scheduled=true), or until "
+            "the promise ended by time (false).",
+            ("replicas_scheduled",),
+            buckets=_WAIT_BUCKETS,
+            registry=registry,
+        )
+        self._choice_lag = self._gauge("choice_lag_seconds", "Time from the answer to the choice that was seen last.")
+        self._decisions = self._counter("decisions", "Filter calls by what was decided.", "decision")
+        self._refusals = self._counter("refusals", "Nodes refused, by reason.", "reason")
+        self._preemptions = self._counter(
+            "preemption_candidates", "Nodes that preemption would have emptied, by whether they had room.", "kept"
+        )
+        self._failures = self._counter("failures", "Calls that were answered by an error.", "kind")
+        self._waited = self._counter("contention_waits", "Waits of filter calls for other pods' holds.")
+        self._waited_seconds = self._counter("contention_wait_seconds", "Time spent in those waits.")
+        self._bounded = self._counter("bounded", "Filter calls in which a bound of time or steps was reached.")
+        self._expose_labels(version)
+
+    def _counter(self, name: str, text: str, *labels: str) -> Counter:
+        return Counter(f"{PREFIX}_{name}_total", text, labels, registry=self.registry)
+
+    def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
+        return Gauge(f"{PREFIX}_{name}", text, labels, registry=self.registry)
+
+    def _expose_labels(self, version: str) -> None:
+        """Every series is there from the start, at zero, so that rates and alerts work on the first event."""
+        for value in ("true", "false"):
+            self._waits.labels(value)
+            self._reservations.labels(value)
+        for decision in Decision:
+            self._decisions.labels(decision.value)
+        for reason in Reason:
+            self._refusals.labels(reason.value)
+        for kind in FAILURES:
+            self._failures.labels(kind)
+        build = self._gauge("build_info", "1, with the version in its labels.", "version", "python")
+        build.labels(version, platform.python_version()).set(1)
+
+    # Events
+
+    def filter_answered(self, seconds: float) -> None:
+        self._filter.observe(seconds)
+
+    def decided(self, decision: Decision, reasons: Mapping[Reason, int], is_bounded: bool) -> None:
+        self._decisions.labels(decision.value).inc()
+        for reason, count in reasons.items():
+            self._refusals.labels(reason.value).inc(count)
+        if is_bounded:
+            self._bounded.inc()
+
+    def preempted(self, kept: int, dropped: int) -> None:
+        self._preemptions.labels("true").inc(kept)
+        self._preemptions.labels("false").inc(dropped)
+
+    def contention_waited(self, seconds: float) -> None:
+        self._waited.inc()
+        self._waited_seconds.inc(seconds)
+
+    def failed(self, kind: str) -> None:
+        self._failures.labels(kind).inc()
+
+    def take_records(self, records: Iterable[tuple[str, float, bool]]) -> None:
+        """Durations that the allocator wrote down under its lock, handed over outside it."""
+        for name, seconds, success in records:
+            label = "true" if success else "false"
+            if name == SCHEDULING_WAIT:
+                self._waits.labels(label).observe(seconds)
+                if success:
+                    self._choice_lag.set(seconds)
+            elif name == NODE_RESERVATION:
+                self._reservations.labels(label).observe(seconds)
+
+    def drain(self) -> None:
+        """Take what the allocator has written down since the last time."""
+        self.take_records(self._drain())
+
+    def read_from(self, sources: Sources) -> None:
+        """From now on a scrape also shows what `sources` say."""
+        self._drain = sources.drain_records
+        self.registry.register(_State(self._node, sources))
+
+
+class _Before(Collector):
+    """Brings the histograms up to date before they are read."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+
+    def describe(self) -> Iterable[Metric]:
+        return ()
+
+    def collect(self) -> Iterable[Metric]:
+        self._metrics.drain()
+        return ()
+
+
+class _State(Collector):
+    """Everything that is read at the moment of a scrape."""
+
+    def __init__(self, node: str, sources: Sources) -> None:
+        self._node, self._sources = node, sources
+
+    def describe(self) -> Iterable[Metric]:
+        return ()  # registering must not read anything
+
+    def collect(self) -> Iterator[Metric]:
+        sources = self._sources
+        heartbeat = GaugeMetricFamily(
+            f"{PREFIX}_heartbeat", "1 when the leader is up, 0 otherwise; the label names its node.", labels=("node",)
+        )
+        heartbeat.add_metric((self._node,), 1.0 if sources.is_leading() else 0.0)
+        yield heartbeat
+        yield from _of_snapshot(sources.snapshot())
+        yield from store_metrics(PREFIX, sources.stores())
+        sent, failed = sources.wakeups()
+        yield _total("wakeups", "Refused pods that kube-scheduler was asked to look at again.", sent)
+        yield _total("wakeup_failures", "Wake-ups that the API server did not take.", failed)
+        yield _one(
+            "settings_problems",
+            "Settings whose value is not used because it does not fit.",
+            sources.settings_problems(),
+        )
+        yield from certificate_metrics(
+            PREFIX, sources.certificates(), sources.certificate_problems(), sources.handshakes()
+        )
+        yield from _of_wiring(sources)
+        yield from _of_admission(sources.admission())
+
+
+def _of_snapshot(snapshot: Snapshot) -> Iterator[Metric]:
+    counts = GaugeMetricFamily(
+        f"{PREFIX}_holds", "Promises: held for a pod without a choice, assumed after one.", labels=("state",)
+    )
+    sizes = GaugeMetricFamily(f"{PREFIX}_hold_bytes", "Bytes of those promises.", labels=("state",))
+    for state, count, size in (
+        ("held", snapshot.held_count, snapshot.held_bytes),
+        ("assumed", snapshot.assumed_count, snapshot.assumed_bytes),
+    ):
+        counts.add_metric((state,), count)
+        sizes.add_metric((state,), size)
+    yield counts
+    yield sizes
+    yield _one("oldest_hold_seconds", "Age of the oldest promise without a choice.", snapshot.oldest_hold_seconds)
+    yield _one("refused_pods", "Pods that were refused and wait for room.", snapshot.refused_count)
+    yield _one("disks_over", "Disks on which more lies than their limit.", len(snapshot.disks_over))
+    over_bytes = sum(one.over_bytes for one in snapshot.disks_over)
+    yield _one("disks_over_bytes", "Bytes beyond the limits of those disks.", over_bytes)
+    yield _one("quarantined", "Pods and claims that are answered by an error.", len(snapshot.quarantined))
+    ended = CounterMetricFamily(
+        f"{PREFIX}_holds_ended", "Pods whose holds ended without a choice, by how.", labels=("how",)
+    )
+    seen = {name.removeprefix(_ENDED): count for name, count in snapshot.counters.items() if name.startswith(_ENDED)}
+    for how, count in sorted({**dict.fromkeys(_HOWS, 0), **seen}.items()):
+        ended.add_metric((how.replace("_", "-"),), count)
+    yield ended
+    for name, counter, text in _TOTALS:
+        yield _total(name, text, snapshot.counters.get(counter, 0))
+
+
+def _of_wiring(sources: Sources) -> Iterator[Metric]:
+    wiring = GaugeMetricFamily(
+        f"{PREFIX}_wiring",
+        "1 for what is known of whether that scheduler asks the extender; on the leader.",
+        labels=("scheduler", "state"),
+    )
+    for finding in sources.wiring():
+        for state in Wiring:
+            wiring.add_metric((finding.scheduler, state.value), 1.0 if finding.state is state else 0.0)
+    yield wiring
+    canaries = CounterMetricFamily(f"{PREFIX}_canaries", "Canary pods by what became of them.", labels=("outcome",))
+    for outcome, count in sorted(sources.canaries().items()):
+        canaries.add_metric((outcome,), count)
+    yield canaries
+    yield CounterMetricFamily(
+        f"{PREFIX}_canary_late_calls",
+        "Filter calls about a canary that had done its work already.",
+        value=sources.late_canary_calls(),
+    )
+
+
+def _of_admission(figures: Mapping[str, float]) -> Iterator[Metric]:
+    yield _one("opt_in", "1 while pods opt in as they are created.", figures.get("opt_in", 0.0))
+    yield _one("stuck_pods", "Pods whose scheduler misses the resource on the nodes.", figures.get("stuck", 0.0))
+    for name, text in (
+        ("writes", "Writes of webhook configurations."),
+        ("repairs", "Writes that undid somebody else's change."),
+        ("failures", "Reads and writes of webhook configurations that failed."),
+    ):
+        yield _total(f"webhook_configuration_{name}", text, figures.get(name, 0.0))
+
+
+def _one(name: str, text: str, value: float) -> Metric:
+    return GaugeMetricFamily(f"{PREFIX}_{name}", text, value=value)
+
+
+def _total(name: str, text: str, value: float) -> Metric:
+    return CounterMetricFamily(f"{PREFIX}_{name}", text, value=value)

@@ -1,0 +1,66 @@
+"""The document that `/status` shows, put together from the parts that it speaks of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from controller.allocator.allocator import Allocator
+from controller.assembly.certificates import CertificateWorker
+from controller.assembly.lifecycle import Lifecycle
+from controller.election.elector import Elector
+from controller.election.gate import Gate
+from controller.follow.stores import Stores
+from controller.process.common_metrics import store_entries
+from controller.settings import ProcessSettings
+from controller.workers.support import LonghornRelease
+
+
+@dataclass(frozen=True, slots=True)
+class StatusView:
+    """Who leads, in which mode, every promise, and how current the stores are.
+
+    `sections`: further entries of the document by name, each a function of a part of its own that is quick, takes no
+    lock but its owner's, and returns what JSON can say.
+    """
+
+    identity: str
+    settings: ProcessSettings
+    allocator: Allocator
+    gate: Gate
+    elector: Elector
+    lifecycle: Lifecycle
+    stores: Stores
+    certificates: CertificateWorker
+    longhorn: Callable[[], LonghornRelease | None]
+    sections: Mapping[str, Callable[[], Any]] = field(default_factory=dict)
+
+    def document(self) -> Mapping[str, Any]:
+        snapshot = self.allocator.snapshot()
+        configured = self.lifecycle.configured
+        return {
+            "identity": self.identity,
+            "node": self.settings.node_name,
+            "is_leading": self.gate.is_open,
+            "holder": self.elector.holder,
+            "term": self.lifecycle.term,
+            "mode": self.lifecycle.mode,
+            "longhorn": self.longhorn(),
+            **{name: section() for name, section in self.sections.items()},
+            "settings": configured.live if configured else None,
+            "longhorn_settings": configured.longhorn if configured else None,
+            "settings_problems": configured.problems if configured else {},
+            "certificates": {name: round(seconds) for name, seconds in self.certificates.expiries().items()},
+            "certificate_problems": self.certificates.problems,
+            "held": {"count": snapshot.held_count, "bytes": snapshot.held_bytes},
+            "assumed": {"count": snapshot.assumed_count, "bytes": snapshot.assumed_bytes},
+            "oldest_hold_seconds": round(snapshot.oldest_hold_seconds, 3),
+            "refused_pods": snapshot.refused_count,
+            "quarantined": snapshot.quarantined,
+            "promises": snapshot.promises,
+            "reach_changes": snapshot.reach_changes,
+            "disks_over": snapshot.disks_over,
+            "counters": snapshot.counters,
+            "stores": store_entries(self.stores.states(), lambda kind: self.stores.followed[kind].store.bad),
+        }

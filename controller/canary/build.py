@@ -1,0 +1,114 @@
+"""Builds what finds out whether kube-scheduler asks the extender: stores of Leases, proof, canaries, prover."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from controller.canary.pod import Canaries, canary_name
+from controller.canary.proof import WiringProof, lease_of
+from controller.canary.prover import WiringProver, status_of
+from controller.clock import Clock
+from controller.errors import ClusterError
+from controller.kube.api import KubeApi
+from controller.kube.informer import Informer
+from controller.kube.recorder import Recorder, Target
+from controller.kube.resources import LEASES
+from controller.kube.store import Store
+from controller.model.reader import Raw, mapping_at, text_at
+from controller.model.workload import Pod
+from controller.process.flags import split_names
+
+CALL_SECONDS: Final = 3.0
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class WiringParts:
+    """What the rest of the process uses: the findings, and the worker that brings them about."""
+
+    proof: WiringProof
+    prover: WiringProver
+    status: Callable[[], Mapping[str, Any]]
+
+
+class LeaseWatch:
+    """Follows the Leases of the schedulers that are looked at, and no others.
+
+    It is not one of the stores that the process needs: where it may not read them, canaries go out by time alone.
+    """
+
+    def __init__(self, api: KubeApi, clock: Clock, proof: WiringProof, namespace: str) -> None:
+        wanted = {lease_of(scheduler, namespace) for scheduler in proof.schedulers}
+        self._informers = []
+        for where in sorted({key.partition("/")[0] for key in wanted}):
+            store: Store[str] = Store("lease", lambda raw: _holder(raw, wanted))
+            store.subscribe(proof.leases_changed)
+            self._informers.append(Informer(api, LEASES, store, clock, namespace=where))
+
+    def start(self) -> None:
+        for informer in self._informers:
+            informer.start()
+
+    def stop(self) -> None:
+        for informer in self._informers:
+            informer.stop()
+
+
+def _holder(raw: Raw, wanted: set[str]) -> str | None:
+    """Who holds a Lease of `wanted`; None for others, and when nobody does."""
+    meta = mapping_at(raw, "", "metadata")
+    key = f"{text_at(meta, 'metadata', 'namespace')}/{text_at(meta, 'metadata', 'name')}"
+    return (text_at(mapping_at(raw, "", "spec"), "spec", "holderIdentity") or None) if key in wanted else None
+
+
+class LeaseEvents:
+    """Events about our Lease, which every installation has and which lives as long as it."""
+
+    def __init__(self, api: KubeApi, recorder: Recorder, namespace: str, lease: str) -> None:
+        self._api, self._recorder = api, recorder
+        self._namespace, self._lease = namespace, lease
+
+    def tell(self, reason: str, text: str, is_warning: bool) -> None:
+        target = Target(LEASES.kind, self._namespace, self._lease, self._uid(), LEASES.api_version)
+        self._recorder.note(target, reason, text, is_warning=is_warning)
+
+    def _uid(self) -> str:
+        """Without it `kubectl describe` does not show the Event, `kubectl get events` does."""
+        try:
+            raw = self._api.get(LEASES, self._namespace, self._lease, timeout=CALL_SECONDS)
+        except ClusterError as error:
+            _log.warning("our Lease was not read: %s", error)
+            return ""
+        return str(raw["metadata"].get("uid", ""))
+
+
+def build_wiring(
+    api: KubeApi,
+    clock: Clock,
+    recorder: Recorder,
+    pods: Store[Pod],
+    *,
+    namespace: str,
+    lease: str,
+    schedulers: str,
+    serving: Callable[[], int | None],
+    every_seconds: Callable[[], float],
+) -> WiringParts:
+    """`schedulers`: scheduler names with commas between them. Subscribes to `pods`; starts nothing."""
+    names = {name: canary_name(name) for name in split_names(schedulers)}
+    proof = WiringProof(names, namespace, clock, pods.get)
+    pods.subscribe(proof.pods_changed)
+    prover = WiringProver(
+        proof,
+        Canaries(api, namespace, lease),
+        clock,
+        serving=serving,
+        every_seconds=every_seconds,
+        tell=LeaseEvents(api, recorder, namespace, lease).tell,
+        leases=LeaseWatch(api, clock, proof, namespace),
+    )
+    return WiringParts(proof, prover, lambda: status_of(proof, clock.now()))

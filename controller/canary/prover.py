@@ -1,0 +1,244 @@
+"""Sends out canaries while this process leads, and tells people what was found.
+
+For each scheduler name: at the beginning of a term, whenever its Lease changes hands, when evidence contradicts what
+is known, and as a slow look by time. A canary is deleted as soon as its verdict is known; one that a former leader
+left is deleted before anything else.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from controller.canary.proof import Finding, Outcome, Wiring, WiringProof
+from controller.clock import Clock
+from controller.errors import ClusterError
+from controller.model.workload import Pod
+
+VERDICT_SECONDS: Final = 30.0  # a canary that nobody has looked at for so long tells nothing
+RETRY_SECONDS: Final = 1.0
+POLL_SECONDS: Final = 0.25  # whether this process still leads
+WORDS_LIMIT: Final = 300  # characters of kube-scheduler's own words that are repeated
+
+REASONS: Final = {
+    Wiring.WIRED: "SchedulerWired",
+    Wiring.UNWIRED: "SchedulerNotWired",
+    Wiring.UNKNOWN: "SchedulerWiringUnknown",
+}
+_TEXTS: Final = {
+    Wiring.WIRED: "is wired",
+    Wiring.UNWIRED: "is not wired",
+    Wiring.UNKNOWN: "may not be wired",
+}
+OUTCOMES: Final = tuple(outcome.name.lower() for outcome in Outcome)
+
+_log = logging.getLogger(__name__)
+
+
+class CanaryPods(Protocol):
+    """Canaries at the API server; every call raises ClusterError."""
+
+    def create(self, scheduler: str, may_write: Callable[[], bool]) -> str: ...
+    def read(self, scheduler: str) -> tuple[Pod | None, str]: ...
+    def remove(self, name: str, uid: str) -> None: ...
+    def leftovers(self) -> list[tuple[str, str]]: ...
+
+
+class Worker(Protocol):
+    """What follows the schedulers' Leases."""
+
+    def start(self) -> None: ...
+    def stop(self) -> None: ...
+
+
+@dataclass(slots=True)
+class _Out:
+    """A canary that exists, and when it has had its time."""
+
+    uid: str
+    deadline: float
+
+
+class WiringProver:
+    """The one thread that makes and deletes canaries.
+
+    `serving` gives a number that is another one in each term, None while this process is not to prove anything.
+    `every_seconds` is the pause between slow looks; 0 sends no canary at all.
+    Threads: its own, `wiring`. Blocks: `stop` joins it. I/O: pods, outside every lock.
+    """
+
+    def __init__(
+        self,
+        proof: WiringProof,
+        canaries: CanaryPods,
+        clock: Clock,
+        *,
+        serving: Callable[[], int | None],
+        every_seconds: Callable[[], float],
+        tell: Callable[[str, str, bool], None],
+        leases: Worker | None = None,
+    ) -> None:
+        self._proof, self._canaries, self._clock = proof, canaries, clock
+        self._serving, self._every_seconds, self._tell = serving, every_seconds, tell
+        self._leases = leases
+        self._term: int | None = None
+        self._is_swept = False
+        self._out: dict[str, _Out] = {}  # by scheduler
+        self._to_remove: dict[tuple[str, str], None] = {}  # name and uid, in order
+        self._retry_at = float("-inf")  # after a call that failed
+        self._problem = ""
+        self.outcomes = dict.fromkeys(OUTCOMES, 0)  # read by the metrics
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        if self._leases is not None:
+            self._leases.start()
+        self._thread = threading.Thread(target=self._run, name="wiring", daemon=True)
+        self._thread.start()
+
+    def stop(self, timeout: float = 5.0) -> None:
+        """A canary that is out is deleted, if the API server answers."""
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join(timeout)
+            self._thread = None
+        if self._leases is not None:
+            self._leases.stop()
+
+    def step(self) -> None:
+        """Do what is to be done now."""
+        term = self._serving()
+        if term != self._term:
+            self._change_term(term)
+        if self._clock.now() >= self._retry_at:
+            try:
+                self._work(is_serving=term is not None)
+                self._problem = ""
+            except ClusterError as error:
+                self._retry_at = self._clock.now() + RETRY_SECONDS
+                if str(error) != self._problem:
+                    _log.warning("canary: %s", error)
+                self._problem = str(error)
+        self._report()
+
+    def _change_term(self, term: int | None) -> None:
+        self._term, self._is_swept = term, False
+        for scheduler in tuple(self._out):
+            self._dismiss(scheduler)
+        if term is None:
+            self._proof.end()
+        else:
+            self._proof.begin()
+
+    def _work(self, *, is_serving: bool) -> None:
+        if is_serving and not self._is_swept:
+            for name, uid in self._canaries.leftovers():
+                self._condemn(name, uid)
+            self._is_swept = True
+        self._remove()
+        if is_serving:
+            for scheduler in self._proof.schedulers:
+                self._attend(scheduler)
+
+    def _condemn(self, name: str, uid: str) -> None:
+        self._proof.dismissed(uid)
+        self._to_remove[name, uid] = None
+
+    def _remove(self) -> None:
+        for name, uid in tuple(self._to_remove):
+            self._canaries.remove(name, uid)
+            del self._to_remove[name, uid]
+
+    def _attend(self, scheduler: str) -> None:
+        out, every = self._out.get(scheduler), self._every_seconds()
+        if out is None:
+            if every and self._proof.is_due(scheduler, every):
+                self._send(scheduler)
+            return
+        outcome = self._proof.outcome(scheduler)
+        if outcome is None and self._clock.now() >= out.deadline:
+            outcome = self._look(scheduler)
+        if outcome is None:
+            return
+        self.outcomes[outcome.name.lower()] += 1
+        self._dismiss(scheduler)
+        self._remove()
+
+    def _send(self, scheduler: str) -> None:
+        self._proof.creating(scheduler)
+        try:
+            uid = self._canaries.create(scheduler, lambda: self._serving() == self._term)
+        except ClusterError as error:
+            self.outcomes[Outcome.FAILED.name.lower()] += 1
+            self._proof.not_created(scheduler, str(error)[:WORDS_LIMIT])
+            raise
+        self._out[scheduler] = _Out(uid, self._clock.now() + VERDICT_SECONDS)
+        self._proof.created(scheduler, uid)
+        _log.info("canary sent scheduler=%s uid=%s", scheduler, uid)
+
+    def _look(self, scheduler: str) -> Outcome | None:
+        """The last look at a canary of which nothing was heard: our store may lag, and the words may tell why."""
+        pod, words = self._canaries.read(scheduler)
+        outcome = self._proof.looked_at(scheduler, pod)
+        if outcome is not None:
+            return outcome
+        cause = f"it has not looked at the canary within {VERDICT_SECONDS:.0f} s"
+        if words:
+            cause = f"it has not asked about the canary within {VERDICT_SECONDS:.0f} s: {words[:WORDS_LIMIT]}"
+        return self._proof.was_silent(scheduler, cause)
+
+    def _dismiss(self, scheduler: str) -> None:
+        out = self._out.pop(scheduler)
+        self._condemn(self._proof.canary_name(scheduler), out.uid)
+        self._proof.settled(scheduler)
+
+    def _report(self) -> None:
+        for finding in self._proof.take_news():
+            is_bad = finding.state is not Wiring.WIRED
+            _log.log(
+                logging.WARNING if is_bad else logging.INFO,
+                "scheduler %s wiring=%s: %s",
+                finding.scheduler,
+                finding.state,
+                finding.cause,
+            )
+            self._tell(REASONS[finding.state], text_of(finding), is_bad)
+
+    def _run(self) -> None:
+        version = -1
+        while not self._stop.is_set():
+            try:
+                self.step()
+            except Exception:  # thread top
+                _log.exception("a look at the wiring failed; going on")
+                self._stop.wait(RETRY_SECONDS)
+            version = self._proof.wait(version, POLL_SECONDS)
+        self._leave_nothing()
+
+    def _leave_nothing(self) -> None:
+        for scheduler in tuple(self._out):
+            self._dismiss(scheduler)
+        try:
+            self._work(is_serving=False)
+        except ClusterError as error:
+            _log.warning("canary not removed; the next leader does it: %s", error)
+
+
+def text_of(finding: Finding) -> str:
+    return f"Scheduler {finding.scheduler!r} {_TEXTS[finding.state]}: {finding.cause}"
+
+
+def status_of(proof: WiringProof, now: float) -> Mapping[str, Mapping[str, object]]:
+    """The findings as the status page shows them, by scheduler."""
+    return {
+        finding.scheduler: {
+            "state": finding.state,
+            "cause": finding.cause,
+            "since_seconds": round(max(0.0, now - finding.at), 1),
+        }
+        for finding in proof.findings()
+    }

@@ -1,0 +1,1 @@
+"""From watch to allocator: which kinds of objects are followed, their stores, and what the allocator is told."""

@@ -1,0 +1,117 @@
+"""What the process follows: an informer and a store for each kind of objects, and views over all of them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from controller.clock import Clock
+from controller.follow.feed import Feed, Observer
+from controller.follow.kinds import KINDS
+from controller.follow.live import LiveKind
+from controller.kube import resources
+from controller.kube.api import KubeApi
+from controller.kube.informer import STALE_SECONDS, Informer
+from controller.kube.resources import Resource
+from controller.kube.store import Store
+from controller.model.configured import data_of, setting_value
+from controller.model.reader import Raw
+from controller.process.common_metrics import StoreState
+
+log = logging.getLogger(__name__)
+
+
+class Followed:
+    """An informer with its store, as the lifecycle and the status page see them."""
+
+    def __init__(self, name: str, informer: Informer) -> None:
+        self.name, self.informer = name, informer
+        self.store: Store[Any] = informer.store
+
+    def start(self) -> None:
+        self.informer.start()
+
+    def stop(self) -> None:
+        self.informer.stop()
+
+    def catch_up(self, timeout: float) -> bool:
+        caught_up = self.informer.catch_up(timeout)
+        if not caught_up:
+            log.warning("store has not caught up kind=%s", self.name)
+        return caught_up
+
+    def age(self) -> float:
+        return self.informer.age()
+
+    def state(self) -> StoreState:
+        return StoreState.of(self.name, self.informer)
+
+    # As a live read compares itself with it
+
+    @property
+    def resource_version(self) -> str:
+        return self.informer.resource_version
+
+    def get(self, key: str) -> Any:
+        return self.store.get(key)
+
+
+class Stores:
+    """Everything that the process follows, by the name of its kind. Builds; starts nothing.
+
+    Threads: any. I/O: none of its own.
+    """
+
+    def __init__(self, api: KubeApi, clock: Clock, namespace: str, config_map: str) -> None:
+        self._api, self._clock, self._namespace = api, clock, namespace
+        self.followed: dict[str, Followed] = {}
+        for kind in KINDS:
+            self._follow(kind.name, kind.resource, kind.parse, namespace if kind.in_longhorn else None)
+        self.config_maps = self._follow("config_map", resources.CONFIG_MAPS, data_of(config_map), namespace, config_map)
+        self.longhorn_settings = self._follow("setting", resources.LONGHORN_SETTINGS, setting_value, namespace)
+
+    def _follow(
+        self, name: str, resource: Resource, facts: Callable[[Raw], Any], namespace: str | None, only: str | None = None
+    ) -> Store[Any]:
+        store: Store[Any] = Store(name, facts)
+        informer = Informer(self._api, resource, store, self._clock, namespace=namespace, name=only)
+        self.followed[name] = Followed(name, informer)
+        return store
+
+    def feed(self, observer: Observer) -> None:
+        """Have every change of the kinds that the allocator knows told to `observer`."""
+        feed = Feed(observer)
+        for kind in KINDS:
+            is_cluster_scoped = kind.in_longhorn or not kind.resource.is_namespaced
+            feed.follow(kind.name, self.followed[kind.name].store, cluster_scoped=is_cluster_scoped)
+
+    def live_kinds(self) -> dict[str, LiveKind]:
+        kinds = {}
+        for kind in KINDS:
+            if kind.is_live:
+                namespace = self._namespace if kind.in_longhorn else ""
+                read = _reader(self._api, kind.resource)
+                kinds[kind.name] = LiveKind(read, kind.parse, self.followed[kind.name], namespace)
+        return kinds
+
+    def is_synced(self) -> bool:
+        """Whether every store follows the cluster; true on followers too."""
+        return all(followed.store.synced.is_set() for followed in self.followed.values())
+
+    def stale_kind(self) -> str | None:
+        """The first kind whose store is too old to decide on."""
+        for name, followed in self.followed.items():
+            if followed.age() > STALE_SECONDS:
+                return name
+        return None
+
+    def states(self) -> Sequence[StoreState]:
+        return [followed.state() for followed in self.followed.values()]
+
+
+def _reader(api: KubeApi, resource: Resource) -> Callable[[str, str, float], Mapping[str, Any]]:
+    def read(namespace: str, name: str, timeout_seconds: float) -> Mapping[str, Any]:
+        return api.get(resource, namespace or None, name, timeout=timeout_seconds)
+
+    return read

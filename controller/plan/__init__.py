@@ -1,0 +1,1 @@
+"""Questions about saved objects, answered offline by the same rules."""

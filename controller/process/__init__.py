@@ -1,0 +1,1 @@
+"""What every process of the suite shares: flags, log lines, version, repeated work, the second port."""

@@ -1,0 +1,77 @@
+"""What every process of the suite shows of itself alike: its stores and certificates, as metrics and in `/status`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+
+from controller.kube.informer import Informer
+
+PREFIX: Final = "longhorn_scheduler_extender"  # of the leader's metrics
+
+
+@dataclass(frozen=True, slots=True)
+class StoreState:
+    """One kind of objects as our stores know it. `age_seconds`: since it was last known current; infinite before."""
+
+    kind: str
+    is_synced: bool
+    objects: int
+    bad: int
+    age_seconds: float
+
+    @classmethod
+    def of(cls, kind: str, informer: Informer) -> StoreState:
+        store = informer.store
+        return cls(kind, store.synced.is_set(), len(store), len(store.bad), informer.age())
+
+
+def store_entries(states: Iterable[StoreState], bad: Callable[[str], Mapping[str, str]]) -> list[dict[str, Any]]:
+    """The stores' entries in `/status`; `bad` tells why objects of a kind cannot be read."""
+    return [
+        {
+            "kind": state.kind,
+            "is_synced": state.is_synced,
+            "objects": state.objects,
+            "bad": bad(state.kind),
+            "age_seconds": round(state.age_seconds, 3) if state.age_seconds < float("inf") else None,
+        }
+        for state in states
+    ]
+
+
+def store_metrics(prefix: str, states: Iterable[StoreState]) -> Iterator[Metric]:
+    synced = GaugeMetricFamily(f"{prefix}_store_synced", "1 when the store of that kind follows.", labels=("kind",))
+    objects = GaugeMetricFamily(f"{prefix}_store_objects", "Objects of that kind that are known.", labels=("kind",))
+    bad = GaugeMetricFamily(f"{prefix}_bad_objects", "Objects of that kind that cannot be read.", labels=("kind",))
+    age = GaugeMetricFamily(
+        f"{prefix}_store_age_seconds", "Time since the store was last known to be current.", labels=("kind",)
+    )
+    for state in states:
+        synced.add_metric((state.kind,), 1.0 if state.is_synced else 0.0)
+        objects.add_metric((state.kind,), state.objects)
+        bad.add_metric((state.kind,), state.bad)
+        age.add_metric((state.kind,), state.age_seconds)
+    yield from (synced, objects, bad, age)
+
+
+def certificate_metrics(
+    prefix: str, ends: Mapping[str, float], problems: int, handshakes: Mapping[str, int]
+) -> Iterator[Metric]:
+    """`ends`: seconds until each certificate ends, by its name; `handshakes`: how many, by how they ended."""
+    expiry = GaugeMetricFamily(
+        f"{prefix}_certificate_expiry_seconds", "Time until the certificate ends; negative after.", labels=("name",)
+    )
+    for name, seconds in sorted(ends.items()):
+        expiry.add_metric((name,), seconds)
+    yield expiry
+    text = "What is wrong with certificates or Secrets."
+    yield GaugeMetricFamily(f"{prefix}_certificate_problems", text, value=problems)
+    ended = CounterMetricFamily(f"{prefix}_handshakes", "TLS handshakes by how they ended.", labels=("outcome",))
+    for outcome, count in sorted(handshakes.items()):
+        ended.add_metric((outcome,), count)
+    yield ended

@@ -1,1 +1,0 @@
-"""What writes to the API server on behalf of the allocator."""

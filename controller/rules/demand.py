@@ -1,0 +1,268 @@
+"""Which Longhorn volumes a pod needs, and what each of them asks of a node.
+
+Rules, by volume (docs/how-it-decides.md has them as a table for operators):
+
+- the volume's data lies on the node and stays there: nothing is placed there, so no room is needed;
+- `strict-local` with a placed replica: only that node is possible;
+- `strict-local`, or `best-effort` with one replica, without one on the node: room for one replica on that node;
+- everything else (`disabled`, `best-effort` with more copies, non-migratable RWX): Longhorn places it where it likes,
+  so the volume is a demand on the cluster, not on the pod's node;
+- sharded volumes restrict nothing: their bytes count once Longhorn's figures show them;
+- a class that Longhorn refuses, or whose volumes no pod can mount (`never`): no node is possible, nothing is promised;
+- a claim that is not bound yet: the same, of the volume that it will get (controller/rules/provisioning.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+
+from controller.model import names
+from controller.model.longhorn import (
+    LINKED_CLONE,
+    LOCALITY_BEST_EFFORT,
+    LOCALITY_STRICT,
+    SHARDED,
+    BackingImage,
+    DiskNeeds,
+    LonghornSettings,
+    Replica,
+    Volume,
+)
+from controller.model.workload import Claim, PersistentVolume, Pod, PodVolume, StorageClass
+from controller.rules.provisioning import (
+    CLAIM_SOURCE,
+    SNAPSHOT_SOURCE,
+    Lookup,
+    follows_topology,
+    image_needs,
+    new_volume,
+    provisioned_name,
+    rounded_volume_bytes,
+    why_never,
+)
+
+__all__ = [
+    "Lookup",
+    "Missing",
+    "VolumeDemand",
+    "claim_for",
+    "demand_of_claim",
+    "demand_of_volume",
+    "demands_of_pod",
+    "needs_of_volume",
+    "provisioned_name",
+    "rounded_volume_bytes",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class VolumeDemand:
+    """What one volume of a pod needs. Sizes in bytes."""
+
+    key: str  # the claim's uid: whose promise it is
+    claim: str  # "namespace/name", for people
+    volume: str  # the Longhorn Volume's name, also when it does not exist yet
+    size_bytes: int
+    required_bytes: int  # written already, what a rebuild copies; 0 for a new volume
+    needs: DiskNeeds
+    is_local: bool  # the pod's own node must have room, unless it is one of `home_nodes`
+    is_pinned: bool  # strict-local with a placed replica
+    is_roaming: bool  # Longhorn still has copies to place wherever it likes
+    copies: int  # how many copies are to be placed still
+    usable_nodes: frozenset[str]  # a usable replica is there: the pod can run next to its data at once
+    placed_nodes: frozenset[str]
+    home_nodes: frozenset[str]  # the data is there and stays, usable or to be brought back: nothing is placed there
+    facts: Volume  # as it is, or as it will be made
+    exists: bool = True
+    image: BackingImage | None = None  # the volume's backing image, where it is known
+    clone_disks: frozenset[str] | None = None  # a linked clone goes to these disks only; None: it is no linked clone
+    follows: str = ""  # a new volume is bound to the chosen node's "zone" or "region"
+    never: str = ""  # why Longhorn never makes or attaches a volume of that class
+
+    @property
+    def prefers_local(self) -> bool:
+        """Longhorn puts one of several copies next to the engine if it can, but does without."""
+        facts = self.facts
+        return not self.is_local and facts.data_locality == LOCALITY_BEST_EFFORT and not _is_shared(facts)
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """An object that a pod refers to and that is not in our stores (yet)."""
+
+    kind: str  # "claim", "class", "pv", "volume"
+    namespace: str
+    name: str
+
+
+def demands_of_pod(pod: Pod, lookup: Lookup, settings: LonghornSettings) -> tuple[list[VolumeDemand], list[Missing]]:
+    """The pod's Longhorn volumes, each once, and what could not be found out because an object is missing."""
+    demands: dict[str, VolumeDemand] = {}
+    missing: list[Missing] = []
+    for volume in pod.volumes:
+        found = _demand_of(pod, volume, lookup, settings)
+        if isinstance(found, Missing):
+            missing.append(found)
+        elif found is not None:
+            demands.setdefault(found.volume, found)
+    return list(demands.values()), missing
+
+
+def _demand_of(
+    pod: Pod, volume: PodVolume, lookup: Lookup, settings: LonghornSettings
+) -> VolumeDemand | Missing | None:
+    claim = claim_for(pod, volume, lookup)
+    if claim is None:
+        return Missing("claim", pod.namespace, volume.claim)
+    return demand_of_claim(claim, lookup, settings)
+
+
+def claim_for(pod: Pod, volume: PodVolume, lookup: Lookup) -> Claim | None:
+    """The claim of that volume; None while there is none, or only an earlier pod's of that name: a generic ephemeral
+    volume's claim goes with its pod, and no scheduler asks about the next pod before the next claim is there."""
+    claim = lookup.claim(pod.namespace, volume.claim)
+    if claim is not None and volume.is_ephemeral and claim.owner_pod_uid not in (pod.uid, ""):
+        return None
+    return claim
+
+
+def demand_of_claim(claim: Claim, lookup: Lookup, settings: LonghornSettings) -> VolumeDemand | Missing | None:
+    """What the claim's volume needs; None when it is not Longhorn's, or not this claim's any more."""
+    if claim.volume_name:
+        return _demand_of_bound(claim, lookup, settings)
+    if claim.class_name == "":
+        return None  # bound by hand to a volume that exists, never provisioned
+    storage_class = lookup.storage_class(claim.class_name)
+    if storage_class is None:
+        return Missing("class", "", claim.class_name) if claim.class_name else None
+    if storage_class.provisioner != names.LONGHORN_DRIVER:
+        return None  # the retired name is known on old PVs alone: nobody provisions under it
+    if claim.data_source and not claim.data_source.startswith((CLAIM_SOURCE, SNAPSHOT_SOURCE)):
+        return None  # filled by a populator, whose own prime claim carries the demand
+    volume = lookup.volume(provisioned_name(claim))
+    if volume is not None:
+        return _demand(claim.uid, claim.key, volume, lookup, settings, None)
+    volume = new_volume(claim, storage_class, lookup, settings)
+    return _demand(claim.uid, claim.key, volume, lookup, settings, storage_class)
+
+
+def _demand_of_bound(claim: Claim, lookup: Lookup, settings: LonghornSettings) -> VolumeDemand | Missing | None:
+    pv = lookup.pv(claim.volume_name)
+    if pv is None:
+        return Missing("pv", "", claim.volume_name)
+    if pv.driver not in names.LONGHORN_DRIVERS or _has_heir(claim, pv, lookup):
+        return None
+    volume = lookup.volume(pv.handle)
+    if volume is None:
+        return Missing("volume", "", pv.handle)
+    return _demand(claim.uid, claim.key, volume, lookup, settings, None)
+
+
+def _has_heir(claim: Claim, pv: PersistentVolume, lookup: Lookup) -> bool:
+    """Whether the PV was handed on to another claim, as populators do with their prime claim's.
+
+    Until the other claim names the PV in its turn, this one still answers for the volume, so that its promise is never
+    without an owner.
+    """
+    if not pv.claim_uid or pv.claim_uid == claim.uid:
+        return False
+    namespace, _, name = pv.claim_key.partition("/")
+    heir = lookup.claim(namespace, name)
+    return heir is not None and heir.uid == pv.claim_uid and heir.volume_name == pv.name
+
+
+def demand_of_volume(volume: Volume, lookup: Lookup, settings: LonghornSettings) -> VolumeDemand:
+    """What a volume without a claim needs; its own name is its key."""
+    return _demand(volume.name, "", volume, lookup, settings, None)
+
+
+def _demand(
+    key: str, claim: str, volume: Volume, lookup: Lookup, settings: LonghornSettings, made_by: StorageClass | None
+) -> VolumeDemand:
+    """`made_by`: the class that the volume will be made by; None for one that exists."""
+    replicas = lookup.replicas_of(volume.name).values() if made_by is None else ()
+    active = [replica for replica in replicas if not replica.deleting]
+    placed = frozenset(replica.node for replica in active if replica.is_placed)
+    usable = frozenset(replica.node for replica in active if replica.is_usable)
+    kept = [replica for replica in active if replica.is_usable or _comes_back(replica, volume, settings)]
+    is_pinned = volume.data_locality == LOCALITY_STRICT and bool(placed)
+    is_sharded = volume.data_layout == SHARDED
+    is_local = not is_sharded and _wants_local(volume, settings, is_placed=bool(placed))
+    copies = 0 if is_sharded else max(0, volume.replica_count - len(kept))
+    return VolumeDemand(
+        key=key,
+        claim=claim,
+        volume=volume.name,
+        size_bytes=volume.size_bytes,
+        required_bytes=volume.actual_size_bytes,
+        needs=needs_of_volume(volume, lookup, made_by),
+        is_local=is_local,
+        is_pinned=is_pinned,
+        is_roaming=not is_local and copies > 0,
+        copies=copies,
+        usable_nodes=usable,
+        placed_nodes=placed,
+        home_nodes=placed if is_pinned else frozenset(replica.node for replica in kept),
+        facts=volume,
+        exists=made_by is None,
+        image=lookup.backing_image(volume.backing_image) if volume.backing_image else None,
+        clone_disks=_clone_disks(volume, lookup, settings),
+        follows=follows_topology(made_by) if made_by is not None else "",
+        never=why_never(made_by, volume) if made_by is not None else "",
+    )
+
+
+def needs_of_volume(volume: Volume, lookup: Lookup, made_by: StorageClass | None = None) -> DiskNeeds:
+    """What its replicas ask of nodes and disks besides room; `made_by`: the class of a volume that is not there yet."""
+    image = image_needs(volume, made_by, lookup)
+    if image is None and not volume.image:
+        return volume.needs
+    return replace(volume.needs, image=image, engine_image=volume.image)
+
+
+def _is_shared(volume: Volume) -> bool:
+    """Served by a share manager: the engine runs on its node, wherever the consumers are."""
+    return volume.access_mode == "rwx" and not volume.migratable
+
+
+def _wants_local(volume: Volume, settings: LonghornSettings, *, is_placed: bool) -> bool:
+    """Whether a replica has to lie on the node of the pod."""
+    if _is_shared(volume):
+        return False
+    if volume.data_locality == LOCALITY_STRICT:
+        return True
+    if volume.data_locality != LOCALITY_BEST_EFFORT or volume.replica_count != 1:
+        return False
+    # Older releases place it when it is made, on any node; only what follows the engine later is local.
+    return is_placed or settings.behaviour.places_best_effort_at_attach
+
+
+def _comes_back(replica: Replica, volume: Volume, settings: LonghornSettings) -> bool:
+    """Whether Longhorn brings a failed replica's data back where it lies, for which it asks no room
+    (`ReuseFailedReplica`)."""
+    if not (replica.is_potentially_reusable and replica.active):
+        return False
+    if volume.needs.data_engine != "v2":
+        return True
+    by_setting = settings.fast_rebuild_v2
+    return settings.behaviour.reuses_failed_v2_replicas if by_setting is None else by_setting
+
+
+def _clone_disks(volume: Volume, lookup: Lookup, settings: LonghornSettings) -> frozenset[str] | None:
+    """The disks of the healthy source replicas, next to which alone a linked clone may lie."""
+    if volume.clone_mode != LINKED_CLONE or not settings.behaviour.has_linked_clones:
+        return None
+    return _healthy_disks(lookup.replicas_of(volume.source_volume).values(), settings)
+
+
+def _healthy_disks(replicas: Collection[Replica], settings: LonghornSettings) -> frozenset[str]:
+    skips_evicting = settings.behaviour.clones_skip_evicting_sources
+    return frozenset(
+        replica.disk_uuid
+        for replica in replicas
+        if replica.is_placed
+        and replica.healthy_at
+        and not replica.failed_at
+        and not (replica.eviction_requested and skips_evicting)
+    )

@@ -1,0 +1,117 @@
+"""What time alone brings about: assumptions that end, holds whose pod was never chosen, and expansions that were
+admitted and never shown by the cluster."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Collection
+from typing import Final, Protocol
+
+from controller.allocator.promises.ends import Due
+from controller.errors import ClusterError, SchedulerError, UnavailableError
+from controller.rules.demand import Missing
+
+SWEEP_EVERY_SECONDS: Final = 0.2
+LIVE_READ_SECONDS: Final = 2.0
+MAX_READS_A_ROUND: Final = 50
+
+log = logging.getLogger(__name__)
+
+
+class Sweepable(Protocol):
+    """The allocator, as far as time changes it."""
+
+    def sweep(self) -> None: ...
+    def due(self, later: Collection[str] = ()) -> tuple[Due, ...]: ...
+    def expire(self, due: Due) -> None: ...
+    def confirm_absent(self, missing: Missing) -> None: ...
+
+
+class LiveReads(Protocol):
+    def refresh(self, kind: str, namespace: str, name: str, timeout_seconds: float) -> bool: ...
+
+
+class Sweeper:
+    """Runs while this process leads.
+
+    What is held ends by time only after a live read of the objects concerned, which reaches the allocator: a choice or
+    a new size that it shows turns the hold into an assumption, and there is nothing left to expire. A read that fails
+    keeps the hold, up to its cap. An object that cannot be parsed keeps nobody else's; an API server that is away keeps
+    all of them, until next time.
+
+    Threads: its own, `sweeper`. Blocks: `stop` joins it. I/O: live reads, outside every lock.
+    """
+
+    def __init__(
+        self,
+        allocator: Sweepable,
+        live: LiveReads,
+        *,
+        is_leading: Callable[[], bool],
+        after_round: Callable[[], None],
+    ) -> None:
+        self._allocator, self._live = allocator, live
+        self._is_leading, self._after_round = is_leading, after_round
+        self._unread: set[str] = set()  # claimants and volumes that could not be read the last time
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, args=(self._stop,), name="sweeper", daemon=True)
+        self._thread.start()
+
+    def stop(self, timeout: float = 5.0) -> None:
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join(timeout)
+            self._thread = None
+
+    def run_once(self) -> None:
+        if not self._is_leading():
+            return
+        self._allocator.sweep()
+        self._end_what_is_due()
+        self._after_round()
+
+    def _end_what_is_due(self) -> None:
+        unread, self._unread = self._unread, set()
+        # Those that could not be read come last, so that they cannot fill every round.
+        for due in self._allocator.due(unread)[:MAX_READS_A_ROUND]:
+            if not self._is_leading():
+                return
+            key = due.volume or due.claimant
+            try:
+                self._read_again(due)
+            except ClusterError as error:
+                if key not in unread:
+                    log.warning("live read failed claimant=%s volume=%s error=%s", due.claimant, due.volume, error)
+                self._unread.add(key)
+                if not due.is_capped:
+                    if isinstance(error, UnavailableError):
+                        self._unread |= unread
+                        return
+                    continue
+            self._allocator.expire(due)  # a pod that was filtered again meanwhile has a new hold, which is not due
+
+    def _read_again(self, due: Due) -> None:
+        failure: ClusterError | None = None
+        for kind, key in due.reads:
+            namespace, _, name = key.rpartition("/")
+            try:
+                if not self._live.refresh(kind, namespace, name, LIVE_READ_SECONDS):
+                    self._allocator.confirm_absent(Missing(kind, namespace, name))
+            except UnavailableError:
+                raise
+            except ClusterError as error:
+                failure = error  # one that cannot be parsed keeps nobody from the others
+        if failure is not None:
+            raise failure
+
+    def _run(self, stop: threading.Event) -> None:
+        while not stop.wait(SWEEP_EVERY_SECONDS):
+            try:
+                self.run_once()
+            except SchedulerError:
+                log.exception("a sweep failed; going on")

@@ -1,0 +1,113 @@
+"""Pods whose scheduler misses the resource on the nodes: who they are, and what is told of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from controller.admission.stuck import LISTED, TELL_EVERY_SECONDS, StuckPods
+from controller.kube.recorder import Target
+from controller.kube.store import Change
+from controller.model.workload import Pod
+from tests.fakes.clock import VirtualClock
+
+POD = Pod(
+    uid="u1",
+    namespace="ns",
+    name="a",
+    created_utc="",
+    priority=0,
+    is_opted_in=True,
+    node_name="",
+    nominated_node="",
+    is_finished=False,
+    is_deleting=False,
+    volumes=(),
+    scheduler_name="default-scheduler",
+)
+STUCK = replace(POD, lacks_extender=True)
+
+
+class Rig:
+    def __init__(self) -> None:
+        self.clock = VirtualClock()
+        self.notes: list[tuple[str, str]] = []
+        self.summaries: list[str] = []
+        self.stuck = StuckPods(self.clock, self, lambda _reason, text: self.summaries.append(text))
+
+    def note(self, target: Target, reason: str, message: str, *, is_warning: bool = False) -> None:
+        assert is_warning
+        self.notes.append((f"{target.namespace}/{target.name}", message))
+
+    def change(self, old: Pod | None, new: Pod | None) -> None:
+        pod = new or old
+        assert pod is not None
+        self.stuck.pods_changed([Change(pod.key, old, new)])
+
+
+@pytest.fixture
+def rig() -> Rig:
+    return Rig()
+
+
+def numbered(number: int) -> Pod:
+    return replace(STUCK, uid=f"u{number}", name=f"p{number:03}")
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        POD,
+        None,
+        replace(STUCK, node_name="n1"),
+        replace(STUCK, is_deleting=True),
+        replace(STUCK, uid="u2", lacks_extender=False),
+    ],
+)
+def test_a_pod_is_listed_from_its_condition_until_it_is_free_or_gone(rig: Rig, end: Pod | None) -> None:
+    rig.change(None, POD)
+    assert 0 == len(rig.stuck)
+    rig.change(POD, STUCK)
+    assert {"count": 1, "pods": ["ns/a"]} == rig.stuck.status()
+    rig.change(STUCK, end)
+    assert {"count": 0, "pods": []} == rig.stuck.status()
+
+
+def test_each_is_told_once_by_its_schedulers_name(rig: Rig) -> None:
+    rig.change(None, STUCK)
+    rig.change(STUCK, replace(STUCK, priority=5))
+    rig.stuck.tell()
+    rig.stuck.tell()
+    assert ["ns/a"] == [key for key, _ in rig.notes]
+    assert "'default-scheduler'" in rig.notes[0][1]
+
+
+def test_one_that_is_free_again_before_anybody_told_is_not_told(rig: Rig) -> None:
+    rig.change(None, STUCK)
+    rig.change(STUCK, POD)
+    rig.stuck.tell()
+    assert ([], []) == (rig.notes, rig.summaries)
+
+
+def test_the_list_and_the_summary_stay_short(rig: Rig) -> None:
+    for number in range(LISTED + 1):
+        rig.change(None, numbered(number))
+    rig.stuck.tell()
+    status = rig.stuck.status()
+    assert (LISTED + 1, LISTED) == (status["count"], len(status["pods"]))
+    assert 1 == len(rig.summaries)
+    assert rig.summaries[0].startswith(f"{LISTED + 1} pods")
+    assert rig.summaries[0].endswith(f"ns/p000, ns/p001, ns/p002, ns/p003, ns/p004 and {LISTED - 4} more")
+
+
+def test_a_number_that_changes_is_told_now_and_then(rig: Rig) -> None:
+    for number in range(60):
+        rig.change(None, numbered(number))
+        rig.stuck.tell()
+        rig.clock.advance(1)
+    assert 2 == len(rig.summaries)
+    rig.clock.advance(TELL_EVERY_SECONDS)
+    rig.stuck.tell()
+    rig.stuck.tell()
+    assert 3 == len(rig.summaries)

@@ -1,0 +1,119 @@
+"""Which certificates a process serves with, by its settings, and that nobody is led to it before it has any."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from certs.keeper import Certificates, NoCertificates
+from controller.assembly.adapters import ServiceEndpoint
+from controller.assembly.certificates import CertificateWorker, MountedCertificates, certificate_worker
+from controller.errors import ConfigError, NotFoundError
+from controller.kube.endpoint_slice import EndpointSlices
+from controller.kube.resources import ENDPOINT_SLICES, SECRETS
+from controller.serving.tls import ServerTls
+from controller.settings import ProcessSettings
+from tests.fakes.apiserver import FakeApiServer
+from tests.fakes.clock import VirtualClock
+from tests.fakes.waiting import wait_until
+from tests.unit.serving.tls_files import Mounted, authority, server_of
+
+SPACE = "longhorn-system"
+
+
+def settings(**chosen: Any) -> ProcessSettings:
+    return ProcessSettings(pod_name="p", pod_ip="10.0.0.1", **chosen).checked()
+
+
+def worker(api: FakeApiServer, tls: ServerTls | None, *, is_leading: bool = True, **chosen: Any) -> CertificateWorker:
+    return certificate_worker(settings(**chosen), api, VirtualClock(), tls, lambda: is_leading)
+
+
+def test_without_a_mode_there_is_plain_http_and_nothing_to_keep() -> None:
+    found = worker(FakeApiServer(), None)
+    assert isinstance(found, NoCertificates)
+    assert found.is_serving
+    assert {} == found.expiries()
+
+
+@pytest.mark.parametrize("mode", ["self", "cert-manager", "provided"])
+def test_secrets_are_followed_in_every_mode(mode: str) -> None:
+    assert isinstance(worker(FakeApiServer(), ServerTls(), tls_mode=mode), Certificates)
+
+
+def test_a_leader_makes_its_certificates_and_serves_with_them(tmp_path: Path) -> None:
+    from controller.clock import SystemClock
+
+    api, tls = FakeApiServer(), ServerTls()
+    found = certificate_worker(settings(tls_mode="self", tls_secret="mine"), api, SystemClock(), tls, lambda: True)
+    found.start()
+    wait_until(lambda: tls.context is not None)
+    found.stop()
+    assert found.is_serving
+    names = {name for path, _, name in api.objects if path == SECRETS.path()}
+    assert {"mine", "longhorn-scheduler-extender-client", "longhorn-scheduler-extender-ca"} == names
+
+
+def test_a_directory_is_followed_in_place_of_a_secret(tmp_path: Path) -> None:
+    tls, ca = ServerTls(), authority()
+    files = Mounted(tmp_path / "tls")
+    found = worker(FakeApiServer(), tls, tls_mode="provided", tls_cert_dir=str(files.path))
+    assert isinstance(found, MountedCertificates)
+    found.start()
+    assert not found.is_serving
+    assert "tls.crt" in found.problems[0]
+
+    files.put(server_of(ca), ca.certificate)
+    wait_until(lambda: tls.context is not None and not found.problems)
+    assert {"server", "ca"} == found.expiries().keys()
+    found.stop()
+
+
+@pytest.mark.parametrize(
+    ("chosen", "named"),
+    [
+        ({"tls_mode": "on"}, "tls_mode"),
+        ({"tls_mode": ""}, "tls_mode"),
+        ({"tls_mode": "self", "tls_cert_dir": "/certs"}, "tls_cert_dir"),
+        ({"tls_cert_dir": "/certs"}, "tls_cert_dir"),
+        ({"tls_mode": "self", "tls_secret": ""}, "tls_secret"),
+        ({"tls_mode": "self", "tls_secret": "a", "tls_ca_secret": "a"}, "tls_secret"),
+        ({"tls_handshake_seconds": 0}, "tls_handshake_seconds"),
+        ({"tls_handshake_seconds": 61}, "tls_handshake_seconds"),
+        ({"tls_handshakes": 0}, "tls_handshakes"),
+    ],
+)
+def test_settings_that_cannot_work_are_named(chosen: dict[str, Any], named: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{named}: "):
+        settings(**chosen)
+
+
+def test_plain_http_is_the_default() -> None:
+    assert "off" == settings().tls_mode
+
+
+class Later:
+    """Certificates that come when the test says so."""
+
+    def __init__(self) -> None:
+        self.is_serving = False
+        self.problems: tuple[str, ...] = ()
+
+    def start(self) -> None: ...
+    def stop(self) -> None: ...
+    def expiries(self) -> dict[str, float]:
+        return {}
+
+
+def test_the_service_leads_nowhere_until_there_is_a_certificate() -> None:
+    api, certificates = FakeApiServer(), Later()
+    endpoint = ServiceEndpoint(EndpointSlices(api, SPACE), settings(tls_mode="self"), certificates)
+    with pytest.raises(NotFoundError, match="no certificate"):
+        endpoint.point_here()
+    assert not api.objects
+
+    certificates.is_serving = True
+    endpoint.point_here()
+    assert [ENDPOINT_SLICES.path()] == [path for path, _, _ in api.objects]

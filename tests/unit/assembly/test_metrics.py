@@ -1,0 +1,271 @@
+"""The metrics page, read back with Prometheus' own text parser, over the real allocator and the real status server."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+from prometheus_client import CollectorRegistry
+from prometheus_client.metrics_core import Metric
+from prometheus_client.parser import text_string_to_metric_families
+
+from controller.allocator.outcome import Decision
+from controller.allocator.promises.ends import OWN_SECONDS
+from controller.allocator.promises.growths import HOLD_SECONDS
+from controller.allocator.promises.journal import NODE_RESERVATION, SCHEDULING_WAIT
+from controller.allocator.promises.memory import APPROVAL_SECONDS, KEPT_SECONDS
+from controller.allocator.verbs.grow import GrowthRequest
+from controller.assembly.metrics import Metrics, Sources
+from controller.canary.proof import Finding, Wiring
+from controller.errors import ConfigError
+from controller.process.common_metrics import PREFIX, StoreState
+from controller.process.status_port import StatusServer, create_status_app
+from controller.rules.reasons import Reason
+from tests.fakes.builders import GIB, TestCluster, disk, replica, volume
+
+PROPOSAL = {
+    f"{PREFIX}_heartbeat": ("gauge", {"node"}),
+    f"{PREFIX}_filter_duration_seconds": ("histogram", set()),
+    f"{PREFIX}_pod_scheduling_wait_duration_seconds": ("histogram", {"pod_scheduled"}),
+    f"{PREFIX}_node_reservation_duration_seconds": ("histogram", {"replicas_scheduled"}),
+}
+
+
+class Page:
+    """A process's metrics on a real port."""
+
+    def __init__(self) -> None:
+        self.cluster = TestCluster()
+        self.is_leading = self.is_ready = True
+        self.wiring: list[Finding] = []
+        self.registry = CollectorRegistry()
+        self.metrics = Metrics(self.registry, node="worker-1", version="1.2.3")
+        self.metrics.read_from(
+            Sources(
+                snapshot=self.cluster.allocator.snapshot,
+                drain_records=self.cluster.allocator.drain_records,
+                is_leading=lambda: self.is_leading,
+                stores=lambda: [StoreState("pods", is_synced=True, objects=7, bad=1, age_seconds=0.5)],
+                wakeups=lambda: (3, 1),
+                settings_problems=lambda: 2,
+                wiring=lambda: self.wiring,
+                canaries=lambda: {"seen": 4, "lacking": 0},
+            )
+        )
+        app = create_status_app(self.registry, is_ready=lambda: self.is_ready, status=lambda: {"mode": "active"})
+        self.server = StatusServer(app, "127.0.0.1", 0)
+        self.server.start()
+
+    def get(self, path: str) -> tuple[int, str]:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.server.port}{path}", timeout=20) as response:
+                return response.status, response.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
+
+    def families(self) -> dict[str, Metric]:
+        status, text = self.get("/metrics")
+        assert status == 200
+        return {family.name: family for family in text_string_to_metric_families(text)}
+
+    def value(self, name: str, **labels: str) -> float:
+        for family in self.families().values():
+            for sample in family.samples:
+                if sample.name == f"{PREFIX}_{name}" and sample.labels == labels:
+                    return sample.value
+        raise AssertionError(f"no sample {name} {labels}")
+
+
+@pytest.fixture
+def page() -> Iterator[Page]:
+    page = Page()
+    yield page
+    page.server.stop()
+
+
+def test_the_four_metrics_of_the_enhancement_have_their_names_types_and_labels(page: Page) -> None:
+    families = page.families()
+
+    for name, (kind, labels) in PROPOSAL.items():
+        assert families[name].type == kind
+        assert {label for sample in families[name].samples for label in sample.labels} - {"le"} == labels
+
+
+def test_the_heartbeat_names_the_leaders_node_and_is_zero_elsewhere(page: Page) -> None:
+    assert page.value("heartbeat", node="worker-1") == 1
+    page.is_leading = False
+    assert page.value("heartbeat", node="worker-1") == 0
+
+
+def test_the_wiring_of_a_scheduler_is_one_of_three_states_and_nothing_without_a_finding(page: Page) -> None:
+    name = f"{PREFIX}_wiring"
+    assert [] == page.families()[name].samples
+    page.wiring = [Finding("default-scheduler", Wiring.UNWIRED, "why", 0.0)]
+    samples = page.families()[name].samples
+    assert {"unwired": 1, "wired": 0, "unknown": 0} == {s.labels["state"]: s.value for s in samples}
+    assert {"default-scheduler"} == {sample.labels["scheduler"] for sample in samples}
+    assert 4 == page.value("canaries_total", outcome="seen")
+
+
+def test_holds_are_counted_with_their_bytes_and_their_age(page: Page) -> None:
+    page.cluster.add_node("n1")
+    page.cluster.add_pod("a", gib=100)
+    page.cluster.filter("a", "n1")
+    page.cluster.clock.advance(1.5)
+
+    assert page.value("holds", state="held") == 1
+    assert page.value("hold_bytes", state="held") == 100 * GIB
+    assert page.value("oldest_hold_seconds") == 1.5
+
+    page.cluster.change_pod("a", node_name="n1")
+
+    assert page.value("holds", state="held") == 0
+    assert page.value("hold_bytes", state="assumed") == 100 * GIB
+    assert page.value("pod_scheduling_wait_duration_seconds_count", pod_scheduled="true") == 1
+    assert page.value("pod_scheduling_wait_duration_seconds_sum", pod_scheduled="true") == 1.5
+    assert page.value("choice_lag_seconds") == 1.5
+
+
+def test_an_expired_hold_counts_as_not_scheduled(page: Page) -> None:
+    page.cluster.add_node("n1")
+    page.cluster.add_pod("a")
+    page.cluster.filter("a", "n1")
+    page.cluster.clock.advance(6)
+    (due,) = page.cluster.allocator.due()
+    page.cluster.allocator.expire(due)
+
+    assert page.value("pod_scheduling_wait_duration_seconds_count", pod_scheduled="false") == 1
+    assert page.value("holds_ended_total", how="expired") == 1
+
+
+def test_an_expansion_that_was_never_seen_is_counted(page: Page) -> None:
+    page.cluster.add_node("n1", disk("d1", 400))
+    page.cluster.add_claim("a", 100)
+    name = page.cluster.provision("a")
+    page.cluster.place(name, "n1", 100)
+    expansions = page.cluster.allocator.expansions
+    expansions.hold(GrowthRequest(name, 200 * GIB))
+    assert page.value("expansion_holds_expired_total") == 0
+
+    page.cluster.clock.advance(HOLD_SECONDS)
+    page.cluster.expire_growth(name)
+    assert page.value("expansion_holds_expired_total") == 1
+
+
+def test_an_expansion_that_is_put_off_after_a_change_of_leader_is_counted(page: Page) -> None:
+    page.cluster.add_node("n1", disk("d1", 400))
+    page.cluster.add_claim("a", 100)
+    name = page.cluster.provision("a")
+    page.cluster.place(name, "n1", 100)
+    page.cluster.allocator.begin_term()
+    page.cluster.allocator.expansions.hold(GrowthRequest(name, 200 * GIB))
+    assert page.value("expansions_put_off_total") == 1
+
+
+def test_room_that_is_kept_for_a_pod_until_its_time_is_over_is_counted(page: Page) -> None:
+    for name in ("n1", "n2", "n3"):
+        page.cluster.add_node(name, free_gib=100)
+    claim = page.cluster.add_claim("job", 100)
+    page.cluster.set_claim(replace(claim, owner_pod_uid="pod-job"))
+    page.cluster.add_pod("job")
+    page.cluster.run("job", "job", "n1")
+    for name in ("n2", "n3"):
+        page.cluster.add_pod(f"on-{name}", gib=50)
+        page.cluster.run(f"on-{name}", f"on-{name}", name, 50)
+    page.cluster.add_pod("large", gib=100)
+    page.cluster.filter("large", "n1", "n2", "n3")
+    page.cluster.clock.advance(page.cluster.live.starvation_after_seconds)
+    page.cluster.plan_wakeups()
+    assert page.value("kept_rooms_expired_total") == 0
+
+    page.cluster.clock.advance(KEPT_SECONDS)
+    page.cluster.allocator.sweep()
+    assert page.value("kept_rooms_expired_total") == 1
+
+
+def test_a_nomination_that_came_to_nothing_is_counted(page: Page) -> None:
+    page.cluster.add_node("n1")
+    page.cluster.add_pod("p")
+    page.cluster.allocator.nodes_with_room(page.cluster.pods["p"].uid, ["n1"])
+    page.cluster.change_pod("p", nominated_node="n1")
+    assert page.value("nominations_expired_total") == 0
+
+    page.cluster.clock.advance(APPROVAL_SECONDS)
+    page.cluster.allocator.sweep()
+    assert page.value("nominations_expired_total") == 1
+
+
+def test_a_copy_that_longhorn_does_not_place_is_given_up_and_counted(page: Page) -> None:
+    page.cluster.add_node("n1")
+    page.cluster.allocator.observe("volume", "v", volume("v", locality="disabled", replica_count=1))
+    page.cluster.allocator.observe("replica", "v-r-1", replica("v-r-1", "v"))
+    assert page.value("holds", state="assumed") == 1
+
+    page.cluster.clock.advance(OWN_SECONDS)
+    page.cluster.allocator.sweep()
+    assert page.value("longhorn_copies_given_up_total") == 1
+    assert page.value("holds", state="assumed") == 0
+
+
+def test_durations_are_counted_once_however_they_are_taken(page: Page) -> None:
+    page.metrics.take_records(
+        [(NODE_RESERVATION, 2.0, True), (NODE_RESERVATION, 9.0, False), (SCHEDULING_WAIT, 1, False)]
+    )
+
+    assert page.value("node_reservation_duration_seconds_sum", replicas_scheduled="true") == 2
+    assert page.value("node_reservation_duration_seconds_sum", replicas_scheduled="false") == 9
+    assert page.value("pod_scheduling_wait_duration_seconds_count", pod_scheduled="false") == 1
+
+
+def test_decisions_refusals_waits_and_failures_are_counted(page: Page) -> None:
+    page.metrics.decided(Decision.REFUSED, {Reason.TOO_FULL: 3, Reason.NODE_TAGS: 1}, True)
+    page.metrics.contention_waited(0.25)
+    page.metrics.failed("malformed")
+    page.metrics.filter_answered(0.004)
+
+    assert page.value("decisions_total", decision="refused") == 1
+    assert page.value("decisions_total", decision="offered") == 0
+    assert page.value("refusals_total", reason="DiskPressure") == 3
+    assert page.value("bounded_total") == 1
+    assert page.value("contention_waits_total") == 1
+    assert page.value("contention_wait_seconds_total") == 0.25
+    assert page.value("failures_total", kind="malformed") == 1
+    assert page.value("filter_duration_seconds_bucket", le="0.005") == 1
+    assert page.value("filter_duration_seconds_bucket", le="0.002") == 0
+
+
+def test_stores_wakeups_and_settings_are_shown(page: Page) -> None:
+    assert page.value("store_synced", kind="pods") == 1
+    assert page.value("store_objects", kind="pods") == 7
+    assert page.value("bad_objects", kind="pods") == 1
+    assert page.value("wakeups_total") == 3
+    assert page.value("wakeup_failures_total") == 1
+    assert page.value("settings_problems") == 2
+
+
+def test_no_label_names_a_pod_or_a_volume(page: Page) -> None:
+    page.cluster.add_node("n1")
+    page.cluster.add_pod("very-special-name")
+    page.cluster.filter("very-special-name", "n1")
+
+    assert "very-special-name" not in page.get("/metrics")[1]
+
+
+def test_health_readiness_status_and_nothing_else(page: Page) -> None:
+    assert page.get("/healthz") == (200, "ok\n")
+    assert page.get("/readyz")[0] == 200
+    page.is_ready = False
+    assert page.get("/readyz")[0] == 503
+    assert json.loads(page.get("/status")[1]) == {"mode": "active"}
+    assert page.get("/elsewhere")[0] == 404
+
+
+def test_a_port_that_is_taken_is_a_configuration_error_that_names_it(page: Page) -> None:
+    with pytest.raises(ConfigError, match=f"metrics-port {page.server.port}"):
+        StatusServer(
+            create_status_app(page.registry, is_ready=lambda: True, status=dict), "127.0.0.1", page.server.port
+        ).start()

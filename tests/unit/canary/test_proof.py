@@ -1,0 +1,624 @@
+"""The wiring of kube-scheduler: what counts as evidence, and what canaries do, on an API server in memory."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from controller.canary import proof as wired
+from controller.canary.build import LeaseEvents, LeaseWatch
+from controller.canary.pod import NAME_PREFIX, Canaries, canary_body, canary_name
+from controller.canary.proof import Finding, Recognition, Wiring, WiringProof
+from controller.canary.prover import VERDICT_SECONDS, WiringProver, status_of, text_of
+from controller.errors import ClusterError, UnavailableError
+from controller.follow.kinds import interesting_pod
+from controller.kube import resources
+from controller.kube.resources import LEASES, PODS
+from controller.kube.store import Store
+from controller.model.names import CANARY_LABEL, EXTENDER_RESOURCE
+from controller.model.workload import Pod
+from controller.process.flags import split_names
+from tests.fakes.apiserver import FakeApiServer
+from tests.fakes.clock import VirtualClock
+from tests.fakes.waiting import wait_until
+
+NAMESPACE, LEASE = "longhorn-system", "our-lease"
+SCHEDULER = "default-scheduler"
+CANARY = canary_name(SCHEDULER)
+MESSAGE = f"0/2 nodes are available: 2 Insufficient {EXTENDER_RESOURCE}. preemption: not helpful."
+Raw = dict[str, Any]
+
+
+class NumberedApi(FakeApiServer):
+    """Gives every object a uid, and leaves everything else to the server in memory."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.after_create: Callable[[Raw], None] = lambda _raw: None
+        self.alive: list[int] = []  # canaries, after each creation
+
+    def create(self, resource: resources.Resource, namespace: str | None, body: Raw, **options: Any) -> Raw:
+        body = {**body, "metadata": {**body["metadata"], "uid": f"uid-{self.version}"}}
+        made = super().create(resource, namespace, body, **options)
+        if resource is PODS:
+            self.alive.append(len(self.canaries()))
+            self.after_create(made)
+        return made
+
+    def canaries(self) -> list[Raw]:
+        pods = [raw for (path, _, _), raw in self.objects.items() if path == PODS.path()]
+        return [raw for raw in pods if CANARY_LABEL in (raw["metadata"].get("labels") or {})]
+
+
+class Bench:
+    """A leader that proves one scheduler's wiring, unless told otherwise; steps are taken by hand."""
+
+    def __init__(self, *schedulers: str) -> None:
+        self.clock, self.api = VirtualClock(), NumberedApi()
+        self.api.create(LEASES, NAMESPACE, {"metadata": {"name": LEASE}})
+        self.pods: Store[Pod] = Store("pod", interesting_pod)
+        names = {name: canary_name(name) for name in schedulers or (SCHEDULER,)}
+        self.proof = WiringProof(names, NAMESPACE, self.clock, self.pods.get)
+        self.pods.subscribe(self.proof.pods_changed)
+        self.term: int | None = 1
+        self.every = 300.0
+        self.told: list[tuple[str, str, bool]] = []
+        self.prover = WiringProver(
+            self.proof,
+            Canaries(self.api, NAMESPACE, LEASE),
+            self.clock,
+            serving=lambda: self.term,
+            every_seconds=lambda: self.every,
+            tell=lambda reason, text, is_bad: self.told.append((reason, text, is_bad)),
+        )
+
+    def step(self, seconds: float = 0.0) -> None:
+        self.clock.advance(seconds)
+        self.prover.step()
+
+    def state(self) -> Wiring:
+        return self.proof.state()
+
+    @property
+    def finding(self) -> Finding:
+        (finding,) = self.proof.findings()
+        return finding
+
+    def canary(self) -> Raw:
+        (canary,) = self.api.canaries()
+        return canary
+
+    def filter_canary(self) -> Recognition:
+        """kube-scheduler asks about the canary that is there."""
+        return self.proof.recognise(self.canary()["metadata"]["uid"], NAMESPACE, CANARY)
+
+    def show(self, raw: Raw, verb: str = "MODIFIED") -> None:
+        """The watch tells of a pod."""
+        self.pods.apply(verb, raw)
+
+    def refuse(self, raw: Raw, message: str = MESSAGE) -> None:
+        """kube-scheduler writes its condition, and the watch tells of it."""
+        self.show(with_condition(raw, message))
+
+
+def with_condition(raw: Raw, message: str) -> Raw:
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
+    return {**raw, "status": {"phase": "Pending", "conditions": [condition]}}
+
+
+def real_pod(name: str = "web-0", *, scheduler: str = SCHEDULER, uid: str = "") -> Raw:
+    asked = {"requests": {EXTENDER_RESOURCE: "1"}}
+    return {
+        "metadata": {"name": name, "namespace": "ns", "uid": uid or f"uid-{name}"},
+        "spec": {"schedulerName": scheduler, "containers": [{"name": "c", "resources": asked}]},
+    }
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+# The canary
+
+
+def test_a_canary_can_do_no_harm_and_fits_the_restricted_standard() -> None:
+    body = canary_body(SCHEDULER, NAMESPACE, {"uid": "u"})
+    spec = body["spec"]
+    (container,) = spec["containers"]
+    assert {"requests": {EXTENDER_RESOURCE: "1"}, "limits": {EXTENDER_RESOURCE: "1"}} == container["resources"]
+    assert [{"operator": "Exists"}] == spec["tolerations"]
+    assert (SCHEDULER, 0, "Never", False) == (
+        spec["schedulerName"],
+        spec["terminationGracePeriodSeconds"],
+        container["imagePullPolicy"],
+        spec["automountServiceAccountToken"],
+    )
+    assert spec["securityContext"]["runAsNonRoot"] and spec["securityContext"]["seccompProfile"]
+    assert {"drop": ["ALL"]} == container["securityContext"]["capabilities"]
+    assert container["securityContext"]["allowPrivilegeEscalation"] is False
+    assert [{"uid": "u"}] == body["metadata"]["ownerReferences"]
+
+
+@pytest.mark.parametrize("scheduler", ["default-scheduler", "Odd_Name", "x" * 200, "a.b", "-"])
+def test_a_canarys_name_is_a_pods_name_whatever_the_schedulers_is(scheduler: str) -> None:
+    name = canary_name(scheduler)
+    rest = name.removeprefix(NAME_PREFIX)
+    assert name.startswith(NAME_PREFIX) and len(name) <= 100
+    assert rest and rest[0].isalnum() and rest[-1].isalnum() and rest == rest.lower() and "_" not in rest
+
+
+def test_a_canary_is_owned_by_our_lease(bench: Bench) -> None:
+    bench.step()
+    (owner,) = bench.canary()["metadata"]["ownerReferences"]
+    assert ("Lease", LEASE) == (owner["kind"], owner["name"])
+    assert bench.api.get(LEASES, NAMESPACE, LEASE)["metadata"]["uid"] == owner["uid"]
+
+
+def test_each_scheduler_name_has_a_canary_of_its_own() -> None:
+    bench = Bench("one", "two")
+    bench.step()
+    assert {"one", "two"} == {raw["spec"]["schedulerName"] for raw in bench.api.canaries()}
+    assert 2 == len({raw["metadata"]["name"] for raw in bench.api.canaries()})
+
+
+# Verdicts
+
+
+def test_a_canary_that_the_extender_is_asked_about_shows_a_wired_scheduler_and_goes_at_once(bench: Bench) -> None:
+    bench.step()
+    assert Wiring.UNKNOWN is bench.state()
+    assert Recognition.OURS is bench.filter_canary()
+    assert Wiring.WIRED is bench.state()  # at once, before any step
+    bench.step()
+    assert [] == bench.api.canaries()
+    assert 1 == bench.prover.outcomes["seen"]
+    assert [("SchedulerWired", text_of(bench.finding), False)] == bench.told
+
+
+def test_a_canary_that_lacks_the_resource_shows_an_unwired_scheduler_and_goes_at_once(bench: Bench) -> None:
+    bench.step()
+    bench.refuse(bench.canary())
+    assert Wiring.UNWIRED is bench.state()
+    bench.step()
+    assert [] == bench.api.canaries()
+    assert [("SchedulerNotWired", True)] == [(reason, is_bad) for reason, _, is_bad in bench.told]
+
+
+@pytest.mark.parametrize("message", ["0/2 nodes are available: 2 Too many pods.", "no nodes available", ""])
+def test_other_words_of_the_scheduler_decide_nothing(bench: Bench, message: str) -> None:
+    bench.step()
+    bench.refuse(bench.canary(), message)
+    bench.step()
+    assert Wiring.UNKNOWN is bench.state()
+    assert 1 == len(bench.api.canaries())
+
+
+def test_a_canary_that_nobody_looks_at_tells_nothing_and_goes(bench: Bench) -> None:
+    bench.step()
+    bench.step(VERDICT_SECONDS - 1)
+    assert 1 == len(bench.api.canaries())
+    bench.step(1)
+    assert (Wiring.UNKNOWN, []) == (bench.state(), bench.api.canaries())
+    assert "has not looked" in bench.finding.cause
+    assert ["SchedulerWiringUnknown"] == [reason for reason, _, _ in bench.told]
+
+
+def test_a_silent_canary_takes_a_former_finding_back_and_repeats_the_schedulers_words(bench: Bench) -> None:
+    bench.step()
+    bench.filter_canary()
+    bench.step()
+    bench.step(300)
+    bench.api.patch(PODS, NAMESPACE, CANARY, with_condition({}, "Post refused"))
+    bench.step(VERDICT_SECONDS)
+    assert Wiring.UNKNOWN is bench.state()
+    assert bench.finding.cause.endswith("Post refused")
+
+
+def test_a_silent_canary_of_a_scheduler_that_asked_about_other_pods_meanwhile_changes_nothing(bench: Bench) -> None:
+    bench.show(real_pod(), "ADDED")
+    bench.step()
+    bench.proof.heard(SCHEDULER, "uid-web-0", "ns/web-0")
+    bench.step(VERDICT_SECONDS)
+    assert (Wiring.WIRED, []) == (bench.state(), bench.api.canaries())
+
+
+def test_the_last_look_finds_what_the_watch_has_not_told(bench: Bench) -> None:
+    bench.step()
+    bench.api.patch(PODS, NAMESPACE, CANARY, with_condition({}, MESSAGE))
+    bench.step(VERDICT_SECONDS)
+    assert (Wiring.UNWIRED, []) == (bench.state(), bench.api.canaries())
+
+
+def test_a_last_look_that_fails_is_taken_again(bench: Bench) -> None:
+    bench.step()
+    bench.api.fail = failing("get", PODS)
+    bench.step(VERDICT_SECONDS)
+    assert 1 == len(bench.api.canaries())
+    bench.api.fail = lambda _verb, _resource: None
+    bench.step(1)
+    assert [] == bench.api.canaries()
+
+
+def failing(verb: str, resource: resources.Resource) -> Callable[[str, resources.Resource], None]:
+    def fail(asked: str, of: resources.Resource) -> None:
+        if (asked, of) == (verb, resource):
+            raise UnavailableError("503: later")
+
+    return fail
+
+
+def test_a_canary_that_is_placed_is_deleted_and_told_as_not_wired(bench: Bench) -> None:
+    bench.step()
+    bound = bench.canary()
+    bench.show({**bound, "spec": {**bound["spec"], "nodeName": "n1"}})
+    assert Wiring.UNWIRED is bench.state()
+    assert bench.finding.cause == wired.PLACED
+    bench.step()
+    assert ([], 1) == (bench.api.canaries(), bench.prover.outcomes["placed"])
+
+
+def test_a_canary_that_somebody_deletes_decides_nothing_and_is_not_sent_again_at_once(bench: Bench) -> None:
+    bench.step()
+    gone = bench.canary()
+    bench.show(gone)
+    bench.api.delete(PODS, NAMESPACE, CANARY)
+    bench.show(gone, "DELETED")
+    bench.step(3)
+    assert (Wiring.UNKNOWN, 1, []) == (bench.state(), bench.prover.outcomes["gone"], bench.api.canaries())
+    bench.step(wired.UNPROVEN_SECONDS)
+    assert 1 == len(bench.api.canaries())
+
+
+# Who is whose canary
+
+
+def test_only_the_uid_proves_a_canary(bench: Bench) -> None:
+    bench.step()
+    assert Recognition.STRAY is bench.proof.recognise("another", NAMESPACE, CANARY)
+    assert Recognition.NO_CANARY is bench.proof.recognise(bench.canary()["metadata"]["uid"], "ns", CANARY)
+    assert Recognition.NO_CANARY is bench.proof.recognise(bench.canary()["metadata"]["uid"], NAMESPACE, "web-0")
+    assert Wiring.UNKNOWN is bench.state()
+
+
+def test_a_canary_that_was_removed_proves_nothing_any_more_and_late_calls_about_it_are_counted(bench: Bench) -> None:
+    bench.step()
+    uid = bench.canary()["metadata"]["uid"]
+    bench.refuse(bench.canary())
+    bench.step()
+    assert ([], 0) == (bench.api.canaries(), bench.proof.late_calls)
+    assert Recognition.LATE is bench.proof.recognise(uid, NAMESPACE, CANARY)
+    assert (Wiring.UNWIRED, 1) == (bench.state(), bench.proof.late_calls)
+
+
+def test_a_late_call_is_told_from_the_canary_that_is_being_made(bench: Bench) -> None:
+    bench.step()
+    late = bench.canary()["metadata"]["uid"]
+    bench.filter_canary()
+    bench.step()
+    seen: list[Recognition] = []
+    bench.api.after_create = lambda _raw: seen.append(bench.proof.recognise(late, NAMESPACE, CANARY))
+    bench.step(bench.every)
+    assert [Recognition.LATE] == seen
+    assert Recognition.OURS is bench.filter_canary()
+
+
+def test_calls_about_what_a_dead_leader_left_are_late_once_it_is_being_removed(bench: Bench) -> None:
+    left = {**canary_body(SCHEDULER, NAMESPACE, {"uid": "u"}), "metadata": {"name": CANARY, "uid": "left"}}
+    left["metadata"]["labels"] = {CANARY_LABEL: "true"}
+    FakeApiServer.create(bench.api, PODS, NAMESPACE, left)
+    assert Recognition.STRAY is bench.proof.recognise("left", NAMESPACE, CANARY)
+    bench.step()
+    assert Recognition.LATE is bench.proof.recognise("left", NAMESPACE, CANARY)
+    assert "left" != bench.canary()["metadata"]["uid"]
+
+
+def test_only_so_many_former_canaries_are_remembered(bench: Bench) -> None:
+    for number in range(wired.MOST_DISMISSED + 1):
+        bench.proof.dismissed(f"uid-{number}")
+        bench.proof.dismissed(f"uid-{number}")
+    assert Recognition.STRAY is bench.proof.recognise("uid-0", NAMESPACE, CANARY)
+    assert Recognition.LATE is bench.proof.recognise("uid-1", NAMESPACE, CANARY)
+
+
+def test_a_call_that_overtakes_the_answer_to_the_creation_waits_for_it(bench: Bench) -> None:
+    seen: list[Recognition] = []
+    threads: list[threading.Thread] = []
+
+    def ask(raw: Raw) -> None:
+        """The pod exists, and we do not know its uid yet."""
+        uid = raw["metadata"]["uid"]
+        thread = threading.Thread(target=lambda: seen.append(bench.proof.recognise(uid, NAMESPACE, CANARY)))
+        thread.start()
+        threads.append(thread)
+
+    bench.api.after_create = ask
+    bench.step()
+    threads[0].join(10)
+    assert ([Recognition.OURS], Wiring.WIRED) == (seen, bench.state())
+
+
+def test_a_condition_that_overtakes_the_answer_to_the_creation_counts(bench: Bench) -> None:
+    bench.api.after_create = bench.refuse
+    bench.step()
+    assert Wiring.UNWIRED is bench.state()
+
+
+# Real pods
+
+
+def test_a_real_pod_that_lacks_the_resource_is_evidence_at_once(bench: Bench) -> None:
+    bench.every = 0
+    bench.step()
+    bench.show(real_pod(), "ADDED")
+    assert Wiring.UNKNOWN is bench.state()
+    bench.refuse(real_pod())
+    assert Wiring.UNWIRED is bench.state()
+    assert "ns/web-0" in bench.finding.cause
+    bench.step(1000)
+    assert [] == bench.api.alive
+
+
+def test_a_filter_call_about_a_real_pod_is_evidence_at_once(bench: Bench) -> None:
+    bench.every = 0
+    bench.step()
+    bench.show(real_pod(), "ADDED")
+    bench.proof.heard(SCHEDULER, "uid-web-0", "ns/web-0")
+    assert Wiring.WIRED is bench.state()
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "uid", "key"),
+    [
+        (SCHEDULER, "uid-web-0", "ns/made-up"),
+        (SCHEDULER, "made-up", "ns/web-0"),
+        ("another", "uid-web-0", "ns/web-0"),
+        ("", "uid-web-0", "ns/web-0"),
+        (SCHEDULER, "uid-plain", "ns/plain"),
+    ],
+)
+def test_calls_that_are_made_up_or_come_anyway_prove_nothing(bench: Bench, scheduler: str, uid: str, key: str) -> None:
+    bench.step()
+    bench.show(real_pod(), "ADDED")
+    plain = real_pod("plain")  # comes too where the configuration has no managedResources
+    plain["spec"] |= {"containers": [], "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]}
+    bench.show(plain, "ADDED")
+    bench.proof.heard(scheduler, uid, key)
+    assert Wiring.UNKNOWN is bench.state()
+
+
+def test_pods_of_schedulers_that_are_not_looked_at_are_no_evidence(bench: Bench) -> None:
+    bench.step()
+    bench.refuse(real_pod(scheduler="another"))
+    bound = with_condition(real_pod("bound"), MESSAGE)
+    bench.show({**bound, "spec": {**bound["spec"], "nodeName": "n1"}})
+    assert Wiring.UNKNOWN is bench.state()
+    assert Wiring.UNKNOWN is bench.proof.state("another")
+
+
+def test_a_pod_that_speaks_against_a_wired_scheduler_brings_a_canary_that_corrects_late_news(bench: Bench) -> None:
+    bench.step()
+    bench.filter_canary()
+    bench.step(wired.LEAST_GAP_SECONDS)
+    bench.refuse(real_pod())
+    assert Wiring.UNWIRED is bench.state()
+    bench.step()
+    bench.filter_canary()
+    assert Wiring.WIRED is bench.state()
+
+
+def test_the_same_old_condition_of_a_pod_is_evidence_once(bench: Bench) -> None:
+    bench.step()
+    bench.refuse(real_pod())
+    bench.filter_canary()
+    assert Wiring.WIRED is bench.state()
+    labelled = with_condition(real_pod(), MESSAGE)
+    labelled["metadata"]["resourceVersion"] = "7"
+    labelled["spec"]["priority"] = 5
+    bench.show(labelled)
+    assert Wiring.WIRED is bench.state()
+
+
+# When canaries go out
+
+
+def test_a_wired_scheduler_is_looked_at_anew_after_the_interval_and_an_unwired_one_sooner(bench: Bench) -> None:
+    bench.step()
+    bench.filter_canary()
+    bench.step()
+    bench.step(299)
+    assert [] == bench.api.canaries()
+    bench.step(1)
+    bench.refuse(bench.canary())
+    bench.step()
+    bench.step(wired.UNPROVEN_SECONDS - 1)
+    assert [] == bench.api.canaries()
+    bench.step(1)
+    assert 1 == len(bench.api.canaries())
+
+
+def test_a_lease_that_changes_hands_brings_a_canary(bench: Bench) -> None:
+    server = FakeApiServer()
+    watch = LeaseWatch(server, bench.clock, bench.proof, NAMESPACE)
+    bench.step()
+    bench.filter_canary()
+    bench.step(wired.LEAST_GAP_SECONDS)
+    lease = {"metadata": {"name": "kube-scheduler"}, "spec": {"holderIdentity": "a"}}
+    other = {"metadata": {"name": "kube-controller-manager"}, "spec": {"holderIdentity": "a"}}
+    server.create(LEASES, "kube-system", other)
+    watch.start()
+    try:
+        wait_until(lambda: bool(server.log))
+        bench.step()
+        assert [] == bench.api.canaries()
+        server.create(LEASES, "kube-system", lease)
+        wait_until(lambda: bench.proof.is_due(SCHEDULER, 300))
+        bench.step()
+        bench.filter_canary()
+        bench.step(wired.LEAST_GAP_SECONDS)
+        server.patch(LEASES, "kube-system", "kube-scheduler", {"spec": {"renewTime": "later"}})
+        server.patch(LEASES, "kube-system", "kube-scheduler", {"spec": {"holderIdentity": "b"}})
+        wait_until(lambda: bench.proof.is_due(SCHEDULER, 300))
+    finally:
+        watch.stop()
+    bench.step()
+    assert (3, 1) == (len(bench.api.alive), max(bench.api.alive))
+
+
+def test_the_lease_of_another_scheduler_is_one_of_its_name_beside_us() -> None:
+    assert "kube-system/kube-scheduler" == wired.lease_of(SCHEDULER, NAMESPACE)
+    assert "longhorn-system/second" == wired.lease_of("second", NAMESPACE)
+
+
+def test_no_canary_goes_out_while_this_process_does_not_lead(bench: Bench) -> None:
+    bench.term = None
+    bench.step()
+    bench.step(1000)
+    assert ([], Wiring.UNKNOWN, []) == (bench.api.alive, bench.state(), bench.proof.findings())
+
+
+def test_a_term_that_ends_takes_its_canary_and_its_findings_with_it(bench: Bench) -> None:
+    bench.step()
+    bench.filter_canary()
+    bench.step()
+    bench.step(300)
+    assert 1 == len(bench.api.canaries())
+    bench.term = None
+    bench.step()
+    assert ([], Wiring.UNKNOWN, []) == (bench.api.canaries(), bench.state(), bench.proof.findings())
+    bench.proof.heard(SCHEDULER, "uid-web-0", "ns/web-0")
+    bench.refuse(real_pod())
+    assert Wiring.UNKNOWN is bench.state()
+
+
+def test_a_new_term_knows_nothing_of_the_one_before(bench: Bench) -> None:
+    bench.step()
+    bench.filter_canary()
+    bench.step()
+    bench.term = 2
+    bench.step()
+    assert (Wiring.UNKNOWN, 1) == (bench.state(), len(bench.api.canaries()))
+
+
+def test_what_a_dead_leader_left_is_removed_before_another_canary_is_made(bench: Bench) -> None:
+    dead = Bench()
+    dead.step()
+    left = dead.canary()
+    stray = canary_body("no-longer-named", NAMESPACE, {"uid": "u"})
+    bench.api.create(PODS, NAMESPACE, left)
+    bench.api.create(PODS, NAMESPACE, stray)
+    bench.api.alive.clear()
+    bench.step()
+    assert ([1], [SCHEDULER]) == (bench.api.alive, [raw["spec"]["schedulerName"] for raw in bench.api.canaries()])
+
+
+def test_a_canary_of_which_the_leader_does_not_know_makes_place_for_its_own(bench: Bench) -> None:
+    """Its creation was answered by an error, and came about all the same."""
+
+    def lose(_raw: Raw) -> None:
+        bench.api.after_create = lambda _raw: None
+        raise UnavailableError("the answer was lost")
+
+    bench.api.after_create = lose
+    bench.step()
+    assert (1, 1) == (len(bench.api.canaries()), bench.prover.outcomes["failed"])
+    bench.step(4)
+    assert Recognition.OURS is bench.filter_canary()
+    assert 1 == max(bench.api.alive)
+
+
+def test_a_pod_of_the_canarys_name_that_is_not_ours_is_left_alone_and_told(bench: Bench) -> None:
+    bench.api.create(PODS, NAMESPACE, {"metadata": {"name": CANARY}, "spec": {}})
+    bench.step()
+    assert "not a canary of ours" in bench.finding.cause
+    assert not bench.api.get(PODS, NAMESPACE, CANARY)["metadata"].get("labels")
+
+
+def test_a_creation_that_is_refused_is_told_and_tried_again_ever_later(bench: Bench) -> None:
+    tries: list[float] = []
+
+    def refuse(verb: str, resource: resources.Resource) -> None:
+        if (verb, resource) == ("create", PODS):
+            tries.append(bench.clock.now())
+            raise ClusterError("403: exceeded quota")
+
+    bench.api.fail = refuse
+    for _ in range(2000):
+        bench.step(0.25)
+    assert "exceeded quota" in bench.finding.cause
+    pauses = [later - earlier for earlier, later in pairwise(tries)]
+    assert [4.0, 8.0, 16.0, 32.0, 60.0] == pauses[:5]
+    assert {60.0} == set(pauses[5:])
+    assert 1 == len(bench.told)
+
+
+def test_a_deletion_that_fails_is_tried_until_it_works_and_nothing_is_sent_meanwhile(bench: Bench) -> None:
+    bench.step()
+    bench.filter_canary()
+    bench.api.fail = failing("delete", PODS)
+    for _ in range(400):
+        bench.step(1)
+    assert (Wiring.WIRED, 1, 1) == (bench.state(), len(bench.api.canaries()), len(bench.api.alive))
+    bench.api.fail = lambda _verb, _resource: None
+    bench.step(1)
+    assert 1 == max(bench.api.alive)
+
+
+def test_a_leader_that_lost_its_lease_on_the_way_creates_nothing(bench: Bench) -> None:
+    def lose(verb: str, resource: resources.Resource) -> None:
+        if (verb, resource) == ("get", LEASES):
+            bench.term = None
+
+    bench.api.fail = lose
+    bench.step()
+    assert [] == bench.api.alive
+
+
+# The thread, and the words
+
+
+def test_its_thread_works_by_itself_and_leaves_nothing_behind(bench: Bench) -> None:
+    bench.prover.start()
+    try:
+        wait_until(lambda: len(bench.api.canaries()) == 1)
+        wait_until(lambda: bench.filter_canary() is Recognition.OURS)
+        wait_until(lambda: not bench.api.canaries())
+        bench.clock.advance(300)
+        wait_until(lambda: len(bench.api.canaries()) == 1)
+    finally:
+        bench.prover.stop()
+    assert [] == bench.api.canaries()
+
+
+def test_the_status_page_shows_state_cause_and_since_when(bench: Bench) -> None:
+    bench.step()
+    bench.filter_canary()
+    bench.clock.advance(7)
+    assert {SCHEDULER: {"state": "wired", "cause": wired.ASKED_ABOUT_CANARY, "since_seconds": 7.0}} == status_of(
+        bench.proof, bench.clock.now()
+    )
+
+
+class Notes:
+    def __init__(self) -> None:
+        self.notes: list[tuple[str, str, str, bool]] = []
+
+    def note(self, target: Any, reason: str, message: str, *, is_warning: bool = False) -> None:
+        self.notes.append((target.kind, target.uid, reason, is_warning))
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_events_are_about_our_lease_with_its_uid_if_it_can_be_read(bench: Bench, is_there: bool) -> None:
+    notes: Any = Notes()
+    uid = bench.api.get(LEASES, NAMESPACE, LEASE)["metadata"]["uid"] if is_there else ""
+    events = LeaseEvents(bench.api, notes, NAMESPACE, LEASE if is_there else "gone")
+    events.tell("SchedulerNotWired", "text", True)
+    assert [("Lease", uid, "SchedulerNotWired", True)] == notes.notes
+
+
+def test_scheduler_names_are_split_at_commas_and_named_once() -> None:
+    assert ["a", "b"] == split_names(" a, b,,a ")

@@ -1,0 +1,105 @@
+"""A live read against a store that the watch moves at the worst moments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from controller.errors import ClusterError, NotFoundError, UnavailableError
+from controller.follow.live import LiveKind, LiveReader
+from controller.model.parse import class_facts
+
+
+class MovingStore:
+    """A store at a resource version; `on_get` may move it, as an informer's thread would."""
+
+    def __init__(self) -> None:
+        self.resource_version = "5"
+        self.items: dict[str, Any] = {}
+        self.on_get: list[Callable[[], None]] = []
+
+    def get(self, key: str) -> Any:
+        if self.on_get:
+            self.on_get.pop(0)()
+        return self.items.get(key)
+
+
+class Seen:
+    def __init__(self) -> None:
+        self.facts: list[tuple[str, str, object | None]] = []
+
+    def observe(self, kind: str, key: str, facts: object | None) -> None:
+        self.facts.append((kind, key, facts))
+
+
+def raw(version: int, text: str) -> dict[str, Any]:
+    return {"metadata": {"name": "o", "resourceVersion": str(version)}, "text": text}
+
+
+def reader(
+    store: MovingStore, seen: Seen, answer: Mapping[str, Any] | Exception, store_namespace: str = ""
+) -> LiveReader:
+    def read(namespace: str, name: str, timeout_seconds: float) -> Mapping[str, Any]:
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    kind = LiveKind(read, parse=lambda found: found["text"], store=store, store_namespace=store_namespace)
+    return LiveReader({"claim": kind, "volume": kind}, seen)
+
+
+def test_an_object_that_the_watch_has_not_passed_yet_is_handed_over() -> None:
+    store, seen = MovingStore(), Seen()
+
+    assert reader(store, seen, raw(9, "new")).refresh("claim", "ns", "o", 1)
+    assert seen.facts == [("claim", "ns/o", "new")]
+
+
+def test_a_store_that_is_further_than_the_answer_speaks() -> None:
+    store, seen = MovingStore(), Seen()
+    store.resource_version, store.items["ns/o"] = "20", "newest"
+
+    assert reader(store, seen, raw(9, "old")).refresh("claim", "ns", "o", 1)
+    assert seen.facts == [("claim", "ns/o", "newest")]
+
+
+def test_an_object_that_the_watch_has_seen_go_stays_gone() -> None:
+    store, seen = MovingStore(), Seen()
+    store.resource_version = "20"
+
+    reader(store, seen, raw(9, "ghost")).refresh("claim", "ns", "o", 1)
+
+    assert seen.facts == [("claim", "ns/o", None)]
+
+
+def test_a_store_that_moves_in_between_has_the_last_word() -> None:
+    store, seen = MovingStore(), Seen()
+    store.resource_version, store.items["ns/o"] = "10", "first"
+    store.on_get = [lambda: None, lambda: store.items.update({"ns/o": "second"})]
+
+    reader(store, seen, raw(9, "old")).refresh("claim", "ns", "o", 1)
+
+    assert seen.facts[-1] == ("claim", "ns/o", "second")
+
+
+def test_longhorns_objects_are_known_by_name_and_stored_with_their_namespace() -> None:
+    store, seen = MovingStore(), Seen()
+    store.resource_version, store.items["longhorn-system/v"] = "20", "stored"
+
+    reader(store, seen, raw(9, "read"), "longhorn-system").refresh("volume", "", "v", 1)
+
+    assert seen.facts == [("volume", "v", "stored")]
+
+
+def test_what_is_not_there_is_no_failure_and_what_cannot_be_read_is_one() -> None:
+    store, seen = MovingStore(), Seen()
+
+    assert not reader(store, seen, NotFoundError("404")).refresh("claim", "ns", "o", 1)
+    with pytest.raises(UnavailableError):
+        reader(store, seen, UnavailableError("503")).refresh("claim", "ns", "o", 1)
+    kind = LiveKind(lambda *_: {"metadata": {"name": 3}}, class_facts, store)
+    with pytest.raises(ClusterError, match=r"metadata\.name"):
+        LiveReader({"class": kind}, seen).refresh("class", "", "o", 1)
+    assert seen.facts == []

@@ -1,0 +1,207 @@
+"""`python -m controller.plan` as a command: files, standard input, JSON lines, exit codes, what is said to people."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from controller.plan import command as plan
+from tests.fakes.saved import Raw, ask, longhorn, node, replica, setting, volume
+
+QUESTION = {"schedule": {"volume": "v", "replicas": ["r1"]}}
+ROOT = Path(__file__).parents[3]
+
+
+def document(*more: Raw, **parts: Any) -> Raw:
+    return {"objects": [node("n1"), volume(), replica("r1"), *more], "question": QUESTION, **parts}
+
+
+def run(*arguments: str, given: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+    command = [sys.executable, "-m", "controller.plan", *arguments]
+    return subprocess.run(command, input=given, capture_output=True, check=False, timeout=120, cwd=ROOT)
+
+
+def saved(path: Path, text: str) -> str:
+    path.write_text(text, encoding="utf-8")
+    return str(path)
+
+
+def chosen(output: str | bytes) -> str:
+    scheduled = json.loads(output)["steps"][0]["scheduled"]
+    return f"{scheduled['node']}/{scheduled['disk']}"
+
+
+# The process
+
+
+def test_a_json_file_is_answered_on_standard_output(tmp_path: Path) -> None:
+    done = run(saved(tmp_path / "question.json", json.dumps(document())))
+    assert (0, b"") == (done.returncode, done.stderr)
+    assert "n1/d1" == chosen(done.stdout)
+
+
+def test_a_yaml_document_is_answered_from_standard_input() -> None:
+    done = run("-", given=yaml.safe_dump(document()).encode())
+    assert (0, b"", "n1/d1") == (done.returncode, done.stderr, chosen(done.stdout))
+
+
+def test_bad_input_ends_with_2_and_names_file_object_and_field(tmp_path: Path) -> None:
+    path = saved(tmp_path / "question.json", json.dumps(document(volume("w", size="10Gi"))))
+    done = run(path)
+    assert (2, b"") == (done.returncode, done.stdout)
+    assert done.stderr.decode().startswith(f"{path}: Volume longhorn-system/w: spec.size: ")
+    assert 1 == done.stderr.count(b"\n")
+
+
+def test_lines_go_on_after_a_bad_one() -> None:
+    lines = [
+        json.dumps(document()),
+        "{",
+        "",
+        json.dumps(document(question={})),
+        "\xff",
+        json.dumps(document(node("n0"))),
+    ]
+    done = run("--lines", "-", given="\n".join(lines).encode("latin-1"))
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+
+    assert 0 == done.returncode
+    assert [False, True, True, True, False] == ["error" in entry for entry in answers]
+    assert answers[2]["error"].startswith("question: ")
+    assert ["n1", "n0"] == [answers[index]["steps"][0]["scheduled"]["node"] for index in (0, 4)]
+
+
+def test_a_reader_that_has_enough_is_no_error() -> None:
+    given = json.dumps(document()) + "\n"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "controller.plan", "--lines", "-"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=ROOT,
+    )
+    with process:
+        assert process.stdin is not None and process.stdout is not None and process.stderr is not None
+        process.stdout.close()
+        process.stdin.write(given.encode() * 50)
+        process.stdin.close()
+        assert (0, b"") == (process.wait(60), process.stderr.read())
+
+
+# In this process
+
+
+def main(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    code = plan.main(arguments)
+    said = capsys.readouterr()
+    return code, said.out, said.err
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", "the document is not an object"),
+        ("[]", "the document is not an object"),
+        ("{", "is not JSON"),
+        ('{"objects": NaN}', "is not JSON"),
+        ('{"objects": 1e999}', "objects: is not a list"),
+        ('{"now": ' + "9" * 5000 + "}", "is not JSON"),
+        ("{" + '"a":[' * 100_000, "is not JSON"),
+        ("- " * 100_000, "is not YAML"),
+        ("a: b: c", "is not YAML: mapping values are not allowed"),
+        ("a: 1\na: 2\n", "'a' stands there twice"),
+        ("now: 0x" + "f" * 5000 + "\n", "a number of too many digits, line 1, column 6"),
+        ("1: 2\n", "the key 1 is no string"),
+        ("a: 1\n---\na: 1\n", "is not YAML: but found another document"),
+        ("a: !!python/object:os.system x", "is not YAML"),
+        ("a: 2026-99-99\n", "a: is not one of"),
+    ],
+)
+def test_what_is_no_document_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, problem: str
+) -> None:
+    path = saved(tmp_path / "question", text)
+    code, out, err = main(capsys, path)
+    assert (2, "") == (code, out)
+    assert err.startswith(f"{path}: ") and problem in err
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for path in (tmp_path / "absent", tmp_path):
+        code, out, err = main(capsys, str(path))
+        assert (2, "") == (code, out)
+        assert err.startswith(f"{path}: ")
+
+
+def test_binary_data_is_no_document(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "question"
+    path.write_bytes(b"\x1f\x8b\x08")
+    code, _, err = main(capsys, str(path))
+    assert (2, True) == (code, "is not UTF-8 text" in err)
+
+
+def test_times_in_yaml_need_no_quotes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = yaml.safe_dump(document()) + "now: 2026-01-01T12:00:00Z\n"
+    code, out, _ = main(capsys, saved(tmp_path / "question.yaml", text))
+    assert (0, "n1/d1") == (code, chosen(out))
+
+
+def test_a_byte_order_mark_is_not_part_of_the_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = main(capsys, saved(tmp_path / "question.json", "\ufeff" + json.dumps(document())))
+    assert (0, "n1/d1") == (code, chosen(out))
+
+
+def test_what_was_not_read_is_said_once_at_the_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    engine = longhorn("Engine", "e")
+    pod_list = {"apiVersion": "apps/v1", "kind": "DeploymentList", "items": [{"metadata": {"name": "a"}}] * 2}
+    line = json.dumps(document(engine, pod_list, settings={"replica-soft-antiaffinity": True}))
+    path = saved(tmp_path / "questions", f"{line}\n{line}\n")
+    code, out, err = main(capsys, "--lines", path)
+
+    assert (0, 2) == (code, len(out.splitlines()))
+    assert [
+        f"{path}: settings.replica-soft-antiaffinity: nothing is decided by it",
+        f"{path}: objects of kinds that nothing is decided by: 4 Deployment.apps, 2 Engine.longhorn.io",
+    ] == err.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("parts", "warning"),
+    [
+        ({"longhornVersion": "v1.8.2"}, "not supported: Longhorn v1.8.2 is older than v1.9.0"),
+        ({"longhornVersion": "v1.9.0"}, ""),
+        ({"longhornVersion": "master-head"}, "longhornVersion: 'master-head' is no version"),
+        ({}, ""),
+    ],
+)
+def test_a_longhorn_that_is_not_supported_is_warned_of(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], parts: Raw, warning: str
+) -> None:
+    code, _, err = main(capsys, saved(tmp_path / "question", json.dumps(document(**parts))))
+    assert (0, bool(warning)) == (code, bool(err))
+    assert warning in err
+
+
+def test_a_longhorn_with_an_extender_of_its_own_is_warned_of(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for own, problem in (
+        (setting("scheduler-extender-enabled", "true"), "ships a scheduler extender of its own"),
+        (longhorn("DiskSchedule", "uuid-1"), "schedules disks itself"),
+    ):
+        code, _, err = main(capsys, saved(tmp_path / "question", json.dumps(document(own))))
+        assert (0, True) == (code, f"not supported: this Longhorn {problem}" in err)
+
+
+def test_the_same_question_has_the_same_answer_whatever_the_order_of_objects() -> None:
+    objects = [node(f"n{index}", gib=10 + index) for index in range(20)]
+    objects += [volume(numberOfReplicas=3), *(replica(f"r{index}") for index in range(3))]
+    question = {"schedule": {"volume": "v", "replicas": ["r0", "r1", "r2"]}}
+    answers = [ask(given, question) for given in (objects, objects[::-1])]
+    assert answers[0] == answers[1]

@@ -1,0 +1,44 @@
+"""docs/plan-format.md: its questions are answered as it says, and its bad input is refused."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from controller.model.longhorn_settings import LONGHORN_NAMES
+from controller.plan.command import answer
+from controller.plan.input import PARTS
+from controller.plan.yaml_reader import load_yaml
+
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "plan-format.md"
+EXAMPLE = re.compile(r"```yaml\n(.*?)```\n+```json\n(.*?)```", re.DOTALL)
+EXAMPLES = EXAMPLE.findall(PAGE.read_text())
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def question_of(text: str) -> Any:
+    return load_yaml(text)
+
+
+@pytest.mark.parametrize(("question", "expected"), EXAMPLES)
+def test_an_example_is_answered_as_the_page_says(question: str, expected: str) -> None:
+    assert json.loads(expected) == answer(question_of(question), NOW)
+
+
+def test_every_question_has_an_example() -> None:
+    assert ["schedule", "expand", "fit"] == [next(iter(question_of(text)["question"])) for text, _ in EXAMPLES]
+
+
+def test_every_part_of_a_question_is_described() -> None:
+    section = PAGE.read_text().split("## The question\n", 1)[1].split("\nObjects that are read", 1)[0]
+    assert PARTS == set(re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE))
+
+
+def test_the_settings_that_are_read_are_named() -> None:
+    section = PAGE.read_text().split("## Settings that decide\n", 1)[1].split("\n## ", 1)[0]
+    assert sorted(LONGHORN_NAMES) == sorted(re.findall(r"`([a-z0-9-]+)`", section))

@@ -1,0 +1,179 @@
+"""`fit` questions: saved objects on the way in, verdicts on the way out. The verdicts' rules are tested elsewhere."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from controller.plan import command as plan
+from tests.fakes import saved
+from tests.fakes.saved import GIB, Raw, core, longhorn, node, replica, volume
+
+CLASS = {
+    "apiVersion": "storage.k8s.io/v1",
+    "kind": "StorageClass",
+    "metadata": {"name": "local"},
+    "provisioner": "driver.longhorn.io",
+    "parameters": {"dataLocality": "best-effort", "numberOfReplicas": "1"},
+}
+
+
+def pod(*claims: str, name: str = "p") -> Raw:
+    volumes = [{"name": claim, "persistentVolumeClaim": {"claimName": claim}} for claim in claims]
+    return core("Pod", name, "ns", spec={"volumes": volumes})
+
+
+def claim(name: str, gib: int = 60, *, bound: str = "", **meta: Any) -> Raw:
+    spec: Raw = {"storageClassName": "local", "resources": {"requests": {"storage": f"{gib}Gi"}}}
+    return core("PersistentVolumeClaim", name, "ns", spec={**spec, "volumeName": bound}, metadata=meta)
+
+
+def pv(name: str, of: str) -> Raw:
+    csi = {"driver": "driver.longhorn.io", "volumeHandle": name}
+    ref = {"namespace": "ns", "name": of, "uid": f"uid-{of}"}
+    return core("PersistentVolume", name, spec={"csi": csi, "claimRef": ref, "capacity": {"storage": "60Gi"}})
+
+
+def bound(of: str, *replicas: Raw, **spec: Any) -> list[Raw]:
+    """A claim with its PV and its Longhorn volume `v`."""
+    facts = volume("v", gib=60, **{"dataLocality": "best-effort", "numberOfReplicas": 1, **spec})
+    return [claim(of, bound="v"), pv("v", of), facts, *replicas]
+
+
+def fit(objects: list[Raw], *nodes: str, promises: list[Raw] | None = None, **more: Any) -> dict[str, Raw]:
+    details: Raw = {"pod": "ns/p", "nodes": list(nodes)}
+    if promises is not None:
+        details["promises"] = promises
+    found: dict[str, Raw] = saved.ask([CLASS, *objects], {"fit": details}, **more)["nodes"]
+    return found
+
+
+def verdicts(objects: list[Raw], *nodes: str, **more: Any) -> dict[str, str]:
+    return {name: entry["verdict"] for name, entry in fit(objects, *nodes, **more).items()}
+
+
+def reasons(entry: Raw) -> list[str]:
+    """Each once: a node's and its disks' may be the same."""
+    return sorted({refusal["reason"] for refusal in entry["refusals"]})
+
+
+def promise(on: str, gib: int, of: str = "other") -> Raw:
+    return {"node": on, "volume": of, "size": gib * GIB}
+
+
+def test_every_verdict_with_what_goes_with_it() -> None:
+    nodes = [node("a"), node("b"), node("c", gib=50), node("d", allowScheduling=False)]
+    found = fit([*nodes, pod("data"), claim("data")], "d", "c", "b", "a", promises=[promise("b", 50)])
+
+    assert ["a", "b", "c", "d"] == list(found)
+    assert ["sure", "contended", "full", "unsuitable"] == [entry["verdict"] for entry in found.values()]
+    assert [[], ["Contended"], ["InsufficientStorage"], ["NodeUnschedulable"]] == list(map(reasons, found.values()))
+    assert [{"pvc-uid-data": "d1"}] * 2 + [{}] * 2 == [entry["placement"] for entry in found.values()]
+    assert [True, True, False, False] == [entry["robust"] for entry in found.values()]
+    assert not any(entry["bounded"] for entry in found.values())
+
+
+def test_all_volumes_of_the_pod_are_packed_together() -> None:
+    disks = {"d1": {"gib": 100}, "d2": {"gib": 50}}
+    objects = [node("a", disks=disks), pod("x", "y"), claim("x", 40), claim("y", 90)]
+    found = fit(objects, "a", settings={"storage-minimal-available-percentage": 0})["a"]
+
+    assert ("contended", {"pvc-uid-x": "d2", "pvc-uid-y": "d1"}) == (found["verdict"], found["placement"])
+    assert not found["robust"]  # Longhorn may put the small one onto the large disk
+    assert ["OwnVolumes"] == [refusal["reason"] for refusal in found["refusals"]]
+
+
+def test_promises_count_up_to_the_last_byte() -> None:
+    objects = [node("a"), pod("data"), claim("data")]
+    fits, tight = 40 * GIB, 40 * GIB + 1
+    for size, expected in ((fits, "sure"), (tight, "contended")):
+        assert {"a": expected} == verdicts(objects, "a", promises=[{"node": "a", "volume": "w", "size": size}])
+
+
+def test_a_promise_to_the_pods_own_volume_is_not_in_its_way() -> None:
+    objects = [node("a"), pod("data"), claim("data")]
+    assert {"a": "sure"} == verdicts(objects, "a", promises=[promise("a", 60, "pvc-uid-data")])
+
+
+def test_a_promise_lies_only_on_disks_that_take_its_volume() -> None:
+    disks = {"d1": {}, "d2": {"spec": {"tags": ["fast"]}}}
+    objects = [node("a", disks=disks), pod("data"), claim("data"), volume("w", gib=60, diskSelector=["fast"])]
+    strict = {"allow-empty-disk-selector-volume": False}
+    assert {"a": "sure"} == verdicts(objects, "a", promises=[promise("a", 60, "w")], settings=strict)
+    assert {"a": "contended"} == verdicts(objects, "a", promises=[promise("a", 60, "x")], settings=strict)
+
+
+def test_a_node_without_longhorn_is_unsuitable_only_where_room_is_needed() -> None:
+    kube = [core("Node", name) for name in ("a", "b")]
+    assert {"a": "sure", "b": "unsuitable"} == verdicts([node("a"), *kube, pod("data"), claim("data")], "a", "b")
+    spread = {**CLASS, "parameters": {"numberOfReplicas": "1"}, "metadata": {"name": "spread"}}
+    anywhere = claim("data")
+    anywhere["spec"]["storageClassName"] = "spread"
+    assert {"a": "sure", "b": "sure"} == verdicts([spread, node("a"), *kube, pod("data"), anywhere], "a", "b")
+
+
+def test_without_kubernetes_nodes_longhorns_are_enough() -> None:
+    assert {"a": "sure"} == verdicts([node("a"), pod("data"), claim("data")], "a")
+
+
+def test_a_pod_next_to_its_data_needs_no_room_and_other_nodes_are_left_out() -> None:
+    objects = [node("a"), node("b"), pod("data"), *bound("data", replica("r", "a", of="v", gib=60))]
+    found = fit(objects, "a", "b")
+    assert ("sure", {}, []) == (found["a"]["verdict"], found["a"]["placement"], reasons(found["a"]))
+    assert ("unsuitable", ["ReplicaElsewhere"]) == (found["b"]["verdict"], reasons(found["b"]))
+    # Without the node that has it, the other may take a copy.
+    assert {"b": "sure"} == verdicts(objects, "b")
+
+
+def test_engine_images_and_instance_managers_are_asked_only_where_there_are_any() -> None:
+    image = longhorn(
+        "EngineImage", "e", spec={"image": "i"}, status={"state": "deployed", "nodeDeploymentMap": {"a": True}}
+    )
+    manager = longhorn(
+        "InstanceManager",
+        "m",
+        spec={"nodeID": "b", "dataEngine": "v1", "type": "aio"},
+        status={"currentState": "running"},
+    )
+    objects = [node("a"), node("b"), pod("data"), *bound("data", replica("r", of="v", gib=60), image="i")]
+    assert {"a": "sure", "b": "sure"} == verdicts(objects, "a", "b")
+    found = fit([*objects, image], "a", "b")
+    assert ("sure", ["EngineNotReady"]) == (found["a"]["verdict"], reasons(found["b"]))
+    found = fit([*objects, manager], "a", "b")
+    assert (["EngineNotReady"], "sure") == (reasons(found["a"]), found["b"]["verdict"])
+
+
+def test_settings_are_those_of_the_question() -> None:
+    plain = {**CLASS, "parameters": {"numberOfReplicas": "1"}, "metadata": {"name": "plain"}}
+    other = claim("data")
+    other["spec"]["storageClassName"] = "plain"
+    objects = [plain, node("a"), node("b", gib=50), pod("data"), other]
+    assert {"a": "sure", "b": "sure"} == verdicts(objects, "a", "b")
+    local = {"default-data-locality": "best-effort"}
+    assert {"a": "sure", "b": "full"} == verdicts(objects, "a", "b", settings=local)
+
+
+def test_a_pod_without_longhorn_volumes_fits_everywhere() -> None:
+    found = fit([node("a"), pod()], "a")
+    assert {"verdict": "sure", "robust": True, "bounded": False, "placement": {}, "refusals": []} == found["a"]
+
+
+def test_what_is_not_among_the_objects_counts_as_nothing_and_is_named() -> None:
+    lost = claim("lost", bound="gone")
+    objects = [node("a"), pod("none", "lost"), lost]
+    notes = plan.Notes()
+    document = {"objects": objects, "question": {"fit": {"pod": "ns/p", "nodes": ["a"]}}}
+    assert "sure" == plan.answer(document, datetime.now(UTC), notes)["nodes"]["a"]["verdict"]
+    assert [
+        "Pod ns/p: there is no PersistentVolumeClaim ns/none, which counts as nothing",
+        "Pod ns/p: there is no PersistentVolume gone, which counts as nothing",
+    ] == notes.lines()
+
+
+def test_claims_without_a_uid_are_told_apart_by_their_names() -> None:
+    objects = [node("a"), pod("x", "y"), claim("x", 30, uid=""), claim("y", 30, uid="")]
+    assert {"pvc-ns/x": "d1", "pvc-ns/y": "d1"} == fit(objects, "a")["a"]["placement"]
+
+
+def test_no_nodes_are_no_answer() -> None:
+    assert {} == fit([node("a"), pod("data"), claim("data")])

@@ -1,0 +1,278 @@
+"""How large volumes count, whose demand they are, and what they ask of nodes and disks besides room."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from controller.allocator.world.world import World
+from controller.model.longhorn import (
+    BackingImage,
+    DiskNeeds,
+    EngineImage,
+    ImageNeeds,
+    LonghornSettings,
+    TopologyTerm,
+)
+from controller.model.versions import behaviour_of
+from controller.model.workload import PersistentVolume, StorageClass
+from controller.rules.demand import VolumeDemand, demand_of_claim
+from tests.fakes.builders import EPOCH, GIB, replica, volume
+from tests.unit.rules.asking import (
+    FAILED,
+    LONGHORN,
+    OLD,
+    ONE_LOCAL,
+    SETTINGS,
+    bound,
+    claim,
+    demand,
+    with_volume,
+    world,
+)
+
+# Sizes
+
+
+@pytest.mark.parametrize(
+    ("requested", "expected"),
+    [
+        (0, 10 << 20),
+        (1, 10 << 20),
+        (10 << 20, 10 << 20),
+        ((10 << 20) + 1, 12 << 20),
+        (12 << 20, 12 << 20),
+        (2**63 - 1, 2**63 - (2 << 20)),
+    ],
+)
+def test_sizes_are_rounded_as_longhorn_rounds_them(requested: int, expected: int) -> None:
+    assert expected == demand(world(), claim(requested_bytes=requested)).size_bytes
+
+
+def test_an_existing_volume_counts_with_its_own_size_and_what_was_written() -> None:
+    made = with_volume(gib=5, actual_size_bytes=3 * GIB)
+    found = demand(made, bound(made))
+    assert (5 * GIB, 3 * GIB) == (found.size_bytes, found.required_bytes)
+
+
+def with_source() -> World:
+    """A volume of 9 GiB, bound to the claim "source" of the same namespace."""
+    made = world()
+    made.put_volume("src", volume("src", 9))
+    made.put_pv("pv-src", PersistentVolume("pv-src", LONGHORN, "src", "us", "ns/source", GIB, EPOCH))
+    made.put_claim("ns/source", claim(uid="us", name="source", volume_name="pv-src"))
+    return made
+
+
+@pytest.mark.parametrize(
+    ("source", "gib"),
+    [
+        ("PersistentVolumeClaim/source", 9),
+        ("PersistentVolumeClaim/unknown", 1),
+        ("VolumeSnapshot/of-source", 1),  # Longhorn takes no other request than the source's size
+        ("", 1),
+    ],
+)
+def test_a_clone_has_the_size_of_its_source_where_that_is_known(source: str, gib: int) -> None:
+    found = demand(with_source(), claim(data_source=source))
+    assert (gib * GIB, 0) == (found.size_bytes, found.required_bytes)
+
+
+def test_a_clone_of_an_unbound_claim_has_the_size_that_is_asked_for() -> None:
+    made = with_source()
+    made.put_claim("ns/source", claim(uid="us", name="source"))
+    assert demand(made, claim(data_source="PersistentVolumeClaim/source")).size_bytes == GIB
+
+
+@pytest.mark.parametrize(
+    ("source", "gib"), [("vol://src", 9), ("snap://src/s1", 9), ("vol://unknown", 1), ("bak://src/b1", 1), ("src", 1)]
+)
+def test_a_class_may_name_the_source(source: str, gib: int) -> None:
+    made = with_source()
+    made.put_class("sc", StorageClass("sc", LONGHORN, {"dataSource": source}, False, True, EPOCH))
+    assert gib * GIB == demand(made, claim()).size_bytes
+
+
+def test_a_restored_volume_counts_with_the_request_until_it_is_there() -> None:
+    made = world(**ONE_LOCAL, fromBackup="s3://b@r/?backup=b1&volume=v1")
+    found = demand(made, claim())
+    assert (GIB, "s3://b@r/?backup=b1&volume=v1") == (found.size_bytes, found.facts.from_backup)
+    made.put_volume("pvc-u", volume("pvc-u", 50))
+    assert 50 * GIB == demand(made, claim()).size_bytes
+
+
+# Populators
+
+
+@pytest.mark.parametrize("kind", ["DataVolume", "VolumeImportSource", "VolumeCloneSource", "VolumeUploadSource"])
+def test_a_claim_that_a_populator_fills_asks_for_nothing_and_its_prime_claim_does(kind: str) -> None:
+    made = world(**ONE_LOCAL)
+    assert demand_of_claim(claim(data_source=f"{kind}/x"), made, SETTINGS) is None
+    assert "pvc-prime" == demand(made, claim(uid="prime", name="prime-u")).volume
+
+
+def test_a_volume_that_a_populator_hands_on_is_at_every_moment_the_demand_of_one_claim() -> None:
+    made = world(**ONE_LOCAL)
+    prime, target = claim(uid="p", name="prime-u", volume_name="pvc-p"), claim(data_source="VolumeImportSource/x")
+    pv = PersistentVolume("pvc-p", LONGHORN, "pvc-p", "p", "ns/prime-u", GIB, EPOCH)
+    made.put_volume("pvc-p", volume("pvc-p"))
+    made.put_claim("ns/prime-u", prime)
+    made.put_claim("ns/c", target)
+
+    def owners() -> list[str]:
+        found = (demand_of_claim(entry, made, SETTINGS) for entry in made.claims.values())
+        return [entry.key for entry in found if isinstance(entry, VolumeDemand)]
+
+    made.put_pv("pvc-p", pv)
+    assert ["p"] == owners()
+    made.put_pv("pvc-p", replace(pv, claim_uid="u", claim_key="ns/c"))
+    assert ["p"] == owners()
+    made.put_claim("ns/c", replace(target, volume_name="pvc-p"))
+    assert ["u"] == owners()
+    made.put_claim("ns/prime-u", None)
+    assert ["u"] == owners()
+
+
+def test_a_pv_promised_to_a_claim_by_name_alone_is_that_claims() -> None:
+    made = with_volume()
+    made.put_pv("pv", PersistentVolume("pv", LONGHORN, "vol", "", "ns/c", GIB, EPOCH))
+    assert "u" == demand(made, claim(volume_name="pv")).key
+
+
+# Needs: selectors, engines, backing images, topology
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (None, ()),
+        ("ssd", ("ssd",)),
+        ("b,a", ("a", "b")),
+        ("ssd, fast", (" fast", "ssd")),
+        ("a,", ("", "a")),
+        ("", ("",)),  # one empty selector, which nothing fulfils
+    ],
+)
+def test_selectors_are_split_at_commas_and_not_trimmed(text: str | None, expected: tuple[str, ...]) -> None:
+    for name, field in (("nodeSelector", "node_selector"), ("diskSelector", "disk_selector")):
+        made = world() if text is None else world(**{name: text})
+        assert expected == getattr(demand(made, claim()).needs, field)
+
+
+def test_the_data_engine_is_the_classes() -> None:
+    assert "v1" == demand(world(), claim()).needs.data_engine
+    assert "v2" == demand(world(dataEngine="v2"), claim()).needs.data_engine
+
+
+def test_an_existing_volumes_needs_are_its_own() -> None:
+    needs = DiskNeeds(("node",), ("disk",), "v2", (TopologyTerm("z1"),))
+    made = with_volume(needs=needs)
+    assert needs == demand(made, bound(made)).needs
+
+
+def test_the_engine_image_is_the_volumes_and_of_a_new_one_longhorns_default() -> None:
+    made = world()
+    assert "" == demand(made, claim()).needs.engine_image
+    made.put_engine_image("ei-1", EngineImage("ei-1", "engine:1", "deployed", frozenset({"n1"})))
+    made.put_engine_image("ei-2", EngineImage("ei-2", "engine:2", "deployed", frozenset({"n1", "n2"})))
+    assert "engine:2" == demand(made, claim()).needs.engine_image  # on most nodes
+    made.put_settings(replace(SETTINGS, default_engine_image="engine:1"))
+    assert "engine:1" == demand(made, claim()).needs.engine_image
+    assert "" == demand(world(dataEngine="v2"), claim()).needs.engine_image
+    made.put_volume("vol", volume("vol", image="engine:0"))
+    assert "engine:0" == demand(made, bound(made)).needs.engine_image
+
+
+def test_a_backing_images_selectors_become_needs() -> None:
+    image = BackingImage("img", ("node",), ("disk",), real_size_bytes=3 * GIB)
+    existing = with_volume(backing_image="img")
+    for made, of in ((world(backingImage="img"), claim()), (existing, bound(existing))):
+        assert (ImageNeeds(name="img"), None) == ((found := demand(made, of)).needs.image, found.image)
+        made.put_backing_image("img", image)
+        assert (ImageNeeds(("node",), ("disk",), "img"), image) == (
+            (found := demand(made, of)).needs.image,
+            found.image,
+        )
+
+
+def test_an_image_that_is_made_with_the_volume_has_the_classes_selectors() -> None:
+    given = {"backingImageNodeSelector": "a,b", "backingImageDiskSelector": "c"}
+    assert ImageNeeds(("a", "b"), ("c",), "img") == demand(world(backingImage="img", **given), claim()).needs.image
+    assert demand(world(**given), claim()).needs.image is None
+    empty = {"backingImageNodeSelector": "", "backingImageDiskSelector": ""}
+    assert ImageNeeds(name="img") == demand(world(backingImage="img", **empty), claim()).needs.image
+
+
+@pytest.mark.parametrize(("value", "expected"), [("zonal", "zone"), ("regional", "region"), ("", ""), ("any", "")])
+def test_a_new_volume_may_be_bound_to_the_chosen_nodes_topology(value: str, expected: str) -> None:
+    assert expected == demand(world(volumeTopology=value), claim()).follows
+
+
+def test_strict_topology_asks_nothing_of_us() -> None:
+    assert demand(world(**ONE_LOCAL), claim()) == demand(world(**ONE_LOCAL, strictTopology="true"), claim())
+
+
+@pytest.mark.parametrize(
+    ("parameter", "field"),
+    [
+        ("replicaSoftAntiAffinity", "soft_anti_affinity"),
+        ("replicaZoneSoftAntiAffinity", "zone_soft_anti_affinity"),
+        ("replicaDiskSoftAntiAffinity", "disk_soft_anti_affinity"),
+        ("replicaAutoBalance", "auto_balance"),
+    ],
+)
+def test_a_classes_anti_affinity_is_the_new_volumes(parameter: str, field: str) -> None:
+    assert "ignored" == getattr(demand(world(), claim()).facts, field)
+    for value in ("enabled", "disabled"):
+        assert value == getattr(demand(world(**{parameter: value}), claim()).facts, field)
+
+
+@pytest.mark.parametrize(
+    ("engine", "settings", "expected"),
+    [("v1", OLD, "enabled"), ("v2", OLD, "ignored"), ("v2", SETTINGS, "enabled")],
+)
+def test_older_releases_dropped_a_v2_classes_soft_anti_affinity(
+    engine: str, settings: LonghornSettings, expected: str
+) -> None:
+    made = world(dataEngine=engine, replicaSoftAntiAffinity="enabled")
+    assert expected == demand(made, claim(), settings).facts.soft_anti_affinity
+    made = world(dataEngine=engine, replicaSoftAntiAffinity="disabled")
+    assert "disabled" == demand(made, claim(), settings).facts.soft_anti_affinity
+
+
+# Linked clones
+
+
+@pytest.mark.parametrize(
+    ("source", "settings", "is_found"),
+    [
+        ({"healthy_at": EPOCH}, SETTINGS, True),
+        ({"healthy_at": ""}, SETTINGS, False),
+        ({**FAILED}, SETTINGS, False),
+        ({"healthy_at": EPOCH, "eviction_requested": True}, SETTINGS, False),
+        (
+            {"healthy_at": EPOCH, "eviction_requested": True},
+            LonghornSettings(behaviour=behaviour_of("v1.12.0")),
+            True,
+        ),
+    ],
+)
+def test_a_linked_clone_goes_to_the_disks_of_its_sources_healthy_replicas(
+    source: dict[str, Any], settings: LonghornSettings, is_found: bool
+) -> None:
+    made = with_source()
+    made.put_replica("s", replica("s", "src", on="n1", **source))
+    made.put_class("sc", StorageClass("sc", LONGHORN, {"cloneMode": "linked-clone"}, False, True, EPOCH))
+    found = demand(made, claim(data_source="PersistentVolumeClaim/source"), settings)
+    assert (frozenset({"n1-d1"}) if is_found else frozenset()) == found.clone_disks
+    made.put_volume("vol", volume("vol", clone_mode="linked-clone", data_source="snap://src/s1"))
+    assert found.clone_disks == demand(made, bound(made), settings).clone_disks
+
+
+def test_other_volumes_go_to_any_disk() -> None:
+    made = with_source()
+    assert demand(made, claim(data_source="PersistentVolumeClaim/source")).clone_disks is None
+    made.put_volume("vol", volume("vol", clone_mode="linked-clone", data_source="vol://src"))
+    assert demand(made, bound(made), OLD).clone_disks is None  # it knows no linked clones

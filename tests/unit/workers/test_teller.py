@@ -1,0 +1,127 @@
+"""Events on refused pods: with numbers, from outside the filter call, and not more than one a minute a pod."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from controller.allocator.outcome import Decision
+from controller.kube.recorder import Recorder
+from controller.kube.resources import EVENTS
+from controller.workers.teller import EVERY_SECONDS, Teller
+from tests.fakes.apiserver import FakeApiServer
+from tests.fakes.builders import TestCluster
+from tests.fakes.waiting import wait_until
+
+
+class Scene:
+    """One node with 100 GiB, of which 60 are promised to the pod `a`."""
+
+    def __init__(self) -> None:
+        self.cluster, self.server = TestCluster(), FakeApiServer()
+        self.cluster.add_node("n1", free_gib=100)
+        self.cluster.add_pod("a", gib=60)
+        self.cluster.filter("a", "n1")
+        self.recorder = Recorder(self.server, self.cluster.clock, component="extender", instance="pod-a")
+        self.teller = Teller(self.cluster.allocator, self.recorder, self.cluster.clock)
+
+    def refuse(self, name: str, *nodes: str) -> None:
+        self.teller.refused(self.cluster.pods[name].uid, "ns", name, nodes)
+
+    def tell(self) -> list[dict[str, Any]]:
+        """Everything that waits, told and written."""
+        while self.teller.tell_next():
+            pass
+        while self.recorder.run_once() is not None:
+            self.cluster.clock.advance(0.1)
+        return self.server.list_page(EVENTS).items
+
+
+@pytest.fixture
+def scene() -> Scene:
+    return Scene()
+
+
+def test_the_event_has_the_numbers_and_whose_promise_stands_in_the_way(scene: Scene) -> None:
+    scene.cluster.add_pod("b", gib=50)
+    scene.refuse("b", "n1")
+
+    (event,) = scene.tell()
+    assert (event["type"], event["reason"]) == ("Warning", "LonghornNoRoom")
+    assert event["involvedObject"]["name"] == "b"
+    assert event["message"] == (
+        "No Longhorn room for ns/b 50Gi: 1 node Contended (n1: 64424509440 bytes are promised there, "
+        "0 bytes may come from anywhere: ns/a 60Gi)"
+    )
+
+
+def test_reasons_are_counted_with_the_numbers_of_one_node_each(scene: Scene) -> None:
+    scene.cluster.add_node("n2", free_gib=40)
+    scene.cluster.add_node("n3", free_gib=40)
+    scene.cluster.add_pod("b", gib=50)
+    scene.refuse("b", "n1", "n2", "n3", "n4")
+
+    (event,) = scene.tell()
+    assert event["message"].startswith("No Longhorn room for ns/b 50Gi: 2 nodes InsufficientStorage (pvc-uid-b: d1: ")
+    assert "is more than 42949672960" in event["message"]
+    assert "1 node Contended" in event["message"]
+    assert "1 node NoLonghornNode" in event["message"]
+
+
+def test_a_refusal_by_preempt_is_told_together_with_that_by_filter_which_still_waits(scene: Scene) -> None:
+    scene.cluster.add_node("n2", free_gib=40)
+    scene.cluster.add_pod("b", gib=50)
+    scene.refuse("b", "n1")
+    scene.refuse("b", "n2", "n1")
+
+    (event,) = scene.tell()
+    assert event["count"] == 1
+    assert "1 node InsufficientStorage (pvc-uid-b: " in event["message"]
+    assert "1 node Contended (n1: " in event["message"]
+
+
+def test_a_pod_is_told_of_once_a_minute(scene: Scene) -> None:
+    scene.cluster.add_pod("b", gib=50)
+    scene.refuse("b", "n1")
+    scene.tell()
+    scene.cluster.clock.advance(EVERY_SECONDS / 2)
+    scene.refuse("b", "n1")
+    assert [1] == [event["count"] for event in scene.tell()]
+
+    scene.cluster.clock.advance(EVERY_SECONDS / 2)
+    scene.refuse("b", "n1")
+    assert [2] == [event["count"] for event in scene.tell()]
+
+
+def test_a_pod_that_has_room_by_now_or_is_gone_is_not_told_of(scene: Scene) -> None:
+    scene.cluster.add_pod("b", gib=50)
+    scene.cluster.add_pod("c", gib=50)
+    scene.refuse("b", "n1")
+    scene.refuse("c", "n1")
+    scene.cluster.drop_pod("c")
+    scene.cluster.drop_pod("a")
+    scene.cluster.drop_claim("a")
+
+    assert [] == scene.tell()
+
+
+@pytest.mark.parametrize(
+    ("decision", "reason"),
+    [(Decision.REMOTE, "LonghornRemoteFallback"), (Decision.AT_DISCRETION, "AtLonghornsDiscretion")],
+)
+def test_a_pod_that_is_let_through_all_the_same_is_told_why(scene: Scene, decision: Decision, reason: str) -> None:
+    pod = scene.cluster.pods["a"]
+    scene.refuse("a", "n1")  # told just before
+    scene.teller.let_through(pod.uid, "ns", "a", decision)
+
+    (event,) = scene.tell()
+    assert (event["type"], event["reason"]) == ("Normal", reason)
+
+
+def test_the_thread_tells_and_ends(scene: Scene) -> None:
+    scene.cluster.add_pod("b", gib=50)
+    scene.teller.start()
+    scene.refuse("b", "n1")
+    wait_until(lambda: bool(scene.server.list_page(EVENTS).items))
+    scene.teller.stop()

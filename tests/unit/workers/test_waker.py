@@ -1,0 +1,115 @@
+"""The wake-up: whom it patches, how, and when it keeps still."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from controller.allocator.waiting.refusals import Wakeup
+from controller.clock import SystemClock
+from controller.errors import NotFoundError, UnavailableError
+from controller.workers.waker import Waker, annotation_patch, condition_patch
+from tests.fakes.clock import VirtualClock
+from tests.fakes.waiting import wait_until
+
+WAKE = [Wakeup("u1", "ns", "a", 1), Wakeup("u2", "ns", "b", 3)]
+
+
+class Source:
+    """An allocator that has news once."""
+
+    def __init__(self, wakeups: list[Wakeup]) -> None:
+        self.version = 1
+        self.wakeups = wakeups
+        self.planned = 0
+
+    def wait_for_change(self, version: int, timeout: float) -> bool:
+        return version != self.version
+
+    def wake_slices(self) -> Iterator[list[Wakeup]]:
+        self.planned += 1
+        wakeups, self.wakeups = self.wakeups, []
+        for wakeup in wakeups:
+            yield [wakeup]
+
+    def next_wakeup_due(self) -> float | None:
+        return None
+
+
+class Patcher:
+    def __init__(self, failing: Mapping[str, Exception] | None = None) -> None:
+        self.failing = failing or {}
+        self.sent: list[tuple[str, str, Any, str]] = []
+
+    def patch_pod(self, namespace: str, name: str, patch: Mapping[str, Any], subresource: str) -> None:
+        if name in self.failing:
+            raise self.failing[name]
+        self.sent.append((namespace, name, patch, subresource))
+
+
+def waker(source: Source, patcher: Patcher, *, annotation: bool = False, leading: bool = True) -> Waker:
+    return Waker(source, patcher, VirtualClock(), with_annotation=lambda: annotation, is_leading=lambda: leading)
+
+
+def test_a_refused_pod_gets_a_condition_of_ours_through_its_status() -> None:
+    patcher = Patcher()
+    waker(Source([]), patcher).wake(WAKE)
+
+    assert [("ns", "a", "status"), ("ns", "b", "status")] == [(ns, name, sub) for ns, name, _, sub in patcher.sent]
+    (condition,) = patcher.sent[1][2]["status"]["conditions"]
+    assert ("scheduling.longhorn.io/RoomAvailable", "True") == (condition["type"], condition["status"])
+
+
+def test_every_patch_is_a_change() -> None:
+    moment = "2026-01-01T00:00:00Z"
+    assert condition_patch(1, moment) != condition_patch(2, moment)
+    assert annotation_patch(1, moment) != annotation_patch(2, moment)
+
+
+def test_a_scheduler_without_queueing_hints_gets_an_annotation() -> None:
+    patcher = Patcher()
+    waker(Source([]), patcher, annotation=True).wake(WAKE[:1])
+
+    assert [""] == [sub for *_, sub in patcher.sent]
+    assert "metadata" in patcher.sent[0][2]
+
+
+def test_a_pod_that_is_gone_or_cannot_be_patched_does_not_keep_the_others_asleep() -> None:
+    for error, failed in ((NotFoundError("404"), 0), (UnavailableError("503"), 1)):
+        patcher = Patcher({"a": error})
+        made = waker(Source([]), patcher)
+        made.wake(WAKE)
+        assert (["b"], 1, failed) == ([name for _, name, _, _ in patcher.sent], made.woken, made.failed)
+
+
+def test_a_follower_wakes_nobody() -> None:
+    patcher, source = Patcher(), Source(WAKE)
+    made = waker(source, patcher, leading=False)
+    made.wake(WAKE)
+    made.run_once(0)
+
+    assert ([], 0) == (patcher.sent, source.planned)
+
+
+def test_the_thread_plans_after_a_change_and_ends_when_told() -> None:
+    patcher, source = Patcher(), Source(list(WAKE))
+    made = Waker(source, patcher, SystemClock(), with_annotation=lambda: False, is_leading=lambda: True)
+    made.start()
+    try:
+        wait_until(lambda: len(patcher.sent) == 2)
+    finally:
+        made.stop()
+    assert 2 == made.woken
+
+
+def test_a_patch_that_failed_is_sent_again_in_the_next_round() -> None:
+    patcher, source = Patcher({"a": UnavailableError("503")}), Source(WAKE[:1])
+    made = waker(source, patcher)
+    made.run_once(0)
+    assert ([], 1) == (patcher.sent, made.failed)
+
+    patcher.failing = {}
+    made.run_once(0)
+    made.run_once(0)
+
+    assert (["a"], 1) == ([name for _, name, _, _ in patcher.sent], made.woken)

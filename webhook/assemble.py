@@ -1,0 +1,128 @@
+"""Builds the webhook's object graph: the one place that knows which part is given to which."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from prometheus_client import CollectorRegistry
+
+from controller.clock import Clock, SystemClock
+from controller.kube.api import KubeApi
+from controller.kube.resources import Resource
+from controller.process.common_metrics import store_entries
+from controller.process.status_port import StatusServer, create_status_app
+from controller.process.version import product_version
+from controller.serving.tls import ServerTls
+from controller.settings import LiveSettings
+from webhook.app import Reviewer, create_app
+from webhook.bounded import BoundedLeader
+from webhook.certificates import certificate_worker
+from webhook.expansion import VALIDATE_CLAIMS, VALIDATE_VOLUMES, ExpansionService
+from webhook.following import Following
+from webhook.leader import LeaderClient
+from webhook.metrics import Metrics, Sources
+from webhook.pod_opt_in import Policy
+from webhook.service import PodService, ShareManagerService
+from webhook.settings import LiveSettingsReader, WebhookSettings
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import WSGIApplication
+
+MUTATE_PODS: Final = "mutate-pods"
+MUTATE_SHARE_MANAGERS: Final = "mutate-share-managers"
+ROUTES: Final = (MUTATE_PODS, MUTATE_SHARE_MANAGERS, VALIDATE_CLAIMS, VALIDATE_VOLUMES)
+
+
+class Webhook:
+    """The whole process: what gunicorn's worker builds, starts and stops."""
+
+    def __init__(
+        self, settings: WebhookSettings, api: KubeApi, clock: Clock | None = None, *, tls: ServerTls | None = None
+    ) -> None:
+        self.settings, self._api, self._tls = settings, api, tls
+        self.clock: Clock = clock or SystemClock()
+        self.following = Following(api, self.clock, settings.namespace, settings.config_map)
+        self.live = LiveSettingsReader(self.following.config_maps, self.following.longhorn_settings)
+        self.certificates = certificate_worker(settings, api, self.clock, tls)
+        self.metrics = Metrics(CollectorRegistry(), product_version(), ROUTES)
+        self._is_stopping = False
+        self._leader = LeaderClient(
+            settings.leader, settings.leader_name, self.certificates.client_credentials, self.clock
+        )
+        self.app: WSGIApplication = create_app(
+            self._reviewers(), self.is_ready, self.metrics, self.clock, max_body_bytes=settings.body_limit_bytes
+        ).wsgi_app
+        page = create_status_app(self.metrics.registry, is_ready=self.is_ready, status=self.status)
+        self._page = StatusServer(page, settings.metrics_address, settings.metrics_port)
+        self.metrics.read_from(self._sources())
+
+    # The process, as the server runs it
+
+    def start(self) -> None:
+        self._page.start()
+        self.certificates.start()
+        self.following.start()
+
+    def begin_stop(self) -> None:
+        self._is_stopping = True  # not ready from now on, so that the Service sends nobody here any more
+
+    def stop(self) -> None:
+        self._leader.stop()
+        self.following.stop()
+        self.certificates.stop()
+        self._page.stop()
+
+    # Parts
+
+    def _reviewers(self) -> dict[str, Reviewer]:
+        expansions = ExpansionService(
+            self.following.stores,
+            self._read,
+            self.clock,
+            BoundedLeader(self._leader, max(1, self.settings.threads // 2), self.clock),  # the rest is for pods
+            lambda: self._live_settings().expansion_policy,
+            self.metrics,
+        )
+        return {
+            **expansions.reviewers(),
+            MUTATE_PODS: PodService(self.following.stores, self._read, self.clock, self._policy, self.metrics),
+            MUTATE_SHARE_MANAGERS: ShareManagerService(
+                self.settings.namespace, self._read, lambda: self._live_settings().share_managers, self.metrics
+            ),
+        }
+
+    def _live_settings(self) -> LiveSettings:
+        return self.live.current
+
+    def _policy(self) -> Policy:
+        return Policy(self.settings.schedulers, self.settings.left_alone, only_marked=self._live_settings().only_marked)
+
+    def _read(self, resource: Resource, namespace: str, name: str, timeout_seconds: float) -> Mapping[str, Any]:
+        return self._api.get(resource, namespace or None, name, timeout=timeout_seconds)
+
+    # Views
+
+    def is_ready(self) -> bool:
+        return self.following.is_ready and self.certificates.is_serving and not self._is_stopping
+
+    def _sources(self) -> Sources:
+        return Sources(
+            stores=self.following.states,
+            settings_problems=lambda: len(self.live.problems),
+            certificates=self.certificates.expiries,
+            certificate_problems=lambda: len(self.certificates.problems),
+            handshakes=self._tls.counts if self._tls is not None else dict,
+        )
+
+    def status(self) -> Mapping[str, Any]:
+        """What `/status` shows: how current the stores are, the settings and the certificates."""
+        return {
+            "version": product_version(),
+            "is_ready": self.is_ready(),
+            "settings": self._live_settings(),
+            "settings_problems": {entry.name: f"{entry.value!r} {entry.problem}" for entry in self.live.problems},
+            "certificates": {name: round(seconds) for name, seconds in self.certificates.expiries().items()},
+            "certificate_problems": self.certificates.problems,
+            "stores": store_entries(self.following.states(), self.following.bad),
+        }
