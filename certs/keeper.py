@@ -7,7 +7,7 @@ and checked.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
 from typing import Final
@@ -19,6 +19,7 @@ from certs.secret import ChainKeeper, SecretNames, SecretStore
 from controller.clock import Clock
 from controller.errors import ConfigError
 from controller.process.repeated import Repeated
+from controller.process.worker import Part, Worker
 
 SERVER: Final = "server"
 CLIENT: Final = "client"
@@ -81,7 +82,7 @@ def extender_keeper(
     return ChainKeeper(store, names, leafs, PINNED, clock, subject=SUBJECT)
 
 
-class Certificates:
+class Certificates(Part):
     """Follows the Secrets of one chain, and on the leader keeps them in order.
 
     `uses` says who is given which leaf: certificate, key, and the bundle of whom to trust on the other side. In the
@@ -89,8 +90,8 @@ class Certificates:
     callers the bundle is for. `prefix` sets the authorities' names apart from those of another chain. `following` is
     for what others write; without it, the authorities are those in the Secret of `trusted_by`.
 
-    Threads: its own, named `thread`; start and stop from one; the views from any. Blocks: `stop`, for a call's timeout
-    at most. I/O: the API server.
+    Threads: `worker`'s, named `thread`; start and stop from one; the views from any. Blocks: `stop`, for a call's
+    timeout at most. I/O: the API server.
     """
 
     def __init__(
@@ -119,8 +120,8 @@ class Certificates:
         self._bundle = b""
         self._served: frozenset[str] = frozenset()
         self._listeners: list[Callable[[], None]] = []
-        self._worker = Repeated(self.look, self._pause_seconds, say_problem, thread=thread)
-        self.start, self.stop = self._worker.start, self._worker.stop
+        self._looks = Repeated(self.look, self._pause_seconds, say_problem, thread=thread)
+        self.worker = self._looks.worker
 
     @property
     def is_serving(self) -> bool:
@@ -130,7 +131,7 @@ class Certificates:
     @property
     def problems(self) -> tuple[str, ...]:
         """What was wrong at the last look."""
-        return self._worker.problems
+        return self._looks.problems
 
     @property
     def bundle(self) -> bytes:
@@ -152,7 +153,7 @@ class Certificates:
 
     def look(self) -> None:
         """One round. Raises ClusterError when the API server cannot be asked, or refuses."""
-        self._worker.note(self._look_at_ours() if self._mode is Mode.SELF else self._look_at_theirs())
+        self._looks.note(self._look_at_ours() if self._mode is Mode.SELF else self._look_at_theirs())
 
     def _look_at_ours(self) -> tuple[str, ...]:
         kept = self._keeper.keep(self._is_leading)
@@ -193,6 +194,7 @@ class NoCertificates:
 
     is_serving = True
     problems: tuple[str, ...] = ()
+    workers: Sequence[Worker] = ()
 
     def start(self) -> None: ...
     def stop(self) -> None: ...

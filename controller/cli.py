@@ -121,7 +121,13 @@ def _run(settings: ProcessSettings) -> int:
         handshake_seconds=settings.tls_handshake_seconds,
         handshakes=settings.tls_handshakes,
     )
-    serve(options, lambda: Controller(settings, identity, ClientKubeApi.load(settings.kubeconfig or None), tls=tls))
+    serving = options.deadlines.workers
+
+    def build() -> Controller:
+        api = ClientKubeApi.load(settings.kubeconfig or None)
+        return Controller(settings, identity, api, tls=tls, serving=serving)
+
+    serve(options, build)
     return 0
 
 

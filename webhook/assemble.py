@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from prometheus_client import CollectorRegistry
@@ -13,6 +13,7 @@ from controller.kube.resources import Resource
 from controller.process.common_metrics import store_entries
 from controller.process.status_port import StatusServer, create_status_app
 from controller.process.version import product_version
+from controller.process.worker import Worker, health_problem, worker_entries
 from controller.serving.tls import ServerTls
 from controller.settings import LiveSettings
 from webhook.app import Reviewer, create_app
@@ -38,9 +39,16 @@ class Webhook:
     """The whole process: what gunicorn's worker builds, starts and stops."""
 
     def __init__(
-        self, settings: WebhookSettings, api: KubeApi, clock: Clock | None = None, *, tls: ServerTls | None = None
+        self,
+        settings: WebhookSettings,
+        api: KubeApi,
+        clock: Clock | None = None,
+        *,
+        tls: ServerTls | None = None,
+        serving: Sequence[Worker] = (),
     ) -> None:
         self.settings, self._api, self._tls = settings, api, tls
+        self._serving_workers = serving
         self.clock: Clock = clock or SystemClock()
         self.following = Following(api, self.clock, settings.namespace, settings.config_map)
         self.live = LiveSettingsReader(self.following.config_maps, self.following.longhorn_settings)
@@ -53,11 +61,20 @@ class Webhook:
         self.app: WSGIApplication = create_app(
             self._reviewers(), self.is_ready, self.metrics, self.clock, max_body_bytes=settings.body_limit_bytes
         ).wsgi_app
-        page = create_status_app(self.metrics.registry, is_ready=self.is_ready, status=self.status)
+        page = create_status_app(
+            self.metrics.registry,
+            problem=lambda: health_problem(self.workers),
+            is_ready=self.is_ready,
+            status=self.status,
+        )
         self._page = StatusServer(page, settings.metrics_address, settings.metrics_port)
         self.metrics.read_from(self._sources())
 
     # The process, as the server runs it
+
+    @property
+    def workers(self) -> Sequence[Worker]:
+        return (*self._page.workers, *self.certificates.workers, *self.following.workers, *self._serving_workers)
 
     def start(self) -> None:
         self._page.start()
@@ -109,6 +126,7 @@ class Webhook:
     def _sources(self) -> Sources:
         return Sources(
             stores=self.following.states,
+            workers=lambda: self.workers,
             settings_problems=lambda: len(self.live.problems),
             certificates=self.certificates.expiries,
             certificate_problems=lambda: len(self.certificates.problems),
@@ -124,5 +142,6 @@ class Webhook:
             "settings_problems": {entry.name: f"{entry.value!r} {entry.problem}" for entry in self.live.problems},
             "certificates": {name: round(seconds) for name, seconds in self.certificates.expiries().items()},
             "certificate_problems": self.certificates.problems,
+            "workers": worker_entries(self.workers),
             "stores": store_entries(self.following.states(), self.following.bad),
         }

@@ -29,6 +29,7 @@ from controller.clock import Clock
 from controller.errors import ConfigError, NotReadyError, SchedulerError
 from controller.kube.api import KubeApi
 from controller.process.repeated import Repeated
+from controller.process.worker import Part
 from controller.serving.tls import Material, ServerTls, read_directory
 
 OFF: Final = "off"
@@ -115,10 +116,10 @@ def _authorities_of(name: str, data: Data | None) -> tuple[Pair, ...]:
     return read_authorities(bundle, what=f"{name}, {BUNDLE}")
 
 
-class WebhookCertificates:
+class WebhookCertificates(Part):
     """Keeps the server's and the client's certificate current.
 
-    Threads: its own, `certificates`; start and stop from one; the views from any. Blocks: `stop`, for a call's timeout
+    Threads: `worker`'s; start and stop from one; the views from any. Blocks: `stop`, for a call's timeout
     at most. I/O: that of its source.
     """
 
@@ -136,8 +137,8 @@ class WebhookCertificates:
         self._newest: dict[str, _Found] = {}  # that may be used
         self._confirmed_at = dict.fromkeys((CLIENT, SERVER), clock.now())
         self._listeners: list[Callable[[], None]] = []
-        self._worker = Repeated(self.look, self._pause_seconds, say_problem, thread="certificates")
-        self.start, self.stop = self._worker.start, self._worker.stop
+        self._looks = Repeated(self.look, self._pause_seconds, say_problem, thread="certificates")
+        self.worker = self._looks.worker
 
     @property
     def is_serving(self) -> bool:
@@ -146,7 +147,7 @@ class WebhookCertificates:
     @property
     def problems(self) -> tuple[str, ...]:
         """What was wrong at the last look."""
-        return self._worker.problems
+        return self._looks.problems
 
     def client_credentials(self) -> Material | None:
         """What to show the leader, and whom to trust as the leader; None: do not call."""
@@ -196,7 +197,7 @@ class WebhookCertificates:
                 self._use(name, uses[name])
             except SchedulerError as error:
                 problems.append(str(error))
-        self._worker.note(problems)
+        self._looks.note(problems)
 
     def _is_unconfirmed(self, name: str) -> bool:
         return self._clock.now() - self._confirmed_at[name] > self._pace.confirm_seconds

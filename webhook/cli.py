@@ -77,7 +77,8 @@ def _run(settings: WebhookSettings) -> int:
         name="longhorn-scheduler-webhook",
         drain_seconds=settings.drain_seconds,
     )
-    serve(options, lambda: Webhook(settings, ClientKubeApi.load(settings.kubeconfig or None), tls=tls))
+    serving = options.deadlines.workers
+    serve(options, lambda: Webhook(settings, ClientKubeApi.load(settings.kubeconfig or None), tls=tls, serving=serving))
     return 0
 
 

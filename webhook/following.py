@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from controller.clock import Clock
@@ -13,6 +13,7 @@ from controller.kube.resources import Resource
 from controller.kube.store import Store
 from controller.model.configured import data_of, setting_value
 from controller.process.common_metrics import StoreState
+from controller.process.worker import Worker
 from webhook.stores import Stores
 
 
@@ -41,6 +42,10 @@ class Following:
     ) -> None:
         self._informers[store.kind] = Informer(self._api, resource, store, self._clock, namespace=namespace, name=only)
 
+    @property
+    def workers(self) -> Sequence[Worker]:
+        return [informer.worker for informer in self._informers.values()]
+
     def start(self) -> None:
         for informer in self._informers.values():
             informer.start()
@@ -61,8 +66,8 @@ class Following:
         return self._was_ready
 
     def states(self) -> Iterator[StoreState]:
-        for kind, informer in self._informers.items():
-            yield StoreState.of(kind, informer)
+        for informer in self._informers.values():
+            yield informer.state()
 
     def bad(self, kind: str) -> Mapping[str, str]:
         """The objects of that kind that cannot be read, and why."""

@@ -15,7 +15,8 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from controller.process.common_metrics import StoreState, certificate_metrics, store_metrics
+from controller.process.common_metrics import StoreState, certificate_metrics, store_metrics, worker_metrics
+from controller.process.worker import Worker
 
 PREFIX: Final = "longhorn_scheduler_webhook"
 _BUCKETS: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0)
@@ -34,6 +35,7 @@ class Sources:
     """What a scrape reads."""
 
     stores: Callable[[], Iterable[StoreState]]
+    workers: Callable[[], Iterable[Worker]]
     settings_problems: Callable[[], int]
     certificates: Callable[[], Mapping[str, float]]  # name -> seconds until it ends
     certificate_problems: Callable[[], int]
@@ -132,6 +134,7 @@ class _State(Collector):
     def collect(self) -> Iterator[Metric]:
         sources = self._sources
         yield from store_metrics(PREFIX, sources.stores())
+        yield from worker_metrics(PREFIX, sources.workers())
         text = "Settings whose value is not used because it does not fit."
         yield GaugeMetricFamily(f"{PREFIX}_settings_problems", text, value=sources.settings_problems())
         yield from certificate_metrics(

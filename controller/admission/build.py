@@ -29,6 +29,7 @@ from controller.model.reader import Raw, mapping_at, text_at
 from controller.model.workload import Pod
 from controller.process.addition import Addition
 from controller.process.flags import split_names
+from controller.process.worker import Worker
 from controller.settings import LiveSettings, ProcessSettings
 from controller.workers.support import LonghornRelease
 
@@ -47,6 +48,10 @@ class ConfigurationWatch:
             store: Store[Standing] = Store(resource.kind, functools.partial(_standing, kept))
             self.stores[resource] = store
             self._informers.append(Informer(api, resource, store, clock))
+
+    @property
+    def workers(self) -> Sequence[Worker]:
+        return [informer.worker for informer in self._informers]
 
     def start(self) -> None:
         for informer in self._informers:
@@ -75,9 +80,25 @@ class AdmissionWorker:
     """The reconciler, and the telling of stuck pods at its pace."""
 
     def __init__(self, admission: Admission, stuck: StuckPods) -> None:
-        self.start, self.stop = admission.start, admission.stop
-        self.changed, self.is_pod_rule_out = admission.changed, admission.is_pod_rule_out
         self._admission, self.stuck = admission, stuck
+
+    @property
+    def workers(self) -> Sequence[Worker]:
+        return self._admission.workers
+
+    def start(self) -> None:
+        self._admission.start()
+
+    def stop(self) -> None:
+        self._admission.stop()
+
+    def changed(self) -> None:
+        """Something that decides has changed: look at once."""
+        self._admission.changed()
+
+    def is_pod_rule_out(self) -> bool:
+        """Whether no pod opts in any more, as far as is known."""
+        return self._admission.is_pod_rule_out()
 
     def figures(self) -> Mapping[str, float]:
         """For metrics."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
@@ -19,6 +18,7 @@ from controller.admission.plan import Decision
 from controller.clock import Clock
 from controller.errors import ClusterError, ConflictError, NotFoundError
 from controller.kube.resources import MUTATING_WEBHOOKS, OUR_CONFIGURATIONS, VALIDATING_WEBHOOKS, Resource
+from controller.process.worker import Worker
 
 PRODUCT: Final = "longhorn-scheduler-extender"
 TICK_SECONDS: Final = 0.5
@@ -65,6 +65,8 @@ class Api(Protocol):
 class Watched(Protocol):
     """The two kinds of configurations, as their watches show them."""
 
+    @property
+    def workers(self) -> Sequence[Worker]: ...
     def start(self) -> None: ...
     def stop(self) -> None: ...
     def is_synced(self, resource: Resource) -> bool: ...
@@ -116,7 +118,7 @@ class Admission:
     `opening` is another number in each term, None while this process does not lead; it is asked again right before a
     write. `decide` gives what is wanted by the names that the pod rule stands for and the seconds of this term, None
     while that is not known. `tell` takes a configuration's resource, its uid, a reason and a text.
-    Threads: its own, `admission`; `changed` from any. Blocks: `stop` joins it. I/O: reads and writes of its objects.
+    Threads: `worker`'s; `changed` from any. Blocks: `stop` joins it. I/O: reads and writes of its objects.
     """
 
     api: Api
@@ -134,15 +136,16 @@ class Admission:
     )
     _opening: int | None = field(init=False, default=None)
     _since: float = field(init=False, default=0.0)
-    _signal: threading.Event = field(init=False, default_factory=threading.Event)
-    _stopping: threading.Event = field(init=False, default_factory=threading.Event)
-    _thread: threading.Thread | None = field(init=False, default=None)
+    worker: Worker = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.worker = Worker("admission", self.run_once, retry_seconds=RETRY_SECONDS)
 
     # From other threads
 
     def changed(self) -> None:
         """Something that decides has changed: look at once."""
-        self._signal.set()
+        self.worker.wake()
 
     def is_pod_rule_out(self) -> bool:
         """Whether no pod opts in any more, as far as is known: what was never seen counts as not there."""
@@ -152,20 +155,23 @@ class Admission:
     def problems(self) -> tuple[str, ...]:
         return tuple(track.problem for track in self._tracks if track.problem)
 
+    @property
+    def workers(self) -> Sequence[Worker]:
+        return (self.worker, *self.watched.workers)
+
     def start(self) -> None:
         self.watched.start()
-        self._thread = threading.Thread(target=self._run, name="admission", daemon=True)
-        self._thread.start()
+        self.worker.start()
 
-    def stop(self, timeout: float = 5.0) -> None:
-        self._stopping.set()
-        self._signal.set()
-        if self._thread is not None:
-            self._thread.join(timeout)
-            self._thread = None
+    def stop(self) -> None:
+        self.worker.stop()
         self.watched.stop()
 
     # The worker
+
+    def run_once(self) -> float:
+        self.step()
+        return TICK_SECONDS
 
     def step(self) -> None:
         """Bring both configurations to what is wanted now."""
@@ -315,16 +321,6 @@ class Admission:
                 f"{_grown(REPAIR_SECONDS, track.repairs):.0f} s have passed"
             )
             self.tell(track.resource, str((raw or {}).get("metadata", {}).get("uid", "")), CONTESTED_REASON, text)
-
-    def _run(self) -> None:
-        while not self._stopping.is_set():
-            try:
-                self.step()
-            except Exception:  # thread top
-                log.exception("a look at the webhook configurations failed; going on")
-                self._stopping.wait(RETRY_SECONDS[0])
-            self._signal.wait(TICK_SECONDS)
-            self._signal.clear()
 
 
 def _grown(bounds: tuple[float, float], times: int) -> float:

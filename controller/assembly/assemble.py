@@ -31,6 +31,7 @@ from controller.kube.recorder import Recorder
 from controller.process.addition import Addition
 from controller.process.status_port import StatusServer, create_status_app
 from controller.process.version import PACKAGE, product_version
+from controller.process.worker import Worker, health_problem, worker_entries
 from controller.rpc.build import build_rpc
 from controller.serving.tls import ServerTls
 from controller.settings import LiveSettings, ProcessSettings
@@ -62,9 +63,11 @@ class Controller:
         clock: Clock | None = None,
         *,
         tls: ServerTls | None = None,
+        serving: Sequence[Worker] = (),
         pace: Pace = DEFAULT_PACE,
     ) -> None:
         self.settings, self.identity, self.tls = settings, identity, tls
+        self._serving_workers = serving
         self.clock: Clock = clock or SystemClock()
         self.allocator = Allocator(self.clock)
         self.gate = Gate(self.clock)
@@ -81,12 +84,12 @@ class Controller:
         self.certificates = certificate_worker(settings, api, self.clock, tls, lambda: self.gate.is_open)
         self.webhook_chain = webhook_chain(settings, api, self.clock, lambda: self.gate.is_open, pace=pace)
         self.elector = self._make_elector(api)
-        recorder = Recorder(api, self.clock, component=PACKAGE, instance=self.identity)
-        self.teller = Teller(self.allocator, recorder, self.clock)
+        self.recorder = Recorder(api, self.clock, component=PACKAGE, instance=self.identity)
+        self.teller = Teller(self.allocator, self.recorder, self.clock)
         self.wired = build_wiring(
             api,
             self.clock,
-            recorder,
+            self.recorder,
             self.stores.followed["pod"].store,
             namespace=settings.namespace,
             lease=settings.lease,
@@ -94,8 +97,8 @@ class Controller:
             serving=self._serving,
             every_seconds=lambda: self._live_settings().wiring_check_every_seconds,
         )
-        self.admission = self._make_admission(api, recorder)
-        self.additions = self._add(api, recorder)
+        self.admission = self._make_admission(api)
+        self.additions = self._add(api)
         self.lifecycle = self._make_lifecycle(api)
         self.preconditions = self._make_preconditions()
         self.app: WSGIApplication = create_app(
@@ -108,6 +111,10 @@ class Controller:
         self._view = self._make_view()
 
     # The process, as the server runs it
+
+    @property
+    def workers(self) -> Sequence[Worker]:
+        return (*self.lifecycle.workers, *self._serving_workers)
 
     def start(self) -> None:
         self.lifecycle.start()
@@ -132,14 +139,14 @@ class Controller:
         config_maps, longhorn = self.stores.config_maps, self.stores.longhorn_settings
         for store in (config_maps, longhorn):
             store.subscribe(lambda _changes: self.lifecycle.settings_changed())
-        longhorn.subscribe(lambda _changes: self.support.changed())
+        longhorn.subscribe(lambda _changes: self.support.worker.wake())
         self._read_settings = SettingsReader(config_maps, longhorn)
         self.support = SupportWatch(
             lambda: synced_longhorn_values(longhorn),
             lambda name: api.get(resources.CRDS, None, name, timeout=5.0),
         )
 
-    def _add(self, api: KubeApi, recorder: Recorder) -> Sequence[Addition]:  # noqa: ARG002
+    def _add(self, api: KubeApi) -> Sequence[Addition]:
         """What stands beside the extender, in the order in which it starts. Builds; starts nothing."""
         return (
             Addition("webhook_certificates", self.webhook_chain, self.webhook_chain.status),
@@ -157,11 +164,11 @@ class Controller:
             ),
         )
 
-    def _make_admission(self, api: KubeApi, recorder: Recorder) -> AdmissionParts:
+    def _make_admission(self, api: KubeApi) -> AdmissionParts:
         admission = build_admission(
             api,
             self.clock,
-            recorder,
+            self.recorder,
             self.settings,
             self.stores.followed["pod"].store,
             live=self._live_settings,
@@ -189,7 +196,12 @@ class Controller:
 
     def _make_lifecycle(self, api: KubeApi) -> Lifecycle:
         settings = self.settings
-        page = create_status_app(self.metrics.registry, is_ready=self.stores.is_synced, status=self.status)
+        page = create_status_app(
+            self.metrics.registry,
+            problem=lambda: health_problem(self.workers),
+            is_ready=self.stores.is_synced,
+            status=self.status,
+        )
         return Lifecycle(
             Parts(
                 clock=self.clock,
@@ -209,9 +221,10 @@ class Controller:
                     StatusServer(page, settings.metrics_address, settings.metrics_port),
                     self.support,
                     self.teller,
+                    self.recorder,
                     self.certificates,
                     self.wired.prover,
-                    *(addition.worker for addition in self.additions),
+                    *(addition.part for addition in self.additions),
                 ),
                 read_settings=self._read_settings,
                 no_pod_opts_in=self.admission.worker.is_pod_rule_out,
@@ -266,6 +279,7 @@ class Controller:
             drain_records=self.allocator.drain_records,
             is_leading=lambda: self.gate.is_open,
             stores=self.stores.states,
+            workers=lambda: self.workers,
             wakeups=lambda: (self.waker.woken, self.waker.failed),
             settings_problems=lambda: len(self.lifecycle.configured.problems) if self.lifecycle.configured else 0,
             certificates=lambda: {**self.certificates.expiries(), **self.webhook_chain.expiries()},
@@ -292,5 +306,9 @@ class Controller:
             self.stores,
             self.certificates,
             lambda: self.support.current,
-            {"wiring": self.wired.status, **{addition.name: addition.status for addition in self.additions}},
+            {
+                "wiring": self.wired.status,
+                **{addition.name: addition.status for addition in self.additions},
+                "workers": lambda: worker_entries(self.workers),
+            },
         )

@@ -3,7 +3,7 @@ chain."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -15,21 +15,20 @@ from certs.keeper import SERVER, Certificates, Mode, NoCertificates, ServiceName
 from certs.secret import SecretStore
 from controller.clock import Clock
 from controller.kube.api import KubeApi
+from controller.process.worker import Runs, Worker
 from controller.serving.tls import DirectoryFollower, Material, ServerTls
 from controller.settings import TLS_OFF, ProcessSettings
 
 CA: Final = "ca"
 
 
-class CertificateWorker(Protocol):
+class CertificateWorker(Runs, Protocol):
     """What keeps a server's certificates current, and what is known of them."""
 
     @property
     def is_serving(self) -> bool: ...
     @property
     def problems(self) -> tuple[str, ...]: ...
-    def start(self) -> None: ...
-    def stop(self) -> None: ...
     def expiries(self) -> Mapping[str, float]:
         """Seconds until each certificate ends."""
         ...
@@ -42,7 +41,16 @@ class MountedCertificates:
         self._tls, self._clock = tls, clock
         self._ends: Mapping[str, datetime] = {}
         self._follower = DirectoryFollower(directory, self._use)
-        self.start, self.stop = self._follower.start, self._follower.stop
+
+    @property
+    def workers(self) -> Sequence[Worker]:
+        return self._follower.workers
+
+    def start(self) -> None:
+        self._follower.start()
+
+    def stop(self) -> None:
+        self._follower.stop()
 
     @property
     def is_serving(self) -> bool:
@@ -108,7 +116,7 @@ class Held:
         return is_new
 
 
-class WebhookChain(Protocol):
+class WebhookChain(Runs, Protocol):
     """The webhook's certificates, on the leader kept in order."""
 
     @property
@@ -118,8 +126,6 @@ class WebhookChain(Protocol):
 
     @property
     def problems(self) -> tuple[str, ...]: ...
-    def start(self) -> None: ...
-    def stop(self) -> None: ...
     def expiries(self) -> Mapping[str, float]: ...
     def ca_bundle(self) -> bytes:
         """PEM of the authorities that API servers shall trust: present, next, former. Empty while unknown."""
@@ -158,8 +164,25 @@ class KeptWebhookChain:
 
     def __init__(self, certificates: Certificates, held: Held, spread: Spread) -> None:
         self._certificates, self._held, self._spread = certificates, held, spread
-        self.start, self.stop, self.look = certificates.start, certificates.stop, certificates.look
-        self.expiries, self.subscribe = certificates.expiries, certificates.subscribe
+
+    @property
+    def workers(self) -> Sequence[Worker]:
+        return self._certificates.workers
+
+    def start(self) -> None:
+        self._certificates.start()
+
+    def stop(self) -> None:
+        self._certificates.stop()
+
+    def look(self) -> None:
+        self._certificates.look()
+
+    def expiries(self) -> Mapping[str, float]:
+        return self._certificates.expiries()
+
+    def subscribe(self, listener: Callable[[], None]) -> None:
+        self._certificates.subscribe(listener)
 
     @property
     def is_serving(self) -> bool:

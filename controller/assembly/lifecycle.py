@@ -25,8 +25,8 @@ from controller.clock import Clock
 from controller.errors import ClusterError, SchedulerError
 from controller.model.longhorn import LonghornSettings
 from controller.model.workload import Pod
-from controller.process.addition import Worker
 from controller.process.common_metrics import StoreState
+from controller.process.worker import Part, Runs, Worker
 from controller.settings import LiveSettings
 
 TICK_SECONDS: Final = 0.5
@@ -49,11 +49,9 @@ class Allocator(Protocol):
     def pending_opted_in(self) -> Sequence[Pod]: ...
 
 
-class Follower(Protocol):
+class Follower(Runs, Protocol):
     """One informer with its store."""
 
-    def start(self) -> None: ...
-    def stop(self) -> None: ...
     def catch_up(self, timeout: float) -> bool: ...
     def state(self) -> StoreState: ...
 
@@ -65,14 +63,7 @@ class Gate(Protocol):
     def close(self) -> None: ...
 
 
-class Elector(Protocol):
-    def start(self) -> None: ...
-    def stop(self) -> None:
-        """Release the Lease when we hold it, and end."""
-        ...
-
-
-class Waker(Worker, Protocol):
+class Waker(Runs, Protocol):
     def wake(self, wakeups: Iterable[Wakeup]) -> None: ...
 
 
@@ -100,11 +91,11 @@ class Parts:
     allocator: Allocator
     followers: Sequence[Follower]
     gate: Gate
-    elector: Elector
-    sweeper: Worker
+    elector: Runs  # its stop releases the Lease, when we hold it
+    sweeper: Runs
     waker: Waker
     endpoint: Endpoint
-    always: Sequence[Worker]  # what runs on followers too: Events, the status page
+    always: Sequence[Runs]  # what runs on followers too: Events, the status page
     read_settings: Callable[[], Configured]
     no_pod_opts_in: Callable[[], bool] = lambda: True  # whether the webhook's pod rule is out
 
@@ -126,7 +117,7 @@ def mode_of(
     return Mode.CLOSED if no_pod_opts_in() and not pending_opted_in() else Mode.BYPASS
 
 
-class Lifecycle:
+class Lifecycle(Part):
     """The process's one conductor.
 
     Threads: `begin_term`, `end_term`, `settings_changed` and `begin_stop` are called from any; the rest runs in
@@ -148,9 +139,9 @@ class Lifecycle:
         self._is_electing = False
         self._seen_version = -1
         self._settings_are_new = True
-        self._stopping = threading.Event()
-        self._signal = threading.Event()
-        self._thread: threading.Thread | None = None
+        self.worker = Worker(
+            "lifecycle", self._round, retry_seconds=(RETRY_SECONDS, RETRY_SECONDS), at_end=self._end_everything
+        )
 
     # Called from other threads
 
@@ -182,49 +173,44 @@ class Lifecycle:
             worker.start()
         for follower in self._parts.followers:
             follower.start()
-        self._thread = threading.Thread(target=self._run, name="lifecycle", daemon=True)
-        self._thread.start()
+        self.worker.start(TICK_SECONDS)
 
     def begin_term(self, term: int, *, has_predecessor: bool = True) -> None:
         """The elector won: the term begins as soon as the stores are caught up."""
         self._has_predecessor = has_predecessor
         self._wanted_term = term
-        self._signal.set()
+        self.worker.wake()
 
     def end_term(self) -> None:
         """The elector lost, or could not renew in time."""
         self._wanted_term = None  # before the gate: whoever opens it looks here afterwards
         self._parts.gate.close()
-        self._signal.set()
+        self.worker.wake()
 
     def settings_changed(self) -> None:
         self._settings_are_new = True
-        self._signal.set()
+        self.worker.wake()
 
     def begin_stop(self) -> None:
         """Ask the process to end. Safe in a signal handler."""
-        self._stopping.set()
-        self._signal.set()
+        self.worker.begin_stop()
 
-    def stop(self, timeout: float = 10.0) -> None:
-        self.begin_stop()
-        if self._thread is not None:
-            self._thread.join(timeout)
-            if self._thread.is_alive():
-                log.error("the process did not end in time; its Lease runs out by itself")
+    def stop(self) -> None:
+        if not self.worker.stop():
+            log.error("the process did not end in time; its Lease runs out by itself")
+
+    @property
+    def workers(self) -> Sequence[Worker]:
+        """All of the process's."""
+        parts = self._parts
+        runs = (*parts.followers, parts.elector, parts.sweeper, parts.waker, *parts.always)
+        return (self.worker, *(worker for one in runs for worker in one.workers))
 
     # The lifecycle thread
 
-    def _run(self) -> None:
-        while not self._stopping.is_set():
-            self._signal.wait(TICK_SECONDS)
-            self._signal.clear()
-            try:
-                self.step()
-            except SchedulerError:
-                log.exception("a step of the lifecycle failed; trying again")
-                self._stopping.wait(RETRY_SECONDS)
-        self._end_everything()
+    def _round(self) -> float:
+        self.step()
+        return TICK_SECONDS
 
     def step(self) -> None:
         """Bring the process to where settings, election and stores say it should be."""
@@ -285,7 +271,7 @@ class Lifecycle:
         """Stores that have seen all that the leader before could have caused, then the allocator, then the gate."""
         if not self._catch_up():
             log.warning("stores did not catch up in time; trying again term=%d", term)
-            self._signal.set()
+            self.worker.wake()
             return
         if self._wanted_term != term:
             return

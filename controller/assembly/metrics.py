@@ -29,7 +29,8 @@ from prometheus_client.registry import Collector
 from controller.allocator.outcome import Decision, Snapshot
 from controller.allocator.promises.journal import NODE_RESERVATION, SCHEDULING_WAIT
 from controller.canary.proof import Finding, Wiring
-from controller.process.common_metrics import PREFIX, StoreState, certificate_metrics, store_metrics
+from controller.process.common_metrics import PREFIX, StoreState, certificate_metrics, store_metrics, worker_metrics
+from controller.process.worker import Worker
 from controller.rules.reasons import Reason
 
 _CALL_BUCKETS: Final = (0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -86,6 +87,7 @@ class Sources:
     stores: Callable[[], Iterable[StoreState]]
     wakeups: Callable[[], tuple[int, int]]  # sent, failed
     settings_problems: Callable[[], int]
+    workers: Callable[[], Iterable[Worker]] = tuple
     certificates: Callable[[], Mapping[str, float]] = dict  # name -> seconds until it ends
     certificate_problems: Callable[[], int] = int
     handshakes: Callable[[], Mapping[str, int]] = dict  # outcome -> how many
@@ -235,6 +237,7 @@ class _State(Collector):
         yield heartbeat
         yield from _of_snapshot(sources.snapshot())
         yield from store_metrics(PREFIX, sources.stores())
+        yield from worker_metrics(PREFIX, sources.workers())
         sent, failed = sources.wakeups()
         yield _total("wakeups", "Refused pods that kube-scheduler was asked to look at again.", sent)
         yield _total("wakeup_failures", "Wake-ups that the API server did not take.", failed)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -20,6 +20,7 @@ from controller.kube.store import Store
 from controller.model.reader import Raw, mapping_at, text_at
 from controller.model.workload import Pod
 from controller.process.flags import split_names
+from controller.process.worker import Worker
 
 CALL_SECONDS: Final = 3.0
 
@@ -45,9 +46,13 @@ class LeaseWatch:
         wanted = {lease_of(scheduler, namespace) for scheduler in proof.schedulers}
         self._informers = []
         for where in sorted({key.partition("/")[0] for key in wanted}):
-            store: Store[str] = Store("lease", lambda raw: _holder(raw, wanted))
+            store: Store[str] = Store(f"lease-{where}", lambda raw: _holder(raw, wanted))
             store.subscribe(proof.leases_changed)
             self._informers.append(Informer(api, LEASES, store, clock, namespace=where))
+
+    @property
+    def workers(self) -> Sequence[Worker]:
+        return [informer.worker for informer in self._informers]
 
     def start(self) -> None:
         for informer in self._informers:

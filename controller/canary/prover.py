@@ -8,8 +8,7 @@ left is deleted before anything else.
 from __future__ import annotations
 
 import logging
-import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -17,6 +16,7 @@ from controller.canary.proof import Finding, Outcome, Wiring, WiringProof
 from controller.clock import Clock
 from controller.errors import ClusterError
 from controller.model.workload import Pod
+from controller.process.worker import Runs, Worker
 
 VERDICT_SECONDS: Final = 30.0  # a canary that nobody has looked at for so long tells nothing
 RETRY_SECONDS: Final = 1.0
@@ -47,13 +47,6 @@ class CanaryPods(Protocol):
     def leftovers(self) -> list[tuple[str, str]]: ...
 
 
-class Worker(Protocol):
-    """What follows the schedulers' Leases."""
-
-    def start(self) -> None: ...
-    def stop(self) -> None: ...
-
-
 @dataclass(slots=True)
 class _Out:
     """A canary that exists, and when it has had its time."""
@@ -67,7 +60,7 @@ class WiringProver:
 
     `serving` gives a number that is another one in each term, None while this process is not to prove anything.
     `every_seconds` is the pause between slow looks; 0 sends no canary at all.
-    Threads: its own, `wiring`. Blocks: `stop` joins it. I/O: pods, outside every lock.
+    Threads: `worker`'s. Blocks: `stop` joins it. I/O: pods, outside every lock.
     """
 
     def __init__(
@@ -79,7 +72,7 @@ class WiringProver:
         serving: Callable[[], int | None],
         every_seconds: Callable[[], float],
         tell: Callable[[str, str, bool], None],
-        leases: Worker | None = None,
+        leases: Runs | None = None,
     ) -> None:
         self._proof, self._canaries, self._clock = proof, canaries, clock
         self._serving, self._every_seconds, self._tell = serving, every_seconds, tell
@@ -91,23 +84,28 @@ class WiringProver:
         self._retry_at = float("-inf")  # after a call that failed
         self._problem = ""
         self.outcomes = dict.fromkeys(OUTCOMES, 0)  # read by the metrics
-        self._stop = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._version = -1  # of the proof, at the last round
+        self.worker = Worker("wiring", self.run_once, at_end=self._leave_nothing)
+
+    @property
+    def workers(self) -> Sequence[Worker]:
+        return (self.worker, *(self._leases.workers if self._leases is not None else ()))
 
     def start(self) -> None:
         if self._leases is not None:
             self._leases.start()
-        self._thread = threading.Thread(target=self._run, name="wiring", daemon=True)
-        self._thread.start()
+        self.worker.start()
 
-    def stop(self, timeout: float = 5.0) -> None:
+    def stop(self) -> None:
         """A canary that is out is deleted, if the API server answers."""
-        self._stop.set()
-        if self._thread is not None:
-            self._thread.join(timeout)
-            self._thread = None
+        self.worker.stop()
         if self._leases is not None:
             self._leases.stop()
+
+    def run_once(self) -> float:
+        self.step()
+        self._version = self._proof.wait(self._version, POLL_SECONDS)
+        return 0.0
 
     def step(self) -> None:
         """Do what is to be done now."""
@@ -207,17 +205,6 @@ class WiringProver:
                 finding.cause,
             )
             self._tell(REASONS[finding.state], text_of(finding), is_bad)
-
-    def _run(self) -> None:
-        version = -1
-        while not self._stop.is_set():
-            try:
-                self.step()
-            except Exception:  # thread top
-                _log.exception("a look at the wiring failed; going on")
-                self._stop.wait(RETRY_SECONDS)
-            version = self._proof.wait(version, POLL_SECONDS)
-        self._leave_nothing()
 
     def _leave_nothing(self) -> None:
         for scheduler in tuple(self._out):

@@ -8,7 +8,6 @@ differ.
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -17,6 +16,7 @@ from typing import Final, Protocol
 from controller.clock import Clock
 from controller.election.gate import Gate
 from controller.errors import ClusterError, ConflictError
+from controller.process.worker import Part, Worker
 
 RELEASE_SECONDS: Final = 2.0
 
@@ -88,12 +88,12 @@ def step(view: View, lease: Lease, me: str, now: float, least_seconds: float = 0
     return Decision.ACQUIRE if unchanged_seconds > max(lease.duration_seconds, least_seconds) else Decision.WAIT
 
 
-class Elector:
+class Elector(Part):
     """Runs for the Lease until it is stopped; losing it only ends a term.
 
     `on_started(term)` and `on_stopped()` run in the elector's thread and must not block: renewals wait for them. The
     gate is closed before `on_stopped` is called. `me` is one process's own name: two that share one would both lead.
-    Threads: its own, `elector`. Blocks: `stop`. I/O: the Lease.
+    Threads: `worker`'s. Blocks: `stop`, which ends the term and lets go of the Lease. I/O: the Lease.
     """
 
     def __init__(
@@ -117,8 +117,9 @@ class Elector:
         self._has_led = False
         self._term = 0
         self._renewed_at = 0.0
-        self._stop = threading.Event()
-        self._thread: threading.Thread | None = None
+        # Whatever it was, an elector that rests longer would leave the Lease to nobody. The deadline still counts.
+        pace = (timing.retry_period, timing.retry_period)
+        self.worker = Worker("elector", self._round, retry_seconds=pace, at_end=self.let_go)
 
     @property
     def holder(self) -> str:
@@ -134,15 +135,9 @@ class Elector:
     def is_leading(self) -> bool:
         return self._is_leading
 
-    def start(self) -> None:
-        self._thread = threading.Thread(target=self._run, name="elector", daemon=True)
-        self._thread.start()
-
-    def stop(self, timeout: float = 10.0) -> None:
-        """End the term, let go of the Lease, end the thread."""
-        self._stop.set()
-        if self._thread is not None:
-            self._thread.join(timeout)
+    def _round(self) -> float:
+        self.run_once()
+        return self._timing.retry_period
 
     def run_once(self) -> None:
         """One read, and one write where it is due. Failures only count against the deadline."""
@@ -211,13 +206,3 @@ class Elector:
                 self._leases.release(self._me, RELEASE_SECONDS)
             except ClusterError as error:
                 _log.warning("lease: could not let go: %s", error)
-
-    def _run(self) -> None:
-        while not self._stop.is_set():
-            try:
-                self.run_once()
-            except Exception:  # thread top
-                # Whatever it was, an elector that is dead would leave the Lease to nobody. The deadline still counts.
-                _log.exception("lease: a try failed; going on")
-            self._stop.wait(self._timing.retry_period)
-        self.let_go()

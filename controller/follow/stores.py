@@ -18,6 +18,7 @@ from controller.kube.store import Store
 from controller.model.configured import data_of, setting_value
 from controller.model.reader import Raw
 from controller.process.common_metrics import StoreState
+from controller.process.worker import Worker
 
 log = logging.getLogger(__name__)
 
@@ -28,6 +29,10 @@ class Followed:
     def __init__(self, name: str, informer: Informer) -> None:
         self.name, self.informer = name, informer
         self.store: Store[Any] = informer.store
+
+    @property
+    def workers(self) -> Sequence[Worker]:
+        return self.informer.workers
 
     def start(self) -> None:
         self.informer.start()
@@ -45,7 +50,7 @@ class Followed:
         return self.informer.age()
 
     def state(self) -> StoreState:
-        return StoreState.of(self.name, self.informer)
+        return self.informer.state()
 
     # As a live read compares itself with it
 

@@ -19,6 +19,7 @@ from kubernetes import client, config
 
 from controller.errors import ClusterError, ConfigError, ConflictError, GoneError, NotFoundError, UnavailableError
 from controller.kube.resources import Resource
+from controller.process.worker import in_network
 
 Raw = dict[str, Any]
 PATCH_TYPES: Final = {
@@ -233,15 +234,16 @@ class ClientKubeApi:
             if setting.get("in") == "header" and setting.get("value"):
                 headers[str(setting["key"])] = str(setting["value"])
         try:
-            return self._pool.request(
-                method,
-                url,
-                body=data,
-                headers=headers,
-                timeout=urllib3.Timeout(connect=min(timeout, 5.0), read=timeout),
-                retries=False,
-                preload_content=preload,
-            )
+            with in_network():
+                return self._pool.request(
+                    method,
+                    url,
+                    body=data,
+                    headers=headers,
+                    timeout=urllib3.Timeout(connect=min(timeout, 5.0), read=timeout),
+                    retries=False,
+                    preload_content=preload,
+                )
         except (urllib3.exceptions.HTTPError, OSError) as error:
             raise UnavailableError(f"{method} {path}: {error}") from error
 
@@ -262,7 +264,7 @@ class _LineStream:
     def __iter__(self) -> Iterator[bytes]:
         rest = b""
         try:
-            for chunk in self._response.stream(65_536, decode_content=True):
+            for chunk in self._chunks():
                 *lines, rest = (rest + chunk).split(b"\n")
                 yield from (line for line in lines if line)
         except (urllib3.exceptions.HTTPError, OSError, ValueError) as error:
@@ -270,6 +272,15 @@ class _LineStream:
                 raise UnavailableError(f"watch: {error}") from error
         if rest.strip() and not self._is_closed:
             raise UnavailableError("watch: ended in the middle of a line")
+
+    def _chunks(self) -> Iterator[bytes]:
+        chunks = self._response.stream(65_536, decode_content=True)
+        while True:
+            with in_network():
+                chunk = next(chunks, None)
+            if chunk is None:
+                return
+            yield chunk
 
     def close(self) -> None:
         self._is_closed = True

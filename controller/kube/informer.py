@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import random
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, Final
 
 import msgspec
@@ -20,6 +20,8 @@ from controller.errors import ClusterError, GoneError, MalformedRequestError, No
 from controller.kube.api import KubeApi, Page, WatchStream
 from controller.kube.resources import Resource
 from controller.kube.store import Store
+from controller.process.common_metrics import StoreState
+from controller.process.worker import Part, Worker
 
 PAGE_SIZE: Final = 500
 WATCH_SECONDS: Final = 30  # the server ends the watch after this, with a bookmark that proves what was seen
@@ -32,11 +34,12 @@ BACKOFF_SECONDS: Final = 0.25
 MAX_BACKOFF_SECONDS: Final = 10.0
 SHORT_WATCH_SECONDS: Final = 1.0
 TRIES_BEFORE_LIST: Final = 4  # a position that the server refuses for so long may be one that it never had
+_THEIRS: Final = (ClusterError, MalformedRequestError, msgspec.DecodeError)  # not a fault of ours
 
 _log = logging.getLogger(__name__)
 
 
-class Informer:
+class Informer(Part):
     """Keeps one store in step with the cluster until it is stopped.
 
     Whatever fails is tried again with a growing pause. Where etcd reports no progress, the API server has no bookmark
@@ -44,8 +47,8 @@ class Informer:
     bookmark of a watch from its own version, or by a list. One that is older than STALE_SECONDS is not `synced` until
     then.
     With a `name`, of that object alone: then the rights to list and watch may be bound to it.
-    What goes wrong in a subscriber is told to `on_failure`, and the subscriber gets the changes again.
-    Threads: its own, `informer-<plural>`. Blocks: `catch_up` and `stop`, for the time given. I/O: list and watch.
+    After a fault of ours, as of a subscriber, the subscribers get the changes again.
+    Threads: `worker`'s. Blocks: `catch_up` and `stop`, for the time given. I/O: list and watch.
     """
 
     def __init__(
@@ -57,13 +60,12 @@ class Informer:
         *,
         namespace: str | None = None,
         name: str | None = None,
-        on_failure: Callable[[str, BaseException], None] | None = None,
         backoff_seconds: float = BACKOFF_SECONDS,
     ) -> None:
         self.resource, self.store = resource, store
         self._api, self._clock, self._namespace = api, clock, namespace
         self._selector = f"metadata.name={name}" if name else None
-        self._on_failure, self._backoff_seconds = on_failure, backoff_seconds
+        self._backoff_seconds = backoff_seconds
         self._failures = 0  # in a row; the thread's own
         self._changed = threading.Condition()  # guards the fields below
         self._resource_version = ""
@@ -71,21 +73,13 @@ class Informer:
         self._proofs_wanted = 0
         self._stream: WatchStream | None = None
         self._is_cut = False  # the stream was closed by us
-        self._stop = threading.Event()
-        self._nudge = threading.Event()  # ends a pause early
-        self._thread: threading.Thread | None = None
+        self.worker = Worker(f"informer-{store.kind}", self._round)
 
-    def start(self) -> None:
-        self._thread = threading.Thread(target=self._run, name=f"informer-{self.resource.plural}", daemon=True)
-        self._thread.start()
-
-    def stop(self, timeout: float = 5.0) -> None:
+    def stop(self) -> None:
         """End the thread, also out of a blocking read."""
-        self._stop.set()
+        self.worker.begin_stop()
         self._close_stream()
-        self._nudge.set()
-        if self._thread is not None:
-            self._thread.join(timeout)
+        self.worker.stop()
 
     @property
     def resource_version(self) -> str:
@@ -98,6 +92,10 @@ class Informer:
         with self._changed:
             at = self._current_at
         return float("inf") if at is None else max(0.0, self._clock.now() - at)
+
+    def state(self) -> StoreState:
+        store = self.store
+        return StoreState(store.kind, store.synced.is_set(), len(store), len(store.bad), self.age())
 
     def catch_up(self, timeout: float) -> bool:
         """Whether the store has seen, within `timeout` seconds, all that was written before this call.
@@ -117,61 +115,56 @@ class Informer:
                 return True
             self._proofs_wanted += 1
         self._close_stream()
-        self._nudge.set()
+        self.worker.wake()
         with self._changed:
-            self._changed.wait_for(lambda: self._has_seen(wanted) or self._stop.is_set(), deadline - self._clock.now())
+            left = deadline - self._clock.now()
+            self._changed.wait_for(lambda: self._has_seen(wanted) or self.worker.is_stopping, left)
             self._proofs_wanted -= 1
             return self._has_seen(wanted)
 
     def _has_seen(self, wanted: str) -> bool:
         return _number(self._resource_version) >= _number(wanted) > 0
 
-    def _run(self) -> None:
-        while not self._stop.is_set():
-            try:
-                self._follow_once()
-            except Exception as error:  # thread top
-                self._failures += 1
-                self._failed(error)
+    def _round(self) -> float:
+        """List and watch until the watch ends; the seconds until the next time. A fault of ours is raised."""
+        try:
+            self._follow_once()
+        except NotFoundError:
+            return self._be_absent()
+        except _THEIRS as error:
+            if self.worker.is_stopping:
+                return 0.0
+            _log.warning("informer kind=%s failures=%d error=%r", self.resource.plural, self._failures + 1, error)
+            return self._failed(is_too_old=isinstance(error, GoneError))
+        except Exception:
+            self._failed()
+            raise
+        return 0.0
 
     def _follow_once(self) -> None:
         """List where the position is unknown, then watch until the watch ends."""
-        try:
-            if not self._resource_version:
-                self._list()
-            self._watch()
-        except NotFoundError:
-            self._be_absent()
+        if not self._resource_version:
+            self._list()
+        self._watch()
 
-    def _failed(self, error: Exception) -> None:
-        """Tell, and pause: the first "too old" is followed by a list at once, everything else by a back-off."""
-        if self._stop.is_set():
-            return
-        is_ours = not isinstance(error, ClusterError | MalformedRequestError | msgspec.DecodeError)
-        level = logging.ERROR if is_ours else logging.WARNING
-        _log.log(level, "informer kind=%s failures=%d error=%r", self.resource.plural, self._failures, error)
-        if is_ours and self._on_failure is not None:
-            self._on_failure(self.resource.plural, error)
-        if isinstance(error, GoneError) or self._failures % TRIES_BEFORE_LIST == 0:
+    def _failed(self, *, is_too_old: bool = False) -> float:
+        """The first "too old" is followed by a list at once, everything else by a back-off."""
+        self._failures += 1
+        if is_too_old or self._failures % TRIES_BEFORE_LIST == 0:
             self._forget_position()
         if self.age() > STALE_SECONDS:
             self.store.synced.clear()
-        if isinstance(error, GoneError) and self._failures == 1:
-            return
-        self._pause(backoff_seconds(self._failures, self._backoff_seconds) * random.uniform(0.5, 1.0))
+        if is_too_old and self._failures == 1:
+            return 0.0
+        return backoff_seconds(self._failures, self._backoff_seconds) * random.uniform(0.5, 1.0)
 
-    def _pause(self, seconds: float) -> None:
-        if not self._stop.is_set():
-            self._nudge.wait(seconds)
-            self._nudge.clear()
-
-    def _be_absent(self) -> None:
+    def _be_absent(self) -> float:
         """The kind does not exist (yet): nothing of it exists, which is knowledge too."""
         self._forget_position()
         self.store.replace(())
         self._mark_current()
         self._failures = 0
-        self._pause(ABSENT_RETRY_SECONDS)
+        return ABSENT_RETRY_SECONDS
 
     def _forget_position(self) -> None:
         with self._changed:
@@ -187,7 +180,7 @@ class Informer:
         """Every object of the kind, one page in memory at a time; the list's version is appended to `versions`."""
         token = ""
         while True:
-            if self._stop.is_set():
+            if self.worker.is_stopping:
                 raise UnavailableError("stopped in the middle of a list")
             query: dict[str, object] = {"limit": PAGE_SIZE}
             if token:
@@ -220,7 +213,7 @@ class Informer:
         )
         with self._changed:
             self._stream, self._is_cut = stream, False
-            is_late = self._stop.is_set() or (self._proofs_wanted > 0 and not is_proof)
+            is_late = self.worker.is_stopping or (self._proofs_wanted > 0 and not is_proof)
         try:
             lines = 0 if is_late else self._follow(stream, in_doubt=in_doubt)
         finally:
@@ -254,7 +247,7 @@ class Informer:
                 self._mark_current()
             lines += 1
             self._failures = 0
-            if self._stop.is_set():
+            if self.worker.is_stopping:
                 return lines
         if in_doubt and not self._is_cut:
             self._forget_position()  # no bookmark came: a list tells

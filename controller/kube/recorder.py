@@ -18,6 +18,7 @@ from controller.clock import Clock
 from controller.errors import ClusterError, NotFoundError, UnavailableError
 from controller.kube.api import KubeApi
 from controller.kube.resources import EVENTS
+from controller.process.worker import Part, Worker
 
 QUEUE_LIMIT: Final = 1_000
 REMEMBERED: Final = 4_096  # Events and objects that are known at a time
@@ -28,7 +29,7 @@ OBJECT_BURST: Final = 25  # notes about one object at once, then one per OBJECT_
 OBJECT_REFILL_SECONDS: Final = 60.0
 TRIES: Final = 3
 CALL_SECONDS: Final = 3.0
-FAILED_SECONDS: Final = 1.0
+STOP_SECONDS: Final = 3.0
 MESSAGE_LIMIT: Final = 1_000  # characters; the API takes 1,024 bytes in its newer form
 CLUSTER_NAMESPACE: Final = "default"  # where Events of objects without a namespace must stand
 
@@ -81,35 +82,32 @@ class _Allowance:
     left: int = OBJECT_BURST
 
 
-class Recorder:
+class Recorder(Part):
     """Takes notes from anywhere and writes them in its own time.
 
-    Threads: `note` from any; the rest is its own, `recorder`. Blocks: only `stop`. I/O: one call an Event, outside
-    the lock.
+    Threads: `note` from any; the rest is `worker`'s. Blocks: only `stop`. I/O: one call an Event, outside the lock.
     """
 
     def __init__(self, api: KubeApi, clock: Clock, *, component: str, instance: str) -> None:
         self._api, self._clock = api, clock
         self._component, self._instance = component, instance
-        self._changed = threading.Condition()  # guards the fields below
+        self._lock = threading.Lock()  # guards the fields below
         self._waiting: OrderedDict[Note, _Waiting] = OrderedDict()
         self._allowances: OrderedDict[Target, _Allowance] = OrderedDict()
         self._dropped = 0
-        self._taken = 0  # notes ever taken; a change wakes the writer
-        self._is_stopping = False
         self._written: OrderedDict[Note, _Written] = OrderedDict()  # the writing thread's own
-        self._thread: threading.Thread | None = None
+        self.worker = Worker("recorder", self._round, at_end=self._drain)
 
     @property
     def dropped(self) -> int:
         """Notes that were never written, because there were too many or because the API server did not take them."""
-        with self._changed:
+        with self._lock:
             return self._dropped
 
     def note(self, target: Target, reason: str, message: str, *, is_warning: bool = False) -> None:
         """Have an Event written, some time. Never blocks, never raises."""
         told = Note(target, reason, message[:MESSAGE_LIMIT], is_warning)
-        with self._changed:
+        with self._lock:
             waiting = self._waiting.get(told)
             if waiting is not None:
                 waiting.count += 1
@@ -117,25 +115,15 @@ class Recorder:
                 self._dropped += 1
             else:
                 self._waiting[told] = _Waiting(self._clock.now())
-                self._taken += 1
-                self._changed.notify_all()
+        self.worker.wake()
 
-    def start(self) -> None:
-        self._thread = threading.Thread(target=self._run, name="recorder", daemon=True)
-        self._thread.start()
-
-    def stop(self, timeout: float = 3.0) -> None:
+    def stop(self, timeout: float = STOP_SECONDS) -> None:
         """Write what is due, as far as `timeout` seconds allow, and end the thread."""
-        with self._changed:
-            self._is_stopping = True
-            self._changed.notify_all()
-        if self._thread is not None:
-            self._thread.join(timeout)
-            self._thread = None
+        self.worker.stop(timeout)
 
     def run_once(self) -> float | None:
         """Write one Event that is due, if there is one; seconds until the next falls due, None when none waits."""
-        with self._changed:
+        with self._lock:
             told = min(self._waiting, key=lambda note: self._waiting[note].due_at, default=None)
             if told is None:
                 return None
@@ -161,13 +149,13 @@ class Recorder:
 
     def _put_back(self, told: Note, waiting: _Waiting, due_at: float) -> None:
         waiting.due_at = due_at
-        with self._changed:
+        with self._lock:
             newer = self._waiting.get(told)
             waiting.count += newer.count if newer is not None else 0
             self._waiting[told] = waiting
 
     def _give_up(self, told: Note, count: int, error: ClusterError) -> None:
-        with self._changed:
+        with self._lock:
             self._dropped += count
         _log.warning(
             "event not written kind=%s key=%s/%s reason=%s error=%s",
@@ -236,24 +224,14 @@ class Recorder:
         allowance.left -= 1
         return True
 
-    def _run(self) -> None:
-        while True:
-            with self._changed:
-                taken = self._taken
-            try:
-                pause = self.run_once()
-            except Exception:  # thread top
-                _log.exception("an event failed; going on")
-                pause = FAILED_SECONDS
-            if self._is_over(pause, taken):
-                return
+    def _round(self) -> float | None:
+        pause = self.run_once()
+        if pause == WRITE_EVERY_SECONDS:  # no more often than that, whatever comes
+            self.worker.wait(pause)
+            return 0.0
+        return pause
 
-    def _is_over(self, pause: float | None, taken: int) -> bool:
-        """Wait until there may be something to do; whether the thread is to end instead."""
-        with self._changed:
-            if pause == WRITE_EVERY_SECONDS:  # no more often than that, whatever comes
-                self._changed.wait_for(lambda: self._is_stopping, pause)
-            else:
-                self._changed.wait_for(lambda: self._is_stopping or self._taken != taken, pause)
-            # At the end what is due is still written; repetitions and second tries are not worth a slow end.
-            return self._is_stopping and (pause is None or pause > WRITE_EVERY_SECONDS)
+    def _drain(self) -> None:
+        """What is due at the end is still written; repetitions and second tries are not worth a slow end."""
+        while (pause := self.run_once()) is not None and pause <= WRITE_EVERY_SECONDS:
+            pass

@@ -4,14 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
-
-class Worker(Protocol):
-    """Something that runs from the start of the process to its end, on followers too."""
-
-    def start(self) -> None: ...
-    def stop(self) -> None: ...
+from controller.process.worker import Runs
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,5 +14,5 @@ class Addition:
     """A part beside the extender, and its section of `/status`: quick, without locks but its own, sayable in JSON."""
 
     name: str
-    worker: Worker
+    part: Runs
     status: Callable[[], Any]

@@ -9,7 +9,7 @@ from typing import Any, Final
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 
-from controller.kube.informer import Informer
+from controller.process.worker import Worker
 
 PREFIX: Final = "longhorn_scheduler_extender"  # of the leader's metrics
 
@@ -23,11 +23,6 @@ class StoreState:
     objects: int
     bad: int
     age_seconds: float
-
-    @classmethod
-    def of(cls, kind: str, informer: Informer) -> StoreState:
-        store = informer.store
-        return cls(kind, store.synced.is_set(), len(store), len(store.bad), informer.age())
 
 
 def store_entries(states: Iterable[StoreState], bad: Callable[[str], Mapping[str, str]]) -> list[dict[str, Any]]:
@@ -57,6 +52,15 @@ def store_metrics(prefix: str, states: Iterable[StoreState]) -> Iterator[Metric]
         bad.add_metric((state.kind,), state.bad)
         age.add_metric((state.kind,), state.age_seconds)
     yield from (synced, objects, bad, age)
+
+
+def worker_metrics(prefix: str, workers: Iterable[Worker]) -> Iterator[Metric]:
+    rounds = CounterMetricFamily(f"{prefix}_worker_rounds", "Rounds of that worker.", labels=("worker",))
+    failures = CounterMetricFamily(f"{prefix}_worker_failures", "Rounds that failed by a fault.", labels=("worker",))
+    for state in (worker.state() for worker in workers):
+        rounds.add_metric((state.name,), state.rounds)
+        failures.add_metric((state.name,), state.failures)
+    yield from (rounds, failures)
 
 
 def certificate_metrics(

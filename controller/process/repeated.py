@@ -1,26 +1,19 @@
-"""A thread that looks at something again and again, and what was wrong when it last did."""
+"""A worker that looks at something again and again, and what was wrong when it last did."""
 
 from __future__ import annotations
 
-import logging
-import threading
 from collections.abc import Callable, Iterable
-from typing import Final
 
 from controller.errors import SchedulerError
-
-JOIN_SECONDS: Final = 10.0
-
-log = logging.getLogger(__name__)
+from controller.process.worker import Part, Worker
 
 
-class Repeated:
-    """Repeats `look` until it is stopped; what is wrong is said once, when it begins to be.
+class Repeated(Part):
+    """Repeats `look`; what is wrong is said once, when it begins to be.
 
-    `look` notes what it finds wrong; what it raises counts as that, too, and does not end the thread. `pause_seconds`
-    takes whether it has come to its end, and gives the time until the next one. `say` gets each new problem.
-    Threads: its own, named `thread`; start and stop from one, `problems` from any. Blocks: `stop`, for a look that is
-    under way. I/O: that of `look`.
+    `look` notes what it finds wrong; what it raises counts as that, too. `pause_seconds` takes whether it has come to
+    its end, and gives the time until the next one. `say` gets each new problem.
+    Threads: `worker`'s; `problems` from any. Blocks: never. I/O: that of `look`.
     """
 
     def __init__(
@@ -31,10 +24,9 @@ class Repeated:
         *,
         thread: str,
     ) -> None:
-        self._look, self._pause_seconds, self._say, self._name = look, pause_seconds, say, thread
+        self._look, self._pause_seconds, self._say = look, pause_seconds, say
         self._problems: tuple[str, ...] = ()
-        self._stop = threading.Event()
-        self._thread: threading.Thread | None = None
+        self.worker = Worker(thread, self.run_once)
 
     @property
     def problems(self) -> tuple[str, ...]:
@@ -49,24 +41,14 @@ class Repeated:
                 self._say(problem)
         self._problems = found
 
-    def start(self, first_after_seconds: float = 0.0) -> None:
-        self._thread = threading.Thread(target=self._run, args=(first_after_seconds,), name=self._name, daemon=True)
-        self._thread.start()
-
-    def stop(self) -> None:
-        self._stop.set()
-        if self._thread is not None:
-            self._thread.join(JOIN_SECONDS)
-
-    def _run(self, pause: float) -> None:
-        while not self._stop.wait(pause):
-            is_over = False
-            try:
-                self._look()
-                is_over = True
-            except SchedulerError as error:
-                self.note((str(error),))
-            except Exception as error:  # thread top
-                log.exception("%s: a fault of ours", self._name)
-                self.note((repr(error),))
-            pause = self._pause_seconds(is_over)
+    def run_once(self) -> float:
+        """One look; the seconds until the next one. A fault of ours is noted, and raised again."""
+        try:
+            self._look()
+        except SchedulerError as error:
+            self.note((str(error),))
+            return self._pause_seconds(False)
+        except Exception as error:
+            self.note((repr(error),))
+            raise
+        return self._pause_seconds(True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import socket
 import socketserver
-import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 from wsgiref.simple_server import WSGIRequestHandler, make_server
@@ -15,11 +14,14 @@ from prometheus_client import CollectorRegistry, make_wsgi_app
 from prometheus_client.exposition import ThreadingWSGIServer
 
 from controller.errors import ConfigError
+from controller.process.worker import Part, Worker
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
 
 READ_SECONDS: Final = 10.0
+POLL_SECONDS: Final = 0.2  # until `stop` is heard
+_UNAVAILABLE: Final = "503 Service Unavailable"
 
 log = logging.getLogger(__name__)
 
@@ -36,6 +38,7 @@ class _Handler(WSGIRequestHandler):
 class _Server(ThreadingWSGIServer):
     daemon_threads = True
     allow_reuse_address = True
+    timeout = POLL_SECONDS
 
     def server_bind(self) -> None:
         """As the base class does it, but without asking the name service for the host's full name."""
@@ -50,9 +53,14 @@ class _ServerV6(_Server):
 
 
 def create_status_app(
-    registry: CollectorRegistry, *, is_ready: Callable[[], bool], status: Callable[[], Mapping[str, Any]]
+    registry: CollectorRegistry,
+    *,
+    problem: Callable[[], str],
+    is_ready: Callable[[], bool],
+    status: Callable[[], Mapping[str, Any]],
 ) -> WSGIApplication:
-    """`/metrics`, `/healthz` (the process answers), `/readyz` (stores synced, followers too), `/status` (JSON)."""
+    """`/metrics`, `/healthz` (503 with the `problem` for which the process has to be started anew; never one of the
+    network), `/readyz` (stores synced, followers too), `/status` (JSON)."""
     metrics: WSGIApplication = make_wsgi_app(registry)
 
     def app(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
@@ -60,14 +68,12 @@ def create_status_app(
             case "/metrics":
                 return metrics(environ, start_response)
             case "/healthz":
-                return _answer(start_response, "200 OK", b"ok\n")
+                text = problem()
+                return _answer(start_response, _UNAVAILABLE if text else "200 OK", f"{text or 'ok'}\n".encode())
             case "/readyz":
                 ready = is_ready()
-                return _answer(
-                    start_response,
-                    "200 OK" if ready else "503 Service Unavailable",
-                    b"ok\n" if ready else b"not synced\n",
-                )
+                text = "ok" if ready else "not synced"
+                return _answer(start_response, "200 OK" if ready else _UNAVAILABLE, f"{text}\n".encode())
             case "/status":
                 return _answer(start_response, "200 OK", msgspec.json.encode(status()), "application/json")
             case _:
@@ -83,8 +89,8 @@ def _answer(
     return (body,)
 
 
-class StatusServer:
-    """Serves a WSGI application on its own thread, `status`.
+class StatusServer(Part):
+    """Serves a WSGI application on a thread of its own.
 
     Threads: start and stop from one. Blocks: `stop`, until the thread has ended. I/O: listens.
     """
@@ -92,7 +98,7 @@ class StatusServer:
     def __init__(self, app: WSGIApplication, address: str, port: int) -> None:
         self._app, self._address, self._port = app, address, port
         self._server: _Server | None = None
-        self._thread: threading.Thread | None = None
+        self.worker = Worker("status", self._serve)
 
     @property
     def port(self) -> int:
@@ -107,14 +113,16 @@ class StatusServer:
         except OSError as error:
             raise ConfigError(f"metrics-address {self._address}, metrics-port {self._port}: {error}") from error
         self._server, self._port = server, server.server_port
-        self._thread = threading.Thread(
-            target=server.serve_forever, kwargs={"poll_interval": 0.2}, name="status", daemon=True
-        )
-        self._thread.start()
+        self.worker.start()
 
     def stop(self) -> None:
-        if self._server is not None and self._thread is not None:
-            self._server.shutdown()
+        self.worker.stop()
+        if self._server is not None:
             self._server.server_close()
-            self._thread.join(READ_SECONDS)
-            self._server = self._thread = None
+            self._server = None
+
+    def _serve(self) -> float:
+        """One request, which has a thread of its own, or none within a moment."""
+        assert self._server is not None
+        self._server.handle_request()
+        return 0.0

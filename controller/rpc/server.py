@@ -16,6 +16,7 @@ import grpc
 from controller.clock import Clock
 from controller.errors import NotReadyError, SchedulerError
 from controller.process.repeated import Repeated
+from controller.process.worker import Part
 from controller.rpc.credentials import SERVER_OPTIONS, Current, server_credentials
 from controller.rpc.wire import MAX_MESSAGE_BYTES
 
@@ -45,10 +46,10 @@ class Endpoint(Protocol):
     def clear(self) -> None: ...
 
 
-class RpcServer:
+class RpcServer(Part):
     """Serves as soon as there is a certificate, and points the Service here while this process leads.
 
-    Threads: its own, `rpc`, and gRPC's. Blocks: `stop`, for calls under way. I/O: yes.
+    Threads: `worker`'s, and gRPC's. Blocks: `stop`, for calls under way. I/O: yes.
     """
 
     def __init__(
@@ -67,16 +68,16 @@ class RpcServer:
         self._server: grpc.Server | None = None
         self._points_here = False
         self._next_endpoint_at = 0.0
-        self._worker = Repeated(self.step, lambda _: LOOK_EVERY_SECONDS, _say, thread="rpc")
-        self.start = self._worker.start
+        self._steps = Repeated(self.step, lambda _: LOOK_EVERY_SECONDS, _say, thread="rpc")
+        self.worker = self._steps.worker
         self.port = 0  # that it listens on; 0 while it does not
 
     def stop(self) -> None:
-        self._worker.stop()
+        self.worker.stop()
         self._end()
 
     def status(self) -> dict[str, Any]:
-        problem = "; ".join(self._worker.problems)
+        problem = "; ".join(self._steps.problems)
         return {"is_serving": self._server is not None, "points_here": self._points_here, "problem": problem}
 
     def step(self) -> None:
@@ -91,7 +92,7 @@ class RpcServer:
             self._endpoint.point_here()
             self._next_endpoint_at = self._clock.now() + REASSERT_SECONDS
             self._points_here = True
-        self._worker.note(())
+        self._steps.note(())
 
     def _serve(self) -> None:
         credentials = server_credentials(self._current)

@@ -11,22 +11,24 @@ from typing import Any, Final
 from gunicorn.workers.gthread import TConn
 
 from controller.clock import Clock
+from controller.process.worker import Part, Worker
 from controller.serving.arrivals import Received
 from controller.serving.handshakes import Closing
 
 WATCH_EVERY_SECONDS: Final = 0.25
 
 
-class RequestDeadlines:
+class RequestDeadlines(Part):
     """Ends connections whose request keeps a thread for too long: because it is read there, or its answer is not.
 
-    Threads: any. Blocks: never, except `run`. I/O: closes sockets.
+    Threads: any, and `worker`'s. Blocks: never. I/O: closes sockets.
     """
 
     def __init__(self, clock: Clock, seconds: float) -> None:
         self._clock, self._seconds = clock, seconds
         self._lock = threading.Lock()  # guards the field below
         self._deadlines: dict[int, tuple[float, TConn]] = {}
+        self.worker = Worker("http-deadlines", self._round)
 
     @contextmanager
     def watching(self, connection: TConn) -> Iterator[None]:
@@ -39,9 +41,9 @@ class RequestDeadlines:
             with self._lock:
                 del self._deadlines[key]
 
-    def run(self, stop: threading.Event) -> None:
-        while not stop.wait(WATCH_EVERY_SECONDS):
-            self.end_overdue()
+    def _round(self) -> float:
+        self.end_overdue()
+        return WATCH_EVERY_SECONDS
 
     def end_overdue(self) -> int:
         """Shut down every connection that is past its deadline; how many there were."""

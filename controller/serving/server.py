@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -82,6 +82,10 @@ class ServerOptions:
     handshakes: int = 256  # at a time; the oldest one makes place for the next
     name: str = "longhorn-scheduler-extender"
     drain_seconds: float = 0.0  # goes on serving for so long when it is told to end, until nobody is sent here any more
+    deadlines: RequestDeadlines = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "deadlines", RequestDeadlines(SystemClock(), self.request_seconds))
 
 
 class ServingWorker(ThreadWorker):
@@ -92,7 +96,6 @@ class ServingWorker(ThreadWorker):
     """
 
     _deadlines: RequestDeadlines
-    _stop_watching: threading.Event
     _handshakes: Handshakes | None
     _arrivals: Arrivals
     _closing: Closing
@@ -103,12 +106,8 @@ class ServingWorker(ThreadWorker):
         assert isinstance(application, ServedApplication)
         clock = SystemClock()
         Pauses(clock.now).install()
-        self._deadlines = RequestDeadlines(clock, application.options.request_seconds)
-        self._stop_watching = threading.Event()
-        watch = threading.Thread(
-            target=self._deadlines.run, args=(self._stop_watching,), name="http-deadlines", daemon=True
-        )
-        watch.start()
+        self._deadlines = application.options.deadlines
+        self._deadlines.start()
         super().init_process()
 
     def run(self) -> None:

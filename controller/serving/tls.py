@@ -20,6 +20,7 @@ from typing import Final
 
 from controller.errors import ConfigError
 from controller.process.repeated import Repeated
+from controller.process.worker import Part
 
 CERTIFICATE_FILE: Final = "tls.crt"
 KEY_FILE: Final = "tls.key"
@@ -162,25 +163,25 @@ def _read(root: Path, name: str) -> bytes:
         raise ConfigError(f"{root / name}: {error.strerror or error}") from error
 
 
-class DirectoryFollower:
+class DirectoryFollower(Part):
     """Hands on what a directory holds, each time that it has changed; what cannot be used is said once.
 
-    Threads: its own, `certificates`; start and stop from one. Blocks: `stop`, for a moment. I/O: reads files.
+    Threads: `worker`'s; start and stop from one. Blocks: `stop`, for a moment. I/O: reads files.
     """
 
     def __init__(self, directory: Path, use: Callable[[bytes, bytes, bytes], object]) -> None:
         self._directory, self._use = directory, use
-        self._worker = Repeated(self.look, lambda _: LOOK_EVERY_SECONDS, self._say, thread="certificates")
-        self.stop = self._worker.stop
+        self._looks = Repeated(self.look, lambda _: LOOK_EVERY_SECONDS, self._say, thread="certificates")
+        self.worker = self._looks.worker
 
     @property
     def problem(self) -> str:
         """Why what the directory holds now is not in use; "" when it is."""
-        return "; ".join(self._worker.problems)
+        return "; ".join(self._looks.problems)
 
     def start(self) -> None:
         self.look()
-        self._worker.start(LOOK_EVERY_SECONDS)
+        self.worker.start(LOOK_EVERY_SECONDS)
 
     def look(self) -> None:
         problems: list[str] = []
@@ -190,7 +191,7 @@ class DirectoryFollower:
                 log.info("certificates of %s are in use", self._directory)
         except ConfigError as error:
             problems.append(str(error))
-        self._worker.note(problems)
+        self._looks.note(problems)
 
     def _say(self, problem: str) -> None:
         log.error("certificates of %s are not used: %s", self._directory, problem)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from controller.errors import ClusterError, NotFoundError
 from controller.model.versions import OWN_SCHEDULER_CRDS, VERSION_SETTING, Support, support_of
+from controller.process.worker import Part, Worker
 
 EVERY_SECONDS: Final = 60.0
 UNKNOWN_EVERY_SECONDS: Final = 1.0  # while the settings are not known
@@ -25,13 +25,13 @@ class LonghornRelease:
     support: Support
 
 
-class SupportWatch:
+class SupportWatch(Part):
     """Looks at the version and the settings whenever they change, and at the CRDs every minute as well.
 
     `settings` are the values of Longhorn's Setting objects by name, None while they are not known. `read_crd` asks for
     a CRD by name, and raises NotFoundError or another ClusterError.
 
-    Threads: its own, `support`; `changed` and `current` are for any. Blocks: `stop` joins it. I/O: one read a CRD.
+    Threads: `worker`'s; `current` is for any. Blocks: never. I/O: one read a CRD.
     """
 
     def __init__(self, settings: Callable[[], Mapping[str, str] | None], read_crd: Callable[[str], object]) -> None:
@@ -39,33 +39,21 @@ class SupportWatch:
         self._crds: frozenset[str] = frozenset()
         self._unreadable = ""
         self._current: LonghornRelease | None = None
-        self._signal = threading.Event()
-        self._stopping = threading.Event()
-        self._thread: threading.Thread | None = None
+        self.worker = Worker("support", self.run_once)
 
     @property
     def current(self) -> LonghornRelease | None:
         """None until Longhorn's settings were read for the first time."""
         return self._current
 
-    def changed(self) -> None:
-        """Some setting changed: look again soon."""
-        self._signal.set()
-
-    def start(self) -> None:
-        self._thread = threading.Thread(target=self._run, name="support", daemon=True)
-        self._thread.start()
-
-    def stop(self, timeout: float = 5.0) -> None:
-        self._stopping.set()
-        self._signal.set()
-        if self._thread is not None:
-            self._thread.join(timeout)
-
-    def run_once(self) -> None:
+    def run_once(self) -> float:
+        """One look; the seconds until the next one, unless `worker` is woken before."""
         values = self._settings()
-        if values is None:
-            return
+        if values is not None:
+            self._look_at(values)
+        return UNKNOWN_EVERY_SECONDS if self._current is None else EVERY_SECONDS
+
+    def _look_at(self, values: Mapping[str, str]) -> None:
         self._look_at_crds()
         version = values.get(VERSION_SETTING)
         found = LonghornRelease(version, support_of(version, crds=self._crds, settings=values.keys()))
@@ -93,9 +81,3 @@ class SupportWatch:
             self._unreadable = str(error)
             return
         self._crds, self._unreadable = frozenset(found), ""
-
-    def _run(self) -> None:
-        while not self._stopping.is_set():
-            self.run_once()
-            self._signal.wait(UNKNOWN_EVERY_SECONDS if self._current is None else EVERY_SECONDS)
-            self._signal.clear()

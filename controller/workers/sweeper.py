@@ -4,12 +4,12 @@ admitted and never shown by the cluster."""
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Collection
 from typing import Final, Protocol
 
 from controller.allocator.promises.ends import Due
-from controller.errors import ClusterError, SchedulerError, UnavailableError
+from controller.errors import ClusterError, UnavailableError
+from controller.process.worker import Part, Worker
 from controller.rules.demand import Missing
 
 SWEEP_EVERY_SECONDS: Final = 0.2
@@ -32,7 +32,7 @@ class LiveReads(Protocol):
     def refresh(self, kind: str, namespace: str, name: str, timeout_seconds: float) -> bool: ...
 
 
-class Sweeper:
+class Sweeper(Part):
     """Runs while this process leads.
 
     What is held ends by time only after a live read of the objects concerned, which reaches the allocator: a choice or
@@ -40,7 +40,7 @@ class Sweeper:
     keeps the hold, up to its cap. An object that cannot be parsed keeps nobody else's; an API server that is away keeps
     all of them, until next time.
 
-    Threads: its own, `sweeper`. Blocks: `stop` joins it. I/O: live reads, outside every lock.
+    Threads: `worker`'s. Blocks: never. I/O: live reads, outside every lock.
     """
 
     def __init__(
@@ -54,26 +54,14 @@ class Sweeper:
         self._allocator, self._live = allocator, live
         self._is_leading, self._after_round = is_leading, after_round
         self._unread: set[str] = set()  # claimants and volumes that could not be read the last time
-        self._stop = threading.Event()
-        self._thread: threading.Thread | None = None
+        self.worker = Worker("sweeper", self.run_once)
 
-    def start(self) -> None:
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, args=(self._stop,), name="sweeper", daemon=True)
-        self._thread.start()
-
-    def stop(self, timeout: float = 5.0) -> None:
-        self._stop.set()
-        if self._thread is not None:
-            self._thread.join(timeout)
-            self._thread = None
-
-    def run_once(self) -> None:
-        if not self._is_leading():
-            return
-        self._allocator.sweep()
-        self._end_what_is_due()
-        self._after_round()
+    def run_once(self) -> float:
+        if self._is_leading():
+            self._allocator.sweep()
+            self._end_what_is_due()
+            self._after_round()
+        return SWEEP_EVERY_SECONDS
 
     def _end_what_is_due(self) -> None:
         unread, self._unread = self._unread, set()
@@ -108,10 +96,3 @@ class Sweeper:
                 failure = error  # one that cannot be parsed keeps nobody from the others
         if failure is not None:
             raise failure
-
-    def _run(self, stop: threading.Event) -> None:
-        while not stop.wait(SWEEP_EVERY_SECONDS):
-            try:
-                self.run_once()
-            except SchedulerError:
-                log.exception("a sweep failed; going on")

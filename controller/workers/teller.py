@@ -6,7 +6,6 @@ change of a figure. So the figures are told here, at most once a minute a pod.
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
@@ -15,8 +14,8 @@ from typing import Final, Protocol
 
 from controller.allocator.outcome import Decision
 from controller.clock import Clock
-from controller.errors import SchedulerError
 from controller.kube.recorder import Recorder, Target
+from controller.process.worker import Part, Worker
 
 EVERY_SECONDS: Final = 60.0  # a pod
 QUEUE_LIMIT: Final = 1_000
@@ -36,8 +35,6 @@ LET_THROUGH: Final[Mapping[Decision, tuple[str, str]]] = {
     Decision.AT_DISCRETION: ("AtLonghornsDiscretion", DISCRETION_TEXT),
 }
 
-_log = logging.getLogger(__name__)
-
 
 class Accounts(Protocol):
     """The allocator, as far as it explains itself."""
@@ -54,20 +51,18 @@ class Told:
     decision: Decision = Decision.REFUSED
 
 
-class Teller:
+class Teller(Part):
     """Has Events written about refused pods.
 
-    Threads: `refused` and `let_through` from any; its own, `teller`. Blocks: only `stop`. I/O: none, the recorder's
-    aside.
+    Threads: `refused` and `let_through` from any; the rest is `worker`'s. Blocks: never. I/O: none.
     """
 
     def __init__(self, accounts: Accounts, recorder: Recorder, clock: Clock) -> None:
         self._accounts, self._recorder, self._clock = accounts, recorder, clock
-        self._changed = threading.Condition()  # guards the fields below
+        self._lock = threading.Lock()  # guards the fields below
         self._waiting: OrderedDict[str, Told] = OrderedDict()  # by pod uid, the latest refusal
         self._told_at: OrderedDict[str, float] = OrderedDict()
-        self._is_stopping = False
-        self._thread: threading.Thread | None = None
+        self.worker = Worker("teller", self.tell_next)
 
     def refused(self, uid: str, namespace: str, name: str, candidates: Sequence[str]) -> None:
         """Never blocks, never raises. A refusal within a minute of one that was told is not told; while that one still
@@ -80,7 +75,7 @@ class Teller:
 
     def _put(self, uid: str, told: Told) -> None:
         now = self._clock.now()
-        with self._changed:
+        with self._lock:
             last, earlier = self._told_at.get(uid), self._waiting.get(uid)
             if told.candidates and earlier is not None and earlier.candidates:
                 known = frozenset(earlier.candidates)
@@ -96,43 +91,18 @@ class Teller:
             if len(self._told_at) > REMEMBERED:
                 self._told_at.popitem(last=False)
             self._waiting[uid] = told
-            self._changed.notify_all()
+        self.worker.wake()
 
-    def start(self) -> None:
-        self._recorder.start()
-        self._thread = threading.Thread(target=self._run, name="teller", daemon=True)
-        self._thread.start()
-
-    def stop(self, timeout: float = 3.0) -> None:
-        with self._changed:
-            self._is_stopping = True
-            self._changed.notify_all()
-        if self._thread is not None:
-            self._thread.join(timeout)
-            self._thread = None
-        self._recorder.stop(timeout)
-
-    def tell_next(self) -> bool:
-        """Tell of the pod that waits longest; whether there was one."""
-        with self._changed:
+    def tell_next(self) -> float | None:
+        """Tell of the pod that waits longest; 0 when there was one, None otherwise."""
+        with self._lock:
             if not self._waiting:
-                return False
+                return None
             uid, told = self._waiting.popitem(last=False)
         if not told.candidates:
             self._recorder.note(told.pod, *LET_THROUGH[told.decision])
-            return True
+            return 0.0
         text = self._accounts.account_of(uid, told.candidates)
         if text:
             self._recorder.note(told.pod, NO_ROOM, text, is_warning=True)
-        return True
-
-    def _run(self) -> None:
-        while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self._is_stopping or self._waiting)
-                if self._is_stopping:
-                    return
-            try:
-                self.tell_next()
-            except SchedulerError:
-                _log.exception("an account of a refusal failed; going on")
+        return 0.0

@@ -9,14 +9,14 @@ annotation, by setting.
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, Protocol
 
 from controller.allocator.waiting.refusals import Wakeup
 from controller.clock import Clock
-from controller.errors import ClusterError, NotFoundError, SchedulerError
+from controller.errors import ClusterError, NotFoundError
 from controller.model import names
+from controller.process.worker import Part, Worker
 
 _log = logging.getLogger(__name__)
 
@@ -67,10 +67,10 @@ def annotation_patch(wakes: int, now_utc: str) -> dict[str, Any]:
     return {"metadata": {"annotations": {names.WAKE_ANNOTATION: f"{now_utc}/{wakes}"}}}
 
 
-class Waker:
+class Waker(Part):
     """Wakes refused pods while this process leads.
 
-    Threads: its own, `waker`. Blocks: `stop` joins it. I/O: one patch a pod, outside every lock.
+    Threads: `worker`'s; `wake` from any. Blocks: never. I/O: one patch a pod, outside every lock.
     """
 
     def __init__(
@@ -84,46 +84,36 @@ class Waker:
     ) -> None:
         self._source, self._patcher, self._clock = source, patcher, clock
         self._with_annotation, self._is_leading = with_annotation, is_leading
-        self._stop = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._planned_on = -1  # the source's version, at the last round
         self._again: dict[str, Wakeup] = {}  # by pod uid: the API server did not take their patches
         self.woken = 0  # patches sent, read by the metrics
         self.failed = 0
+        self.worker = Worker("waker", self.run_once)
 
-    def start(self) -> None:
-        self._stop.clear()
-        self._thread = threading.Thread(target=self._run, name="waker", daemon=True)
-        self._thread.start()
-
-    def stop(self, timeout: float = 5.0) -> None:
-        self._stop.set()
-        if self._thread is not None:
-            self._thread.join(timeout)
-            self._thread = None
-
-    def run_once(self, version: int) -> int:
-        """Wait for a change after `version`, let it settle, wake what fits; the version that was planned on."""
-        self._wait(version)
-        if self._stop.wait(COALESCE_SECONDS) or not self._is_leading():
-            return self._source.version
+    def run_once(self) -> float:
+        """Wait for a change since the last round, let it settle, wake what fits; the seconds to rest."""
+        self._wait(self._planned_on)
+        if self.worker.wait(COALESCE_SECONDS) or not self._is_leading():
+            self._planned_on = self._source.version
+            return 0.0
         planned_on = self._source.version
         planning = self._plan_and_wake()
-        self._stop.wait(min(REST * planning, MOST_REST_SECONDS))
-        return planned_on
+        self._planned_on = planned_on
+        return min(REST * planning, MOST_REST_SECONDS)
 
     def _plan_and_wake(self) -> float:
         """One round; the seconds that planning took."""
         again, self._again = self._again, {}
         self.wake(again.values())
         slices, planning = self._source.wake_slices(), 0.0
-        while not self._stop.is_set() and self._is_leading():
+        while not self.worker.is_stopping and self._is_leading():
             began = self._clock.now()
             wakeups = next(slices, None)
             planning += self._clock.now() - began
             if wakeups is None:
                 break
             self.wake(wakeups)
-            self._stop.wait(PAUSE_SECONDS)
+            self.worker.wait(PAUSE_SECONDS)
         return planning
 
     def _wait(self, version: int) -> None:
@@ -131,7 +121,7 @@ class Waker:
         due = self._source.next_wakeup_due()
         most = RETRY_SECONDS if self._again else IDLE_SECONDS
         end = self._clock.now() + (most if due is None else min(due, most))
-        while not self._stop.is_set():
+        while not self.worker.is_stopping:
             left = end - self._clock.now()
             if left <= 0 or self._source.wait_for_change(version, min(left, SLICE_SECONDS)):
                 return
@@ -139,7 +129,7 @@ class Waker:
     def wake(self, wakeups: Iterable[Wakeup]) -> None:
         """Patch each pod; one that is gone is no matter, other failures are tried again in the next round."""
         for wakeup in wakeups:
-            if self._stop.is_set() or not self._is_leading():
+            if self.worker.is_stopping or not self._is_leading():
                 return
             try:
                 self._patch(wakeup)
@@ -159,12 +149,3 @@ class Waker:
             self._patcher.patch_pod(wakeup.namespace, wakeup.name, annotation_patch(wakeup.wakes, now_utc), "")
         else:
             self._patcher.patch_pod(wakeup.namespace, wakeup.name, condition_patch(wakeup.wakes, now_utc), "status")
-
-    def _run(self) -> None:
-        version = -1
-        while not self._stop.is_set():
-            try:
-                version = self.run_once(version)
-            except SchedulerError:
-                _log.exception("wake-up failed; going on")
-                self._stop.wait(1.0)

@@ -179,6 +179,7 @@ def test_every_metric_of_the_webhook_is_documented_and_nothing_else() -> None:
     metrics = webhook_metrics.Metrics(registry, "1", ("mutate-pods",))
     sources = webhook_metrics.Sources(
         stores=tuple,
+        workers=tuple,
         settings_problems=lambda: 0,
         certificates=dict,
         certificate_problems=lambda: 0,

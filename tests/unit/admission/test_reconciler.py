@@ -24,6 +24,7 @@ from controller.admission.reconciler import (
 from controller.admission.removal import remove_webhooks
 from controller.errors import ClusterError, ConflictError, UnavailableError
 from controller.kube.resources import MUTATING_WEBHOOKS, OUR_CONFIGURATIONS, VALIDATING_WEBHOOKS, Resource
+from controller.process.worker import Worker
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.clock import VirtualClock
 
@@ -57,6 +58,8 @@ class Rig:
         )
 
     # As the watches
+
+    workers: Sequence[Worker] = ()
 
     def start(self) -> None: ...
     def stop(self) -> None: ...

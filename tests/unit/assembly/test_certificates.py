@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from controller.assembly.certificates import CertificateWorker, MountedCertifica
 from controller.errors import ConfigError, NotFoundError
 from controller.kube.endpoint_slice import EndpointSlices
 from controller.kube.resources import ENDPOINT_SLICES, SECRETS
+from controller.process.worker import Worker
 from controller.serving.tls import ServerTls
 from controller.settings import ProcessSettings
 from tests.fakes.apiserver import FakeApiServer
@@ -96,6 +98,8 @@ def test_plain_http_is_the_default() -> None:
 
 class Later:
     """Certificates that come when the test says so."""
+
+    workers: Sequence[Worker] = ()
 
     def __init__(self) -> None:
         self.is_serving = False

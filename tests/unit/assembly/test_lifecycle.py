@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import pytest
@@ -14,6 +14,7 @@ from controller.assembly.lifecycle import RULE_OUT_SECONDS, Configured, Lifecycl
 from controller.errors import UnavailableError
 from controller.model.longhorn import LonghornSettings
 from controller.process.common_metrics import StoreState
+from controller.process.worker import Worker
 from controller.settings import LiveSettings
 from tests.fakes.builders import TestCluster
 
@@ -68,6 +69,8 @@ class Parted:
 
 
 class Named:
+    workers: Sequence[Worker] = ()
+
     def __init__(self, name: str, said: list[str]) -> None:
         self.name, self.said = name, said
 

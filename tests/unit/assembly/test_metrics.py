@@ -41,6 +41,7 @@ class Page:
     def __init__(self) -> None:
         self.cluster = TestCluster()
         self.is_leading = self.is_ready = True
+        self.problem = ""
         self.wiring: list[Finding] = []
         self.registry = CollectorRegistry()
         self.metrics = Metrics(self.registry, node="worker-1", version="1.2.3")
@@ -56,7 +57,12 @@ class Page:
                 canaries=lambda: {"seen": 4, "lacking": 0},
             )
         )
-        app = create_status_app(self.registry, is_ready=lambda: self.is_ready, status=lambda: {"mode": "active"})
+        app = create_status_app(
+            self.registry,
+            problem=lambda: self.problem,
+            is_ready=lambda: self.is_ready,
+            status=lambda: {"mode": "active"},
+        )
         self.server = StatusServer(app, "127.0.0.1", 0)
         self.server.start()
 
@@ -257,6 +263,8 @@ def test_no_label_names_a_pod_or_a_volume(page: Page) -> None:
 
 def test_health_readiness_status_and_nothing_else(page: Page) -> None:
     assert page.get("/healthz") == (200, "ok\n")
+    page.problem = "thread sweeper has ended"
+    assert page.get("/healthz") == (503, "thread sweeper has ended\n")
     assert page.get("/readyz")[0] == 200
     page.is_ready = False
     assert page.get("/readyz")[0] == 503
@@ -266,6 +274,4 @@ def test_health_readiness_status_and_nothing_else(page: Page) -> None:
 
 def test_a_port_that_is_taken_is_a_configuration_error_that_names_it(page: Page) -> None:
     with pytest.raises(ConfigError, match=f"metrics-port {page.server.port}"):
-        StatusServer(
-            create_status_app(page.registry, is_ready=lambda: True, status=dict), "127.0.0.1", page.server.port
-        ).start()
+        StatusServer(lambda _environ, _start: (), "127.0.0.1", page.server.port).start()

@@ -45,13 +45,11 @@ class Follower:
         self.store: Store[int] = Store("claim", size_of)
         self.changes: list[Change[int]] = []
         self.store.subscribe(self.note)
-        self.failures: list[BaseException] = []
         self.informer = Informer(
             server,
             CLAIMS,
             self.store,
             clock or SystemClock(),
-            on_failure=lambda _, error: self.failures.append(error),
             backoff_seconds=backoff_seconds,
         )
 
@@ -205,7 +203,7 @@ def test_a_subscriber_that_fails_is_reported_and_gets_its_changes_again() -> Non
 
     assert [("ns/a", 1), ("ns/b", 2)] == got
     assert [("ns/a", 1), ("ns/b", 2)] == [(change.key, change.new) for change in follower.changes]
-    assert ["broken"] == [str(error) for error in follower.failures]
+    assert "ValueError: broken" == follower.informer.worker.state().last_failure
 
 
 def test_subscribers_after_one_that_fails_get_the_change_at_once() -> None:
@@ -436,7 +434,7 @@ def test_an_idle_watch_is_ended_at_once_by_stop() -> None:
     server = FakeApiServer()
     with following(server) as follower:
         wait_until(follower.store.synced.is_set)
-    assert not follower.informer._thread or not follower.informer._thread.is_alive()
+    assert not [thread for thread in threading.enumerate() if thread.name == follower.informer.worker.name]
 
 
 def test_age_tells_when_the_store_was_last_known_to_be_current() -> None:

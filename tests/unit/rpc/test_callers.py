@@ -153,7 +153,7 @@ def test_the_process_asks_for_the_name_in_its_settings_and_counts_who_is_denied(
         name: LeaderClient(f"{HOST}:{settings.grpc_port}", NAME, partial(chain.leaf, client(name)), SystemClock())
         for name in ("ours", CLIENT_SUBJECT)
     }
-    built.worker.start()
+    built.part.start()
     try:
         assert pb.HoldExpansionReply.NOT_CHECKED == clients["ours"].hold_expansion(REQUEST, 20).verdict
         with pytest.raises(LeaderFailedError):
@@ -161,7 +161,7 @@ def test_the_process_asks_for_the_name_in_its_settings_and_counts_who_is_denied(
     finally:
         for made in clients.values():
             made.stop()
-        built.worker.stop()
+        built.part.stop()
     for outcome in ("not-checked", "denied"):
         labels = {"call": "HoldExpansion", "outcome": outcome}
         assert 1 == registry.get_sample_value(f"{PREFIX}_rpc_calls_total", labels)

@@ -109,5 +109,5 @@ def test_its_thread_looks_by_itself_and_at_once_when_told() -> None:
         longhorn.settings = {"current-longhorn-version": "v1.12.1"}
         wait_until(lambda: longhorn.watch.current is not None)
         longhorn.settings = {"current-longhorn-version": "v1.11.3"}
-        longhorn.watch.changed()
+        longhorn.watch.worker.wake()
         wait_until(lambda: longhorn.watch.current is not None and longhorn.watch.current.version == "v1.11.3")

@@ -121,7 +121,9 @@ def test_a_pod_that_is_let_through_all_the_same_is_told_why(scene: Scene, decisi
 
 def test_the_thread_tells_and_ends(scene: Scene) -> None:
     scene.cluster.add_pod("b", gib=50)
+    scene.recorder.start()
     scene.teller.start()
     scene.refuse("b", "n1")
     wait_until(lambda: bool(scene.server.list_page(EVENTS).items))
     scene.teller.stop()
+    scene.recorder.stop()
