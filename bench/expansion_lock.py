@@ -30,10 +30,10 @@ def make(pods: int) -> Allocator:
     names = [f"n{number}" for number in range(NODES)]
     for name in names:
         cluster.add_node(name, *(disk(f"d{number}", DISK_GIB) for number in range(DISKS)))
-    allocator.observe("volume", "v", volume("v", 100, locality="disabled", replica_count=COPIES))
+    allocator.observe_volume("v", volume("v", 100, locality="disabled", replica_count=COPIES))
     for number in range(COPIES):
         facts = replica(f"v-{number}", "v", 100, on=names[number])
-        allocator.observe("replica", facts.name, facts)
+        allocator.observe_replica(facts.name, facts)
     cluster.add_class("any", numberOfReplicas=str(COPIES), dataLocality="disabled")
     for number in range(pods):
         pod = f"p{number}"

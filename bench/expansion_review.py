@@ -71,10 +71,10 @@ def serve_leader(port: int, folder: Path) -> None:
         cluster.add_node(f"n{number}", disk("d1", DISK_GIB))
     for number in range(VOLUMES):
         name = f"v{number}"
-        cluster.allocator.observe("volume", name, volume(name, 10, locality="disabled", replica_count=COPIES))
+        cluster.allocator.observe_volume(name, volume(name, 10, locality="disabled", replica_count=COPIES))
         for copy in range(COPIES):
             facts = replica(f"{name}-r{copy}", name, 10, on=f"n{(number + copy) % NODES}")
-            cluster.allocator.observe("replica", facts.name, facts)
+            cluster.allocator.observe_replica(facts.name, facts)
     material, clock, checks = read_directory(folder / "leader"), SystemClock(), Checks()
     scheduler = DiskScheduler(cluster.allocator.expansions, lambda: checks, Reads(), clock, Calls())
     server = RpcServer(

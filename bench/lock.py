@@ -112,8 +112,7 @@ def verdicts(rows: Sequence[Row], times: FilterTimes, unmeasured: Iterable[str])
 
 
 def unmeasured(allocator: Allocator, holds: Iterable[Held]) -> set[str]:
-    """An `observe` counts under the kind of its object."""
-    return public_methods(allocator) - {hold.method.split()[0] for hold in holds}
+    return public_methods(allocator) - {hold.method for hold in holds}
 
 
 def measure(size: Size, calls: int, turns: int, seconds: float) -> tuple[dict[str, Any], list[Verdict]]:

@@ -204,32 +204,33 @@ def wake_starving(on: On) -> None:
 
 def run_and_leave(on: On) -> None:
     """From the scheduler's choice to a placed replica, and away again."""
-    made, observe = on.made, on.timed.observe
+    made, timed = on.made, on.timed
     with on.held() as (pod, node, _):
         claim = replace(made.claim(pod.volumes[0].claim, 2, LOCAL), selected_node=node)
         name = f"pvc-{claim.uid}"
-        observe("claim", claim.key, claim)
-        observe("volume", name, made.volume(name, 2, "", is_local=True))
-        observe("replica", f"{name}-r", made.replica(f"{name}-r", name, 2))
+        timed.observe_claim(claim.key, claim)
+        timed.observe_volume(name, made.volume(name, 2, "", is_local=True))
+        timed.observe_replica(f"{name}-r", made.replica(f"{name}-r", name, 2))
         claim = replace(claim, volume_name=name)
-        observe("pv", name, made.pv(claim))
-        observe("claim", claim.key, claim)
-        observe("pod", pod.key, replace(pod, node_name=node))
-        observe("volume", name, made.volume(name, 2, node, is_local=True))
-        observe("replica", f"{name}-r", made.replica(f"{name}-r", name, 2, on=node))
-        for kind, key in (("pod", pod.key), ("claim", claim.key), ("pv", name)):
-            observe(kind, key, None)
-        observe("volume", name, None)
-        observe("replica", f"{name}-r", None)
+        timed.observe_pv(name, made.pv(claim))
+        timed.observe_claim(claim.key, claim)
+        timed.observe_pod(pod.key, replace(pod, node_name=node))
+        timed.observe_volume(name, made.volume(name, 2, node, is_local=True))
+        timed.observe_replica(f"{name}-r", made.replica(f"{name}-r", name, 2, on=node))
+        timed.observe_pod(pod.key, None)
+        timed.observe_claim(claim.key, None)
+        timed.observe_pv(name, None)
+        timed.observe_volume(name, None)
+        timed.observe_replica(f"{name}-r", None)
 
 
 def end_offered(on: On) -> None:
     """An offered pod and its claim go; another one is nominated and ends."""
     with on.held(2) as (pod, node, _):
-        on.timed.observe("pod", pod.key, replace(pod, nominated_node=node))
-        on.timed.observe("pod", pod.key, replace(pod, is_finished=True))
-        on.timed.observe("pod", pod.key, None)
-        on.timed.observe("claim", f"ns/{pod.volumes[0].claim}", None)
+        on.timed.observe_pod(pod.key, replace(pod, nominated_node=node))
+        on.timed.observe_pod(pod.key, replace(pod, is_finished=True))
+        on.timed.observe_pod(pod.key, None)
+        on.timed.observe_claim(f"ns/{pod.volumes[0].claim}", None)
 
 
 def lose_replica(on: On) -> None:
@@ -238,40 +239,40 @@ def lose_replica(on: On) -> None:
         next(reversed(made.replicas)) if on.number % 2 else f"pvc-{on.running.uid.replace('pod-running', 'uid-data')}"
     )
     facts, lost = made.volumes[name], made.replicas[name][-1]
-    on.timed.observe("replica", lost.name, replace(lost, failed_at=EPOCH, healthy_at=""))
-    on.timed.observe("volume", name, replace(facts, robustness="degraded"))
-    on.timed.observe("volume", name, facts)
-    on.timed.observe("replica", lost.name, lost)
+    on.timed.observe_replica(lost.name, replace(lost, failed_at=EPOCH, healthy_at=""))
+    on.timed.observe_volume(name, replace(facts, robustness="degraded"))
+    on.timed.observe_volume(name, facts)
+    on.timed.observe_replica(lost.name, lost)
 
 
 def change_nodes(on: On) -> None:
     for name in on.names(50):
-        on.timed.observe("node", name, on.made.with_figures(name))
-    on.timed.observe("kube_node", on.name, KubeNode(on.name, unschedulable=True))
+        on.timed.observe_node(name, on.made.with_figures(name))
+    on.timed.observe_kube_node(on.name, KubeNode(on.name, unschedulable=True))
 
 
 def lose_node(on: On) -> None:
-    on.timed.observe("node", on.name, None)
-    on.timed.observe("kube_node", on.name, None)
-    on.timed.observe("kube_node", on.name, KubeNode(on.name, unschedulable=False))
-    on.timed.observe("node", on.name, on.made.nodes[on.name])
+    on.timed.observe_node(on.name, None)
+    on.timed.observe_kube_node(on.name, None)
+    on.timed.observe_kube_node(on.name, KubeNode(on.name, unschedulable=False))
+    on.timed.observe_node(on.name, on.made.nodes[on.name])
 
 
 def change_engines(on: On) -> None:
     everywhere = frozenset(on.made.names)
-    on.timed.observe("engine_image", "engine", on.made.engine_image(everywhere - {on.name}))
-    on.timed.observe("engine_image", "engine", on.made.engine_image(everywhere))
+    on.timed.observe_engine_image("engine", on.made.engine_image(everywhere - {on.name}))
+    on.timed.observe_engine_image("engine", on.made.engine_image(everywhere))
     manager = InstanceManager(f"im-{on.name}", on.name, "v1", "im", "stopped")
-    on.timed.observe("instance_manager", manager.name, manager)
-    on.timed.observe("instance_manager", manager.name, replace(manager, state="running"))
+    on.timed.observe_instance_manager(manager.name, manager)
+    on.timed.observe_instance_manager(manager.name, replace(manager, state="running"))
 
 
 def change_classes(on: On) -> None:
     """The class that most unbound claims name is deleted and made again."""
     made = on.made.classes[LOCAL]
-    on.timed.observe("class", made.name, None)
-    on.timed.observe("class", made.name, made)
-    on.timed.observe("backing_image", "image", BackingImage("image", real_size_bytes=on.number + 1))
+    on.timed.observe_class(made.name, None)
+    on.timed.observe_class(made.name, made)
+    on.timed.observe_backing_image("image", BackingImage("image", real_size_bytes=on.number + 1))
 
 
 # Growth

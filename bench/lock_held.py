@@ -105,7 +105,7 @@ def timed(allocator: Allocator, book: Book) -> Allocator:
 
 
 class _StandIn:
-    """Calls the object behind it, and announces each call. `observe` counts for each kind of object by itself."""
+    """Calls the object behind it, and announces each call."""
 
     def __init__(self, behind: object, book: Book, prefix: str = "") -> None:
         self._behind, self._book, self._prefix = behind, book, prefix
@@ -120,10 +120,9 @@ class _StandIn:
             return found
 
         def call(*args: Any, **named: Any) -> Any:
-            announced = f"{label} {args[0]}" if label == "observe" else label
-            with self._book.calling(announced):
+            with self._book.calling(label):
                 answer = found(*args, **named)
-            return self._steps(announced, answer) if isinstance(answer, Iterator) else answer
+            return self._steps(label, answer) if isinstance(answer, Iterator) else answer
 
         return call
 

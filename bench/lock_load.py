@@ -69,7 +69,7 @@ class Load:
         owed = int((time.monotonic() - began) * UPDATES_A_SECOND)
         for number in range(max(updated, owed - MOST_BEHIND), owed):
             name = self._made.names[number % len(self._made.names)]
-            self._allocator.observe("node", name, self._made.with_figures(name))
+            self._allocator.observe_node(name, self._made.with_figures(name))
             self.done["node_updates"] += 1
         return owed
 

@@ -17,7 +17,7 @@ from controller.clock import SystemClock
 from controller.model.longhorn import EngineImage, InstanceManager, LonghornNode, LonghornSettings, Replica, Volume
 from controller.model.workload import Claim, KubeNode, PersistentVolume, Pod, PodVolume, StorageClass
 from controller.settings import LiveSettings
-from tests.fakes.builders import EPOCH, GIB, LATER, disk, node, replica, volume
+from tests.fakes.builders import EPOCH, GIB, LATER, disk, node, observe, replica, volume
 
 DISKS: Final = 4
 DISK_GIB, SMALL_GIB = 16_384, 2_048
@@ -96,7 +96,7 @@ class MadeUp:
         self._roam()
 
     def put(self, kind: str, key: str, facts: object | None) -> None:
-        self.allocator.observe(kind, key, facts)
+        observe(self.allocator, kind, key, facts)
 
     def some_names(self, count: int, number: int) -> Sequence[str]:
         """So many nodes, others for every number; 0 is all."""

@@ -86,7 +86,7 @@ def node_name(index: int) -> str:
 def add_class(allocator: Allocator, copies: int) -> None:
     parameters = {"dataLocality": "best-effort", "numberOfReplicas": str(copies)}
     facts = StorageClass("longhorn", "driver.longhorn.io", parameters, True, True, EPOCH)
-    allocator.observe("class", facts.name, facts)
+    allocator.observe_class(facts.name, facts)
 
 
 def add_node(allocator: Allocator, index: int, sizes_gib: Mapping[str, int]) -> None:
@@ -111,15 +111,15 @@ def add_node(allocator: Allocator, index: int, sizes_gib: Mapping[str, int]) -> 
         )
         for disk, gib in sizes_gib.items()
     )
-    allocator.observe("kube_node", name, KubeNode(name, unschedulable=False))
-    allocator.observe("node", name, LonghornNode(name, "", "", frozenset(), True, True, True, False, disks))
+    allocator.observe_kube_node(name, KubeNode(name, unschedulable=False))
+    allocator.observe_node(name, LonghornNode(name, "", "", frozenset(), True, True, True, False, disks))
 
 
 def add_pod(allocator: Allocator, sizes_gib: Mapping[str, float], name: str = "p") -> None:
     """A pod with a new claim of each name."""
     for key, gib in sizes_gib.items():
         claim = Claim(f"uid-{key}", "ns", key, "longhorn", "", int(gib * GIB), "", False, False, "", "")
-        allocator.observe("claim", claim.key, claim)
+        allocator.observe_claim(claim.key, claim)
     pod = Pod(
         f"uid-{name}",
         "ns",
@@ -133,7 +133,7 @@ def add_pod(allocator: Allocator, sizes_gib: Mapping[str, float], name: str = "p
         False,
         tuple(PodVolume(f"v-{c}", c) for c in sizes_gib),
     )
-    allocator.observe("pod", pod.key, pod)
+    allocator.observe_pod(pod.key, pod)
 
 
 def pod_document(claims: Mapping[str, int]) -> dict[str, object]:

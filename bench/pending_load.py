@@ -49,7 +49,7 @@ class World:
         cluster.add_class("three-tagged", **anywhere, diskSelector="ssd")
         cluster.add_class("image", dataLocality="best-effort", numberOfReplicas="1", backingImage="i")
         cluster.add_class("three-image", **anywhere, backingImage="i")
-        cluster.allocator.observe("backing_image", "i", BackingImage("i", real_size_bytes=GIB))
+        cluster.allocator.observe_backing_image("i", BackingImage("i", real_size_bytes=GIB))
         names = [f"node-{number:05}" for number in range(self.nodes)]
         for number, name in enumerate(names):
             sizes = (self.disk_gib + number % 17 + index for index in range(4))

@@ -180,7 +180,7 @@ class Run:
             self.outcome.worst = round(max(self.outcome.worst, where.used / where.limit), 3)
         facts: Replica = replica_of(f"{volume}-r-{left}", volume, kind.gib, on=where.node)
         facts = replace(facts, disk_uuid=where.uuid)
-        self._cluster.allocator.observe("replica", facts.name, facts)
+        self._cluster.allocator.observe_replica(facts.name, facts)
         self._at(self._chance.uniform(0.3, 1) * self._lag, lambda: self._report(where, facts.name, kind.gib))
         if left > 1:
             self._at(COPY_SECONDS, lambda: self._place(volume, kind, node, left - 1, used | {where.node}))

@@ -25,13 +25,13 @@ from controller.allocator.promises.quarantine import Quarantine
 from controller.allocator.promises.settle import Settler
 from controller.allocator.promises.views import promise_views, snapshot_of
 from controller.allocator.verbs.account import account_of
+from controller.allocator.verbs.events import Apply, Events
 from controller.allocator.verbs.filter import Filtering, newcomer_of
 from controller.allocator.verbs.grow import Expansions, Lent
-from controller.allocator.verbs.observe import CLAIMS_AT_ONCE, KINDS, Observing
+from controller.allocator.verbs.observe import CLAIMS_AT_ONCE, Observing
 from controller.allocator.waiting.refusals import Refusals, Wakeup
 from controller.allocator.waiting.waking import WakePlan
 from controller.allocator.world.absences import ABSENT_SECONDS, known, missing_of
-from controller.allocator.world.outdated import is_outdated
 from controller.allocator.world.world import World
 from controller.clock import Clock
 from controller.errors import BugError, NotFoundError
@@ -60,7 +60,7 @@ class _Granted:
         return self._ledger().grows_on(disk_uuid)
 
 
-class Allocator:
+class Allocator(Events):
     """Answers who may have which bytes, and remembers what it answered until the cluster shows it.
 
     Threads: any. Blocks: only in the `wait_*` methods. I/O: none, logging included. What a method costs under the lock
@@ -99,22 +99,15 @@ class Allocator:
 
     # Facts
 
-    def observe(self, kind: str, key: str, facts: object | None, gone: object | None = None) -> None:
-        """One change of the cluster; `kind` is one of `KINDS`.
-
-        `facts` None: the object is gone, and `gone` tells which one it was. What a live read has shown is not undone by
-        an older event that the watch delivers later. Costs: the promises of what it touches, for a class those of 25
-        unbound claims at a time; for a new node a look at all claims and pods; as `begin_term` where a rule of the
-        ledger broke.
-        """
-        if kind not in KINDS:
-            raise ValueError(f"no such kind: {kind}")
+    def _observe(self, key: str, apply: Apply, is_outdated: Callable[[World], bool] | None = None) -> None:
         later: Sequence[str] = ()
         with self._changed:
-            if is_outdated(self._world, kind, key, facts, gone):
+            if is_outdated is not None and is_outdated(self._world):
                 return
             with self._guarded(key):
-                later = self._observing_locked().apply(kind, key, facts)
+                observing = self._observing_locked()
+                later = apply(observing)
+                observing.settle_changes()
             self._touch_locked()
         for first in range(0, len(later), CLAIMS_AT_ONCE):
             with self._changed, self._guarded(key):

@@ -1,25 +1,29 @@
-"""The kinds of objects that the controller follows, and how each becomes facts."""
+"""The kinds of objects that the controller follows: how each becomes facts, and how the allocator is told."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 
+from controller.allocator.verbs.events import Events
 from controller.kube import resources
 from controller.kube.resources import Resource
 from controller.model import parse
 from controller.model.reader import Raw
 from controller.model.workload import Pod
 
+F = TypeVar("F")
+
 
 @dataclass(frozen=True, slots=True)
-class Kind:
-    """One kind of objects that is followed, and what the allocator calls it."""
+class Kind(Generic[F]):
+    """One kind of objects that is followed. `observe`: by key, the facts or None, and what went when there are none."""
 
     name: str
     resource: Resource
-    parse: Callable[[Raw], Any]
+    parse: Callable[[Raw], F | None]
+    observe: Callable[[Events, str, F | None, F | None], None]
     in_longhorn: bool = False  # lives in Longhorn's namespace, known by its name alone
     is_live: bool = False  # read live where the store lacks it
 
@@ -31,16 +35,36 @@ def interesting_pod(raw: Raw) -> Pod | None:
 
 
 # A kind that the cluster does not have (its CRD is absent) has no objects: its store is in sync, and empty.
-KINDS: Final = (
-    Kind("pod", resources.PODS, interesting_pod, is_live=True),
-    Kind("claim", resources.CLAIMS, parse.claim_facts, is_live=True),
-    Kind("pv", resources.VOLUMES, parse.pv_facts, is_live=True),
-    Kind("class", resources.STORAGE_CLASSES, parse.class_facts, is_live=True),
-    Kind("kube_node", resources.NODES, parse.kube_node_facts),
-    Kind("node", resources.LONGHORN_NODES, parse.node_facts, in_longhorn=True),
-    Kind("volume", resources.LONGHORN_VOLUMES, parse.volume_facts, in_longhorn=True, is_live=True),
-    Kind("replica", resources.LONGHORN_REPLICAS, parse.replica_facts, in_longhorn=True),
-    Kind("backing_image", resources.LONGHORN_BACKING_IMAGES, parse.backing_image_facts, in_longhorn=True),
-    Kind("engine_image", resources.LONGHORN_ENGINE_IMAGES, parse.engine_image_facts, in_longhorn=True),
-    Kind("instance_manager", resources.LONGHORN_INSTANCE_MANAGERS, parse.instance_manager_facts, in_longhorn=True),
+KINDS: Final[tuple[Kind[Any], ...]] = (
+    Kind("pod", resources.PODS, interesting_pod, Events.observe_pod, is_live=True),
+    Kind("claim", resources.CLAIMS, parse.claim_facts, Events.observe_claim, is_live=True),
+    Kind("pv", resources.VOLUMES, parse.pv_facts, Events.observe_pv, is_live=True),
+    Kind("class", resources.STORAGE_CLASSES, parse.class_facts, Events.observe_class, is_live=True),
+    Kind("kube_node", resources.NODES, parse.kube_node_facts, Events.observe_kube_node),
+    Kind("node", resources.LONGHORN_NODES, parse.node_facts, Events.observe_node, in_longhorn=True),
+    Kind(
+        "volume", resources.LONGHORN_VOLUMES, parse.volume_facts, Events.observe_volume, is_live=True, in_longhorn=True
+    ),
+    Kind("replica", resources.LONGHORN_REPLICAS, parse.replica_facts, Events.observe_replica, in_longhorn=True),
+    Kind(
+        "backing_image",
+        resources.LONGHORN_BACKING_IMAGES,
+        parse.backing_image_facts,
+        Events.observe_backing_image,
+        in_longhorn=True,
+    ),
+    Kind(
+        "engine_image",
+        resources.LONGHORN_ENGINE_IMAGES,
+        parse.engine_image_facts,
+        Events.observe_engine_image,
+        in_longhorn=True,
+    ),
+    Kind(
+        "instance_manager",
+        resources.LONGHORN_INSTANCE_MANAGERS,
+        parse.instance_manager_facts,
+        Events.observe_instance_manager,
+        in_longhorn=True,
+    ),
 )

@@ -12,7 +12,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
+from controller.allocator.verbs.events import Events
 from controller.errors import ClusterError, MalformedRequestError, NotFoundError
+from controller.follow.kinds import Kind
 
 _ROUNDS: Final = 100
 
@@ -25,16 +27,12 @@ class KnownStore(Protocol):
     def get(self, key: str) -> Any: ...
 
 
-class Observer(Protocol):
-    def observe(self, kind: str, key: str, facts: object | None) -> None: ...
-
-
 @dataclass(frozen=True, slots=True)
 class LiveKind:
     """How one kind is read. `read(namespace, name, timeout_seconds)` gives the raw object or raises ClusterError."""
 
+    kind: Kind[Any]
     read: Callable[[str, str, float], Mapping[str, Any]]
-    parse: Callable[[Mapping[str, Any]], object]
     store: KnownStore
     store_namespace: str = ""  # of a namespaced kind whose allocator key is the name alone
 
@@ -45,8 +43,8 @@ class LiveReader:
     Threads: any. Blocks: for one call to the API server. I/O: that call.
     """
 
-    def __init__(self, kinds: Mapping[str, LiveKind], allocator: Observer) -> None:
-        self._kinds, self._allocator = kinds, allocator
+    def __init__(self, kinds: Mapping[str, LiveKind], events: Events) -> None:
+        self._kinds, self._events = kinds, events
 
     def refresh(self, kind: str, namespace: str, name: str, timeout_seconds: float) -> bool:
         """Whether the object exists; the allocator knows it then. ClusterError when that cannot be found out."""
@@ -56,23 +54,24 @@ class LiveReader:
         except NotFoundError:
             return False
         try:
-            facts = row.parse(raw)
+            facts = row.kind.parse(raw)
         except MalformedRequestError as error:
             raise ClusterError(f"{kind} {namespace}/{name} cannot be read: {error}") from error
         store_namespace = namespace or row.store_namespace
         store_key = f"{store_namespace}/{name}" if store_namespace else name
         key = f"{namespace}/{name}" if namespace else name
-        self._hand_over(row.store, kind, key, store_key, facts, _version(raw))
+        self._hand_over(row, key, store_key, facts, _version(raw))
         return True
 
-    def _hand_over(self, store: KnownStore, kind: str, key: str, store_key: str, facts: object, version: int) -> None:
+    def _hand_over(self, row: LiveKind, key: str, store_key: str, facts: object, version: int) -> None:
+        store = row.store
         for _ in range(_ROUNDS):
             speaks = store.get(store_key) if _number(store.resource_version) >= version else facts
-            self._allocator.observe(kind, key, speaks)
+            row.kind.observe(self._events, key, speaks, None)
             now = store.get(store_key) if _number(store.resource_version) >= version else facts
             if now == speaks:
                 return
-        raise ClusterError(f"{kind} {key} changes faster than it can be read")
+        raise ClusterError(f"{row.kind.name} {key} changes faster than it can be read")
 
 
 def _version(raw: Mapping[str, Any]) -> int:

@@ -6,8 +6,9 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from controller.allocator.verbs.events import Events
 from controller.clock import Clock
-from controller.follow.feed import Feed, Observer
+from controller.follow.feed import follow
 from controller.follow.kinds import KINDS
 from controller.follow.live import LiveKind
 from controller.kube import resources
@@ -84,20 +85,19 @@ class Stores:
         self.followed[name] = Followed(name, informer)
         return store
 
-    def feed(self, observer: Observer) -> None:
-        """Have every change of the kinds that the allocator knows told to `observer`."""
-        feed = Feed(observer)
+    def feed(self, events: Events) -> None:
+        """Have every change of the kinds that the allocator knows told to it."""
         for kind in KINDS:
-            is_cluster_scoped = kind.in_longhorn or not kind.resource.is_namespaced
-            feed.follow(kind.name, self.followed[kind.name].store, cluster_scoped=is_cluster_scoped)
+            follow(kind, self.followed[kind.name].store, events)
 
     def live_kinds(self) -> dict[str, LiveKind]:
         kinds = {}
         for kind in KINDS:
             if kind.is_live:
                 namespace = self._namespace if kind.in_longhorn else ""
-                read = _reader(self._api, kind.resource)
-                kinds[kind.name] = LiveKind(read, kind.parse, self.followed[kind.name], namespace)
+                kinds[kind.name] = LiveKind(
+                    kind, _reader(self._api, kind.resource), self.followed[kind.name], namespace
+                )
         return kinds
 
     def is_synced(self) -> bool:

@@ -26,7 +26,7 @@ from extender.preconditions import Preconditions
 from extender.preemption import PreemptionService
 from extender.priorities import PriorityService
 from extender.service import ExtenderService
-from tests.fakes.builders import TestCluster, disk
+from tests.fakes.builders import TestCluster, disk, observe
 
 NAMESPACE: Final = "ns"
 REFUSING_NODE: Final = "refuses"  # a name that begins so is a node to which nothing can be bound
@@ -122,7 +122,7 @@ class LiveWorld:
         if self.is_down:
             raise UnavailableError("no answer")
         facts = self.late.get(f"{namespace}/{name}") if kind == "pod" else None
-        self.allocator.observe(kind, f"{namespace}/{name}" if namespace else name, facts)
+        observe(self.allocator, kind, f"{namespace}/{name}" if namespace else name, facts)
         return facts is not None
 
 

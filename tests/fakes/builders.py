@@ -11,9 +11,11 @@ from controller.allocator.outcome import FilterOutcome, Mode
 from controller.allocator.promises.ends import Due
 from controller.allocator.promises.growths import GROWTH
 from controller.allocator.promises.promise import ANYWHERE, Kind, OneOf, Promise, Roams, Source, State
+from controller.allocator.verbs.events import Events
 from controller.allocator.waiting.refusals import Wakeup
 from controller.allocator.world.reach import REPORT_GRACE_SECONDS
 from controller.clock import Clock
+from controller.follow.kinds import KINDS
 from controller.model.longhorn import DEFAULT_NEEDS, Disk, DiskNeeds, LonghornNode, LonghornSettings, Replica, Volume
 from controller.model.workload import Claim, KubeNode, PersistentVolume, Pod, PodVolume, StorageClass
 from controller.settings import LiveSettings
@@ -23,6 +25,7 @@ GIB = 1024**3
 EPOCH = "2026-01-01T00:00:00Z"
 LATER = "2026-01-01T00:00:05Z"
 LATEST = "2026-01-01T00:00:10Z"
+_KINDS = {kind.name: kind for kind in KINDS}
 
 
 def disk(name: str = "d1", free_gib: float = 400, *, node: str = "n1", tags: tuple[str, ...] = ()) -> Disk:
@@ -127,6 +130,11 @@ def promise(
     )
 
 
+def observe(events: Events, kind: str, key: str, facts: object | None, gone: object | None = None) -> None:
+    """An event of that kind, where a test goes through several kinds."""
+    _KINDS[kind].observe(events, key, facts, gone)
+
+
 class TestCluster:
     """Facts of a made-up cluster and an allocator that follows them."""
 
@@ -145,8 +153,7 @@ class TestCluster:
         self.allocator.configure(self.live, settings or LonghornSettings())
         self.pods: dict[str, Pod] = {}
         self.claims: dict[str, Claim] = {}
-        self.allocator.observe(
-            "class",
+        self.allocator.observe_class(
             "longhorn",
             StorageClass(
                 "longhorn",
@@ -161,8 +168,7 @@ class TestCluster:
         self.allocator.begin_term(has_predecessor=False)
 
     def add_class(self, name: str, **parameters: str) -> None:
-        self.allocator.observe(
-            "class",
+        self.allocator.observe_class(
             name,
             StorageClass(
                 name, "driver.longhorn.io", parameters, is_default=False, waits_for_consumer=True, created_utc=EPOCH
@@ -170,11 +176,11 @@ class TestCluster:
         )
 
     def add_node(self, name: str, *disks: Disk, free_gib: float = 400) -> None:
-        self.allocator.observe("kube_node", name, KubeNode(name, unschedulable=False))
-        self.allocator.observe("node", name, node(name, *disks, free_gib=free_gib))
+        self.allocator.observe_kube_node(name, KubeNode(name, unschedulable=False))
+        self.allocator.observe_node(name, node(name, *disks, free_gib=free_gib))
 
     def put_node(self, facts: LonghornNode) -> None:
-        self.allocator.observe("node", facts.name, facts)
+        self.allocator.observe_node(facts.name, facts)
 
     def add_claim(
         self, name: str, gib: float = 100, *, class_name: str | None = "longhorn", uid: str = "", shared: bool = False
@@ -196,11 +202,11 @@ class TestCluster:
 
     def set_claim(self, claim: Claim) -> Claim:
         self.claims[claim.name] = claim
-        self.allocator.observe("claim", claim.key, claim)
+        self.allocator.observe_claim(claim.key, claim)
         return claim
 
     def drop_claim(self, name: str) -> None:
-        self.allocator.observe("claim", self.claims.pop(name).key, None)
+        self.allocator.observe_claim(self.claims.pop(name).key, None)
 
     def add_pod(
         self, name: str, *claims: str, gib: float = 100, uid: str = "", created: str = EPOCH, priority: int = 0
@@ -226,14 +232,14 @@ class TestCluster:
 
     def set_pod(self, pod: Pod) -> Pod:
         self.pods[pod.name] = pod
-        self.allocator.observe("pod", pod.key, pod)
+        self.allocator.observe_pod(pod.key, pod)
         return pod
 
     def change_pod(self, name: str, **fields: Any) -> Pod:
         return self.set_pod(replace(self.pods[name], **fields))
 
     def drop_pod(self, name: str) -> None:
-        self.allocator.observe("pod", self.pods.pop(name).key, None)
+        self.allocator.observe_pod(self.pods.pop(name).key, None)
 
     def filter(self, pod: str, *nodes: str) -> FilterOutcome:
         return self.allocator.hold_pod(self.pods[pod].uid, list(nodes))
@@ -254,12 +260,12 @@ class TestCluster:
         """The claim gets a PV (of that version) and a Longhorn Volume with unplaced replicas; the volume's name."""
         facts = self.claims[claim]
         name, gib = f"pvc-{facts.uid}", facts.requested_bytes / GIB
-        self.allocator.observe("volume", name, volume(name, gib, **{"replica_count": copies, **volume_facts}))
+        self.allocator.observe_volume(name, volume(name, gib, **{"replica_count": copies, **volume_facts}))
         for number in range(1, copies + 1):
-            self.allocator.observe("replica", f"{name}-r-{number}", replica(f"{name}-r-{number}", name, gib))
+            self.allocator.observe_replica(f"{name}-r-{number}", replica(f"{name}-r-{number}", name, gib))
         size = facts.requested_bytes
         pv = PersistentVolume(name, "driver.longhorn.io", name, facts.uid, facts.key, size, created, version)
-        self.allocator.observe("pv", name, pv)
+        self.allocator.observe_pv(name, pv)
         self.set_claim(replace(facts, volume_name=name))
         return name
 
@@ -267,10 +273,10 @@ class TestCluster:
         self.change_pod(pod, node_name=to, nominated_node="")
 
     def attach(self, name: str, to: str, gib: float = 100, **other: Any) -> None:
-        self.allocator.observe("volume", name, volume(name, gib, attached_to=to, **other))
+        self.allocator.observe_volume(name, volume(name, gib, attached_to=to, **other))
 
     def place(self, name: str, on: str, gib: float = 100, disk_name: str = "d1") -> None:
-        self.allocator.observe("replica", f"{name}-r-1", replica(f"{name}-r-1", name, gib, on=on, disk_name=disk_name))
+        self.allocator.observe_replica(f"{name}-r-1", replica(f"{name}-r-1", name, gib, on=on, disk_name=disk_name))
 
     def run(self, pod: str, claim: str, on: str, gib: float = 100) -> str:
         """From the scheduler's choice to a placed replica."""
@@ -317,9 +323,9 @@ class TestCluster:
         name = f"pvc-{self.claims[pod].uid}"
         self.drop_pod(pod)
         self.drop_claim(pod)
-        self.allocator.observe("pv", name, None)
-        self.allocator.observe("volume", name, None)
-        self.allocator.observe("replica", f"{name}-r-1", None)
+        self.allocator.observe_pv(name, None)
+        self.allocator.observe_volume(name, None)
+        self.allocator.observe_replica(f"{name}-r-1", None)
         self._show_figures(lambda disk, name: name in disk.scheduled_replicas)  # what has gone is seen at once
 
     def due_growths(self) -> list[str]:

@@ -16,6 +16,7 @@ from controller.model.longhorn import LonghornSettings
 from controller.model.workload import Pod
 from controller.rules.demand import Missing
 from controller.settings import LiveSettings
+from tests.fakes.builders import observe
 from tests.fakes.clock import VirtualClock
 
 SCHEDULING_TIMEOUT_SECONDS: Final = LiveSettings().pod_scheduling_timeout_seconds
@@ -83,7 +84,7 @@ class Driver:
     # Facts and terms
 
     def observe(self, kind: str, key: str, facts: object | None, gone: object | None = None) -> None:
-        self._allocator.observe(kind, key, facts, gone)
+        observe(self._allocator, kind, key, facts, gone)
 
     def start(self) -> None:
         """Decide and hold from now on."""
@@ -150,7 +151,7 @@ class Driver:
     def _read(self, read: Read, kind: str, key: str) -> bool:
         facts = read(kind, key)
         if facts is not None:
-            self._allocator.observe(kind, key, facts)
+            observe(self._allocator, kind, key, facts)
         return facts is not None
 
     # Time

@@ -25,7 +25,7 @@ def cluster_of(*nodes: str, free_gib: float = 400, settings: LonghornSettings | 
 def observe(cluster: TestCluster, *placed: str, count: int = 1, locality: str = "disabled", **fields: Any) -> None:
     """A volume "v" of 100 GiB without a claim, with healthy replicas on those nodes."""
     facts = {"replica_count": count, "frontend": "blockdev", **fields}
-    cluster.allocator.observe("volume", "v", volume("v", locality=locality, **facts))
+    cluster.allocator.observe_volume("v", volume("v", locality=locality, **facts))
     for name in placed:
         put(cluster, name)
 
@@ -33,7 +33,7 @@ def observe(cluster: TestCluster, *placed: str, count: int = 1, locality: str = 
 def put(cluster: TestCluster, on: str, **fields: Any) -> None:
     healthy_at = "2026-01-01T00:00:00Z"
     made = replica(f"v-r-{on}", "v", on=on, **{"healthy_at": healthy_at, **fields})
-    cluster.allocator.observe("replica", made.name, made)
+    cluster.allocator.observe_replica(made.name, made)
 
 
 def reasons(cluster: TestCluster, *nodes: str, gib: float = 100) -> dict[str, str]:
@@ -46,7 +46,7 @@ def reasons(cluster: TestCluster, *nodes: str, gib: float = 100) -> dict[str, st
 
 def wait(cluster: TestCluster, name: str = "new", **fields: Any) -> None:
     """Longhorn has made a replica of "v", and not placed it yet."""
-    cluster.allocator.observe("replica", name, replica(name, "v", **fields))
+    cluster.allocator.observe_replica(name, replica(name, "v", **fields))
 
 
 def test_a_locality_move_counts_on_the_engines_node_from_the_moment_that_it_shows() -> None:
@@ -55,7 +55,7 @@ def test_a_locality_move_counts_on_the_engines_node_from_the_moment_that_it_show
     assert {"n1": "passes", "n3": "passes"} == reasons(cluster, "n1", "n3")  # foreseen, and no promise
     wait(cluster, hard_node_affinity="n1")
     assert {"n1": Reason.CONTENDED, "n3": "passes"} == reasons(cluster, "n1", "n3")
-    cluster.allocator.observe("replica", "new", replica("new", "v", on="n1"))
+    cluster.allocator.observe_replica("new", replica("new", "v", on="n1"))
     assert Reason.INSUFFICIENT_STORAGE == cluster.filter("asks", "n1").refused["n1"]
 
 
@@ -76,7 +76,7 @@ def test_the_copy_for_an_evicting_replica_may_come_to_any_other_node() -> None:
     cluster.add_pod("asks", "larger", gib=151)
     wanted = {"n1": Reason.INSUFFICIENT_STORAGE, "n2": Reason.INSUFFICIENT_STORAGE, "n3": Reason.CONTENDED}
     assert wanted == reasons(cluster, "n1", "n2", "n3")
-    cluster.allocator.observe("replica", "new", replica("new", "v", on="n4"))
+    cluster.allocator.observe_replica("new", replica("new", "v", on="n4"))
     assert "passes" == reasons(cluster, "n3")["n3"]
 
 
@@ -158,7 +158,7 @@ def test_two_unplaced_replicas_of_a_volume_come_to_one_node_only_if_anti_affinit
     cluster = cluster_of("n1", "n2", free_gib=250)
     observe(cluster, count=2, soft_anti_affinity=soft, zone_soft_anti_affinity="enabled")
     for name in ("one", "two"):
-        cluster.allocator.observe("replica", name, replica(name, "v"))
+        cluster.allocator.observe_replica(name, replica(name, "v"))
     assert {"n1": verdict} == reasons(cluster, "n1")
 
 
@@ -174,7 +174,7 @@ def test_a_volume_that_is_being_made_comes_twice_to_a_node_only_if_anti_affinity
 def test_an_unplaced_replica_needs_its_volumes_size() -> None:
     cluster = cluster_of("n1", free_gib=200)
     observe(cluster)
-    cluster.allocator.observe("replica", "one", replica("one", "v"))
+    cluster.allocator.observe_replica("one", replica("one", "v"))
     assert {"n1": "passes"} == reasons(cluster, "n1")
-    cluster.allocator.observe("volume", "v", volume("v", 101, locality="disabled", frontend="blockdev"))
+    cluster.allocator.observe_volume("v", volume("v", 101, locality="disabled", frontend="blockdev"))
     assert {"n1": Reason.CONTENDED} == reasons(cluster, "n1")

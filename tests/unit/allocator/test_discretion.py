@@ -145,7 +145,7 @@ def test_what_was_found_of_one_node_says_nothing_of_one_where_other_volumes_need
 def with_image(*nodes: tuple[float, ...], gib: float, pct: int = 25) -> TestCluster:
     """Classes `image` (beside the pod) and `image-roams` with a backing image of so many GiB that is nowhere yet."""
     cluster = cluster_of(*nodes, live=LiveSettings(enabled=True, roaming_overcommit_pct=pct))
-    cluster.allocator.observe("backing_image", "i", BackingImage("i", real_size_bytes=int(gib * GIB)))
+    cluster.allocator.observe_backing_image("i", BackingImage("i", real_size_bytes=int(gib * GIB)))
     cluster.add_class("image", dataLocality="best-effort", numberOfReplicas="1", backingImage="i")
     cluster.add_class("image-roams", dataLocality="disabled", numberOfReplicas="1", backingImage="i")
     return cluster
@@ -196,10 +196,10 @@ def test_room_that_is_kept_for_another_pod_is_not_given_away_at_discretion() -> 
     for name in names:
         for index in (0, 1):
             of = f"pvc-{name}-{index}"
-            cluster.allocator.observe("volume", of, volume(of, 60))
+            cluster.allocator.observe_volume(of, volume(of, 60))
             failed = {"failed_at": "x", "healthy_at": "y"} if name == "n1" else {}
             facts = replica(f"{of}-r", of, 60, on=name, disk_name=f"d{index}", **failed)
-            cluster.allocator.observe("replica", f"{of}-r", facts)
+            cluster.allocator.observe_replica(f"{of}-r", facts)
     cluster.let_figures_follow()
     assert not ask(cluster, "large", 140, *names)
     for _ in range(64):

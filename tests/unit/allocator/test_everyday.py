@@ -33,12 +33,12 @@ def provision(cluster: TestCluster, name: str, gib: float, *replicas: str, **fie
     claim = cluster.claims[name]
     handle = f"pvc-{claim.uid}"
     facts = {"locality": "disabled", "replica_count": 3, **fields}
-    cluster.allocator.observe("volume", handle, volume(handle, gib, **facts))
+    cluster.allocator.observe_volume(handle, volume(handle, gib, **facts))
     for node in replicas:
         made = replica(f"{handle}-r-{node}", handle, gib, on=node)
-        cluster.allocator.observe("replica", made.name, made)
+        cluster.allocator.observe_replica(made.name, made)
     pv = PersistentVolume(handle, "driver.longhorn.io", handle, claim.uid, claim.key, int(gib * GIB), LATER)
-    cluster.allocator.observe("pv", handle, pv)
+    cluster.allocator.observe_pv(handle, pv)
     cluster.set_claim(replace(claim, volume_name=handle))
 
 
@@ -126,8 +126,7 @@ def test_sixty_pods_on_a_shared_volume_may_run_on_any_of_twenty_nodes() -> None:
         cluster.bind(f"p{index}", chosen)
         running[chosen] += 1
         if not index:
-            cluster.allocator.observe(
-                "volume",
+            cluster.allocator.observe_volume(
                 "pvc-uid-shared",
                 volume("pvc-uid-shared", locality="disabled", replica_count=3, access_mode="rwx", attached_to="n7"),
             )
@@ -158,7 +157,7 @@ def test_ten_consumers_of_a_best_effort_shared_volume_promise_its_size_once() ->
     for index in range(10):
         cluster.bind(f"p{index}", f"n{index % 3}")
     assert {"*": 100} == cluster.pending()  # until the share manager's node is known and Longhorn has placed it
-    cluster.allocator.observe("replica", "r", replica("r", "pvc-uid-shared", 100, on="n2"))
+    cluster.allocator.observe_replica("r", replica("r", "pvc-uid-shared", 100, on="n2"))
     assert {} == cluster.pending()
 
 

@@ -18,7 +18,7 @@ IMAGE = "longhorn-engine:1"
 
 
 def see_image(cluster: TestCluster, *nodes: str) -> None:
-    cluster.allocator.observe("engine_image", "ei", EngineImage("ei", IMAGE, "deployed", frozenset(nodes)))
+    cluster.allocator.observe_engine_image("ei", EngineImage("ei", IMAGE, "deployed", frozenset(nodes)))
 
 
 def chosen(class_name: str = "longhorn", *, gib: float = 100) -> TestCluster:

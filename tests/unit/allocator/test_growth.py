@@ -49,10 +49,10 @@ class Growing:
         facts = self.cluster.claims[claim]
         name = facts.volume_name
         pv = PersistentVolume(name, "driver.longhorn.io", name, facts.uid, facts.key, int(gib * GIB), EPOCH)
-        self.allocator.observe("pv", name, pv)
+        self.allocator.observe_pv(name, pv)
 
     def grow_volume(self, name: str, gib: float, **other: Any) -> None:
-        self.allocator.observe("volume", name, volume(name, gib, **other))
+        self.allocator.observe_volume(name, volume(name, gib, **other))
 
     def grow_replica(self, name: str, gib: float, *, on: str = "n1") -> None:
         self.cluster.place(name, on, gib)
@@ -89,7 +89,7 @@ def test_a_node_whose_replica_has_grown_already_is_not_listed() -> None:
     world = Growing()
     world.cluster.add_node("n2", disk("d1", 400))
     name = world.add("a", 100)
-    world.allocator.observe("replica", f"{name}-r-2", replica(f"{name}-r-2", name, 100, on="n2", disk_name="d1"))
+    world.allocator.observe_replica(f"{name}-r-2", replica(f"{name}-r-2", name, 100, on="n2", disk_name="d1"))
     assert GrowthVerdict.ADMITTED is world.ask("a", 150).verdict
     world.grow_replica(name, 150)
     assert [("n2", 50 * GIB)] == [(view.node, view.size_bytes) for view in world.allocator.snapshot().promises]
@@ -220,7 +220,7 @@ def test_all_replicas_grow_or_none() -> None:
     world = Growing()
     world.cluster.add_node("n2", disk("d1", 150))
     name = world.add("a", 100)
-    world.allocator.observe("replica", f"{name}-r-2", replica(f"{name}-r-2", name, 100, on="n2"))
+    world.allocator.observe_replica(f"{name}-r-2", replica(f"{name}-r-2", name, 100, on="n2"))
 
     refused = world.ask("a", 200)
     assert [("n2", "d1", 50 * GIB)] == [(e.node, e.disk, e.missing_bytes) for e in refused.obstacles]
@@ -234,7 +234,7 @@ def test_all_replicas_grow_or_none() -> None:
 def test_several_replicas_on_one_disk_grow_together() -> None:
     world = Growing()
     name = world.add("a", 100)
-    world.allocator.observe("replica", f"{name}-r-2", replica(f"{name}-r-2", name, 100, on="n1"))
+    world.allocator.observe_replica(f"{name}-r-2", replica(f"{name}-r-2", name, 100, on="n1"))
     assert 200 * GIB == world.ask("a", 250).largest_bytes
     assert GrowthVerdict.ADMITTED is world.ask("a", 200).verdict
 
@@ -305,7 +305,7 @@ def test_nothing_is_checked_while_switched_off_or_for_others() -> None:
     world = Growing()
     world.add("a", 100)
     assert GrowthVerdict.NOT_CHECKED is world.ask_volume("other", 100).verdict
-    world.allocator.observe("pv", "foreign", PersistentVolume("foreign", "other.csi", "x", "", "", GIB, EPOCH))
+    world.allocator.observe_pv("foreign", PersistentVolume("foreign", "other.csi", "x", "", "", GIB, EPOCH))
     outcome = world.allocator.expansions.hold(GrowthRequest("foreign", 2 * GIB, "ns", "c"))
     assert GrowthVerdict.NOT_CHECKED is outcome.verdict
     world.allocator.set_mode(Mode.BYPASS)
@@ -343,10 +343,10 @@ def test_a_volume_that_longhorn_does_not_expand_is_refused_with_its_state(state:
 def by_hand(world: Growing, *, claim_gib: float, pv_gib: float, volume_gib: float) -> None:
     """A volume and a PV that somebody made, bound to a claim, with its replica on n1."""
     claim = world.cluster.add_claim("hand", claim_gib, class_name="")
-    world.allocator.observe("volume", "lhv", volume("lhv", volume_gib, locality="disabled"))
-    world.allocator.observe("replica", "lhv-r", replica("lhv-r", "lhv", volume_gib, on="n1"))
-    world.allocator.observe(
-        "pv", "pv", PersistentVolume("pv", "driver.longhorn.io", "lhv", claim.uid, claim.key, int(pv_gib * GIB), EPOCH)
+    world.allocator.observe_volume("lhv", volume("lhv", volume_gib, locality="disabled"))
+    world.allocator.observe_replica("lhv-r", replica("lhv-r", "lhv", volume_gib, on="n1"))
+    world.allocator.observe_pv(
+        "pv", PersistentVolume("pv", "driver.longhorn.io", "lhv", claim.uid, claim.key, int(pv_gib * GIB), EPOCH)
     )
     world.cluster.set_claim(replace(claim, volume_name="pv"))
 
@@ -371,13 +371,13 @@ def test_growth_of_a_claim_is_that_of_the_volume_that_its_pv_names() -> None:
 
 def test_a_volume_without_a_claim_grows_on_its_own() -> None:
     world = Growing()
-    world.allocator.observe("volume", "lhv", volume("lhv", 10, locality="disabled"))
-    world.allocator.observe("replica", "lhv-r", replica("lhv-r", "lhv", 10, on="n1"))
+    world.allocator.observe_volume("lhv", volume("lhv", 10, locality="disabled"))
+    world.allocator.observe_replica("lhv-r", replica("lhv-r", "lhv", 10, on="n1"))
     assert GrowthVerdict.ADMITTED is world.ask_volume("lhv", 400).verdict
     assert {"": ("HELD", 390)} == world.held()
     assert GrowthVerdict.REFUSED is world.ask_volume("lhv", 401).verdict
 
-    world.allocator.observe("volume", "lhv", None)
+    world.allocator.observe_volume("lhv", None)
     assert {} == world.held()
 
 

@@ -37,10 +37,10 @@ class Busy:
         self.cluster = TestCluster(settings=ALL, make_allocator=self._allocator)
         for name in NODES:
             self.cluster.add_node(name, disk("d1", 400), disk("d2", 400))
-        self.cluster.allocator.observe("volume", "v", volume("v", 100, locality="disabled", replica_count=3))
+        self.cluster.allocator.observe_volume("v", volume("v", 100, locality="disabled", replica_count=3))
         for number in range(3):
             facts = replica(f"v-{number}", "v", 100, on=NODES[number])
-            self.cluster.allocator.observe("replica", facts.name, facts)
+            self.cluster.allocator.observe_replica(facts.name, facts)
         self.cluster.add_class("three", numberOfReplicas="3", dataLocality="disabled")
         for number in range(6):
             self.cluster.add_claim(f"p{number}", 20, class_name="three")

@@ -17,7 +17,7 @@ from controller.allocator.promises.growths import GROWTH, HOLD_SECONDS
 from controller.allocator.verbs.grow import GrowthOutcome, GrowthRequest, GrowthVerdict
 from controller.model.longhorn import Replica, Volume
 from controller.model.workload import Claim, PersistentVolume
-from tests.fakes.builders import GIB
+from tests.fakes.builders import GIB, observe
 from tests.unit.allocator.test_race_machine import ROOM_GIB, Race
 
 
@@ -56,7 +56,7 @@ class Growth(Race):
     def read_missing(self, request: GrowthRequest) -> None:
         """The leader's live reads of what its stores lack."""
         while (missing := self.allocator.expansions.missing(request)) is not None:
-            self.allocator.observe(missing.kind, missing.name, self.truth[missing.kind][missing.name])
+            observe(self.allocator, missing.kind, missing.name, self.truth[missing.kind][missing.name])
 
     @precondition(lambda self: self.admitted)
     @rule(data=st.data(), is_written=st.booleans())
@@ -135,7 +135,7 @@ class Growth(Race):
         for due in self.due_growths():
             for kind, key in due.reads:
                 if key in self.truth[kind]:
-                    self.allocator.observe(kind, key, self.truth[kind][key])
+                    observe(self.allocator, kind, key, self.truth[kind][key])
             self.allocator.expire(due)
         assert [] == self.due_growths()
 

@@ -31,7 +31,7 @@ def roaming(*rooms_gib: float, copies: int = 3, gib: float = 10) -> Growing:
     name = cluster.provision("a")
     world.grow_volume(name, gib, locality="disabled", replica_count=copies)
     for number in range(2, copies + 1):
-        world.allocator.observe("replica", f"{name}-r-{number}", replica(f"{name}-r-{number}", name, gib))
+        world.allocator.observe_replica(f"{name}-r-{number}", replica(f"{name}-r-{number}", name, gib))
     cluster.add_pod("a", "a")
     assert {"n1"} == cluster.offered("a", "n1")
     cluster.bind("a", "n1")

@@ -95,7 +95,7 @@ def test_a_volume_with_several_replicas_is_told_to_try_again_as_well() -> None:
     world = Growing()
     world.cluster.add_node("n2", disk("d1", 400))
     name = world.add("a", 100)
-    world.allocator.observe("replica", f"{name}-r-2", replica(f"{name}-r-2", name, 100, on="n2"))
+    world.allocator.observe_replica(f"{name}-r-2", replica(f"{name}-r-2", name, 100, on="n2"))
     world.allocator.begin_term()
 
     assert "try-again" == world.ask("a", 200).verdict

@@ -58,13 +58,13 @@ def test_it_counts_there_until_longhorn_has_grown_it(sign: str) -> None:
     assert GrowthVerdict.ADMITTED is grow(cluster, 200)
     cluster.set_claim(replace(cluster.claims["p"], requested_bytes=200 * GIB))
     facts = volume("pvc-uid-p", 200, owner_id="n2", expansion_required=sign == "flag")
-    cluster.allocator.observe("volume", facts.name, facts)
+    cluster.allocator.observe_volume(facts.name, facts)
     if sign == "flag":
-        cluster.allocator.observe("replica", f"{facts.name}-r-1", replica(f"{facts.name}-r-1", facts.name, 200))
+        cluster.allocator.observe_replica(f"{facts.name}-r-1", replica(f"{facts.name}-r-1", facts.name, 200))
     assert {"n1": 200, "n2": 200} == cluster.pending()
 
-    cluster.allocator.observe("replica", f"{facts.name}-r-1", replica(f"{facts.name}-r-1", facts.name, 200))
-    cluster.allocator.observe("volume", facts.name, replace(facts, expansion_required=False))
+    cluster.allocator.observe_replica(f"{facts.name}-r-1", replica(f"{facts.name}-r-1", facts.name, 200))
+    cluster.allocator.observe_volume(facts.name, replace(facts, expansion_required=False))
     assert {"n1": 200} == cluster.pending()
 
 

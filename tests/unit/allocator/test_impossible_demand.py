@@ -153,7 +153,7 @@ def test_growth_that_one_disk_could_not_take_counts_on_none() -> None:
     world = Growing(d1=600)
     world.cluster.add_node("n2", disk("d1", 2000))
     name = world.add("a", 400)
-    world.allocator.observe("replica", f"{name}-r-2", replica(f"{name}-r-2", name, 400, on="n2"))
+    world.allocator.observe_replica(f"{name}-r-2", replica(f"{name}-r-2", name, 400, on="n2"))
     world.grow_claim("a", 900)
 
     assert is_offered(world, 1600, on="n2")
@@ -162,7 +162,7 @@ def test_growth_that_one_disk_could_not_take_counts_on_none() -> None:
 def test_growth_of_two_replicas_on_a_disk_is_counted_together() -> None:
     world = Growing(d1=1000)
     name = world.add("a", 400)
-    world.allocator.observe("replica", f"{name}-r-2", replica(f"{name}-r-2", name, 400, on="n1"))
+    world.allocator.observe_replica(f"{name}-r-2", replica(f"{name}-r-2", name, 400, on="n1"))
     world.grow_claim("a", 600)
 
     assert is_offered(world, 200)

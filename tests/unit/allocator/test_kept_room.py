@@ -101,7 +101,7 @@ def see_replica(cluster: TestCluster, name: str, **facts: Any) -> None:
     cluster.drop_pod(next(entry.name for entry in cluster.claims.values() if entry.volume_name == name))
     cluster.attach(name, "")
     made = replica(f"{name}-r-1", name, on="n1", **{"healthy_at": EPOCH, **facts})
-    cluster.allocator.observe("replica", made.name, made)
+    cluster.allocator.observe_replica(made.name, made)
 
 
 def deleting_replica(cluster: TestCluster, name: str) -> None:
@@ -117,7 +117,7 @@ def evicting_replica(cluster: TestCluster, name: str) -> None:
 
 
 def deleting_volume(cluster: TestCluster, name: str) -> None:
-    cluster.allocator.observe("volume", name, volume(name, attached_to="n1", deleting=True))
+    cluster.allocator.observe_volume(name, volume(name, attached_to="n1", deleting=True))
 
 
 def deleting_claim(cluster: TestCluster, name: str) -> None:

@@ -63,10 +63,10 @@ def test_a_shared_volume_that_is_bound_before_its_pod_keeps_its_promise() -> Non
     cluster.add_pod("a", "a")
     cluster.filter("a", "n1")
     claim, name = cluster.select_node("a", "n1"), f"pvc-{claim.uid}"
-    cluster.allocator.observe("volume", name, volume(name, access_mode="rwx"))
-    cluster.allocator.observe("replica", f"{name}-r", replica(f"{name}-r", name))
+    cluster.allocator.observe_volume(name, volume(name, access_mode="rwx"))
+    cluster.allocator.observe_replica(f"{name}-r", replica(f"{name}-r", name))
     pv = PersistentVolume(name, "driver.longhorn.io", name, claim.uid, claim.key, 100 * GIB, LATER)
-    cluster.allocator.observe("pv", name, pv)
+    cluster.allocator.observe_pv(name, pv)
     cluster.set_claim(replace(claim, volume_name=name))
     assert_nothing_left(cluster)
 
@@ -228,7 +228,7 @@ def test_an_older_deletion_does_not_take_away_an_object_that_was_made_again() ->
     old = cluster.add_claim("a")
     cluster.set_claim(replace(old, uid="another", version=9))
     cluster.add_pod("a")
-    cluster.allocator.observe("claim", old.key, None, gone=old)
+    cluster.allocator.observe_claim(old.key, None, gone=old)
 
     assert cluster.offered("a", "n1") == {"n1"}
     assert cluster.pending() == {"n1": 100}
@@ -244,7 +244,7 @@ def test_an_older_event_of_a_former_object_does_not_take_the_place_of_the_next_o
     assert cluster.offered("a", "n1") == {"n1"}
 
     for facts, gone in ((former, None), (None, former), (claim, None)):
-        cluster.allocator.observe("claim", claim.key, facts, gone)
+        cluster.allocator.observe_claim(claim.key, facts, gone)
         assert cluster.pending() == {"n1": 100}
 
 
@@ -331,7 +331,7 @@ def test_a_volume_that_was_up_has_a_replica_that_is_not_seen_yet() -> None:
     cluster = bound_to_n1()
     cluster.attach("pvc-uid-a", "n1", state="attached")
     cluster.drop_pod("a")
-    cluster.allocator.observe("volume", "pvc-uid-a", volume("pvc-uid-a", 100))
+    cluster.allocator.observe_volume("pvc-uid-a", volume("pvc-uid-a", 100))
     cluster.let_doubts_pass()
     assert_nothing_left(cluster)
 

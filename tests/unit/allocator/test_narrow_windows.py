@@ -33,7 +33,7 @@ def grown(*nodes: str) -> tuple[TestCluster, GrowthRequest]:
     cluster.add_claim("a")
     name = cluster.provision("a", replica_count=len(nodes))
     for number, on in enumerate(nodes, 1):
-        cluster.allocator.observe("replica", f"{name}-r-{number}", replica(f"{name}-r-{number}", name, on=on))
+        cluster.allocator.observe_replica(f"{name}-r-{number}", replica(f"{name}-r-{number}", name, on=on))
     return cluster, GrowthRequest(name, 300 * GIB, "ns", "a")
 
 
@@ -68,8 +68,8 @@ def test_longhorns_copy_counts_once_whichever_of_claim_and_volume_is_known(is_la
     cluster = cluster_of("n1", free_gib=250)
     if not is_late:
         cluster.add_claim("x", class_name="anywhere")
-    cluster.allocator.observe("volume", "pvc-uid-x", volume("pvc-uid-x", locality="disabled"))
-    cluster.allocator.observe("replica", "r", replica("r", "pvc-uid-x"))
+    cluster.allocator.observe_volume("pvc-uid-x", volume("pvc-uid-x", locality="disabled"))
+    cluster.allocator.observe_replica("r", replica("r", "pvc-uid-x"))
     if is_late:
         cluster.add_claim("x", class_name="anywhere")
         cluster.select_node("x", "n1")
@@ -82,18 +82,18 @@ def test_longhorns_copy_counts_once_whichever_of_claim_and_volume_is_known(is_la
 def test_a_new_copy_counts_though_a_former_one_was_given_up() -> None:
     cluster = cluster_of("n1", "n2")
     facts = volume("v", attached_to="n1")
-    cluster.allocator.observe("replica", "v-1", replica("v-1", "v", on="n2", healthy_at=EPOCH))
-    cluster.allocator.observe("volume", "v", facts)
-    cluster.allocator.observe("replica", "v-2", replica("v-2", "v", hard_node_affinity="n1"))
+    cluster.allocator.observe_replica("v-1", replica("v-1", "v", on="n2", healthy_at=EPOCH))
+    cluster.allocator.observe_volume("v", facts)
+    cluster.allocator.observe_replica("v-2", replica("v-2", "v", hard_node_affinity="n1"))
     cluster.pass_time(95)
     assert {} == cluster.pending()
-    cluster.allocator.observe("replica", "v-2", None)
-    cluster.allocator.observe("replica", "v-3", replica("v-3", "v", hard_node_affinity="n1"))
+    cluster.allocator.observe_replica("v-2", None)
+    cluster.allocator.observe_replica("v-3", replica("v-3", "v", hard_node_affinity="n1"))
 
     assert not other_gets(cluster, "n1")
     for name in ("v-1", "v-3"):
-        cluster.allocator.observe("replica", name, None)
-    cluster.allocator.observe("volume", "v", None)
+        cluster.allocator.observe_replica(name, None)
+    cluster.allocator.observe_volume("v", None)
     assert not cluster.allocator._memory._spent
 
 
@@ -129,15 +129,15 @@ def test_a_zone_opens_when_the_node_that_closed_it_goes() -> None:
     for name, zone in (("n1", "a"), ("n2", "a"), ("n3", "b")):
         cluster.put_node(replace(cluster.allocator._world.nodes[name], zone=zone))
     facts = volume("v", locality="disabled", replica_count=2, zone_soft_anti_affinity="disabled")
-    cluster.allocator.observe("volume", "v", facts)
-    cluster.allocator.observe("replica", "v-1", replica("v-1", "v", on="n1", healthy_at=EPOCH))
-    cluster.allocator.observe("replica", "v-2", replica("v-2", "v"))
+    cluster.allocator.observe_volume("v", facts)
+    cluster.allocator.observe_replica("v-1", replica("v-1", "v", on="n1", healthy_at=EPOCH))
+    cluster.allocator.observe_replica("v-2", replica("v-2", "v"))
     assert {"n2"} == other_gets(cluster, "n2", "n3")
     cluster.drop_pod("other")
-    cluster.allocator.observe("kube_node", "n1", None)
+    cluster.allocator.observe_kube_node("n1", None)
 
     assert not other_gets(cluster, "n2", "n3")
-    cluster.allocator.observe("kube_node", "n1", KubeNode("n1", unschedulable=False))
+    cluster.allocator.observe_kube_node("n1", KubeNode("n1", unschedulable=False))
     assert {"n2"} == cluster.offered("other", "n2", "n3")
 
 

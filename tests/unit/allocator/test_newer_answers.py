@@ -25,12 +25,12 @@ def see_volume(cluster: TestCluster) -> None:
 
 
 def see_replica(cluster: TestCluster) -> None:
-    cluster.allocator.observe("replica", f"{VOLUME}-r-1", replica(f"{VOLUME}-r-1", VOLUME, image="engine"))
+    cluster.allocator.observe_replica(f"{VOLUME}-r-1", replica(f"{VOLUME}-r-1", VOLUME, image="engine"))
 
 
 def see_pv(cluster: TestCluster) -> None:
     facts = PersistentVolume(VOLUME, "driver.longhorn.io", VOLUME, "uid-a", "ns/a", 101 * GIB, LATER)
-    cluster.allocator.observe("pv", VOLUME, facts)
+    cluster.allocator.observe_pv(VOLUME, facts)
 
 
 def see_pod(cluster: TestCluster) -> None:
@@ -307,6 +307,6 @@ def test_a_volume_that_was_made_in_the_second_in_which_its_pod_was_made_again_sa
     cluster.set_claim(replace(claim, selected_node="n1", volume_name=VOLUME))
     see_pv(cluster)
     see_volume(cluster)
-    cluster.allocator.observe("replica", f"{VOLUME}-r-1", replica(f"{VOLUME}-r-1", VOLUME))
+    cluster.allocator.observe_replica(f"{VOLUME}-r-1", replica(f"{VOLUME}-r-1", VOLUME))
 
     assert {"n1": 100, "n2": 100} == cluster.pending()

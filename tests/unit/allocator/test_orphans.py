@@ -67,7 +67,7 @@ def test_no_later_event_brings_its_promise_back(event: str) -> None:
     if event == "volume":
         cluster.attach(VOLUME, "", 80, replica_count=2, robustness="unknown")
     elif event == "replica":
-        cluster.allocator.observe("replica", f"{VOLUME}-r-2", None)
+        cluster.allocator.observe_replica(f"{VOLUME}-r-2", None)
     elif event == "claim":
         cluster.set_claim(replace(cluster.claims["a"], version=7))
     else:

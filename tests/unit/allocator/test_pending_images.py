@@ -20,7 +20,7 @@ def cluster() -> TestCluster:
     for name in NODES:
         cluster.add_node(name, disk("d1", 100, node=name))
     for name, uuids in (("image", frozenset[str]()), ("other", frozenset()), ("here", frozenset({"n1-d1"}))):
-        cluster.allocator.observe("backing_image", name, BackingImage(name, real_size_bytes=20 * GIB, disk_uuids=uuids))
+        cluster.allocator.observe_backing_image(name, BackingImage(name, real_size_bytes=20 * GIB, disk_uuids=uuids))
         cluster.add_class(name, dataLocality="best-effort", numberOfReplicas="1", backingImage=name)
         cluster.add_class(f"{name}-roams", dataLocality="disabled", numberOfReplicas="1", backingImage=name)
     return cluster
@@ -50,8 +50,8 @@ def ask(cluster: TestCluster, name: str, gib: float, class_name: str, *nodes: st
 def test_so_much_is_left_beside_thirty_gib(cluster: TestCluster, pending: str, newcomer: str, most_gib: int) -> None:
     nodes = ("n1",) if newcomer == pending == "image-roams" else ()
     if "roams" in newcomer or "roams" in pending:
-        cluster.allocator.observe("node", "n2", None)
-        cluster.allocator.observe("kube_node", "n2", None)
+        cluster.allocator.observe_node("n2", None)
+        cluster.allocator.observe_kube_node("n2", None)
     assert ask(cluster, "first", 30, pending, *nodes)
     assert not ask(cluster, "larger", most_gib + 1, newcomer)
     assert ask(cluster, "fits", most_gib, newcomer)
@@ -79,16 +79,16 @@ def test_many_promises_of_one_image_bring_it_once(cluster: TestCluster) -> None:
         assert ask(cluster, f"p{number}", 5, "image")
     assert not ask(cluster, "larger", 41, "longhorn")
     assert ask(cluster, "fits", 40, "longhorn")
-    cluster.allocator.observe(
-        "backing_image", "image", BackingImage("image", real_size_bytes=20 * GIB, disk_uuids=frozenset({"n1-d1"}))
+    cluster.allocator.observe_backing_image(
+        "image", BackingImage("image", real_size_bytes=20 * GIB, disk_uuids=frozenset({"n1-d1"}))
     )
     assert ask(cluster, "now", 20, "longhorn")
 
 
 def test_an_image_of_unknown_size_takes_nothing_until_it_is_known(cluster: TestCluster) -> None:
     unknown = BackingImage("image")
-    cluster.allocator.observe("backing_image", "image", unknown)
+    cluster.allocator.observe_backing_image("image", unknown)
     assert ask(cluster, "a", 30, "image")
-    cluster.allocator.observe("backing_image", "image", replace(unknown, real_size_bytes=20 * GIB))
+    cluster.allocator.observe_backing_image("image", replace(unknown, real_size_bytes=20 * GIB))
     assert not ask(cluster, "b", 51, "longhorn")
     assert ask(cluster, "c", 50, "longhorn")

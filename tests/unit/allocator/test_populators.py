@@ -7,7 +7,7 @@ from itertools import permutations
 
 import pytest
 
-from controller.model.workload import Claim
+from controller.model.workload import Claim, PersistentVolume
 from tests.fakes.builders import LATEST, TestCluster, replica
 
 
@@ -34,12 +34,9 @@ def takes_another(cluster: TestCluster) -> list[str]:
     return list(cluster.filter("other", "n1", "n2").passed)
 
 
-def hand_over(cluster: TestCluster, target: Claim, prime: Claim) -> dict[str, object]:
+def hand_over(cluster: TestCluster, target: Claim, prime: Claim) -> tuple[PersistentVolume, Claim]:
     pv = cluster.allocator._world.pvs[prime.volume_name]
-    return {
-        "pv": replace(pv, claim_uid=target.uid, claim_key=target.key),
-        "target": replace(target, volume_name=pv.name),
-    }
+    return replace(pv, claim_uid=target.uid, claim_key=target.key), replace(target, volume_name=pv.name)
 
 
 def test_a_target_claim_asks_for_nothing_and_its_prime_claim_does() -> None:
@@ -55,13 +52,13 @@ def test_a_target_claim_asks_for_nothing_and_its_prime_claim_does() -> None:
 @pytest.mark.parametrize("order", list(permutations(("pv", "target", "importer"))), ids="-".join)
 def test_the_room_stays_promised_whatever_is_seen_first(order: tuple[str, ...]) -> None:
     cluster, target, prime = imported()
-    changes = hand_over(cluster, target, prime)
+    pv, claim = hand_over(cluster, target, prime)
     assert ["n2"] == takes_another(cluster)
     for step in order:
         if step == "pv":
-            cluster.allocator.observe("pv", prime.volume_name, changes["pv"])
+            cluster.allocator.observe_pv(prime.volume_name, pv)
         elif step == "target":
-            cluster.allocator.observe("claim", target.key, changes["target"])
+            cluster.allocator.observe_claim(target.key, claim)
         else:
             cluster.drop_pod("importer")
         assert ["n2"] == takes_another(cluster)
@@ -72,12 +69,13 @@ def test_the_room_stays_promised_whatever_is_seen_first(order: tuple[str, ...]) 
 
 def test_the_promise_ends_when_the_volume_is_placed_whoever_has_it() -> None:
     cluster, target, prime = imported()
-    cluster.allocator.observe("pv", prime.volume_name, hand_over(cluster, target, prime)["pv"])
+    pv, claim = hand_over(cluster, target, prime)
+    cluster.allocator.observe_pv(prime.volume_name, pv)
     name = prime.volume_name
-    cluster.allocator.observe("replica", f"{name}-r-1", replica(f"{name}-r-1", name, on="n1"))
+    cluster.allocator.observe_replica(f"{name}-r-1", replica(f"{name}-r-1", name, on="n1"))
     assert "n1" not in cluster.pending()
     cluster.drop_pod("importer")
-    cluster.allocator.observe("claim", target.key, hand_over(cluster, target, prime)["target"])
+    cluster.allocator.observe_claim(target.key, claim)
     cluster.drop_claim("prime-uid-disk")
     cluster.add_pod("vm", "disk", created=LATEST)
     assert {"n1"} == cluster.offered("vm", "n1", "n2")  # next to its data

@@ -12,7 +12,7 @@ from controller.allocator.verbs.observe import CLAIMS_AT_ONCE
 from controller.model.longhorn import LonghornSettings
 from controller.rules.reasons import Reason
 from controller.settings import LiveSettings
-from tests.fakes.builders import GIB, LATER, LATEST, TestCluster, disk, node, replica
+from tests.fakes.builders import GIB, LATER, LATEST, TestCluster, disk, node, observe, replica
 
 
 def cluster_of(*nodes: str, free_gib: float = 400, live: LiveSettings | None = None) -> TestCluster:
@@ -320,7 +320,7 @@ def test_a_node_that_goes_takes_its_promises_with_it(kind: str) -> None:
     cluster.add_pod("a")
     cluster.filter("a", "n1", "n2")
 
-    cluster.allocator.observe(kind, "n1", None)
+    observe(cluster.allocator, kind, "n1", None)
 
     assert {"n2": 100} == cluster.pending()
     cluster.select_node("a", "n1")
@@ -567,7 +567,7 @@ def test_a_replica_listed_by_the_disk_counts_once() -> None:
     cluster.add_pod("b")
 
     assert {"n1"} == cluster.offered("b", "n1")
-    cluster.allocator.observe("replica", f"{name}-r-1", replica(f"{name}-r-1", name, 101, on="n1"))  # grown, not listed
+    cluster.allocator.observe_replica(f"{name}-r-1", replica(f"{name}-r-1", name, 101, on="n1"))  # grown, not listed
     assert Decision.REFUSED is cluster.filter("b", "n1").decision
 
 
@@ -581,7 +581,7 @@ def one_node_with_a_degraded_volume() -> TestCluster:
     cluster.select_node("a", "n1")
     name = cluster.provision("a")
     for index in (2, 3):
-        cluster.allocator.observe("replica", f"{name}-r-{index}", replica(f"{name}-r-{index}", name))
+        cluster.allocator.observe_replica(f"{name}-r-{index}", replica(f"{name}-r-{index}", name))
     cluster.place(name, "n1")
     cluster.bind("a", "n1")
     cluster.attach(name, "n1", locality="disabled", replica_count=3, scheduled=False)

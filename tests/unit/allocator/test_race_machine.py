@@ -19,7 +19,7 @@ from controller.allocator.outcome import Mode, PodKnowledge
 from controller.model.longhorn import LonghornSettings, Replica, Volume
 from controller.model.workload import Claim, KubeNode, PersistentVolume, Pod, PodVolume, StorageClass
 from controller.settings import LiveSettings
-from tests.fakes.builders import EPOCH, GIB, node, replica, volume
+from tests.fakes.builders import EPOCH, GIB, node, observe, replica, volume
 from tests.fakes.clock import VirtualClock
 
 NODES = ("n1", "n2")
@@ -48,14 +48,13 @@ class Race(RuleBasedStateMachine):
         self.allocator = Allocator(self.clock)
         self.allocator.configure(LiveSettings(enabled=True), LonghornSettings())
         parameters = {"dataLocality": "best-effort", "numberOfReplicas": "1"}
-        self.allocator.observe(
-            "class",
+        self.allocator.observe_class(
             "longhorn",
             StorageClass("longhorn", "driver.longhorn.io", parameters, True, True, EPOCH),
         )
         for name in NODES:
-            self.allocator.observe("kube_node", name, KubeNode(name, unschedulable=False))
-            self.allocator.observe("node", name, node(name, free_gib=ROOM_GIB))
+            self.allocator.observe_kube_node(name, KubeNode(name, unschedulable=False))
+            self.allocator.observe_node(name, node(name, free_gib=ROOM_GIB))
         self.allocator.set_mode(Mode.ACTIVE)
         self.allocator.begin_term(has_predecessor=False)
         self.truth: dict[str, dict[str, Facts]] = {kind: {} for kind in KINDS}
@@ -79,7 +78,7 @@ class Race(RuleBasedStateMachine):
 
     def deliver(self, kind: str) -> None:
         key, facts, gone = self.queues[kind].popleft()
-        self.allocator.observe(kind, key, facts, gone)
+        observe(self.allocator, kind, key, facts, gone)
 
     def alive(self) -> list[Workload]:
         return [entry for entry in self.workloads if entry.alive]
@@ -156,7 +155,7 @@ class Race(RuleBasedStateMachine):
     def ask(self, workload: Workload) -> None:
         key = f"ns/{workload.name}"
         if self.allocator.knows_pod(workload.uid, key) is not PodKnowledge.PENDING:  # the extender's live read
-            self.allocator.observe("pod", key, self.truth["pod"][key])
+            observe(self.allocator, "pod", key, self.truth["pod"][key])
         while unknown := self.allocator.missing(workload.uid):
             missing = unknown[0]
             name = f"{missing.namespace}/{missing.name}" if missing.namespace else missing.name
@@ -164,7 +163,7 @@ class Race(RuleBasedStateMachine):
             if facts is None:
                 self.allocator.confirm_absent(missing)
             else:
-                self.allocator.observe(missing.kind, name, facts)
+                observe(self.allocator, missing.kind, name, facts)
         pinned = {
             claim.selected_node for claim in self.claims_of(workload) if claim.selected_node and not claim.volume_name
         }
@@ -210,7 +209,7 @@ class Race(RuleBasedStateMachine):
         """What the sweeper does before it lets a hold end: pod and claims as they are now reach the allocator first."""
         for kind, key in due.reads:
             if key in self.truth[kind]:
-                self.allocator.observe(kind, key, self.truth[kind][key])
+                observe(self.allocator, kind, key, self.truth[kind][key])
 
     # Longhorn
 

@@ -66,7 +66,7 @@ def test_a_disk_that_comes_back_and_a_replica_that_goes_are_told(cluster: TestCl
 def test_nodes_that_come_and_go_are_told_and_those_seen_at_the_start_are_not(cluster: TestCluster) -> None:
     assert not records(cluster)
     cluster.add_node("n2", disk("c", 10, node="n2"))
-    cluster.allocator.observe("node", "n2", None)
+    cluster.allocator.observe_node("n2", None)
     assert [("n2", "c", "opened", 10), ("n2", "c", "closed", 0)] == records(cluster)
 
 
@@ -96,11 +96,11 @@ def test_copies_that_only_longhorn_wanted_and_images_are_told(cluster: TestClust
     assert not records(cluster)
 
     twin = replica("pvc-uid-asked-r-2", "pvc-uid-asked", 10, on="n1", disk_name="b")
-    cluster.allocator.observe("replica", twin.name, twin)
-    cluster.allocator.observe("replica", "x-r-1", replica("x-r-1", "x", 5, on="n1", disk_name="a"))
+    cluster.allocator.observe_replica(twin.name, twin)
+    cluster.allocator.observe_replica("x-r-1", replica("x-r-1", "x", 5, on="n1", disk_name="a"))
     image = BackingImage("i", real_size_bytes=2 * GIB, disk_uuids=frozenset({"n1-b"}))
-    cluster.allocator.observe("backing_image", "i", image)
-    cluster.allocator.observe("backing_image", "i", image)
+    cluster.allocator.observe_backing_image("i", image)
+    cluster.allocator.observe_backing_image("i", image)
     wanted = [("b", "longhorn-copy", 10), ("a", "longhorn-copy", 5), ("b", "backing-image", 2)]
     assert wanted == [entry[1:] for entry in records(cluster)]
 
@@ -108,11 +108,11 @@ def test_copies_that_only_longhorn_wanted_and_images_are_told(cluster: TestClust
 def test_what_lies_beyond_a_disks_limit_is_shown_while_it_does(cluster: TestCluster) -> None:
     for number, gib in enumerate((60, 45)):
         name = f"x{number}-r-1"
-        cluster.allocator.observe("replica", name, replica(name, f"x{number}", gib, on="n1", disk_name="a"))
+        cluster.allocator.observe_replica(name, replica(name, f"x{number}", gib, on="n1", disk_name="a"))
     (over,) = cluster.allocator.snapshot().disks_over
     assert ("n1", "a", 5 * GIB) == (over.node, over.disk, over.over_bytes)
 
-    cluster.allocator.observe("replica", "x1-r-1", None)
+    cluster.allocator.observe_replica("x1-r-1", None)
     assert not cluster.allocator.snapshot().disks_over
 
 
@@ -133,14 +133,14 @@ def test_they_are_forgotten_after_ten_minutes_and_never_too_many(cluster: TestCl
 def test_a_node_that_can_run_engines_again_is_opened(cluster: TestCluster) -> None:
     for state, change in (("running", "opened"), ("stopped", "closed"), ("running", "opened")):
         manager = InstanceManager("im", "n1", "v1", "im", state)
-        cluster.allocator.observe("instance_manager", "im", manager)
+        cluster.allocator.observe_instance_manager("im", manager)
         assert {(disk, change) for disk in "ab"} <= {(one[1], one[2]) for one in records(cluster)[-2:]}
 
 
 def test_a_node_that_kubernetes_has_again_is_opened(cluster: TestCluster) -> None:
     facts = KubeNode("n1", unschedulable=False)
     for seen, change in ((None, "closed"), (facts, "opened")):
-        cluster.allocator.observe("kube_node", "n1", seen)
+        cluster.allocator.observe_kube_node("n1", seen)
         assert [("n1", "a", change, 0), ("n1", "b", change, 0)] == records(cluster)[-2:]
 
 
@@ -148,15 +148,15 @@ def test_a_node_that_kubernetes_has_again_is_opened(cluster: TestCluster) -> Non
 def test_a_replica_that_counts_no_more_opens_its_node_to_others_of_its_volume(
     cluster: TestCluster, how: dict[str, object]
 ) -> None:
-    cluster.allocator.observe("replica", "r", replica("r", "v", 10, on="n1", disk_name="a"))
+    cluster.allocator.observe_replica("r", replica("r", "v", 10, on="n1", disk_name="a"))
     before = records(cluster)
-    cluster.allocator.observe("replica", "r", replica("r", "v", 10, on="n1", disk_name="a", **how))
+    cluster.allocator.observe_replica("r", replica("r", "v", 10, on="n1", disk_name="a", **how))
     assert [("n1", "a", "replica-lost", 0), ("n1", "b", "replica-lost", 0)] == records(cluster)[len(before) :]
 
 
 def test_a_disk_over_its_limit_is_told_of_also_where_longhorn_has_closed_it(cluster: TestCluster) -> None:
     """Longhorn calls a disk that is over its limit unschedulable."""
-    cluster.allocator.observe("replica", "r", replica("r", "v", 120, on="n1", disk_name="a"))
+    cluster.allocator.observe_replica("r", replica("r", "v", 120, on="n1", disk_name="a"))
     over = [("n1", "a", 20 * GIB)]
     assert over == [(one.node, one.disk, one.over_bytes) for one in cluster.allocator.snapshot().disks_over]
     cluster.put_node(on_a(schedulable=False)(node("n1", disk("a", 100), disk("b", 50))))
@@ -164,7 +164,7 @@ def test_a_disk_over_its_limit_is_told_of_also_where_longhorn_has_closed_it(clus
 
 
 def test_nothing_is_said_of_a_disk_that_is_not_ready(cluster: TestCluster) -> None:
-    cluster.allocator.observe("replica", "r", replica("r", "v", 20, on="n1", disk_name="a"))
+    cluster.allocator.observe_replica("r", replica("r", "v", 20, on="n1", disk_name="a"))
     gone = on_a(ready=False, schedulable=False, maximum_bytes=0, available_bytes=0, scheduled_bytes=0)
     cluster.put_node(gone(node("n1", disk("a", 100), disk("b", 50))))
     assert () == cluster.allocator.snapshot().disks_over

@@ -383,13 +383,13 @@ def test_a_node_where_longhorn_will_rebuild_a_copy_is_less_free() -> None:
     for name in ("n1", "n2", "n3"):
         cluster.add_node(name, free_gib=100)
     healthy = replica("v-r", "v", 60, on="n3", healthy_at=EPOCH)
-    cluster.allocator.observe("replica", "v-r", healthy)
+    cluster.allocator.observe_replica("v-r", healthy)
     facts = volume("v", 60, attached_to="n1", frontend="blockdev")  # its data is to follow the engine
-    cluster.allocator.observe("volume", "v", facts)
+    cluster.allocator.observe_volume("v", facts)
     pod = cluster.add_pod("p", gib=10)
     scores = cluster.allocator.score_nodes(pod.uid, ["n1", "n2"])
     assert scores["n1"] < scores["n2"]
 
-    cluster.allocator.observe("volume", "v", None)
+    cluster.allocator.observe_volume("v", None)
     scores = cluster.allocator.score_nodes(pod.uid, ["n1", "n2"])
     assert scores["n1"] == scores["n2"]

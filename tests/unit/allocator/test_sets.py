@@ -37,7 +37,7 @@ def half_placed(*, degraded: bool) -> TestCluster:
     name = cluster.provision("a")
     cluster.attach(name, "", locality="disabled", replica_count=2)
     cluster.place(name, "n1")
-    cluster.allocator.observe("replica", f"{name}-r-2", replica(f"{name}-r-2", name))
+    cluster.allocator.observe_replica(f"{name}-r-2", replica(f"{name}-r-2", name))
     return cluster
 
 

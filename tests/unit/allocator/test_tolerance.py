@@ -102,9 +102,9 @@ def test_a_local_newcomer_makes_no_use_of_it() -> None:
 def test_a_node_that_longhorn_does_not_look_at_is_no_disk_for_anybody(lacks: str) -> None:
     cluster = cluster_of(100, 100)
     if lacks == "an engine":
-        cluster.allocator.observe("instance_manager", "im", InstanceManager("im", "n1", "v1", "im", "running"))
+        cluster.allocator.observe_instance_manager("im", InstanceManager("im", "n1", "v1", "im", "running"))
     else:
-        cluster.allocator.observe("kube_node", "n2", None)
+        cluster.allocator.observe_kube_node("n2", None)
     assert ask(cluster, "a", 60)
     assert not ask(cluster, "b", 60)  # 120 of 100, and no second disk to go to
 

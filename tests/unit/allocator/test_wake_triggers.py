@@ -19,7 +19,7 @@ from controller.model.longhorn import (
 )
 from controller.model.workload import KubeNode
 from controller.settings import LiveSettings
-from tests.fakes.builders import GIB, LATER, TestCluster, disk, node, replica, volume
+from tests.fakes.builders import GIB, LATER, TestCluster, disk, node, observe, replica, volume
 
 Step = Callable[[TestCluster], object]
 
@@ -68,7 +68,7 @@ def chosen(cluster: TestCluster) -> None:
 
 def unknown_to_kubernetes(cluster: TestCluster) -> None:
     cluster.add_node("n2", free_gib=10)
-    cluster.allocator.observe("kube_node", "n1", None)
+    cluster.allocator.observe_kube_node("n1", None)
 
 
 def shared(cluster: TestCluster) -> None:
@@ -80,7 +80,7 @@ def shared(cluster: TestCluster) -> None:
     cluster.filter("other", "n1", "n2")
     cluster.select_node("other", "n1")
     name = cluster.provision("other")
-    cluster.allocator.observe("volume", name, volume(name, access_mode="rwx", locality="disabled"))
+    cluster.allocator.observe_volume(name, volume(name, access_mode="rwx", locality="disabled"))
     cluster.bind("other", "n1")
     assert claim.is_shared
 
@@ -88,7 +88,7 @@ def shared(cluster: TestCluster) -> None:
 def share_manager_went_elsewhere(cluster: TestCluster) -> None:
     name = f"pvc-{cluster.claims['other'].uid}"
     facts = volume(name, access_mode="rwx", locality="disabled", attached_to="n2")
-    cluster.allocator.observe("volume", name, facts)
+    cluster.allocator.observe_volume(name, facts)
     cluster.place(name, "n2")
 
 
@@ -101,7 +101,7 @@ def too_large(cluster: TestCluster) -> None:
 def made_smaller(cluster: TestCluster) -> None:
     name = f"pvc-{cluster.claims['p'].uid}"
     cluster.attach(name, "", 100)
-    cluster.allocator.observe("replica", f"{name}-r-1", replica(f"{name}-r-1", name, 100))
+    cluster.allocator.observe_replica(f"{name}-r-1", replica(f"{name}-r-1", name, 100))
 
 
 def on_image(cluster: TestCluster) -> None:
@@ -109,16 +109,16 @@ def on_image(cluster: TestCluster) -> None:
     cluster.put_node(node("n1", free_gib=100))
     name = cluster.provision("p")
     cluster.attach(name, "", backing_image="img")
-    cluster.allocator.observe("backing_image", "img", BackingImage("img", real_size_bytes=50 * GIB))
+    cluster.allocator.observe_backing_image("img", BackingImage("img", real_size_bytes=50 * GIB))
 
 
 def image_is_there(cluster: TestCluster) -> None:
     image = BackingImage("img", real_size_bytes=50 * GIB, disk_uuids=frozenset({"n1-d1"}))
-    cluster.allocator.observe("backing_image", "img", image)
+    cluster.allocator.observe_backing_image("img", image)
 
 
 def sees(kind: str, key: str, facts: object) -> Step:
-    return lambda cluster: cluster.allocator.observe(kind, key, facts)
+    return lambda cluster: observe(cluster.allocator, kind, key, facts)
 
 
 def configures(longhorn: LonghornSettings) -> Step:

@@ -207,8 +207,8 @@ def test_a_nomination_that_came_to_nothing_is_counted(page: Page) -> None:
 
 def test_a_copy_that_longhorn_does_not_place_is_given_up_and_counted(page: Page) -> None:
     page.cluster.add_node("n1")
-    page.cluster.allocator.observe("volume", "v", volume("v", locality="disabled", replica_count=1))
-    page.cluster.allocator.observe("replica", "v-r-1", replica("v-r-1", "v"))
+    page.cluster.allocator.observe_volume("v", volume("v", locality="disabled", replica_count=1))
+    page.cluster.allocator.observe_replica("v-r-1", replica("v-r-1", "v"))
     assert page.value("holds", state="assumed") == 1
 
     page.cluster.clock.advance(OWN_SECONDS)

@@ -88,7 +88,7 @@ def test_the_pods_own_promise_is_not_in_its_way_and_nothing_is_held(bench: Bench
 
 
 def test_a_volume_that_may_lie_anywhere_needs_room_somewhere(bench: Bench) -> None:
-    bench.cluster.allocator.observe("class", "longhorn", None)
+    bench.cluster.allocator.observe_class("longhorn", None)
     bench.cluster.add_class("longhorn", dataLocality="disabled", numberOfReplicas="1")
     fits, too_large = bench.cluster.add_pod("a"), bench.cluster.add_pod("b", gib=200)
 

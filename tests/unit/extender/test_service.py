@@ -24,7 +24,7 @@ from extender import wire
 from extender.contention import WaitBudget
 from extender.preconditions import PodFailedError, Preconditions
 from extender.service import ClientGoneError, ExtenderService
-from tests.fakes.builders import TestCluster
+from tests.fakes.builders import TestCluster, observe
 
 
 class FakeGate:
@@ -59,7 +59,7 @@ class FakeLive:
         if self.failure is not None:
             raise self.failure
         facts = self.objects.get((kind, namespace, name))
-        self.allocator.observe(kind, f"{namespace}/{name}" if namespace else name, facts)
+        observe(self.allocator, kind, f"{namespace}/{name}" if namespace else name, facts)
         return facts is not None
 
 

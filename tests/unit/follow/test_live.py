@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from operator import itemgetter
 from typing import Any
 
 import pytest
 
 from controller.errors import ClusterError, NotFoundError, UnavailableError
+from controller.follow.kinds import Kind
 from controller.follow.live import LiveKind, LiveReader
+from controller.kube.resources import CLAIMS
 from controller.model.parse import class_facts
+from controller.model.reader import Raw
+from tests.fakes.builders import TestCluster
+
+NOBODY = TestCluster().allocator  # the kinds of these tests tell it nothing
 
 
 class MovingStore:
@@ -30,8 +37,11 @@ class Seen:
     def __init__(self) -> None:
         self.facts: list[tuple[str, str, object | None]] = []
 
-    def observe(self, kind: str, key: str, facts: object | None) -> None:
-        self.facts.append((kind, key, facts))
+    def kind(self, name: str, parse: Callable[[Raw], Any] = itemgetter("text")) -> Kind[Any]:
+        def observe(_events: object, key: str, facts: object, _gone: object) -> None:
+            self.facts.append((name, key, facts))
+
+        return Kind(name, CLAIMS, parse, observe)
 
 
 def raw(version: int, text: str) -> dict[str, Any]:
@@ -46,8 +56,8 @@ def reader(
             raise answer
         return answer
 
-    kind = LiveKind(read, parse=lambda found: found["text"], store=store, store_namespace=store_namespace)
-    return LiveReader({"claim": kind, "volume": kind}, seen)
+    kinds = {name: LiveKind(seen.kind(name), read, store, store_namespace) for name in ("claim", "volume")}
+    return LiveReader(kinds, NOBODY)
 
 
 def test_an_object_that_the_watch_has_not_passed_yet_is_handed_over() -> None:
@@ -99,7 +109,7 @@ def test_what_is_not_there_is_no_failure_and_what_cannot_be_read_is_one() -> Non
     assert not reader(store, seen, NotFoundError("404")).refresh("claim", "ns", "o", 1)
     with pytest.raises(UnavailableError):
         reader(store, seen, UnavailableError("503")).refresh("claim", "ns", "o", 1)
-    kind = LiveKind(lambda *_: {"metadata": {"name": 3}}, class_facts, store)
+    kind = LiveKind(seen.kind("class", class_facts), lambda *_: {"metadata": {"name": 3}}, store)
     with pytest.raises(ClusterError, match=r"metadata\.name"):
-        LiveReader({"class": kind}, seen).refresh("class", "", "o", 1)
+        LiveReader({"class": kind}, NOBODY).refresh("class", "", "o", 1)
     assert seen.facts == []

@@ -16,7 +16,7 @@ from controller.rules.reasons import Reason
 from tests.fakes.builders import LATEST, TestCluster, volume
 
 MANIFEST = Path(__file__).resolve().parents[3] / "docs" / "examples" / "install.yaml"
-SETTINGS = Kind("setting", resources.LONGHORN_SETTINGS, lambda raw: raw, in_longhorn=True)
+SETTINGS: Kind[Any] = Kind("setting", resources.LONGHORN_SETTINGS, lambda raw: raw, lambda *_: None, in_longhorn=True)
 
 
 def rules(kind: str) -> list[dict[str, Any]]:
@@ -25,7 +25,7 @@ def rules(kind: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("kind", [*KINDS, SETTINGS], ids=lambda kind: kind.name)
-def test_the_manifest_lets_the_controller_follow_every_kind(kind: Kind) -> None:
+def test_the_manifest_lets_the_controller_follow_every_kind(kind: Kind[Any]) -> None:
     resource = kind.resource
     granted = {
         verb
@@ -37,16 +37,11 @@ def test_the_manifest_lets_the_controller_follow_every_kind(kind: Kind) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
-def test_the_allocator_takes_the_loss_of_an_object_of_every_kind(kind: Kind) -> None:
+def test_the_allocator_takes_the_loss_of_an_object_of_every_kind(kind: Kind[Any]) -> None:
     allocator = TestCluster().allocator
     version = allocator.version
-    allocator.observe(kind.name, "ns/never-seen", None)
+    kind.observe(allocator, "ns/never-seen", None, None)
     assert allocator.version > version
-
-
-def test_a_kind_that_nobody_knows_is_a_mistake() -> None:
-    with pytest.raises(ValueError, match="no such kind: pigeon"):
-        TestCluster().allocator.observe("pigeon", "a", None)
 
 
 # What they show
@@ -65,10 +60,10 @@ def test_a_node_runs_v1_volumes_once_their_engine_image_is_there_and_the_pod_is_
     cluster = TestCluster()
     cluster.add_node("n1")
     cluster.add_pod("p")
-    cluster.allocator.observe("engine_image", "ei", EngineImage("ei", "engine:1", "deploying", frozenset({"n2"})))
+    cluster.allocator.observe_engine_image("ei", EngineImage("ei", "engine:1", "deploying", frozenset({"n2"})))
     assert Reason.ENGINE_NOT_READY == refused(cluster)
     assert [] == wakes(cluster)
-    cluster.allocator.observe("engine_image", "ei", EngineImage("ei", "engine:1", "deployed", frozenset({"n1", "n2"})))
+    cluster.allocator.observe_engine_image("ei", EngineImage("ei", "engine:1", "deployed", frozenset({"n1", "n2"})))
     assert ["p"] == wakes(cluster)
     assert refused(cluster) is None
 
@@ -77,13 +72,13 @@ def test_a_node_runs_volumes_once_its_instance_manager_runs_and_the_pod_is_woken
     cluster = TestCluster()
     cluster.add_node("n1")
     cluster.add_pod("p")
-    cluster.allocator.observe("instance_manager", "im", InstanceManager("im", "n1", "v1", "im:1", "starting"))
+    cluster.allocator.observe_instance_manager("im", InstanceManager("im", "n1", "v1", "im:1", "starting"))
     assert Reason.ENGINE_NOT_READY == refused(cluster)
     assert [] == wakes(cluster)
-    cluster.allocator.observe("instance_manager", "im", InstanceManager("im", "n1", "v1", "im:1", "running"))
+    cluster.allocator.observe_instance_manager("im", InstanceManager("im", "n1", "v1", "im:1", "running"))
     assert ["p"] == wakes(cluster)
     assert refused(cluster) is None
-    cluster.allocator.observe("instance_manager", "im", None)
+    cluster.allocator.observe_instance_manager("im", None)
     assert refused(cluster) is None  # no such object at all: the rule is off
 
 
@@ -93,10 +88,10 @@ def test_a_backing_images_tags_decide_once_it_is_known() -> None:
     cluster.add_pod("p")
     name = cluster.run("p", "p", "n2")
     cluster.drop_pod("p")
-    cluster.allocator.observe("volume", name, volume(name, backing_image="img"))
+    cluster.allocator.observe_volume(name, volume(name, backing_image="img"))
     cluster.add_pod("again", "p", created=LATEST)
     assert Decision.OFFERED == cluster.filter("again", "n1").decision
-    cluster.allocator.observe("backing_image", "img", BackingImage("img", node_selector=("gpu",)))
+    cluster.allocator.observe_backing_image("img", BackingImage("img", node_selector=("gpu",)))
     assert Reason.NODE_TAGS == refused(cluster, "again")
-    cluster.allocator.observe("backing_image", "img", BackingImage("img"))
+    cluster.allocator.observe_backing_image("img", BackingImage("img"))
     assert refused(cluster, "again") is None
