@@ -164,12 +164,12 @@ def volume_review(number: int) -> bytes:
 
 def write_certificates(folder: Path) -> None:
     ca = make_authority("bench", DAY, now())
-    leafs = {
+    leaves = {
         "leader": LeafSpec("leader", DAY, (NAME,)),
         "webhook": LeafSpec("webhook", DAY, (HOST,)),
         "client": LeafSpec("client", DAY, is_client=True),
     }
-    for name, spec in leafs.items():
+    for name, spec in leaves.items():
         leaf = sign(ca, spec, now())
         (folder / name).mkdir()
         (folder / name / "tls.crt").write_bytes(leaf.certificate)

@@ -78,7 +78,7 @@ class LeafSpec:
 
 
 def make_authority(subject: str, life: timedelta, now_utc: datetime) -> Pair:
-    """A new self-signed authority that signs leafs only."""
+    """A new self-signed authority that signs leaves only."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = _name(subject)
     builder = (

@@ -103,11 +103,11 @@ class _Command:
 def _plans(options: argparse.Namespace, api: KubeApi, store: SecretStore) -> list[ChainPlan]:
     plans = []
     if options.chain in (EXTENDER, ALL) and options.mode != OFF:
-        leafs = ServiceNames(
+        leaves = ServiceNames(
             store, options.service, options.namespace, domain=options.cluster_domain, more=_listed(options)
         )
         names = extender_names(options.tls_secret, options.tls_client_secret, options.tls_ca_secret)
-        plans.append(ChainPlan(EXTENDER, Mode(options.mode), names, leafs, PINNED, SUBJECT, (SERVER,), (CLIENT,)))
+        plans.append(ChainPlan(EXTENDER, Mode(options.mode), names, leaves, PINNED, SUBJECT, (SERVER,), (CLIENT,)))
     if options.chain in (WEBHOOK, ALL) and options.webhook_mode != OFF:
         names = webhook.webhook_names(
             options.webhook_ca_secret,
@@ -115,7 +115,7 @@ def _plans(options: argparse.Namespace, api: KubeApi, store: SecretStore) -> lis
             options.webhook_client_tls_secret,
             options.replica_scheduler_tls_secret,
         )
-        signed = webhook.webhook_leafs(
+        signed = webhook.webhook_leaves(
             options.namespace,
             service=options.webhook_service,
             leader_service=options.replica_scheduler_service,

@@ -92,7 +92,7 @@ class Spread:
 
     def __call__(self, chain: Chain) -> Evidence:
         now = self._clock.now()
-        seen = {pair.facts.fingerprint for pair in chain.leafs.values()}
+        seen = {pair.facts.fingerprint for pair in chain.leaves.values()}
         if chain.coming is not None and self._published.all_have(chain.coming):
             seen.add(chain.coming.facts.fingerprint)
         self._since = {fingerprint: self._since.get(fingerprint, now) for fingerprint in seen}

@@ -26,9 +26,10 @@ log = logging.getLogger(__name__)
 class Following:
     """How the changes of others are followed.
 
-    `named_by`: the leafs whose Secrets say in `ca.crt` whom to trust. `callers`: those whose Secrets say it to the ones
-    who are shown our leafs. A leaf whose authority has not been named there for `spread_seconds` waits for that, at
-    most `patience_seconds`; without callers none waits. `published`: where the authorities of earlier processes stand.
+    `named_by`: the leaves whose Secrets say in `ca.crt` whom to trust. `callers`: those whose Secrets say it to the
+    ones who are shown our leaves. A leaf whose authority has not been named there for `spread_seconds` waits for that,
+    at most `patience_seconds`; without callers none waits. `published`: where the authorities of earlier processes
+    stand.
     """
 
     named_by: tuple[str, ...]
@@ -51,7 +52,7 @@ class Seen:
 
 
 class ForeignChain:
-    """The chain as it stands, for `used`, the leafs that are shown here. The Secrets of these and of `trusted_by` must
+    """The chain as it stands, for `used`, the leaves that are shown here. The Secrets of these and of `trusted_by` must
     exist; clients may have theirs from elsewhere.
 
     Threads: one at a time. Blocks: for its calls' timeouts. I/O: reads from the API server.
@@ -78,7 +79,7 @@ class ForeignChain:
         """Raises ClusterError when the API server cannot be asked."""
         now, now_utc = self._clock.now(), self._clock.now_utc()
         problems, ends, named = list[str](), dict[str, datetime](), dict[str, tuple[Pair, ...]]()
-        for leaf, secret in self._names.leafs.items():
+        for leaf, secret in self._names.leaves.items():
             data = data_of(self._store.read(secret))
             if data is None and leaf not in self._needed:
                 named[leaf] = ()

@@ -49,7 +49,7 @@ def extender_names(server: str, client: str, ca: str) -> SecretNames:
     return SecretNames(ca, {SERVER: server, CLIENT: client})
 
 
-def extender_leafs(names: Iterable[str]) -> dict[str, Leaf]:
+def extender_leaves(names: Iterable[str]) -> dict[str, Leaf]:
     """What the extender's chain signs. The client's certificate stands in files of kube-scheduler, so it lives long."""
     server = tuple(names)
     return {
@@ -73,20 +73,20 @@ class ServiceNames:
     def __call__(self) -> dict[str, Leaf]:
         addresses = self._store.service_addresses(self._service)
         names = server_names(self._service, self._namespace, addresses, self._domain)
-        return extender_leafs((*names, *self._more))
+        return extender_leaves((*names, *self._more))
 
 
 def extender_keeper(
-    store: SecretStore, clock: Clock, names: SecretNames, leafs: Callable[[], Mapping[str, Leaf]]
+    store: SecretStore, clock: Clock, names: SecretNames, leaves: Callable[[], Mapping[str, Leaf]]
 ) -> ChainKeeper:
-    return ChainKeeper(store, names, leafs, PINNED, clock, subject=SUBJECT)
+    return ChainKeeper(store, names, leaves, PINNED, clock, subject=SUBJECT)
 
 
 class Certificates(Part):
     """Follows the Secrets of one chain, and on the leader keeps them in order.
 
     `uses` says who is given which leaf: certificate, key, and the bundle of whom to trust on the other side. In the
-    modes in which others write, those leafs must exist; what else there is, is checked. `trusted_by` is the leaf whose
+    modes in which others write, those leaves must exist; what else there is, is checked. `trusted_by` is the leaf whose
     callers the bundle is for. `prefix` sets the authorities' names apart from those of another chain. `following` is
     for what others write; without it, the authorities are those in the Secret of `trusted_by`.
 
@@ -160,8 +160,8 @@ class Certificates(Part):
         chain = kept.reading.chain
         self._expiries = expiries_of(chain, self._prefix)
         if chain.authorities:
-            leafs = {name: chain.leafs[name] for name in self._uses if name in chain.leafs}
-            self._hand_over({name: (leaf.certificate, leaf.key, chain.bundle) for name, leaf in leafs.items()})
+            leaves = {name: chain.leaves[name] for name in self._uses if name in chain.leaves}
+            self._hand_over({name: (leaf.certificate, leaf.key, chain.bundle) for name, leaf in leaves.items()})
             self._set_bundle(chain.bundle)
         return () if kept.written else kept.reading.problems
 
@@ -176,8 +176,8 @@ class Certificates(Part):
             self._set_bundle(seen.bundle)
         return seen.problems
 
-    def _hand_over(self, leafs: Mapping[str, tuple[bytes, bytes, bytes]]) -> None:
-        for name, material in leafs.items():
+    def _hand_over(self, leaves: Mapping[str, tuple[bytes, bytes, bytes]]) -> None:
+        for name, material in leaves.items():
             if self._uses[name](*material):
                 log.info("certificates: new connections are served with a new %s", name)
             self._served |= {name}
@@ -215,7 +215,7 @@ def expiries_of(chain: Chain, prefix: str = "") -> dict[str, datetime]:
 
 
 def named_facts(chain: Chain, prefix: str = "") -> dict[str, Facts]:
-    """The facts of every certificate: authorities as `ca`, `ca-next` and `ca-previous-1`, leafs by their names."""
+    """The facts of every certificate: authorities as `ca`, `ca-next` and `ca-previous-1`, leaves by their names."""
     found: dict[str, Facts] = {}
     if chain.signer is not None:
         found[f"{prefix}ca"] = chain.signer.facts
@@ -223,4 +223,4 @@ def named_facts(chain: Chain, prefix: str = "") -> dict[str, Facts]:
         found[f"{prefix}ca-next"] = chain.coming.facts
     for number, pair in enumerate(chain.previous, start=1):
         found[f"{prefix}ca-previous-{number}"] = pair.facts
-    return found | {name: pair.facts for name, pair in chain.leafs.items()}
+    return found | {name: pair.facts for name, pair in chain.leaves.items()}

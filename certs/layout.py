@@ -31,26 +31,26 @@ class Reading:
     problems: tuple[str, ...]
 
 
-def read_chain(ca: Data | None, leafs: Mapping[str, Data | None], remembered: Chain | None = None) -> Reading:
+def read_chain(ca: Data | None, leaves: Mapping[str, Data | None], remembered: Chain | None = None) -> Reading:
     """The chain in these Secrets; None stands for one that does not exist.
 
     What is damaged is taken from `remembered`, the chain as it was read last. Where there is none (the program has just
-    started) and the authority is lost, the authorities that the leafs' bundles name are kept without their keys: what
+    started) and the authority is lost, the authorities that the leaves' bundles name are kept without their keys: what
     they signed stays in use and trusted while the next authority becomes known.
     """
     found, problems = {}, []
-    for name, data in leafs.items():
+    for name, data in leaves.items():
         try:
             found[name] = read_leaf(data, name)
         except CertificateError as error:
             problems.append(str(error))
-            if remembered is not None and name in remembered.leafs:
-                found[name] = remembered.leafs[name]
+            if remembered is not None and name in remembered.leaves:
+                found[name] = remembered.leaves[name]
     try:
         chain = _read_authority(ca)
     except CertificateError as error:
         problems.append(str(error))
-        chain = remembered or _adopt(leafs, found)
+        chain = remembered or _adopt(leaves, found)
     return Reading(Chain(chain.signer, chain.coming, chain.previous, found), tuple(problems))
 
 
@@ -88,9 +88,9 @@ def _read_signer(data: Data, certificate: str, key: str, what: str) -> Pair:
     raise CertificateError(f"{what}: {key} is missing")
 
 
-def _adopt(leafs: Mapping[str, Data | None], found: Mapping[str, Pair]) -> Chain:
+def _adopt(leaves: Mapping[str, Data | None], found: Mapping[str, Pair]) -> Chain:
     known: list[Pair] = []
-    for data in leafs.values():
+    for data in leaves.values():
         try:
             known += read_authorities((data or {}).get(BUNDLE, b""), what=BUNDLE)
         except CertificateError:
@@ -115,7 +115,7 @@ def authority_data(chain: Chain) -> dict[str, bytes]:
 
 def leaf_data(chain: Chain, name: str) -> dict[str, bytes]:
     """What a leaf's Secret shall hold."""
-    pair = chain.leafs[name]
+    pair = chain.leaves[name]
     return {CERTIFICATE: pair.certificate, KEY: pair.key, BUNDLE: chain.bundle}
 
 

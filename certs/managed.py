@@ -24,14 +24,14 @@ PATIENCE: Final = timedelta(minutes=15)
 class ChainPlan:
     """What one chain is meant to be. `prefix` sets its authorities' names apart from those of another chain.
 
-    `servers` and `clients` are names of leafs; the first server is whom `published` is about, where programs hand the
+    `servers` and `clients` are names of leaves; the first server is whom `published` is about, where programs hand the
     bundle on.
     """
 
     name: str
     mode: Mode
     names: SecretNames
-    leafs: Callable[[], Mapping[str, Leaf]]
+    leaves: Callable[[], Mapping[str, Leaf]]
     policy: Policy
     subject: str
     servers: tuple[str, ...]
@@ -81,7 +81,7 @@ class ManagedChain:
 
     def findings(self, now: datetime, warn: timedelta) -> list[str]:
         """What is wrong, overdue, or ends sooner than `warn`."""
-        plan, chain, leafs = self.plan, self._found.chain, self.plan.leafs()
+        plan, chain, leaves = self.plan, self._found.chain, self.plan.leaves()
         findings = [*self.problems]
         for name, facts in self.facts().items():
             if not facts.is_valid(now):
@@ -89,21 +89,21 @@ class ManagedChain:
             elif facts.remaining(now) < warn:
                 findings.append(f"{name}: ends in {span(facts.remaining(now))}")
         for server in plan.servers:
-            pair = chain.leafs.get(server)
-            if pair is not None and (missing := set(leafs[server].spec.names) - pair.facts.names):
+            pair = chain.leaves.get(server)
+            if pair is not None and (missing := set(leaves[server].spec.names) - pair.facts.names):
                 findings.append(f"{server}: lacks the names {', '.join(sorted(missing))}")
         if plan.mode is Mode.SELF:
-            findings += self._findings_of_ours(leafs, now)
+            findings += self._findings_of_ours(leaves, now)
         return findings
 
-    def _findings_of_ours(self, leafs: Mapping[str, Leaf], now: datetime) -> list[str]:
+    def _findings_of_ours(self, leaves: Mapping[str, Leaf], now: datetime) -> list[str]:
         plan, chain, findings = self.plan, self._found.chain, list[str]()
-        step = next_step(chain, leafs, plan.policy, now)
-        if step is not None and self._is_overdue(step, leafs, now):
+        step = next_step(chain, leaves, plan.policy, now)
+        if step is not None and self._is_overdue(step, leaves, now):
             findings.append(f"due, and not done by the leader: {step}")
-        for leaf, secret in plan.names.leafs.items():
+        for leaf, secret in plan.names.leaves.items():
             data = self._found.datas[secret]
-            if leaf in chain.leafs and data is not None and data.get(layout.BUNDLE) != chain.bundle:
+            if leaf in chain.leaves and data is not None and data.get(layout.BUNDLE) != chain.bundle:
                 findings.append(f"{leaf}: its {layout.BUNDLE} is not the bundle of the authorities")
         if plan.published is not None:
             lacking = [pair for pair in chain.authorities if not plan.published.all_have(pair)]
@@ -112,27 +112,27 @@ class ManagedChain:
                 findings.append(plan.published.problem)
         return findings
 
-    def _is_overdue(self, step: Step, leafs: Mapping[str, Leaf], now: datetime) -> bool:
+    def _is_overdue(self, step: Step, leaves: Mapping[str, Leaf], now: datetime) -> bool:
         if self.plan.published is None or step.action not in (Action.PROMOTE, Action.RETIRE):
             return True
-        before = next_step(self._found.chain, leafs, self.plan.policy, now - PATIENCE)
+        before = next_step(self._found.chain, leaves, self.plan.policy, now - PATIENCE)
         return before is not None and before.action is step.action
 
     def renew(self, wanted: Wanted, now: datetime) -> Sequence[Step]:
         """Do what is due and what is wanted, and write it; what that was."""
-        plan, found, leafs = self.plan, self._found, self.plan.leafs()
+        plan, found, leaves = self.plan, self._found, self.plan.leaves()
         if plan.mode is not Mode.SELF:
             raise ConfigError(f"mode {plan.mode}: its certificates are not ours to renew")
         # Only the leader sees what has reached everybody.
         evidence = Evidence() if plan.published is not None else None
-        chain, due = bring_up_to_date(found.chain, leafs, plan.policy, now, plan.subject, evidence)
+        chain, due = bring_up_to_date(found.chain, leaves, plan.policy, now, plan.subject, evidence)
         steps = [*due]
         for step in self._wanted(chain, wanted):
-            chain = carry_out(chain, step, leafs, plan.policy, now, plan.subject)
+            chain = carry_out(chain, step, leaves, plan.policy, now, plan.subject)
             steps.append(step)
-        chain, rest = bring_up_to_date(chain, leafs, plan.policy, now, plan.subject, evidence)
+        chain, rest = bring_up_to_date(chain, leaves, plan.policy, now, plan.subject, evidence)
         data = {plan.names.ca: layout.authority_data(chain)}
-        data |= {secret: layout.leaf_data(chain, leaf) for leaf, secret in plan.names.leafs.items()}
+        data |= {secret: layout.leaf_data(chain, leaf) for leaf, secret in plan.names.leaves.items()}
         for secret, wanted_data in data.items():
             if found.datas[secret] != wanted_data:
                 self._store.write(secret, found.raws[secret], wanted_data)
@@ -148,22 +148,22 @@ class ManagedChain:
             if chain.coming is None and not wanted.next_ca:
                 raise ConfigError("--promote: there is no next authority; make one with --next-ca first")
             steps.append(Step(Action.PROMOTE, why))
-        leafs: Iterable[str] = (
+        leaves: Iterable[str] = (
             *(self.plan.servers if wanted.servers else ()),
             *(self.plan.clients if wanted.clients else ()),
         )
-        return [*steps, *(Step(Action.SIGN, why, name) for name in leafs)]
+        return [*steps, *(Step(Action.SIGN, why, name) for name in leaves)]
 
     def _read(self) -> _Secrets:
         names = self.plan.names
-        raws = {name: self._store.read(name) for name in (names.ca, *names.leafs.values())}
+        raws = {name: self._store.read(name) for name in (names.ca, *names.leaves.values())}
         datas = {name: data_of(raw) for name, raw in raws.items()}
-        reading = read_chain(datas[names.ca], {leaf: datas[name] for leaf, name in names.leafs.items()})
+        reading = read_chain(datas[names.ca], {leaf: datas[name] for leaf, name in names.leaves.items()})
         problems: Sequence[str] = reading.problems
         if self.plan.mode is not Mode.SELF:
             problems = [
                 finding
-                for leaf, name in names.leafs.items()
+                for leaf, name in names.leaves.items()
                 if leaf in self.plan.servers or datas[name] is not None
                 for finding in foreign_findings(datas[name], f"Secret {name}")
             ]

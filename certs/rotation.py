@@ -1,9 +1,9 @@
 """When to renew what, so that nobody who trusts what was true a while ago is ever refused. Pure; `now` is an argument.
 
-A *chain* is an authority with the leafs it signs. Its *bundle* is what the other side trusts: the authority that signs,
-the one that will sign next, and those that signed before. A new authority stands in the bundle for `overlap` before it
-signs anything, so every client knows it by then; the old one stays there for `settle` after the last leaf of it was
-replaced, so a server that has not seen its new leaf is still trusted. All of this is read off the certificates
+A *chain* is an authority with the leaves it signs. Its *bundle* is what the other side trusts: the authority that
+signs, the one that will sign next, and those that signed before. A new authority stands in the bundle for `overlap`
+before it signs anything, so every client knows it by then; the old one stays there for `settle` after the last leaf of
+it was replaced, so a server that has not seen its new leaf is still trusted. All of this is read off the certificates
 themselves: nothing else is remembered, and a step that was interrupted is found undone and is done.
 
 Where programs spread a chain, what they were *seen* to have spread counts beside the time: see `Evidence`.
@@ -34,13 +34,13 @@ class Policy:
     overlap: timedelta
     settle: timedelta | None
 
-    def checked(self, leafs: Iterable[Leaf] = ()) -> Policy:
+    def checked(self, leaves: Iterable[Leaf] = ()) -> Policy:
         """Itself; ConfigError when the distances leave a moment without trust."""
         if self.overlap + (self.settle or timedelta(0)) >= self.ca_renew_before:
             raise ConfigError("ca_renew_before: is not above overlap and settle together")
         if self.ca_renew_before >= self.ca_life:
             raise ConfigError("ca_life: is not above ca_renew_before")
-        for leaf in leafs:
+        for leaf in leaves:
             if leaf.renew_before >= leaf.spec.life:
                 raise ConfigError(f"{leaf.spec.subject}: its life is not above its renew_before")
             if self.settle is not None and leaf.spec.life - leaf.renew_before <= self.settle:
@@ -64,12 +64,12 @@ class Leaf:
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """An authority, its neighbours in time, and its leafs by name. An authority without a key can only be trusted."""
+    """An authority, its neighbours in time, and its leaves by name. An authority without a key can only be trusted."""
 
     signer: Pair | None = None
     coming: Pair | None = None
     previous: tuple[Pair, ...] = ()
-    leafs: Mapping[str, Pair] = field(default_factory=dict)
+    leaves: Mapping[str, Pair] = field(default_factory=dict)
 
     @property
     def authorities(self) -> tuple[Pair, ...]:
@@ -83,7 +83,7 @@ class Chain:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What is known to have reached everybody, by fingerprint: authorities that all clients trust, leafs that all
+    """What is known to have reached everybody, by fingerprint: authorities that all clients trust, leaves that all
     servers and clients use. Time must have passed all the same."""
 
     trusted: frozenset[str] = frozenset()
@@ -113,7 +113,7 @@ class Step:
 
 
 def next_step(
-    chain: Chain, leafs: Mapping[str, Leaf], policy: Policy, now_utc: datetime, evidence: Evidence | None = None
+    chain: Chain, leaves: Mapping[str, Leaf], policy: Policy, now_utc: datetime, evidence: Evidence | None = None
 ) -> Step | None:
     """The first thing to do now; None when all is well. Without evidence time alone decides.
 
@@ -122,9 +122,9 @@ def next_step(
     """
     return (
         _authority_step(chain, policy, now_utc)
-        or _promotion(chain, leafs, policy, now_utc, evidence)
-        or _leaf_step(chain, leafs, now_utc)
-        or _retirement(chain, leafs, policy, now_utc, evidence)
+        or _promotion(chain, leaves, policy, now_utc, evidence)
+        or _leaf_step(chain, leaves, now_utc)
+        or _retirement(chain, leaves, policy, now_utc, evidence)
     )
 
 
@@ -145,7 +145,7 @@ def _authority_step(chain: Chain, policy: Policy, now_utc: datetime) -> Step | N
 
 
 def _promotion(
-    chain: Chain, leafs: Mapping[str, Leaf], policy: Policy, now_utc: datetime, evidence: Evidence | None
+    chain: Chain, leaves: Mapping[str, Leaf], policy: Policy, now_utc: datetime, evidence: Evidence | None
 ) -> Step | None:
     signer, coming = chain.signer, chain.coming
     if coming is None or signer is None or not coming.facts.is_valid(now_utc):
@@ -154,16 +154,16 @@ def _promotion(
     if is_trusted and now_utc >= coming.facts.made_utc + policy.overlap:
         return Step(Action.PROMOTE, f"it has been in the bundle since {coming.facts.made_utc.isoformat()}")
     if not signer.has_key:
-        for name, leaf in leafs.items():
+        for name, leaf in leaves.items():
             if why := _why_sign(chain, name, leaf, now_utc):
                 return Step(Action.PROMOTE, f"the key of the present one is lost, and {name} {why}")
     return None
 
 
-def _leaf_step(chain: Chain, leafs: Mapping[str, Leaf], now_utc: datetime) -> Step | None:
+def _leaf_step(chain: Chain, leaves: Mapping[str, Leaf], now_utc: datetime) -> Step | None:
     if chain.signer is None or not chain.signer.has_key or not chain.signer.facts.is_valid(now_utc):
         return None
-    for name, leaf in leafs.items():
+    for name, leaf in leaves.items():
         if why := _why_sign(chain, name, leaf, now_utc):
             return Step(Action.SIGN, f"it {why}", name)
     return None
@@ -171,7 +171,7 @@ def _leaf_step(chain: Chain, leafs: Mapping[str, Leaf], now_utc: datetime) -> St
 
 def _why_sign(chain: Chain, name: str, leaf: Leaf, now_utc: datetime) -> str:
     """Why the leaf cannot stay; "" when it can."""
-    pair, signer = chain.leafs.get(name), chain.signer
+    pair, signer = chain.leaves.get(name), chain.signer
     if pair is None:
         return "is missing"
     facts = pair.facts
@@ -190,16 +190,16 @@ def _why_sign(chain: Chain, name: str, leaf: Leaf, now_utc: datetime) -> str:
 
 
 def _retirement(
-    chain: Chain, leafs: Mapping[str, Leaf], policy: Policy, now_utc: datetime, evidence: Evidence | None
+    chain: Chain, leaves: Mapping[str, Leaf], policy: Policy, now_utc: datetime, evidence: Evidence | None
 ) -> Step | None:
     for old in chain.previous:
         if now_utc > old.facts.not_after_utc:
             return Step(Action.RETIRE, "it has expired", old.facts.fingerprint)
-    if policy.settle is None or not leafs or not leafs.keys() <= chain.leafs.keys():
+    if policy.settle is None or not leaves or not leaves.keys() <= chain.leaves.keys():
         return None
-    if evidence is not None and not evidence.used >= {chain.leafs[name].facts.fingerprint for name in leafs}:
+    if evidence is not None and not evidence.used >= {chain.leaves[name].facts.fingerprint for name in leaves}:
         return None
-    newest = max(chain.leafs[name].facts.made_utc for name in leafs)
+    newest = max(chain.leaves[name].facts.made_utc for name in leaves)
     if chain.previous and now_utc >= newest + policy.settle:
         old = chain.previous[-1]
         return Step(Action.RETIRE, "every leaf is of the present one", old.facts.fingerprint)
@@ -207,7 +207,7 @@ def _retirement(
 
 
 def carry_out(
-    chain: Chain, step: Step, leafs: Mapping[str, Leaf], policy: Policy, now_utc: datetime, subject: str
+    chain: Chain, step: Step, leaves: Mapping[str, Leaf], policy: Policy, now_utc: datetime, subject: str
 ) -> Chain:
     """The chain after the step. Makes keys, so it is not the same twice."""
     match step.action:
@@ -227,13 +227,13 @@ def carry_out(
             return replace(chain, previous=rest)
         case Action.SIGN:
             assert chain.signer is not None
-            leaf = sign(chain.signer, leafs[step.name].spec, now_utc)
-            return replace(chain, leafs={**chain.leafs, step.name: leaf})
+            leaf = sign(chain.signer, leaves[step.name].spec, now_utc)
+            return replace(chain, leaves={**chain.leaves, step.name: leaf})
 
 
 def bring_up_to_date(
     chain: Chain,
-    leafs: Mapping[str, Leaf],
+    leaves: Mapping[str, Leaf],
     policy: Policy,
     now_utc: datetime,
     subject: str,
@@ -241,9 +241,9 @@ def bring_up_to_date(
 ) -> tuple[Chain, Sequence[Step]]:
     """All that is to be done now, and what that was. The same chain, and nothing, when all is well."""
     done: list[Step] = []
-    while (step := next_step(chain, leafs, policy, now_utc, evidence)) is not None:
+    while (step := next_step(chain, leaves, policy, now_utc, evidence)) is not None:
         if len(done) > MOST_STEPS:
             raise ConfigError(f"{subject}: its renewal does not come to an end: {step}")
-        chain = carry_out(chain, step, leafs, policy, now_utc, subject)
+        chain = carry_out(chain, step, leaves, policy, now_utc, subject)
         done.append(step)
     return chain, done

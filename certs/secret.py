@@ -1,7 +1,7 @@
 """Secrets in and out, under their resource versions.
 
 A conflict means that somebody else wrote first: everything is read again and decided anew. The authority's Secret is
-written before the leafs': a crash in between leaves a chain whose next step is to write the leafs.
+written before the leaves': a crash in between leaves a chain whose next step is to write the leaves.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class SecretNames:
     """The Secret of the authority, and that of each leaf by the leaf's name. They are written in this order."""
 
     ca: str
-    leafs: Mapping[str, str]
+    leaves: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,14 +111,14 @@ class ChainKeeper:
         self,
         store: SecretStore,
         names: SecretNames,
-        leafs: Callable[[], Mapping[str, Leaf]],
+        leaves: Callable[[], Mapping[str, Leaf]],
         policy: Policy,
         clock: Clock,
         *,
         subject: str,
         evidence: Callable[[Chain], Evidence] | None = None,
     ) -> None:
-        self._store, self._names, self._leafs = store, names, leafs
+        self._store, self._names, self._leaves = store, names, leaves
         self._policy, self._clock, self._subject, self._evidence = policy, clock, subject, evidence
         self._remembered: Chain | None = None
 
@@ -132,10 +132,10 @@ class ChainKeeper:
             reading, raws = self._read()
             if not may_write():
                 return Kept(reading)
-            leafs = self._leafs()
-            policy, now = self._policy.checked(leafs.values()), self._clock.now_utc()
+            leaves = self._leaves()
+            policy, now = self._policy.checked(leaves.values()), self._clock.now_utc()
             evidence = self._evidence(reading.chain) if self._evidence is not None else None
-            chain, steps = bring_up_to_date(reading.chain, leafs, policy, now, self._subject, evidence)
+            chain, steps = bring_up_to_date(reading.chain, leaves, policy, now, self._subject, evidence)
             try:
                 written = self._write(chain, raws, may_write)
             except ConflictError:
@@ -153,10 +153,10 @@ class ChainKeeper:
         raise AssertionError("unreachable")
 
     def _read(self) -> tuple[Reading, Mapping[str, dict[str, Any] | None]]:
-        raws = {name: self._store.read(name) for name in (self._names.ca, *self._names.leafs.values())}
+        raws = {name: self._store.read(name) for name in (self._names.ca, *self._names.leaves.values())}
         reading = layout.read_chain(
             data_of(raws[self._names.ca]),
-            {leaf: data_of(raws[name]) for leaf, name in self._names.leafs.items()},
+            {leaf: data_of(raws[name]) for leaf, name in self._names.leaves.items()},
             self._remembered,
         )
         if not reading.problems:
@@ -168,7 +168,7 @@ class ChainKeeper:
     ) -> list[str]:
         wanted = {self._names.ca: layout.authority_data(chain)}
         wanted |= {
-            name: layout.leaf_data(chain, leaf) for leaf, name in self._names.leafs.items() if leaf in chain.leafs
+            name: layout.leaf_data(chain, leaf) for leaf, name in self._names.leaves.items() if leaf in chain.leaves
         }
         written = []
         for name, data in wanted.items():

@@ -70,7 +70,7 @@ def webhook_names(ca: str, server: str, client: str, leader: str) -> SecretNames
     return SecretNames(ca, {CLIENT: client, LEADER: leader, SERVER: server})
 
 
-def webhook_leafs(
+def webhook_leaves(
     namespace: str, *, service: str, leader_service: str, domain: str, pace: Pace = DEFAULT_PACE
 ) -> dict[str, Leaf]:
     """What the chain signs: the names of two Services, and one client."""
@@ -99,10 +99,10 @@ def webhook_keeper(
     store: SecretStore,
     clock: Clock,
     names: SecretNames,
-    leafs: Mapping[str, Leaf],
+    leaves: Mapping[str, Leaf],
     pace: Pace = DEFAULT_PACE,
 ) -> tuple[ChainKeeper, Spread]:
     """The chain in its Secrets, and what is known of how far it has spread."""
     spread = Spread(PublishedBundles(api), clock, pace.spread_seconds)
-    keeper = ChainKeeper(store, names, lambda: leafs, pace.policy, clock, subject=SUBJECT, evidence=spread)
+    keeper = ChainKeeper(store, names, lambda: leaves, pace.policy, clock, subject=SUBJECT, evidence=spread)
     return keeper, spread

@@ -60,7 +60,7 @@ class Source(Protocol):
     must_confirm: bool
 
     @property
-    def leafs(self) -> Iterable[str]:
+    def leaves(self) -> Iterable[str]:
         """Which there are meant to be."""
         ...
 
@@ -76,7 +76,7 @@ class SecretSource:
         self._store, self._names = store, names
 
     @property
-    def leafs(self) -> Iterable[str]:
+    def leaves(self) -> Iterable[str]:
         return self._names
 
     def read(self, name: str) -> Data | None:
@@ -92,7 +92,7 @@ class DirectorySource:
         self._directories = directories
 
     @property
-    def leafs(self) -> Iterable[str]:
+    def leaves(self) -> Iterable[str]:
         return self._directories
 
     def read(self, name: str) -> Data | None:
@@ -130,9 +130,9 @@ class WebhookCertificates(Part):
         self._client: Material | None = None
         self._is_foreign = is_foreign
         self._trust = (
-            Trust(source.leafs, pace.settle_seconds) if is_foreign else Trust([CLIENT], 0.0)  # its chain has its own
+            Trust(source.leaves, pace.settle_seconds) if is_foreign else Trust([CLIENT], 0.0)  # its chain has its own
         )
-        self._shown = {name: Shown(pace.confirm_seconds) for name in source.leafs}
+        self._shown = {name: Shown(pace.confirm_seconds) for name in source.leaves}
         self._read: dict[str, _Found] = {}
         self._newest: dict[str, _Found] = {}  # that may be used
         self._confirmed_at = dict.fromkeys((CLIENT, SERVER), clock.now())
@@ -175,7 +175,7 @@ class WebhookCertificates(Part):
         """One round: read, use what is new, and use nothing that has not been confirmed for too long."""
         problems: list[str] = []
         named: dict[str, tuple[Pair, ...]] = {}
-        for name in self._source.leafs:
+        for name in self._source.leaves:
             begun = self._clock.now()
             try:
                 data = self._source.read(name)
@@ -189,7 +189,7 @@ class WebhookCertificates(Part):
                 problems.append(str(error))
         self._trust.update(named, self._clock.now(), self._clock.now_utc())
         uses = {CLIENT: self._use_client, SERVER: self._use_server}
-        for name in self._source.leafs:
+        for name in self._source.leaves:
             try:
                 if self._source.must_confirm and self._is_unconfirmed(name):
                     self._give_up(name)

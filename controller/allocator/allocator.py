@@ -27,7 +27,7 @@ from controller.allocator.promises.views import promise_views, snapshot_of
 from controller.allocator.verbs.account import account_of
 from controller.allocator.verbs.events import Apply, Events
 from controller.allocator.verbs.filter import Filtering, newcomer_of
-from controller.allocator.verbs.grow import Expansions, Lent
+from controller.allocator.verbs.grow import Expansions, UnderLock
 from controller.allocator.verbs.observe import CLAIMS_AT_ONCE, Observing
 from controller.allocator.waiting.refusals import Refusals, Wakeup
 from controller.allocator.waiting.waking import WakePlan
@@ -82,13 +82,13 @@ class Allocator(Events):
         self._quarantine = Quarantine()
         self._left_growth = False  # when the ledger was emptied the last time, an expansion was held that nobody sees
         self._start_ledger()
-        lent = Lent(
+        under_lock = UnderLock(
             is_active=lambda: self._mode is Mode.ACTIVE,
             ledger=lambda: self._ledger,
             growths=lambda: self._settler.growths,
             settle=self._resize_locked,
         )
-        self.expansions = Expansions(self._changed, clock, self._world, self._journal, lent)
+        self.expansions = Expansions(self._changed, clock, self._world, self._journal, under_lock)
 
     def _start_ledger(self) -> None:
         self._ledger = Ledger()

@@ -92,14 +92,14 @@ def certificate_worker(
         return MountedCertificates(Path(settings.tls_cert_dir), tls, clock)
     store = SecretStore(api, settings.namespace)
     names = extender_names(settings.tls_secret, settings.tls_client_secret, settings.tls_ca_secret)
-    leafs = ServiceNames(
+    leaves = ServiceNames(
         store,
         settings.service,
         settings.namespace,
         domain=settings.cluster_domain,
         more=[name for name in settings.tls_extra_names.split(",") if name],
     )
-    keeper = extender_keeper(store, clock, names, leafs)
+    keeper = extender_keeper(store, clock, names, leaves)
     return Certificates(Mode(settings.tls_mode), store, names, keeper, clock, {SERVER: tls.use}, is_leading)
 
 
@@ -222,14 +222,14 @@ def webhook_chain(
         settings.webhook_client_tls_secret,
         settings.replica_scheduler_tls_secret,
     )
-    leafs = webhook.webhook_leafs(
+    leaves = webhook.webhook_leaves(
         settings.namespace,
         service=settings.webhook_service,
         leader_service=settings.replica_scheduler_service,
         domain=settings.cluster_domain,
         pace=pace.checked(),
     )
-    keeper, spread = webhook.webhook_keeper(api, store, clock, names, leafs, pace)
+    keeper, spread = webhook.webhook_keeper(api, store, clock, names, leaves, pace)
     certificates = Certificates(
         Mode(settings.webhook_tls_mode),
         store,

@@ -85,7 +85,7 @@ class Seen:
     unchecked: int = 0  # growth that was let through because no leader was there
     busy: int = 0  # the same, because it was busy
     failures: list[str] = field(default_factory=list)
-    leafs: dict[str, str] = field(default_factory=dict)  # fingerprint -> the authority's key
+    leaves: dict[str, str] = field(default_factory=dict)  # fingerprint -> the authority's key
 
 
 class Load:
@@ -125,9 +125,9 @@ class Load:
     def _call(self, lag: float, *, asks_leader: bool) -> None:
         body = volume_review() if asks_leader else pod_review()
         was_away = self.leader_is_away  # a call that began then may end later
-        leafs: list[bytes] = []
+        leaves: list[bytes] = []
         connection = Connection(
-            self._address(), NAME, self._bundle.context(lag), timeout=CALL_SECONDS, connected=leafs.append
+            self._address(), NAME, self._bundle.context(lag), timeout=CALL_SECONDS, connected=leaves.append
         )
         try:
             path = "/validate-volumes" if asks_leader else "/mutate-pods"
@@ -144,7 +144,7 @@ class Load:
         is_away = was_away or self.leader_is_away
         with self._lock:
             self.seen.calls += 1
-            self.seen.leafs.setdefault(*issuer_of(leafs[-1]))
+            self.seen.leaves.setdefault(*issuer_of(leaves[-1]))
             self.seen.unchecked += is_unchecked and is_away
             self.seen.busy += is_busy and not is_away
             if asks_leader:

@@ -24,7 +24,7 @@ from webhook.certificates import certificate_worker
 
 
 def pace_of(unit: float, look: float) -> Pace:
-    """An authority signs for 2.4 units, a leaf is replaced after 1.1; three leafs of each authority are served.
+    """An authority signs for 2.4 units, a leaf is replaced after 1.1; three leaves of each authority are served.
 
     Each could go on for two units more, so that a machine that is busy with something else spoils nothing.
     """

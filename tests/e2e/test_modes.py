@@ -16,7 +16,7 @@ from tests.e2e.harness import GIB, Cell, Scene
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
 BYPASS_SECONDS = 60.0  # a deadline for slow machines: what is promised to users is 10 s
-CROWD = 50
+MANY = 50
 CONFIG_MAP = ("configmap", "longhorn-scheduler-extender", "-n", "longhorn-system")
 
 
@@ -24,15 +24,15 @@ def test_one_patch_to_bypass_lets_fifty_refused_pods_through(
     scene: Scene, make_cell: Callable[..., Cell], record_property: Callable[[str, object], None]
 ) -> None:
     cell = make_cell(disks_gib=(10,), fillers=0)
-    cell.stateful_set(replicas=CROWD)
-    cell.wait_refused(CROWD, 120)
+    cell.stateful_set(replicas=MANY)
+    cell.wait_refused(MANY, 120)
 
     patch = {"data": {"scheduler-extender-bypass": "true"}}
     done = scene.cluster.kubectl("patch", *CONFIG_MAP, "--type=merge", "-p", json.dumps(patch))
     assert 0 == done.returncode, done.stderr
     patched = time.monotonic()
     try:
-        cell.wait_bound(CROWD, BYPASS_SECONDS)
+        cell.wait_bound(MANY, BYPASS_SECONDS)
         record_property("seconds until all were bound", round(time.monotonic() - patched, 1))
         scene.controllers[-1].wait_ledger_empty()
     finally:

@@ -165,10 +165,10 @@ def test_nobody_is_refused_over_many_rotations(stage: Stage) -> None:
     with stage.load() as load, ApiServer(stage) as server:
         seen = load.seen
 
-        def turned(leafs: int, authorities: int) -> Callable[[], bool]:
+        def turned(leaves: int, authorities: int) -> Callable[[], bool]:
             return lambda: (
                 bool(seen.failures or server.failures)
-                or (len(seen.leafs) > leafs and len(set(seen.leafs.values())) > authorities)
+                or (len(seen.leaves) > leaves and len(set(seen.leaves.values())) > authorities)
             )
 
         poll(turned(LEAFS // 2, AUTHORITIES // 2), "half of the rotations", RUN_SECONDS)
@@ -186,8 +186,8 @@ def test_nobody_is_refused_over_many_rotations(stage: Stage) -> None:
     last = stage.bundle.latest
     assert not set(read_authorities(first, what="first")) & set(read_authorities(last, what="last"))
     print(
-        f"lag {LAG_SECONDS:g} s: {seen.calls} calls, {len(seen.leafs) - 1} leaf and "
-        f"{len(set(seen.leafs.values())) - 1} authority rotations, {server.asked} pods, 0 failed, "
+        f"lag {LAG_SECONDS:g} s: {seen.calls} calls, {len(seen.leaves) - 1} leaf and "
+        f"{len(set(seen.leaves.values())) - 1} authority rotations, {server.asked} pods, 0 failed, "
         f"{seen.unchecked} growths unchecked while the leader changed, {seen.busy} while it was busy"
     )
 

@@ -19,7 +19,7 @@ from typing import Final
 from controller.allocator.judge.budget import Budget
 from controller.allocator.judge.kept import leaves_what_is_kept
 from controller.allocator.judge.packing import PACK_STEPS, Steps, pack
-from controller.allocator.judge.pending import Newcomer, Pending, item_of_demand, roamer_of
+from controller.allocator.judge.pending import Newcomer, Pending, item_of_demand, roaming_item_of
 from controller.allocator.judge.plain import PlainPod
 from controller.allocator.judge.sets import SetJudge, Wanted
 from controller.allocator.judge.shape import Shape, shape_of
@@ -303,7 +303,7 @@ class Judge:
         to."""
         if self._own_roaming is None:
             roaming = [demand for demand in self.demands if demand.is_roaming]
-            self._own_roaming = [(one, roamer_of(item_of_demand(one), one, self.world)) for one in roaming]
+            self._own_roaming = [(one, roaming_item_of(item_of_demand(one), one, self.world)) for one in roaming]
         found = []
         for demand, entry in self._own_roaming:
             if room.name in entry.barred:

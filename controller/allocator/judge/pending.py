@@ -12,7 +12,7 @@ from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from controller.allocator.promises.items import PendingItem, Pile, RoamingItem, pending_item, roaming_item
+from controller.allocator.promises.items import BoundItems, PendingItem, RoamingItem, pending_item, roaming_item
 from controller.allocator.promises.ledger import Ledger
 from controller.allocator.promises.own import roaming_places
 from controller.allocator.promises.promise import OneOf, Promise, Source
@@ -99,7 +99,7 @@ class Pending:
                 self.kept.setdefault(node, []).append(pending_item(volume, promises))
             elif not node:
                 self._extra_roaming.append(roaming_item(volume, promises))
-            elif all(item.volume != volume for item in self._ledger.pile(node).items):
+            elif all(item.volume != volume for item in self._ledger.bound_items(node).items):
                 self._extra.setdefault(node, []).append(pending_item(volume, promises))
 
     # Loads
@@ -107,11 +107,11 @@ class Pending:
     def loads(self, room: NodeRoom, *, roaming: bool = True) -> list[int]:
         """For each disk of the room the bytes that are pending and may come there; what roams as well, or not."""
         name = room.name
-        pile = self._ledger.pile(name)
+        bound = self._ledger.bound_items(name)
         here: Sequence[PendingItem] = ()
         sums = None
-        if len(pile.items) > _FEW and name not in self._own_nodes and name not in self._extra and _is_plain(pile):
-            sums = pile.sums  # many, and the same disks suit them all
+        if len(bound.items) > _FEW and name not in self._own_nodes and name not in self._extra and _is_plain(bound):
+            sums = bound.sums  # many, and the same disks suit them all
         else:
             here = self.bound_to(name)
         found = []
@@ -119,7 +119,7 @@ class Pending:
             images = set[str]()
             total = self._roaming_load(room, disk, images) if roaming else 0
             total += _CLOSED_BYTES if name in self._closed else 0
-            if sums is not None and self._takes(room, disk, pile.items[0]):
+            if sums is not None and self._takes(room, disk, bound.items[0]):
                 total += sums.upto(disk.reach_bytes)
             for item in here:
                 if item.size_bytes <= disk.reach_bytes and self._takes(room, disk, item):
@@ -264,7 +264,7 @@ class Pending:
 
     def bound_to(self, name: str) -> list[PendingItem]:
         """What is pending on that node and nowhere else, as far as its volume goes."""
-        here = [item for item in self._ledger.pile(name).items if item.volume not in self._own]
+        here = [item for item in self._ledger.bound_items(name).items if item.volume not in self._own]
         if name in self._extra:
             here += self._extra[name]
         return here
@@ -278,7 +278,7 @@ class Pending:
                 found += [entry.item] * entry.per_disk
         return found
 
-    def crowded(self, names: Collection[str]) -> list[str]:
+    def occupied(self, names: Collection[str]) -> list[str]:
         """Those of `names` on which something is pending that does not roam, or nothing new is promised."""
         found = [name for name in self._ledger.nodes() if name in names]
         if self._extra:
@@ -292,7 +292,9 @@ class Pending:
         if self._extra or self._closed or self.roams:
             return True
         return any(
-            item.volume not in self._own for name in self._ledger.nodes() for item in self._ledger.pile(name).items
+            item.volume not in self._own
+            for name in self._ledger.nodes()
+            for item in self._ledger.bound_items(name).items
         )
 
     def bound_bytes(self, name: str) -> int:
@@ -308,7 +310,7 @@ class Pending:
         return sum(map(self.most_on_a_disk, (*self._ledger.roaming(), *self._extra_roaming)))
 
 
-def roamer_of(item: PendingItem, demand: VolumeDemand, world: World) -> RoamingItem:
+def roaming_item_of(item: PendingItem, demand: VolumeDemand, world: World) -> RoamingItem:
     """Where Longhorn may put that volume's further copies."""
     places = roaming_places(world, demand, demand.copies)
     return RoamingItem(
@@ -330,8 +332,8 @@ def _note_image(names: set[str], item: PendingItem) -> None:
         names.add(item.needs.image.name)
 
 
-def _is_plain(pile: Pile) -> bool:
-    return pile.largest_bytes < EXT_LIMIT_BYTES and all(map(is_plain_need, pile.needs))
+def _is_plain(bound: BoundItems) -> bool:
+    return bound.largest_bytes < EXT_LIMIT_BYTES and all(map(is_plain_need, bound.needs))
 
 
 def is_plain_need(needs: DiskNeeds) -> bool:

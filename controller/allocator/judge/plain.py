@@ -71,7 +71,7 @@ class PlainPod:
 
     def easy(self, names: Sequence[str], young_since: float) -> dict[str, Judgement | None]:
         """Nodes that a summary decides; None for the others."""
-        largest, best, tops = self.largest, self._world.best.get, self._world.tops.get
+        largest, best, free_by_node = self.largest, self._world.best.get, self._world.free_by_node.get
         found: dict[str, Judgement | None]
         if self._is_single and not self._pending.roams:
             found = {
@@ -79,8 +79,8 @@ class PlainPod:
             }
         else:
             known = self._beside_roaming(young_since) if self._pending.roams else _Verdicts(self, Sums(), is_exact=True)
-            found = {name: known[disks] if (disks := tops(name)) is not None else None for name in names}
-        for name in (*self._pending.crowded(found), *self._world.uneven, *self._gaps):
+            found = {name: known[disks] if (disks := free_by_node(name)) is not None else None for name in names}
+        for name in (*self._pending.occupied(found), *self._world.uneven, *self._gaps):
             if found.get(name) not in (None, FULL):
                 found[name] = None
         for name in self._gaps:
@@ -100,11 +100,11 @@ class PlainPod:
         if self._all is None:
             roaming, is_exact = self._pending.most_roaming()
             self._all = roaming if is_exact else Sums()
-        return any(room >= self._least and self._all.upto(room) for room in self._world.tops.get(name, ()))
+        return any(room >= self._least and self._all.upto(room) for room in self._world.free_by_node.get(name, ()))
 
     def is_robust(self, name: str) -> bool | None:
         """As `Judge.is_robust`."""
-        free = self._world.tops.get(name)
+        free = self._world.free_by_node.get(name)
         if free is None or name in self._gaps or name in self._world.uneven:
             return None
         if free not in self._alone:

@@ -36,20 +36,20 @@ def in_order(
     promised = ledger.nodes()
     if not (near or unreached or promised or ledger.limited()):
         return names
-    first, late, quiet, crowded = [], [], [], list[tuple[int, str]]()
+    first, late, quiet, occupied = [], [], [], list[tuple[int, str]]()
     for name in names:
         if name in near:
             first.append(name)
         elif name in unreached:
             late.append(name)
         elif pending := (ledger.pending_bytes(name) if name in promised else 0) + more_bytes(name):
-            crowded.append((pending, name))
+            occupied.append((pending, name))
         else:
             quiet.append(name)
-    if not crowded and not first and not late:
+    if not occupied and not first and not late:
         return names
-    crowded.sort(key=lambda entry: entry[0])
-    return [*first, *late, *quiet, *(name for _, name in crowded)]
+    occupied.sort(key=lambda entry: entry[0])
+    return [*first, *late, *quiet, *(name for _, name in occupied)]
 
 
 @dataclass(slots=True)

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from controller.allocator.judge.budget import Budget
 from controller.allocator.judge.closing import Closing, most_closed, most_taken
 from controller.allocator.judge.packing import Item
-from controller.allocator.judge.pending import Pending, is_plain_need, item_of_demand, roamer_of
+from controller.allocator.judge.pending import Pending, is_plain_need, item_of_demand, roaming_item_of
 from controller.allocator.judge.plain import Beside
 from controller.allocator.judge.shape import item_of
 from controller.allocator.judge.verdict import CONTENDED, LATE, OWN_VOLUMES, SURE, WAITABLE, Judgement, Verdict
@@ -137,11 +137,11 @@ class Elsewhere(NamedTuple):
     """Nodes on which not all goes together, one at most, and nodes that have the only site of a volume that is bound to
     its pod's node."""
 
-    crowded: frozenset[str]
+    overfull: frozenset[str]
     sole: frozenset[str]
 
     def is_sure_without(self, name: str) -> bool:
-        return self.crowded <= {name} and name not in self.sole
+        return self.overfull <= {name} and name not in self.sole
 
 
 class SetJudge:
@@ -225,7 +225,7 @@ class SetJudge:
     def _is_spared(self) -> bool:
         if any(wanted.demand.clone_disks is not None for wanted in self._wanted):
             return False  # it has fewer sites than its needs tell
-        own = [roamer_of(item_of_demand(wanted.demand), wanted.demand, self._world) for wanted in self._wanted]
+        own = [roaming_item_of(item_of_demand(wanted.demand), wanted.demand, self._world) for wanted in self._wanted]
         return Closing(self._world, self._pending, own, self._budget).spares_all()
 
     def _judge_plain(self, wanted: Wanted, young_since: float) -> Judgement | None:
@@ -240,14 +240,14 @@ class SetJudge:
         # Nothing is lenient: what does not go together decides.
         is_strict = is_exact and (not self._excess_pct or pending.allows_no_excess)
         is_contended = False
-        closer = {*pending.crowded(self._world.tops), *self._world.uneven}
+        closer = {*pending.occupied(self._world.free_by_node), *self._world.uneven}
         places, slots = set[str](), 0
 
         def is_enough() -> bool:
             return (slots if sites.shares_nodes else len(places)) >= wanted.copies
 
         seen: dict[tuple[int, ...], tuple[int, bool]] = {}  # disks that take one, and whether all goes together there
-        for name, free in self._world.tops.items():
+        for name, free in self._world.free_by_node.items():
             if free[0] < size or name in closer or name in sites.gaps:
                 continue
             found = seen.get(free)
@@ -332,10 +332,10 @@ class SetJudge:
         if not self.has_sites():
             return None
         sole = {nodes[0] for nodes, one in zip(self._found, self._wanted, strict=True) if _has_one_site(nodes, one)}
-        crowded = set[str]()
+        overfull = set[str]()
         for name, own in self._own.items():
             room = self._world.room(name)
-            if len(crowded) > 1 or self._budget.is_spent():
+            if len(overfull) > 1 or self._budget.is_spent():
                 return None
             if room is None:
                 continue
@@ -346,8 +346,8 @@ class SetJudge:
                     left = sum(size for size in sizes if size <= reach)
                 left -= less_bytes if reach >= from_bytes else 0
                 if left > 0 and left + load > disk.free_bytes:
-                    crowded.add(name)
-        return Elsewhere(frozenset(crowded), frozenset(sole)) if len(crowded) <= 1 else None
+                    overfull.add(name)
+        return Elsewhere(frozenset(overfull), frozenset(sole)) if len(overfull) <= 1 else None
 
     def survives_own(self, local: Sequence[int], *, ignores_traps: bool = False) -> bool:
         """Whether each of these volumes finds a disk for its replicas wherever Longhorn puts the pod's other ones, of

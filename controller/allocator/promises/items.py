@@ -54,7 +54,7 @@ class RoamingItem:
         return size if self.per_disk == 1 or not size else size * min(self.per_disk, room_bytes // size)
 
 
-class Pile(NamedTuple):
+class BoundItems(NamedTuple):
     """All that is promised on one node, and sums of it."""
 
     items: tuple[PendingItem, ...]
@@ -93,9 +93,9 @@ def roaming_item(volume: str, promises: Collection[Promise]) -> RoamingItem:
     return RoamingItem(item, barred or _NO_NODES, copies, per_disk, by_zone, is_local, shares_nodes)
 
 
-def pile_of(found: Iterable[PendingItem]) -> Pile:
+def bound_items_of(found: Iterable[PendingItem]) -> BoundItems:
     items = tuple(found)
-    return Pile(
+    return BoundItems(
         items=items,
         largest_bytes=max((item.size_bytes for item in items), default=0),
         needs=frozenset(item.needs for item in items),

@@ -17,7 +17,14 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, KeysView, Sequence
 from typing import Final
 
-from controller.allocator.promises.items import PendingItem, Pile, RoamingItem, pending_item, pile_of, roaming_item
+from controller.allocator.promises.items import (
+    BoundItems,
+    PendingItem,
+    RoamingItem,
+    bound_items_of,
+    pending_item,
+    roaming_item,
+)
 from controller.allocator.promises.promise import Kind, OnDisks, Promise, Roams, State, Verb
 from controller.allocator.promises.sums import Sums
 from controller.errors import BugError
@@ -56,7 +63,7 @@ class Ledger:
         self._by_claimant: dict[str, dict[str, Promise]] = {}  # claimant -> volume
         self._by_node: dict[str, dict[_Key, Promise]] = {}
         self._totals: dict[str, int] = {}  # pending bytes a node; a filter of thousands of nodes asks for each
-        self._piles: dict[str, Pile] = {}  # by node, made when asked for, dropped by every change
+        self._bound_items: dict[str, BoundItems] = {}  # by node, made when asked for, dropped by every change
         self._roaming: dict[str, dict[str, Promise]] = {}  # volume -> claimant, of what is bound to no node
         self._roaming_items: tuple[RoamingItem, ...] | None = None
         self._item_of: dict[str, RoamingItem] = {}  # by volume, but for the stale ones
@@ -160,12 +167,12 @@ class Ledger:
         """No less than what may land on that node of all that is bound to it by name."""
         return self._totals.get(node, 0)
 
-    def pile(self, node: str) -> Pile:
+    def bound_items(self, node: str) -> BoundItems:
         """What is bound to that node by name, each volume once, with what a question about thousands of nodes asks
         first. A first placement that may go anywhere by another source is told with what roams."""
-        found = self._piles.get(node)
+        found = self._bound_items.get(node)
         if found is None:
-            found = self._piles[node] = pile_of(self._merged(self._by_node.get(node, {})))
+            found = self._bound_items[node] = bound_items_of(self._merged(self._by_node.get(node, {})))
         return found
 
     def roaming(self) -> tuple[RoamingItem, ...]:
@@ -270,7 +277,7 @@ class Ledger:
                 before = self._largest(here, promise.volume)
                 here[key] = promise
                 totals[node] = totals.get(node, 0) + self._largest(here, promise.volume) - before
-            self._piles.pop(node, None)
+            self._bound_items.pop(node, None)
 
     def _unlink(self, promise: Promise, kept: Promise | None = None) -> None:
         """Out of the indices, but for the nodes where `kept` takes its place anyway."""
@@ -305,7 +312,7 @@ class Ledger:
         here = self._by_node[node]
         before = self._largest(here, key[0])
         del here[key]
-        self._piles.pop(node, None)
+        self._bound_items.pop(node, None)
         if here:
             self._totals[node] += self._largest(here, key[0]) - before
         else:
@@ -332,7 +339,7 @@ class Ledger:
         self._roaming_sums, self._barred, self._special, self._is_roaming_plain = {}, None, None, None
         for promise in self._by_volume.get(volume, {}).values():
             for node in promise.nodes:
-                self._piles.pop(node, None)
+                self._bound_items.pop(node, None)
 
     def _merged(self, here: dict[_Key, Promise]) -> Iterator[PendingItem]:
         by_volume: dict[str, list[Promise]] = {}

@@ -21,8 +21,8 @@ from controller.allocator.promises.ledger import Ledger
 from controller.allocator.promises.memory import Memory
 from controller.allocator.promises.promise import OnDisks, Source, State, Verb
 from controller.allocator.promises.settle import Settler
-from controller.allocator.verbs.crowd import places_left, sharers
 from controller.allocator.verbs.prioritize import Strategy, score_nodes
+from controller.allocator.verbs.sharing import places_left, sharers
 from controller.allocator.waiting.refusals import Refusals, RefusedPod
 from controller.allocator.waiting.samples import is_sample
 from controller.allocator.world.world import World
@@ -79,7 +79,7 @@ class Filtering:
     def _decide_anew(self, pod: Pod, candidates: Sequence[str], demands: Sequence[VolumeDemand]) -> FilterOutcome:
         if not any(demand.is_local or demand.is_roaming or demand.never for demand in demands):
             return self._passed(Decision.NOTHING_NEEDED, candidates, pod)
-        home, passed, refused = self._sift(pod, candidates, demands, is_narrow=True)
+        home, passed, refused = self._try_candidates(pod, candidates, demands, is_narrow=True)
         if home:
             return self._offer(Decision.RESTART, pod, home, demands)
         if passed:
@@ -87,7 +87,7 @@ class Filtering:
             return self._offer(decision, pod, passed, demands, refused)
         return self._refuse(pod, candidates, refused, demands)
 
-    def _sift(
+    def _try_candidates(
         self, pod: Pod, candidates: Sequence[str], demands: Sequence[VolumeDemand], *, is_narrow: bool
     ) -> tuple[Sequence[str], Sequence[str], dict[str, Judgement]]:
         """Where the pod's data lies with room for the rest; where it finds room; and why not elsewhere.
@@ -127,7 +127,7 @@ class Filtering:
         if not candidates:
             return ()
         demands, _ = demands_of_pod(pod, self.world, self.world.settings)
-        home, passed, refused = self._sift(pod, list(candidates), demands, is_narrow=False)
+        home, passed, refused = self._try_candidates(pod, list(candidates), demands, is_narrow=False)
         kept = {*home, *passed}
         chosen = self._standing_choice(pod, candidates, demands, holds=False)
         if chosen is not None:
@@ -201,7 +201,7 @@ class Filtering:
         self, judge: Judge, pod: Pod, candidates: Sequence[str], *, is_narrow: bool
     ) -> tuple[list[str], dict[str, Judgement]]:
         """Sure nodes, in the order of the search, and the judgement on every other node looked at. If `is_narrow`, at
-        most `max-offers`, and for a pod of a crowd its share of what is left (controller/allocator/verbs/crowd.py).
+        most `max-offers`, and for a pod of a crowd its share of what is left (controller/allocator/verbs/sharing.py).
 
         When the call's budget is spent, what was not reached is refused by name, and comes first next time.
         """

@@ -89,8 +89,8 @@ class Caller:
 
 
 @dataclass(frozen=True, slots=True)
-class Lent:
-    """What the allocator lends, each to be called under its lock only."""
+class UnderLock:
+    """Parts of the allocator, each to be called under its lock only."""
 
     is_active: Callable[[], bool]
     ledger: Callable[[], Ledger]
@@ -104,9 +104,11 @@ class Expansions:
     Threads: any. Blocks: never. I/O: none.
     """
 
-    def __init__(self, lock: threading.Condition, clock: Clock, world: World, journal: Journal, lent: Lent) -> None:
+    def __init__(
+        self, lock: threading.Condition, clock: Clock, world: World, journal: Journal, under_lock: UnderLock
+    ) -> None:
         self._lock, self._clock = lock, clock
-        self._world, self._journal, self._lent = world, journal, lent
+        self._world, self._journal, self._under_lock = world, journal, under_lock
         self._unknown_until = -math.inf  # when all that the leader before has admitted is seen, or never stored
 
     def missing(self, request: GrowthRequest) -> Missing | None:
@@ -130,7 +132,7 @@ class Expansions:
         with self._lock:
             if caller is not None and caller.has_left:
                 raise CallerGoneError("nobody waits for the answer any more")
-            found = self._resolve(request) if self._lent.is_active() else None
+            found = self._resolve(request) if self._under_lock.is_active() else None
             if not isinstance(found, Volume):
                 return GrowthOutcome(GrowthVerdict.NOT_CHECKED)
             name, size = found.name, rounded_volume_bytes(request.size_bytes)
@@ -140,14 +142,14 @@ class Expansions:
             return outcome
 
     def _judge(self, name: str, size: int, request: GrowthRequest, now_utc: datetime | None) -> GrowthOutcome:
-        granted = self._lent.growths().granted(name)
+        granted = self._under_lock.growths().granted(name)
         if self._is_held_too_long(name, size):
             self._count("expansions_refused", request)
             shown = self._world.volumes[name].size_bytes
             return GrowthOutcome(GrowthVerdict.REFUSED, name, size, shown, (Obstacle("", "", 0, _NEVER_STORED),))
         if size <= granted:
             return GrowthOutcome(GrowthVerdict.ADMITTED, name, size)
-        plan = plan_growth(self._world, self._lent.ledger(), name, size, self._clock, now_utc)
+        plan = plan_growth(self._world, self._under_lock.ledger(), name, size, self._clock, now_utc)
         if plan.obstacles:
             self._count("expansions_refused", request)
             found = plan.largest_bytes, plan.obstacles, plan.is_largest
@@ -165,7 +167,7 @@ class Expansions:
     def _is_held_too_long(self, name: str, size: int) -> bool:
         """Whether no more is to be admitted of that volume until its hold has ended. It cannot end at once: a request
         that was admitted a moment ago may still be stored."""
-        held = self._lent.growths().get(name)
+        held = self._under_lock.growths().get(name)
         if held is None or held.state is not State.HELD or size <= self._world.asked_bytes(self._world.volumes[name]):
             return False
         return self._clock.now() - held.since >= MOST_HELD_SECONDS
@@ -184,8 +186,8 @@ class Expansions:
 
     def _keep(self, volume: Volume, size_bytes: int) -> None:
         """Hold what the cluster does not ask for yet; of a hold that is there, its time begins again."""
-        if self._lent.growths().hold(volume.name, size_bytes, self._clock.now()):
-            self._lent.settle(volume.name)
+        if self._under_lock.growths().hold(volume.name, size_bytes, self._clock.now()):
+            self._under_lock.settle(volume.name)
 
     def is_unknown_locked(self) -> bool:
         """Whether the leader before may have admitted what is not seen yet."""

@@ -10,7 +10,7 @@ from itertools import chain
 from sys import intern
 from typing import Final
 
-from controller.allocator.waiting.samples import Campaign, NodeSets
+from controller.allocator.waiting.samples import NodeSets, Series
 from controller.model.times import utc_time
 from controller.model.workload import Pod
 from controller.settings import LiveSettings
@@ -37,7 +37,7 @@ class RefusedPod:
     unanswered: int = 0  # wake-ups since the last filter call
     next_wake_at: float = 0.0
     woken_at: float = -math.inf
-    campaign: Campaign | None = None  # where the candidates may be a sample
+    series: Series | None = None  # where the candidates may be a sample
     unreached: frozenset[str] = frozenset()  # nodes that no question about the pod had the time to look at
     victims: tuple[str, ...] = ()  # where nobody may be evicted for the pod, since it would find no room there
 
@@ -107,10 +107,10 @@ class Refusals:
             else:
                 entry = replace(entry, wakes=old.wakes, next_wake_at=old.next_wake_at)
         if is_sample:
-            former = old.campaign if old is not None else None
+            former = old.series if old is not None else None
             by_wake = old is not None and old.unanswered > 0
-            campaign = (former or Campaign()).shown(self.nodes.of(entry.candidates), by_wake=by_wake)
-            entry = replace(entry, campaign=campaign, next_wake_at=now if campaign.is_fresh else entry.next_wake_at)
+            series = (former or Series()).shown(self.nodes.of(entry.candidates), by_wake=by_wake)
+            entry = replace(entry, series=series, next_wake_at=now if series.is_fresh else entry.next_wake_at)
             self._has_news = True
         self._refused[pod_uid] = entry
 
@@ -152,11 +152,11 @@ class Refusals:
         news, self._has_news = self._has_news, False
         return news
 
-    def end_campaign(self, pod_uid: str) -> None:
+    def end_series(self, pod_uid: str) -> None:
         """No node has room for the pod."""
         old = self._refused.get(pod_uid)
-        if old is not None and old.campaign is not None:
-            self._refused[pod_uid] = replace(old, campaign=old.campaign.over())
+        if old is not None and old.series is not None:
+            self._refused[pod_uid] = replace(old, series=old.series.over())
 
     def _shared(self, candidates: Sequence[str]) -> tuple[str, ...]:
         """The candidates as one tuple for all pods that are asked about the same nodes, of names that exist once."""

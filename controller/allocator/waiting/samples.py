@@ -5,7 +5,7 @@ In a cluster of a hundred nodes or more, kube-scheduler stops looking for feasib
 asks extenders about that part alone. So a pod may be refused although a node that was not named has room. The next
 attempt begins where the last one ended, so that looking again at once shows other nodes.
 
-A *campaign* is a run of such attempts, from the moment that some node has room for the pod until it has found one, or
+A *series* is a run of such attempts, from the moment that some node has room for the pod until it has found one, or
 none has room any more. It goes on at once while every attempt shows nodes that it had not shown yet, and by the usual
 back-off otherwise. When several attempts in a row showed nothing new, whatever they did not show is taken for nodes
 that the pod may not use: a selector, a taint or its CPU keeps it away, which we cannot see.
@@ -45,7 +45,7 @@ class NodeSets:
 
 
 @dataclass(frozen=True, slots=True)
-class Campaign:
+class Series:
     """What attempts to schedule one pod have shown. `possible`: the nodes that count, None for all of them."""
 
     seen: int = 0
@@ -53,21 +53,21 @@ class Campaign:
     possible: int | None = None
     is_fresh: bool = False  # the last attempt showed something new
 
-    def shown(self, sample: int, *, by_wake: bool) -> Campaign:
+    def shown(self, sample: int, *, by_wake: bool) -> Series:
         """After one more attempt; one that the scheduler made by itself begins anew, since something changed that is
         not for us to see."""
         if not by_wake:
-            return Campaign(sample)
+            return Series(sample)
         seen = self.seen | sample
         if seen != self.seen:
-            return Campaign(seen, 0, self.possible, is_fresh=True)
+            return Series(seen, 0, self.possible, is_fresh=True)
         if self.repeats + 1 < MOST_REPEATS:
             return replace(self, repeats=self.repeats + 1, is_fresh=False)
-        return Campaign(seen, 0, seen)
+        return Series(seen, 0, seen)
 
-    def over(self) -> Campaign:
+    def over(self) -> Series:
         """No node has room any more."""
-        return Campaign(possible=self.possible)
+        return Series(possible=self.possible)
 
 
 def is_sample(candidates: int, nodes: int) -> bool:

@@ -134,7 +134,7 @@ class WakePlan:
         if comes_back and _is_starving(view, refusal, demands):
             self._starving.append(pod.uid)
         if not node:
-            self._refusals.end_campaign(pod.uid)
+            self._refusals.end_series(pod.uid)
             if not view.is_due_remotely(refusal, demands):
                 return True
         elif refusal.is_expected(view.now):
@@ -205,12 +205,12 @@ class WakePlan:
     def _in_order(self, view: PlanView, refusal: RefusedPod, demands: Sequence[VolumeDemand]) -> Sequence[str]:
         """The nodes that count for the pod, in the order of every search."""
         names = refusal.nodes
-        campaign = refusal.campaign
-        if campaign is not None:
+        series = refusal.series
+        if series is not None:
             shown = frozenset(names)
             others = [name for name in view.world.nodes if name not in shown]
-            if campaign.possible is not None:
-                others = self._refusals.nodes.within(others, campaign.possible)
+            if series.possible is not None:
+                others = self._refusals.nodes.within(others, series.possible)
             names = [*names, *others]
         planned = _planned_bytes(view)
         return in_order(
@@ -328,10 +328,10 @@ class _FullFor:
 
 def _where(refusal: RefusedPod) -> _Shape:
     """Equal for pods that the same nodes count for."""
-    campaign = refusal.campaign
-    if campaign is None:
+    series = refusal.series
+    if series is None:
         return (refusal.candidates, refusal.victims)
-    return ("all",) if campaign.possible is None else (campaign.possible, refusal.candidates, refusal.victims)
+    return ("all",) if series.possible is None else (series.possible, refusal.candidates, refusal.victims)
 
 
 def _planned_bytes(view: PlanView) -> Mapping[str, int]:

@@ -69,9 +69,9 @@ def make_room(
 class Rooms:
     """Rooms by node, and the plain volumes' summaries of all nodes. Threads: none of its own.
 
-    `tops` has a node's free bytes per disk that takes plain volumes, largest first, and `best` the first of them. A
-    node that takes no plain volume, or has no room at all, is in neither. `uneven` are nodes with a disk that Longhorn
-    may take for emptier than it is.
+    `free_by_node` has a node's free bytes per disk that takes plain volumes, largest first, and `best` the first of
+    them. A node that takes no plain volume, or has no room at all, is in neither. `uneven` are nodes with a disk that
+    Longhorn may take for emptier than it is.
     """
 
     def __init__(self, make: Callable[[str], NodeRoom | None], takes_pods: Callable[[str], bool]) -> None:
@@ -81,13 +81,13 @@ class Rooms:
         self._rooms: dict[str, NodeRoom] = {}
         self._stale: set[str] = set()
         self._touched: set[str] = set()
-        self.tops: dict[str, tuple[int, ...]] = {}
+        self.free_by_node: dict[str, tuple[int, ...]] = {}
         self.best: dict[str, int] = {}
 
     def copy(self, other: Rooms) -> Rooms:
         """`other`, with all that is worked out here, for questions only."""
         vars(other).update(_rooms=self._rooms.copy(), _stale=self._stale.copy())
-        other.tops, other.best = self.tops.copy(), self.best.copy()
+        other.free_by_node, other.best = self.free_by_node.copy(), self.best.copy()
         other.uneven = self.uneven.copy()
         return other
 
@@ -128,7 +128,7 @@ class Rooms:
 
     def _summarise(self, name: str, space: SpacePolicy) -> None:
         room = self._rooms.get(name)
-        self.tops.pop(name, None)
+        self.free_by_node.pop(name, None)
         self.best.pop(name, None)
         self.uneven.discard(name)
         self.overdrawn.pop(name, None)
@@ -141,5 +141,5 @@ class Rooms:
         if room.plain_free_bytes < 0:
             return
         free = [disk.free_bytes for disk in room.disks if disk_takes(disk, DEFAULT_NEEDS, 0, 0, space)]
-        self.tops[name] = tuple(sorted(free, reverse=True))
+        self.free_by_node[name] = tuple(sorted(free, reverse=True))
         self.best[name] = room.plain_free_bytes

@@ -422,7 +422,8 @@ class World:
         return self._rooms.get(name)
 
     def refresh(self, most: int | None = None) -> bool:
-        """Work out the rooms of nodes that changed, `most` of them, for `best` and `tops`; whether some are left."""
+        """Work out the rooms of nodes that changed, `most` of them, for `best` and `free_by_node`; whether some are
+        left."""
         self._rooms.touch(self.reach.end_beliefs())
         return self._rooms.refresh(self.settings.space, most)
 
@@ -442,9 +443,9 @@ class World:
         return self._rooms.uneven
 
     @property
-    def tops(self) -> Mapping[str, tuple[int, ...]]:
+    def free_by_node(self) -> Mapping[str, tuple[int, ...]]:
         """Free bytes of the disks that take plain volumes, largest first, by node, as of the last `refresh`."""
-        return self._rooms.tops
+        return self._rooms.free_by_node
 
     def _make_room(self, name: str) -> NodeRoom | None:
         node = self.nodes.get(name)

@@ -95,7 +95,7 @@ def test_sums_and_indices_always_agree_with_the_promises(
             }
             assert sum(largest.values()) == ledger.pending_bytes(place)
             bound = {one: most for one, most in largest.items() if one not in roaming}
-            assert bound == {item.volume: item.size_bytes for item in ledger.pile(place).items}
+            assert bound == {item.volume: item.size_bytes for item in ledger.bound_items(place).items}
             assert bool(largest) is (place in ledger.nodes())
             everything = {(one.volume, one.claimant) for one in found if place in one.nodes}
             assert everything == {(one.volume, one.claimant) for one in ledger.on_node(place)}
@@ -112,7 +112,7 @@ def test_sums_and_indices_always_agree_with_the_promises(
 
 
 def sizes_on(ledger: Ledger) -> tuple[int, ...]:
-    return tuple(item.size_bytes for item in ledger.pile("n").items)
+    return tuple(item.size_bytes for item in ledger.bound_items("n").items)
 
 
 def test_claimants_of_one_volume_count_once_at_the_largest_size() -> None:
@@ -129,7 +129,7 @@ def test_a_volume_that_may_land_anywhere_by_one_source_is_not_counted_on_a_node_
     ledger = Ledger()
     ledger.put(Verb.HOLD, promise("v", "n", "p", size=3))
     ledger.put(Verb.ASSUME, promise("v", "*", "volume:", size=3, state=State.ASSUMED))
-    assert () == ledger.pile("n").items
+    assert () == ledger.bound_items("n").items
     assert [3] == [entry.item.size_bytes for entry in ledger.roaming()]
 
     ledger.drop(Verb.FORGET, "v", "volume:")
@@ -141,7 +141,7 @@ def test_a_move_that_the_former_leader_may_have_offered_anywhere_counts_once() -
     ledger.put(Verb.HOLD, replace(promise("v", "n", "p", size=3), kind=Kind.MOVE, places=OneOf(None)))
     ledger.put(Verb.ASSUME, replace(promise("v", "n", "volume:n", size=3, state=State.ASSUMED), kind=Kind.MOVE))
 
-    assert ((), 1) == (ledger.pile("n").items, len(ledger.roaming()))
+    assert ((), 1) == (ledger.bound_items("n").items, len(ledger.roaming()))
 
 
 def test_a_move_counts_beside_further_copies_that_roam() -> None:

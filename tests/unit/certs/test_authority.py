@@ -19,7 +19,7 @@ SERVER = sign(CA, LEAFS["server"].spec, NOW)
 CLIENT = sign(CA, LEAFS["client"].spec, NOW)
 
 
-def test_a_stranger_who_trusts_the_authority_takes_its_leafs() -> None:
+def test_a_stranger_who_trusts_the_authority_takes_its_leaves() -> None:
     assert trusts(CA.certificate, SERVER.certificate, NOW)
     assert trusts(CA.certificate, CLIENT.certificate, NOW, as_client=True)
     other = make_authority("ca", 10 * DAY, NOW)

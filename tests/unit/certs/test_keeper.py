@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from certs.authority import LeafSpec, Pair, bundle_of, make_authority, read_pair, sign
-from certs.keeper import Certificates, Mode, ServiceNames, extender_keeper, extender_leafs, extender_names
+from certs.keeper import Certificates, Mode, ServiceNames, extender_keeper, extender_leaves, extender_names
 from certs.rotation import DAY, PINNED, YEAR
 from certs.secret import SecretStore
 from controller.errors import ConfigError, UnavailableError
@@ -52,8 +52,8 @@ class Server:
         self.world = world
         self.given: list[tuple[bytes, bytes, bytes]] = []
         store = SecretStore(world.api, "longhorn-system")
-        leafs = ServiceNames(store, "extender", "longhorn-system", domain="cluster.local", more=["more.example"])
-        keeper = extender_keeper(store, world.clock, NAMES, leafs)
+        leaves = ServiceNames(store, "extender", "longhorn-system", domain="cluster.local", more=["more.example"])
+        keeper = extender_keeper(store, world.clock, NAMES, leaves)
         self.certificates = Certificates(
             mode, store, NAMES, keeper, world.clock, {"server": self._use}, lambda: world.leader is self
         )
@@ -226,13 +226,13 @@ def test_its_thread_looks_until_it_is_stopped(world: World) -> None:
     assert 1 == len(leader.given)
 
 
-def test_the_products_leafs_fit_its_policy() -> None:
-    leafs = extender_leafs(["x" * 300, "a.b"])
-    PINNED.checked(leafs.values())
-    assert "a.b" == leafs["server"].spec.subject
+def test_the_products_leaves_fit_its_policy() -> None:
+    leaves = extender_leaves(["x" * 300, "a.b"])
+    PINNED.checked(leaves.values())
+    assert "a.b" == leaves["server"].spec.subject
 
 
 def test_nothing_is_pinned_that_ends_before_its_authority_is_replaced() -> None:
-    leafs: dict[str, Any] = extender_leafs(["a"])
-    assert leafs["client"].spec.life <= PINNED.ca_life
+    leaves: dict[str, Any] = extender_leaves(["a"])
+    assert leaves["client"].spec.life <= PINNED.ca_life
     assert PINNED.settle is None

@@ -20,7 +20,7 @@ def actions(chain: Chain, now: datetime) -> list[str]:
     return [f"{step.action.name} {step.name}".strip() for step in steps if step.action is not Action.RETIRE]
 
 
-def test_from_nothing_an_authority_and_all_leafs_are_made() -> None:
+def test_from_nothing_an_authority_and_all_leaves_are_made() -> None:
     assert ["MAKE", "SIGN server", "SIGN client"] == actions(Chain(), NOW)
 
 
@@ -41,7 +41,7 @@ def test_a_leaf_is_renewed_before_its_end_and_not_earlier() -> None:
 @pytest.mark.parametrize("late", [20 * HOUR, 21 * HOUR, 70 * HOUR])
 def test_a_leaf_that_has_ended_is_renewed(late: timedelta) -> None:
     chain = up_to_date(fresh(), NOW + late)
-    assert trusts(chain.bundle, chain.leafs["server"].certificate, NOW + late)
+    assert trusts(chain.bundle, chain.leaves["server"].certificate, NOW + late)
 
 
 def test_the_next_authority_is_known_before_it_signs_and_the_old_one_after() -> None:
@@ -80,18 +80,18 @@ def test_an_authority_whose_key_is_lost_goes_out_of_use_without_anybody_being_re
     soon = NOW + HOUR
     assert ["PREPARE"] == actions(lost, soon)
     waiting = up_to_date(lost, soon)
-    assert chain.leafs == waiting.leafs
-    assert trusts(waiting.bundle, chain.leafs["server"].certificate, soon)
+    assert chain.leaves == waiting.leaves
+    assert trusts(waiting.bundle, chain.leaves["server"].certificate, soon)
     assert ["PROMOTE", "SIGN server", "SIGN client"] == actions(waiting, soon + 6 * HOUR)
 
 
 def test_an_authority_without_a_key_hands_over_at_once_when_a_leaf_is_needed() -> None:
     chain = fresh()
     assert chain.signer is not None
-    lost = replace(chain, signer=replace(chain.signer, key=b""), leafs={"server": chain.leafs["server"]})
+    lost = replace(chain, signer=replace(chain.signer, key=b""), leaves={"server": chain.leaves["server"]})
     assert ["PREPARE", "PROMOTE", "SIGN server", "SIGN client"] == actions(lost, NOW + HOUR)
     after = up_to_date(lost, NOW + HOUR)
-    assert trusts(after.bundle, chain.leafs["server"].certificate, NOW + HOUR)
+    assert trusts(after.bundle, chain.leaves["server"].certificate, NOW + HOUR)
 
 
 def test_a_next_authority_without_its_key_is_made_anew() -> None:
@@ -103,7 +103,7 @@ def test_a_next_authority_without_its_key_is_made_anew() -> None:
 
 def test_after_a_long_sleep_all_is_made_anew() -> None:
     chain = up_to_date(fresh(), NOW + 1_000 * HOUR)
-    assert trusts(chain.bundle, chain.leafs["server"].certificate, NOW + 1_000 * HOUR)
+    assert trusts(chain.bundle, chain.leaves["server"].certificate, NOW + 1_000 * HOUR)
     assert 1 == len(chain.authorities)
 
 
@@ -123,7 +123,7 @@ def test_a_leaf_that_lacks_a_name_is_renewed_and_one_with_more_is_not() -> None:
 def test_a_clock_that_is_five_minutes_off_changes_nothing(behind: timedelta) -> None:
     chain = fresh()
     assert [] == actions(chain, NOW - behind)
-    assert trusts(chain.bundle, chain.leafs["server"].certificate, NOW - behind)
+    assert trusts(chain.bundle, chain.leaves["server"].certificate, NOW - behind)
 
 
 def test_a_clock_far_back_neither_fails_nor_throws_the_authority_away() -> None:
@@ -141,7 +141,7 @@ def test_a_renewal_that_is_interrupted_anywhere_is_finished_by_the_next(interrup
             chain = carry_out(chain, step, LEAFS, POLICY, now, SUBJECT)
     chain = up_to_date(chain, now)
     assert next_step(chain, LEAFS, POLICY, now) is None
-    assert trusts(chain.bundle, chain.leafs["server"].certificate, now)
+    assert trusts(chain.bundle, chain.leaves["server"].certificate, now)
     assert 1 == len(chain.previous)
 
 
@@ -181,37 +181,37 @@ class Seen:
 
 
 def refusals(policy: Policy, lag: timedelta, seed: int) -> tuple[list[str], int, int]:
-    """Who was refused while chains went on for 5 authorities, and how many leafs and authorities there were.
+    """Who was refused while chains went on for 5 authorities, and how many leaves and authorities there were.
 
     Each client and each server sees what was published up to `lag` ago, each another moment of it.
     """
     rng = random.Random(seed)
     chain, now, seen = Chain(), NOW, Seen()
-    leafs: set[str] = set()
+    leaves: set[str] = set()
     signers: set[str] = set()
     found: list[str] = []
-    while len(signers) <= 5 or len(leafs) <= 20:
+    while len(signers) <= 5 or len(leaves) <= 20:
         chain = up_to_date(chain, now, policy)
         seen.publish(now, chain)
         assert chain.signer is not None
-        leafs.add(chain.leafs["server"].facts.fingerprint)
+        leaves.add(chain.leaves["server"].facts.fingerprint)
         signers.add(chain.signer.facts.fingerprint)
         for moment in (now, now + timedelta(minutes=rng.uniform(0, 29))):
             client, server = (seen.at(moment - rng.choice((0, rng.random(), 1)) * lag) for _ in range(2))
-            if not trusts(client.bundle, server.leafs["server"].certificate, moment):
+            if not trusts(client.bundle, server.leaves["server"].certificate, moment):
                 found.append(f"server refused {moment - NOW}")
-            if not trusts(server.bundle, client.leafs["client"].certificate, moment, as_client=True):
+            if not trusts(server.bundle, client.leaves["client"].certificate, moment, as_client=True):
                 found.append(f"client refused {moment - NOW}")
         now += timedelta(minutes=rng.uniform(1, 30))
         assert now < NOW + 2_000 * HOUR
-    return found, len(leafs), len(signers)
+    return found, len(leaves), len(signers)
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_over_many_rotations_nobody_who_sees_them_late_is_refused(seed: int) -> None:
-    found, leafs, signers = refusals(POLICY, 5 * HOUR, seed)
+    found, leaves, signers = refusals(POLICY, 5 * HOUR, seed)
     assert [] == found
-    assert leafs > 20
+    assert leaves > 20
     assert signers > 5
 
 
@@ -246,13 +246,13 @@ def test_the_next_authority_waits_until_it_is_seen_to_be_trusted_as_well() -> No
     assert chain.coming is rotating(late, chain, seen).signer
 
 
-def test_an_old_authority_stays_until_the_new_leafs_are_seen_in_use_as_well() -> None:
+def test_an_old_authority_stays_until_the_new_leaves_are_seen_in_use_as_well() -> None:
     chain = rotating(NOW + 76 * HOUR, fresh(), NOTHING_SEEN)
     assert chain.coming is not None
     turned = NOW + 82 * HOUR
     chain = rotating(turned, chain, Evidence(trusted=frozenset({chain.coming.facts.fingerprint})))
     assert 1 == len(chain.previous)
-    fingerprints = [chain.leafs[name].facts.fingerprint for name in LEAFS]
+    fingerprints = [chain.leaves[name].facts.fingerprint for name in LEAFS]
     late = turned + 7 * HOUR
     for used in ([], fingerprints[:1], fingerprints[1:]):
         assert 1 == len(rotating(late, chain, Evidence(used=frozenset(used))).previous)
@@ -265,4 +265,4 @@ def test_an_authority_that_ends_is_replaced_though_nobody_was_seen_to_know_the_n
     chain = rotating(NOW + 76 * HOUR, fresh(), NOTHING_SEEN)
     after = rotating(NOW + 101 * HOUR, chain, NOTHING_SEEN)
     assert chain.coming is after.signer
-    assert trusts(after.bundle, after.leafs["server"].certificate, NOW + 101 * HOUR)
+    assert trusts(after.bundle, after.leaves["server"].certificate, NOW + 101 * HOUR)

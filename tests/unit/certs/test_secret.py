@@ -47,13 +47,13 @@ class World:
             self.api.delete(SECRETS, "n", name)
 
     def stored(self) -> Chain:
-        datas = {leaf: data_of(self.raw(name)) for leaf, name in NAMES.leafs.items()}
+        datas = {leaf: data_of(self.raw(name)) for leaf, name in NAMES.leaves.items()}
         reading = read_chain(data_of(self.raw("ca")), datas)
         assert () == reading.problems
         return reading.chain
 
     def server_is_taken(self, bundle: bytes) -> bool:
-        return trusts(bundle, self.stored().leafs["server"].certificate, self.clock.now_utc())
+        return trusts(bundle, self.stored().leaves["server"].certificate, self.clock.now_utc())
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def test_all_secrets_are_made_once_and_then_left_alone(world: World) -> None:
     assert {"kubernetes.io/tls"} == {world.raw(name)["type"] for name in ("ca", "tls", "client")}
 
 
-def test_every_leafs_secret_says_whom_to_trust(world: World) -> None:
+def test_every_leaves_secret_says_whom_to_trust(world: World) -> None:
     world.keep(world.keeper())
     chain = world.stored()
     for name in ("tls", "client", "ca"):
@@ -162,7 +162,7 @@ def test_an_authority_that_is_lost_while_nobody_remembers_it_is_replaced_with_ov
     keeper = world.keeper()
     world.keep(keeper)
     between = world.stored()
-    assert old.leafs == between.leafs
+    assert old.leaves == between.leaves
     assert b"" == signer_of(between).key
     assert between.coming is not None
 

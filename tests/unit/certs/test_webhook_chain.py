@@ -21,7 +21,7 @@ from certs.webhook import (
     SERVER,
     Pace,
     webhook_keeper,
-    webhook_leafs,
+    webhook_leaves,
     webhook_names,
 )
 from controller.errors import ClusterError, ConfigError
@@ -35,7 +35,7 @@ from tests.unit.certs.chains import trusts
 SPACE = "longhorn-system"
 CONFIGURATIONS = {MUTATING: "zz-longhorn-scheduler-extender", VALIDATING: "longhorn-scheduler-extender"}
 NAMES = webhook_names("ca", "server", "client", "leader")
-LEAFS = webhook_leafs(SPACE, service="webhook", leader_service="replica-scheduler", domain="cluster.local")
+LEAFS = webhook_leaves(SPACE, service="webhook", leader_service="replica-scheduler", domain="cluster.local")
 DAY_SECONDS = 86_400.0
 DUE = 275 * DAY_SECONDS  # the authority lives a year and is replaced from 90 days before its end
 
@@ -137,7 +137,7 @@ def test_an_authority_is_replaced_in_three_steps_while_everything_spreads(world:
     world.publish_now()
     world.clock.advance(DAY_SECONDS)
     world.look_for(50.0)
-    assert 1 == world.authorities  # leafs have stood there for a day
+    assert 1 == world.authorities  # leaves have stood there for a day
     assert first not in world.leader.bundle
 
 
@@ -201,7 +201,7 @@ def test_a_wall_clock_that_jumps_ahead_does_not_shorten_the_minute(world: World)
     assert set(read_authorities(both, what="x")) == set(read_authorities(turned, what="x"))
 
 
-def test_configurations_that_cannot_be_read_are_a_problem_and_leafs_are_renewed_all_the_same(world: World) -> None:
+def test_configurations_that_cannot_be_read_are_a_problem_and_leaves_are_renewed_all_the_same(world: World) -> None:
     def refuse(verb: str, resource: Resource) -> None:
         if resource in (MUTATING, VALIDATING):
             raise ClusterError("403: forbidden")
@@ -252,8 +252,8 @@ def test_a_client_that_lags_by_the_spread_is_never_refused(world: World) -> None
             assert server is not None
             seen.append((world.clock.now(), world.leader.bundle, leaf_of(world)))
             late = [entry for entry in seen if entry[0] >= world.clock.now() - 60.0]
-            now, bundles, leafs = world.clock.now_utc(), {bundle for _, bundle, _ in late}, {leaf for *_, leaf in late}
-            assert all(trusts_webhook(bundle, leaf, now) for bundle in bundles for leaf in leafs)
+            now, bundles, leaves = world.clock.now_utc(), {bundle for _, bundle, _ in late}, {leaf for *_, leaf in late}
+            assert all(trusts_webhook(bundle, leaf, now) for bundle in bundles for leaf in leaves)
         signers |= {pair.facts.fingerprint for pair in read_authorities(world.leader.bundle, what="x")[:1]}
         del seen[:-20]
 

@@ -10,7 +10,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from certs.authority import LeafSpec
-from certs.webhook import CLIENT_SUBJECT, webhook_leafs
+from certs.webhook import CLIENT_SUBJECT, webhook_leaves
 from controller.clock import SystemClock
 from controller.errors import ConfigError
 from controller.process.common_metrics import PREFIX
@@ -26,7 +26,7 @@ from tests.unit.serving.tls_files import DAY
 from webhook.leader import LeaderClient, LeaderFailedError
 
 REQUEST = pb.HoldExpansionRequest(volume_name="v", size_bytes=1)
-LEAFS = webhook_leafs(
+LEAFS = webhook_leaves(
     "longhorn-system", service="longhorn-scheduler-webhook", leader_service="longhorn-replica-scheduler", domain=""
 )
 

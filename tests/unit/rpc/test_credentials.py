@@ -128,7 +128,7 @@ def test_a_server_that_is_not_the_leader_is_refused(server: Server, ca: Pair) ->
     assert grpc.StatusCode.UNAVAILABLE == Client(server, material(ca, client=True)).refusal()
 
 
-def test_both_sides_change_leafs_and_authorities_without_a_failed_call(
+def test_both_sides_change_leaves_and_authorities_without_a_failed_call(
     server: Server, client: Client, ca: Pair
 ) -> None:
     present = ca

@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 
 from controller.allocator.outcome import Decision
-from controller.allocator.verbs.crowd import CROWD
+from controller.allocator.verbs.sharing import MANY
 from controller.settings import LiveSettings
 from tests.fakes.builders import TestCluster, disk
-from tests.unit.allocator.crowds import run_crowd
+from tests.unit.allocator.bursts import run_crowd
 
 
 def crowd(nodes: int, places: int, pods: int, *, live: LiveSettings | None = None) -> tuple[TestCluster, list[str]]:
@@ -59,27 +59,27 @@ def test_with_ample_room_a_burst_is_offered_as_many_nodes_as_a_single_pod() -> N
 
 
 def test_fewer_pods_than_a_crowd_are_offered_all_that_fits() -> None:
-    cluster, nodes = crowd(nodes=4, places=CROWD, pods=CROWD - 1)
+    cluster, nodes = crowd(nodes=4, places=MANY, pods=MANY - 1)
 
-    offers = [len(cluster.filter(pod, *nodes).passed) for pod in pods_of(CROWD - 1)]
+    offers = [len(cluster.filter(pod, *nodes).passed) for pod in pods_of(MANY - 1)]
 
-    assert [4] * (CROWD - 1) == offers
+    assert [4] * (MANY - 1) == offers
 
 
 def test_a_pod_of_a_crowd_is_offered_its_share_of_the_places_that_are_left() -> None:
-    cluster, nodes = crowd(nodes=10, places=4, pods=CROWD)
+    cluster, nodes = crowd(nodes=10, places=4, pods=MANY)
 
     first, second = (cluster.filter(pod, *nodes) for pod in pods_of(2))
 
-    assert 40 // CROWD == len(first.passed)
+    assert 40 // MANY == len(first.passed)
     # 35 places are left; the answer before is waiting for its choice, and the next ones may be as many as wait.
-    assert 35 // (CROWD - 1) == len(second.passed)
+    assert 35 // (MANY - 1) == len(second.passed)
     assert set(first.passed).isdisjoint(second.passed)
 
 
 def test_pods_without_any_room_do_not_narrow_what_another_one_is_offered() -> None:
     cluster, nodes = crowd(nodes=4, places=2, pods=0)
-    for index in range(3 * CROWD):
+    for index in range(3 * MANY):
         cluster.add_pod(f"huge{index}", gib=1000)
         assert Decision.REFUSED is cluster.filter(f"huge{index}", *nodes).decision
     cluster.add_pod("small")
@@ -88,10 +88,10 @@ def test_pods_without_any_room_do_not_narrow_what_another_one_is_offered() -> No
 
 
 def test_pods_that_run_or_are_chosen_are_no_part_of_the_crowd() -> None:
-    cluster, nodes = crowd(nodes=4, places=20, pods=2 * CROWD)
-    for pod in pods_of(CROWD):
+    cluster, nodes = crowd(nodes=4, places=20, pods=2 * MANY)
+    for pod in pods_of(MANY):
         cluster.run(pod, pod, nodes[0])
-    for pod in pods_of(2 * CROWD)[CROWD:]:
+    for pod in pods_of(2 * MANY)[MANY:]:
         cluster.select_node(pod, nodes[1])
     cluster.add_pod("late")
 
@@ -99,23 +99,23 @@ def test_pods_that_run_or_are_chosen_are_no_part_of_the_crowd() -> None:
 
 
 def test_a_pod_that_was_deleted_is_no_part_of_the_crowd() -> None:
-    cluster, nodes = crowd(nodes=2, places=2, pods=CROWD)
-    for pod in pods_of(CROWD)[1:]:
+    cluster, nodes = crowd(nodes=2, places=2, pods=MANY)
+    for pod in pods_of(MANY)[1:]:
         cluster.drop_pod(pod)
 
     assert set(nodes) == cluster.offered("p0", *nodes)
 
 
 def test_pods_that_a_former_leader_may_have_answered_are_still_to_come() -> None:
-    cluster, nodes = crowd(nodes=10, places=10, pods=CROWD)
+    cluster, nodes = crowd(nodes=10, places=10, pods=MANY)
     cluster.allocator.begin_term()
 
     # Each of the seven others may have been offered any node, so that three places are left on each.
-    assert 30 // CROWD == len(cluster.filter("p0", *nodes).passed)
+    assert 30 // MANY == len(cluster.filter("p0", *nodes).passed)
 
 
 def test_max_offers_stays_the_most_for_a_crowd_too() -> None:
-    cluster, nodes = crowd(nodes=20, places=10, pods=CROWD, live=LiveSettings(enabled=True, max_offers=3))
+    cluster, nodes = crowd(nodes=20, places=10, pods=MANY, live=LiveSettings(enabled=True, max_offers=3))
 
     assert 3 == len(cluster.filter("p0", *nodes).passed)
 
@@ -124,7 +124,7 @@ def test_the_places_of_several_disks_are_added_and_promises_taken_off() -> None:
     cluster = TestCluster()
     cluster.add_node("n1", disk("d1", free_gib=250), disk("d2", free_gib=390))  # two places and three
     cluster.add_node("n2", disk("d1", free_gib=350), disk("d2", free_gib=90))  # three
-    for index in range(CROWD):
+    for index in range(MANY):
         cluster.add_pod(f"p{index}")
     names = ["n1", "n2"]
 
@@ -135,18 +135,18 @@ def test_the_places_of_several_disks_are_added_and_promises_taken_off() -> None:
 
 def test_pods_that_come_one_by_one_share_with_as_many_as_wait_for_their_choice() -> None:
     cluster, nodes = crowd(nodes=12, places=2, pods=0)
-    for index in range(CROWD - 1):
+    for index in range(MANY - 1):
         cluster.add_pod(f"p{index}")
         cluster.filter(f"p{index}", *nodes[:4])
     cluster.add_pod("last")
 
-    assert 16 // CROWD == len(cluster.filter("last", *nodes[4:]).passed)
+    assert 16 // MANY == len(cluster.filter("last", *nodes[4:]).passed)
 
 
 def test_a_pod_that_comes_back_is_not_offered_the_same_single_node_for_ever() -> None:
-    cluster, nodes = crowd(nodes=CROWD, places=1, pods=CROWD)
+    cluster, nodes = crowd(nodes=MANY, places=1, pods=MANY)
     seen = set()
-    for turn in range(2 * CROWD):
+    for turn in range(2 * MANY):
         (node,) = cluster.filter("p0", *nodes).passed
         seen.add(node)
         cluster.add_node("elsewhere", free_gib=turn)  # the cluster goes on

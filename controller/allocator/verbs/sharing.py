@@ -1,4 +1,4 @@
-"""How many nodes one pod of a crowd is offered.
+"""How many nodes one pod is offered while many wait for little room.
 
 Every offer is a hold until the pod's choice shows, and what one answer holds, the next pods cannot be offered. While
 few pods wait this does not matter, and kube-scheduler is given many nodes to choose from. When many pods wait for
@@ -18,13 +18,13 @@ from controller.allocator.promises.memory import Answers
 from controller.allocator.waiting.refusals import Refusals
 from controller.allocator.world.world import World
 
-CROWD: Final = 8  # pods that wait or were answered; fewer get out of each other's way by themselves
+MANY: Final = 8  # pods that wait or were answered; fewer get out of each other's way by themselves
 AHEAD: Final = 64  # answers that kube-scheduler may well ask for before the first choice shows
 
 
 def sharers(world: World, ledger: Ledger, answers: Answers, refusals: Refusals) -> int:
-    """Among how many answers, the one that is asked for now included, the room that is left is to be shared; 1 without
-    a crowd.
+    """Among how many answers, the one that is asked for now included, the room that is left is to be shared; 1 while
+    few pods wait.
 
     Before this answer's choice shows, about as many others come as wait for theirs now, since as many come in as
     resolve, whether their pods are to be seen yet or not. In the beginning of a burst, when hardly any was answered, it
@@ -40,7 +40,7 @@ def sharers(world: World, ledger: Ledger, answers: Answers, refusals: Refusals) 
             waiting += 1
             if waiting >= AHEAD:
                 break
-    return 1 + max(unchosen, waiting) if waiting + unchosen + 1 >= CROWD else 1
+    return 1 + max(unchosen, waiting) if waiting + unchosen + 1 >= MANY else 1
 
 
 def places_left(judge: Judge, names: Sequence[str], size_bytes: int, enough: int) -> int:
