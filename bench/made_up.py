@@ -40,7 +40,7 @@ class _Silent:
     def decided(self, *_: object) -> None:
         return
 
-    contention_waited = filter_answered = failed = preempted = refused = let_through = decided
+    contention_waited = filter_answered = failed = preempted = refused = let_through = broken = decided
 
 
 class _NoBinding:

@@ -15,7 +15,7 @@ from typing import Protocol
 
 from controller.allocator.outcome import Decision, FilterOutcome, Mode
 from controller.clock import Clock
-from controller.errors import NotReadyError, SchedulerError
+from controller.errors import BugError, NotReadyError, SchedulerError
 from controller.rules.reasons import Reason
 from extender import wire
 from extender.contention import WaitBudget
@@ -60,6 +60,7 @@ class RefusalListener(Protocol):
 
     def refused(self, uid: str, namespace: str, name: str, candidates: Sequence[str]) -> None: ...
     def let_through(self, uid: str, namespace: str, name: str, decision: Decision) -> None: ...
+    def broken(self, uid: str, namespace: str, name: str, what: str) -> None: ...
 
 
 class ExtenderService:
@@ -126,6 +127,15 @@ class ExtenderService:
         """Check and hold; where only other pods' fresh holds are in the way, wait for a change as the budget allows."""
         if is_client_gone():
             raise ClientGoneError("the client went away before its call was looked at")
+        try:
+            return self._hold_in_time(args, attempt, is_client_gone)
+        except BugError as error:
+            self._listener.broken(args.pod_uid, args.pod_namespace, args.pod_name, str(error))
+            raise
+
+    def _hold_in_time(
+        self, args: wire.FilterArgs, attempt: _Attempt, is_client_gone: Callable[[], bool]
+    ) -> FilterOutcome:
         outcome = attempt.hold(self._allocator, args)
         deadline = self._clock.now() + self._contention_wait_seconds()
         while outcome.waitable and not outcome.passed:

@@ -34,7 +34,7 @@ from controller.allocator.waiting.waking import WakePlan
 from controller.allocator.world.absences import ABSENT_SECONDS, known, missing_of
 from controller.allocator.world.world import World
 from controller.clock import Clock
-from controller.errors import BugError, NotFoundError
+from controller.errors import BugError, NotFoundError, NotReadyError
 from controller.model.longhorn import LonghornSettings
 from controller.model.workload import Pod
 from controller.rules.demand import Missing, demands_of_pod
@@ -80,15 +80,21 @@ class Allocator(Events):
         self._journal = Journal()
         self._refusals = Refusals()
         self._quarantine = Quarantine()
+        self._failure = ""
         self._left_growth = False  # when the ledger was emptied the last time, an expansion was held that nobody sees
         self._start_ledger()
         under_lock = UnderLock(
-            is_active=lambda: self._mode is Mode.ACTIVE,
+            is_active=self._is_active_locked,
             ledger=lambda: self._ledger,
             growths=lambda: self._settler.growths,
             settle=self._resize_locked,
         )
         self.expansions = Expansions(self._changed, clock, self._world, self._journal, under_lock)
+
+    def _is_active_locked(self) -> bool:
+        if self._failure:
+            raise NotReadyError(self._failure)
+        return self._mode is Mode.ACTIVE
 
     def _start_ledger(self) -> None:
         self._ledger = Ledger()
@@ -252,7 +258,16 @@ class Allocator(Events):
             self._copied, self._copied_at = (world, ledger), now
         return world, ledger
 
+    @property
+    def failure(self) -> str:
+        """Why no promise can be trusted any more; "" as long as they can. Only a new process mends it. Costs:
+        nothing."""
+        with self._changed:
+            return self._failure
+
     def _pod_locked(self, uid: str) -> Pod:
+        if self._failure:
+            raise NotReadyError(self._failure)
         pod = self._world.pods.get(uid)
         if pod is None:
             raise NotFoundError(f"pod {uid} went away during its call")
@@ -378,7 +393,15 @@ class Allocator(Events):
             self._derive_locked(holds_everywhere=self._is_leading)
 
     def _derive_locked(self, *, holds_everywhere: bool) -> None:
+        """All promises anew, from the facts alone."""
         self._touch_locked()
+        try:
+            self._derive_anew_locked(holds_everywhere=holds_everywhere)
+        except Exception as error:
+            self._failure = f"the ledger could not be rebuilt: {error!r}"
+            raise
+
+    def _derive_anew_locked(self, *, holds_everywhere: bool) -> None:
         now = self._clock.now()
         self._left_growth = self._holds_growth_locked()
         if self._left_growth and self._is_leading:  # rebuilt in the midst of a term
@@ -456,7 +479,8 @@ class Allocator(Events):
 
     @contextmanager
     def _guarded(self, key: str, *, reraise: bool = False) -> Iterator[None]:
-        """A broken invariant puts `key` into quarantine and has the ledger rebuilt; a failed rebuild goes up."""
+        """A broken invariant puts `key` into quarantine and has the ledger rebuilt. After a rebuild that failed nothing
+        is promised any more, and `failure` says why."""
         try:
             yield
         except BugError as error:

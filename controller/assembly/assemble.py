@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from prometheus_client import CollectorRegistry
 
@@ -50,6 +51,9 @@ from extender.service import ExtenderService
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication
+
+
+EXIT_SOFTWARE: Final = 70  # EX_SOFTWARE of sysexits.h
 
 
 class Controller:
@@ -228,6 +232,8 @@ class Controller:
                 ),
                 read_settings=self._read_settings,
                 no_pod_opts_in=self.admission.worker.is_pod_rule_out,
+                # As a crash would: gunicorn starts another worker. Whatever is ended in order may need the allocator.
+                end_process=lambda: os._exit(EXIT_SOFTWARE),
             )
         )
 

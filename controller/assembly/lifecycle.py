@@ -47,6 +47,8 @@ class Allocator(Protocol):
     def begin_term(self, *, has_predecessor: bool = True) -> None: ...
     def end_term(self) -> None: ...
     def pending_opted_in(self) -> Sequence[Pod]: ...
+    @property
+    def failure(self) -> str: ...
 
 
 class Follower(Runs, Protocol):
@@ -98,6 +100,7 @@ class Parts:
     always: Sequence[Runs]  # what runs on followers too: Events, the status page
     read_settings: Callable[[], Configured]
     no_pod_opts_in: Callable[[], bool] = lambda: True  # whether the webhook's pod rule is out
+    end_process: Callable[[], None] = lambda: None  # at once; another one is started in its place
 
 
 def mode_of(
@@ -214,6 +217,9 @@ class Lifecycle(Part):
 
     def step(self) -> None:
         """Bring the process to where settings, election and stores say it should be."""
+        if self._parts.allocator.failure:
+            self._give_up(self._parts.allocator.failure)
+            return
         if not all(follower.state().is_synced for follower in self._parts.followers) and not self._is_electing:
             return
         self._apply_settings()
@@ -229,6 +235,12 @@ class Lifecycle(Part):
             self._begin_term(wanted)
         self._apply_endpoint()
         self._wake_bypassed()
+
+    def _give_up(self, why: str) -> None:
+        """The one fault that ends the process: nobody knows what is promised. The next process derives it anew."""
+        self._parts.gate.close()
+        log.critical("the process ends: %s", why)
+        self._parts.end_process()
 
     def _apply_settings(self) -> None:
         if not self._settings_are_new:

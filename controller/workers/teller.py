@@ -21,6 +21,11 @@ EVERY_SECONDS: Final = 60.0  # a pod
 QUEUE_LIMIT: Final = 1_000
 REMEMBERED: Final = 10_000
 NO_ROOM: Final = "LonghornNoRoom"
+FAULT: Final = "LonghornSchedulerExtenderFault"
+FAULT_TEXT: Final = (
+    "The scheduler extender gives no answer for this pod for up to five minutes, because of a fault of its own, which "
+    "is worth a report: {}"
+)
 REMOTE_TEXT: Final = (
     "No node with room for the pod's Longhorn volumes was found for a while, so it may run on a node away from its data"
 )
@@ -49,6 +54,7 @@ class Told:
     pod: Target
     candidates: Sequence[str]
     decision: Decision = Decision.REFUSED
+    fault: str = ""  # ours: it is answered by an error
 
 
 class Teller(Part):
@@ -73,6 +79,10 @@ class Teller(Part):
     def let_through(self, uid: str, namespace: str, name: str, decision: Decision) -> None:
         self._put(uid, Told(Target("Pod", namespace, name, uid), (), decision))
 
+    def broken(self, uid: str, namespace: str, name: str, what: str) -> None:
+        """A rule of ours was broken for that pod; told at most once a minute."""
+        self._put(uid, Told(Target("Pod", namespace, name, uid), (), fault=what))
+
     def _put(self, uid: str, told: Told) -> None:
         now = self._clock.now()
         with self._lock:
@@ -82,7 +92,8 @@ class Teller(Part):
                 more = [name for name in told.candidates if name not in known]
                 self._waiting[uid] = Told(told.pod, [*earlier.candidates, *more])
                 return
-            if (told.candidates and last is not None and now < last + EVERY_SECONDS) or (
+            is_repeatable = bool(told.candidates or told.fault)
+            if (is_repeatable and last is not None and now < last + EVERY_SECONDS) or (
                 uid not in self._waiting and len(self._waiting) >= QUEUE_LIMIT
             ):
                 return
@@ -99,6 +110,9 @@ class Teller(Part):
             if not self._waiting:
                 return None
             uid, told = self._waiting.popitem(last=False)
+        if told.fault:
+            self._recorder.note(told.pod, FAULT, FAULT_TEXT.format(told.fault), is_warning=True)
+            return 0.0
         if not told.candidates:
             self._recorder.note(told.pod, *LET_THROUGH[told.decision])
             return 0.0

@@ -107,7 +107,7 @@ class Observer:
     def decided(self, *_: object) -> None:
         return
 
-    contention_waited = filter_answered = preempted = refused = let_through = decided
+    contention_waited = filter_answered = preempted = refused = let_through = broken = decided
 
 
 @dataclass(slots=True)

@@ -7,9 +7,10 @@ import pytest
 from controller.allocator.allocator import Allocator
 from controller.allocator.promises import quarantine
 from controller.allocator.verbs.filter import Filtering
+from controller.allocator.verbs.grow import GrowthRequest
 from controller.clock import Clock
-from controller.errors import BugError
-from tests.fakes.builders import TestCluster
+from controller.errors import BugError, NotReadyError
+from tests.fakes.builders import GIB, TestCluster
 
 
 class BrokenOnce(Allocator):
@@ -18,6 +19,12 @@ class BrokenOnce(Allocator):
     def __init__(self, clock: Clock) -> None:
         super().__init__(clock)
         self.break_next = False
+        self.breaks_rebuild = False
+
+    def _derive_anew_locked(self, *, holds_everywhere: bool) -> None:
+        if self.breaks_rebuild:
+            raise BugError("ASSUME of nothing")
+        super()._derive_anew_locked(holds_everywhere=holds_everywhere)
 
     def _filtering_locked(self, now: float) -> Filtering:
         if self.break_next:
@@ -81,3 +88,26 @@ def test_quarantine_ends_after_a_while(cluster: TestCluster) -> None:
     cluster.clock.advance(1)
     assert cluster.offered("a", "n1") == {"n1"}
     assert cluster.allocator.snapshot().quarantined == ()
+
+
+def test_when_the_ledger_cannot_be_rebuilt_nothing_is_promised_any_more(cluster: TestCluster) -> None:
+    """An empty ledger would promise everything again."""
+    assert isinstance(cluster.allocator, BrokenOnce)
+    cluster.add_pod("a")
+    cluster.add_pod("b")
+    volume = cluster.run("b", "b", "n1")
+    assert "" == cluster.allocator.failure
+    cluster.allocator.break_next = cluster.allocator.breaks_rebuild = True
+    with pytest.raises(BugError, match="ASSUME of nothing"):
+        cluster.filter("a", "n1")
+
+    assert "the ledger could not be rebuilt: BugError('ASSUME of nothing')" == cluster.allocator.failure
+    for ask in (
+        lambda: cluster.filter("b", "n1"),
+        lambda: cluster.allocator.nodes_with_room("pod-b", ["n1"]),
+        lambda: cluster.allocator.begin_binding("pod-b", "n1"),
+        lambda: cluster.allocator.score_nodes("pod-b", ["n1"]),
+        lambda: cluster.allocator.expansions.hold(GrowthRequest(volume, 200 * GIB)),
+    ):
+        with pytest.raises(NotReadyError, match="could not be rebuilt"):
+            ask()

@@ -45,6 +45,7 @@ class Parted:
                 always=[Named("recorder", self.said)],
                 read_settings=lambda: Configured(self.live, LonghornSettings(), self.problems),
                 no_pod_opts_in=lambda: self.no_pod_opts_in,
+                end_process=lambda: self.said.append("end"),
             )
         )
 
@@ -391,3 +392,9 @@ def test_a_clean_stop_clears_the_endpoint_while_the_lease_is_still_ours() -> Non
         "informer stop",
         "recorder stop",
     ]
+
+
+def test_a_ledger_that_could_not_be_rebuilt_ends_the_process() -> None:
+    parted = Parted().leading()
+    parted.cluster.allocator._failure = "the ledger could not be rebuilt"
+    assert ["gate close", "end"] == parted.step()

@@ -12,6 +12,7 @@ import pytest
 from controller.allocator.allocator import Allocator
 from controller.allocator.outcome import Decision, FilterOutcome, Mode
 from controller.errors import (
+    BugError,
     ClusterError,
     NotLeaderError,
     NotReadyError,
@@ -82,6 +83,9 @@ class Recorder:
 
     def let_through(self, uid: str, namespace: str, name: str, decision: Decision) -> None:
         self.told.append((uid, ()))
+
+    def broken(self, uid: str, namespace: str, name: str, what: str) -> None:
+        self.told.append((uid, (what,)))
 
 
 class Bench:
@@ -502,3 +506,15 @@ def test_the_owner_of_a_refused_pod_is_told_and_nobody_else(bench: Bench) -> Non
     bench.filter(too_large, "n1")
 
     assert bench.observer.told == [(too_large.uid, ("n1",))]
+
+
+def test_a_pod_that_breaks_a_rule_of_ours_is_told_of_and_gets_an_error() -> None:
+    class Broken:
+        def hold_pod(self, pod_uid: str, candidates: Sequence[str]) -> FilterOutcome:
+            raise BugError("HOLD of nothing")
+
+    bench = Bench(Broken())
+    pod = bench.cluster.add_pod("a")
+    with pytest.raises(BugError):
+        bench.filter(pod, "n1")
+    assert [(pod.uid, ("HOLD of nothing",))] == bench.observer.told

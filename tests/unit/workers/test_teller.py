@@ -31,7 +31,7 @@ class Scene:
 
     def tell(self) -> list[dict[str, Any]]:
         """Everything that waits, told and written."""
-        while self.teller.tell_next():
+        while self.teller.tell_next() is not None:
             pass
         while self.recorder.run_once() is not None:
             self.cluster.clock.advance(0.1)
@@ -117,6 +117,17 @@ def test_a_pod_that_is_let_through_all_the_same_is_told_why(scene: Scene, decisi
 
     (event,) = scene.tell()
     assert (event["type"], event["reason"]) == ("Normal", reason)
+
+
+def test_a_pod_that_a_fault_of_ours_concerns_is_told_once_a_minute(scene: Scene) -> None:
+    pod = scene.cluster.add_pod("b")
+    for seconds in (0, 30, 31):
+        scene.cluster.clock.advance(seconds)
+        scene.teller.broken(pod.uid, "ns", "b", "HOLD of nothing")
+        scene.tell()
+    (event,) = scene.tell()
+    assert ("Warning", "LonghornSchedulerExtenderFault", 2) == (event["type"], event["reason"], event["count"])
+    assert event["message"].endswith("worth a report: HOLD of nothing")
 
 
 def test_the_thread_tells_and_ends(scene: Scene) -> None:
