@@ -16,8 +16,9 @@ import msgspec
 
 from controller.allocator.outcome import Mode
 from controller.errors import ClusterError, MalformedRequestError, NotFoundError, UnavailableError
+from controller.follow.live import LiveReads
 from extender import wire
-from extender.preconditions import LIVE_READ_SECONDS, LiveReads, PodFailedError, Preconditions
+from extender.preconditions import LIVE_READ_SECONDS, PodFailedError, Preconditions
 
 _KEYS: Final = {"podname": "PodName", "podnamespace": "PodNamespace", "poduid": "PodUID", "node": "Node"}
 

@@ -13,6 +13,7 @@ from typing import Final, Protocol
 from controller.allocator.outcome import Mode, PodKnowledge
 from controller.clock import Clock
 from controller.errors import ClusterError, NotReadyError, NotSyncedError, SchedulerError
+from controller.follow.live import LiveReads
 from controller.rules.demand import Missing
 
 POD_STORE_WAIT_SECONDS: Final = 0.1
@@ -43,10 +44,10 @@ class Gate(Protocol):
     def check(self) -> None: ...
 
 
-class LiveReads(Protocol):
-    """One read from the API server that reaches the allocator before it returns: whether the object is there."""
+class RefusalListener(Protocol):
+    """Told of pods that found no room, for the people who own them. Must not block."""
 
-    def refresh(self, kind: str, namespace: str, name: str, timeout_seconds: float) -> bool: ...
+    def refused(self, uid: str, namespace: str, name: str, candidates: Sequence[str]) -> None: ...
 
 
 class Preconditions:

@@ -25,7 +25,7 @@ import msgspec
 from controller.allocator.outcome import Mode
 from controller.errors import MalformedRequestError, NotSyncedError
 from extender import wire
-from extender.preconditions import PodFailedError, Preconditions
+from extender.preconditions import PodFailedError, Preconditions, RefusalListener
 
 _META: Final = "NodeNameToMetaVictims"
 _WHOLE: Final = "NodeNameToVictims"
@@ -167,12 +167,6 @@ class PreemptionObserver(Protocol):
     """Told after every answer, outside all locks."""
 
     def preempted(self, kept: int, dropped: int) -> None: ...
-
-
-class RefusalListener(Protocol):
-    """Told of pods for which nobody may be evicted, for the people who own them. Must not block."""
-
-    def refused(self, uid: str, namespace: str, name: str, candidates: Sequence[str]) -> None: ...
 
 
 class PreemptionService:

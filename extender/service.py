@@ -19,7 +19,7 @@ from controller.errors import BugError, NotReadyError, SchedulerError
 from controller.rules.reasons import Reason
 from extender import wire
 from extender.contention import WaitBudget
-from extender.preconditions import Preconditions
+from extender.preconditions import Preconditions, RefusalListener
 
 log = logging.getLogger(__name__)
 
@@ -55,10 +55,9 @@ class _Attempt:
         return outcome
 
 
-class RefusalListener(Protocol):
-    """Told of pods that found no room, for the people who own them. Must not block."""
+class FilterListener(RefusalListener, Protocol):
+    """The same, and of pods that are let through all the same or get no answer."""
 
-    def refused(self, uid: str, namespace: str, name: str, candidates: Sequence[str]) -> None: ...
     def let_through(self, uid: str, namespace: str, name: str, decision: Decision) -> None: ...
     def broken(self, uid: str, namespace: str, name: str, what: str) -> None: ...
 
@@ -76,7 +75,7 @@ class ExtenderService:
         preconditions: Preconditions,
         clock: Clock,
         observer: FilterObserver,
-        listener: RefusalListener,
+        listener: FilterListener,
         *,
         contention_wait_seconds: Callable[[], float],
         budget: WaitBudget,

@@ -12,6 +12,7 @@ from typing import Any, Final, Protocol
 
 from controller.clock import Clock
 from controller.kube.recorder import Target
+from controller.kube.store import Change
 from controller.model.names import EXTENDER_RESOURCE
 from controller.model.workload import Pod
 
@@ -24,13 +25,6 @@ POD_TEXT: Final = (
     f"The pod asks for {EXTENDER_RESOURCE}, but scheduler {{scheduler!r}} looks for that on the nodes: it does not ask "
     "the Longhorn scheduler extender. The pod waits until the scheduler is configured to, or until it is made anew"
 )
-
-
-class PodChange(Protocol):
-    @property
-    def old(self) -> Pod | None: ...
-    @property
-    def new(self) -> Pod | None: ...
 
 
 class Notes(Protocol):
@@ -52,7 +46,7 @@ class StuckPods:
         self._told_count = 0
         self._told_at = float("-inf")
 
-    def pods_changed(self, changes: Iterable[PodChange]) -> None:
+    def pods_changed(self, changes: Iterable[Change[Pod]]) -> None:
         for change in changes:
             old, new = change.old, change.new
             with self._lock:

@@ -31,7 +31,7 @@ from controller.allocator.verbs.grow import Expansions, UnderLock
 from controller.allocator.verbs.observe import CLAIMS_AT_ONCE, Observing
 from controller.allocator.waiting.refusals import Refusals, Wakeup
 from controller.allocator.waiting.waking import WakePlan
-from controller.allocator.world.absences import ABSENT_SECONDS, known, missing_of
+from controller.allocator.world.absences import ABSENT_SECONDS, known_demands, missing_of
 from controller.allocator.world.world import World
 from controller.clock import Clock
 from controller.errors import BugError, NotFoundError, NotReadyError
@@ -193,12 +193,13 @@ class Allocator(Events):
             now = self._clock.now()
             if self._mode is not Mode.ACTIVE:
                 return FilterOutcome(Decision.BYPASS, candidates, {}, False, self._version, 0)
-            pod = known(self._pod_locked(pod_uid), self._world, now)
+            pod = self._pod_locked(pod_uid)
+            demands = known_demands(pod, self._world, now)
             for key in (pod.key, *(f"{pod.namespace}/{volume.claim}" for volume in pod.volumes)):
                 self._quarantine.check(key, now)
             with self._guarded(pod.key, reraise=True):
                 filtering = self._filtering_locked(now)
-                outcome = filtering.decide(pod, candidates)
+                outcome = filtering.decide(pod, demands, candidates)
             if self._refusals.take_news() or filtering.has_freed:
                 self._touch_locked()
             self._journal.counters[f"decisions_{outcome.decision}"] += 1
@@ -214,8 +215,9 @@ class Allocator(Events):
             if self._mode is not Mode.ACTIVE:
                 return candidates
             now = self._clock.now()
-            pod = known(self._pod_locked(pod_uid), self._world, now)
-            return self._filtering_locked(now).keep_candidates(pod, candidates)
+            pod = self._pod_locked(pod_uid)
+            demands = known_demands(pod, self._world, now)
+            return self._filtering_locked(now).keep_candidates(pod, demands, candidates)
 
     def preemption_failed(self, pod_uid: str, candidates: Collection[str]) -> None:
         """We could not tell where the pod has room, and kube-scheduler does not ask again by itself. Costs: a copy of

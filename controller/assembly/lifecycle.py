@@ -23,6 +23,7 @@ from controller.allocator.outcome import Mode
 from controller.allocator.waiting.refusals import Wakeup
 from controller.clock import Clock
 from controller.errors import ClusterError, SchedulerError
+from controller.kube.endpoint_slice import Endpoint
 from controller.model.longhorn import LonghornSettings
 from controller.model.workload import Pod
 from controller.process.common_metrics import StoreState
@@ -67,13 +68,6 @@ class Gate(Protocol):
 
 class Waker(Runs, Protocol):
     def wake(self, wakeups: Iterable[Wakeup]) -> None: ...
-
-
-class Endpoint(Protocol):
-    """Whom kube-scheduler reaches. Both raise ClusterError."""
-
-    def point_here(self) -> None: ...
-    def clear(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,9 +19,10 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, StrEnum, auto
-from typing import Final, Protocol
+from typing import Final
 
 from controller.clock import Clock
+from controller.kube.store import Change
 from controller.model.names import EXTENDER_RESOURCE
 from controller.model.workload import Pod
 
@@ -79,22 +80,6 @@ class Finding:
     state: Wiring
     cause: str
     at: float
-
-
-class PodChange(Protocol):
-    @property
-    def old(self) -> Pod | None: ...
-    @property
-    def new(self) -> Pod | None: ...
-
-
-class LeaseChange(Protocol):
-    """`new` is the Lease's holder, None when nobody holds it."""
-
-    @property
-    def key(self) -> str: ...
-    @property
-    def new(self) -> str | None: ...
 
 
 @dataclass(slots=True)
@@ -200,7 +185,7 @@ class WiringProof:
             self._find_locked(track, Wiring.WIRED, ASKED_ABOUT_CANARY)
             return Recognition.OURS
 
-    def pods_changed(self, changes: Iterable[PodChange]) -> None:
+    def pods_changed(self, changes: Iterable[Change[Pod]]) -> None:
         """Canaries that were judged, and real pods that lack the resource as of now."""
         for change in changes:
             pod = change.new or change.old
@@ -235,7 +220,7 @@ class WiringProof:
         elif is_gone:
             self._end_locked(track, Outcome.GONE)
 
-    def leases_changed(self, changes: Iterable[LeaseChange]) -> None:
+    def leases_changed(self, changes: Iterable[Change[str]]) -> None:
         """Another kube-scheduler is at work, perhaps with another configuration."""
         for change in changes:
             if change.new is None:

@@ -19,6 +19,12 @@ from controller.follow.kinds import Kind
 _ROUNDS: Final = 100
 
 
+class LiveReads(Protocol):
+    """One read from the API server that reaches the allocator before it returns: whether the object is there."""
+
+    def refresh(self, kind: str, namespace: str, name: str, timeout_seconds: float) -> bool: ...
+
+
 class KnownStore(Protocol):
     """A store of facts, as far as a live read compares itself with it."""
 

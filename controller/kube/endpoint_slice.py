@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from controller.errors import ConflictError, NotFoundError
 from controller.kube.api import KubeApi
@@ -12,6 +12,13 @@ from controller.settings import ProcessSettings
 
 MANAGED_BY: Final = "longhorn-scheduler-extender"
 _TRIES: Final = 5
+
+
+class Endpoint(Protocol):
+    """Whom callers of a Service reach. Both raise ClusterError."""
+
+    def point_here(self) -> None: ...
+    def clear(self) -> None: ...
 
 
 class EndpointSlices:

@@ -9,13 +9,14 @@ from prometheus_client import CollectorRegistry
 
 from controller.allocator.allocator import Allocator
 from controller.clock import Clock
+from controller.follow.live import LiveReads
 from controller.kube.api import KubeApi
 from controller.kube.endpoint_slice import EndpointSlices, PodEndpoint
 from controller.process.addition import Addition
 from controller.rpc.credentials import Current
 from controller.rpc.metrics import RpcMetrics
 from controller.rpc.server import RpcServer
-from controller.rpc.service import Checks, DiskScheduler, LiveReads
+from controller.rpc.service import Checks, DiskScheduler
 from controller.settings import ProcessSettings
 
 PORT_NAME: Final = "grpc"  # of the Service's port that the EndpointSlice fills

@@ -9,12 +9,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import grpc
 
 from controller.clock import Clock
 from controller.errors import NotReadyError, SchedulerError
+from controller.kube.endpoint_slice import Endpoint
 from controller.process.repeated import Repeated
 from controller.process.worker import Part
 from controller.rpc.credentials import SERVER_OPTIONS, Current, server_credentials
@@ -37,13 +38,6 @@ _OPTIONS: Final = (
 )
 
 log = logging.getLogger(__name__)
-
-
-class Endpoint(Protocol):
-    """Whom callers reach. Both raise ClusterError."""
-
-    def point_here(self) -> None: ...
-    def clear(self) -> None: ...
 
 
 class RpcServer(Part):

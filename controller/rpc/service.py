@@ -13,6 +13,7 @@ from controller.allocator.outcome import Mode
 from controller.allocator.verbs.grow import Caller, Expansions, GrowthOutcome, GrowthRequest, GrowthVerdict
 from controller.clock import Clock
 from controller.errors import CallerGoneError, ClusterError, MalformedRequestError, NotReadyError, NotSyncedError
+from controller.follow.live import LiveReads
 from controller.rpc import disk_scheduler_pb2 as pb
 from controller.rpc.credentials import StrangerError, check_caller
 from controller.rpc.wire import SERVICE, checked
@@ -32,10 +33,6 @@ class Checks(Protocol):
     def begin(self) -> int: ...
     def check_term(self, term: int) -> None: ...
     def check_fresh(self) -> None: ...
-
-
-class LiveReads(Protocol):
-    def refresh(self, kind: str, namespace: str, name: str, timeout_seconds: float) -> bool: ...
 
 
 class Observer(Protocol):

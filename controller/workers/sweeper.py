@@ -9,6 +9,7 @@ from typing import Final, Protocol
 
 from controller.allocator.promises.ends import Due
 from controller.errors import ClusterError, UnavailableError
+from controller.follow.live import LiveReads
 from controller.process.worker import Part, Worker
 from controller.rules.demand import Missing
 
@@ -26,10 +27,6 @@ class Sweepable(Protocol):
     def due(self, later: Collection[str] = ()) -> tuple[Due, ...]: ...
     def expire(self, due: Due) -> None: ...
     def confirm_absent(self, missing: Missing) -> None: ...
-
-
-class LiveReads(Protocol):
-    def refresh(self, kind: str, namespace: str, name: str, timeout_seconds: float) -> bool: ...
 
 
 class Sweeper(Part):

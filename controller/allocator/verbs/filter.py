@@ -54,8 +54,7 @@ class Filtering:
     is_at_discretion: bool = False  # what passed is one node where the pod's own volumes do not satisfy the sums
     falls_back: bool = False  # and where one of them may find no disk
 
-    def decide(self, pod: Pod, candidates: Sequence[str]) -> FilterOutcome:
-        demands, _ = demands_of_pod(pod, self.world, self.world.settings)
+    def decide(self, pod: Pod, demands: Sequence[VolumeDemand], candidates: Sequence[str]) -> FilterOutcome:
         chosen = self._standing_choice(pod, candidates, demands)
         if chosen is not None:
             return self._passed(Decision.CHOSEN, (chosen,), pod)
@@ -121,12 +120,13 @@ class Filtering:
     def newcomer(self, pod: Pod, *, is_planning: bool = False) -> Newcomer:
         return newcomer_of(pod, self.memory, is_planning=is_planning)
 
-    def keep_candidates(self, pod: Pod, candidates: Collection[str]) -> Collection[str]:
+    def keep_candidates(
+        self, pod: Pod, demands: Sequence[VolumeDemand], candidates: Collection[str]
+    ) -> Collection[str]:
         """The candidates that a filter call about them would let pass, however many. Nothing is promised; the others
         are remembered as refused."""
         if not candidates:
             return ()
-        demands, _ = demands_of_pod(pod, self.world, self.world.settings)
         home, passed, refused = self._try_candidates(pod, list(candidates), demands, is_narrow=False)
         kept = {*home, *passed}
         chosen = self._standing_choice(pod, candidates, demands, holds=False)

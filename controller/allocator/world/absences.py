@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from controller.allocator.world.world import World
 from controller.errors import NotSyncedError
 from controller.model.workload import Claim, Pod
-from controller.rules.demand import Missing, demand_of_claim, demands_of_pod
+from controller.rules.demand import Missing, VolumeDemand, demand_of_claim, demands_of_pod
 
 ABSENT_SECONDS: Final = 1.0  # longer than the live reads of one call, shorter than a retry of the scheduler
 
@@ -32,8 +32,10 @@ def missing_for(claims: Iterable[Claim], world: World, now: float) -> Iterator[M
             yield found
 
 
-def known(pod: Pod, world: World, now: float) -> Pod:
-    """The pod; NotSyncedError when anything of it is missing: what is not known would need no room."""
-    for entry in missing_of(pod, world, now):
-        raise NotSyncedError(f"pod {pod.key}: {entry.kind} {entry.name} is not known yet")
-    return pod
+def known_demands(pod: Pod, world: World, now: float) -> Sequence[VolumeDemand]:
+    """What the pod asks for; NotSyncedError when anything of it is missing: what is not known would need no room."""
+    demands, missing = demands_of_pod(pod, world, world.settings)
+    for entry in missing:
+        if not _is_known_absent(entry, world, now):
+            raise NotSyncedError(f"pod {pod.key}: {entry.kind} {entry.name} is not known yet")
+    return demands
