@@ -9,6 +9,8 @@ VENV ?= .venv
 TOOLS ?= .tools
 # Handed to pytest, as in: make test-unit PYTEST_ARGS='-k ledger'
 PYTEST_ARGS ?=
+# Processes that run tests side by side, a file each: most of the time they wait.
+TEST_JOBS ?= 4
 
 # Progress is to be seen at once, in a log as well.
 export PYTHONUNBUFFERED := 1
@@ -33,7 +35,7 @@ demo: venv ## the race for sixteen volumes on a real kube-scheduler, three ways
 
 .PHONY: test
 test: venv cluster ## all tests: unit, scenarios, end to end
-	@$(RUN) -m pytest $(PYTEST_ARGS)
+	@$(RUN) -m pytest -n $(TEST_JOBS) --dist loadfile $(PYTEST_ARGS)
 
 .PHONY: test-unit
 test-unit: venv ## the tests that need no cluster; about a minute

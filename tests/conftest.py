@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import sys
 from collections.abc import Callable, Iterator
@@ -28,12 +29,13 @@ build_failure = pytest.StashKey[Exception]()
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Whatever uses the cluster carries its mark, and comes after all that is quick."""
+    """Whatever uses the cluster carries its mark. It comes after all that is quick; in a run of several processes
+    before that, since it mostly waits."""
     for item in items:
         fixtures = item._fixtureinfo.name2fixturedefs if isinstance(item, pytest.Function) else {}
         if any(one.scope == "session" for one in fixtures.get("cluster", ())[-1:]):  # and none of a test's own
             item.add_marker("cluster")
-    items.sort(key=_uses_cluster)
+    items.sort(key=_uses_cluster, reverse="PYTEST_XDIST_WORKER" in os.environ)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

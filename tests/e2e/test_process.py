@@ -6,7 +6,6 @@ import http.client
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import urllib.error
@@ -19,17 +18,11 @@ import pytest
 
 from tests.cluster.client import ApiClient
 from tests.cluster.cluster import Cluster, wait_for
+from tests.fakes.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 SERVICE = "longhorn-scheduler-extender"
 SECONDS = 60.0
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 class Copy:

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from controller.serving.server import ServedApplication, ServerOptions, check_one_worker
+from tests.fakes.ports import free_port
 from tests.unit.extender.http_process import BODY_LIMIT
 
 ROOT = Path(__file__).parents[3]
@@ -33,13 +34,6 @@ def until(condition: Callable[[], Any], what: str) -> Any:
             return value
         time.sleep(0.01)
     raise AssertionError(f"not in time: {what}")
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 class Server:

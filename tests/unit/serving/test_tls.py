@@ -17,7 +17,8 @@ from typing import Any
 import pytest
 
 from certs.authority import Pair, bundle_of
-from tests.unit.extender.test_http import DEADLINE_SECONDS, ROOT, call_for, exchange, free_port, until
+from tests.fakes.ports import free_port
+from tests.unit.extender.test_http import DEADLINE_SECONDS, ROOT, call_for, exchange, until
 from tests.unit.serving import tls_files
 from tests.unit.serving.tls_files import CLIENT, HOST, Mounted, authority, client_of, expired, server_of
 

@@ -14,8 +14,8 @@ from controller.errors import UnavailableError
 from controller.kube import resources
 from controller.kube.resources import Resource
 from tests.fakes.apiserver import FakeApiServer
+from tests.fakes.ports import free_port
 from tests.fakes.waiting import wait_until
-from tests.unit.extender.test_http import free_port
 from tests.unit.webhook.test_app import pod, review
 from webhook.assemble import Webhook
 from webhook.settings import WebhookSettings
