@@ -10,10 +10,12 @@ import argparse
 import json
 import os
 import secrets
+import signal
 import sys
 import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 from controller.clock import SystemClock
@@ -122,10 +124,12 @@ def _run(settings: ProcessSettings) -> int:
         handshakes=settings.tls_handshakes,
     )
     serving = options.deadlines.workers
+    # The process of the server itself, so that the kubelet sees its end: a worker alone would be replaced at once.
+    end = partial(os.kill, os.getpid(), signal.SIGTERM)
 
     def build() -> Controller:
         api = ClientKubeApi.load(settings.kubeconfig or None)
-        return Controller(settings, identity, api, tls=tls, serving=serving)
+        return Controller(settings, identity, api, tls=tls, serving=serving, end_process=end)
 
     serve(options, build)
     return 0

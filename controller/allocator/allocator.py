@@ -16,6 +16,7 @@ from typing import Final
 from controller.allocator.judge.node import Judge
 from controller.allocator.outcome import Decision, FilterOutcome, Mode, PodKnowledge, PromiseView, Snapshot
 from controller.allocator.promises.ends import Due, Ends
+from controller.allocator.promises.growths import GrantedBy
 from controller.allocator.promises.holds import kept_for
 from controller.allocator.promises.journal import Journal
 from controller.allocator.promises.ledger import Ledger
@@ -34,7 +35,7 @@ from controller.allocator.waiting.waking import WakePlan
 from controller.allocator.world.absences import ABSENT_SECONDS, known_demands, missing_of
 from controller.allocator.world.world import World
 from controller.clock import Clock
-from controller.errors import BugError, NotFoundError, NotReadyError
+from controller.errors import BugError, NotFoundError, NotReadyError, SchedulerError
 from controller.model.longhorn import LonghornSettings
 from controller.model.workload import Pod
 from controller.rules.demand import Missing, demands_of_pod
@@ -45,19 +46,6 @@ __all__ = ["Allocator", "Decision", "Due", "FilterOutcome", "Mode", "PodKnowledg
 COPY_SECONDS: Final = 1.0  # for which a copy serves those who explain
 _ROOMS_AT_ONCE: Final = 100  # that the sweep works out before it lets others in
 _KEEP_COPY: Final = 10  # times that, until the memory is given back
-
-
-class _Granted:
-    """What the world asks of the ledger of the moment."""
-
-    def __init__(self, ledger: Callable[[], Ledger]) -> None:
-        self._ledger = ledger
-
-    def target_of(self, volume: str) -> int:
-        return self._ledger().target_of(volume)
-
-    def grows_on(self, disk_uuid: str) -> bool:
-        return self._ledger().grows_on(disk_uuid)
 
 
 class Allocator(Events):
@@ -76,7 +64,7 @@ class Allocator(Events):
         self._mode = Mode.CLOSED
         self._is_leading = False
         self._live = LiveSettings()
-        self._world = World(_Granted(lambda: self._ledger), clock)
+        self._world = World(GrantedBy(lambda: self._ledger), clock)
         self._journal = Journal()
         self._refusals = Refusals()
         self._quarantine = Quarantine()
@@ -150,7 +138,8 @@ class Allocator(Events):
             self._live = live
             if longhorn != self._world.settings:
                 self._world.put_settings(longhorn)
-                self._resettle_locked(list(self._world.claims))
+                with self._rebuilding_locked():
+                    self._resettle_locked(list(self._world.claims))
             self._touch_locked()
 
     # Questions of the extender
@@ -254,7 +243,7 @@ class Allocator(Events):
             now = self._clock.now()
             if self._copied is not None and now - self._copied_at < COPY_SECONDS:
                 return self._copied
-            world, promises = self._world.copy(_Granted(lambda: ledger)), list(self._ledger.promises())
+            world, promises = self._world.copy(GrantedBy(lambda: ledger)), list(self._ledger.promises())
         ledger = Ledger.of(promises)
         with self._changed:
             self._copied, self._copied_at = (world, ledger), now
@@ -330,9 +319,10 @@ class Allocator(Events):
         one volume."""
         with self._changed:
             now = self._clock.now()
-            if self._ends.expire(due, now, self._live):
-                self._observing_locked().settle_changes()
-                self._touch_locked()
+            with self._guarded(due.volume or due.claimant):
+                if self._ends.expire(due, now, self._live):
+                    self._observing_locked().settle_changes()
+                    self._touch_locked()
 
     def sweep(self) -> None:
         """End what time alone ends. Call it every few hundred milliseconds. Costs: the rooms of a hundred changed nodes
@@ -360,10 +350,11 @@ class Allocator(Events):
         about. Without a predecessor nobody has admitted an expansion either. Costs: all pods, claims and volumes."""
         with self._changed:
             self._is_leading = True
-            is_unknown = self._left_growth or self.expansions.is_unknown_locked()
-            self.expansions.begin_term_locked(has_predecessor=has_predecessor or is_unknown)
-            self._world.refresh()
-            self._derive_locked(holds_everywhere=True)
+            with self._rebuilding_locked():
+                is_unknown = self._left_growth or self.expansions.is_unknown_locked()
+                self.expansions.begin_term_locked(has_predecessor=has_predecessor or is_unknown)
+                self._world.refresh()
+                self._derive_locked(holds_everywhere=True)
 
     def has_unseen_growth(self) -> bool:
         """Whether an expansion was admitted in this term, or in the one that has just ended, that the cluster does not
@@ -380,7 +371,8 @@ class Allocator(Events):
         with self._changed:
             self._is_leading = False
             self._refusals.clear()
-            self._derive_locked(holds_everywhere=False)
+            with self._rebuilding_locked():
+                self._derive_locked(holds_everywhere=False)
 
     def set_mode(self, mode: Mode) -> None:
         """ACTIVE derives all promises anew; BYPASS and CLOSED empty the ledger. Costs: ACTIVE as `begin_term`."""
@@ -392,18 +384,12 @@ class Allocator(Events):
             self._mode = mode
             self._world.reach.forget_records()
             self._refusals.clear()
-            self._derive_locked(holds_everywhere=self._is_leading)
+            with self._rebuilding_locked():
+                self._derive_locked(holds_everywhere=self._is_leading)
 
     def _derive_locked(self, *, holds_everywhere: bool) -> None:
         """All promises anew, from the facts alone."""
         self._touch_locked()
-        try:
-            self._derive_anew_locked(holds_everywhere=holds_everywhere)
-        except Exception as error:
-            self._failure = f"the ledger could not be rebuilt: {error!r}"
-            raise
-
-    def _derive_anew_locked(self, *, holds_everywhere: bool) -> None:
         now = self._clock.now()
         self._left_growth = self._holds_growth_locked()
         if self._left_growth and self._is_leading:  # rebuilt in the midst of a term
@@ -485,12 +471,25 @@ class Allocator(Events):
         is promised any more, and `failure` says why."""
         try:
             yield
-        except BugError as error:
-            self._quarantine.put(key, str(error), self._clock.now())
-            self._journal.counters["quarantines"] += 1
-            self._derive_locked(holds_everywhere=self._is_leading)
-            if reraise:
+        except Exception as error:  # fault barrier
+            if isinstance(error, SchedulerError) and not isinstance(error, BugError):
                 raise
+            broken = error if isinstance(error, BugError) else BugError(repr(error))
+            self._quarantine.put(key, str(broken), self._clock.now())
+            self._journal.counters["quarantines"] += 1
+            with self._rebuilding_locked():
+                self._derive_locked(holds_everywhere=self._is_leading)
+            if reraise:
+                raise broken from (None if broken is error else error)
+
+    @contextmanager
+    def _rebuilding_locked(self) -> Iterator[None]:
+        """What fails inside leaves a ledger of which nobody knows what it lacks."""
+        try:
+            yield
+        except Exception as error:
+            self._failure = f"the ledger could not be rebuilt: {error!r}"
+            raise
 
     def _touch_locked(self) -> None:
         self._version += 1

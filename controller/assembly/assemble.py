@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from prometheus_client import CollectorRegistry
 
@@ -53,9 +52,6 @@ if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication
 
 
-EXIT_SOFTWARE: Final = 70  # EX_SOFTWARE of sysexits.h
-
-
 class Controller:
     """The whole process: what gunicorn's worker builds, starts and stops."""
 
@@ -68,10 +64,11 @@ class Controller:
         *,
         tls: ServerTls | None = None,
         serving: Sequence[Worker] = (),
+        end_process: Callable[[], None] = lambda: None,
         pace: Pace = DEFAULT_PACE,
     ) -> None:
         self.settings, self.identity, self.tls = settings, identity, tls
-        self._serving_workers = serving
+        self._serving_workers, self._end_process = serving, end_process
         self.clock: Clock = clock or SystemClock()
         self.allocator = Allocator(self.clock)
         self.gate = Gate(self.clock)
@@ -232,8 +229,7 @@ class Controller:
                 ),
                 read_settings=self._read_settings,
                 no_pod_opts_in=self.admission.worker.is_pod_rule_out,
-                # As a crash would: gunicorn starts another worker. Whatever is ended in order may need the allocator.
-                end_process=lambda: os._exit(EXIT_SOFTWARE),
+                end_process=self._end_process,
             )
         )
 

@@ -27,7 +27,7 @@ from controller.kube.endpoint_slice import Endpoint
 from controller.model.longhorn import LonghornSettings
 from controller.model.workload import Pod
 from controller.process.common_metrics import StoreState
-from controller.process.worker import Part, Runs, Worker
+from controller.process.worker import Part, Runs, Worker, waiting
 from controller.settings import LiveSettings
 
 TICK_SECONDS: Final = 0.5
@@ -136,6 +136,8 @@ class Lifecycle(Part):
         self._is_electing = False
         self._seen_version = -1
         self._settings_are_new = True
+        self._has_given_up = False
+        self._is_stop_asked = False
         self.worker = Worker(
             "lifecycle", self._round, retry_seconds=(RETRY_SECONDS, RETRY_SECONDS), at_end=self._end_everything
         )
@@ -171,6 +173,8 @@ class Lifecycle(Part):
         for follower in self._parts.followers:
             follower.start()
         self.worker.start(TICK_SECONDS)
+        if self._is_stop_asked:  # while the parts were starting
+            self.worker.begin_stop()
 
     def begin_term(self, term: int, *, has_predecessor: bool = True) -> None:
         """The elector won: the term begins as soon as the stores are caught up."""
@@ -190,6 +194,7 @@ class Lifecycle(Part):
 
     def begin_stop(self) -> None:
         """Ask the process to end. Safe in a signal handler."""
+        self._is_stop_asked = True
         self.worker.begin_stop()
 
     def stop(self) -> None:
@@ -232,21 +237,27 @@ class Lifecycle(Part):
 
     def _give_up(self, why: str) -> None:
         """The one fault that ends the process: nobody knows what is promised. The next process derives it anew."""
-        self._parts.gate.close()
-        log.critical("the process ends: %s", why)
-        self._parts.end_process()
+        if not self._has_given_up:
+            self._has_given_up = True
+            self._parts.gate.close()
+            log.critical("the process ends: %s", why)
+            self._parts.end_process()
 
     def _apply_settings(self) -> None:
         if not self._settings_are_new:
             return
         self._settings_are_new = False
-        configured = self._parts.read_settings()
-        if configured == self._configured:
-            return
-        for setting, problem in configured.problems.items():
-            log.error("setting %s is not used: %s", setting, problem)
+        try:
+            configured = self._parts.read_settings()
+            if configured == self._configured:
+                return
+            for setting, problem in configured.problems.items():
+                log.error("setting %s is not used: %s", setting, problem)
+            self._parts.allocator.configure(configured.live, configured.longhorn)
+        except Exception:
+            self._settings_are_new = True
+            raise
         self._configured = configured
-        self._parts.allocator.configure(configured.live, configured.longhorn)
         log.info("settings %s", configured.live)
 
     def _apply_mode(self) -> None:
@@ -277,7 +288,6 @@ class Lifecycle(Part):
         """Stores that have seen all that the leader before could have caused, then the allocator, then the gate."""
         if not self._catch_up():
             log.warning("stores did not catch up in time; trying again term=%d", term)
-            self.worker.wake()
             return
         if self._wanted_term != term:
             return
@@ -308,8 +318,9 @@ class Lifecycle(Part):
         ]
         for thread in threads:
             thread.start()
-        for thread in threads:
-            thread.join()
+        with waiting():
+            for thread in threads:
+                thread.join()
         return len(results) == len(threads) and all(results)
 
     def _end_term(self) -> None:
@@ -365,6 +376,8 @@ class Lifecycle(Part):
         if self._term is not None:
             parts.waker.stop()
             parts.sweeper.stop()
-        for worker in (*parts.followers, *parts.always):
-            worker.stop()
+        for worker in self.workers[1:]:
+            worker.begin_stop()  # so that none waits for another one's end
+        for one in (*parts.always, *parts.followers):
+            one.stop()
         log.info("stopped")

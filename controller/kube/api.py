@@ -19,7 +19,7 @@ from kubernetes import client, config
 
 from controller.errors import ClusterError, ConfigError, ConflictError, GoneError, NotFoundError, UnavailableError
 from controller.kube.resources import Resource
-from controller.process.worker import in_network
+from controller.process.worker import waiting
 
 Raw = dict[str, Any]
 PATCH_TYPES: Final = {
@@ -234,7 +234,7 @@ class ClientKubeApi:
             if setting.get("in") == "header" and setting.get("value"):
                 headers[str(setting["key"])] = str(setting["value"])
         try:
-            with in_network():
+            with waiting():
                 return self._pool.request(
                     method,
                     url,
@@ -270,13 +270,16 @@ class _LineStream:
         except (urllib3.exceptions.HTTPError, OSError, ValueError) as error:
             if not self._is_closed:
                 raise UnavailableError(f"watch: {error}") from error
+        except AttributeError:  # `close` takes the response's file away, and the next read finds none
+            if not self._is_closed:
+                raise
         if rest.strip() and not self._is_closed:
             raise UnavailableError("watch: ended in the middle of a line")
 
     def _chunks(self) -> Iterator[bytes]:
         chunks = self._response.stream(65_536, decode_content=True)
         while True:
-            with in_network():
+            with waiting():
                 chunk = next(chunks, None)
             if chunk is None:
                 return

@@ -128,9 +128,10 @@ class Informer(Part):
     def _round(self) -> float:
         """List and watch until the watch ends; the seconds until the next time. A fault of ours is raised."""
         try:
-            self._follow_once()
-        except NotFoundError:
-            return self._be_absent()
+            try:
+                self._follow_once()
+            except NotFoundError:
+                return self._be_absent()
         except _THEIRS as error:
             if self.worker.is_stopping:
                 return 0.0

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-RETRY_SECONDS: Final = (1.0, 30.0)  # after a round that failed: first, and at most; doubled in between
-JOIN_SECONDS: Final = 10.0
+RETRY_SECONDS: Final = (1.0, 5.0)  # after a round that failed: first, and at most; doubled in between
+JOIN_SECONDS: Final = 5.0
 STUCK_SECONDS: Final = 60.0  # in one round, the network aside
 
 log = logging.getLogger(__name__)
@@ -75,10 +75,11 @@ class Worker:
     def start(self, first_after_seconds: float = 0.0) -> None:
         # Events of its own for each start: a thread that outlived `stop` does not come to life again.
         self._stop, self._signal = threading.Event(), threading.Event()
-        self._thread = threading.Thread(
+        thread = threading.Thread(
             target=self._loop, args=(self._stop, self._signal, first_after_seconds), name=self.name, daemon=True
         )
-        self._thread.start()
+        thread.start()
+        self._thread = thread
 
     def wake(self) -> None:
         """The next round begins at once, or as soon as the present one is over."""
@@ -119,17 +120,22 @@ class Worker:
 
     @property
     def is_stopping(self) -> bool:
-        return self._stop.is_set()
+        return self._my_stop.is_set()
+
+    @property
+    def _my_stop(self) -> threading.Event:
+        """Of the thread that asks: one that outlived `stop` is to end although another one was started since."""
+        return _mine.stop if getattr(_mine, "worker", None) is self else self._stop
 
     def wait(self, seconds: float) -> bool:
         """A pause within a round, which `wake` does not end; whether there is to be no further round."""
         with self._idle():
-            return self._stop.wait(seconds)
+            return self._my_stop.wait(seconds)
 
     # The thread
 
     def _loop(self, stop: threading.Event, signal: threading.Event, pause: float | None) -> None:
-        _mine.worker = self
+        _mine.worker, _mine.stop = self, stop
         in_a_row = 0
         while not stop.is_set():
             if pause is None or pause > 0:
@@ -196,8 +202,8 @@ def backoff_seconds(failures: int, bounds: tuple[float, float]) -> float:
 
 
 @contextmanager
-def in_network() -> Iterator[None]:
-    """What the present thread waits for is somebody else's matter, and bounded by a timeout of its own."""
+def waiting() -> Iterator[None]:
+    """The present thread waits, for the network or for something to happen; a timeout of its own ends that."""
     worker: Worker | None = getattr(_mine, "worker", None)
     if worker is None:
         yield

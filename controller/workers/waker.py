@@ -16,7 +16,7 @@ from controller.allocator.waiting.refusals import Wakeup
 from controller.clock import Clock
 from controller.errors import ClusterError, NotFoundError
 from controller.model import names
-from controller.process.worker import Part, Worker
+from controller.process.worker import Part, Worker, waiting
 
 _log = logging.getLogger(__name__)
 
@@ -123,8 +123,9 @@ class Waker(Part):
         end = self._clock.now() + (most if due is None else min(due, most))
         while not self.worker.is_stopping:
             left = end - self._clock.now()
-            if left <= 0 or self._source.wait_for_change(version, min(left, SLICE_SECONDS)):
-                return
+            with waiting():
+                if left <= 0 or self._source.wait_for_change(version, min(left, SLICE_SECONDS)):
+                    return
 
     def wake(self, wakeups: Iterable[Wakeup]) -> None:
         """Patch each pod; one that is gone is no matter, other failures are tried again in the next round."""

@@ -8,6 +8,7 @@ is worked out of the facts whenever they change, so that a follower and a new le
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
@@ -20,6 +21,19 @@ from controller.rules.eligibility import provisioning_limit
 GROWTH: Final = "growth:"  # the claimant; its volume is Longhorn's, by name
 HOLD_SECONDS: Final = 60.0  # longer than the API server's own deadline for a request
 MOST_HELD_SECONDS: Final = 240.0  # after which asking again does not prolong it, so that it ends within five minutes
+
+
+class GrantedBy:
+    """What the world asks of the ledger of the moment."""
+
+    def __init__(self, ledger: Callable[[], Ledger]) -> None:
+        self._ledger = ledger
+
+    def target_of(self, volume: str) -> int:
+        return self._ledger().target_of(volume)
+
+    def grows_on(self, disk_uuid: str) -> bool:
+        return self._ledger().grows_on(disk_uuid)
 
 
 class Growths:

@@ -8,6 +8,7 @@ from controller.allocator.allocator import Allocator
 from controller.allocator.promises import quarantine
 from controller.allocator.verbs.filter import Filtering
 from controller.allocator.verbs.grow import GrowthRequest
+from controller.allocator.verbs.observe import Observing
 from controller.clock import Clock
 from controller.errors import BugError, NotReadyError
 from tests.fakes.builders import GIB, TestCluster
@@ -18,18 +19,25 @@ class BrokenOnce(Allocator):
 
     def __init__(self, clock: Clock) -> None:
         super().__init__(clock)
-        self.break_next = False
+        self.break_next: Exception | None = None
+        self.break_event: Exception | None = None
         self.breaks_rebuild = False
 
-    def _derive_anew_locked(self, *, holds_everywhere: bool) -> None:
+    def _derive_locked(self, *, holds_everywhere: bool) -> None:
         if self.breaks_rebuild:
             raise BugError("ASSUME of nothing")
-        super()._derive_anew_locked(holds_everywhere=holds_everywhere)
+        super()._derive_locked(holds_everywhere=holds_everywhere)
+
+    def _observing_locked(self) -> Observing:
+        if self.break_event is not None:
+            fault, self.break_event = self.break_event, None
+            raise fault
+        return super()._observing_locked()
 
     def _filtering_locked(self, now: float) -> Filtering:
-        if self.break_next:
-            self.break_next = False
-            raise BugError("HOLD of nothing while ABSENT")
+        if self.break_next is not None:
+            fault, self.break_next = self.break_next, None
+            raise fault
         return super()._filtering_locked(now)
 
 
@@ -42,7 +50,7 @@ def cluster() -> TestCluster:
 
 def breaks(cluster: TestCluster, pod: str) -> None:
     assert isinstance(cluster.allocator, BrokenOnce)
-    cluster.allocator.break_next = True
+    cluster.allocator.break_next = BugError("HOLD of nothing while ABSENT")
     with pytest.raises(BugError, match="while ABSENT"):
         cluster.filter(pod, "n1")
 
@@ -97,7 +105,7 @@ def test_when_the_ledger_cannot_be_rebuilt_nothing_is_promised_any_more(cluster:
     cluster.add_pod("b")
     volume = cluster.run("b", "b", "n1")
     assert "" == cluster.allocator.failure
-    cluster.allocator.break_next = cluster.allocator.breaks_rebuild = True
+    cluster.allocator.break_next, cluster.allocator.breaks_rebuild = BugError("HOLD of nothing"), True
     with pytest.raises(BugError, match="ASSUME of nothing"):
         cluster.filter("a", "n1")
 
@@ -111,3 +119,24 @@ def test_when_the_ledger_cannot_be_rebuilt_nothing_is_promised_any_more(cluster:
     ):
         with pytest.raises(NotReadyError, match="could not be rebuilt"):
             ask()
+
+
+@pytest.mark.parametrize("place", ["question", "event"])
+def test_any_fault_of_ours_costs_its_own_key_alone(cluster: TestCluster, place: str) -> None:
+    allocator = cluster.allocator
+    assert isinstance(allocator, BrokenOnce)
+    cluster.add_pod("b")
+    assert cluster.offered("b", "n1") == {"n1"}
+    cluster.select_node("b", "n1")
+    cluster.add_pod("a")
+    if place == "question":
+        allocator.break_next = KeyError("volume")
+        with pytest.raises(BugError, match="KeyError"):
+            cluster.filter("a", "n1")
+    else:
+        allocator.break_event = KeyError("volume")
+        cluster.change_pod("a", priority=7)  # and its watch goes on
+
+    assert ("ns/a",) == allocator.snapshot().quarantined
+    assert any("pod-b" in promise.claimants and "n1" == promise.node for promise in allocator.snapshot().promises)
+    assert "" == allocator.failure

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 import pytest
@@ -17,6 +17,7 @@ from controller.process.common_metrics import StoreState
 from controller.process.worker import Worker
 from controller.settings import LiveSettings
 from tests.fakes.builders import TestCluster
+from tests.fakes.waiting import wait_until
 
 
 class Parted:
@@ -27,6 +28,7 @@ class Parted:
         self.said: list[str] = []
         self.live = LiveSettings(enabled=True)
         self.problems: dict[str, str] = {}
+        self.read_fault: Exception | None = None
         self.no_pod_opts_in = True
         self.gate = FakeGate(self.said)
         self.follower = FakeFollower(self.said)
@@ -43,11 +45,17 @@ class Parted:
                 waker=self.waker,
                 endpoint=self.endpoint,
                 always=[Named("recorder", self.said)],
-                read_settings=lambda: Configured(self.live, LonghornSettings(), self.problems),
+                read_settings=self.read_settings,
                 no_pod_opts_in=lambda: self.no_pod_opts_in,
                 end_process=lambda: self.said.append("end"),
             )
         )
+
+    def read_settings(self) -> Configured:
+        if self.read_fault is not None:
+            fault, self.read_fault = self.read_fault, None
+            raise fault
+        return Configured(self.live, LonghornSettings(), self.problems)
 
     def step(self) -> list[str]:
         """What the parts were asked in one step."""
@@ -93,6 +101,12 @@ class FakeWaker(Named):
 class FakeFollower(Named):
     is_synced = True
     catches_up = True
+    on_start: Callable[[], None] | None = None
+
+    def start(self) -> None:
+        super().start()
+        if self.on_start is not None:
+            self.on_start()
 
     def __init__(self, said: list[str]) -> None:
         super().__init__("informer", said)
@@ -389,8 +403,8 @@ def test_a_clean_stop_clears_the_endpoint_while_the_lease_is_still_ours() -> Non
         "elector stop",
         "waker stop",
         "sweeper stop",
-        "informer stop",
         "recorder stop",
+        "informer stop",
     ]
 
 
@@ -398,3 +412,35 @@ def test_a_ledger_that_could_not_be_rebuilt_ends_the_process() -> None:
     parted = Parted().leading()
     parted.cluster.allocator._failure = "the ledger could not be rebuilt"
     assert ["gate close", "end"] == parted.step()
+
+
+def test_a_stop_that_is_asked_for_while_the_parts_start_is_heard() -> None:
+    parted = Parted()
+    parted.follower.on_start = parted.lifecycle.begin_stop
+    parted.lifecycle.start()
+    wait_until(lambda: "informer stop" in parted.said)
+
+
+@pytest.mark.parametrize("part", ["settings", "allocator"])
+def test_settings_that_could_not_be_applied_are_applied_again(part: str) -> None:
+    parted = Parted()
+    parted.read_fault = UnavailableError("odd") if part == "settings" else None
+    if part == "allocator":
+        parted.cluster.allocator.configure = raising(parted.cluster.allocator.configure)  # type: ignore[method-assign]
+    with pytest.raises(UnavailableError):
+        parted.lifecycle.step()
+    assert parted.lifecycle.configured is None
+    parted.lifecycle.step()
+    assert parted.lifecycle.configured is not None
+
+
+def raising(configure: Callable[..., None]) -> Callable[..., None]:
+    """The first call fails."""
+    faults = [UnavailableError("odd")]
+
+    def once(*args: object) -> None:
+        if faults:
+            raise faults.pop()
+        configure(*args)
+
+    return once

@@ -291,6 +291,15 @@ def test_closing_ends_a_blocking_read_in_another_thread(server: ScriptedServer, 
     assert [b'{"a":1}'] == lines
 
 
+def test_closing_ends_a_stream_whose_reader_is_busy_with_a_line(server: ScriptedServer, api: ClientKubeApi) -> None:
+    server.answer = silent
+    stream = api.watch(PODS, None, "5", timeout_seconds=30, read_timeout=60)
+    lines = iter(stream)
+    assert b'{"a":1}' == next(lines)
+    stream.close()
+    assert [] == list(lines)
+
+
 def kubeconfig(path: Path, server: str, **user: object) -> str:
     document = {
         "apiVersion": "v1",

@@ -15,7 +15,7 @@ from controller.process.worker import (
     WorkerState,
     backoff_seconds,
     health_problem,
-    in_network,
+    waiting,
     worker_entries,
 )
 from tests.fakes.waiting import wait_until
@@ -129,6 +129,27 @@ def test_a_thread_that_outlives_its_stop_does_not_come_back_to_life(caplog: pyte
         assert 2 == rounds.done
 
 
+def test_a_round_that_outlives_its_stop_is_still_to_end_when_another_one_has_begun() -> None:
+    entered, goes_on = threading.Event(), threading.Event()
+    seen: list[bool] = []
+    worker: Worker
+
+    def hang() -> float:
+        entered.set()
+        goes_on.wait(10)
+        seen.append(worker.is_stopping and worker.wait(0.0))
+        return NEVER
+
+    worker = Worker("w", Rounds(hang))
+    worker.start()
+    assert entered.wait(10)
+    worker.stop(timeout=0.01)
+    with running(worker):
+        goes_on.set()
+        wait_until(lambda: seen == [True])
+        assert not worker.is_stopping
+
+
 @pytest.mark.parametrize("goes_wrong", [False, True])
 def test_its_end_is_done_once_after_the_last_round(goes_wrong: bool, caplog: pytest.LogCaptureFixture) -> None:
     ends: list[int] = []
@@ -174,7 +195,7 @@ def test_time_in_the_network_or_in_a_pause_is_not_time_in_a_round(place: str) ->
 
     def hang() -> float:
         if place == "network":
-            with in_network():
+            with waiting():
                 entered.set()
                 goes_on.wait(10)
         elif place == "pause":
@@ -197,5 +218,5 @@ def test_time_in_the_network_or_in_a_pause_is_not_time_in_a_round(place: str) ->
 
 
 def test_the_network_may_be_used_outside_of_workers() -> None:
-    with in_network():
+    with waiting():
         pass
