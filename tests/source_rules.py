@@ -23,7 +23,6 @@ class Module:
     """One parsed source file."""
 
     name: str  # dotted, without a trailing ".__init__"
-    is_package: bool
     source: str
     tree: ast.Module
 
@@ -32,8 +31,8 @@ class Module:
         return self.source.splitlines()
 
 
-def parse(name: str, source: str, *, is_package: bool = False) -> Module:
-    return Module(name, is_package, source, ast.parse(source, filename=name))
+def parse(name: str, source: str) -> Module:
+    return Module(name, source, ast.parse(source, filename=name))
 
 
 def read_tree(root: Path, packages: Iterable[str]) -> list[Module]:
@@ -42,9 +41,8 @@ def read_tree(root: Path, packages: Iterable[str]) -> list[Module]:
     for package in packages:
         for path in sorted(root.joinpath(*package.split(".")).rglob("*.py")):
             parts = path.relative_to(root).with_suffix("").parts
-            is_package = parts[-1] == "__init__"
-            name = ".".join(parts[:-1] if is_package else parts)
-            modules.append(parse(name, path.read_text(encoding="utf-8"), is_package=is_package))
+            name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+            modules.append(parse(name, path.read_text(encoding="utf-8")))
     return modules
 
 

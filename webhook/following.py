@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from controller.clock import Clock
@@ -13,11 +13,11 @@ from controller.kube.resources import Resource
 from controller.kube.store import Store
 from controller.model.configured import data_of, setting_value
 from controller.process.common_metrics import StoreState
-from controller.process.worker import Worker
+from controller.process.worker import Group
 from webhook.stores import Stores
 
 
-class Following:
+class Following(Group):
     """Informers for claims, volumes, classes, namespaces, our ConfigMap and Longhorn's Setting objects.
 
     Threads: start and stop from one, everything else any. Blocks: `stop`, until the informers have ended.
@@ -36,23 +36,12 @@ class Following:
         self._follow(self.stores.namespaces, resources.NAMESPACES)
         self._follow(self.config_maps, resources.CONFIG_MAPS, namespace, config_map)
         self._follow(self.longhorn_settings, resources.LONGHORN_SETTINGS, namespace)
+        super().__init__(self._informers.values())
 
     def _follow(
         self, store: Store[Any], resource: Resource, namespace: str | None = None, only: str | None = None
     ) -> None:
         self._informers[store.kind] = Informer(self._api, resource, store, self._clock, namespace=namespace, name=only)
-
-    @property
-    def workers(self) -> Sequence[Worker]:
-        return [informer.worker for informer in self._informers.values()]
-
-    def start(self) -> None:
-        for informer in self._informers.values():
-            informer.start()
-
-    def stop(self) -> None:
-        for informer in self._informers.values():
-            informer.stop()
 
     @property
     def is_ready(self) -> bool:

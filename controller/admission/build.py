@@ -29,12 +29,12 @@ from controller.model.reader import Raw, mapping_at, text_at
 from controller.model.workload import Pod
 from controller.process.addition import Addition
 from controller.process.flags import split_names
-from controller.process.worker import Worker
+from controller.process.worker import Group
 from controller.settings import LiveSettings, ProcessSettings
 from controller.workers.support import LonghornRelease
 
 
-class ConfigurationWatch:
+class ConfigurationWatch(Group):
     """Follows both kinds of webhook configurations, and keeps only ours.
 
     It is not one of the stores that the process needs: where it may not read them, nothing is written.
@@ -42,24 +42,13 @@ class ConfigurationWatch:
 
     def __init__(self, api: KubeApi, clock: Clock) -> None:
         self.stores: dict[Resource, Store[Standing]] = {}
-        self._informers = []
+        informers = []
         for resource, name in OUR_CONFIGURATIONS.items():
             kept = frozenset({name, *FORMER_CONFIGURATIONS[resource]})
             store: Store[Standing] = Store(resource.kind, functools.partial(_standing, kept))
             self.stores[resource] = store
-            self._informers.append(Informer(api, resource, store, clock))
-
-    @property
-    def workers(self) -> Sequence[Worker]:
-        return [informer.worker for informer in self._informers]
-
-    def start(self) -> None:
-        for informer in self._informers:
-            informer.start()
-
-    def stop(self) -> None:
-        for informer in self._informers:
-            informer.stop()
+            informers.append(Informer(api, resource, store, clock))
+        super().__init__(informers)
 
     def is_synced(self, resource: Resource) -> bool:
         return self.stores[resource].synced.is_set()
@@ -76,21 +65,12 @@ def _standing(kept: frozenset[str], raw: Raw) -> Standing | None:
     return standing_of(raw) if text_at(mapping_at(raw, "", "metadata"), "metadata", "name") in kept else None
 
 
-class AdmissionWorker:
+class AdmissionWorker(Group):
     """The reconciler, and the telling of stuck pods at its pace."""
 
     def __init__(self, admission: Admission, stuck: StuckPods) -> None:
+        super().__init__((admission,))
         self._admission, self.stuck = admission, stuck
-
-    @property
-    def workers(self) -> Sequence[Worker]:
-        return self._admission.workers
-
-    def start(self) -> None:
-        self._admission.start()
-
-    def stop(self) -> None:
-        self._admission.stop()
 
     def changed(self) -> None:
         """Something that decides has changed: look at once."""

@@ -18,7 +18,7 @@ from controller.admission.plan import Decision
 from controller.clock import Clock
 from controller.errors import ClusterError, ConflictError, NotFoundError
 from controller.kube.resources import MUTATING_WEBHOOKS, OUR_CONFIGURATIONS, VALIDATING_WEBHOOKS, Resource
-from controller.process.worker import Worker
+from controller.process.worker import Worker, backoff_seconds
 
 PRODUCT: Final = "longhorn-scheduler-extender"
 TICK_SECONDS: Final = 0.5
@@ -210,7 +210,7 @@ class Admission:
         except ClusterError as error:
             track.failures, track.seen = track.failures + 1, None
             self.counts.failures += 1
-            track.retry_at = now + _grown(RETRY_SECONDS, track.failures)
+            track.retry_at = now + backoff_seconds(track.failures, RETRY_SECONDS)
             if str(error) != track.problem:
                 log.warning("webhook configuration kind=%s: %s", track.resource.kind, error)
             track.problem = str(error)
@@ -307,7 +307,7 @@ class Admission:
         """When the next repair may be made; the first of a row at once."""
         if now >= track.repaired_at + PEACE_SECONDS:
             track.repairs = 0
-        return track.repaired_at + _grown(REPAIR_SECONDS, track.repairs) if track.repairs else now
+        return track.repaired_at + backoff_seconds(track.repairs, REPAIR_SECONDS) if track.repairs else now
 
     def _count_repair(self, track: _Track, raw: Raw | None, now: float) -> None:
         track.repairs += 1
@@ -318,15 +318,9 @@ class Admission:
         if track.repairs >= CONTESTED:
             text = (
                 f"Changed by {writer} and put back {track.repairs} times in a row; from now on not before "
-                f"{_grown(REPAIR_SECONDS, track.repairs):.0f} s have passed"
+                f"{backoff_seconds(track.repairs, REPAIR_SECONDS):.0f} s have passed"
             )
             self.tell(track.resource, str((raw or {}).get("metadata", {}).get("uid", "")), CONTESTED_REASON, text)
-
-
-def _grown(bounds: tuple[float, float], times: int) -> float:
-    """The pause after so many times: doubled by each."""
-    first, most = bounds
-    return min(most, first * 2.0 ** min(times - 1, 16))
 
 
 def _other_writer(raw: Raw | None) -> str:

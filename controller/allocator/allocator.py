@@ -354,7 +354,7 @@ class Allocator(Events):
                 is_unknown = self._left_growth or self.expansions.is_unknown_locked()
                 self.expansions.begin_term_locked(has_predecessor=has_predecessor or is_unknown)
                 self._world.refresh()
-                self._derive_locked(holds_everywhere=True)
+            self._derive_locked(holds_everywhere=True)
 
     def has_unseen_growth(self) -> bool:
         """Whether an expansion was admitted in this term, or in the one that has just ended, that the cluster does not
@@ -371,8 +371,7 @@ class Allocator(Events):
         with self._changed:
             self._is_leading = False
             self._refusals.clear()
-            with self._rebuilding_locked():
-                self._derive_locked(holds_everywhere=False)
+            self._derive_locked(holds_everywhere=False)
 
     def set_mode(self, mode: Mode) -> None:
         """ACTIVE derives all promises anew; BYPASS and CLOSED empty the ledger. Costs: ACTIVE as `begin_term`."""
@@ -384,11 +383,14 @@ class Allocator(Events):
             self._mode = mode
             self._world.reach.forget_records()
             self._refusals.clear()
-            with self._rebuilding_locked():
-                self._derive_locked(holds_everywhere=self._is_leading)
+            self._derive_locked(holds_everywhere=self._is_leading)
 
     def _derive_locked(self, *, holds_everywhere: bool) -> None:
         """All promises anew, from the facts alone."""
+        with self._rebuilding_locked():
+            self._derive_anew_locked(holds_everywhere=holds_everywhere)
+
+    def _derive_anew_locked(self, *, holds_everywhere: bool) -> None:
         self._touch_locked()
         now = self._clock.now()
         self._left_growth = self._holds_growth_locked()
@@ -477,8 +479,7 @@ class Allocator(Events):
             broken = error if isinstance(error, BugError) else BugError(repr(error))
             self._quarantine.put(key, str(broken), self._clock.now())
             self._journal.counters["quarantines"] += 1
-            with self._rebuilding_locked():
-                self._derive_locked(holds_everywhere=self._is_leading)
+            self._derive_locked(holds_everywhere=self._is_leading)
             if reraise:
                 raise broken from (None if broken is error else error)
 

@@ -3,7 +3,7 @@ chain."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -15,7 +15,7 @@ from certs.keeper import SERVER, Certificates, Mode, NoCertificates, ServiceName
 from certs.secret import SecretStore
 from controller.clock import Clock
 from controller.kube.api import KubeApi
-from controller.process.worker import Runs, Worker
+from controller.process.worker import Group, Runs
 from controller.serving.tls import DirectoryFollower, Material, ServerTls
 from controller.settings import TLS_OFF, ProcessSettings
 
@@ -34,23 +34,14 @@ class CertificateWorker(Runs, Protocol):
         ...
 
 
-class MountedCertificates:
+class MountedCertificates(Group):
     """Follows the files of a directory. Threads, blocking and I/O: those of DirectoryFollower."""
 
     def __init__(self, directory: Path, tls: ServerTls, clock: Clock) -> None:
         self._tls, self._clock = tls, clock
         self._ends: Mapping[str, datetime] = {}
         self._follower = DirectoryFollower(directory, self._use)
-
-    @property
-    def workers(self) -> Sequence[Worker]:
-        return self._follower.workers
-
-    def start(self) -> None:
-        self._follower.start()
-
-    def stop(self) -> None:
-        self._follower.stop()
+        super().__init__((self._follower,))
 
     @property
     def is_serving(self) -> bool:
@@ -159,21 +150,12 @@ class NoWebhookChain(NoCertificates):
         return {}
 
 
-class KeptWebhookChain:
+class KeptWebhookChain(Group):
     """The chain in its Secrets. Threads, blocking and I/O: those of Certificates."""
 
     def __init__(self, certificates: Certificates, held: Held, spread: Spread) -> None:
+        super().__init__((certificates,))
         self._certificates, self._held, self._spread = certificates, held, spread
-
-    @property
-    def workers(self) -> Sequence[Worker]:
-        return self._certificates.workers
-
-    def start(self) -> None:
-        self._certificates.start()
-
-    def stop(self) -> None:
-        self._certificates.stop()
 
     def look(self) -> None:
         self._certificates.look()

@@ -35,6 +35,7 @@ CATCH_UP_SECONDS: Final = 8.0
 REASSERT_SECONDS: Final = 10.0  # the EndpointSlice is looked at so often, in case somebody else wrote it
 RETRY_SECONDS: Final = 1.0
 RULE_OUT_SECONDS: Final = 5.0  # switched off, answers are still given so long if the pod rule cannot be taken out
+STOP_SECONDS: Final = 10.0  # for everything to end
 WAKE_AGAIN_SECONDS: Final = 2.0  # calls in flight when bypass began may still have been refused
 
 log = logging.getLogger(__name__)
@@ -198,7 +199,7 @@ class Lifecycle(Part):
         self.worker.begin_stop()
 
     def stop(self) -> None:
-        if not self.worker.stop():
+        if not self.worker.stop(STOP_SECONDS):
             log.error("the process did not end in time; its Lease runs out by itself")
 
     @property

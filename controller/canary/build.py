@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -20,7 +20,7 @@ from controller.kube.store import Store
 from controller.model.reader import Raw, mapping_at, text_at
 from controller.model.workload import Pod
 from controller.process.flags import split_names
-from controller.process.worker import Worker
+from controller.process.worker import Group
 
 CALL_SECONDS: Final = 3.0
 
@@ -36,7 +36,7 @@ class WiringParts:
     status: Callable[[], Mapping[str, Any]]
 
 
-class LeaseWatch:
+class LeaseWatch(Group):
     """Follows the Leases of the schedulers that are looked at, and no others.
 
     It is not one of the stores that the process needs: where it may not read them, canaries go out by time alone.
@@ -44,23 +44,12 @@ class LeaseWatch:
 
     def __init__(self, api: KubeApi, clock: Clock, proof: WiringProof, namespace: str) -> None:
         wanted = {lease_of(scheduler, namespace) for scheduler in proof.schedulers}
-        self._informers = []
+        informers = []
         for where in sorted({key.partition("/")[0] for key in wanted}):
             store: Store[str] = Store(f"lease-{where}", lambda raw: _holder(raw, wanted))
             store.subscribe(proof.leases_changed)
-            self._informers.append(Informer(api, LEASES, store, clock, namespace=where))
-
-    @property
-    def workers(self) -> Sequence[Worker]:
-        return [informer.worker for informer in self._informers]
-
-    def start(self) -> None:
-        for informer in self._informers:
-            informer.start()
-
-    def stop(self) -> None:
-        for informer in self._informers:
-            informer.stop()
+            informers.append(Informer(api, LEASES, store, clock, namespace=where))
+        super().__init__(informers)
 
 
 def _holder(raw: Raw, wanted: set[str]) -> str | None:

@@ -19,6 +19,7 @@ from controller.errors import ClusterError, ConflictError
 from controller.process.worker import Part, Worker
 
 RELEASE_SECONDS: Final = 2.0
+STOP_SECONDS: Final = 10.0  # for the call that is under way, and letting go
 
 _log = logging.getLogger(__name__)
 
@@ -93,7 +94,7 @@ class Elector(Part):
 
     `on_started(term)` and `on_stopped()` run in the elector's thread and must not block: renewals wait for them. The
     gate is closed before `on_stopped` is called. `me` is one process's own name: two that share one would both lead.
-    Threads: `worker`'s. Blocks: `stop`, which ends the term and lets go of the Lease. I/O: the Lease.
+    Threads: `worker`'s. Blocks: `stop`. I/O: the Lease.
     """
 
     def __init__(
@@ -134,6 +135,10 @@ class Elector(Part):
     @property
     def is_leading(self) -> bool:
         return self._is_leading
+
+    def stop(self) -> None:
+        """End the term, let go of the Lease, end the thread."""
+        self.worker.stop(STOP_SECONDS)
 
     def _round(self) -> float:
         self.run_once()

@@ -19,27 +19,18 @@ from controller.kube.store import Store
 from controller.model.configured import data_of, setting_value
 from controller.model.reader import Raw
 from controller.process.common_metrics import StoreState
-from controller.process.worker import Worker
+from controller.process.worker import Group
 
 log = logging.getLogger(__name__)
 
 
-class Followed:
+class Followed(Group):
     """An informer with its store, as the lifecycle and the status page see them."""
 
     def __init__(self, name: str, informer: Informer) -> None:
+        super().__init__((informer,))
         self.name, self.informer = name, informer
         self.store: Store[Any] = informer.store
-
-    @property
-    def workers(self) -> Sequence[Worker]:
-        return self.informer.workers
-
-    def start(self) -> None:
-        self.informer.start()
-
-    def stop(self) -> None:
-        self.informer.stop()
 
     def catch_up(self, timeout: float) -> bool:
         caught_up = self.informer.catch_up(timeout)

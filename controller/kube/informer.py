@@ -20,6 +20,7 @@ from controller.errors import ClusterError, GoneError, MalformedRequestError, No
 from controller.kube.api import KubeApi, Page, WatchStream
 from controller.kube.resources import Resource
 from controller.kube.store import Store
+from controller.process import worker
 from controller.process.common_metrics import StoreState
 from controller.process.worker import Part, Worker
 
@@ -272,9 +273,9 @@ class Informer(Part):
             stream.close()
 
 
-def backoff_seconds(failures: int, first_seconds: float) -> float:
-    """The longest pause after so many failures in a row: doubled by each, up to MAX_BACKOFF_SECONDS."""
-    return min(MAX_BACKOFF_SECONDS, first_seconds * (1 << min(failures, 16)))
+def backoff_seconds(failures: int, half_first_seconds: float) -> float:
+    """The longest pause after so many failures in a row."""
+    return worker.backoff_seconds(failures, (2 * half_first_seconds, MAX_BACKOFF_SECONDS))
 
 
 def _number(version: str) -> int:

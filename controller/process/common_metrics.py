@@ -1,4 +1,5 @@
-"""What every process of the suite shows of itself alike: its stores and certificates, as metrics and in `/status`."""
+"""What every process of the suite shows of itself alike: its stores, workers and certificates, as metrics and in
+`/status`."""
 
 from __future__ import annotations
 

@@ -196,9 +196,28 @@ class Part:
 
 
 def backoff_seconds(failures: int, bounds: tuple[float, float]) -> float:
-    """The pause after so many failures in a row, from the first of `bounds` on."""
+    """The pause after so many failures in a row: the first of `bounds`, doubled by each, up to the second."""
     first, most = bounds
     return min(most, first * 2.0 ** min(failures - 1, 32))
+
+
+class Group:
+    """Parts of the process that start and stop together, in their order."""
+
+    def __init__(self, parts: Iterable[Runs]) -> None:
+        self._parts = tuple(parts)
+
+    @property
+    def workers(self) -> Sequence[Worker]:
+        return [worker for part in self._parts for worker in part.workers]
+
+    def start(self) -> None:
+        for part in self._parts:
+            part.start()
+
+    def stop(self) -> None:
+        for part in self._parts:
+            part.stop()
 
 
 @contextmanager

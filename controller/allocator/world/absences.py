@@ -17,25 +17,23 @@ ABSENT_SECONDS: Final = 1.0  # longer than the live reads of one call, shorter t
 def missing_of(pod: Pod, world: World, now: float) -> tuple[Missing, ...]:
     """Objects that the pod refers to, that our stores do not have, and that no live read found absent just now."""
     _, missing = demands_of_pod(pod, world, world.settings)
-    return tuple(entry for entry in missing if not _is_known_absent(entry, world, now))
+    return tuple(_unknown(missing, world, now))
 
 
-def _is_known_absent(entry: Missing, world: World, now: float) -> bool:
-    return world.absent.get(entry, -math.inf) >= now - ABSENT_SECONDS
+def _unknown(missing: Iterable[Missing], world: World, now: float) -> Iterator[Missing]:
+    """Those that no live read found absent just now."""
+    return (entry for entry in missing if world.absent.get(entry, -math.inf) < now - ABSENT_SECONDS)
 
 
 def missing_for(claims: Iterable[Claim], world: World, now: float) -> Iterator[Missing]:
     """The same of claims that are there: what they are bound to, or their class."""
-    for claim in claims:
-        found = demand_of_claim(claim, world, world.settings)
-        if isinstance(found, Missing) and not _is_known_absent(found, world, now):
-            yield found
+    found = (demand_of_claim(claim, world, world.settings) for claim in claims)
+    return _unknown((entry for entry in found if isinstance(entry, Missing)), world, now)
 
 
 def known_demands(pod: Pod, world: World, now: float) -> Sequence[VolumeDemand]:
     """What the pod asks for; NotSyncedError when anything of it is missing: what is not known would need no room."""
     demands, missing = demands_of_pod(pod, world, world.settings)
-    for entry in missing:
-        if not _is_known_absent(entry, world, now):
-            raise NotSyncedError(f"pod {pod.key}: {entry.kind} {entry.name} is not known yet")
+    for entry in _unknown(missing, world, now):
+        raise NotSyncedError(f"pod {pod.key}: {entry.kind} {entry.name} is not known yet")
     return demands

@@ -23,10 +23,10 @@ class BrokenOnce(Allocator):
         self.break_event: Exception | None = None
         self.breaks_rebuild = False
 
-    def _derive_locked(self, *, holds_everywhere: bool) -> None:
+    def _derive_anew_locked(self, *, holds_everywhere: bool) -> None:
         if self.breaks_rebuild:
             raise BugError("ASSUME of nothing")
-        super()._derive_locked(holds_everywhere=holds_everywhere)
+        super()._derive_anew_locked(holds_everywhere=holds_everywhere)
 
     def _observing_locked(self) -> Observing:
         if self.break_event is not None:
