@@ -11,6 +11,8 @@ TOOLS ?= .tools
 PYTEST_ARGS ?=
 # Processes that run tests side by side, a file each: most of the time they wait.
 TEST_JOBS ?= 4
+# In the order of tests/conftest.py: what waits longest begins first.
+SIDE_BY_SIDE = -n $(TEST_JOBS) --dist loadfile --no-loadscope-reorder
 
 # Progress is to be seen at once, in a log as well.
 export PYTHONUNBUFFERED := 1
@@ -35,15 +37,15 @@ demo: venv ## the race for sixteen volumes on a real kube-scheduler, three ways
 
 .PHONY: test
 test: venv cluster ## all tests: unit, scenarios, end to end
-	@$(RUN) -m pytest -n $(TEST_JOBS) --dist loadfile $(PYTEST_ARGS)
+	@$(RUN) -m pytest $(SIDE_BY_SIDE) -m "not long" $(PYTEST_ARGS)
 
 .PHONY: test-unit
 test-unit: venv ## the tests that need no cluster; about a minute
-	@$(RUN) -m pytest -m "not cluster and not slow" $(PYTEST_ARGS)
+	@$(RUN) -m pytest $(SIDE_BY_SIDE) -m "not cluster and not slow" $(PYTEST_ARGS)
 
 .PHONY: test-e2e
 test-e2e: venv cluster ## the tests on a real control plane
-	@$(RUN) -m pytest -m cluster $(PYTEST_ARGS)
+	@$(RUN) -m pytest $(SIDE_BY_SIDE) -m "cluster and not long" $(PYTEST_ARGS)
 
 # What `make test-compat` runs, and with what: every release of the test cluster, both forms of a request.
 RELEASES ?= 1.36 1.34
@@ -51,6 +53,17 @@ FORMS ?= names nodes
 COMPAT := $(wildcard $(addprefix tests/e2e/test_,race.py answers.py verbs.py modes.py holds.py forms.py wake_up.py wiring.py goals.py))
 # What does not depend on the form runs once on each release.
 COMPAT_ADMISSION := $(wildcard $(addprefix tests/e2e/test_,opt_in.py admission_config.py expansion.py))
+
+# Every part but `mixed`, `race`, `worlds`, `oracle`, `mutate` and `fuzz`, which look for what nobody knows yet.
+.PHONY: test-long
+test-long: venv cluster ## what takes real minutes: an API server that is away, then `soak` and `goals`; hours
+	@$(RUN) -m pytest -m long $(PYTEST_ARGS)
+	@$(MAKE) soak goals
+
+# Processes of the end-to-end tests are not seen: a line that only they reach counts as missed.
+.PHONY: coverage
+coverage: venv ## branch coverage of the tests that need no cluster, by package; three minutes
+	@$(RUN) -m pytest $(SIDE_BY_SIDE) -q -m "not cluster" --cov --cov-report=term:skip-covered $(PYTEST_ARGS)
 
 .PHONY: test-compat
 test-compat: venv ## the same end-to-end tests on every supported Kubernetes, with names and with full Nodes

@@ -27,13 +27,14 @@ from typing import Any
 from bench.verdicts import Verdict, add_report_only, conclude, lines_of
 from tests.cluster.client import ApiClient, Object
 from tests.cluster.cluster import Cluster, ClusterOptions
-from tests.cluster.components import LOOPBACK, free_ports
+from tests.cluster.components import LOOPBACK
 from tests.e2e import workloads
 from tests.e2e.harness import CLASSES, install_product
 from tests.e2e.programs import Program
 from tests.e2e.scheduling import RESOURCE
-from tests.e2e.view import poll
 from tests.e2e.webhooks import Webhook, drop_configuration, write_certificates, write_configuration
+from tests.ports import free_port
+from tests.waiting import wait_until
 
 NAMESPACE = "rate"
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
@@ -48,7 +49,7 @@ ORDERS = ((NONE, OURS, BARE), (BARE, OURS, NONE))
 CASES = tuple(itertools.product((True, False), (FULL_SPEED, OFFERED)))  # with claims, offered
 
 
-class Bench:
+class AdmissionBench:
     """One cluster, one webhook, and rounds of pods."""
 
     def __init__(self, cluster: Cluster, folder: Path, pods: int) -> None:
@@ -62,7 +63,7 @@ class Bench:
         flags = ("--tls-mode", "provided", "--tls-cert-dir", str(folder))
         self.webhook = Webhook(cluster, flags)
         self.webhook.wait_ready()
-        self.ports = {OURS: self.webhook.port, BARE: free_ports(1)[0]}
+        self.ports = {OURS: self.webhook.port, BARE: free_port()}
         command = [sys.executable, "-m", "bench.bare_webhook", str(self.ports[BARE]), str(folder)]
         self.bare = Program(cluster, "bare-webhook", command, {})
         self._clients = [cluster.api() for _ in range(MAKERS)]
@@ -78,7 +79,7 @@ class Bench:
 
     def _probe(self, *, asks: bool) -> None:
         probe = pod("probe", "c0")
-        poll(lambda: _asks(self.api.create(PODS, probe, dryRun="All")) == asks, "configuration", WAIT_SECONDS)
+        wait_until(lambda: _asks(self.api.create(PODS, probe, dryRun="All")) == asks, "configuration", WAIT_SECONDS)
 
     def round(self, with_claims: bool, offered: float) -> tuple[float, float]:
         """Create all pods, `offered` a second; how many a second there were, and the median of a call's milliseconds.
@@ -103,7 +104,7 @@ class Bench:
             maker.join()
         elapsed = time.perf_counter() - began
         self.api.delete(PODS, gracePeriodSeconds=0)
-        poll(lambda: not self.api.list(PODS, limit=1)["items"], "end of the pods", WAIT_SECONDS)
+        wait_until(lambda: not self.api.list(PODS, limit=1)["items"], "end of the pods", WAIT_SECONDS)
         return self.pods / elapsed, statistics.median(calls)
 
 
@@ -125,7 +126,7 @@ def measure(pods: int, rounds: int) -> dict[str, Any]:
     found: dict[Case, list[tuple[float, float]]] = {}
     options = ClusterOptions(start_scheduler=False, record_history=False)
     with tempfile.TemporaryDirectory() as folder, Cluster.start(options) as cluster:
-        bench = Bench(cluster, Path(folder), pods)
+        bench = AdmissionBench(cluster, Path(folder), pods)
         for number in range(rounds + 1):
             for asked in ORDERS[number % len(ORDERS)]:
                 bench.configure(asked)

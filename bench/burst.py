@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import os
 import signal
 import statistics
@@ -24,17 +23,18 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench.scrape import Histogram, Samples, most_in_window, samples_of
-from bench.verdicts import Verdict, add_report_only, conclude, lines_of, never
+from bench.verdicts import NamedCase, Results, Verdict, add_report_only, conclude, never
 from tests.cluster.client import ApiError
 from tests.e2e import scheduling, workloads
 from tests.e2e.harness import CLASSES, STOCK_SCHEDULER, Cell, Scene
 from tests.e2e.programs import Controller
-from tests.e2e.view import LONGHORN_VOLUMES, poll
+from tests.e2e.view import LONGHORN_VOLUMES
 from tests.longhorn.options import Delays, LonghornOptions
+from tests.waiting import wait_until
 
 # Longhorn looks at its disks every 30 s.
 DELAYS = Delays(provision=(0.2, 0.6), attach=0.1, placement=0.0, start=0.1, disk_figures=5.0)
@@ -54,7 +54,7 @@ CONTENDED_SHARE, WAIT_SHARE, ATTEMPT_RATIO = 0.05, 0.05, 1.2
 
 
 @dataclass(frozen=True, slots=True)
-class Scheduler:
+class ComparedScheduler:
     """One kube-scheduler: the process, and its profiles for pods with claims and for the others, which its histograms
     tell apart."""
 
@@ -70,9 +70,9 @@ class Scheduler:
         return {**config, "profiles": [{"schedulerName": self.profile}, {"schedulerName": self.others_profile}]}
 
 
-OURS = Scheduler(WITH, "kube-scheduler", "default-scheduler", "others")
-STOCK = Scheduler(WITHOUT, STOCK_SCHEDULER, STOCK_SCHEDULER, "others-stock")
-SILENT = Scheduler(UNASKED, "silent-scheduler", "silent-scheduler", "others-silent")
+OURS = ComparedScheduler(WITH, "kube-scheduler", "default-scheduler", "others")
+STOCK = ComparedScheduler(WITHOUT, STOCK_SCHEDULER, STOCK_SCHEDULER, "others-stock")
+SILENT = ComparedScheduler(UNASKED, "silent-scheduler", "silent-scheduler", "others-silent")
 # No pod asks for its resource, so nobody has to listen.
 NOBODY = {
     "urlPrefix": "http://127.0.0.1:9",
@@ -82,7 +82,7 @@ NOBODY = {
 
 
 @dataclass(slots=True)
-class Run:
+class BurstRun:
     """One burst. Rates in pods a second; figures of attempts in seconds; None where there were none."""
 
     way: str
@@ -108,15 +108,12 @@ class Run:
 
 
 @dataclass(slots=True)
-class Case:
-    """Runs that are compared with each other."""
-
-    name: str
+class BurstCase(NamedCase):
     pods: int
     others: int
-    runs: list[Run] = field(default_factory=list)
+    runs: list[BurstRun] = field(default_factory=list)
 
-    def of(self, way: str) -> list[Run]:
+    def of(self, way: str) -> list[BurstRun]:
         return [run for run in self.runs if run.way == way]
 
     def ratio(self, figure: str, beside: str = WITHOUT) -> float:  # of the medians, ours to stock's
@@ -143,29 +140,6 @@ def _median(values: Sequence[float | None]) -> float:
     return statistics.median(known) if known else float("nan")
 
 
-@dataclass(slots=True)
-class Results:
-    """All cases so far; written after every run, so that an interrupted bench leaves what it measured."""
-
-    output: Path
-    cases: list[Case] = field(default_factory=list)
-
-    def open(self, name: str, pods: int, others: int) -> Case:
-        self.cases.append(Case(name, pods, others))
-        print(f"  {name}", flush=True)
-        return self.cases[-1]
-
-    def write(self, checks: Sequence[Verdict]) -> None:
-        self.output.parent.mkdir(parents=True, exist_ok=True)
-        document = {
-            "cases": [asdict(case) for case in self.cases],
-            "verdicts": lines_of(checks),
-            "load_average": os.getloadavg(),
-            "cpus": os.cpu_count(),
-        }
-        self.output.write_text(json.dumps(document, indent=2) + "\n")
-
-
 class Field:
     """A scene with both schedulers and one cell, whose volumes may lie on any node."""
 
@@ -179,13 +153,13 @@ class Field:
         scene.api.delete(f"{CLASSES}/{self.cell.class_name}")
         scene.api.create(CLASSES, workloads.storage_class(self.cell.class_name))
 
-    def burst(self, scheduler: Scheduler, pods: int, others: int) -> Run:
+    def burst(self, scheduler: ComparedScheduler, pods: int, others: int) -> BurstRun:
         """That many pods with a claim each, and that many without, all at once."""
         self.cell.renew()
         before, ours_before = self._pages(scheduler)
         with self._suspended(scheduler):
             self._create(scheduler, pods, others)
-        run = Run(scheduler.way)
+        run = BurstRun(scheduler.way)
         with self._waits() as waits:
             self._wait(run, pods, others, time.monotonic())
         run.most_waited = round(most_in_window(waits, WINDOW_SECONDS), 3) if scheduler.way == WITH else 0.0
@@ -212,12 +186,12 @@ class Field:
             lambda: not self.scene.view.all(LONGHORN_VOLUMES), "end of all Longhorn volumes", PATIENCE_SECONDS
         )
 
-    def _pages(self, scheduler: Scheduler) -> tuple[Samples, Samples]:
+    def _pages(self, scheduler: ComparedScheduler) -> tuple[Samples, Samples]:
         page = self.scene.cluster.scheduler_metrics(scheduler.process)
         return samples_of(page), samples_of(self.controller.page("/metrics"))
 
     @contextlib.contextmanager
-    def _suspended(self, scheduler: Scheduler) -> Iterator[None]:
+    def _suspended(self, scheduler: ComparedScheduler) -> Iterator[None]:
         pid = self.scene.cluster.pids()[scheduler.process]
         os.kill(pid, signal.SIGSTOP)
         try:
@@ -225,7 +199,7 @@ class Field:
         finally:
             os.kill(pid, signal.SIGCONT)
 
-    def _create(self, scheduler: Scheduler, pods: int, others: int) -> None:
+    def _create(self, scheduler: ComparedScheduler, pods: int, others: int) -> None:
         """Interleaved, as far as there are both kinds; returns when all are to be seen."""
 
         def one(number: int) -> None:
@@ -240,7 +214,7 @@ class Field:
             list(pool.map(one, range(max(pods, others))))
         self.scene.view.wait_for(lambda: len(self.cell.pods()) == pods + others, "pods of the burst", PATIENCE_SECONDS)
 
-    def _wait(self, run: Run, pods: int, others: int, started: float) -> None:
+    def _wait(self, run: BurstRun, pods: int, others: int, started: float) -> None:
         """Until all are bound, or patience ends; the rates of both kinds, each until its own last pod.
 
         It looks twenty times a second; to look at every event would take a good part of a core from the cluster.
@@ -258,7 +232,7 @@ class Field:
             return run.bound >= pods and run.others_bound >= others
 
         with contextlib.suppress(TimeoutError):
-            poll(is_done, "bound pods", PATIENCE_SECONDS)
+            wait_until(is_done, "bound pods", PATIENCE_SECONDS)
 
     @contextlib.contextmanager
     def _waits(self) -> Iterator[list[tuple[float, float]]]:
@@ -281,7 +255,7 @@ class Field:
             is_over.set()
             thread.join()
 
-    def _note(self, run: Run, scheduler: Scheduler, theirs: Samples, ours: Samples) -> None:
+    def _note(self, run: BurstRun, scheduler: ComparedScheduler, theirs: Samples, ours: Samples) -> None:
         """What the counters have gained."""
         for result in ("scheduled", "unschedulable", "error"):
             attempts = Histogram.of(theirs, ATTEMPTS, profile=scheduler.profile, result=result)
@@ -295,7 +269,7 @@ class Field:
             run.decisions = {name: int(count) for name, count in ours.by_label(DECISIONS, "decision").items() if count}
 
 
-def _told(run: Run, pods: int, others: int) -> str:
+def _told(run: BurstRun, pods: int, others: int) -> str:
     parts = [f"{run.way:<12}"]
     if pods:
         parts.append(f"{run.bound} of {pods} bound, {run.rate:6.1f} pods/s (chosen: {run.chosen_rate:.1f})")
@@ -309,15 +283,15 @@ def _told(run: Run, pods: int, others: int) -> str:
 
 
 def compare(
-    results: Results,
+    results: Results[BurstCase],
     place: Field,
     name: str,
     pods: int,
     others: int,
     pairs: int,
-    schedulers: Sequence[Scheduler] = (OURS, STOCK),
+    schedulers: Sequence[ComparedScheduler] = (OURS, STOCK),
 ) -> None:
-    case = results.open(name, pods, others)
+    case = results.open(BurstCase(name, pods, others))
     for number in range(pairs):
         for scheduler in schedulers if number % 2 == 0 else reversed(schedulers):
             case.runs.append(place.burst(scheduler, pods, others))
@@ -325,7 +299,7 @@ def compare(
             place.clear()
 
 
-def measure(results: Results, options: argparse.Namespace) -> None:
+def measure(results: Results[BurstCase], options: argparse.Namespace) -> None:
     pods, others, pairs = options.pods, options.others, options.pairs
     if "ample" in options.cases:
         with Scene.start(LonghornOptions(delays=DELAYS), run_scheduler=False) as scene:
@@ -350,7 +324,7 @@ def warm_up(place: Field) -> None:
         place.clear()
 
 
-def verdicts(cases: Sequence[Case]) -> list[Verdict]:
+def verdicts(cases: Sequence[BurstCase]) -> list[Verdict]:
     """Each figure beside what is asked of it."""
     found: list[Verdict] = []
     known = {case.name: case for case in cases if case.of(WITH) and case.of(WITHOUT)}
@@ -377,7 +351,7 @@ def verdicts(cases: Sequence[Case]) -> list[Verdict]:
     return found
 
 
-def _verdicts_of_answers(case: Case) -> list[Verdict]:
+def _verdicts_of_answers(case: BurstCase) -> list[Verdict]:
     found, ours = [], case.of(WITH)
     if case.name == "nearly full":
         share = statistics.median(run.contended_share for run in ours)
@@ -390,7 +364,7 @@ def _verdicts_of_answers(case: Case) -> list[Verdict]:
     return [*found, never(f"{case.name}: promised too much with the extender", over)]
 
 
-def _asked_rate(case: Case) -> tuple[str, float]:
+def _asked_rate(case: BurstCase) -> tuple[str, float]:
     if case.others:
         return "others_rate", OTHERS_RATIO
     return "rate", AMPLE_RATIO if case.name == "ample space" else NEARLY_FULL_RATIO
@@ -407,7 +381,7 @@ def main() -> int:
     parser.add_argument("--output", type=Path, default=Path("bench-output/burst.json"))
     add_report_only(parser)
     args = parser.parse_args()
-    results = Results(args.output)
+    results = Results[BurstCase](args.output)
     measure(results, args)
     for case in results.cases:
         print(f"\n{case.name}")

@@ -65,7 +65,7 @@ def start_policy(scene: Scene) -> Callable[[], None]:
     policy = ProposalPolicy(scene.cluster)
     policy.wait_serving()
     # Its answer blocks until the pod before it is bound: it needs the longer timeout that its text asks for.
-    scene.cluster.start_scheduler(scene.extender_config(timeout="10s", filter_only=True))
+    scene.cluster.start_scheduler(scene.extender_config(timeout="10s", filter_only=True, plain_http=True))
     return lambda: stop_both(scene, policy.stop)
 
 
@@ -231,7 +231,7 @@ The cluster, Longhorn's stand-in and the extender stay up. Try a workload of you
   {kubectl} apply -f docs/examples/workload.yaml
   {kubectl} get pods,pvc -o wide --watch
   {kubectl} get replicas.longhorn.io -n longhorn-system -L longhornnode
-  {sys.executable} -m controller status --metrics-port {scene.controllers[-1].metrics_port}
+  {sys.executable} -m controller status --status-port {scene.controllers[-1].status_port}
   logs:  {scene.cluster.state_dir}/*.log
 Stop it with:
   {sys.executable} -m bench.demo --stop""")

@@ -39,16 +39,18 @@ from controller.rpc.server import RpcServer
 from controller.rpc.service import DiskScheduler
 from controller.serving.server import ServerOptions, serve
 from controller.serving.tls import Material, ServerTls, read_directory
-from tests.cluster.components import free_ports
 from tests.fakes.builders import GIB, TestCluster, disk, replica, volume
-from tests.unit.rpc.leaders import Calls, Checks, Endpoint, Reads
+from tests.fakes.edges import FakeReads
+from tests.ports import free_port
+from tests.unit.rpc.leaders import Calls, Checks, CountedEndpoint
 from tests.unit.serving.tls_files import DAY, now
+from tests.waiting import wait_until
 from webhook import review as reviews
 from webhook.app import Reviewer, create_app
 from webhook.expansion import VALIDATE_VOLUMES, ExpansionService
 from webhook.leader import LeaderClient
-from webhook.metrics import Metrics
-from webhook.stores import Stores
+from webhook.metrics import WebhookMetrics
+from webhook.stores import WebhookStores
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication
@@ -76,10 +78,10 @@ def serve_leader(port: int, folder: Path) -> None:
             facts = replica(f"{name}-r{copy}", name, 10, on=f"n{(number + copy) % NODES}")
             cluster.allocator.observe_replica(facts.name, facts)
     material, clock, checks = read_directory(folder / "leader"), SystemClock(), Checks()
-    scheduler = DiskScheduler(cluster.allocator.expansions, lambda: checks, Reads(), clock, Calls())
-    server = RpcServer(
-        f"{HOST}:{port}", Both(scheduler.handler("")), lambda: material, Endpoint(), clock, is_leading=lambda: True
-    )
+    reads, endpoint = FakeReads(cluster.allocator), CountedEndpoint()
+    scheduler = DiskScheduler(cluster.allocator.expansions, lambda: checks, reads, clock, Calls())
+    handler = Both(scheduler.handler(""))
+    server = RpcServer(f"{HOST}:{port}", handler, lambda: material, endpoint, clock, is_leading=lambda: True)
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     server.start()
@@ -108,18 +110,18 @@ class Both(grpc.GenericRpcHandler):
 # The webhook
 
 
-def expansions(leader: LeaderClient, metrics: Metrics) -> ExpansionService:
-    return ExpansionService(Stores.empty(), no_read, SystemClock(), leader, lambda: "deny", metrics)
+def expansions(leader: LeaderClient, metrics: WebhookMetrics) -> ExpansionService:
+    return ExpansionService(WebhookStores.empty(), no_read, SystemClock(), leader, lambda: "deny", metrics)
 
 
-class Webhook:
+class ExpansionProcess:
     """Its application and nothing else."""
 
     def __init__(self, leader_port: int, folder: Path) -> None:
         clock = SystemClock()
         material = read_directory(folder / "client")
         self._leader = LeaderClient(f"{HOST}:{leader_port}", NAME, lambda: material, clock)
-        metrics = Metrics(CollectorRegistry(), "bench", (VALIDATE_VOLUMES, ALLOW))
+        metrics = WebhookMetrics(CollectorRegistry(), "bench", (VALIDATE_VOLUMES, ALLOW))
         reviewers: dict[str, Reviewer] = {**expansions(self._leader, metrics).reviewers(), ALLOW: Allow()}
         self.app: WSGIApplication = create_app(reviewers, lambda: True, metrics, clock).wsgi_app
 
@@ -137,7 +139,7 @@ def serve_webhook(port: int, leader_port: int, folder: Path) -> None:
     tls = ServerTls(lets_anybody_in=True)
     material = read_directory(folder / "webhook")
     tls.use(material.certificate, material.key, b"")
-    serve(ServerOptions(HOST, port, tls=tls), lambda: Webhook(leader_port, folder))
+    serve(ServerOptions(HOST, port, tls=tls), lambda: ExpansionProcess(leader_port, folder))
 
 
 # The API server's place
@@ -181,7 +183,7 @@ def measure(calls: int, leader_port: int, webhook_port: int, folder: Path) -> Ra
     material = read_directory(folder / "client")
     bare = bare_call(leader_port, material)
     leader = LeaderClient(f"{HOST}:{leader_port}", NAME, lambda: material, SystemClock())
-    reviewer = expansions(leader, Metrics(CollectorRegistry(), "bench", ())).reviewers()[VALIDATE_VOLUMES]
+    reviewer = expansions(leader, WebhookMetrics(CollectorRegistry(), "bench", ())).reviewers()[VALIDATE_VOLUMES]
     https = https_connection(webhook_port, material)
 
     def inside(number: int) -> bytes:
@@ -191,8 +193,7 @@ def measure(calls: int, leader_port: int, webhook_port: int, folder: Path) -> Ra
         https.request("POST", f"/{route}", volume_review(number), {"Content-Type": "application/json"})
         return https.getresponse().read()
 
-    wait_for(lambda: b'"allowed":true' in inside(0))
-    wait_for(lambda: b'"allowed":true' in whole(1))
+    wait_until(lambda: is_allowed(inside, 0) and is_allowed(whole, 1), "admitted growth", START_SECONDS)
     times: dict[str, list[float]] = {"bare_call": [], "review": [], "https_allow": [], "https_request": []}
     steps: Sequence[tuple[str, Callable[[int], object]]] = (
         ("bare_call", lambda _: bare()),
@@ -241,17 +242,11 @@ def https_connection(port: int, material: Material) -> http.client.HTTPSConnecti
     return http.client.HTTPSConnection(HOST, port, timeout=30, context=context)
 
 
-def wait_for(step: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + START_SECONDS
-    while True:
-        try:
-            if step():
-                return
-        except OSError:
-            pass
-        if time.monotonic() > deadline:
-            raise TimeoutError("the processes did not start")
-        time.sleep(0.2)
+def is_allowed(review: Callable[[int], bytes], number: int) -> bool:
+    try:
+        return b'"allowed":true' in review(number)
+    except OSError:
+        return False
 
 
 def verdicts(result: Raw) -> list[Verdict]:
@@ -275,7 +270,7 @@ def main() -> int:
     if options.serve == "webhook":
         serve_webhook(options.ports[1], options.ports[0], options.folder)
         return 0
-    ports = free_ports(2)
+    ports = free_port(), free_port()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_certificates(folder)

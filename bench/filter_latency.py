@@ -1,7 +1,8 @@
 """How long a filter call takes, as a multiple of an echo in the same server (`python -m bench.filter_latency`).
 
 Filter and echo calls alternate over one kept-alive connection, so that whatever else the machine does hits both alike.
-The allocator is the real one over made-up facts: NODES Longhorn nodes with room, one pod with one volume. Printed as
+The allocator is the real one over made-up facts: NODES Longhorn nodes with room, one pod with one volume. Then the
+same on 1,000 nodes with four disks each, without and with 1,000 volumes pending that may lie on any node. Printed as
 one JSON object a case, with medians, quartiles and the ratio of the medians.
 """
 
@@ -10,31 +11,38 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-from typing import Any
+import sys
+from collections.abc import Sequence
+from typing import Any, Final
 
-from bench.made_up import ExtenderProcess, add_class, add_node, add_pod, make_allocator, node_name, pod_document
+from bench.made_up import ExtenderProcess, add_nodes, add_pod, make_cluster, node_name, pod_document
 from bench.served import alternate, quartiles, serving
+from bench.verdicts import Verdict, add_report_only, conclude
 from controller.serving.server import ServerOptions, serve
 from controller.settings import LiveSettings
+from tests.fakes.builders import ONE_LOCAL
 
-CLAIMS = {"c": 100}  # GiB
+CLAIMS: Final = {"c": 100}  # GiB
+# What is asked: so many times the echo, where the usual offers and where all nodes are held; beside pending volumes so
+# many times a call without them.
+ECHO_RATIO, ALL_RATIO, ROAMING_RATIO = 3.0, 30.0, 2.0
 
 
 def process(nodes: int, max_offers: int, full_every: int, disks: int = 1, roaming: int = 0) -> ExtenderProcess:
     """Over `nodes` made-up nodes, of which every `full_every`-th is full (0: none), while so many volumes of three
     copies are pending that may lie anywhere."""
-    allocator = make_allocator(LiveSettings(enabled=True, max_offers=max_offers))
-    add_class(allocator, copies=3)
-    for index in range(nodes):
-        size = 50 if full_every and index % full_every == 0 else 400
-        add_node(allocator, index, {f"d{disk}": size for disk in range(disks)})
-    names = [node_name(index) for index in range(nodes)]
+    cluster = make_cluster(LiveSettings(enabled=True, max_offers=max_offers))
+    cluster.add_class("longhorn", dataLocality="best-effort", numberOfReplicas="3")
+
+    def sizes(index: int) -> dict[str, int]:
+        return {f"d{disk}": 50 if full_every and index % full_every == 0 else 400 for disk in range(disks)}
+
+    names = add_nodes(cluster, nodes, sizes)
     for number in range(roaming):
-        add_pod(allocator, {f"r{number}": 0.2}, name=f"r{number}")
-        assert allocator.hold_pod(f"uid-r{number}", names).passed
-    add_class(allocator, copies=1)
-    add_pod(allocator, CLAIMS)
-    return ExtenderProcess(allocator)
+        assert cluster.ask(f"r{number}", 0.2, *names)
+    cluster.add_class("longhorn", **ONE_LOCAL)
+    add_pod(cluster, CLAIMS)
+    return ExtenderProcess(cluster.allocator)
 
 
 def measure(
@@ -66,28 +74,53 @@ def _summary(
     return result
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+def verdicts(results: Sequence[dict[str, Any]]) -> list[Verdict]:
+    """Each figure beside what is asked of it."""
+    quiet = {_case(result): result["filter"]["median_ms"] for result in results if not result["roaming"]}
+    found = []
+    for result in results:
+        if not result["roaming"]:
+            most = ECHO_RATIO if result["max_offers"] else ALL_RATIO
+            text = f"{result['nodes']} nodes, {result['passed']} offered: {result['ratio']:.2f} x an echo"
+            found.append(Verdict(text, result["ratio"] <= most, f"at most {most}"))
+        elif _case(result) in quiet:
+            ratio = result["filter"]["median_ms"] / quiet[_case(result)]
+            text = f"beside {result['roaming']} pending volumes: {ratio:.2f} x a call without them"
+            found.append(Verdict(text, ratio <= ROAMING_RATIO, f"at most {ROAMING_RATIO}"))
+    return found
+
+
+def _case(result: dict[str, Any]) -> tuple[int, ...]:
+    return result["nodes"], result["max_offers"], result["full_every"], result["disks"]
+
+
+def main() -> int:
+    epilog = "With --max-offers, --full-every, --disks or --roaming: that case only."
+    parser = argparse.ArgumentParser(description=__doc__, epilog=epilog)
     parser.add_argument("--nodes", type=int, default=5000)
     parser.add_argument("--calls", type=int, default=200)
-    parser.add_argument("--max-offers", type=int, default=None, help="one case only; default: 100 and 0 (all)")
+    parser.add_argument("--max-offers", type=int, default=None, help="default: 100 and 0 (all)")
     parser.add_argument("--full-every", type=int, default=0, help="every so many nodes is full")
     parser.add_argument("--disks", type=int, default=1, help="of each node")
     parser.add_argument("--roaming", type=int, default=0, help="so many pending volumes may lie on any node")
     parser.add_argument("--serve", type=int, default=0, metavar="PORT", help=argparse.SUPPRESS)
+    add_report_only(parser)
     options = parser.parse_args()
     if options.serve:
         case = (options.nodes, options.max_offers, options.full_every, options.disks, options.roaming)
         serve(ServerOptions("127.0.0.1", options.serve), lambda: process(*case))
-        return
-    for max_offers in (100, 0) if options.max_offers is None else (options.max_offers,):
-        print(
-            json.dumps(
-                measure(options.nodes, max_offers, options.full_every, options.calls, options.disks, options.roaming)
-            ),
-            flush=True,
-        )
+        return 0
+    cases: list[tuple[int, ...]] = [(options.nodes, 100, 0), (options.nodes, 0, 0)]
+    cases += [(1000, 100, 0, 4, roaming) for roaming in (0, 1000)]
+    if options.max_offers is not None or options.full_every or options.disks > 1 or options.roaming:
+        offers = 100 if options.max_offers is None else options.max_offers
+        cases = [(options.nodes, offers, options.full_every, options.disks, options.roaming)]
+    results = []
+    for nodes, max_offers, full_every, *rest in cases:
+        results.append(measure(nodes, max_offers, full_every, options.calls, *rest))
+        print(json.dumps(results[-1]), flush=True)
+    return conclude(verdicts(results), is_report_only=options.report_only, file=sys.stderr)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -45,7 +45,7 @@ P99_RATIO = 1.5  # asked of us
 BODY = json.dumps({"pad": "x" * 2_000}).encode()
 
 
-class Process:
+class EchoProcess:
     """A route that reads its body and answers."""
 
     def __init__(self, directory: Path, tls: ServerTls) -> None:
@@ -238,7 +238,7 @@ def _spread(seen: list[float]) -> dict[str, float]:
 
 def run_server(port: int, directory: Path) -> None:
     tls = ServerTls(lets_anybody_in=True)
-    serve(ServerOptions(HOST, port, tls=tls), lambda: Process(directory, tls))
+    serve(ServerOptions(HOST, port, tls=tls), lambda: EchoProcess(directory, tls))
 
 
 def verdicts(result: dict[str, Any]) -> list[Verdict]:

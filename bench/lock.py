@@ -22,9 +22,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from bench.lock_calls import CASES, LAST_CASES, Case, On
+from bench.lock_calls import CASES, LAST_CASES, LockCase, On
 from bench.lock_held import Book, Collections, Held, is_stalled, public_methods, timed
-from bench.lock_load import Figures, FilterTimes, filter_by_turns
+from bench.lock_load import CallFigures, FilterTimes, filter_by_turns
 from bench.lock_world import MadeUp, ShiftedClock, Size
 from bench.stalls import Stalls, watched
 from bench.verdicts import Verdict, add_report_only, conclude, lines_of, never
@@ -39,7 +39,7 @@ EXEMPT: Final = ("begin_term", "end_term", "set_mode", "configure")
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class LockRow:
     """Acquisitions of the lock, in milliseconds. Those that are `stalled` count for `longest_ms` alone."""
 
     method: str
@@ -51,7 +51,7 @@ class Row:
     stalled: int
 
     @classmethod
-    def of(cls, method: str, case: str, holds: Sequence[Held], stalls: Stalls) -> Row:
+    def of(cls, method: str, case: str, holds: Sequence[Held], stalls: Stalls) -> LockRow:
         kept = [1000 * hold.seconds for hold in holds if not is_stalled(stalls, hold.began, hold.ended)]
         longest = max(1000 * hold.seconds for hold in holds)
         worst = statistics.median(sorted(kept)[-WORST:]) if kept else longest
@@ -60,26 +60,26 @@ class Row:
         return cls(method, case, len(holds), round(longest, 3), round(worst, 3), round(middle, 3), left_out)
 
 
-def run(cases: Iterable[Case], timed_one: Allocator, made: MadeUp, book: Book, calls: int) -> None:
+def run(cases: Iterable[LockCase], timed_one: Allocator, made: MadeUp, book: Book, calls: int) -> None:
     for case in cases:
         book.case = case.name
         for number in range(calls * case.weight or min(calls, SELDOM)):
             case.run(On(timed_one, made, number))
 
 
-def rows_of(holds: Sequence[Held], stalls: Stalls) -> tuple[list[Row], list[Row]]:
+def rows_of(holds: Sequence[Held], stalls: Stalls) -> tuple[list[LockRow], list[LockRow]]:
     """By method, the longest first; and by method and case, in the order of the calls."""
     by_method: dict[str, list[Held]] = {}
     by_case: dict[tuple[str, str], list[Held]] = {}
     for hold in holds:
         by_method.setdefault(hold.method, []).append(hold)
         by_case.setdefault((hold.method, hold.case), []).append(hold)
-    methods = [Row.of(method, "", found, stalls) for method, found in by_method.items()]
-    cases = [Row.of(method, case, found, stalls) for (method, case), found in by_case.items()]
+    methods = [LockRow.of(method, "", found, stalls) for method, found in by_method.items()]
+    cases = [LockRow.of(method, case, found, stalls) for (method, case), found in by_case.items()]
     return sorted(methods, key=lambda row: -row.worst_ms), sorted(cases, key=lambda row: row.method)
 
 
-def show(title: str, rows: Sequence[Row]) -> None:
+def show(title: str, rows: Sequence[LockRow]) -> None:
     print(f"{title:<66} {'holds':>6} {'longest':>9} {'worst ten':>9} {'median':>9} {'stalled':>7}")
     for row in rows:
         name = f"{row.method}: {row.case}" if row.case else row.method
@@ -93,7 +93,7 @@ def show_filter(times: FilterTimes) -> None:
     print(f"load, times a second: {json.dumps(times.load)}", flush=True)
 
 
-def verdicts(rows: Sequence[Row], times: FilterTimes, unmeasured: Iterable[str]) -> list[Verdict]:
+def verdicts(rows: Sequence[LockRow], times: FilterTimes, unmeasured: Iterable[str]) -> list[Verdict]:
     asked = f"at most {ASKED_MS:g} ms"
     found = [
         Verdict(
@@ -132,7 +132,7 @@ def measure(size: Size, calls: int, turns: int, seconds: float) -> tuple[dict[st
         run(LAST_CASES, timed_one, made, book, calls)
     gc.callbacks.remove(collections)
     methods, cases = rows_of(book.holds, stalls)
-    times = FilterTimes(Figures.of(quiet, stalls), Figures.of(loaded, stalls), load)
+    times = FilterTimes(CallFigures.of(quiet, stalls), CallFigures.of(loaded, stalls), load)
     show("by case, milliseconds", cases)
     show("by method, milliseconds", methods)
     show_filter(times)

@@ -73,7 +73,7 @@ class On:
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class LockCase:
     """`weight`: so many times as often as the others, 0 for as seldom as possible."""
 
     name: str
@@ -130,10 +130,10 @@ def ask_about_refused(on: On) -> None:
     on.timed.account_of(pod.uid, names[:SAMPLE])
 
 
-def bind(on: On) -> None:
-    with on.held() as (pod, node, _):
-        on.timed.begin_binding(pod.uid, node)
-        on.timed.end_binding(pod.uid)
+def hold_also(on: On) -> None:
+    """Asked by a stranger: the answer adds to the former one."""
+    with on.held() as (pod, _, _):
+        on.timed.hold_pod(pod.uid, on.names(2 * OFFERS), adds_up=True)
 
 
 # Small questions
@@ -144,7 +144,6 @@ def ask_small(on: On) -> None:
     on.timed.knows_pod(pod.uid, pod.key)
     on.timed.wait_for_pod(pod.uid, pod.key, 0.0)
     on.timed.wait_for_pod("nobody", "ns/nobody", 0.001)
-    on.timed.missing(pod.uid)
     on.timed.confirm_absent(Missing("claim", "ns", f"gone-{on.number}"))
     on.timed.wait_for_change(on.timed.version, 0.0)
     on.timed.drain_records()
@@ -315,46 +314,49 @@ def turn(on: On) -> None:
 
 
 CASES: Final = (
-    Case("of a pod", ask_small, 10),
-    Case("of all", ask_lists),
+    LockCase("of a pod", ask_small, 10),
+    LockCase("of all", ask_lists),
     *(
-        Case(f"new, {what}, {candidates or 'all'} nodes", hold_new(volumes, candidates))
+        LockCase(f"new, {what}, {candidates or 'all'} nodes", hold_new(volumes, candidates))
         for volumes, what in ((1, "1 volume"), (2, "2 volumes"), (4, "4 volumes"))
         for candidates in (OFFERS, SAMPLE, 0)
     ),
-    *(Case(f"new, 2 volumes {kind}, {SAMPLE} nodes", hold_new(2, SAMPLE, kind)) for kind in (SPREAD, SEVERAL)),
+    *(LockCase(f"new, 2 volumes {kind}, {SAMPLE} nodes", hold_new(2, SAMPLE, kind)) for kind in (SPREAD, SEVERAL)),
     *(
-        Case(f"new, 4 volumes nowhere, {candidates or 'all'} nodes", hold_new(4, candidates, TAGGED))
+        LockCase(f"new, 4 volumes nowhere, {candidates or 'all'} nodes", hold_new(4, candidates, TAGGED))
         for candidates in (OFFERS, SAMPLE, 0)
     ),
-    Case(f"new, 1 volume too large, {SAMPLE} nodes", hold_new(1, SAMPLE, LOCAL, HUGE)),
-    *(Case(f"refused, {candidates or 'all'} nodes", hold_refused(candidates)) for candidates in (OFFERS, SAMPLE, 0)),
-    Case("offered again", hold_again),
-    Case("restarted", hold_restarted),
-    Case("answer lost", take_back),
-    Case("new pod", ask_elsewhere),
-    Case("refused pod", ask_about_refused),
-    Case("offered pod", bind),
-    Case("chosen, run, gone", run_and_leave, 2),
-    Case("offered, gone", end_offered, 2),
-    Case("degraded and back", lose_replica, 2),
-    Case("figures, cordon", change_nodes, 2),
-    Case("gone and back", lose_node),
-    Case("engines", change_engines),
-    Case("new", change_classes),
-    Case("growth", grow, 2),
-    Case("quiet", lambda on: on.timed.sweep(), 10),
-    *(Case(f"after figures of {nodes or 'all'} nodes", sweep_after(nodes)) for nodes in (SAMPLE, 0)),
-    Case("over", end_by_time),
-    Case("tagged nodes", wake, 0),
-    Case("new settings", configure),
+    LockCase(f"new, 1 volume too large, {SAMPLE} nodes", hold_new(1, SAMPLE, LOCAL, HUGE)),
+    *(
+        LockCase(f"refused, {candidates or 'all'} nodes", hold_refused(candidates))
+        for candidates in (OFFERS, SAMPLE, 0)
+    ),
+    LockCase("offered again", hold_again),
+    LockCase("restarted", hold_restarted),
+    LockCase("answer lost", take_back),
+    LockCase("new pod", ask_elsewhere),
+    LockCase("refused pod", ask_about_refused),
+    LockCase("offered pod, once more", hold_also),
+    LockCase("chosen, run, gone", run_and_leave, 2),
+    LockCase("offered, gone", end_offered, 2),
+    LockCase("degraded and back", lose_replica, 2),
+    LockCase("figures, cordon", change_nodes, 2),
+    LockCase("gone and back", lose_node),
+    LockCase("engines", change_engines),
+    LockCase("new", change_classes),
+    LockCase("growth", grow, 2),
+    LockCase("quiet", lambda on: on.timed.sweep(), 10),
+    *(LockCase(f"after figures of {nodes or 'all'} nodes", sweep_after(nodes)) for nodes in (SAMPLE, 0)),
+    LockCase("over", end_by_time),
+    LockCase("tagged nodes", wake, 0),
+    LockCase("new settings", configure),
 )
 """Before the filter calls under load."""
 
 LAST_CASES: Final = (
-    Case("assumptions over", sweep_assumptions),
-    Case("growths over", end_growths),
-    Case("starving", wake_starving, 0),
-    Case("turn", turn, 0),
+    LockCase("assumptions over", sweep_assumptions),
+    LockCase("growths over", end_growths),
+    LockCase("starving", wake_starving, 0),
+    LockCase("turn", turn, 0),
 )
 """These wear the world out."""

@@ -27,7 +27,7 @@ TAGGED_NODES: Final = 5
 Spans = Sequence[tuple[float, float]]
 
 
-class Load:
+class AllocatorLoad:
     """Everything but filter calls, each at its own pace, one after the other; `done` counts what it came to.
 
     Threads: its own, `load`.
@@ -102,7 +102,7 @@ class Load:
 
 def filter_by_turns(made: MadeUp, turns: int, seconds: float) -> tuple[Spans, Spans, Mapping[str, float]]:
     """When each call began and ended, without load and with it, and the load: times a second, by what it was."""
-    load, numbers = Load(made), itertools.count()
+    load, numbers = AllocatorLoad(made), itertools.count()
     quiet: list[tuple[float, float]] = []
     loaded: list[tuple[float, float]] = []
     for _ in range(turns):
@@ -128,7 +128,7 @@ def _filter_for(made: MadeUp, seconds: float, numbers: Iterator[int]) -> Spans:
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class CallFigures:
     """Of some filter calls, the `stalled` ones aside but for the last figure; milliseconds."""
 
     calls: int
@@ -138,7 +138,7 @@ class Figures:
     p99_with_stalls_ms: float
 
     @classmethod
-    def of(cls, spans: Spans, stalls: Stalls) -> Figures:
+    def of(cls, spans: Spans, stalls: Stalls) -> CallFigures:
         everything = [1000 * (ended - began) for began, ended in spans]
         kept = [1000 * (ended - began) for began, ended in spans if not is_stalled(stalls, began, ended)] or everything
         middle = round(statistics.median(kept), 2)
@@ -153,8 +153,8 @@ def _p99(times: Sequence[float]) -> float:
 class FilterTimes:
     """Without load and with it; `load` is what it came to a second."""
 
-    quiet: Figures
-    loaded: Figures
+    quiet: CallFigures
+    loaded: CallFigures
     load: Mapping[str, float]
 
     @property

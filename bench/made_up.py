@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from bench.echo import create_echo_blueprint
 from controller.allocator.allocator import Allocator
 from controller.allocator.outcome import Mode
 from controller.clock import SystemClock
-from controller.model.longhorn import Disk, LonghornNode, LonghornSettings
-from controller.model.workload import Claim, KubeNode, Pod, PodVolume, StorageClass
 from controller.settings import LiveSettings
 from extender.app import Verbs, create_app
 from extender.binding import BindingArgs
@@ -18,29 +16,14 @@ from extender.preconditions import Preconditions
 from extender.preemption import PreemptionService
 from extender.priorities import PriorityService
 from extender.service import ExtenderService
+from tests.fakes.builders import TestCluster, disk
+from tests.fakes.edges import FakeGate, FakeObserver
 from tests.fakes.served import OnlyApplication
-
-GIB = 1024**3
-EPOCH = "2026-01-01T00:00:00Z"
-
-
-class _OpenGate:
-    term = 1
-
-    def check(self) -> None:
-        return
 
 
 class _NoReads:
     def refresh(self, kind: str, namespace: str, name: str, timeout_seconds: float) -> bool:
         raise AssertionError(f"{kind} {namespace}/{name} is not in the store ({timeout_seconds} s)")
-
-
-class _Silent:
-    def decided(self, *_: object) -> None:
-        return
-
-    contention_waited = filter_answered = failed = preempted = refused = let_through = broken = decided
 
 
 class _NoBinding:
@@ -52,9 +35,9 @@ class ExtenderProcess(OnlyApplication):
     """The product's application over this allocator, and the echo route."""
 
     def __init__(self, allocator: Allocator) -> None:
-        clock, silent = SystemClock(), _Silent()
+        clock, silent = SystemClock(), FakeObserver()
         preconditions = Preconditions(
-            allocator, _OpenGate(), _NoReads(), clock, mode=lambda: Mode.ACTIVE, stale_kind=lambda: None
+            allocator, FakeGate(), _NoReads(), clock, mode=lambda: Mode.ACTIVE, stale_kind=lambda: None
         )
         service = ExtenderService(
             allocator,
@@ -72,68 +55,25 @@ class ExtenderProcess(OnlyApplication):
         super().__init__(app.wsgi_app)
 
 
-def make_allocator(live: LiveSettings) -> Allocator:
-    allocator = Allocator(SystemClock())
-    allocator.configure(live, LonghornSettings())
-    allocator.set_mode(Mode.ACTIVE)
-    return allocator
+def make_cluster(live: LiveSettings) -> TestCluster:
+    """In real time; its default class has volumes of one copy."""
+    return TestCluster(live=live, make_allocator=lambda _: Allocator(SystemClock()))
 
 
 def node_name(index: int) -> str:
     return f"worker-{index:05d}.cluster.example"
 
 
-def add_class(allocator: Allocator, copies: int) -> None:
-    parameters = {"dataLocality": "best-effort", "numberOfReplicas": str(copies)}
-    facts = StorageClass("longhorn", "driver.longhorn.io", parameters, True, True, EPOCH)
-    allocator.observe_class(facts.name, facts)
-
-
-def add_node(allocator: Allocator, index: int, sizes_gib: Mapping[str, int]) -> None:
-    """An empty node with these disks."""
-    name = node_name(index)
-    disks = tuple(
-        Disk(
-            disk,
-            f"{disk}-{index}",
-            "filesystem",
-            "ext4",
-            True,
-            False,
-            True,
-            True,
-            frozenset(),
-            gib * GIB,
-            gib * GIB,
-            0,
-            0,
-            {},
-        )
-        for disk, gib in sizes_gib.items()
-    )
-    allocator.observe_kube_node(name, KubeNode(name, unschedulable=False))
-    allocator.observe_node(name, LonghornNode(name, "", "", frozenset(), True, True, True, False, disks))
-
-
-def add_pod(allocator: Allocator, sizes_gib: Mapping[str, float], name: str = "p") -> None:
+def add_pod(cluster: TestCluster, sizes_gib: Mapping[str, float], name: str = "p") -> None:
     """A pod with a new claim of each name."""
-    for key, gib in sizes_gib.items():
-        claim = Claim(f"uid-{key}", "ns", key, "longhorn", "", int(gib * GIB), "", False, False, "", "")
-        allocator.observe_claim(claim.key, claim)
-    pod = Pod(
-        f"uid-{name}",
-        "ns",
-        name,
-        EPOCH,
-        0,
-        True,
-        "",
-        "",
-        False,
-        False,
-        tuple(PodVolume(f"v-{c}", c) for c in sizes_gib),
-    )
-    allocator.observe_pod(pod.key, pod)
+    cluster.add_pod(name, *sizes_gib.items(), uid=f"uid-{name}")
+
+
+def add_nodes(cluster: TestCluster, count: int, sizes_gib: Callable[[int], Mapping[str, int]]) -> list[str]:
+    """Empty nodes with these disks; their names."""
+    for index in range(count):
+        cluster.add_node(node_name(index), *(disk(name, gib) for name, gib in sizes_gib(index).items()))
+    return [node_name(index) for index in range(count)]
 
 
 def pod_document(claims: Mapping[str, int]) -> dict[str, object]:

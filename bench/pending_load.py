@@ -30,7 +30,7 @@ Volumes = Sequence[tuple[str, float]]  # class and GiB of each
 
 
 @dataclass(frozen=True, slots=True)
-class World:
+class PendingWorld:
     """A cluster with so much pending."""
 
     pending: int
@@ -78,7 +78,7 @@ def ask(cluster: TestCluster, name: str, names: Sequence[str]) -> float:
 
 def compare(volumes: Volumes) -> dict[str, object]:
     """Alternating calls with much pending and with nothing."""
-    busy, quiet = World(PENDING).make(), World(0).make()
+    busy, quiet = PendingWorld(PENDING).make(), PendingWorld(0).make()
     for cluster, _ in (busy, quiet):
         add_pod(cluster, "asks", volumes)
     times: dict[str, list[float]] = {"pending": [], "none": []}
@@ -90,22 +90,25 @@ def compare(volumes: Volumes) -> dict[str, object]:
     return {"volumes": list(volumes), **found, "ratio": round(medians["pending"] / medians["none"], 2)}
 
 
-def overruns() -> dict[str, Callable[[], tuple[World, Volumes]]]:
+def overruns() -> dict[str, Callable[[], tuple[PendingWorld, Volumes]]]:
     """Worlds and pods that no summary decides."""
     tagged = ("ssd",)
     return {
-        "tagged pod beside tagged volumes": lambda: (World(400, "three-tagged", tags=tagged), [("tagged", 5)]),
-        "two tagged volumes, no room": lambda: (World(200, "three-tagged", 2, 60, tagged), [("tagged", 40)] * 2),
-        "image beside images": lambda: (World(400, "three-image"), [("image", 5), ("image", 6)]),
-        "roaming image beside images": lambda: (World(400, "three-image"), [("three-image", 5)]),
-        "more than the sums allow": lambda: (World(90, "three", 2, 200), [("three", 60)]),
-        "the same with selectors": lambda: (World(90, "three-tagged", 2, 200, tagged), [("three-tagged", 60)]),
-        "its own volumes on every node": lambda: (World(0, disk_gib=100), [("tagged", 60), ("longhorn", 60)] * 3),
-        "five volumes that nearly fit": lambda: (World(40, "one", 1, 50), [("image", 9 + n) for n in range(5)]),
+        "tagged pod beside tagged volumes": lambda: (PendingWorld(400, "three-tagged", tags=tagged), [("tagged", 5)]),
+        "two tagged volumes, no room": lambda: (PendingWorld(200, "three-tagged", 2, 60, tagged), [("tagged", 40)] * 2),
+        "image beside images": lambda: (PendingWorld(400, "three-image"), [("image", 5), ("image", 6)]),
+        "roaming image beside images": lambda: (PendingWorld(400, "three-image"), [("three-image", 5)]),
+        "more than the sums allow": lambda: (PendingWorld(90, "three", 2, 200), [("three", 60)]),
+        "the same with selectors": lambda: (PendingWorld(90, "three-tagged", 2, 200, tagged), [("three-tagged", 60)]),
+        "its own volumes on every node": lambda: (
+            PendingWorld(0, disk_gib=100),
+            [("tagged", 60), ("longhorn", 60)] * 3,
+        ),
+        "five volumes that nearly fit": lambda: (PendingWorld(40, "one", 1, 50), [("image", 9 + n) for n in range(5)]),
     }
 
 
-def longest(world: World, volumes: Volumes) -> float:
+def longest(world: PendingWorld, volumes: Volumes) -> float:
     """Milliseconds."""
     cluster, names = world.make()
     most = 0.0

@@ -29,15 +29,15 @@ from bench.stalls import watched
 from bench.verdicts import Verdict, add_report_only, conclude, lines_of
 from controller.clock import SystemClock
 from controller.kube.resources import Resource
+from controller.rules.opt_in import OptInPolicy
 from controller.serving.server import ServerOptions, serve
 from tests.fakes.served import OnlyApplication
 from webhook import review as reviews
 from webhook.app import create_app
-from webhook.metrics import Metrics
-from webhook.pod_opt_in import Policy
+from webhook.metrics import WebhookMetrics
 from webhook.review import Review
 from webhook.service import PodService
-from webhook.stores import Stores
+from webhook.stores import WebhookStores
 
 CLAIMS = 10_000
 HEADERS = {"Content-Type": "application/json"}
@@ -57,17 +57,17 @@ class Allow:
     failed = review
 
 
-class Process(OnlyApplication):
+class ReviewProcess(OnlyApplication):
     """The webhook's application over made-up stores."""
 
     def __init__(self) -> None:
         clock = SystemClock()
-        stores = Stores.empty()
+        stores = WebhookStores.empty()
         stores.classes.replace([{"metadata": {"name": "longhorn"}, "provisioner": "driver.longhorn.io"}])
         stores.namespaces.replace([{"metadata": {"name": "ns"}}])
         stores.claims.replace(claim(number) for number in range(CLAIMS))
-        metrics = Metrics(CollectorRegistry(), "bench", ("mutate-pods", "allow"))
-        service = PodService(stores, no_read, clock, Policy, metrics)
+        metrics = WebhookMetrics(CollectorRegistry(), "bench", ("mutate-pods", "allow"))
+        service = PodService(stores, no_read, clock, OptInPolicy, metrics)
         app = create_app({"mutate-pods": service, "allow": Allow()}, lambda: True, metrics, clock)
         super().__init__(app.wsgi_app)
 
@@ -209,7 +209,7 @@ def main() -> int:
     add_report_only(parser)
     options = parser.parse_args()
     if options.serve:
-        serve(ServerOptions("127.0.0.1", options.serve), Process)
+        serve(ServerOptions("127.0.0.1", options.serve), ReviewProcess)
         return 0
     with serving("bench.pod_review") as server:
         result = {

@@ -11,14 +11,19 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
+import sys
+from collections.abc import Sequence
 from typing import Any, Final
 
-from bench.made_up import ExtenderProcess, add_class, add_node, add_pod, make_allocator, node_name, pod_document
+from bench.made_up import ExtenderProcess, add_nodes, add_pod, make_cluster, node_name, pod_document
 from bench.served import alternate, quartiles, serving
+from bench.verdicts import Verdict, add_report_only, conclude
 from controller.serving.server import ServerOptions, serve
 from controller.settings import LiveSettings
 
 CASES: Final = ((1000, 1), (1000, 4), (5000, 1), (5000, 4))
+# What is asked: so many times the echo, and every node looked at within the budget of a call.
+FILTER_RATIO, PRIORITIZE_RATIO = 3.0, 10.0
 PATHS: Final = ("/echo", "/filter", "/prioritize")
 
 
@@ -29,12 +34,11 @@ def claims(volumes: int) -> dict[str, int]:
 
 def process(nodes: int, volumes: int) -> ExtenderProcess:
     """Over `nodes` made-up nodes and one pod."""
-    allocator = make_allocator(LiveSettings(enabled=True))
-    add_class(allocator, copies=3)
-    for index in range(nodes):
-        add_node(allocator, index, {"a": 400, "b": 300})
-    add_pod(allocator, claims(volumes))
-    return ExtenderProcess(allocator)
+    cluster = make_cluster(LiveSettings(enabled=True))
+    cluster.add_class("longhorn", dataLocality="best-effort", numberOfReplicas="3")
+    add_nodes(cluster, nodes, lambda _: {"a": 400, "b": 300})
+    add_pod(cluster, claims(volumes))
+    return ExtenderProcess(cluster.allocator)
 
 
 def measure(nodes: int, volumes: int, calls: int) -> dict[str, Any]:
@@ -62,7 +66,20 @@ def _summary(nodes: int, volumes: int, points: list[int], times: dict[str, list[
     return result
 
 
-def main() -> None:
+def verdicts(results: Sequence[dict[str, Any]]) -> list[Verdict]:
+    """Each figure beside what is asked of it. Equal nodes that are all looked at get the same points."""
+    found = []
+    for result in results:
+        case = f"{result['nodes']} nodes, {result['volumes']} volumes"
+        for verb, most in (("filter", FILTER_RATIO), ("prioritize", PRIORITIZE_RATIO)):
+            ratio = result[f"{verb}_of_echo"]
+            found.append(Verdict(f"{case}: {verb} {ratio} x an echo", ratio <= most, f"at most {most}"))
+        kinds = len(result["points"])
+        found.append(Verdict(f"{case}: {kinds} kinds of points", kinds == 1, "all the same"))
+    return found
+
+
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
         "--nodes", type=int, default=0, help="one case only; default: 1000 and 5000 with 1 and 4 volumes"
@@ -70,13 +87,17 @@ def main() -> None:
     parser.add_argument("--volumes", type=int, default=1, help="of that case")
     parser.add_argument("--calls", type=int, default=100)
     parser.add_argument("--serve", type=int, default=0, metavar="PORT", help=argparse.SUPPRESS)
+    add_report_only(parser)
     options = parser.parse_args()
     if options.serve:
         serve(ServerOptions("127.0.0.1", options.serve), lambda: process(options.nodes, options.volumes))
-        return
+        return 0
+    results = []
     for nodes, volumes in ((options.nodes, options.volumes),) if options.nodes else CASES:
-        print(json.dumps(measure(nodes, volumes, options.calls)), flush=True)
+        results.append(measure(nodes, volumes, options.calls))
+        print(json.dumps(results[-1]), flush=True)
+    return conclude(verdicts(results), is_report_only=options.report_only, file=sys.stderr)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

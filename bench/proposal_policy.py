@@ -46,7 +46,7 @@ class PodVolume:
     size_bytes: int
 
 
-class View:
+class PolicyView:
     """The cluster as its watches show it. Threads: any."""
 
     def __init__(self, api: ApiClient) -> None:
@@ -136,7 +136,7 @@ def packs(sizes: Sequence[int], free: list[int]) -> bool:
 class Policy:
     """The text's steps 1 to 5. Threads: any; `filter` blocks while an earlier pod's write lock is held."""
 
-    def __init__(self, view: View, pod_scheduling_timeout: float, node_reservation_timeout: float) -> None:
+    def __init__(self, view: PolicyView, pod_scheduling_timeout: float, node_reservation_timeout: float) -> None:
         self._view = view
         self._pod_timeout, self._node_timeout = pod_scheduling_timeout, node_reservation_timeout
         self._write_lock = threading.Lock()  # taken by a filter, released by the thread that watches its pod
@@ -230,7 +230,7 @@ class Policy:
 
 
 def handler(policy: Policy) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
+    class PolicyHandler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
         wbufsize = -1  # headers and body leave in one write; two cost a delayed acknowledgement, 40 ms a call
         disable_nagle_algorithm = True
@@ -265,7 +265,7 @@ def handler(policy: Policy) -> type[BaseHTTPRequestHandler]:
         def log_message(self, format: str, *args: Any) -> None:  # noqa: A002, ARG002
             return
 
-    return Handler
+    return PolicyHandler
 
 
 def main() -> int:
@@ -276,7 +276,7 @@ def main() -> int:
     parser.add_argument("--node-reservation-timeout", type=float, default=5.0, metavar="SECONDS")
     args = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
-    view = View(ApiClient.from_kubeconfig(args.kubeconfig, user_agent="proposal-policy"))
+    view = PolicyView(ApiClient.from_kubeconfig(args.kubeconfig, user_agent="proposal-policy"))
     policy = Policy(view, args.pod_scheduling_timeout, args.node_reservation_timeout)
     server = ThreadingHTTPServer(("127.0.0.1", args.port), handler(policy))
     server.daemon_threads = True

@@ -14,18 +14,16 @@ kube-controller-manager would be busy for longer making the pods than kube-sched
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import statistics
 import sys
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from bench.verdicts import Verdict, add_report_only, conclude, lines_of, never
+from bench.verdicts import NamedCase, Results, Verdict, add_report_only, conclude, never
 from tests.e2e import scheduling
 from tests.e2e.harness import STOCK_SCHEDULER, Cell, Scene
 from tests.e2e.programs import ProposalPolicy
@@ -46,7 +44,7 @@ AMPLE_RATIO, AMPLE_SECONDS, EXACT_RATIO, POLICY_RATIO = 1.10, 0.3, 1.25, 30.0
 
 
 @dataclass(slots=True)
-class Run:
+class RaceRun:
     way: str
     bound: int
     seconds: float  # until the last of the `bound` pods was bound
@@ -55,13 +53,10 @@ class Run:
 
 
 @dataclass(slots=True)
-class Case:
-    """Runs that are compared with each other."""
-
-    name: str
+class RaceCase(NamedCase):
     pods: int
     nodes: int
-    runs: list[Run] = field(default_factory=list)
+    runs: list[RaceRun] = field(default_factory=list)
 
     def seconds(self, way: str) -> list[float]:
         return [run.seconds for run in self.runs if run.way == way and run.bound == self.pods]
@@ -75,6 +70,8 @@ class Case:
         times = self.seconds(way)
         if times:
             spread = f"median {statistics.median(times):6.2f} s   {min(times):6.2f} to {max(times):6.2f} s"
+            if len(times) < len(runs):
+                spread += f" of the {len(times)} that bound all pods"
         else:
             spread = f"{runs[0].bound} of {self.pods} bound after {runs[0].seconds:.1f} s, the rest never"
         return f"  {way:<28} {len(runs):2d} runs   {spread}   promised too much in {over}"
@@ -82,7 +79,7 @@ class Case:
 
 def race(
     cell: Cell, way: str, scheduler: str, pods: int, patience: float = PATIENCE_SECONDS, *, is_bare: bool = False
-) -> Run:
+) -> RaceRun:
     """One workload from its creation to its last binding; the history's verdict; everything given back."""
     cell.renew()
     opted_in = scheduler not in WITHOUT_EXTENDER
@@ -106,41 +103,14 @@ def race(
     cell.clear()
     fullest = max(report.pods_per_node().values(), default=0)
     print(f"    {way:<28} {bound} of {pods} bound after {seconds:6.2f} s, at most {fullest} on a node", flush=True)
-    return Run(way, bound, round(seconds, 3), len(report.violations), fullest)
+    return RaceRun(way, bound, round(seconds, 3), len(report.violations), fullest)
 
 
 def _bare_pod(cell: Cell, scheduler: str, opted_in: bool, number: int) -> None:
     cell.pod(f"p-{number}", f"data-{number}", opted_in=opted_in, schedulerName=scheduler)
 
 
-@dataclass(slots=True)
-class Results:
-    """All cases so far; written after every run, so that an interrupted bench leaves what it measured."""
-
-    output: Path
-    cases: list[Case] = field(default_factory=list)
-
-    def open(self, name: str, pods: int, nodes: int) -> Case:
-        self.cases.append(Case(name, pods, nodes))
-        print(f"  {name}", flush=True)
-        return self.cases[-1]
-
-    def add(self, case: Case, run: Run) -> None:
-        case.runs.append(run)
-        self.write([])
-
-    def write(self, checks: Sequence[Verdict]) -> None:
-        self.output.parent.mkdir(parents=True, exist_ok=True)
-        document = {
-            "cases": [asdict(case) for case in self.cases],
-            "verdicts": lines_of(checks),
-            "load_average": os.getloadavg(),
-            "cpus": os.cpu_count(),
-        }
-        self.output.write_text(json.dumps(document, indent=2) + "\n")
-
-
-def ample(results: Results, pods_each: Sequence[int], pairs: int) -> None:
+def ample(results: Results[RaceCase], pods_each: Sequence[int], pairs: int) -> None:
     with Scene.start(LonghornOptions(delays=AMPLE)) as scene:
         scene.start_controller()
         scene.start_stock_scheduler()
@@ -148,42 +118,48 @@ def ample(results: Results, pods_each: Sequence[int], pairs: int) -> None:
         race(cell, "(warming up)", OUR_SCHEDULER, min(pods_each))
         race(cell, "(warming up)", STOCK_SCHEDULER, min(pods_each))
         for pods in pods_each:
-            case = results.open(f"{pods} pods, ample space", pods, 8)
+            case = results.open(RaceCase(f"{pods} pods, ample space", pods, 8))
             for number in range(pairs):
                 pair = [(OURS, OUR_SCHEDULER), (NONE, STOCK_SCHEDULER)]
                 for way, scheduler in pair if number % 2 == 0 else reversed(pair):
-                    results.add(case, race(cell, way, scheduler, pods))
+                    case.runs.append(race(cell, way, scheduler, pods))
+                    results.write([])
 
 
-def exact(results: Results, pairs: int, *, with_policy: bool) -> None:
+def exact(results: Results[RaceCase], pairs: int, *, with_policy: bool) -> None:
     pods, nodes = 64, 16
     with Scene.start(LonghornOptions(delays=EXACT)) as scene:
         scene.start_controller()
         scene.start_stock_scheduler()
         cell = scene.cell("exact", nodes=nodes, fillers=nodes // 2)
-        case = results.open("64 pods on 16 nodes, exactly enough space", pods, nodes)
+        case = results.open(RaceCase("64 pods on 16 nodes, exactly enough space", pods, nodes))
         for number in range(pairs):
             pair = [(OURS, OUR_SCHEDULER), (NONE, STOCK_SCHEDULER)]
             for way, scheduler in pair if number % 2 == 0 else reversed(pair):
-                results.add(case, race(cell, way, scheduler, pods, is_bare=True))
-        slow = results.open("the same, kube-scheduler's default client", pods, nodes)
+                case.runs.append(race(cell, way, scheduler, pods, is_bare=True))
+                results.write([])
+        slow = results.open(RaceCase("the same, kube-scheduler's default client", pods, nodes))
         for way, scheduler, config in (
             (OURS, SLOW_OURS, scene.extender_config()),
             (NONE, SLOW_NONE, scheduling.stock()),
         ):
             start_scheduler(scene, scheduler, scheduling.with_default_client(config))
-            results.add(slow, race(cell, way, scheduler, pods, is_bare=True))
+            slow.runs.append(race(cell, way, scheduler, pods, is_bare=True))
+            results.write([])
             scene.cluster.stop_scheduler(scheduler)
         if with_policy:
-            results.add(case, race_policy(scene, cell, pods))
+            case.runs.append(race_policy(scene, cell, pods))
+            results.write([])
 
 
-def race_policy(scene: Scene, cell: Cell, pods: int) -> Run:
+def race_policy(scene: Scene, cell: Cell, pods: int) -> RaceRun:
     scene.stop_controllers()
     policy = ProposalPolicy(scene.cluster)
     policy.wait_serving()
     try:
-        start_scheduler(scene, POLICY_SCHEDULER, scene.extender_config(timeout="10s", filter_only=True))
+        start_scheduler(
+            scene, POLICY_SCHEDULER, scene.extender_config(timeout="10s", filter_only=True, plain_http=True)
+        )
         return race(cell, POLICY, POLICY_SCHEDULER, pods, POLICY_PATIENCE_SECONDS, is_bare=True)
     finally:
         policy.stop()
@@ -193,7 +169,7 @@ def start_scheduler(scene: Scene, name: str, config: scheduling.Config) -> None:
     scene.cluster.start_scheduler({**config, "profiles": [{"schedulerName": name}]}, name=name)
 
 
-def verdicts(cases: Sequence[Case]) -> list[Verdict]:
+def verdicts(cases: Sequence[RaceCase]) -> list[Verdict]:
     """Each figure beside what is asked of it."""
     found: list[Verdict] = []
     for case in cases:
@@ -209,6 +185,9 @@ def verdicts(cases: Sequence[Case]) -> list[Verdict]:
                 found.append(
                     Verdict(f"{POLICY}: {ratio:.0f} x ours", ratio >= POLICY_RATIO, f"at least {POLICY_RATIO:.0f} x")
                 )
+        left = [case.pods - run.bound for run in case.runs if run.way == OURS and run.bound < case.pods]
+        text = f"{case.name}: {len(left)} runs with the extender did not bind all pods ({sum(left)} pods)"
+        found.append(Verdict(text, not left, "none"))
         over = sum(run.violations for run in case.runs if run.way == OURS)
         found.append(never(f"{case.name}: promised too much with the extender", over))
     return found
@@ -223,7 +202,7 @@ def main() -> int:
     parser.add_argument("--output", type=Path, default=Path("bench-output/race_timing.json"))
     add_report_only(parser)
     args = parser.parse_args()
-    results = Results(args.output)
+    results = Results[RaceCase](args.output)
     if args.pods and args.pairs:
         ample(results, args.pods, args.pairs)
     if args.exact_pairs:

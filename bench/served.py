@@ -14,14 +14,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.cluster.components import LOOPBACK, free_ports
+from tests.cluster.components import LOOPBACK
+from tests.ports import free_port
 
 START_SECONDS = 60.0
 WARM_UP = 5  # calls that do not count
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
+class ServedProgram:
     """A process that listens on the port, or will."""
 
     port: int
@@ -43,13 +44,13 @@ class Server:
 
 
 @contextmanager
-def serving(module: str, *arguments: str) -> Iterator[Server]:
+def serving(module: str, *arguments: str) -> Iterator[ServedProgram]:
     """`python -m MODULE --serve PORT ARGUMENTS`, which ends with the block."""
-    (port,) = free_ports(1)
+    port = free_port()
     command = [sys.executable, "-m", module, "--serve", str(port), *arguments]
     process = subprocess.Popen(command, cwd=Path(__file__).parents[1], start_new_session=True)
     try:
-        yield Server(port, process)
+        yield ServedProgram(port, process)
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait(30)

@@ -34,7 +34,7 @@ MEASURED_BESIDE, MEASURED_ANYWHERE = 3.5, 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class VolumeKind:
     """`copies` 0: one replica, beside the pod."""
 
     gib: int
@@ -46,7 +46,7 @@ class Kind:
 
 
 @dataclass(slots=True)
-class Outcome:
+class BurstOutcome:
     seconds: float
     placed: int = 0
     over: int = 0  # placements after which a disk was over its limit
@@ -67,7 +67,7 @@ class _Disk:
     replicas: dict[str, int] = field(default_factory=dict)
 
 
-class Run:
+class SimulatedBurst:
     """One burst. `pct` None: nobody checks."""
 
     def __init__(
@@ -90,7 +90,7 @@ class Run:
             self._show(name)
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._numbers = itertools.count()
-        self.outcome = Outcome(0.0)
+        self.outcome = BurstOutcome(0.0)
 
     def _show(self, name: str) -> None:
         here = [one for one in self._disks.values() if one.node == name]
@@ -105,7 +105,7 @@ class Run:
         ]
         self._cluster.add_node(name, *facts)
 
-    def play(self, kinds: Sequence[Kind]) -> Outcome:
+    def play(self, kinds: Sequence[VolumeKind]) -> BurstOutcome:
         queue = [(f"p{number}", kind) for number, kind in enumerate(kinds)]
         for name, kind in queue:
             self._cluster.add_claim(name, kind.gib, class_name=kind.class_name)
@@ -126,9 +126,9 @@ class Run:
         self.outcome.seconds, self.outcome.left = round(clock.now() - began, 1), len(queue)
         return self.outcome
 
-    def _ask(self, queue: Sequence[tuple[str, Kind]]) -> list[tuple[str, Kind]]:
+    def _ask(self, queue: Sequence[tuple[str, VolumeKind]]) -> list[tuple[str, VolumeKind]]:
         """What is left of the queue."""
-        done, refused, left = 0, set[Kind](), []
+        done, refused, left = 0, set[VolumeKind](), []
         for name, kind in queue:
             if done >= A_TICK or kind in refused:
                 left.append((name, kind))
@@ -146,7 +146,7 @@ class Run:
             self._at(delay, lambda name=name, kind=kind, node=node: self._provision(name, kind, node))  # type: ignore[misc]
         return left
 
-    def _anywhere(self, kind: Kind) -> list[str]:
+    def _anywhere(self, kind: VolumeKind) -> list[str]:
         """kube-scheduler does not know the disks."""
         del kind
         return self._nodes
@@ -154,7 +154,7 @@ class Run:
     def _at(self, seconds: float, act: Callable[[], None]) -> None:
         heapq.heappush(self._events, (self._cluster.clock.now() + seconds, next(self._numbers), act))
 
-    def _provision(self, name: str, kind: Kind, node: str) -> None:
+    def _provision(self, name: str, kind: VolumeKind, node: str) -> None:
         locality = "disabled" if kind.copies else "best-effort"
         copies = max(1, kind.copies)
         volume = self._cluster.provision(name, copies=copies, locality=locality)
@@ -162,7 +162,7 @@ class Run:
         self._cluster.attach(volume, node, kind.gib, locality=locality, replica_count=copies)
         self._place(volume, kind, node, copies)
 
-    def _place(self, volume: str, kind: Kind, node: str, left: int, used: frozenset[str] = frozenset()) -> None:
+    def _place(self, volume: str, kind: VolumeKind, node: str, left: int, used: frozenset[str] = frozenset()) -> None:
         """The next copy, by Longhorn's rules and figures."""
         found = {
             one.uuid: one.limit - int(WRITTEN * one.shown) - one.shown
@@ -206,17 +206,17 @@ class Run:
         self._show(where.node)
 
 
-def bursts() -> dict[str, Callable[[float, float, int | None], Outcome]]:
+def bursts() -> dict[str, Callable[[float, float, int | None], BurstOutcome]]:
     """By name, a burst with figures so late, placed so late, with that tolerance."""
 
-    def copies(lag: float, after: float, pct: int | None) -> Outcome:
-        return Run([2] * 40, lambda _: 1024, lag, after, pct).play([Kind(20, 3)] * 300)
+    def copies(lag: float, after: float, pct: int | None) -> BurstOutcome:
+        return SimulatedBurst([2] * 40, lambda _: 1024, lag, after, pct).play([VolumeKind(20, 3)] * 300)
 
-    def mixed(lag: float, after: float, pct: int | None) -> Outcome:
+    def mixed(lag: float, after: float, pct: int | None) -> BurstOutcome:
         chance = random.Random(3)
-        kinds = (Kind(20), Kind(40), Kind(20, 3), Kind(10, 2), Kind(30, 1))
+        kinds = (VolumeKind(20), VolumeKind(40), VolumeKind(20, 3), VolumeKind(10, 2), VolumeKind(30, 1))
         nodes = [chance.choice((1, 2, 3, 4)) for _ in range(40)]
-        run = Run(nodes, lambda dice: dice.randint(600, 1_400), lag, after, pct)
+        run = SimulatedBurst(nodes, lambda dice: dice.randint(600, 1_400), lag, after, pct)
         return run.play([chance.choice(kinds) for _ in range(300)])
 
     return {"300 pods of three copies, 80 disks": copies, "300 pods of mixed kinds, 40 nodes": mixed}

@@ -33,7 +33,7 @@ CREATORS: Final = 4
 
 
 @dataclass(slots=True)
-class Run:
+class TwoDiskRun:
     way: str
     ready: int
     bound: int
@@ -42,7 +42,7 @@ class Run:
     fullest: float  # of those disks, times its limit
 
 
-def run(cell: Cell, way: str) -> Run:
+def run(cell: Cell, way: str) -> TwoDiskRun:
     cell.renew()
     is_ours = way == OURS
     with ThreadPoolExecutor(CREATORS) as pool:
@@ -61,7 +61,7 @@ def run(cell: Cell, way: str) -> Run:
     bound = len(cell.bound())
     cell.clear()
     over = [share for share in shares if share > 1]
-    found = Run(way, ready, bound, round(seconds, 2), len(over), round(max(shares), 3))
+    found = TwoDiskRun(way, ready, bound, round(seconds, 2), len(over), round(max(shares), 3))
     print(f"    {json.dumps(asdict(found))}", flush=True)
     return found
 
@@ -80,7 +80,7 @@ def disk_shares(cell: Cell) -> list[float]:
     return found
 
 
-def verdicts(runs: Sequence[Run]) -> list[Verdict]:
+def verdicts(runs: Sequence[TwoDiskRun]) -> list[Verdict]:
     ours = [one for one in runs if one.way == OURS]
     none = [one for one in runs if one.way == NONE]
     ratio = statistics.median(one.seconds for one in ours) / statistics.median(one.seconds for one in none)
@@ -97,7 +97,7 @@ def main() -> int:
     parser.add_argument("--output", type=Path, default=Path("bench-output/two_disks.json"))
     add_report_only(parser)
     args = parser.parse_args()
-    runs: list[Run] = []
+    runs: list[TwoDiskRun] = []
     with Scene.start(LonghornOptions(delays=Delays().changed_by("measured"))) as scene:
         scene.start_controller()
         scene.start_stock_scheduler()

@@ -6,10 +6,23 @@ A figure that could not be measured (nan) meets nothing.
 from __future__ import annotations
 
 import argparse
+import json
+import os
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TextIO
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Generic, TextIO, TypeVar
+
+
+@dataclass(slots=True)
+class NamedCase:
+    """Runs that are compared with each other."""
+
+    name: str
+
+
+CaseT = TypeVar("CaseT", bound=NamedCase)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,3 +61,26 @@ def conclude(verdicts: Sequence[Verdict], *, is_report_only: bool, file: TextIO 
 def lines_of(verdicts: Sequence[Verdict]) -> list[str]:
     """As they stand in a benchmark's output."""
     return [str(verdict) for verdict in verdicts]
+
+
+@dataclass(slots=True)
+class Results(Generic[CaseT]):
+    """All cases so far; written after every run, so that an interrupted bench leaves what it measured."""
+
+    output: Path
+    cases: list[CaseT] = field(default_factory=list)
+
+    def open(self, case: CaseT) -> CaseT:
+        self.cases.append(case)
+        print(f"  {case.name}", flush=True)
+        return case
+
+    def write(self, checks: Sequence[Verdict]) -> None:
+        self.output.parent.mkdir(parents=True, exist_ok=True)
+        document = {
+            "cases": [asdict(case) for case in self.cases],
+            "verdicts": lines_of(checks),
+            "load_average": os.getloadavg(),
+            "cpus": os.cpu_count(),
+        }
+        self.output.write_text(json.dumps(document, indent=2) + "\n")

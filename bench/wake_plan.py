@@ -31,7 +31,7 @@ TERM_NODES: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class PlanResult:
     name: str
     woken: int
     slices: int
@@ -70,7 +70,7 @@ def refuse(cluster: TestCluster, pods: int, volumes: Sequence[tuple[str, float]]
         assert not cluster.offered(f"p{number}", *names), "nothing should fit yet"
 
 
-def measure(name: str, cluster: TestCluster, names: Sequence[str]) -> Result:
+def measure(name: str, cluster: TestCluster, names: Sequence[str]) -> PlanResult:
     """One plan, while another thread makes filter calls about a pod of its own that fits nowhere."""
     cluster.add_claim("asking", 10_000)
     cluster.add_pod("asking")
@@ -92,7 +92,7 @@ def measure(name: str, cluster: TestCluster, names: Sequence[str]) -> Result:
         done.set()
         thread.join()
     milliseconds = [1000 * hold for hold in holds]
-    return Result(
+    return PlanResult(
         name=name,
         woken=woken,
         slices=len(holds),
@@ -131,13 +131,13 @@ def _filter_once(cluster: TestCluster, names: Sequence[str]) -> float:
     return time.monotonic() - began
 
 
-def cases(pods: int, nodes: int) -> dict[str, Callable[[], Result]]:
+def cases(pods: int, nodes: int) -> dict[str, Callable[[], PlanResult]]:
     names = [f"node-{number:05}" for number in range(nodes)]
 
     def case(
         name: str, volumes: Sequence[tuple[str, float]], freed: int, *, tag: str = "", sample: int = 0
-    ) -> Callable[[], Result]:
-        def run() -> Result:
+    ) -> Callable[[], PlanResult]:
+        def run() -> PlanResult:
             cluster = cluster_of(nodes, tag=tag)
             shown = names[:sample] if sample else names
             refuse(cluster, pods, volumes, shown)
@@ -167,7 +167,7 @@ def cases(pods: int, nodes: int) -> dict[str, Callable[[], Result]]:
     }
 
 
-def _strict(pods: int, nodes: int, names: Sequence[str]) -> Result:
+def _strict(pods: int, nodes: int, names: Sequence[str]) -> PlanResult:
     """All three replicas have to find room."""
     cluster = cluster_of(nodes)
     cluster.allocator.configure(cluster.live, LonghornSettings(degraded_availability=False))
@@ -177,10 +177,10 @@ def _strict(pods: int, nodes: int, names: Sequence[str]) -> Result:
     return measure("three replicas that must all fit", cluster, names)
 
 
-def _new_term(volumes: Sequence[tuple[str, float]]) -> Callable[[], Result]:
+def _new_term(volumes: Sequence[tuple[str, float]]) -> Callable[[], PlanResult]:
     """1,000 pods that the leader before may have offered any node."""
 
-    def run() -> Result:
+    def run() -> PlanResult:
         cluster = TestCluster(live=LiveSettings(enabled=True), make_allocator=lambda _: Allocator(SystemClock()))
         cluster.add_class("roaming", dataLocality="disabled", numberOfReplicas="3")
         names = [f"node-{number:05}" for number in range(TERM_NODES)]

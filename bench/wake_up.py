@@ -20,8 +20,9 @@ from typing import Final
 from bench.verdicts import Verdict, add_report_only, conclude, lines_of, never
 from tests.e2e.harness import GIB, Cell, Scene
 from tests.e2e.scheduling import NAMESPACE
-from tests.e2e.view import LONGHORN_NODES, poll
+from tests.e2e.view import LONGHORN_NODES
 from tests.longhorn.options import Delays, LonghornOptions
+from tests.waiting import wait_until
 
 DELAYS: Final = Delays(provision=0.5, attach=0.5, placement=0.0, start=0.1, disk_figures=1.0)
 DISK_GIB: Final = 2_050
@@ -31,7 +32,7 @@ FIRST_BIND_SECONDS: Final = 2.0  # asked of us
 
 
 @dataclass(frozen=True, slots=True)
-class Round:
+class WakeRound:
     takes: int
     refused: int
     patches: int
@@ -65,7 +66,7 @@ def wait_quiet(scene: Scene, refused: int) -> None:
         is_known = scene.controllers[-1].status()["refused_pods"] >= refused
         return is_known and time.monotonic() - since > QUIET_SECONDS
 
-    poll(is_quiet, "an idle scheduler", 600)
+    wait_until(is_quiet, "an idle scheduler", 600)
 
 
 def reserve(scene: Scene, node: str, gib: int) -> None:
@@ -78,7 +79,7 @@ def filter_calls(scene: Scene) -> int:
     return sum(controller.decisions(decision) for decision in ("refused", "contended", "offered", "chosen"))
 
 
-def free(scene: Scene, cell: Cell, node: str, takes: int, waiting: int) -> Round:
+def free(scene: Scene, cell: Cell, node: str, takes: int, waiting: int) -> WakeRound:
     """One round: room for `takes` pods on `node`."""
     controller = scene.controllers[-1]
     bound, patches, calls = len(cell.bound()), controller.counted("wakeups_total"), filter_calls(scene)
@@ -90,7 +91,7 @@ def free(scene: Scene, cell: Cell, node: str, takes: int, waiting: int) -> Round
     last = time.monotonic() - began
     controller.wait_ledger_empty(60)
     wait_quiet(scene, waiting - takes)
-    return Round(
+    return WakeRound(
         takes=takes,
         refused=waiting,
         patches=controller.counted("wakeups_total") - patches,
@@ -101,9 +102,9 @@ def free(scene: Scene, cell: Cell, node: str, takes: int, waiting: int) -> Round
     )
 
 
-def run(pods: int, takes: Sequence[int]) -> tuple[list[Round], int]:
+def run(pods: int, takes: Sequence[int]) -> tuple[list[WakeRound], int]:
     """The rounds, and how often somewhere too much was promised."""
-    rounds: list[Round] = []
+    rounds: list[WakeRound] = []
     with Scene.start(LonghornOptions(delays=DELAYS)) as scene:
         scene.start_controller()
         cell = scene.cell("wake", nodes=len(takes), disks_gib=(DISK_GIB,), fillers=0)
@@ -121,7 +122,7 @@ def run(pods: int, takes: Sequence[int]) -> tuple[list[Round], int]:
     return rounds, violations
 
 
-def verdicts(rounds: Sequence[Round], violations: int) -> list[Verdict]:
+def verdicts(rounds: Sequence[WakeRound], violations: int) -> list[Verdict]:
     """Each figure beside what is asked of it."""
     found: list[Verdict] = []
     for number, entry in enumerate(rounds, 1):

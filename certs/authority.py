@@ -30,7 +30,7 @@ class CertificateError(SchedulerError):
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class CertificateFacts:
     """What of one certificate decides anything here. Times are those that stand in it."""
 
     subject: str
@@ -59,7 +59,7 @@ class Pair:
 
     certificate: bytes
     key: bytes = field(repr=False)
-    facts: Facts
+    facts: CertificateFacts
 
     @property
     def has_key(self) -> bool:
@@ -169,7 +169,7 @@ def bundle_of(authorities: Iterable[Pair]) -> bytes:
     return b"".join(dict.fromkeys(pair.certificate.strip() + b"\n" for pair in authorities))
 
 
-def facts_of(certificate: x509.Certificate) -> Facts:
+def facts_of(certificate: x509.Certificate) -> CertificateFacts:
     """The facts of one certificate; CertificateError when its extensions cannot be read."""
     try:
         extensions = certificate.extensions
@@ -184,7 +184,7 @@ def facts_of(certificate: x509.Certificate) -> Facts:
             names = frozenset((*value.get_values_for_type(x509.DNSName), *addresses))
         elif isinstance(value, x509.BasicConstraints):
             is_authority = value.ca
-    return Facts(
+    return CertificateFacts(
         subject=certificate.subject.rfc4514_string(),
         not_before_utc=certificate.not_valid_before_utc,
         not_after_utc=certificate.not_valid_after_utc,

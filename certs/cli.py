@@ -12,15 +12,16 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from certs import webhook
-from certs.authority import CertificateError, Facts
+from certs.authority import CertificateError, CertificateFacts
 from certs.evidence import PublishedBundles
-from certs.keeper import CLIENT, SERVER, SUBJECT, Mode, ServiceNames, extender_names
-from certs.managed import ChainPlan, ManagedChain, Wanted, span
+from certs.keeper import CLIENT, SERVER, SUBJECT, CertificateMode, ServiceNames, extender_names
+from certs.managed import ChainPlan, ManagedChain, WantedSecret, span
 from certs.rotation import PINNED, ROTATING
 from certs.secret import SecretStore
 from controller.clock import Clock, SystemClock
 from controller.errors import ClusterError, ConfigError
 from controller.kube.api import ClientKubeApi, KubeApi
+from controller.process.flags import add_version
 
 EXIT_WELL: Final = 0
 EXIT_FINDINGS: Final = 1
@@ -89,7 +90,7 @@ class _Command:
 
     def renew(self) -> int:
         options = self._options
-        wanted = Wanted(options.server, options.client, options.next_ca, options.promote)
+        wanted = WantedSecret(options.server, options.client, options.next_ca, options.promote)
         if wanted.is_something and len(self._chains) > 1:
             raise ConfigError("--chain: say whose certificates, extender or webhook")
         steps = [step for chain in self._chains for step in chain.renew(wanted, self._clock.now_utc())]
@@ -107,7 +108,9 @@ def _plans(options: argparse.Namespace, api: KubeApi, store: SecretStore) -> lis
             store, options.service, options.namespace, domain=options.cluster_domain, more=_listed(options)
         )
         names = extender_names(options.tls_secret, options.tls_client_secret, options.tls_ca_secret)
-        plans.append(ChainPlan(EXTENDER, Mode(options.mode), names, leaves, PINNED, SUBJECT, (SERVER,), (CLIENT,)))
+        plans.append(
+            ChainPlan(EXTENDER, CertificateMode(options.mode), names, leaves, PINNED, SUBJECT, (SERVER,), (CLIENT,))
+        )
     if options.chain in (WEBHOOK, ALL) and options.webhook_mode != OFF:
         names = webhook.webhook_names(
             options.webhook_ca_secret,
@@ -124,7 +127,7 @@ def _plans(options: argparse.Namespace, api: KubeApi, store: SecretStore) -> lis
         plans.append(
             ChainPlan(
                 WEBHOOK,
-                Mode(options.webhook_mode),
+                CertificateMode(options.webhook_mode),
                 names,
                 lambda: signed,
                 ROTATING,
@@ -142,7 +145,7 @@ def _print(line: str) -> None:
     sys.stdout.write(line + "\n")
 
 
-def _line(name: str, facts: Facts, now: datetime) -> str:
+def _line(name: str, facts: CertificateFacts, now: datetime) -> str:
     names = ", ".join(sorted(facts.names))
     left, end = span(facts.remaining(now)), f"{facts.not_after_utc:%Y-%m-%d %H:%M:%S}"
     return f"{name:<26} {left:>9}  {end:<20} {facts.fingerprint[:16]} {facts.subject}" + (f"; {names}" if names else "")
@@ -154,8 +157,9 @@ def _listed(options: argparse.Namespace) -> list[str]:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m certs", description="Certificates of extender and webhook.")
+    add_version(parser)
     commands = parser.add_subparsers(dest="command", required=True)
-    modes = [*(mode.value for mode in Mode), OFF]
+    modes = [*(mode.value for mode in CertificateMode), OFF]
     for name, text in (
         ("show", "what there is, and until when"),
         ("check", "exit 1 when something is wrong, overdue or about to end"),
@@ -166,12 +170,14 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("--kubeconfig", default="", help="default: the pod's service account")
         command.add_argument("--chain", default=ALL, choices=[EXTENDER, WEBHOOK, ALL], help="whose certificates")
         command.add_argument("--service", default=NAME)
-        command.add_argument("--mode", default=Mode.SELF.value, choices=modes, help="of the extender's")
+        command.add_argument("--mode", default=CertificateMode.SELF.value, choices=modes, help="of the extender's")
         command.add_argument("--tls-secret", default=f"{NAME}-tls")
         command.add_argument("--tls-client-secret", default=f"{NAME}-client")
         command.add_argument("--tls-ca-secret", default=f"{NAME}-ca")
         command.add_argument("--tls-extra-names", default="", help="further names of the server, with commas")
-        command.add_argument("--webhook-mode", default=Mode.SELF.value, choices=modes, help="of the webhook's")
+        command.add_argument(
+            "--webhook-mode", default=CertificateMode.SELF.value, choices=modes, help="of the webhook's"
+        )
         command.add_argument("--webhook-service", default=WEBHOOK_NAME)
         command.add_argument("--webhook-tls-secret", default=f"{WEBHOOK_NAME}-tls")
         command.add_argument("--webhook-client-tls-secret", default=f"{WEBHOOK_NAME}-client-tls")

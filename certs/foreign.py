@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Following:
+class ForeignFollowing:
     """How the changes of others are followed.
 
     `named_by`: the leaves whose Secrets say in `ca.crt` whom to trust. `callers`: those whose Secrets say it to the
@@ -65,7 +65,7 @@ class ForeignChain:
         clock: Clock,
         used: Iterable[str],
         trusted_by: str,
-        following: Following,
+        following: ForeignFollowing,
     ) -> None:
         self._store, self._names, self._clock, self._following = store, names, clock, following
         self._needed, self._trusted_by = frozenset((*used, trusted_by)), trusted_by

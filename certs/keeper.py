@@ -12,8 +12,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
-from certs.authority import Facts, LeafSpec, server_names
-from certs.foreign import Following, ForeignChain
+from certs.authority import CertificateFacts, LeafSpec, server_names
+from certs.foreign import ForeignChain, ForeignFollowing
 from certs.rotation import DAY, PINNED, YEAR, Chain, Leaf
 from certs.secret import ChainKeeper, SecretNames, SecretStore
 from controller.clock import Clock
@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 Use = Callable[[bytes, bytes, bytes], object]  # certificate, key, bundle; true when they are new to it
 
 
-class Mode(StrEnum):
+class CertificateMode(StrEnum):
     """Who writes the Secrets."""
 
     SELF = "self"
@@ -96,7 +96,7 @@ class Certificates(Part):
 
     def __init__(
         self,
-        mode: Mode,
+        mode: CertificateMode,
         store: SecretStore,
         names: SecretNames,
         keeper: ChainKeeper,
@@ -106,7 +106,7 @@ class Certificates(Part):
         *,
         trusted_by: str = SERVER,
         prefix: str = "",
-        following: Following | None = None,
+        following: ForeignFollowing | None = None,
         thread: str = "certificates",
         look_every_seconds: float = LOOK_EVERY_SECONDS,
     ) -> None:
@@ -114,7 +114,7 @@ class Certificates(Part):
         self._clock, self._uses, self._is_leading = clock, uses, is_leading
         self._trusted_by, self._prefix = trusted_by, prefix
         self._look_every_seconds = look_every_seconds
-        following = following or Following(named_by=(trusted_by,))
+        following = following or ForeignFollowing(named_by=(trusted_by,))
         self._foreign = ForeignChain(store, names, clock, uses, trusted_by, following)
         self._expiries: Mapping[str, datetime] = {}
         self._bundle = b""
@@ -153,7 +153,7 @@ class Certificates(Part):
 
     def look(self) -> None:
         """One round. Raises ClusterError when the API server cannot be asked, or refuses."""
-        self._looks.note(self._look_at_ours() if self._mode is Mode.SELF else self._look_at_theirs())
+        self._looks.note(self._look_at_ours() if self._mode is CertificateMode.SELF else self._look_at_theirs())
 
     def _look_at_ours(self) -> tuple[str, ...]:
         kept = self._keeper.keep(self._is_leading)
@@ -214,9 +214,9 @@ def expiries_of(chain: Chain, prefix: str = "") -> dict[str, datetime]:
     return {name: facts.not_after_utc for name, facts in named_facts(chain, prefix).items()}
 
 
-def named_facts(chain: Chain, prefix: str = "") -> dict[str, Facts]:
+def named_facts(chain: Chain, prefix: str = "") -> dict[str, CertificateFacts]:
     """The facts of every certificate: authorities as `ca`, `ca-next` and `ca-previous-1`, leaves by their names."""
-    found: dict[str, Facts] = {}
+    found: dict[str, CertificateFacts] = {}
     if chain.signer is not None:
         found[f"{prefix}ca"] = chain.signer.facts
     if chain.coming is not None:

@@ -8,11 +8,11 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from certs import layout
-from certs.authority import Facts
+from certs.authority import CertificateFacts
 from certs.evidence import PublishedBundles
-from certs.keeper import Mode, named_facts
+from certs.keeper import CertificateMode, named_facts
 from certs.layout import Data, foreign_findings, read_chain
-from certs.rotation import Action, Chain, Evidence, Leaf, Policy, Step, bring_up_to_date, carry_out, next_step
+from certs.rotation import Action, Chain, Evidence, Leaf, RotationPolicy, Step, bring_up_to_date, carry_out, next_step
 from certs.secret import SecretNames, SecretStore, data_of
 from controller.errors import ConfigError
 
@@ -29,10 +29,10 @@ class ChainPlan:
     """
 
     name: str
-    mode: Mode
+    mode: CertificateMode
     names: SecretNames
     leaves: Callable[[], Mapping[str, Leaf]]
-    policy: Policy
+    policy: RotationPolicy
     subject: str
     servers: tuple[str, ...]
     clients: tuple[str, ...]
@@ -41,7 +41,7 @@ class ChainPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class WantedSecret:
     """What is asked for beyond what is due."""
 
     servers: bool = False
@@ -76,7 +76,7 @@ class ManagedChain:
     def problems(self) -> Sequence[str]:
         return self._found.problems
 
-    def facts(self) -> Mapping[str, Facts]:
+    def facts(self) -> Mapping[str, CertificateFacts]:
         return named_facts(self._found.chain, self.plan.prefix)
 
     def findings(self, now: datetime, warn: timedelta) -> list[str]:
@@ -92,7 +92,7 @@ class ManagedChain:
             pair = chain.leaves.get(server)
             if pair is not None and (missing := set(leaves[server].spec.names) - pair.facts.names):
                 findings.append(f"{server}: lacks the names {', '.join(sorted(missing))}")
-        if plan.mode is Mode.SELF:
+        if plan.mode is CertificateMode.SELF:
             findings += self._findings_of_ours(leaves, now)
         return findings
 
@@ -118,10 +118,10 @@ class ManagedChain:
         before = next_step(self._found.chain, leaves, self.plan.policy, now - PATIENCE)
         return before is not None and before.action is step.action
 
-    def renew(self, wanted: Wanted, now: datetime) -> Sequence[Step]:
+    def renew(self, wanted: WantedSecret, now: datetime) -> Sequence[Step]:
         """Do what is due and what is wanted, and write it; what that was."""
         plan, found, leaves = self.plan, self._found, self.plan.leaves()
-        if plan.mode is not Mode.SELF:
+        if plan.mode is not CertificateMode.SELF:
             raise ConfigError(f"mode {plan.mode}: its certificates are not ours to renew")
         # Only the leader sees what has reached everybody.
         evidence = Evidence() if plan.published is not None else None
@@ -138,7 +138,7 @@ class ManagedChain:
                 self._store.write(secret, found.raws[secret], wanted_data)
         return [*steps, *rest]
 
-    def _wanted(self, chain: Chain, wanted: Wanted) -> Sequence[Step]:
+    def _wanted(self, chain: Chain, wanted: WantedSecret) -> Sequence[Step]:
         why, steps = "asked for", list[Step]()
         if wanted.next_ca:
             if chain.coming is not None:
@@ -160,7 +160,7 @@ class ManagedChain:
         datas = {name: data_of(raw) for name, raw in raws.items()}
         reading = read_chain(datas[names.ca], {leaf: datas[name] for leaf, name in names.leaves.items()})
         problems: Sequence[str] = reading.problems
-        if self.plan.mode is not Mode.SELF:
+        if self.plan.mode is not CertificateMode.SELF:
             problems = [
                 finding
                 for leaf, name in names.leaves.items()

@@ -26,7 +26,7 @@ MOST_STEPS: Final = 50  # in one go; more would be a mistake of ours
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class RotationPolicy:
     """How long an authority lives, and the distances of its renewal. `settle` None: an old one stays to its end."""
 
     ca_life: timedelta
@@ -34,7 +34,7 @@ class Policy:
     overlap: timedelta
     settle: timedelta | None
 
-    def checked(self, leaves: Iterable[Leaf] = ()) -> Policy:
+    def checked(self, leaves: Iterable[Leaf] = ()) -> RotationPolicy:
         """Itself; ConfigError when the distances leave a moment without trust."""
         if self.overlap + (self.settle or timedelta(0)) >= self.ca_renew_before:
             raise ConfigError("ca_renew_before: is not above overlap and settle together")
@@ -49,9 +49,9 @@ class Policy:
 
 
 # Pinned in files of kube-scheduler, which people change by hand: two years to do so.
-PINNED: Final = Policy(20 * YEAR, 4 * YEAR, 2 * YEAR, None)
+PINNED: Final = RotationPolicy(20 * YEAR, 4 * YEAR, 2 * YEAR, None)
 # Spread by programs, within seconds; who has not been reached for half of these days serves no longer.
-ROTATING: Final = Policy(YEAR, 90 * DAY, DAY, DAY)
+ROTATING: Final = RotationPolicy(YEAR, 90 * DAY, DAY, DAY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,11 @@ class Step:
 
 
 def next_step(
-    chain: Chain, leaves: Mapping[str, Leaf], policy: Policy, now_utc: datetime, evidence: Evidence | None = None
+    chain: Chain,
+    leaves: Mapping[str, Leaf],
+    policy: RotationPolicy,
+    now_utc: datetime,
+    evidence: Evidence | None = None,
 ) -> Step | None:
     """The first thing to do now; None when all is well. Without evidence time alone decides.
 
@@ -128,7 +132,7 @@ def next_step(
     )
 
 
-def _authority_step(chain: Chain, policy: Policy, now_utc: datetime) -> Step | None:
+def _authority_step(chain: Chain, policy: RotationPolicy, now_utc: datetime) -> Step | None:
     signer, coming = chain.signer, chain.coming
     if coming is not None and (not coming.has_key or now_utc > coming.facts.not_after_utc):
         return Step(Action.DROP, "its key is lost" if not coming.has_key else "it has expired")
@@ -145,7 +149,7 @@ def _authority_step(chain: Chain, policy: Policy, now_utc: datetime) -> Step | N
 
 
 def _promotion(
-    chain: Chain, leaves: Mapping[str, Leaf], policy: Policy, now_utc: datetime, evidence: Evidence | None
+    chain: Chain, leaves: Mapping[str, Leaf], policy: RotationPolicy, now_utc: datetime, evidence: Evidence | None
 ) -> Step | None:
     signer, coming = chain.signer, chain.coming
     if coming is None or signer is None or not coming.facts.is_valid(now_utc):
@@ -190,7 +194,7 @@ def _why_sign(chain: Chain, name: str, leaf: Leaf, now_utc: datetime) -> str:
 
 
 def _retirement(
-    chain: Chain, leaves: Mapping[str, Leaf], policy: Policy, now_utc: datetime, evidence: Evidence | None
+    chain: Chain, leaves: Mapping[str, Leaf], policy: RotationPolicy, now_utc: datetime, evidence: Evidence | None
 ) -> Step | None:
     for old in chain.previous:
         if now_utc > old.facts.not_after_utc:
@@ -207,7 +211,7 @@ def _retirement(
 
 
 def carry_out(
-    chain: Chain, step: Step, leaves: Mapping[str, Leaf], policy: Policy, now_utc: datetime, subject: str
+    chain: Chain, step: Step, leaves: Mapping[str, Leaf], policy: RotationPolicy, now_utc: datetime, subject: str
 ) -> Chain:
     """The chain after the step. Makes keys, so it is not the same twice."""
     match step.action:
@@ -234,7 +238,7 @@ def carry_out(
 def bring_up_to_date(
     chain: Chain,
     leaves: Mapping[str, Leaf],
-    policy: Policy,
+    policy: RotationPolicy,
     now_utc: datetime,
     subject: str,
     evidence: Evidence | None = None,

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from certs import layout
 from certs.layout import Data, Reading
-from certs.rotation import Chain, Evidence, Leaf, Policy, Step, bring_up_to_date
+from certs.rotation import Chain, Evidence, Leaf, RotationPolicy, Step, bring_up_to_date
 from controller.clock import Clock
 from controller.errors import ConflictError, NotFoundError
 from controller.kube.api import KubeApi
@@ -112,7 +112,7 @@ class ChainKeeper:
         store: SecretStore,
         names: SecretNames,
         leaves: Callable[[], Mapping[str, Leaf]],
-        policy: Policy,
+        policy: RotationPolicy,
         clock: Clock,
         *,
         subject: str,

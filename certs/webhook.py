@@ -12,8 +12,8 @@ from typing import Final
 
 from certs.authority import LeafSpec, server_names
 from certs.evidence import PublishedBundles, Spread
-from certs.foreign import Following
-from certs.rotation import DAY, ROTATING, Leaf, Policy
+from certs.foreign import ForeignFollowing
+from certs.rotation import DAY, ROTATING, Leaf, RotationPolicy
 from certs.secret import ChainKeeper, SecretNames, SecretStore
 from controller.clock import Clock
 from controller.errors import ConfigError
@@ -35,7 +35,7 @@ class Pace:
     `overlap` and `settle`, so nobody still uses what the leader takes away, however long he was cut off.
     """
 
-    policy: Policy = ROTATING
+    policy: RotationPolicy = ROTATING
     leaf_life: timedelta = 90 * DAY
     leaf_renew_before: timedelta = 30 * DAY
     spread_seconds: float = 60.0  # twice what the watches of an API server may lag
@@ -82,9 +82,9 @@ def webhook_leaves(
     }
 
 
-def webhook_following(published: PublishedBundles, pace: Pace = DEFAULT_PACE) -> Following:
+def webhook_following(published: PublishedBundles, pace: Pace = DEFAULT_PACE) -> ForeignFollowing:
     """How the leader follows the chain where others write it. Webhooks read the Secrets of server and client."""
-    return Following(
+    return ForeignFollowing(
         named_by=(CLIENT, LEADER, SERVER),
         callers=(CLIENT, SERVER),
         settle_seconds=pace.settle_seconds,

@@ -20,12 +20,13 @@ from typing import Any, Final
 
 from controller.clock import SystemClock
 from controller.errors import ClusterError, ConfigError
-from controller.process.flags import add_flags, chosen_settings
+from controller.process.flags import add_flags, add_version, chosen_settings
+from controller.process.logs import configure_logging
 from controller.scheduler_config import command as scheduler_config
-from controller.settings import TLS_OFF, ProcessSettings
+from controller.settings import PLAIN_HTTP, ProcessSettings
 
 EXIT_CONFIG: Final = 2
-EXIT_UNREACHABLE: Final = 1
+EXIT_UNREACHABLE: Final = 3
 REMOVE_WEBHOOKS: Final = "remove-webhooks"
 ENVIRONMENT: Final = {
     "pod_name": "POD_NAME",
@@ -45,8 +46,11 @@ _HELP: Final = {
     "grpc_address": "address to serve the webhook on, by gRPC",
     "grpc_port": "port to serve the webhook on, by gRPC",
     "grpc_endpoint_port": "port that the gRPC Service's EndpointSlice names, when it differs from the server's",
-    "metrics_address": "address of metrics, health and status",
-    "metrics_port": "port of metrics, health and status",
+    "metrics_address": "address of metrics and health",
+    "metrics_port": "port of metrics and health",
+    "status_port": "port of the status document on loopback",
+    "status_tls_port": "port of the status document on the network, over TLS, for tokens that may get it; 0: none",
+    "status_tls_cert_dir": "directory with tls.crt and tls.key for that port",
     "service": "Service without a selector that is pointed at the leader",
     "config_map": "ConfigMap with the live settings",
     "lease": "Lease that the copies elect their leader on",
@@ -55,7 +59,8 @@ _HELP: Final = {
     "retry_period_seconds": "pause between two looks at the Lease",
     "threads": "filter calls that are served at once",
     "body_limit_bytes": "largest request body",
-    "tls_mode": "off, self, cert-manager or provided: who makes the certificates",
+    "tls_mode": "self, cert-manager or provided: who makes the certificates; insecure-plain-http: no TLS, whoever "
+    "reaches the port is taken for kube-scheduler",
     "tls_cert_dir": "directory with tls.crt, tls.key and ca.crt, in place of the Secret",
     "tls_secret": "Secret with the server's certificate",
     "tls_client_secret": "Secret with the certificate for kube-scheduler",
@@ -89,7 +94,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _render(options)
         if options.command == REMOVE_WEBHOOKS:
             return _remove_webhooks(options)
-        return _status(options.metrics_address, options.metrics_port)
+        return _status(options.status_port)
     except ConfigError as error:
         print(f"configuration: {error}", file=sys.stderr)
         return EXIT_CONFIG
@@ -101,19 +106,18 @@ def process_settings(options: Mapping[str, Any], environment: Mapping[str, str])
 
 
 def _run(settings: ProcessSettings) -> int:
-    # Only this command needs the server and the client library; `status` starts without them.
+    configure_logging(settings.log_level, settings.log_format)
+    # Only this command needs the server and the client library; `status` starts without them. After the line above.
     from controller.assembly.assemble import Controller
     from controller.kube.api import ClientKubeApi
-    from controller.process.logs import configure_logging
     from controller.serving.server import ServerOptions, serve
     from controller.serving.tls import ServerTls
 
-    configure_logging(settings.log_level, settings.log_format)
     ClientKubeApi.load(settings.kubeconfig or None)  # what is wrong with it is said here, not in a worker
     # One identity for the life of the pod's process: a worker that is started again takes its own Lease up at once. Two
     # workers never live at the same time (controller.serving.server).
     identity = f"{settings.pod_name}_{secrets.token_hex(4)}"
-    tls = ServerTls() if settings.tls_mode != TLS_OFF else None
+    tls = ServerTls() if settings.tls_mode != PLAIN_HTTP else None
     options = ServerOptions(
         settings.extender_address,
         settings.extender_port,
@@ -135,13 +139,10 @@ def _run(settings: ProcessSettings) -> int:
     return 0
 
 
-def _status(address: str | None, port: int | None) -> int:
-    default = ProcessSettings()
-    host = address or "127.0.0.1"
-    host = f"[{host}]" if ":" in host else host
-    url = f"http://{host}:{port or default.metrics_port}/status"
+def _status(port: int) -> int:
+    url = f"http://127.0.0.1:{port}/status"
     try:
-        with urllib.request.urlopen(url, timeout=10) as response:  # a fixed scheme, to an address the caller names
+        with urllib.request.urlopen(url, timeout=10) as response:  # a fixed scheme, to this machine
             document = json.load(response)
     except (urllib.error.URLError, OSError, ValueError) as error:
         print(f"{url}: {error}", file=sys.stderr)
@@ -152,10 +153,13 @@ def _status(address: str | None, port: int | None) -> int:
 
 
 def _render(options: argparse.Namespace) -> int:
-    rendered = scheduler_config.render(options)
+    def tell(note: str) -> None:
+        print(f"note: {note}", file=sys.stderr, flush=True)
+
+    rendered = scheduler_config.render(options, tell)
     for note in rendered.notes:
-        print(f"note: {note}", file=sys.stderr)
-    sys.stdout.write(rendered.text)
+        tell(note)
+    sys.stdout.write(scheduler_config.printed(rendered, options.output))
     return 0
 
 
@@ -171,7 +175,7 @@ def _remove_webhooks(options: argparse.Namespace) -> int:
             ClientKubeApi.load(options.kubeconfig or None), SystemClock(), namespace, options.config_map
         )
     except ClusterError as error:
-        print(f"webhooks not removed: {error}", file=sys.stderr)
+        print(f"webhooks not removed: the API server: {error}", file=sys.stderr)
         return EXIT_UNREACHABLE
     for line in done:
         print(line)
@@ -183,15 +187,15 @@ def _parser() -> argparse.ArgumentParser:
         prog="longhorn-scheduler-extender",
         description="Lets kube-scheduler choose only nodes with room for Longhorn volumes.",
     )
+    add_version(parser)
     commands = parser.add_subparsers(dest="command", required=True)
     run = commands.add_parser("run", help="follow the cluster, stand for election, answer kube-scheduler")
     defaults = ProcessSettings()
     add_flags(run, defaults, _HELP)
-    status = commands.add_parser("status", help="print the status document of a running process")
-    status.add_argument("--metrics-address", help="where it serves metrics (default: 127.0.0.1)")
-    status.add_argument("--metrics-port", type=int, help=f"and on which port (default: {defaults.metrics_port})")
+    status = commands.add_parser("status", help="print the status document of a process in this pod")
+    status.add_argument("--status-port", type=int, default=defaults.status_port, help="its port (default: %(default)s)")
     remove = commands.add_parser(
-        REMOVE_WEBHOOKS, help="switch the extender off and delete its webhook configurations, before it is uninstalled"
+        REMOVE_WEBHOOKS, help="switch the extender off and empty its webhook configurations, before it is uninstalled"
     )
     remove.add_argument("--kubeconfig", help="file to reach the API server with; default: the pod's service account")
     remove.add_argument("--namespace", help="namespace of the ConfigMap (environment: POD_NAMESPACE)")

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from controller.errors import ConfigError
 from controller.model.longhorn_settings import SettingProblem, longhorn_settings, parse_flag, parse_integer, per_engine
+from controller.model.names import SCHEDULER_NAMES
 
 __all__ = [
     "LIVE_NAMES",
@@ -28,10 +29,12 @@ __all__ = [
 ]
 
 PREFIX: Final = "scheduler-extender-"
+ENABLED: Final = f"{PREFIX}enabled"
 MEBIBYTE: Final = 1024**2
 _DAY: Final = 86_400
-TLS_OFF: Final = "off"
-TLS_MODES: Final = (TLS_OFF, "self", "cert-manager", "provided")
+CERTIFICATE_MODES: Final = ("self", "cert-manager", "provided")
+TLS_OFF: Final = "off"  # there is no webhook
+PLAIN_HTTP: Final = "insecure-plain-http"  # whoever reaches the extender's port is taken for kube-scheduler
 _SECRETS: Final = (
     "tls_secret",
     "tls_client_secret",
@@ -51,7 +54,7 @@ WEBHOOK_CLIENT: Final = "longhorn-scheduler-webhook"  # in the certificate that 
 class LiveSettings:
     """The settings that are read live. Units stand in the names; docs/settings.md says what each is for."""
 
-    enabled: bool = False
+    enabled: bool | None = False  # None: not known, and every call is answered by an error
     bypass: bool = False
     pod_scheduling_timeout_seconds: int = 5
     node_reservation_timeout_seconds: int = 5
@@ -70,6 +73,13 @@ class LiveSettings:
     expansion_policy: str = "allow"
     allow_stranding: bool = False
     roaming_overcommit_pct: int = 25
+    namespace_cap_pct: int = 10
+
+
+UNREAD: Final = LiveSettings(
+    enabled=None, remote_fallback_after_seconds=0, expansion_policy="deny", roaming_overcommit_pct=0
+)
+"""In force where nothing readable was ever said: of each setting the value that lets nothing through."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +92,7 @@ class _Key:
 
 
 _LIVE: Final[dict[str, _Key]] = {
-    f"{PREFIX}enabled": _Key("enabled"),
+    ENABLED: _Key("enabled"),
     f"{PREFIX}bypass": _Key("bypass"),
     f"{PREFIX}pod-scheduling-timeout": _Key("pod_scheduling_timeout_seconds", 3_600),
     f"{PREFIX}node-reservation-timeout": _Key("node_reservation_timeout_seconds", 3_600),
@@ -101,35 +111,58 @@ _LIVE: Final[dict[str, _Key]] = {
     f"{PREFIX}expansion-policy": _Key("expansion_policy", choices=EXPANSION_POLICIES),
     f"{PREFIX}allow-stranding": _Key("allow_stranding"),
     f"{PREFIX}roaming-overcommit-percent": _Key("roaming_overcommit_pct", 100),
+    f"{PREFIX}namespace-cap-percent": _Key("namespace_cap_pct", 100),
 }
 LIVE_NAMES: Final = tuple(_LIVE)
 
 
 def live_settings(
-    config_map: Mapping[str, str], longhorn: Mapping[str, str], previous: LiveSettings | None = None
+    config_map: Mapping[str, str] | None, longhorn: Mapping[str, str], last: LiveSettings = UNREAD
 ) -> tuple[LiveSettings, tuple[SettingProblem, ...]]:
     """The live settings of a ConfigMap's data, each overridden by Longhorn's Setting of the same name. Pure.
 
-    A value that does not parse, is negative or beyond all sense is not used: the previous one stays (the default at
-    start), and a problem tells of it. Unknown names under our prefix are problems too, everything else is ignored.
+    A mistake opens nothing. `last` stays, and a problem tells of it: for a value that does not parse, is negative or
+    beyond all sense; for `enabled` where nobody says it; and for all that is not said while there is no ConfigMap
+    (None). What else is not said has its default. Names that were meant to be settings are problems too, everything
+    else in the ConfigMap is ignored.
     """
-    last = previous or LiveSettings()
+    given = {**(config_map or {}), **{name: longhorn[name] for name in _LIVE if name in longhorn}}
+    keeps_all = config_map is None and ENABLED not in given
     defaults = LiveSettings()
-    changes: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     problems = []
     for name, key in _LIVE.items():
-        text = longhorn.get(name, config_map.get(name))
-        if text is None:
-            changes[key.field] = getattr(defaults, key.field)
+        stays, default = getattr(last, key.field), getattr(defaults, key.field)
+        if name not in given:
+            values[key.field] = stays if keeps_all or name == ENABLED else default
             continue
         try:
-            changes[key.field] = _parse(text, key, getattr(defaults, key.field))
+            values[key.field] = _parse(given[name], key, default)
         except ValueError as error:
-            changes[key.field] = getattr(last, key.field)
-            problems.append(SettingProblem(name, text[:80], str(error)))
-    unknown = sorted(name for name in config_map if name.startswith(PREFIX) and name not in _LIVE)
-    problems += [SettingProblem(name, config_map[name][:80], "is not a setting of this version") for name in unknown]
-    return LiveSettings(**changes), tuple(problems)
+            values[key.field] = stays
+            problems.append(SettingProblem(name, given[name][:80], f"{error}; {_in_force(stays)}"))
+    if ENABLED not in given:
+        where = ", since there is no ConfigMap" if config_map is None else ""
+        problems.append(SettingProblem(ENABLED, None, f"is not set{where}; {_in_force(last.enabled)}"))
+    return LiveSettings(**values), (*problems, *_misnamed(config_map or {}))
+
+
+def _in_force(value: object) -> str:
+    if value is None:
+        return "until it is, every call is answered by an error"
+    return f"{str(value).lower() if isinstance(value, bool) else value} stays in force"
+
+
+def _misnamed(config_map: Mapping[str, str]) -> list[SettingProblem]:
+    """Names under our prefix that are no settings, and names that would be settings but for prefix and spelling."""
+    problems = []
+    for name in sorted(config_map.keys() - _LIVE.keys()):
+        meant = PREFIX + name.lower().replace("_", "-").replace(".", "-").removeprefix(PREFIX)
+        if meant in _LIVE:
+            problems.append(SettingProblem(name, config_map[name][:80], f"is not used: the name is {meant}"))
+        elif name.startswith(PREFIX):
+            problems.append(SettingProblem(name, config_map[name][:80], "is not a setting of this version"))
+    return problems
 
 
 def _parse(text: str, key: _Key, default: object) -> bool | int | str:
@@ -157,6 +190,9 @@ class ProcessSettings:
     grpc_endpoint_port: int = 0  # the port that the gRPC Service's EndpointSlice names; 0: the server's own
     metrics_address: str = "0.0.0.0"
     metrics_port: int = 9506
+    status_port: int = 9507  # on loopback
+    status_tls_port: int = 0  # on `metrics_address`, for those who may; 0: nowhere
+    status_tls_cert_dir: str = ""
     service: str = "longhorn-scheduler-extender"
     config_map: str = "longhorn-scheduler-extender"
     lease: str = "longhorn-manager-disk-scheduler-lock"
@@ -165,7 +201,7 @@ class ProcessSettings:
     retry_period_seconds: int = 2
     threads: int = 16
     body_limit_bytes: int = 64 * MEBIBYTE
-    tls_mode: str = TLS_OFF
+    tls_mode: str = ""  # has to be said: an upgrade must not change what kube-scheduler's file speaks
     tls_cert_dir: str = ""
     tls_secret: str = "longhorn-scheduler-extender-tls"
     tls_client_secret: str = "longhorn-scheduler-extender-client"
@@ -182,62 +218,82 @@ class ProcessSettings:
     replica_scheduler_service: str = "longhorn-replica-scheduler"
     replica_scheduler_tls_secret: str = "longhorn-replica-scheduler-tls"
     cluster_domain: str = "cluster.local"
-    scheduler_names: str = "default-scheduler"  # with commas
+    scheduler_names: str = SCHEDULER_NAMES  # with commas
     excluded_namespaces: str = "kube-system"  # with commas, beside `namespace`
     log_level: str = "info"
     log_format: str = "text"
 
     def checked(self) -> ProcessSettings:
         """Itself; ConfigError names the first setting that cannot work."""
-        _require(bool(self.namespace), "namespace", "is empty")
-        _require(bool(self.pod_name), "POD_NAME", "is not set: it is this process's identity in the election")
-        _require(_is_address(self.pod_ip), "POD_IP", f"is not an IP address: {self.pod_ip!r}")
-        for name in ("extender_port", "grpc_port", "metrics_port"):
-            _require(0 < getattr(self, name) < 65_536, name, "is not a port")
-        for name in ("endpoint_port", "grpc_endpoint_port"):
-            _require(0 <= getattr(self, name) < 65_536, name, "is not a port")
-        _require(0 < self.retry_period_seconds, "retry_period_seconds", "is not positive")
-        _require(
+        require(bool(self.namespace), "namespace", "is empty")
+        require(bool(self.pod_name), "POD_NAME", "is not set: it is this process's identity in the election")
+        require(_is_address(self.pod_ip), "POD_IP", f"is not an IP address: {self.pod_ip!r}")
+        for name in ("extender_port", "grpc_port", "metrics_port", "status_port"):
+            require(0 < getattr(self, name) < 65_536, name, "is not a port")
+        for name in ("endpoint_port", "grpc_endpoint_port", "status_tls_port"):
+            require(0 <= getattr(self, name) < 65_536, name, "is not a port")
+        require(
+            bool(self.status_tls_port) == bool(self.status_tls_cert_dir),
+            "status_tls_port",
+            "goes with status_tls_cert_dir: on the network the status document is served over TLS alone",
+        )
+        require(0 < self.retry_period_seconds, "retry_period_seconds", "is not positive")
+        require(
             self.retry_period_seconds < self.renew_deadline_seconds,
             "retry_period_seconds",
-            f"is not below renew_deadline_seconds ({self.renew_deadline_seconds})",
+            f"is not below --renew-deadline-seconds ({self.renew_deadline_seconds})",
         )
-        _require(
+        require(
             self.renew_deadline_seconds < self.lease_duration_seconds,
             "renew_deadline_seconds",
-            f"is not below lease_duration_seconds ({self.lease_duration_seconds})",
+            f"is not below --lease-duration-seconds ({self.lease_duration_seconds})",
         )
-        _require(1 <= self.threads <= 256, "threads", "is not between 1 and 256")
-        _require(self.body_limit_bytes >= MEBIBYTE, "body_limit_bytes", "is below 1 MiB")
-        _require(self.tls_mode in TLS_MODES, "tls_mode", f"is not one of {', '.join(TLS_MODES)}")
-        _require(
+        require(1 <= self.threads <= 256, "threads", "is not between 1 and 256")
+        require(self.body_limit_bytes >= MEBIBYTE, "body_limit_bytes", "is below 1 MiB")
+        self._check_tls()
+        for name in ("webhook_service", "replica_scheduler_service"):
+            require(0 < len(getattr(self, name)) < 64, name, "is not a Service's name")
+        require(bool(self.scheduler_names.strip(", ")), "scheduler_names", "names no scheduler")
+        require(self.log_level in ("debug", "info", "warning", "error"), "log_level", "is not a level")
+        require(self.log_format in ("text", "json"), "log_format", "is neither text nor json")
+        return self
+
+    def _check_tls(self) -> None:
+        modes = (*CERTIFICATE_MODES, PLAIN_HTTP)
+        require(
+            bool(self.tls_mode),
+            "tls_mode",
+            f"is not set: {', '.join(CERTIFICATE_MODES)}, or {PLAIN_HTTP}, which is what earlier releases did unasked",
+        )
+        require(self.tls_mode in modes, "tls_mode", f"is not one of {', '.join(modes)}: {self.tls_mode!r}")
+        require(
             not self.tls_cert_dir or self.tls_mode in ("cert-manager", "provided"),
             "tls_cert_dir",
             f"is for the modes cert-manager and provided, not {self.tls_mode}",
         )
-        _require(self.webhook_tls_mode in TLS_MODES, "webhook_tls_mode", f"is not one of {', '.join(TLS_MODES)}")
-        _require(
+        modes = (*CERTIFICATE_MODES, TLS_OFF)
+        require(self.webhook_tls_mode in modes, "webhook_tls_mode", f"is not one of {', '.join(modes)}")
+        require(
             self.webhook_tls_mode != "self" or self.webhook_client_name in ("", WEBHOOK_CLIENT),
             "webhook_client_name",
             f"is {WEBHOOK_CLIENT} in mode self",
         )
         secrets = [getattr(self, name) for name in _SECRETS]
-        _require(
+        require(
             all(secrets) and len(set(secrets)) == len(secrets), "tls_secret", "every Secret needs a name of its own"
         )
-        for name in ("webhook_service", "replica_scheduler_service"):
-            _require(0 < len(getattr(self, name)) < 64, name, "is not a Service's name")
-        _require(1 <= self.tls_handshake_seconds <= 60, "tls_handshake_seconds", "is not between 1 and 60")
-        _require(1 <= self.tls_handshakes <= 900, "tls_handshakes", "is not between 1 and 900")
-        _require(bool(self.scheduler_names.strip(", ")), "scheduler_names", "names no scheduler")
-        _require(self.log_level in ("debug", "info", "warning", "error"), "log_level", "is not a level")
-        _require(self.log_format in ("text", "json"), "log_format", "is neither text nor json")
-        return self
+        require(1 <= self.tls_handshake_seconds <= 60, "tls_handshake_seconds", "is not between 1 and 60")
+        require(1 <= self.tls_handshakes <= 900, "tls_handshakes", "is not between 1 and 900")
 
 
-def _require(is_right: bool, name: str, problem: str) -> None:
+def require(is_right: bool, name: str, problem: str) -> None:
+    """ConfigError unless `is_right`; it names the flag of that field, or the variable of the environment."""
     if not is_right:
-        raise ConfigError(f"{name}: {problem}")
+        raise ConfigError(f"{name if name.isupper() else flag_of(name)}: {problem}")
+
+
+def flag_of(field: str) -> str:
+    return f"--{field.replace('_', '-')}"
 
 
 def _is_address(text: str) -> bool:

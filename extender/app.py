@@ -6,27 +6,26 @@ import logging
 import select
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 from flask import Blueprint, Flask, Response, request
 from flask.typing import ResponseReturnValue
+from gunicorn.http.errors import ParseException
 from werkzeug.exceptions import HTTPException, RequestEntityTooLarge
 
 from controller.clock import Clock
 from controller.errors import MalformedRequestError, NotReadyError, SchedulerError
 from extender import binding, preemption, priorities, wire
 from extender.preconditions import PodFailedError
-from extender.service import ClientGoneError
+from extender.service import ClientGoneError, FilterAnswers
 
 _JSON: Final = "application/json"
 _GONE: Final = getattr(select, "POLLRDHUP", 0) | select.POLLHUP | select.POLLERR
 
+_Args = TypeVar("_Args")
+_Size = Callable[[], wire.ClusterSize]  # of this moment
+
 log = logging.getLogger(__name__)
-
-
-class Filtering(Protocol):
-    def is_ready(self) -> bool: ...
-    def filter_pod(self, args: wire.FilterArgs, is_client_gone: Callable[[], bool]) -> bytes: ...
 
 
 class Prioritizing(Protocol):
@@ -45,26 +44,36 @@ class Binding(Protocol):
 class Verbs:
     """What answers each verb of kube-scheduler's configuration."""
 
-    filter: Filtering
+    filter: FilterAnswers
     prioritize: Prioritizing
     preempt: Preempting
     bind: Binding
 
 
 class RequestObserver(Protocol):
+    """In the product `LeaderMetrics` of controller.assembly, which must not be imported here."""
+
     def filter_answered(self, seconds: float) -> None: ...
     def failed(self, kind: str) -> None: ...
 
 
-def create_app(verbs: Verbs, observer: RequestObserver, clock: Clock, *, max_body_bytes: int) -> Flask:
-    """The WSGI application of the extender; no state of its own."""
+def create_app(
+    verbs: Verbs,
+    observer: RequestObserver,
+    clock: Clock,
+    *,
+    max_body_bytes: int,
+    cluster_size: _Size = lambda: wire.ANY_SIZE,
+) -> Flask:
+    """The WSGI application of the extender; no state of its own. What a request may hold follows the cluster's size, up
+    to `max_body_bytes`."""
     app = Flask("extender", static_folder=None)
     app.config["MAX_CONTENT_LENGTH"] = max_body_bytes
-    app.register_blueprint(create_blueprint(verbs, observer, clock))
+    app.register_blueprint(create_blueprint(verbs, observer, clock, cluster_size))
     return app
 
 
-def create_blueprint(verbs: Verbs, observer: RequestObserver, clock: Clock) -> Blueprint:
+def create_blueprint(verbs: Verbs, observer: RequestObserver, clock: Clock, size: _Size) -> Blueprint:
     routes = Blueprint("extender", __name__)
 
     # kube-scheduler appends the verb to `urlPrefix`, which may carry a path of its own, such as /api/scheduler.
@@ -72,7 +81,7 @@ def create_blueprint(verbs: Verbs, observer: RequestObserver, clock: Clock) -> B
     @routes.post("/<path:prefix>/filter")
     def filter_nodes(prefix: str = "") -> ResponseReturnValue:  # noqa: ARG001
         started = clock.now()
-        args = wire.decode_filter_args(_body())
+        args = _read(wire.decode_filter_args, size())
         try:
             reply = verbs.filter.filter_pod(args, is_client_gone)
         except PodFailedError as error:
@@ -86,7 +95,7 @@ def create_blueprint(verbs: Verbs, observer: RequestObserver, clock: Clock) -> B
     @routes.post("/prioritize")
     @routes.post("/<path:prefix>/prioritize")
     def prioritize(prefix: str = "") -> ResponseReturnValue:  # noqa: ARG001
-        args = wire.decode_filter_args(_body())
+        args = _read(wire.decode_filter_args, size())
         try:
             return Response(verbs.prioritize.prioritize(args), mimetype=_JSON)
         except PodFailedError as error:
@@ -98,7 +107,7 @@ def create_blueprint(verbs: Verbs, observer: RequestObserver, clock: Clock) -> B
     @routes.post("/preempt")
     @routes.post("/<path:prefix>/preempt")
     def preempt(prefix: str = "") -> ResponseReturnValue:  # noqa: ARG001
-        args = preemption.decode_preemption_args(_body())
+        args = _read(preemption.decode_preemption_args, size())
         try:
             return Response(verbs.preempt.preempt(args), mimetype=_JSON)
         except PodFailedError as error:
@@ -110,7 +119,7 @@ def create_blueprint(verbs: Verbs, observer: RequestObserver, clock: Clock) -> B
     @routes.post("/bind")
     @routes.post("/<path:prefix>/bind")
     def bind(prefix: str = "") -> ResponseReturnValue:  # noqa: ARG001
-        args = binding.decode_binding_args(_body())
+        args = binding.decode_binding_args(_body(size()))
         try:
             return Response(binding.encode_binding_result(verbs.bind.bind(args)), mimetype=_JSON)
         except PodFailedError as error:
@@ -126,9 +135,18 @@ def create_blueprint(verbs: Verbs, observer: RequestObserver, clock: Clock) -> B
     return routes
 
 
-def _body() -> bytes:
+def _read(decode: Callable[[bytes, wire.ClusterSize], _Args], size: wire.ClusterSize) -> _Args:
+    return decode(_body(size), size)
+
+
+def _body(size: wire.ClusterSize) -> bytes:
     """The body within its limit, or 413; MalformedRequestError for one that is no text: parts of it are sent back."""
-    body = request.get_data(cache=False)
+    if (request.content_length or 0) > size.most_bytes:
+        raise RequestEntityTooLarge(f"larger than {size.most_bytes} bytes; {size.nodes} nodes are known")
+    try:
+        body = request.get_data(cache=False)
+    except (OSError, ParseException) as error:  # chunks that are none
+        raise MalformedRequestError("body", f"cannot be read: {error}") from error
     limit = request.max_content_length
     if request.content_length is None and limit is not None and len(body) >= limit:
         raise RequestEntityTooLarge  # of a chunked body werkzeug returns what the limit lets through, without a word

@@ -1,4 +1,5 @@
-"""The bind verb: the binding is ours to make, and its promise ours to keep or to take back.
+"""The bind verb: the binding is ours to make. No promise begins or ends by the call: what the pod shows afterwards
+tells, as it does when kube-scheduler binds.
 
 Complete, and off unless a scheduler's configuration names it: kube-scheduler binds as well by itself, and what it chose
 shows in the pod's claims earlier than a binding does.
@@ -15,10 +16,9 @@ from typing import Final, Protocol
 import msgspec
 
 from controller.allocator.outcome import Mode
-from controller.errors import ClusterError, MalformedRequestError, NotFoundError, UnavailableError
-from controller.follow.live import LiveReads
+from controller.errors import ClusterError, MalformedRequestError
 from extender import wire
-from extender.preconditions import LIVE_READ_SECONDS, PodFailedError, Preconditions
+from extender.preconditions import Preconditions
 
 _KEYS: Final = {"podname": "PodName", "podnamespace": "PodNamespace", "poduid": "PodUID", "node": "Node"}
 
@@ -55,11 +55,6 @@ def encode_binding_result(error: str) -> bytes:
     return _ENCODER.encode(_Result(error))
 
 
-class Allocator(Protocol):
-    def begin_binding(self, pod_uid: str, node: str) -> None: ...
-    def end_binding(self, pod_uid: str) -> None: ...
-
-
 class Binder(Protocol):
     """Posts a Binding that names the pod's uid. Raises ClusterError with the API server's words."""
 
@@ -72,8 +67,8 @@ class BindingService:
     Threads: any. Blocks: as Preconditions does, and for the API server. I/O: the binding, and live reads.
     """
 
-    def __init__(self, allocator: Allocator, preconditions: Preconditions, binder: Binder, live: LiveReads) -> None:
-        self._allocator, self._preconditions, self._binder, self._live = allocator, preconditions, binder, live
+    def __init__(self, preconditions: Preconditions, binder: Binder) -> None:
+        self._preconditions, self._binder = preconditions, binder
 
     def bind(self, args: BindingArgs) -> str:
         """ "" when the pod is bound, else why not. Raises NotReadyError, PodFailedError as the other verbs do."""
@@ -82,35 +77,11 @@ class BindingService:
         if checks.mode is not Mode.BYPASS:
             checks.check_fresh()
             checks.know_pod(pod.uid, pod.namespace, pod.name)
-        try:
-            self._allocator.begin_binding(pod.uid, args.node)
-        except NotFoundError as error:
-            if checks.mode is not Mode.BYPASS:
-                raise PodFailedError("Longhorn: the pod does not exist") from error
-        error_text = "the call ended early"
-        try:
-            checks.check_term(term)  # the fence: nothing is written outside a term
-            error_text = self._post(args)
-        finally:
-            if error_text:
-                self._allocator.end_binding(pod.uid)
-        log.info("bind pod=%s uid=%s node=%s error=%s", pod.key, pod.uid, args.node, error_text or "-")
-        return error_text
-
-    def _post(self, args: BindingArgs) -> str:
-        pod = args.pod
+        checks.check_term(term)  # the fence: nothing is written outside a term
+        error_text = ""
         try:
             self._binder.bind(pod.namespace, pod.name, pod.uid, args.node)
-        except UnavailableError as error:
-            self._look_again(pod)
-            return str(error)
         except ClusterError as error:
-            return str(error)
-        return ""
-
-    def _look_again(self, pod: wire.PodRef) -> None:
-        """The answer was lost, the binding perhaps not: see what the pod shows before its promise is taken back."""
-        try:
-            self._live.refresh("pod", pod.namespace, pod.name, LIVE_READ_SECONDS)
-        except ClusterError as error:
-            log.warning("pod not read after a lost binding pod=%s error=%s", pod.key, error)
+            error_text = str(error)
+        log.info("bind pod=%s uid=%s node=%s error=%s", pod.key, pod.uid, args.node, error_text or "-")
+        return error_text

@@ -12,6 +12,7 @@ from typing import Final, Protocol
 from controller.canary.proof import Recognition
 from extender import wire
 from extender.preconditions import PodFailedError
+from extender.service import FilterAnswers
 
 REFUSAL: Final = "Longhorn: this pod only shows that kube-scheduler asks the extender; it is never placed"
 STRAY: Final = "Longhorn: a canary that this leader has not made; it is about to be removed"
@@ -19,21 +20,19 @@ STRAY: Final = "Longhorn: a canary that this leader has not made; it is about to
 _log = logging.getLogger(__name__)
 
 
-class Filtering(Protocol):
-    def is_ready(self) -> bool: ...
-    def filter_pod(self, args: wire.FilterArgs, is_client_gone: Callable[[], bool]) -> bytes: ...
-
-
 class Terms(Protocol):
-    """The term that an answer would belong to, and whether it still does. Both raise NotReadyError."""
+    """The term that an answer would belong to, and whether it still does: both raise NotReadyError. `knows_callers`: it
+    is a scheduler that asks."""
+
+    knows_callers: bool
 
     def begin(self) -> int: ...
     def check_term(self, term: int) -> None: ...
 
 
-class Evidence(Protocol):
+class CanaryEvidence(Protocol):
     def recognise(self, pod_uid: str, pod_namespace: str, pod_name: str) -> Recognition: ...
-    def heard(self, scheduler: str, pod_uid: str, pod_key: str) -> None: ...
+    def heard(self, scheduler: str, pod_uid: str, pod_key: str, *, is_sure: bool) -> None: ...
 
 
 class CanaryFilter:
@@ -42,7 +41,7 @@ class CanaryFilter:
     Threads: any. Blocks: as `inner` does; about a canary while its uid is on its way, a second at most. I/O: none.
     """
 
-    def __init__(self, inner: Filtering, terms: Terms, evidence: Evidence) -> None:
+    def __init__(self, inner: FilterAnswers, terms: Terms, evidence: CanaryEvidence) -> None:
         self._inner, self._terms, self._evidence = inner, terms, evidence
 
     def is_ready(self) -> bool:
@@ -60,5 +59,6 @@ class CanaryFilter:
                 return reply
             case Recognition.STRAY:
                 raise PodFailedError(STRAY)
-        self._evidence.heard(args.scheduler_name, args.pod_uid, args.pod_key)
+        is_sure = self._terms.knows_callers
+        self._evidence.heard(args.scheduler_name, args.pod_uid, args.pod_key, is_sure=is_sure)
         return self._inner.filter_pod(args, is_client_gone)

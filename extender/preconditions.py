@@ -8,36 +8,32 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
+from controller.allocator.allocator import Allocator
 from controller.allocator.outcome import Mode, PodKnowledge
+from controller.allocator.world.absences import UnknownObjectError
 from controller.clock import Clock
 from controller.errors import ClusterError, NotReadyError, NotSyncedError, SchedulerError
 from controller.follow.live import LiveReads
 from controller.rules.demand import Missing
+from controller.settings import ENABLED
 
 POD_STORE_WAIT_SECONDS: Final = 0.1
 LIVE_READ_SECONDS: Final = 0.5
 MAX_LIVE_READS: Final = 64
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 
 class PodFailedError(SchedulerError):
     """The call cannot be decided. The text is constant, or the pod's condition would change at every call."""
 
 
-class Pods(Protocol):
-    """What is asked of the allocator about pods and what they refer to."""
-
-    def knows_pod(self, uid: str, key: str) -> PodKnowledge: ...
-    def wait_for_pod(self, uid: str, key: str, timeout: float) -> PodKnowledge: ...
-    def missing(self, pod_uid: str) -> Sequence[Missing]: ...
-    def confirm_absent(self, missing: Missing) -> None: ...
-
-
-class Gate(Protocol):
-    """Open only while this process leads; `check` raises NotLeaderError."""
+class CheckedGate(Protocol):
+    """Open only while this process leads; `check` raises NotLeaderError. In the product `OpenedGate` of
+    controller.assembly, which must not be imported here."""
 
     @property
     def term(self) -> int: ...
@@ -45,28 +41,32 @@ class Gate(Protocol):
 
 
 class RefusalListener(Protocol):
-    """Told of pods that found no room, for the people who own them. Must not block."""
+    """Told of pods that found no room, for the people who own them. Must not block. In the product `Teller` of
+    controller.workers, which must not be imported here."""
 
     def refused(self, uid: str, namespace: str, name: str, candidates: Sequence[str]) -> None: ...
 
 
 class Preconditions:
-    """Whether this process may answer, and for whom.
+    """Whether this process may answer, and for whom. `knows_callers`: whoever reaches us is a scheduler, by its
+    certificate; else anybody may be, and what we answer ends nothing that a pod was promised before.
 
     Threads: any. Blocks: for the store and live reads (0.6 s at most). I/O: live reads of what the stores do not have.
     """
 
     def __init__(
         self,
-        pods: Pods,
-        gate: Gate,
+        allocator: Allocator,
+        gate: CheckedGate,
         live: LiveReads,
         clock: Clock,
         *,
         mode: Callable[[], Mode],
         stale_kind: Callable[[], str | None],
+        knows_callers: bool = True,
     ) -> None:
-        self._pods, self._gate, self._live, self._clock = pods, gate, live, clock
+        self.knows_callers = knows_callers
+        self._allocator, self._gate, self._live, self._clock = allocator, gate, live, clock
         self._mode, self._stale_kind = mode, stale_kind
 
     @property
@@ -77,11 +77,16 @@ class Preconditions:
         self._gate.check()
 
     def begin(self) -> int:
-        """The term that an answer would belong to. NotReadyError: not leading, or switched off."""
+        """The term that an answer would belong to. NotReadyError: not leading, switched off, or not known whether."""
         self._gate.check()
-        if self._mode() is Mode.CLOSED:
-            raise NotReadyError("the scheduler extender is disabled")
+        self.check_open()
         return self._gate.term
+
+    def check_open(self) -> None:
+        """NotReadyError in a mode in which nobody is let through. The texts are constant, as of PodFailedError."""
+        problem = _NOT_OPEN.get(self._mode())
+        if problem is not None:
+            raise NotReadyError(problem)
 
     def check_term(self, term: int) -> None:
         """Right before the answer leaves: still leading, and in the same term."""
@@ -95,36 +100,38 @@ class Preconditions:
             raise NotSyncedError(f"what is known of {stale} is too old")
 
     def know_pod(self, uid: str, namespace: str, name: str) -> None:
-        """Our stores show the pod pending under that uid, after a short wait and one live read.
+        """Our stores show the pod under that uid, pending and of one of our schedulers, after a short wait and one
+        live read.
 
-        PodFailedError if not, so nobody makes promises by calling us with pods that do not exist.
+        PodFailedError if not, so nobody makes promises by calling us with pods that no scheduler of ours asks about.
         """
         key = f"{namespace}/{name}"
-        known = self._pods.knows_pod(uid, key)
-        if known in (PodKnowledge.UNKNOWN, PodKnowledge.OTHER_UID):
-            known = self._pods.wait_for_pod(uid, key, POD_STORE_WAIT_SECONDS)
-        if known in (PodKnowledge.UNKNOWN, PodKnowledge.OTHER_UID):
+        known = self._allocator.knows_pod(uid, key)
+        if known.may_be_old:
+            known = self._allocator.wait_for_pod(uid, key, POD_STORE_WAIT_SECONDS)
+        if known.may_be_old:
             if not self._read("pod", namespace, name, LIVE_READ_SECONDS):
                 raise PodFailedError("Longhorn: the pod does not exist")
-            known = self._pods.knows_pod(uid, key)
+            known = self._allocator.knows_pod(uid, key)
         if known is not PodKnowledge.PENDING:
             raise PodFailedError(_NOT_PENDING[known])
 
-    def know_objects(self, pod_uid: str) -> None:
-        """All that the pod refers to is known, or known to be absent, by live reads of half a second together."""
+    def ask(self, question: Callable[[], T]) -> T:
+        """The allocator's answer about a pod. What it does not know of the pod's volumes is read live for half a
+        second together, and then it is asked again."""
         deadline = self._clock.now() + LIVE_READ_SECONDS
         last: Missing | None = None
         for _ in range(MAX_LIVE_READS):
-            missing = self._pods.missing(pod_uid)
-            if not missing:
-                return
-            first = missing[0]
+            try:
+                return question()
+            except UnknownObjectError as error:
+                first = error.missing
             left = deadline - self._clock.now()
             if left <= 0 or first == last:  # it is there, and another pod's
                 break
             last = first
             if not self._read(first.kind, first.namespace, first.name, left):
-                self._pods.confirm_absent(first)
+                self._allocator.confirm_absent(first)
         raise PodFailedError("Longhorn: the pod's volumes could not be read in time")
 
     def _read(self, kind: str, namespace: str, name: str, timeout_seconds: float) -> bool:
@@ -135,9 +142,15 @@ class Preconditions:
             raise PodFailedError(f"Longhorn: the API server did not answer about the {kind}") from error
 
 
+_NOT_OPEN: Final = {
+    Mode.CLOSED: "the scheduler extender is disabled",
+    Mode.UNKNOWN: f"nobody has said whether the scheduler extender is enabled: see {ENABLED} in its ConfigMap",
+}
 _NOT_PENDING: Final = {
     PodKnowledge.FINISHED: "Longhorn: the pod has ended or is being deleted",
     PodKnowledge.BOUND: "Longhorn: the pod is bound already",
+    PodKnowledge.FOREIGN: "Longhorn: the pod's scheduler is none that the extender serves (--scheduler-names)",
+    PodKnowledge.GATED: "Longhorn: the pod has scheduling gates",
     PodKnowledge.OTHER_UID: "Longhorn: another pod of that name exists",
     PodKnowledge.UNKNOWN: "Longhorn: the pod could not be read",
 }

@@ -22,6 +22,7 @@ from typing import Annotated, Any, Final, Protocol
 
 import msgspec
 
+from controller.allocator.allocator import Allocator
 from controller.allocator.outcome import Mode
 from controller.errors import MalformedRequestError, NotSyncedError
 from extender import wire
@@ -83,7 +84,7 @@ class PreemptionArgs:
     candidates: Mapping[str, Victims]  # by node
 
 
-def decode_preemption_args(body: bytes) -> PreemptionArgs:
+def decode_preemption_args(body: bytes, size: wire.ClusterSize = wire.ANY_SIZE) -> PreemptionArgs:
     """The request in `body`; MalformedRequestError names the field that is wrong. Unknown fields mean nothing."""
     fields = wire.decode_fields(body, _KEYS)
     pod = wire.decode_pod(fields.get("Pod"))
@@ -96,6 +97,7 @@ def decode_preemption_args(body: bytes) -> PreemptionArgs:
                 by_node = wire.decode_as(kind, fields[field], field)
             except MalformedRequestError:
                 by_node = _any_case(field, fields[field])
+            size.check(field, len(by_node or ()))
             found = _victims(field, by_node)
     return PreemptionArgs(pod, found)
 
@@ -158,13 +160,9 @@ def encode_preemption_result(candidates: Mapping[str, Victims], kept: Collection
     )
 
 
-class Allocator(Protocol):
-    def nodes_with_room(self, pod_uid: str, candidates: Collection[str]) -> Collection[str]: ...
-    def preemption_failed(self, pod_uid: str, candidates: Collection[str]) -> None: ...
-
-
 class PreemptionObserver(Protocol):
-    """Told after every answer, outside all locks."""
+    """Told after every answer, outside all locks. In the product `LeaderMetrics` of controller.assembly, which must
+    not be imported here."""
 
     def preempted(self, kept: int, dropped: int) -> None: ...
 
@@ -209,8 +207,8 @@ class PreemptionService:
         try:
             checks.check_fresh()
             checks.know_pod(pod.uid, pod.namespace, pod.name)
-            checks.know_objects(pod.uid)
-            return self._allocator.nodes_with_room(pod.uid, asked)
+            adds_up = not checks.knows_callers
+            return checks.ask(lambda: self._allocator.nodes_with_room(pod.uid, asked, adds_up=adds_up))
         except (NotSyncedError, PodFailedError):
             self._allocator.preemption_failed(pod.uid, asked)
             raise

@@ -5,11 +5,12 @@ Source: kube-scheduler's `extender/v1` types: ExtenderArgs in, as for filter, a 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Final, Protocol
+from collections.abc import Mapping
+from typing import Final
 
 import msgspec
 
+from controller.allocator.allocator import Allocator
 from controller.allocator.outcome import Mode
 from extender import wire
 from extender.preconditions import Preconditions
@@ -25,10 +26,6 @@ _ENCODER: Final = msgspec.json.Encoder()
 
 def encode_priorities(scores: Mapping[str, int]) -> bytes:
     return _ENCODER.encode([_HostPriority(name, score) for name, score in scores.items()])
-
-
-class Allocator(Protocol):
-    def score_nodes(self, pod_uid: str, candidates: Sequence[str]) -> Mapping[str, int]: ...
 
 
 class PriorityService:
@@ -48,8 +45,7 @@ class PriorityService:
         if checks.mode is not Mode.BYPASS and args.has_claims:
             checks.check_fresh()
             checks.know_pod(args.pod_uid, args.pod_namespace, args.pod_name)
-            checks.know_objects(args.pod_uid)
-            scores = self._allocator.score_nodes(args.pod_uid, args.candidates)
+            scores = checks.ask(lambda: self._allocator.score_nodes(args.pod_uid, args.candidates))
         reply = encode_priorities(scores)
         checks.check_term(term)
         return reply

@@ -28,16 +28,24 @@ class ClientGoneError(SchedulerError):
     """Nobody is there any more to read the answer."""
 
 
-class Allocator(Protocol):
-    """What a filter call asks of `controller.allocator.allocator.Allocator`."""
+class FilterAnswers(Protocol):
+    """What answers filter calls: the service, and what stands before it."""
 
-    def hold_pod(self, pod_uid: str, candidates: Sequence[str]) -> FilterOutcome: ...
+    def is_ready(self) -> bool: ...
+    def filter_pod(self, args: wire.FilterArgs, is_client_gone: Callable[[], bool]) -> bytes: ...
+
+
+class PodHolds(Protocol):
+    """What a filter call asks of `controller.allocator.allocator.Allocator`, or of a test that answers by a script."""
+
+    def hold_pod(self, pod_uid: str, candidates: Sequence[str], *, adds_up: bool = False) -> FilterOutcome: ...
     def wait_for_change(self, version: int, timeout: float) -> bool: ...
     def end_holds(self, pod_uid: str, serial: int) -> None: ...
 
 
 class FilterObserver(Protocol):
-    """Told after every decision, outside all locks."""
+    """Told after every decision, outside all locks. In the product `LeaderMetrics` of controller.assembly, which must
+    not be imported here."""
 
     def decided(self, decision: Decision, reasons: Mapping[Reason, int], is_bounded: bool) -> None: ...
     def contention_waited(self, seconds: float) -> None: ...
@@ -47,10 +55,11 @@ class FilterObserver(Protocol):
 class _Attempt:
     """One filter call's holds; `serial` None until it has asked for any. Those of other calls are not its to end."""
 
+    adds_up: bool
     serial: int | None = None
 
-    def hold(self, allocator: Allocator, args: wire.FilterArgs) -> FilterOutcome:
-        outcome = allocator.hold_pod(args.pod_uid, args.candidates)
+    def hold(self, allocator: PodHolds, args: wire.FilterArgs) -> FilterOutcome:
+        outcome = allocator.hold_pod(args.pod_uid, args.candidates, adds_up=self.adds_up)
         self.serial = outcome.serial
         return outcome
 
@@ -59,7 +68,7 @@ class FilterListener(RefusalListener, Protocol):
     """The same, and of pods that are let through all the same or get no answer."""
 
     def let_through(self, uid: str, namespace: str, name: str, decision: Decision) -> None: ...
-    def broken(self, uid: str, namespace: str, name: str, what: str) -> None: ...
+    def broken(self, uid: str, namespace: str, name: str) -> None: ...
 
 
 class ExtenderService:
@@ -71,7 +80,7 @@ class ExtenderService:
 
     def __init__(
         self,
-        allocator: Allocator,
+        allocator: PodHolds,
         preconditions: Preconditions,
         clock: Clock,
         observer: FilterObserver,
@@ -110,15 +119,14 @@ class ExtenderService:
         else:
             checks.check_fresh()
             checks.know_pod(args.pod_uid, args.pod_namespace, args.pod_name)
-            checks.know_objects(args.pod_uid)
             with self._no_hold_left_behind(args.pod_uid) as attempt:
                 outcome = self._hold(args, attempt, is_client_gone)
                 reply = wire.encode_filter_result(args, outcome.passed, outcome.refused)
                 if is_client_gone():
                     raise ClientGoneError("the client went away before the answer")
                 checks.check_term(term)
-                if outcome.decision is Decision.BYPASS and checks.mode is Mode.CLOSED:
-                    raise NotReadyError("the scheduler extender is being disabled")
+                if outcome.decision is Decision.BYPASS:
+                    checks.check_open()
         self._report(args, outcome, self._clock.now() - started)
         return reply
 
@@ -128,14 +136,14 @@ class ExtenderService:
             raise ClientGoneError("the client went away before its call was looked at")
         try:
             return self._hold_in_time(args, attempt, is_client_gone)
-        except BugError as error:
-            self._listener.broken(args.pod_uid, args.pod_namespace, args.pod_name, str(error))
+        except BugError:
+            self._listener.broken(args.pod_uid, args.pod_namespace, args.pod_name)
             raise
 
     def _hold_in_time(
         self, args: wire.FilterArgs, attempt: _Attempt, is_client_gone: Callable[[], bool]
     ) -> FilterOutcome:
-        outcome = attempt.hold(self._allocator, args)
+        outcome = self._preconditions.ask(lambda: attempt.hold(self._allocator, args))
         deadline = self._clock.now() + self._contention_wait_seconds()
         while outcome.waitable and not outcome.passed:
             now = self._clock.now()
@@ -151,19 +159,20 @@ class ExtenderService:
             if is_client_gone():
                 raise ClientGoneError("the client went away while its call waited")
             self._preconditions.check_leading()
-            outcome = attempt.hold(self._allocator, args)
+            outcome = self._preconditions.ask(lambda: attempt.hold(self._allocator, args))
         return outcome
 
     @contextmanager
     def _no_hold_left_behind(self, pod_uid: str) -> Iterator[_Attempt]:
-        """What is held inside ends when the answer is not given, for whatever reason."""
-        attempt = _Attempt()
+        """What is held inside ends when the answer is not given, for whatever reason; where answers add up, by time
+        alone: a call of ours that nobody reads must not end what another one was answered."""
+        attempt = _Attempt(not self._preconditions.knows_callers)
         is_answered = False
         try:
             yield attempt
             is_answered = True
         finally:
-            if not is_answered and attempt.serial is not None:
+            if not is_answered and attempt.serial is not None and not attempt.adds_up:
                 self._allocator.end_holds(pod_uid, attempt.serial)
 
     def _report(self, args: wire.FilterArgs, outcome: FilterOutcome, seconds: float) -> None:

@@ -12,7 +12,8 @@ So the answer mirrors the form of the request:
 - `Nodes` alone: answered in `Nodes`, every item byte for byte as it came;
 - both: they must name the same nodes, and both are answered, because the reader may look at either;
 - neither: malformed. An empty list is a list, and its answer is an empty list;
-- a name that stands twice, or is empty: malformed.
+- a name that stands twice, or is empty: malformed;
+- more nodes than a cluster of this size may have (`ClusterSize`): malformed, before any name is looked at.
 
 Of a key that stands there twice, in whatever letter case, the last one counts, as for Go's `encoding/json`. (From the
 first, Go would fill in what a second `Pod` or `Nodes` leaves out; here the first is not looked at, and what is missing
@@ -68,12 +69,20 @@ class _Pod(msgspec.Struct, gc=False):
     spec: _Spec | None = None
 
 
-class _NodeList(msgspec.Struct):
-    items: list[msgspec.Raw] | None = None
+class _NodeMeta(msgspec.Struct, gc=False):
+    name: str
 
 
 class _NodeHead(msgspec.Struct, gc=False):
-    metadata: _Meta | None = None
+    metadata: _NodeMeta
+
+
+class _NodeList(msgspec.Struct):
+    items: list[_NodeHead] | None = None
+
+
+class _RawNodeList(msgspec.Struct):
+    items: list[msgspec.Raw] | None = None
 
 
 class _Args(msgspec.Struct, rename=_GO_KEYS, forbid_unknown_fields=True):
@@ -82,7 +91,13 @@ class _Args(msgspec.Struct, rename=_GO_KEYS, forbid_unknown_fields=True):
 
     pod: _Pod | None = None
     nodes: _NodeList | None = None
-    node_names: list[str] | None = None
+    node_names: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class _RawArgs(msgspec.Struct, rename=_GO_KEYS):
+    """The nodes byte for byte, of a request that has been read."""
+
+    nodes: _RawNodeList | None = None
 
 
 _ARGS: Final = msgspec.json.Decoder(_Args)
@@ -90,8 +105,33 @@ _OUTER: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _POD: Final = msgspec.json.Decoder(_Pod | None)
 _NODES: Final = msgspec.json.Decoder(_NodeList | None)
 _NAMES: Final = msgspec.json.Decoder(list[str] | None)
-_HEAD: Final = msgspec.json.Decoder(_NodeHead)
+_RAW_ARGS: Final = msgspec.json.Decoder(_RawArgs)
+_RAW_NODES: Final = msgspec.json.Decoder(_RawNodeList | None)
 _ENCODER: Final = msgspec.json.Encoder()
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSize:
+    """How many nodes we know of, and so how much a request may hold: our watch may lag behind a cluster that grows, and
+    nodes may be large, but a stranger's list must not cost more than the cluster's own."""
+
+    nodes: int
+
+    @property
+    def most_nodes(self) -> int:
+        return 1_000 + 2 * self.nodes
+
+    @property
+    def most_bytes(self) -> int:
+        return (4 * 1024 + 128 * self.nodes) * 1024
+
+    def check(self, field: str, count: int) -> None:
+        """MalformedRequestError when there are more nodes than may be."""
+        if count > self.most_nodes:
+            raise MalformedRequestError(field, f"has more than {self.most_nodes} nodes; {self.nodes} are known")
+
+
+ANY_SIZE: Final = ClusterSize(10**9)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +168,7 @@ class FilterArgs:
     candidates: list[str]
     has_names: bool  # NodeNames was sent
     items: list[msgspec.Raw] | None  # the items of Nodes as they came, or None when Nodes was not sent
+    item_names: list[str] | None = None  # their names
     has_claims: bool = True  # a pod's volumes never change, so what the request says of them holds
     scheduler_name: str = ""
 
@@ -151,22 +192,28 @@ class _Result(msgspec.Struct, rename=_GO_KEYS):
     error: str
 
 
-def decode_filter_args(body: bytes) -> FilterArgs:
+def decode_filter_args(body: bytes, size: ClusterSize = ANY_SIZE) -> FilterArgs:
     """The request in `body`; MalformedRequestError names the field that is wrong. Unknown fields mean nothing."""
+    size.check("Nodes.items", body.count(b'"metadata"') // 2)  # which a node says once
+    raw: msgspec.Raw | None = None  # of Nodes; None: of the whole body
     try:
         args = _ARGS.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        args = _decode_any_case(body)
+        args, raw = _decode_any_case(body)
     uid, namespace, name, has_claims = _checked_pod(args.pod)
-    names, items = args.node_names, None
+    size.check("NodeNames", bytes(args.node_names).count(b",") + 1)  # none stands in a name
+    names, items = _decode(_NAMES, args.node_names, "NodeNames"), None
+    item_names: list[str] | None = None
     if args.nodes is not None:
-        items = args.nodes.items if args.nodes.items is not None else []
-        node_names = _names_of(items)
+        item_names = [head.metadata.name for head in args.nodes.items or ()]
+        size.check("Nodes.items", len(item_names))
+        nodes = _RAW_ARGS.decode(body).nodes if raw is None else _RAW_NODES.decode(raw)
+        items = (nodes.items if nodes is not None else None) or []
         if names is None:
-            candidates = node_names
+            candidates = item_names
         else:
             candidates = names
-            if sorted(names) != sorted(node_names):
+            if sorted(names) != sorted(item_names):
                 raise MalformedRequestError("NodeNames", "names other nodes than Nodes")
     elif names is not None:
         candidates = names
@@ -175,7 +222,8 @@ def decode_filter_args(body: bytes) -> FilterArgs:
     _check_names(candidates, "NodeNames" if names is not None else "Nodes.items")
     spec = args.pod.spec if args.pod is not None else None
     scheduler = (spec.scheduler_name if spec is not None else None) or ""
-    return FilterArgs(uid, namespace, name, candidates, names is not None, items, has_claims, scheduler)
+    forms = names is not None, items, item_names
+    return FilterArgs(uid, namespace, name, candidates, *forms, has_claims, scheduler)
 
 
 def encode_filter_result(args: FilterArgs, passed: Sequence[str], refused: Mapping[str, Reason]) -> bytes:
@@ -202,10 +250,7 @@ def _encode(args: FilterArgs | None, passed: Sequence[str], refused: dict[str, s
     if args is not None and args.items is not None:
         items = args.items
         if passed is not args.candidates:
-            if args.has_names:  # the two lists may be in different orders
-                by_name = dict(zip(_names_of(items), items, strict=True))
-            else:
-                by_name = dict(zip(args.candidates, items, strict=True))
+            by_name = dict(zip(args.item_names or (), items, strict=True))  # the two lists may be in different orders
             items = [by_name[name] for name in passed]
         nodes = _NodesAnswer({}, items)
     names = passed if args is not None and args.has_names else None
@@ -226,17 +271,16 @@ def _decode(decoder: msgspec.json.Decoder[_Decoded], body: bytes | msgspec.Raw, 
         raise MalformedRequestError(path or "body", "is nested too deeply") from error
 
 
-def _decode_any_case(body: bytes) -> _Args:
-    """The outer object with its keys in any letter case."""
+def _decode_any_case(body: bytes) -> tuple[_Args, msgspec.Raw | None]:
+    """The outer object with its keys in any letter case, and the nodes byte for byte."""
     found = decode_fields(body, _KEYS)
     args = _Args()
     if "Pod" in found:
         args.pod = _decode(_POD, found["Pod"], "Pod")
     if "Nodes" in found:
         args.nodes = _decode(_NODES, found["Nodes"], "Nodes")
-    if "NodeNames" in found:
-        args.node_names = _decode(_NAMES, found["NodeNames"], "NodeNames")
-    return args
+    args.node_names = found.get("NodeNames", args.node_names)
+    return args, found.get("Nodes")
 
 
 def decode_fields(body: bytes, keys: Mapping[str, str]) -> dict[str, msgspec.Raw]:
@@ -293,16 +337,6 @@ def _checked_pod(pod: _Pod | None) -> tuple[str, str, str, bool]:
     volumes = (pod.spec.volumes if pod.spec is not None else None) or ()
     has_claims = any(entry.persistent_volume_claim or entry.ephemeral for entry in volumes)
     return meta.uid, meta.namespace, meta.name, has_claims
-
-
-def _names_of(items: list[msgspec.Raw]) -> list[str]:
-    names = []
-    for index, item in enumerate(items):
-        head = _decode(_HEAD, item, f"Nodes.items[{index}]")
-        if head.metadata is None or not head.metadata.name:
-            raise MalformedRequestError(f"Nodes.items[{index}].metadata.name", "is missing or empty")
-        names.append(head.metadata.name)
-    return names
 
 
 def _check_names(names: list[str], field: str) -> None:

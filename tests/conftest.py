@@ -14,8 +14,6 @@ import pytest
 if TYPE_CHECKING:
     from tests.cluster.cluster import Cluster
 
-NAMESPACE_SECONDS = 60.0
-
 # A machine that stalls for a moment is no fault of the code: how long an example takes is never judged.
 hypothesis.settings.register_profile("no deadline", deadline=None)
 # For runs that only ask whether a test fails (tests/mutation): the smallest example would cost most of their time.
@@ -30,12 +28,12 @@ build_failure = pytest.StashKey[Exception]()
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Whatever uses the cluster carries its mark. It comes after all that is quick; in a run of several processes
-    before that, since it mostly waits."""
+    before that, the slowest first, since it mostly waits."""
     for item in items:
         fixtures = item._fixtureinfo.name2fixturedefs if isinstance(item, pytest.Function) else {}
         if any(one.scope == "session" for one in fixtures.get("cluster", ())[-1:]):  # and none of a test's own
             item.add_marker("cluster")
-    items.sort(key=_uses_cluster, reverse="PYTEST_XDIST_WORKER" in os.environ)
+    items.sort(key=_waiting, reverse="PYTEST_XDIST_WORKER" in os.environ)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -48,6 +46,11 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         build.binaries(_progress(session.config))
     except Exception as error:  # the other tests still run; those that need it fail with this
         session.config.stash[build_failure] = error
+
+
+def _waiting(item: pytest.Item) -> int:
+    """How much of its time a test waits, roughly."""
+    return _uses_cluster(item) * (1 if item.get_closest_marker("slow") is None else 2)
 
 
 def _uses_cluster(item: pytest.Item) -> bool:
@@ -89,25 +92,10 @@ def make_namespace(cluster: Cluster) -> Iterator[Callable[..., str]]:
 
     def make(prefix: str = "test") -> str:
         name = f"{prefix}-{secrets.token_hex(4)}"
-        api.create("/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+        cluster.create_namespace(name)
         made.append(name)
-        _await_service_account(cluster, name)
         return name
 
     yield make
     for name in reversed(made):
         api.delete(f"/api/v1/namespaces/{name}")
-
-
-def _await_service_account(cluster: Cluster, namespace: str) -> None:
-    """Pods are refused until the controller-manager has given their namespace its default account."""
-    api, path = cluster.api(), f"/api/v1/namespaces/{namespace}/serviceaccounts"
-    seen = api.list(path)
-    names = {item["metadata"]["name"] for item in seen["items"]}
-    if "default" in names:
-        return
-    version = seen["metadata"]["resourceVersion"]
-    for kind, account in api.watch(path, resource_version=version, timeout_seconds=int(NAMESPACE_SECONDS)):
-        if kind == "ADDED" and account["metadata"]["name"] == "default":
-            return
-    raise TimeoutError(f"namespace {namespace} has no default service account after {NAMESPACE_SECONDS:.0f} s")

@@ -7,9 +7,10 @@ Nothing of the product is imported here, so that a module that does not import c
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 PRODUCT = ("controller", "extender", "webhook", "certs")
 
@@ -54,41 +55,22 @@ def check_sleeps(modules: Iterable[Module]) -> list[str]:
     """Nobody lets time pass where something can be waited for; a loop that asks again until a deadline may pause."""
     findings = []
     for module in modules:
-        loops = [node for node in ast.walk(module.tree) if isinstance(node, ast.While)]
-        for name, line in uses_of(module, {"time.sleep", "asyncio.sleep"}):
-            if not any(loop.lineno < line <= (loop.end_lineno or loop.lineno) for loop in loops):
-                findings.append(f"{module.name}:{line}: uses {name}")
+        nodes: list[Any] = list(ast.walk(module.tree))
+        loops = [node for node in nodes if isinstance(node, ast.While)]
+        findings += [
+            f"{module.name}:{node.lineno}: sleeps"
+            for node in filter(_is_sleep, nodes)
+            if not any(loop.lineno < node.lineno <= (loop.end_lineno or loop.lineno) for loop in loops)
+        ]
     return findings
 
 
-def uses_of(module: Module, names: Iterable[str]) -> list[tuple[str, int]]:
-    """Where the module names one of these dotted things, through whatever alias it imported it."""
-    wanted = frozenset(names)
-    aliases: dict[str, str] = {}
-    for node in ast.walk(module.tree):
-        if isinstance(node, ast.Import):
-            for alias in node.names:
-                top = alias.name.split(".")[0]
-                aliases[alias.asname or top] = alias.name if alias.asname else top
-        elif isinstance(node, ast.ImportFrom) and not node.level:
-            for alias in node.names:
-                aliases[alias.asname or alias.name] = f"{node.module}.{alias.name}"
-    found = []
-    for node in ast.walk(module.tree):
-        if isinstance(node, ast.Attribute | ast.Name):
-            dotted = _dotted(node, aliases)
-            if dotted in wanted:
-                found.append((dotted, node.lineno))
-    return sorted(found, key=lambda item: item[1])
-
-
-def _dotted(node: ast.expr, aliases: Mapping[str, str]) -> str:
-    if isinstance(node, ast.Name):
-        return aliases.get(node.id, "")
-    if isinstance(node, ast.Attribute):
-        base = _dotted(node.value, aliases)
-        return f"{base}.{node.attr}" if base else ""
-    return ""
+def _is_sleep(node: ast.AST) -> bool:
+    """Of whatever module; by another name, where it is given that."""
+    match node:
+        case ast.Attribute(attr="sleep") | ast.Name(id="sleep") | ast.alias(name="sleep", asname=str()):
+            return True
+    return False
 
 
 def check_wide_excepts(modules: Iterable[Module]) -> list[str]:
@@ -113,6 +95,33 @@ def _is_wide(expression: ast.expr | None) -> bool:
     if isinstance(expression, ast.Tuple):
         return any(_is_wide(item) for item in expression.elts)
     return isinstance(expression, ast.Name) and expression.id in ("Exception", "BaseException")
+
+
+def check_class_names(modules: Iterable[Module]) -> list[str]:
+    """A public class has a name of its own: whoever reads it knows which one is meant."""
+    where: dict[str, list[str]] = {}
+    for module in modules:
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                where.setdefault(node.name, []).append(module.name)
+    return [f"{name}: in {' and '.join(found)}" for name, found in where.items() if len(found) > 1]
+
+
+def check_shared_code(modules: Iterable[Module]) -> list[str]:
+    """What two modules need stands in a helper: nobody imports a test's file, or anything from it."""
+    findings = []
+    for module in modules:
+        for node in ast.walk(module.tree):
+            match node:
+                case ast.Import(names=names):
+                    wanted = [alias.name for alias in names]
+                case ast.ImportFrom(module=package, names=names):
+                    wanted = [f"{package or ''}.{alias.name}" for alias in names]
+                case _:
+                    continue
+            of_tests = [name for name in wanted if any(part.startswith("test_") for part in name.split("."))]
+            findings += [f"{module.name}:{node.lineno}: imports {name}" for name in of_tests]
+    return findings
 
 
 def check_sizes(modules: Iterable[Module]) -> list[str]:

@@ -8,11 +8,13 @@ from typing import Final, Protocol
 
 from flask import Flask, Response, request
 from flask.typing import ResponseReturnValue
+from gunicorn.http.errors import ParseException
 from werkzeug.exceptions import HTTPException, RequestEntityTooLarge, UnsupportedMediaType
 
 from controller.clock import Clock
 from controller.errors import MalformedRequestError
 from webhook import review as reviews
+from webhook.metrics import WebhookMetrics
 from webhook.review import Review
 
 MAX_BODY_BYTES: Final = 8 * 1024**2  # an object is at most 1.5 MiB in etcd; a review may carry it twice, with escapes
@@ -30,15 +32,10 @@ class Reviewer(Protocol):
         ...
 
 
-class RequestObserver(Protocol):
-    def answered(self, route: str, seconds: float) -> None: ...
-    def failed(self, route: str, kind: str) -> None: ...
-
-
 def create_app(
     reviewers: Mapping[str, Reviewer],
     is_ready: Callable[[], bool],
-    observer: RequestObserver,
+    observer: WebhookMetrics,
     clock: Clock,
     *,
     max_body_bytes: int = MAX_BODY_BYTES,
@@ -80,7 +77,7 @@ def create_app(
     return app
 
 
-def _view(name: str, reviewer: Reviewer, observer: RequestObserver, clock: Clock) -> Callable[[], ResponseReturnValue]:
+def _view(name: str, reviewer: Reviewer, observer: WebhookMetrics, clock: Clock) -> Callable[[], ResponseReturnValue]:
     def view() -> ResponseReturnValue:
         started = clock.now()
         review = _review()
@@ -107,7 +104,10 @@ def _route() -> str:
 def _review() -> Review:
     if request.mimetype != _JSON:
         raise UnsupportedMediaType("the body must be application/json")
-    body = request.get_data(cache=False)
+    try:
+        body = request.get_data(cache=False)
+    except (OSError, ParseException) as error:  # chunks that are none
+        raise MalformedRequestError("body", f"cannot be read: {error}") from error
     limit = request.max_content_length
     if request.content_length is None and limit is not None and len(body) >= limit:
         raise RequestEntityTooLarge  # of a chunked body werkzeug returns what the limit lets through, without a word

@@ -11,9 +11,10 @@ from controller.clock import Clock, SystemClock
 from controller.kube.api import KubeApi
 from controller.kube.resources import Resource
 from controller.process.common_metrics import store_entries
-from controller.process.status_port import StatusServer, create_status_app
+from controller.process.status_port import LOOPBACK, StatusServer, create_metrics_app, create_status_app
 from controller.process.version import product_version
-from controller.process.worker import Worker, health_problem, worker_entries
+from controller.process.worker import Group, Worker, health_problem, worker_entries
+from controller.rules.opt_in import OptInPolicy
 from controller.serving.tls import ServerTls
 from controller.settings import LiveSettings
 from webhook.app import Reviewer, create_app
@@ -22,8 +23,7 @@ from webhook.certificates import certificate_worker
 from webhook.expansion import VALIDATE_CLAIMS, VALIDATE_VOLUMES, ExpansionService
 from webhook.following import Following
 from webhook.leader import LeaderClient
-from webhook.metrics import Metrics, Sources
-from webhook.pod_opt_in import Policy
+from webhook.metrics import WebhookMetrics, WebhookSources
 from webhook.service import PodService, ShareManagerService
 from webhook.settings import LiveSettingsReader, WebhookSettings
 
@@ -53,7 +53,7 @@ class Webhook:
         self.following = Following(api, self.clock, settings.namespace, settings.config_map)
         self.live = LiveSettingsReader(self.following.config_maps, self.following.longhorn_settings)
         self.certificates = certificate_worker(settings, api, self.clock, tls)
-        self.metrics = Metrics(CollectorRegistry(), product_version(), ROUTES)
+        self.metrics = WebhookMetrics(CollectorRegistry(), product_version(), ROUTES)
         self._is_stopping = False
         self._leader = LeaderClient(
             settings.leader, settings.leader_name, self.certificates.client_credentials, self.clock
@@ -61,23 +61,25 @@ class Webhook:
         self.app: WSGIApplication = create_app(
             self._reviewers(), self.is_ready, self.metrics, self.clock, max_body_bytes=settings.body_limit_bytes
         ).wsgi_app
-        page = create_status_app(
-            self.metrics.registry,
-            problem=lambda: health_problem(self.workers),
-            is_ready=self.is_ready,
-            status=self.status,
+        page = create_metrics_app(
+            self.metrics.registry, problem=lambda: health_problem(self.workers), is_ready=self.is_ready
         )
-        self._page = StatusServer(page, settings.metrics_address, settings.metrics_port)
+        self._pages = Group(
+            (
+                StatusServer("metrics", page, settings.metrics_address, settings.metrics_port),
+                StatusServer("status", create_status_app(self.status), LOOPBACK, settings.status_port),
+            )
+        )
         self.metrics.read_from(self._sources())
 
     # The process, as the server runs it
 
     @property
     def workers(self) -> Sequence[Worker]:
-        return (*self._page.workers, *self.certificates.workers, *self.following.workers, *self._serving_workers)
+        return (*self._pages.workers, *self.certificates.workers, *self.following.workers, *self._serving_workers)
 
     def start(self) -> None:
-        self._page.start()
+        self._pages.start()
         self.certificates.start()
         self.following.start()
 
@@ -88,7 +90,7 @@ class Webhook:
         self._leader.stop()
         self.following.stop()
         self.certificates.stop()
-        self._page.stop()
+        self._pages.stop()
 
     # Parts
 
@@ -112,8 +114,10 @@ class Webhook:
     def _live_settings(self) -> LiveSettings:
         return self.live.current
 
-    def _policy(self) -> Policy:
-        return Policy(self.settings.schedulers, self.settings.left_alone, only_marked=self._live_settings().only_marked)
+    def _policy(self) -> OptInPolicy:
+        return OptInPolicy(
+            self.settings.schedulers, self.settings.left_alone, only_marked=self._live_settings().only_marked
+        )
 
     def _read(self, resource: Resource, namespace: str, name: str, timeout_seconds: float) -> Mapping[str, Any]:
         return self._api.get(resource, namespace or None, name, timeout=timeout_seconds)
@@ -123,8 +127,8 @@ class Webhook:
     def is_ready(self) -> bool:
         return self.following.is_ready and self.certificates.is_serving and not self._is_stopping
 
-    def _sources(self) -> Sources:
-        return Sources(
+    def _sources(self) -> WebhookSources:
+        return WebhookSources(
             stores=self.following.states,
             workers=lambda: self.workers,
             settings_problems=lambda: len(self.live.problems),
@@ -139,7 +143,7 @@ class Webhook:
             "version": product_version(),
             "is_ready": self.is_ready(),
             "settings": self._live_settings(),
-            "settings_problems": {entry.name: f"{entry.value!r} {entry.problem}" for entry in self.live.problems},
+            "settings_problems": {entry.name: entry.text for entry in self.live.problems},
             "certificates": {name: round(seconds) for name, seconds in self.certificates.expiries().items()},
             "certificate_problems": self.certificates.problems,
             "workers": worker_entries(self.workers),

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from certs.authority import Pair, read_authorities
-from certs.keeper import HURRY_SECONDS, Mode, NoCertificates, say_problem
+from certs.keeper import HURRY_SECONDS, CertificateMode, NoCertificates, say_problem
 from certs.layout import BUNDLE, CERTIFICATE, KEY, Data, read_leaf
 from certs.secret import SecretStore, data_of
 from certs.trust import Shown, Trust
@@ -31,30 +31,14 @@ from controller.kube.api import KubeApi
 from controller.process.repeated import Repeated
 from controller.process.worker import Part
 from controller.serving.tls import Material, ServerTls, read_directory
+from webhook.settings import WebhookSettings
 
 OFF: Final = "off"
 
 log = logging.getLogger(__name__)
 
 
-class CertificateSettings(Protocol):
-    """What of the process's settings says where the certificates are."""
-
-    @property
-    def namespace(self) -> str: ...
-    @property
-    def tls_mode(self) -> str: ...
-    @property
-    def tls_secret(self) -> str: ...
-    @property
-    def tls_client_secret(self) -> str: ...
-    @property
-    def tls_cert_dir(self) -> str: ...
-    @property
-    def tls_client_cert_dir(self) -> str: ...
-
-
-class Source(Protocol):
+class CertificateSource(Protocol):
     """Where certificates come from. A missing one is None; an error means that nothing is known."""
 
     must_confirm: bool
@@ -124,7 +108,13 @@ class WebhookCertificates(Part):
     """
 
     def __init__(
-        self, source: Source, tls: ServerTls, clock: Clock, pace: Pace = DEFAULT_PACE, *, is_foreign: bool = False
+        self,
+        source: CertificateSource,
+        tls: ServerTls,
+        clock: Clock,
+        pace: Pace = DEFAULT_PACE,
+        *,
+        is_foreign: bool = False,
     ) -> None:
         self._source, self._tls, self._clock, self._pace = source, tls, clock, pace
         self._client: Material | None = None
@@ -240,12 +230,12 @@ class WebhookCertificates(Part):
 
 
 def certificate_worker(
-    settings: CertificateSettings, api: KubeApi, clock: Clock, tls: ServerTls | None, pace: Pace = DEFAULT_PACE
+    settings: WebhookSettings, api: KubeApi, clock: Clock, tls: ServerTls | None, pace: Pace = DEFAULT_PACE
 ) -> WebhookCertificates | NoCertificates:
     """What keeps `tls` and the client's certificate current. Does nothing yet."""
     if tls is None or settings.tls_mode == OFF:
         return NoCertificates()
-    is_foreign = settings.tls_mode != Mode.SELF
+    is_foreign = settings.tls_mode != CertificateMode.SELF
     if settings.tls_cert_dir:
         directories = {SERVER: Path(settings.tls_cert_dir)}
         if settings.tls_client_cert_dir:

@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from controller.errors import ConfigError
-from controller.process.flags import add_flags, chosen_settings
+from controller.process.flags import add_flags, add_version, chosen_settings
+from controller.process.logs import configure_logging
 from controller.settings import TLS_OFF
 from webhook.settings import WebhookSettings
 
@@ -20,8 +21,9 @@ _HELP: Final = {
     "kubeconfig": "file to reach the API server with; default: the pod's service account",
     "address": "address to serve the API server on",
     "port": "port to serve the API server on",
-    "metrics_address": "address of metrics, health and status",
-    "metrics_port": "port of metrics, health and status",
+    "metrics_address": "address of metrics and health",
+    "metrics_port": "port of metrics and health",
+    "status_port": "port of the status document on loopback",
     "config_map": "ConfigMap with the live settings",
     "threads": "reviews that are answered at once",
     "body_limit_bytes": "largest request body",
@@ -57,13 +59,13 @@ def webhook_settings(options: Mapping[str, Any], environment: Mapping[str, str])
 
 
 def _run(settings: WebhookSettings) -> int:
+    configure_logging(settings.log_level, settings.log_format)
+    # After the line above.
     from controller.kube.api import ClientKubeApi
-    from controller.process.logs import configure_logging
     from controller.serving.server import ServerOptions, serve
     from controller.serving.tls import ServerTls
     from webhook.assemble import Webhook
 
-    configure_logging(settings.log_level, settings.log_format)
     ClientKubeApi.load(settings.kubeconfig or None)  # what is wrong with it is said here, not in the worker
     tls = ServerTls(lets_anybody_in=True) if settings.tls_mode != TLS_OFF else None
     options = ServerOptions(
@@ -87,6 +89,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="longhorn-scheduler-webhook",
         description="Opts pods with Longhorn volumes in to the scheduler extender, and judges their expansions.",
     )
+    add_version(parser)
     commands = parser.add_subparsers(dest="command", required=True)
     run = commands.add_parser("run", help="follow the cluster, answer the API server")
     add_flags(run, WebhookSettings(), _HELP)

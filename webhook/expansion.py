@@ -27,7 +27,7 @@ from webhook import review as reviews
 from webhook.bounded import CrowdedError
 from webhook.leader import Leader, LeaderAwayError, LeaderFailedError
 from webhook.review import Review
-from webhook.stores import Read, ReadObserver, RequestLookup, Stores
+from webhook.stores import Read, ReadObserver, RequestLookup, WebhookStores
 
 READ_SECONDS: Final = 0.5
 LEADER_SECONDS: Final = 3.5  # with the read, well inside the 5 s that the API server waits
@@ -67,7 +67,7 @@ class ExpansionService:
 
     def __init__(
         self,
-        stores: Stores,
+        stores: WebhookStores,
         read: Read,
         clock: Clock,
         leader: Leader,

@@ -11,10 +11,10 @@ from controller.kube.api import KubeApi
 from controller.kube.informer import Informer
 from controller.kube.resources import Resource
 from controller.kube.store import Store
-from controller.model.configured import data_of, setting_value
+from controller.model.configured import ConfigMapFacts, config_map_named, setting_value
 from controller.process.common_metrics import StoreState
 from controller.process.worker import Group
-from webhook.stores import Stores
+from webhook.stores import WebhookStores
 
 
 class Following(Group):
@@ -27,8 +27,8 @@ class Following(Group):
         self._api, self._clock = api, clock
         self._informers: dict[str, Informer] = {}
         self._was_ready = False
-        self.stores = Stores.empty()
-        self.config_maps: Store[Mapping[str, str]] = Store("config_map", data_of(config_map))
+        self.stores = WebhookStores.empty()
+        self.config_maps: Store[ConfigMapFacts] = Store("config_map", config_map_named(config_map))
         self.longhorn_settings: Store[str] = Store("setting", setting_value)
         self._follow(self.stores.claims, resources.CLAIMS)
         self._follow(self.stores.pvs, resources.VOLUMES)

@@ -31,7 +31,7 @@ READ_KINDS: Final = ("persistentvolumeclaims", "persistentvolumes", "storageclas
 
 
 @dataclass(frozen=True, slots=True)
-class Sources:
+class WebhookSources:
     """What a scrape reads."""
 
     stores: Callable[[], Iterable[StoreState]]
@@ -42,7 +42,7 @@ class Sources:
     handshakes: Callable[[], Mapping[str, int]]  # outcome -> how many
 
 
-class Metrics:
+class WebhookMetrics:
     """The instruments that code tells of events, and the collector of the rest.
 
     Threads: any. Blocks: never. I/O: none.
@@ -117,7 +117,7 @@ class Metrics:
         self._expansions.labels(kind, outcome).inc()
         self._expansion_seconds.labels(kind).observe(seconds)
 
-    def read_from(self, sources: Sources) -> None:
+    def read_from(self, sources: WebhookSources) -> None:
         """From now on a scrape also shows what `sources` say."""
         self.registry.register(_State(sources))
 
@@ -125,7 +125,7 @@ class Metrics:
 class _State(Collector):
     """Everything that is read at the moment of a scrape."""
 
-    def __init__(self, sources: Sources) -> None:
+    def __init__(self, sources: WebhookSources) -> None:
         self._sources = sources
 
     def describe(self) -> Iterable[Metric]:

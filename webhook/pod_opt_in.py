@@ -12,44 +12,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from controller.errors import MalformedRequestError
 from controller.model import names
 from controller.model.parse import opt_in_mark
 from controller.model.reader import Raw, list_at, mapping_at, text_at
-from controller.model.workload import Claim, PersistentVolume, StorageClass
+from controller.model.workload import Claim, StorageClass
+from controller.rules.opt_in import OptInPolicy, is_longhorns
 from webhook.json_patch import Operation, plan_value, pointer
+from webhook.stores import RequestLookup
 
 VIRT_LAUNCHER_LABEL: Final = "kubevirt.io"
 VIRT_LAUNCHER: Final = "virt-launcher"
 MIGRATION_LABEL: Final = "kubevirt.io/migrationJobUID"
 _SHARED_MODES: Final = frozenset({"ReadWriteMany", "ReadOnlyMany"})
-
-
-class Lookup(Protocol):
-    """The webhook's stores; None: not there."""
-
-    def claim(self, namespace: str, name: str) -> Claim | None: ...
-    def known_claim(self, namespace: str, name: str) -> Claim | None:
-        """The same, without a look at the cluster where the store has none."""
-        ...
-
-    def pv(self, name: str) -> PersistentVolume | None: ...
-    def storage_class(self, name: str | None) -> StorageClass | None:
-        """None: the default class."""
-        ...
-
-    def namespace_mark(self, name: str) -> str: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Policy:
-    """Which pods are looked at."""
-
-    scheduler_names: frozenset[str] = frozenset({"default-scheduler"})
-    excluded_namespaces: frozenset[str] = frozenset({"kube-system", "longhorn-system"})
-    only_marked: bool = False  # pods without the mark `true`, their own or their namespace's, are left alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +49,7 @@ class _Volume:
     missing: str = ""  # what is not found, for a person
 
 
-def plan_opt_in(pod: Raw, namespace: str, lookup: Lookup, policy: Policy) -> OptIn:
+def plan_opt_in(pod: Raw, namespace: str, lookup: RequestLookup, policy: OptInPolicy) -> OptIn:
     """MalformedRequestError for a pod that is none; the API server has checked nothing yet when it asks us."""
     meta, spec = mapping_at(pod, "", "metadata"), mapping_at(pod, "", "spec")
     skipped = _why_not(meta, spec, namespace, lookup, policy)
@@ -87,20 +64,16 @@ def plan_opt_in(pod: Raw, namespace: str, lookup: Lookup, policy: Policy) -> Opt
     return OptIn(tuple(operations), warnings, "" if operations else "asks-already")
 
 
-def _why_not(meta: Raw, spec: Raw, namespace: str, lookup: Lookup, policy: Policy) -> str:
+def _why_not(meta: Raw, spec: Raw, namespace: str, lookup: RequestLookup, policy: OptInPolicy) -> str:
     if text_at(spec, "spec", "nodeName"):
         return "bound"
-    if namespace in policy.excluded_namespaces:
-        return "namespace"
-    scheduler = text_at(spec, "spec", "schedulerName") or "default-scheduler"
-    if scheduler not in policy.scheduler_names:
-        return "scheduler"
+    left_alone = policy.leaves_alone(namespace, text_at(spec, "spec", "schedulerName"))
+    if left_alone:
+        return left_alone
     if not any(isinstance(entry, Mapping) and _names_a_claim(entry) for entry in list_at(spec, "spec", "volumes")):
         return "no-claim"
-    mark = opt_in_mark(meta) or lookup.namespace_mark(namespace)  # the pod's own word stands before its namespace's
-    if mark == "false":
-        return "opted-out"
-    return "not-marked" if policy.only_marked and mark != "true" else ""
+    # The pod's own word stands before its namespace's.
+    return policy.refuses(opt_in_mark(meta) or lookup.namespace_mark(namespace))
 
 
 def _names_a_claim(entry: Raw) -> bool:
@@ -111,7 +84,7 @@ def _entries(spec: Raw) -> Sequence[Any]:
     return list_at(spec, "spec", "volumes")
 
 
-def _volume_of(entry: Any, index: int, meta: Raw, namespace: str, lookup: Lookup) -> _Volume | None:
+def _volume_of(entry: Any, index: int, meta: Raw, namespace: str, lookup: RequestLookup) -> _Volume | None:
     path = f"spec.volumes[{index}]"
     if not isinstance(entry, Mapping):
         raise MalformedRequestError(path, "is not an object")
@@ -125,26 +98,27 @@ def _volume_of(entry: Any, index: int, meta: Raw, namespace: str, lookup: Lookup
     return _Volume(name, None, False, None, "it") if claim is None else _claimed(claim, lookup)
 
 
-def _claimed(claim: Claim, lookup: Lookup) -> _Volume:
+def _claimed(claim: Claim, lookup: RequestLookup) -> _Volume:
     storage_class = lookup.storage_class(claim.class_name) if claim.class_name != "" else None
+    pv = lookup.pv(claim.volume_name) if claim.volume_name else None
     if claim.volume_name:
-        pv = lookup.pv(claim.volume_name)
-        if pv is None:
-            return _Volume(claim.name, None, claim.is_shared, storage_class, "its volume")
-        return _Volume(claim.name, pv.driver in names.LONGHORN_DRIVERS, claim.is_shared, storage_class)
-    if claim.class_name == "":
-        return _Volume(claim.name, None, claim.is_shared, None)  # waits for a volume made by hand, of whatever driver
-    return _of_class(claim.name, claim.class_name, claim.is_shared, storage_class)
+        missing = "its volume" if pv is None else ""
+    else:
+        missing = _missing_class(claim.class_name) if claim.class_name != "" and storage_class is None else ""
+    return _Volume(claim.name, is_longhorns(claim, pv, storage_class), claim.is_shared, storage_class, missing)
 
 
 def _of_class(claim: str, class_name: str | None, is_shared: bool, storage_class: StorageClass | None) -> _Volume:
     if storage_class is None:
-        missing = "a default StorageClass" if class_name is None else f"StorageClass {class_name}"
-        return _Volume(claim, None, is_shared, None, missing)
+        return _Volume(claim, None, is_shared, None, _missing_class(class_name))
     return _Volume(claim, storage_class.provisioner == names.LONGHORN_DRIVER, is_shared, storage_class)
 
 
-def _ephemeral(entry: Raw, path: str, meta: Raw, namespace: str, lookup: Lookup) -> _Volume:
+def _missing_class(name: str | None) -> str:
+    return "a default StorageClass" if name is None else f"StorageClass {name}"
+
+
+def _ephemeral(entry: Raw, path: str, meta: Raw, namespace: str, lookup: RequestLookup) -> _Volume:
     """A claim named `<pod>-<volume>`, which is made after the pod, from its template: so that is what tells."""
     pod_name = text_at(meta, "metadata", "name")  # "" where the API server has not made it up yet
     name = f"{pod_name}-{text_at(entry, path, 'name')}"

@@ -5,27 +5,24 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 from controller.clock import Clock
 from controller.errors import ClusterError, MalformedRequestError, NotFoundError
 from controller.kube import resources
+from controller.rules.opt_in import OptInPolicy
 from webhook import review as reviews
-from webhook.pod_opt_in import Policy, plan_opt_in
+from webhook.metrics import WebhookMetrics
+from webhook.pod_opt_in import plan_opt_in
 from webhook.review import Review
 from webhook.share_manager import consumer_nodes, plan_affinity, volume_of
-from webhook.stores import Read, ReadObserver, RequestLookup, Stores
+from webhook.stores import Read, RequestLookup, WebhookStores
 
 LIVE_SECONDS: Final = 0.5  # for all live reads of one pod; the API server waits 3 s for us
 ATTACHMENT_SECONDS: Final = 1.0  # for the one live read of a share-manager pod; the API server waits 2 s for us
 BLIND_WARNING: Final = "Longhorn scheduler extender: the pod could not be looked at and was let through unchanged"
 
 log = logging.getLogger(__name__)
-
-
-class ReviewObserver(ReadObserver, Protocol):
-    def pod_reviewed(self, outcome: str) -> None: ...
-    def share_manager_reviewed(self, outcome: str) -> None: ...
 
 
 def _is_new_pod(review: Review) -> bool:
@@ -39,11 +36,11 @@ class PodService:
     Threads: any. Blocks: for LIVE_SECONDS, where the stores lack an object. I/O: those reads.
     """
 
-    stores: Stores
+    stores: WebhookStores
     read: Read
     clock: Clock
-    policy: Callable[[], Policy]
-    observer: ReviewObserver
+    policy: Callable[[], OptInPolicy]
+    observer: WebhookMetrics
 
     def review(self, review: Review) -> bytes:
         """The answer. What is no pod that is being created is allowed as it is: nobody should have asked."""
@@ -78,7 +75,7 @@ class ShareManagerService:
     namespace: str
     read: Read
     is_wanted: Callable[[], bool]
-    observer: ReviewObserver
+    observer: WebhookMetrics
 
     def review(self, review: Review) -> bytes:
         """The answer; always allowed."""

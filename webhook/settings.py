@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from controller.errors import ConfigError
 from controller.kube.store import Store
-from controller.model.configured import by_name
+from controller.model.configured import ConfigMapFacts, by_name, data_of
+from controller.model.names import SCHEDULER_NAMES
 from controller.process.flags import split_names
-from controller.settings import MEBIBYTE, TLS_MODES, LiveSettings, SettingProblem, live_settings
+from controller.settings import CERTIFICATE_MODES, MEBIBYTE, TLS_OFF, live_settings, require
 
 LEADER_SERVICE: Final = "longhorn-replica-scheduler"
 LEADER_PORT: Final = 9504
@@ -30,6 +29,7 @@ class WebhookSettings:
     port: int = 9443
     metrics_address: str = "0.0.0.0"
     metrics_port: int = 9506
+    status_port: int = 9507  # on loopback
     config_map: str = "longhorn-scheduler-extender"
     threads: int = 16
     body_limit_bytes: int = 8 * MEBIBYTE  # an object is at most 1.5 MiB in etcd; a review may carry it twice
@@ -42,7 +42,7 @@ class WebhookSettings:
     leader_address: str = ""  # "": the Service of the leader's gRPC server, in `namespace`
     tls_handshake_seconds: int = 5
     tls_handshakes: int = 256
-    scheduler_names: str = "default-scheduler"  # with commas
+    scheduler_names: str = SCHEDULER_NAMES  # with commas
     excluded_namespaces: str = "kube-system"  # with commas, beside `namespace`
     log_level: str = "info"
     log_format: str = "text"
@@ -70,39 +70,35 @@ class WebhookSettings:
 
     def checked(self) -> WebhookSettings:
         """Itself; ConfigError names the first setting that cannot work."""
-        _require(bool(self.namespace), "namespace", "is empty")
-        for name in ("port", "metrics_port"):
-            _require(0 < getattr(self, name) < 65_536, name, "is not a port")
-        _require(1 <= self.threads <= 256, "threads", "is not between 1 and 256")
-        _require(self.body_limit_bytes >= MEBIBYTE, "body_limit_bytes", "is below 1 MiB")
-        _require(0 <= self.drain_seconds <= 60, "drain_seconds", "is not between 0 and 60")
-        _require(self.tls_mode in TLS_MODES, "tls_mode", f"is not one of {', '.join(TLS_MODES)}")
-        _require(
+        require(bool(self.namespace), "namespace", "is empty")
+        for name in ("port", "metrics_port", "status_port"):
+            require(0 < getattr(self, name) < 65_536, name, "is not a port")
+        require(1 <= self.threads <= 256, "threads", "is not between 1 and 256")
+        require(self.body_limit_bytes >= MEBIBYTE, "body_limit_bytes", "is below 1 MiB")
+        require(0 <= self.drain_seconds <= 60, "drain_seconds", "is not between 0 and 60")
+        modes = (*CERTIFICATE_MODES, TLS_OFF)
+        require(self.tls_mode in modes, "tls_mode", f"is not one of {', '.join(modes)}")
+        require(
             not self.tls_cert_dir or self.tls_mode in ("cert-manager", "provided"),
             "tls_cert_dir",
             f"is for the modes cert-manager and provided, not {self.tls_mode}",
         )
-        _require(
+        require(
             bool(self.tls_cert_dir) or not self.tls_client_cert_dir,
             "tls_client_cert_dir",
-            "needs tls_cert_dir beside it",
+            "needs --tls-cert-dir beside it",
         )
-        _require(
+        require(
             bool(self.tls_secret) and bool(self.tls_client_secret) and self.tls_secret != self.tls_client_secret,
             "tls_secret",
             "two Secrets need two names",
         )
-        _require(1 <= self.tls_handshake_seconds <= 60, "tls_handshake_seconds", "is not between 1 and 60")
-        _require(1 <= self.tls_handshakes <= 900, "tls_handshakes", "is not between 1 and 900")
-        _require(bool(self.schedulers), "scheduler_names", "names no scheduler")
-        _require(self.log_level in ("debug", "info", "warning", "error"), "log_level", "is not a level")
-        _require(self.log_format in ("text", "json"), "log_format", "is neither text nor json")
+        require(1 <= self.tls_handshake_seconds <= 60, "tls_handshake_seconds", "is not between 1 and 60")
+        require(1 <= self.tls_handshakes <= 900, "tls_handshakes", "is not between 1 and 900")
+        require(bool(self.schedulers), "scheduler_names", "names no scheduler")
+        require(self.log_level in ("debug", "info", "warning", "error"), "log_level", "is not a level")
+        require(self.log_format in ("text", "json"), "log_format", "is neither text nor json")
         return self
-
-
-def _require(is_right: bool, name: str, problem: str) -> None:
-    if not is_right:
-        raise ConfigError(f"{name}: {problem}")
 
 
 class LiveSettingsReader:
@@ -111,20 +107,18 @@ class LiveSettingsReader:
     Threads: any; those of the informers write. Blocks: never. I/O: none.
     """
 
-    def __init__(self, config_maps: Store[Mapping[str, str]], longhorn: Store[str]) -> None:
+    def __init__(self, config_maps: Store[ConfigMapFacts], longhorn: Store[str]) -> None:
         self._config_maps, self._longhorn = config_maps, longhorn
         self._lock = threading.Lock()  # guards the fields below, and the order of readings
-        self.current = LiveSettings()
-        self.problems: tuple[SettingProblem, ...] = ()
+        self.current, self.problems = live_settings(None, {})
         for store in (config_maps, longhorn):
             store.subscribe(lambda _changes: self.read())
 
     def read(self) -> None:
         with self._lock:  # what is read later is written later
-            data = next(iter(self._config_maps.values()), {})
-            longhorn = by_name(self._longhorn.items())
+            data, longhorn = data_of(self._config_maps.values()), by_name(self._longhorn.items())
             before = self.problems
             self.current, self.problems = live_settings(data, longhorn, self.current)
             news = [problem for problem in self.problems if problem not in before]
         for problem in news:
-            log.error("setting %s is not used: %r %s", problem.name, problem.value, problem.problem)
+            log.error("setting %s: %s", problem.name, problem.text)

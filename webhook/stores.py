@@ -22,7 +22,7 @@ Read = Callable[[Resource, str, str, float], Mapping[str, Any]]  # resource, nam
 
 
 @dataclass(frozen=True, slots=True)
-class Stores:
+class WebhookStores:
     """One store a kind, each kept in step by an informer of its own. Threads: any."""
 
     claims: Store[Claim]
@@ -31,7 +31,7 @@ class Stores:
     namespaces: Store[Namespace]
 
     @classmethod
-    def empty(cls) -> Stores:
+    def empty(cls) -> WebhookStores:
         return cls(
             Store("claim", parse.claim_facts),
             Store("pv", parse.pv_facts),
@@ -53,7 +53,7 @@ class RequestLookup:
     Threads: one. Blocks: for `seconds` in all. I/O: a GET for each object that the stores lack.
     """
 
-    def __init__(self, stores: Stores, read: Read, clock: Clock, seconds: float, observer: ReadObserver) -> None:
+    def __init__(self, stores: WebhookStores, read: Read, clock: Clock, seconds: float, observer: ReadObserver) -> None:
         self._stores, self._read, self._clock, self._observer = stores, read, clock, observer
         self._until = clock.now() + seconds
         self.reads = 0
@@ -63,12 +63,14 @@ class RequestLookup:
         return found or self._live(resources.CLAIMS, namespace, name, parse.claim_facts)
 
     def known_claim(self, namespace: str, name: str) -> Claim | None:
+        """The same, without a look at the cluster where the store has none."""
         return self._stores.claims.get(f"{namespace}/{name}")
 
     def pv(self, name: str) -> PersistentVolume | None:
         return self._stores.pvs.get(name) or self._live(resources.VOLUMES, "", name, parse.pv_facts)
 
     def storage_class(self, name: str | None) -> StorageClass | None:
+        """`name` None: the default class."""
         if name is None:
             return default_class(self._stores.classes.values())
         return self._stores.classes.get(name) or self._live(resources.STORAGE_CLASSES, "", name, parse.class_facts)

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from controller.admission.configurations import Place
-from controller.admission.plan import Decision, Facts, decide
+from controller.admission.missed import KnownObjects, MissedPods
+from controller.admission.plan import AdmissionFacts, AdmissionPlan, decide
 from controller.admission.reconciler import Admission, Standing, standing_of
 from controller.admission.stuck import StuckPods
 from controller.canary.build import LeaseEvents
@@ -20,16 +21,19 @@ from controller.kube.recorder import Recorder, Target
 from controller.kube.resources import (
     FORMER_CONFIGURATIONS,
     MUTATING_WEBHOOKS,
+    NAMESPACES,
     OUR_CONFIGURATIONS,
     VALIDATING_WEBHOOKS,
     Resource,
 )
 from controller.kube.store import Store
+from controller.model import parse
 from controller.model.reader import Raw, mapping_at, text_at
-from controller.model.workload import Pod
+from controller.model.workload import Namespace, Pod
 from controller.process.addition import Addition
 from controller.process.flags import split_names
 from controller.process.worker import Group
+from controller.rules.opt_in import OptInPolicy
 from controller.settings import LiveSettings, ProcessSettings
 from controller.workers.support import LonghornRelease
 
@@ -66,11 +70,11 @@ def _standing(kept: frozenset[str], raw: Raw) -> Standing | None:
 
 
 class AdmissionWorker(Group):
-    """The reconciler, and the telling of stuck pods at its pace."""
+    """The reconciler, and the telling of stuck and of missed pods at its pace."""
 
-    def __init__(self, admission: Admission, stuck: StuckPods) -> None:
-        super().__init__((admission,))
-        self._admission, self.stuck = admission, stuck
+    def __init__(self, admission: Admission, stuck: StuckPods, missed: MissedPods, namespaces: Informer) -> None:
+        super().__init__((namespaces, admission))
+        self._admission, self.stuck, self.missed = admission, stuck, missed
 
     def changed(self) -> None:
         """Something that decides has changed: look at once."""
@@ -86,6 +90,7 @@ class AdmissionWorker(Group):
         return {
             "opt_in": float(not self._admission.is_pod_rule_out()),
             "stuck": float(len(self.stuck)),
+            "missed": float(len(self.missed)),
             "writes": counts.writes,
             "repairs": counts.repairs,
             "failures": counts.failures,
@@ -105,7 +110,7 @@ def build_admission(
     clock: Clock,
     recorder: Recorder,
     settings: ProcessSettings,
-    pods: Store[Pod],
+    stores: Mapping[str, Store[Any]],
     *,
     live: Callable[[], LiveSettings],
     longhorn: Callable[[], LonghornRelease | None],
@@ -113,33 +118,45 @@ def build_admission(
     opening: Callable[[], int | None],
     authorities: Callable[[], bytes],
 ) -> AdmissionParts:
-    """Subscribes to `pods`; starts nothing. `authorities`: PEM of whom API servers shall trust, empty while unknown."""
+    """Subscribes to the pods of `stores`, which are by the kinds' names; starts nothing. `authorities`: PEM of whom API
+    servers shall trust, empty while unknown."""
+    pods: Store[Pod] = stores["pod"]
     schedulers = split_names(settings.scheduler_names)
     lease = LeaseEvents(api, recorder, settings.namespace, settings.lease)
     stuck = StuckPods(clock, recorder, lambda reason, text: lease.tell(reason, text, is_warning=True))
     pods.subscribe(stuck.pods_changed)
+    # Not one of the stores that the process needs: where it may not read namespaces, no missed pods are looked for.
+    namespaces: Store[Namespace] = Store("namespace", parse.namespace_facts)
+    missed = MissedPods(clock, recorder, KnownObjects(pods, stores["claim"], stores["pv"], stores["class"], namespaces))
+    watch = ConfigurationWatch(api, clock)
+    place = Place(settings.namespace, settings.webhook_service, tuple(split_names(settings.excluded_namespaces)))
 
-    def plan(standing: frozenset[str], leading_seconds: float) -> Decision | None:
+    def policy(names: frozenset[str]) -> OptInPolicy:
+        return OptInPolicy(names, frozenset((*place.excluded, place.namespace)), only_marked=live().only_marked)
+
+    def plan(standing: frozenset[str], leading_seconds: float) -> AdmissionPlan | None:
         stuck.tell()  # on the leader alone, at the reconciler's pace
+        missed.look(watch.standing(MUTATING_WEBHOOKS), policy)
         release = longhorn()
         known = {finding.scheduler: finding for finding in findings()}
-        facts = Facts(live(), release, schedulers, known, standing, leading_seconds)
-        return None if facts.live.enabled and release is None else decide(facts)
+        facts = AdmissionFacts(live(), release, schedulers, known, standing, leading_seconds)
+        # What is not known leaves the configurations as they stand.
+        is_known = facts.live.enabled is not None and (release is not None or not facts.live.enabled)
+        return decide(facts) if is_known else None
 
     def tell(resource: Resource, uid: str, reason: str, text: str) -> None:
         target = Target(resource.kind, "", OUR_CONFIGURATIONS[resource], uid, resource.api_version)
         recorder.note(target, reason, text, is_warning=True)
 
-    watch = ConfigurationWatch(api, clock)
-    place = Place(settings.namespace, settings.webhook_service, tuple(split_names(settings.excluded_namespaces)))
-    admission = Admission(api, clock, watch, place, plan, authorities, opening, tell)
+    admission = Admission(api, clock, watch, place, plan, authorities, opening, tell, ended=missed.forget)
     for store in watch.stores.values():
         store.subscribe(lambda _changes: admission.changed())
-    worker = AdmissionWorker(admission, stuck)
-    return AdmissionParts(worker, Addition("admission", worker, functools.partial(_status, admission, watch, stuck)))
+    worker = AdmissionWorker(admission, stuck, missed, Informer(api, NAMESPACES, namespaces, clock))
+    status = functools.partial(_status, admission, watch, stuck, missed)
+    return AdmissionParts(worker, Addition("admission", worker, status))
 
 
-def _status(admission: Admission, watch: ConfigurationWatch, stuck: StuckPods) -> Mapping[str, Any]:
+def _status(admission: Admission, watch: ConfigurationWatch, stuck: StuckPods, missed: MissedPods) -> Mapping[str, Any]:
     """What stands, on every process; why pods do not opt in, on the leader."""
     standing = {resource: watch.standing(resource) for resource in (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS)}
     pod_rule = standing[MUTATING_WEBHOOKS]
@@ -151,4 +168,5 @@ def _status(admission: Admission, watch: ConfigurationWatch, stuck: StuckPods) -
         "problems": admission.problems,
         "repairs": admission.counts.repairs,
         "stuck_pods": stuck.status(),
+        "missed_pods": missed.status(),
     }

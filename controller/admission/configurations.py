@@ -33,10 +33,6 @@ EXPANSION_OFF: Final = "off"
 EXPANSION_DENY: Final = "deny"
 NAMESPACE_NAME: Final = "kubernetes.io/metadata.name"
 SHARE_MANAGER_LABELS: Final = {"longhorn.io/component": "share-manager"}
-PROVISIONER_ANNOTATIONS: Final = (
-    "volume.kubernetes.io/storage-provisioner",
-    "volume.beta.kubernetes.io/storage-provisioner",
-)
 _SAID_NO: Final = ["false", "False", "FALSE"]
 
 
@@ -141,12 +137,12 @@ def _share_managers(place: Place) -> Raw:
 
 
 def _claims(wanted: Wanted, place: Place) -> Raw:
-    """Growth of claims that may be Longhorn's. Of every namespace: their bytes lie on the same disks."""
+    """Growth of bound claims. Of every namespace: their bytes lie on the same disks. And of every driver: which one it
+    is says the PV alone, while the claim's annotations say what its owner likes."""
     return {
         **_expansion(CLAIMS, "/validate-pvcs", wanted, place, _rule("UPDATE", "", "v1", "persistentvolumeclaims")),
         "matchConditions": [
             _condition("is-bound", "has(object.spec.volumeName) && object.spec.volumeName != ''"),
-            _condition("may-be-longhorns", _may_be_longhorns()),
             _condition("grows", _grows("spec.resources.requests.storage")),
         ],
     }
@@ -237,17 +233,6 @@ def _mark() -> str:
         f"({said[0]} ? object.metadata.annotations[{key}].lowerAscii() "
         f": {said[1]} ? object.metadata.labels[{key}].lowerAscii() : '')"
     )
-
-
-def _may_be_longhorns() -> str:
-    """No provisioner's name on the claim (a volume made by hand), or one of Longhorn's."""
-    keys = [_text(annotation) for annotation in PROVISIONER_ANNOTATIONS]
-    named = " || ".join(f"{key} in object.metadata.annotations" for key in keys)
-    drivers = ", ".join(map(_text, sorted(names.LONGHORN_DRIVERS)))
-    longhorns = " || ".join(
-        f"({key} in object.metadata.annotations && object.metadata.annotations[{key}] in [{drivers}])" for key in keys
-    )
-    return f"!has(object.metadata.annotations) || !({named}) || {longhorns}"
 
 
 def _grows(field: str) -> str:

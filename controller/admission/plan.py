@@ -17,13 +17,14 @@ from controller.workers.support import LonghornRelease
 
 ALWAYS: Final = "always"
 OFF: Final = "off"
+NOT_SEEN: Final = "no kube-scheduler of that name was seen yet"
 GRACE_SECONDS: Final = 45.0  # a canary that nobody looks at is given up after 30
 """So long a new leader leaves a rule alone that it found, until it knows the wiring itself: the leader before had the
 proof, and pods that are created in between would be placed unchecked."""
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class AdmissionFacts:
     """What decides. `findings` by scheduler name; a name without one was not looked at, or this is no leader's view."""
 
     live: LiveSettings
@@ -35,28 +36,28 @@ class Facts:
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class AdmissionPlan:
     """What there should be, and for people why pods do not opt in: by scheduler name, or "" for all of them."""
 
     wanted: Wanted
     why_not: Mapping[str, str]
 
 
-def decide(facts: Facts) -> Decision:
+def decide(facts: AdmissionFacts) -> AdmissionPlan:
     """What is switched off, or beside a Longhorn that is not agreed with, wants no entry at all."""
     live = facts.live
     if not live.enabled:
-        return Decision(Wanted(), {"": "scheduler-extender-enabled is false"})
+        return AdmissionPlan(Wanted(), {"": "scheduler-extender-enabled is false"})
     if facts.longhorn is None:
-        return Decision(Wanted(), {"": "Longhorn's settings were not read yet"})
+        return AdmissionPlan(Wanted(), {"": "Longhorn's settings were not read yet"})
     if not facts.longhorn.support.is_supported:
-        return Decision(Wanted(), {"": f"this Longhorn is not supported: {facts.longhorn.support.problem}"})
+        return AdmissionPlan(Wanted(), {"": f"this Longhorn is not supported: {facts.longhorn.support.problem}"})
     why_not = _why_not(facts)
     schedulers = () if "" in why_not else tuple(sorted(set(facts.schedulers) - why_not.keys()))
-    return Decision(Wanted(schedulers, live.share_managers, live.expansion_policy), why_not)
+    return AdmissionPlan(Wanted(schedulers, live.share_managers, live.expansion_policy), why_not)
 
 
-def _why_not(facts: Facts) -> dict[str, str]:
+def _why_not(facts: AdmissionFacts) -> dict[str, str]:
     if facts.live.opt_in == OFF:
         return {"": "scheduler-extender-opt-in is off"}
     if facts.live.opt_in == ALWAYS:
@@ -64,7 +65,7 @@ def _why_not(facts: Facts) -> dict[str, str]:
     return {name: cause for name in facts.schedulers if (cause := _not_wired(name, facts))}
 
 
-def _not_wired(scheduler: str, facts: Facts) -> str:
+def _not_wired(scheduler: str, facts: AdmissionFacts) -> str:
     """Why this scheduler's pods do not opt in, "" when they do."""
     finding = facts.findings.get(scheduler)
     if finding is not None and finding.state is Wiring.WIRED:
@@ -72,5 +73,5 @@ def _not_wired(scheduler: str, facts: Facts) -> str:
     if finding is None or (finding.state is Wiring.UNKNOWN and finding.cause == NOT_PROVEN):
         # Nothing speaks against it. Without canaries it may take long until something speaks for it.
         is_early = facts.leading_seconds < GRACE_SECONDS or not facts.live.wiring_check_every_seconds
-        return "" if scheduler in facts.standing and is_early else NOT_PROVEN
+        return "" if scheduler in facts.standing and is_early else NOT_SEEN if finding is None else NOT_PROVEN
     return f"{finding.state}: {finding.cause}"

@@ -1,8 +1,9 @@
 """Keeps the webhook configurations as they should be, on the leader alone.
 
-What should be there follows from settings, wiring and the Longhorn that runs (admission_plan, admission_rules). What is
+What should be there follows from settings, wiring and the Longhorn that runs (plan.py, configurations.py). What is
 there is watched. A difference is written at once, under the resource version that was read for it; what somebody else
-has changed is put back, each time after a longer pause, so that two writers that disagree never run hot.
+has changed is put back, each time after a longer pause, so that two writers that disagree never run hot. The objects
+themselves are the manifest's: a right to create them could not be bound to their names.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from controller.admission.configurations import PODS, Place, Raw, Wanted, mutating, validating, with_authorities
-from controller.admission.plan import Decision
+from controller.admission.plan import AdmissionPlan
 from controller.clock import Clock
 from controller.errors import ClusterError, ConflictError, NotFoundError
+from controller.kube.api import KubeApi
 from controller.kube.resources import MUTATING_WEBHOOKS, OUR_CONFIGURATIONS, VALIDATING_WEBHOOKS, Resource
 from controller.process.worker import Worker, backoff_seconds
 
@@ -47,19 +49,11 @@ class Standing:
     webhooks: Sequence[Mapping[str, Any]]
     labels: Mapping[str, str]
     schedulers: str = ""  # the annotation: whose pods opt in, with commas
+    created_utc: str = field(default="", compare=False)
 
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(str(entry.get("name", "")) for entry in self.webhooks)
-
-
-class Api(Protocol):
-    def get(self, resource: Resource, namespace: str | None, name: str, *, timeout: float = ...) -> Raw: ...
-    def create(self, resource: Resource, namespace: str | None, body: Raw, *, timeout: float = ...) -> Raw: ...
-    def replace(
-        self, resource: Resource, namespace: str | None, name: str, body: Raw, *, timeout: float = ...
-    ) -> Raw: ...
-    def delete(self, resource: Resource, namespace: str | None, name: str, *, uid: str = ...) -> None: ...
 
 
 class Watched(Protocol):
@@ -86,6 +80,7 @@ class _Track:
     look_at: float = float("-inf")  # no live read before, while that is still so
     tried: Wanted | None = None  # what another wish than this one does not wait for
     retry_at: float = float("-inf")
+    stood: Standing | None = None  # at the failure; another one is looked at at once
     failures: int = 0
     repairs: int = 0  # in a row
     repaired_at: float = float("-inf")
@@ -108,6 +103,7 @@ def standing_of(raw: Mapping[str, Any]) -> Standing:
         tuple(raw.get("webhooks") or ()),
         {name: labels[name] for name in LABELS if name in labels},
         str((meta.get("annotations") or {}).get(SCHEDULERS_ANNOTATION, "")),
+        str(meta.get("creationTimestamp") or ""),
     )
 
 
@@ -121,16 +117,17 @@ class Admission:
     Threads: `worker`'s; `changed` from any. Blocks: `stop` joins it. I/O: reads and writes of its objects.
     """
 
-    api: Api
+    api: KubeApi
     clock: Clock
     watched: Watched
     place: Place
-    decide: Callable[[frozenset[str], float], Decision | None]
+    decide: Callable[[frozenset[str], float], AdmissionPlan | None]
     authorities: Callable[[], bytes]
     opening: Callable[[], int | None]
     tell: Callable[[Resource, str, str, str], None]
+    ended: Callable[[], None] = lambda: None  # called in the worker's thread when a term has ended
     counts: Counts = field(init=False, default_factory=Counts)
-    decision: Decision | None = field(init=False, default=None)  # the last one, for the status page
+    decision: AdmissionPlan | None = field(init=False, default=None)  # the last one, for the status page
     _tracks: tuple[_Track, ...] = field(
         init=False, default_factory=lambda: (_Track(MUTATING_WEBHOOKS), _Track(VALIDATING_WEBHOOKS))
     )
@@ -196,11 +193,13 @@ class Admission:
 
     def _begin(self, opening: int | None) -> None:
         self._opening, self._since, self.decision = opening, self.clock.now(), None
+        if opening is None:
+            self.ended()
         self._tracks = tuple(_Track(track.resource) for track in self._tracks)
 
-    def _attend(self, track: _Track, decision: Decision) -> None:
-        now = self.clock.now()
-        if now < track.retry_at and decision.wanted == track.tried:
+    def _attend(self, track: _Track, decision: AdmissionPlan) -> None:
+        now, standing = self.clock.now(), self.watched.standing(track.resource)
+        if now < track.retry_at and decision.wanted == track.tried and standing == track.stood:
             return
         track.tried = decision.wanted
         try:
@@ -208,7 +207,7 @@ class Admission:
             if self._bring(track, decision, now):
                 self._prune(track)
         except ClusterError as error:
-            track.failures, track.seen = track.failures + 1, None
+            track.failures, track.seen, track.stood = track.failures + 1, None, standing
             self.counts.failures += 1
             track.retry_at = now + backoff_seconds(track.failures, RETRY_SECONDS)
             if str(error) != track.problem:
@@ -224,7 +223,7 @@ class Admission:
                     self.api.delete(track.resource, None, name)
                     log.info("former webhook configuration removed kind=%s name=%s", track.resource.kind, name)
 
-    def _bring(self, track: _Track, decision: Decision, now: float) -> bool:
+    def _bring(self, track: _Track, decision: AdmissionPlan, now: float) -> bool:
         """Whether what is wanted stands, as far as is known; no otherwise, where a repair waits for its time."""
         standing = self.watched.standing(track.resource)
         wanted = self._wanted(track, decision, standing)
@@ -240,6 +239,9 @@ class Admission:
             wanted = self._wanted(track, decision, present)
             if self._is_right(present, wanted):
                 return True  # the watch lags
+            if raw is None:
+                name = OUR_CONFIGURATIONS[track.resource]
+                raise ClusterError(f"{track.resource.kind} {name} does not exist: apply the manifest again")
             is_repair = wanted == track.wanted
             if is_repair and now < (repair_from := self._repair_from(track, now)):
                 track.look_at = repair_from
@@ -256,16 +258,16 @@ class Admission:
             return True
         return False
 
-    def _wanted(self, track: _Track, decision: Decision, standing: Standing | None) -> Standing:
+    def _wanted(self, track: _Track, decision: AdmissionPlan, standing: Standing | None) -> Standing:
         build = mutating if track.resource is MUTATING_WEBHOOKS else validating
-        stood = [standing] if standing is not None else self.watched.former(track.resource).values()
-        old = [entry for each in stood for entry in each.webhooks]
+        former = self.watched.former(track.resource).values()
+        old = [entry for each in (standing, *former) if each is not None for entry in each.webhooks]
         entries = with_authorities(build(decision.wanted, self.place), self.authorities(), old)
         has_pods = any(entry["name"] == PODS for entry in entries)
         return Standing(tuple(entries), LABELS, ",".join(decision.wanted.schedulers) if has_pods else "")
 
     def _is_right(self, standing: Standing | None, wanted: Standing) -> bool:
-        """An object is not made only to be empty."""
+        """One that is not there is as good as one that is empty."""
         return standing == wanted if standing is not None else not wanted.webhooks
 
     def _read(self, resource: Resource) -> Raw | None:
@@ -274,11 +276,10 @@ class Admission:
         except NotFoundError:
             return None
 
-    def _write(self, track: _Track, raw: Raw | None, wanted: Standing) -> None:
+    def _write(self, track: _Track, raw: Raw, wanted: Standing) -> None:
         if self.opening() != self._opening:
             raise ConflictError("the term has ended")
-        name = OUR_CONFIGURATIONS[track.resource]
-        meta: Raw = {**raw["metadata"]} if raw is not None else {"name": name}
+        meta: Raw = {**raw["metadata"]}
         meta["labels"] = {**(meta.get("labels") or {}), **LABELS}
         annotations = {**(meta.get("annotations") or {}), SCHEDULERS_ANNOTATION: wanted.schedulers}
         meta["annotations"] = {
@@ -291,10 +292,7 @@ class Admission:
             "metadata": meta,
             "webhooks": [dict(entry) for entry in wanted.webhooks],
         }
-        if raw is None:
-            self.api.create(resource, None, body)
-        else:
-            self.api.replace(resource, None, name, body)
+        self.api.replace(resource, None, OUR_CONFIGURATIONS[resource], body)
         self.counts.writes += 1
         log.info(
             "webhook configuration written kind=%s entries=%s schedulers=%s",
@@ -309,7 +307,7 @@ class Admission:
             track.repairs = 0
         return track.repaired_at + backoff_seconds(track.repairs, REPAIR_SECONDS) if track.repairs else now
 
-    def _count_repair(self, track: _Track, raw: Raw | None, now: float) -> None:
+    def _count_repair(self, track: _Track, raw: Raw, now: float) -> None:
         track.repairs += 1
         track.repaired_at = now
         self.counts.repairs += 1
@@ -320,13 +318,11 @@ class Admission:
                 f"Changed by {writer} and put back {track.repairs} times in a row; from now on not before "
                 f"{backoff_seconds(track.repairs, REPAIR_SECONDS):.0f} s have passed"
             )
-            self.tell(track.resource, str((raw or {}).get("metadata", {}).get("uid", "")), CONTESTED_REASON, text)
+            self.tell(track.resource, str(raw["metadata"].get("uid", "")), CONTESTED_REASON, text)
 
 
-def _other_writer(raw: Raw | None) -> str:
+def _other_writer(raw: Raw) -> str:
     """Who wrote the object last, but for us, by its own account."""
-    if raw is None:
-        return "somebody who deleted it"
     entries = [entry for entry in raw["metadata"].get("managedFields") or [] if entry.get("manager") != PRODUCT]
     if not entries:
         return "somebody"

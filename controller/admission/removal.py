@@ -1,19 +1,19 @@
-"""Takes the webhook configurations away, before the product is uninstalled.
+"""Takes every entry out of the webhook configurations, before the product is uninstalled.
 
 The leader would write them again, so that the extender is switched off first, by its live setting; the leader then
-wants none. What it wrote just before it saw the change is deleted as well.
+wants none. What it wrote just before it saw the change is taken out as well. The objects stay: they are the manifest's.
 """
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Sequence
-from typing import Final, Protocol
+from typing import Final
 
-from controller.admission.configurations import Raw
-from controller.admission.reconciler import Api
 from controller.clock import Clock
-from controller.errors import ClusterError, NotFoundError
+from controller.errors import ClusterError, ConfigError, ConflictError, NotFoundError
+from controller.kube.api import KubeApi
 from controller.kube.resources import (
     CONFIG_MAPS,
     FORMER_CONFIGURATIONS,
@@ -21,36 +21,37 @@ from controller.kube.resources import (
     OUR_CONFIGURATIONS,
     Resource,
 )
+from controller.settings import ENABLED
 
-ENABLED: Final = "scheduler-extender-enabled"
-GONE_SECONDS: Final = 3.0  # they must have been gone for so long
+GONE_SECONDS: Final = 3.0  # they must have been empty for so long
 TOTAL_SECONDS: Final = 30.0
 PAUSE_SECONDS: Final = 0.5
 
 
-class RemovalApi(Api, Protocol):
-    def patch(self, resource: Resource, namespace: str | None, name: str, body: object) -> Raw: ...
-
-
 def remove_webhooks(
-    api: RemovalApi,
+    api: KubeApi,
     clock: Clock,
     namespace: str,
     config_map: str,
     *,
     pause: Callable[[float], None] = time.sleep,
 ) -> Sequence[str]:
-    """What was done, a line each. ClusterError when they cannot be deleted, or come back.
+    """What was done, a line each. ClusterError when they cannot be emptied, or come back; ConfigError when the live
+    settings are not where they are said to be: what runs elsewhere would not hear of it.
 
     Threads: one. Blocks: for TOTAL_SECONDS at most, beside its calls.
     """
     done = [_switch_off(api, namespace, config_map)]
     began = gone_since = clock.now()
     while clock.now() < gone_since + GONE_SECONDS:
-        for resource, name in _ours():
-            if _delete(api, resource, name):
-                done.append(f"{resource.kind} {name}: deleted")
+        for resource, name in OUR_CONFIGURATIONS.items():
+            if _empty(api, resource, name):
+                done.append(f"{resource.kind} {name}: emptied")
                 gone_since = clock.now()
+            for former in FORMER_CONFIGURATIONS[resource]:
+                if _delete(api, resource, former):
+                    done.append(f"{resource.kind} {former}: deleted")
+                    gone_since = clock.now()
         if clock.now() > began + TOTAL_SECONDS:
             names = ", ".join(OUR_CONFIGURATIONS.values())
             raise ClusterError(f"webhook configurations {names} come back: somebody writes them again")
@@ -58,16 +59,7 @@ def remove_webhooks(
     return done
 
 
-def _ours() -> list[tuple[Resource, str]]:
-    """Those of earlier releases too."""
-    return [
-        (resource, name)
-        for resource, now in OUR_CONFIGURATIONS.items()
-        for name in (now, *FORMER_CONFIGURATIONS[resource])
-    ]
-
-
-def _switch_off(api: RemovalApi, namespace: str, config_map: str) -> str:
+def _switch_off(api: KubeApi, namespace: str, config_map: str) -> str:
     try:
         setting = api.get(LONGHORN_SETTINGS, namespace, ENABLED)
     except NotFoundError:
@@ -77,12 +69,28 @@ def _switch_off(api: RemovalApi, namespace: str, config_map: str) -> str:
             raise ClusterError(f"Longhorn's Setting {ENABLED} overrides the ConfigMap: set it to false first")
     try:
         api.patch(CONFIG_MAPS, namespace, config_map, {"data": {ENABLED: "false"}})
-    except NotFoundError:
-        return f"ConfigMap {namespace}/{config_map}: not there, so nothing is switched on"
+    except NotFoundError as error:
+        raise ConfigError(
+            f"ConfigMap {namespace}/{config_map} is not there, so nothing was removed: name the one with the live "
+            "settings by --namespace and --config-map"
+        ) from error
     return f"ConfigMap {namespace}/{config_map}: {ENABLED} is false"
 
 
-def _delete(api: RemovalApi, resource: Resource, name: str) -> bool:
+def _empty(api: KubeApi, resource: Resource, name: str) -> bool:
+    """Whether it had entries."""
+    try:
+        raw = api.get(resource, None, name)
+    except NotFoundError:
+        return False
+    if not raw.get("webhooks"):
+        return False
+    with contextlib.suppress(ConflictError):  # somebody writes it now; the next round sees what
+        api.replace(resource, None, name, {**raw, "webhooks": []})
+    return True
+
+
+def _delete(api: KubeApi, resource: Resource, name: str) -> bool:
     """Whether it was there."""
     try:
         api.delete(resource, None, name)

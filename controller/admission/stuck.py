@@ -17,7 +17,6 @@ from controller.model.names import EXTENDER_RESOURCE
 from controller.model.workload import Pod
 
 LISTED: Final = 100  # pods that the status page names
-NAMED: Final = 5  # pods that an Event names
 TELL_EVERY_SECONDS: Final = 30.0  # the summary, while the number changes
 REASON: Final = "LonghornPodsStuck"
 POD_REASON: Final = "LonghornSchedulerNotWired"
@@ -27,7 +26,7 @@ POD_TEXT: Final = (
 )
 
 
-class Notes(Protocol):
+class EventNotes(Protocol):
     def note(self, target: Target, reason: str, message: str, *, is_warning: bool = ...) -> None: ...
 
 
@@ -37,7 +36,7 @@ class StuckPods:
     Threads: any. Blocks: never. I/O: none; Events are the recorder's.
     """
 
-    def __init__(self, clock: Clock, notes: Notes, about: Callable[[str, str], None]) -> None:
+    def __init__(self, clock: Clock, notes: EventNotes, about: Callable[[str, str], None]) -> None:
         """`about` takes a reason and a text about all of them."""
         self._clock, self._notes, self._about = clock, notes, about
         self._lock = threading.Lock()  # guards the fields below
@@ -59,20 +58,19 @@ class StuckPods:
                     self._stuck[new.uid] = new
 
     def tell(self) -> None:
-        """Events about those that were not told of yet, and one about all; for the leader."""
+        """Events about those that were not told of yet, and one with the number of all; for the leader."""
         with self._lock:
             untold, self._untold = self._untold, {}
             now, count = self._clock.now(), len(self._stuck)
             is_due = count != self._told_count and (count == 0 or now >= self._told_at + TELL_EVERY_SECONDS)
-            named = sorted(pod.key for pod in self._stuck.values())[:NAMED] if is_due else []
             if is_due:
                 self._told_count, self._told_at = count, now
         for pod in untold.values():
             target = Target("Pod", pod.namespace, pod.name, pod.uid)
             self._notes.note(target, POD_REASON, POD_TEXT.format(scheduler=pod.scheduler_name), is_warning=True)
         if is_due and count:
-            more = f" and {count - len(named)} more" if count > len(named) else ""
-            text = f"{count} pods wait for {EXTENDER_RESOURCE}, which no scheduler gives them: {', '.join(named)}{more}"
+            pods = "1 pod waits" if count == 1 else f"{count} pods wait"
+            text = f"{pods} for {EXTENDER_RESOURCE}, which no scheduler gives; the status document lists them"
             self._about(REASON, text)
 
     def __len__(self) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Final
@@ -18,7 +18,7 @@ from controller.allocator.outcome import Decision, FilterOutcome, Mode, PodKnowl
 from controller.allocator.promises.ends import Due, Ends
 from controller.allocator.promises.growths import GrantedBy
 from controller.allocator.promises.holds import kept_for
-from controller.allocator.promises.journal import Journal
+from controller.allocator.promises.journal import ClaimTale, Journal
 from controller.allocator.promises.ledger import Ledger
 from controller.allocator.promises.memory import Answers, Memory
 from controller.allocator.promises.promise import State, Verb
@@ -32,7 +32,7 @@ from controller.allocator.verbs.grow import Expansions, UnderLock
 from controller.allocator.verbs.observe import CLAIMS_AT_ONCE, Observing
 from controller.allocator.waiting.refusals import Refusals, Wakeup
 from controller.allocator.waiting.waking import WakePlan
-from controller.allocator.world.absences import ABSENT_SECONDS, known_demands, missing_of
+from controller.allocator.world.absences import ABSENT_SECONDS, known_demands
 from controller.allocator.world.world import World
 from controller.clock import Clock
 from controller.errors import BugError, NotFoundError, NotReadyError, SchedulerError
@@ -55,8 +55,9 @@ class Allocator(Events):
     stands behind "Costs:".
     """
 
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
+    def __init__(self, clock: Clock, schedulers: Container[str] | None = None) -> None:
+        """`schedulers`: the names of those that ask us, so that pods of others are promised nothing; None: any."""
+        self._clock, self._schedulers = clock, schedulers
         self._changed = threading.Condition(threading.Lock())  # guards every field below
         self._copied_at = -math.inf
         self._version = 0
@@ -88,7 +89,8 @@ class Allocator(Events):
         self._ledger = Ledger()
         self._copied: tuple[World, Ledger] | None = None
         self._memory = Memory(Answers())
-        self._settler = Settler(self._world, self._ledger, self._memory, self._journal)
+        self._journal.drain_tales()
+        self._settler = Settler(self._world, self._ledger, self._memory, self._journal, lambda: self._live)
         self._ends = Ends(self._world, self._ledger, self._memory, self._settler, self._journal)
 
     # Facts
@@ -150,44 +152,37 @@ class Allocator(Events):
             return self._knowledge_locked(uid, key)
 
     def wait_for_pod(self, uid: str, key: str, timeout: float) -> PodKnowledge:
-        """As `knows_pod`, waiting up to `timeout` seconds for a pod that the store does not show under that uid yet.
-        Costs: one look-up after each change; the wait is without the lock."""
-        unclear = (PodKnowledge.UNKNOWN, PodKnowledge.OTHER_UID)
+        """As `knows_pod`, waiting up to `timeout` seconds for what the store may not show yet. Costs: one look-up after
+        each change; the wait is without the lock."""
         with self._changed:
-            self._changed.wait_for(lambda: self._knowledge_locked(uid, key) not in unclear, timeout)
+            self._changed.wait_for(lambda: not self._knowledge_locked(uid, key).may_be_old, timeout)
             return self._knowledge_locked(uid, key)
 
     def _knowledge_locked(self, uid: str, key: str) -> PodKnowledge:
-        return PodKnowledge.of(self._world.pod_by_key(key), uid)
+        return PodKnowledge.of(self._world.pod_by_key(key), uid, self._schedulers)
 
-    def missing(self, pod_uid: str) -> tuple[Missing, ...]:
-        """Objects that the pod refers to, that our stores do not have, and that no live read found absent. Costs: a
-        look at the pod's volumes."""
-        with self._changed:
-            pod = self._world.pods.get(pod_uid)
-            if pod is None or self._mode is not Mode.ACTIVE:
-                return ()
-            return missing_of(pod, self._world, self._clock.now())
-
-    def hold_pod(self, pod_uid: str, candidates: Sequence[str]) -> FilterOutcome:
+    def hold_pod(self, pod_uid: str, candidates: Sequence[str], *, adds_up: bool = False) -> FilterOutcome:
         """Which candidates have room for all the pod's volumes, and a promise on each that is offered: one step.
 
         A pod whose choice stands is answered with that node: what the choice is about stays as it is, and its other
-        volumes are checked and held there. A retried call replaces the pod's own holds. Refused pods are remembered for
-        the wake-up. Raises NotSyncedError when the pod refers to something unknown by now: one watch may be ahead of
-        another, and what is not known would need no room. Costs: a look at all that roams, at each candidate within the
-        filter budget, which one search may overrun, and a promise on each node offered.
-        """
+        volumes are checked and held there. A retried call replaces the pod's own holds, unless answers add up: where
+        anybody may have asked. Without candidates it is no question. Refused pods are remembered for the wake-up.
+        Raises UnknownObjectError when the pod refers to something unknown, which is to be read live before the next
+        try: one watch may be ahead of another, and what is not known would need no room. Costs: a look at all that
+        roams, at each candidate within the filter budget, which one search may overrun, and a promise on each node
+        offered."""
         with self._changed:
             now = self._clock.now()
             if self._mode is not Mode.ACTIVE:
                 return FilterOutcome(Decision.BYPASS, candidates, {}, False, self._version, 0)
             pod = self._pod_locked(pod_uid)
+            if not candidates:
+                return FilterOutcome(Decision.NOTHING_NEEDED, candidates, {}, False, self._version, 0)
             demands = known_demands(pod, self._world, now)
             for key in (pod.key, *(f"{pod.namespace}/{volume.claim}" for volume in pod.volumes)):
                 self._quarantine.check(key, now)
             with self._guarded(pod.key, reraise=True):
-                filtering = self._filtering_locked(now)
+                filtering = self._filtering_locked(now, adds_up=adds_up)
                 outcome = filtering.decide(pod, demands, candidates)
             if self._refusals.take_news() or filtering.has_freed:
                 self._touch_locked()
@@ -197,16 +192,17 @@ class Allocator(Events):
             self._memory.answers.name_call(pod_uid, self._calls)
             return replace(outcome, serial=self._calls, version=self._version)
 
-    def nodes_with_room(self, pod_uid: str, candidates: Collection[str]) -> Collection[str]:
-        """The candidates that a filter call would let pass; the room of one that gets nominated is kept for the pod.
-        Raises as `hold_pod` does. Costs: as it, however many are sure."""
+    def nodes_with_room(self, pod_uid: str, candidates: Collection[str], *, adds_up: bool = False) -> Collection[str]:
+        """The candidates that a filter call would let pass; the room of one that gets nominated is kept for the pod,
+        also of one of a former answer, if answers add up. Raises as `hold_pod` does. Costs: as it, however many are
+        sure."""
         with self._changed:
             if self._mode is not Mode.ACTIVE:
                 return candidates
             now = self._clock.now()
             pod = self._pod_locked(pod_uid)
             demands = known_demands(pod, self._world, now)
-            return self._filtering_locked(now).keep_candidates(pod, demands, candidates)
+            return self._filtering_locked(now, adds_up=adds_up).keep_candidates(pod, demands, candidates)
 
     def preemption_failed(self, pod_uid: str, candidates: Collection[str]) -> None:
         """We could not tell where the pod has room, and kube-scheduler does not ask again by itself. Costs: a copy of
@@ -216,11 +212,15 @@ class Allocator(Events):
             self._touch_locked()
 
     def score_nodes(self, pod_uid: str, candidates: Sequence[str]) -> Mapping[str, int]:
-        """How good each candidate is for the pod, 0 to 10. Costs: a look at each, within the filter budget."""
+        """How good each candidate is for the pod, 0 to 10. Raises as `hold_pod` does. Costs: a look at each, within the
+        filter budget."""
         with self._changed:
             if self._mode is not Mode.ACTIVE:
                 return dict.fromkeys(candidates, 0)
-            return self._filtering_locked(self._clock.now()).score_nodes(self._pod_locked(pod_uid), candidates)
+            now = self._clock.now()
+            pod = self._pod_locked(pod_uid)
+            demands = known_demands(pod, self._world, now)
+            return self._filtering_locked(now).score_nodes(pod, demands, candidates)
 
     def account_of(self, pod_uid: str, candidates: Sequence[str]) -> str:
         """Why the pod finds no room there, for a person; "" when it does by now, or is gone. Worked out on a copy that
@@ -230,12 +230,12 @@ class Allocator(Events):
             if pod is None or self._mode is not Mode.ACTIVE:
                 return ""
             asks, live = newcomer_of(pod, self._memory), self._live
+            demands, _ = demands_of_pod(pod, self._world, self._world.settings)  # its claims may be newer than the copy
         world, ledger = self._copy()
-        demands, _ = demands_of_pod(pod, world, world.settings)
         now, now_utc = self._clock.now(), self._clock.now_utc()
         kept_on = next((node for one in kept_for(ledger, pod_uid) for node in one.nodes), "")
         judge = Judge(world, ledger, demands, now, asks, None, now_utc, live.roaming_overcommit_pct)
-        return account_of(judge, candidates, kept_on, allows_stranding=live.allow_stranding)
+        return account_of(judge, pod.namespace, candidates, kept_on, allows_stranding=live.allow_stranding)
 
     def _copy(self) -> tuple[World, Ledger]:
         """World and ledger as they were less than `COPY_SECONDS` ago, to be asked and never changed."""
@@ -264,26 +264,10 @@ class Allocator(Events):
             raise NotFoundError(f"pod {uid} went away during its call")
         return pod
 
-    def begin_binding(self, pod_uid: str, node: str) -> None:
-        """We are about to bind the pod: its room on that node stays promised, and other nodes are free again. Costs:
-        the pod's promises."""
-        with self._changed:
-            pod = self._pod_locked(pod_uid)
-            if self._mode is Mode.ACTIVE:
-                self._settler.begin_binding(pod, node, self._clock.now())
-                self._touch_locked()
-
-    def end_binding(self, pod_uid: str) -> None:
-        """The binding failed. What it promised ends, unless the cluster shows the choice all the same. Idempotent.
-        Costs: the pod's promises."""
-        with self._changed:
-            self._settler.end_binding(pod_uid, self._world.pods.get(pod_uid), self._clock.now())
-            self._touch_locked()
-
-    def _filtering_locked(self, now: float) -> Filtering:
+    def _filtering_locked(self, now: float, *, adds_up: bool = False) -> Filtering:
         settler = self._settler
         parts = self._world, self._ledger, settler, settler.holds, self._memory, self._refusals
-        return Filtering(*parts, self._live, self._clock, now, self._version)
+        return Filtering(*parts, self._live, self._clock, now, self._version, adds_up)
 
     def wait_for_change(self, version: int, timeout: float) -> bool:
         """Wait up to `timeout` seconds for anything to change since `version`; whether it did. Costs: nothing."""
@@ -346,8 +330,9 @@ class Allocator(Events):
 
     def begin_term(self, *, has_predecessor: bool = True) -> None:
         """Lead: promises of the time before are derived anew, and every pending opted-in pod without a choice counts
-        as held on every node, since the leader before may have offered it any; but for gated ones, which nobody asks
-        about. Without a predecessor nobody has admitted an expansion either. Costs: all pods, claims and volumes."""
+        as held on every node, since the leader before may have offered it any; but for those that nobody asks us
+        about, gated ones among them. Without a predecessor nobody has admitted an expansion either. Costs: all pods,
+        claims and volumes."""
         with self._changed:
             self._is_leading = True
             with self._rebuilding_locked():
@@ -401,7 +386,9 @@ class Allocator(Events):
         if self._mode is not Mode.ACTIVE:
             return
         for pod in self._world.pods.values():
-            if holds_everywhere and pod.is_opted_in and pod.is_pending and not pod.is_gated:
+            known = PodKnowledge.of(pod, pod.uid, self._schedulers)
+            if holds_everywhere and pod.is_opted_in and known is PodKnowledge.PENDING:
+                self._memory.inherit(pod.uid, now)
                 self._refusals.presume(pod, list(self._world.nodes), now, self._clock.now_utc())
                 if self._live.pod_scheduling_timeout_seconds > 0:
                     self._settler.holds.hold_everywhere(pod, now)
@@ -464,6 +451,11 @@ class Allocator(Events):
         """Durations since the last call: (name, seconds, success). Costs: a copy of them."""
         with self._changed:
             return self._journal.drain()
+
+    def drain_tales(self) -> tuple[ClaimTale, ...]:
+        """What owners of claims are to be told, since the last call. Costs: a copy."""
+        with self._changed:
+            return self._journal.drain_tales()
 
     # Faults
 

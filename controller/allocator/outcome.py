@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, StrEnum, auto
 
@@ -11,11 +11,13 @@ from controller.rules.reasons import Reason
 
 
 class Mode(StrEnum):
-    """ACTIVE decides and holds; BYPASS lets everything pass and holds nothing; CLOSED answers nobody."""
+    """ACTIVE decides and holds; BYPASS lets everything pass and holds nothing; CLOSED answers nobody; UNKNOWN answers
+    everybody by an error: nobody has said in a readable way whether the extender is enabled."""
 
     ACTIVE = "active"
     BYPASS = "bypass"
     CLOSED = "closed"
+    UNKNOWN = "unknown"
 
 
 class Decision(StrEnum):
@@ -36,19 +38,31 @@ class PodKnowledge(Enum):
     PENDING = auto()
     FINISHED = auto()  # terminal or being deleted
     BOUND = auto()
+    FOREIGN = auto()  # of a scheduler that is none of ours
+    GATED = auto()  # no scheduler asks about it yet
     OTHER_UID = auto()
     UNKNOWN = auto()
 
+    @property
+    def may_be_old(self) -> bool:
+        """Whether a store that lags behind may say so of a pod that a scheduler asks about."""
+        return self in (PodKnowledge.UNKNOWN, PodKnowledge.OTHER_UID, PodKnowledge.GATED)
+
     @classmethod
-    def of(cls, pod: Pod | None, uid: str) -> PodKnowledge:
-        """What is known of the pod of that uid, when `pod` is what the stores have under its name."""
+    def of(cls, pod: Pod | None, uid: str, schedulers: Container[str] | None) -> PodKnowledge:
+        """What is known of the pod of that uid, when `pod` is what the stores have under its name. `schedulers` are
+        ours, by name; None: all are."""
         if pod is None:
             return cls.UNKNOWN
         if pod.uid != uid:
             return cls.OTHER_UID
         if pod.is_finished or pod.is_deleting:
             return cls.FINISHED
-        return cls.BOUND if pod.node_name else cls.PENDING
+        if pod.node_name:
+            return cls.BOUND
+        if schedulers is not None and pod.scheduler_name not in schedulers:
+            return cls.FOREIGN
+        return cls.GATED if pod.is_gated else cls.PENDING
 
 
 @dataclass(frozen=True, slots=True)

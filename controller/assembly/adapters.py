@@ -11,6 +11,9 @@ from controller.errors import NotFoundError
 from controller.kube import resources
 from controller.kube.api import KubeApi
 from controller.kube.endpoint_slice import EndpointSlices, PodEndpoint
+from controller.kube.recorder import Recorder, Target
+from controller.kube.store import Store
+from controller.model.configured import ConfigMapFacts
 from controller.settings import ProcessSettings
 
 PORT_NAME: Final = "http"  # of the Service's port that the EndpointSlice fills
@@ -41,6 +44,19 @@ class PodPatches:
 
     def patch_pod(self, namespace: str, name: str, patch: Mapping[str, Any], subresource: str) -> None:
         self._api.patch(resources.PODS, namespace, name, patch, kind="strategic", subresource=subresource, timeout=5.0)
+
+
+class SettingsEvents:
+    """Events on the ConfigMap with the live settings, where people look who change it. I/O: none."""
+
+    def __init__(self, recorder: Recorder, settings: ProcessSettings, config_maps: Store[ConfigMapFacts]) -> None:
+        self._recorder, self._settings, self._config_maps = recorder, settings, config_maps
+
+    def tell(self, reason: str, text: str, is_warning: bool) -> None:
+        uid = next((found.uid for found in self._config_maps.values()), "")
+        kind = resources.CONFIG_MAPS.kind
+        target = Target(kind, self._settings.namespace, self._settings.config_map, uid)
+        self._recorder.note(target, reason, text, is_warning=is_warning)
 
 
 class OpenedGate:

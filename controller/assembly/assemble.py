@@ -10,12 +10,13 @@ from prometheus_client import CollectorRegistry
 from certs.webhook import DEFAULT_PACE, Pace
 from controller.admission.build import AdmissionParts, build_admission
 from controller.allocator.allocator import Allocator
-from controller.assembly.adapters import OpenedGate, PodPatches, ServiceEndpoint
-from controller.assembly.certificates import certificate_worker, webhook_chain
+from controller.assembly.adapters import OpenedGate, PodPatches, ServiceEndpoint, SettingsEvents
+from controller.assembly.certificates import certificate_worker, tell_plain_http, transport_status, webhook_chain
 from controller.assembly.configuration import SettingsReader, synced_longhorn_values
 from controller.assembly.lifecycle import Lifecycle, Parts
-from controller.assembly.metrics import Metrics, Sources
+from controller.assembly.metrics import LeaderMetrics, LeaderSources
 from controller.assembly.status_document import StatusView
+from controller.assembly.status_listeners import status_servers
 from controller.canary.build import build_wiring
 from controller.clock import Clock, SystemClock
 from controller.election.elector import Elector, Timing
@@ -29,12 +30,13 @@ from controller.kube.endpoint_slice import EndpointSlices
 from controller.kube.lease import LeaseClient
 from controller.kube.recorder import Recorder
 from controller.process.addition import Addition
-from controller.process.status_port import StatusServer, create_status_app
+from controller.process.flags import split_names
+from controller.process.status_port import StatusServer, create_metrics_app
 from controller.process.version import PACKAGE, product_version
 from controller.process.worker import Worker, health_problem, worker_entries
 from controller.rpc.build import build_rpc
 from controller.serving.tls import ServerTls
-from controller.settings import LiveSettings, ProcessSettings
+from controller.settings import PLAIN_HTTP, LiveSettings, ProcessSettings
 from controller.workers.support import SupportWatch
 from controller.workers.sweeper import Sweeper
 from controller.workers.teller import Teller
@@ -47,6 +49,7 @@ from extender.preconditions import Preconditions
 from extender.preemption import PreemptionService
 from extender.priorities import PriorityService
 from extender.service import ExtenderService
+from extender.wire import ClusterSize
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication
@@ -70,9 +73,9 @@ class Controller:
         self.settings, self.identity, self.tls = settings, identity, tls
         self._serving_workers, self._end_process = serving, end_process
         self.clock: Clock = clock or SystemClock()
-        self.allocator = Allocator(self.clock)
+        self.allocator = Allocator(self.clock, frozenset(split_names(settings.scheduler_names)))
         self.gate = Gate(self.clock)
-        self.metrics = Metrics(CollectorRegistry(), settings.node_name, product_version())
+        self.metrics = LeaderMetrics(CollectorRegistry(), settings.node_name, product_version())
         self._follow(api)
         self.live = LiveReader(self.stores.live_kinds(), self.allocator)
         self.waker = Waker(
@@ -107,6 +110,7 @@ class Controller:
             self.metrics,
             self.clock,
             max_body_bytes=settings.body_limit_bytes,
+            cluster_size=lambda: ClusterSize(len(self.stores.followed["kube_node"].store)),
         ).wsgi_app
         self.metrics.read_from(self._sources())
         self._view = self._make_view()
@@ -127,6 +131,8 @@ class Controller:
         self.lifecycle.stop()
 
     def _begin_term(self, term: int) -> None:
+        if self.tls is None:
+            tell_plain_http(self.recorder, self.settings)
         self.lifecycle.begin_term(term, has_predecessor=self.elector.had_predecessor)
 
     def _end_term(self) -> None:
@@ -171,7 +177,7 @@ class Controller:
             self.clock,
             self.recorder,
             self.settings,
-            self.stores.followed["pod"].store,
+            {name: followed.store for name, followed in self.stores.followed.items()},
             live=self._live_settings,
             longhorn=lambda: self.support.current,
             findings=self.wired.proof.findings,
@@ -197,12 +203,10 @@ class Controller:
 
     def _make_lifecycle(self, api: KubeApi) -> Lifecycle:
         settings = self.settings
-        page = create_status_app(
-            self.metrics.registry,
-            problem=lambda: health_problem(self.workers),
-            is_ready=self.stores.is_synced,
-            status=self.status,
+        page = create_metrics_app(
+            self.metrics.registry, problem=lambda: health_problem(self.workers), is_ready=self.stores.is_synced
         )
+        slices = EndpointSlices(api, settings.namespace, is_leading=lambda: self.gate.is_open)
         return Lifecycle(
             Parts(
                 clock=self.clock,
@@ -214,12 +218,13 @@ class Controller:
                     self.allocator,
                     self.live,
                     is_leading=lambda: self.gate.is_open,
-                    after_round=self.metrics.drain,
+                    after_round=self._after_sweep,
                 ),
                 waker=self.waker,
-                endpoint=ServiceEndpoint(EndpointSlices(api, settings.namespace), settings, self.certificates),
+                endpoint=ServiceEndpoint(slices, settings, self.certificates),
                 always=(
-                    StatusServer(page, settings.metrics_address, settings.metrics_port),
+                    StatusServer("metrics", page, settings.metrics_address, settings.metrics_port),
+                    *status_servers(settings, api, self.status),
                     self.support,
                     self.teller,
                     self.recorder,
@@ -228,10 +233,15 @@ class Controller:
                     *(addition.part for addition in self.additions),
                 ),
                 read_settings=self._read_settings,
+                tell=SettingsEvents(self.recorder, settings, self.stores.config_maps).tell,
                 no_pod_opts_in=self.admission.worker.is_pod_rule_out,
                 end_process=self._end_process,
             )
         )
+
+    def _after_sweep(self) -> None:
+        self.metrics.drain()
+        self.teller.tell_of_claims()
 
     def _make_preconditions(self) -> Preconditions:
         return Preconditions(
@@ -241,6 +251,7 @@ class Controller:
             self.clock,
             mode=lambda: self.lifecycle.mode,
             stale_kind=self.stores.stale_kind,
+            knows_callers=self.settings.tls_mode != PLAIN_HTTP,
         )
 
     def _make_verbs(self, api: KubeApi) -> Verbs:
@@ -254,7 +265,7 @@ class Controller:
             contention_wait_seconds=lambda: self._live_settings().contention_wait_milliseconds / 1000,
             budget=WaitBudget(),
         )
-        binding = BindingService(allocator, preconditions, PodBinder(api), self.live)
+        binding = BindingService(preconditions, PodBinder(api))
         return Verbs(
             CanaryFilter(filtering, preconditions, self.wired.proof),
             PriorityService(allocator, preconditions),
@@ -275,8 +286,8 @@ class Controller:
             return None
         return lifecycle.openings
 
-    def _sources(self) -> Sources:
-        return Sources(
+    def _sources(self) -> LeaderSources:
+        return LeaderSources(
             snapshot=self.allocator.snapshot,
             drain_records=self.allocator.drain_records,
             is_leading=lambda: self.gate.is_open,
@@ -309,6 +320,7 @@ class Controller:
             self.certificates,
             lambda: self.support.current,
             {
+                "transport": lambda: transport_status(self.settings),
                 "wiring": self.wired.status,
                 **{addition.name: addition.status for addition in self.additions},
                 "workers": lambda: worker_entries(self.workers),

@@ -3,6 +3,7 @@ chain."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from pathlib import Path
@@ -11,15 +12,43 @@ from typing import Any, Final, Protocol
 from certs import webhook
 from certs.authority import CertificateError, read_authorities, read_pair
 from certs.evidence import PublishedBundles, Spread
-from certs.keeper import SERVER, Certificates, Mode, NoCertificates, ServiceNames, extender_keeper, extender_names
+from certs.keeper import (
+    SERVER,
+    CertificateMode,
+    Certificates,
+    NoCertificates,
+    ServiceNames,
+    extender_keeper,
+    extender_names,
+)
 from certs.secret import SecretStore
 from controller.clock import Clock
 from controller.kube.api import KubeApi
+from controller.kube.recorder import Recorder, Target
 from controller.process.worker import Group, Runs
 from controller.serving.tls import DirectoryFollower, Material, ServerTls
-from controller.settings import TLS_OFF, ProcessSettings
+from controller.settings import PLAIN_HTTP, TLS_OFF, ProcessSettings
 
 CA: Final = "ca"
+GIVEN_UP: Final = (
+    f"plain HTTP, as --tls-mode {PLAIN_HTTP} says: whoever reaches it is taken for kube-scheduler, sees which nodes "
+    "are full, and can have room held for pods that wait"
+)
+
+
+log = logging.getLogger(__name__)
+
+
+def tell_plain_http(recorder: Recorder, settings: ProcessSettings) -> None:
+    """In the log and by an Event on the Service: kube-scheduler is asked for no certificate."""
+    log.warning("port %d: %s", settings.extender_port, GIVEN_UP)
+    service = Target("Service", settings.namespace, settings.service)
+    recorder.note(service, "PlainHTTP", f"port {settings.extender_port}: {GIVEN_UP}", is_warning=True)
+
+
+def transport_status(settings: ProcessSettings) -> Mapping[str, str]:
+    """Its section of `/status`."""
+    return {"tls_mode": settings.tls_mode, "gives_up": GIVEN_UP if settings.tls_mode == PLAIN_HTTP else ""}
 
 
 class CertificateWorker(Runs, Protocol):
@@ -77,7 +106,7 @@ def certificate_worker(
     settings: ProcessSettings, api: KubeApi, clock: Clock, tls: ServerTls | None, is_leading: Callable[[], bool]
 ) -> CertificateWorker:
     """What keeps `tls` current. Does nothing yet."""
-    if tls is None or settings.tls_mode == TLS_OFF:
+    if tls is None or settings.tls_mode == PLAIN_HTTP:
         return NoCertificates()
     if settings.tls_cert_dir:
         return MountedCertificates(Path(settings.tls_cert_dir), tls, clock)
@@ -91,7 +120,7 @@ def certificate_worker(
         more=[name for name in settings.tls_extra_names.split(",") if name],
     )
     keeper = extender_keeper(store, clock, names, leaves)
-    return Certificates(Mode(settings.tls_mode), store, names, keeper, clock, {SERVER: tls.use}, is_leading)
+    return Certificates(CertificateMode(settings.tls_mode), store, names, keeper, clock, {SERVER: tls.use}, is_leading)
 
 
 class Held:
@@ -107,17 +136,9 @@ class Held:
         return is_new
 
 
-class WebhookChain(Runs, Protocol):
-    """The webhook's certificates, on the leader kept in order."""
+class WebhookChain(CertificateWorker, Protocol):
+    """The webhook's certificates, on the leader kept in order. `is_serving`: its gRPC server has one."""
 
-    @property
-    def is_serving(self) -> bool:
-        """Whether the leader's gRPC server has a certificate."""
-        ...
-
-    @property
-    def problems(self) -> tuple[str, ...]: ...
-    def expiries(self) -> Mapping[str, float]: ...
     def ca_bundle(self) -> bytes:
         """PEM of the authorities that API servers shall trust: present, next, former. Empty while unknown."""
         ...
@@ -213,7 +234,7 @@ def webhook_chain(
     )
     keeper, spread = webhook.webhook_keeper(api, store, clock, names, leaves, pace)
     certificates = Certificates(
-        Mode(settings.webhook_tls_mode),
+        CertificateMode(settings.webhook_tls_mode),
         store,
         names,
         keeper,

@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from controller.assembly.lifecycle import Configured
 from controller.kube.store import Store
-from controller.model.configured import by_name
+from controller.model.configured import ConfigMapFacts, by_name, data_of
 from controller.model.longhorn import LonghornSettings
-from controller.settings import LiveSettings, live_settings, longhorn_settings
+from controller.settings import UNREAD, live_settings, longhorn_settings
 
 
 class SettingsReader:
     """What the ConfigMap and Longhorn's Setting objects say together. Threads: the lifecycle's. I/O: none."""
 
-    def __init__(self, config_maps: Store[Mapping[str, str]], longhorn: Store[str]) -> None:
+    def __init__(self, config_maps: Store[ConfigMapFacts], longhorn: Store[str]) -> None:
         self._config_maps, self._longhorn = config_maps, longhorn
-        self._last: tuple[LiveSettings | None, LonghornSettings | None] = (None, None)
+        self._live, self._read = UNREAD, LonghornSettings()  # as read last
 
     def __call__(self) -> Configured:
         values = by_name(self._longhorn.items())
-        data = next(iter(self._config_maps.values()), {})
-        live, problems = live_settings(data, values, self._last[0])
-        longhorn, more = longhorn_settings(values, self._last[1])
-        self._last = (live, longhorn)
-        return Configured(
-            live, longhorn, {entry.name: f"{entry.value!r} {entry.problem}" for entry in (*problems, *more)}
-        )
+        self._live, problems = live_settings(data_of(self._config_maps.values()), values, self._live)
+        self._read, more = longhorn_settings(values, self._read)
+        return Configured(self._live, self._read, {entry.name: entry.text for entry in (*problems, *more)})
 
 
 def synced_longhorn_values(store: Store[str]) -> dict[str, str] | None:

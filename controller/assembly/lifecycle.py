@@ -14,11 +14,12 @@ Losing the Lease or the API server never ends the process.
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from controller.allocator.allocator import Allocator
 from controller.allocator.outcome import Mode
 from controller.allocator.waiting.refusals import Wakeup
 from controller.clock import Clock
@@ -37,20 +38,16 @@ RETRY_SECONDS: Final = 1.0
 RULE_OUT_SECONDS: Final = 5.0  # switched off, answers are still given so long if the pod rule cannot be taken out
 STOP_SECONDS: Final = 10.0  # for everything to end
 WAKE_AGAIN_SECONDS: Final = 2.0  # calls in flight when bypass began may still have been refused
+MODE_REASON: Final = "SchedulerExtenderMode"
+SETTING_REASON: Final = "SchedulerExtenderSetting"
+MODE_TEXTS: Final = {
+    Mode.ACTIVE: "Pods that ask for the scheduler extender are let through where their Longhorn volumes have room",
+    Mode.BYPASS: "Every pod is let through, and no room is checked: the scheduler extender is bypassed or switched off",
+    Mode.CLOSED: "The scheduler extender is switched off, and no pod asks for it",
+    Mode.UNKNOWN: "Pods that ask for the scheduler extender wait: nobody has said in a readable way whether it is on",
+}
 
 log = logging.getLogger(__name__)
-
-
-class Allocator(Protocol):
-    @property
-    def version(self) -> int: ...
-    def configure(self, live: LiveSettings, longhorn: LonghornSettings) -> None: ...
-    def set_mode(self, mode: Mode) -> None: ...
-    def begin_term(self, *, has_predecessor: bool = True) -> None: ...
-    def end_term(self) -> None: ...
-    def pending_opted_in(self) -> Sequence[Pod]: ...
-    @property
-    def failure(self) -> str: ...
 
 
 class Follower(Runs, Protocol):
@@ -60,14 +57,14 @@ class Follower(Runs, Protocol):
     def state(self) -> StoreState: ...
 
 
-class Gate(Protocol):
+class TermGate(Protocol):
     @property
     def is_open(self) -> bool: ...
     def open(self, term: int) -> None: ...
     def close(self) -> None: ...
 
 
-class Waker(Runs, Protocol):
+class WakesPods(Runs, Protocol):
     def wake(self, wakeups: Iterable[Wakeup]) -> None: ...
 
 
@@ -82,18 +79,19 @@ class Configured:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What runs in the process, built by `wiring`."""
+    """What runs in the process, as `assemble` builds it."""
 
     clock: Clock
     allocator: Allocator
     followers: Sequence[Follower]
-    gate: Gate
+    gate: TermGate
     elector: Runs  # its stop releases the Lease, when we hold it
     sweeper: Runs
-    waker: Waker
+    waker: WakesPods
     endpoint: Endpoint
     always: Sequence[Runs]  # what runs on followers too: Events, the status page
     read_settings: Callable[[], Configured]
+    tell: Callable[[str, str, bool], None]  # a reason, a text, whether it is a warning: about the settings, for people
     no_pod_opts_in: Callable[[], bool] = lambda: True  # whether the webhook's pod rule is out
     end_process: Callable[[], None] = lambda: None  # at once; another one is started in its place
 
@@ -110,6 +108,8 @@ def mode_of(
     """
     if live.bypass:
         return Mode.BYPASS
+    if live.enabled is None:
+        return Mode.UNKNOWN
     if live.enabled:
         return Mode.ACTIVE
     return Mode.CLOSED if no_pod_opts_in() and not pending_opted_in() else Mode.BYPASS
@@ -134,6 +134,8 @@ class Lifecycle(Part):
         self._next_endpoint_at = 0.0
         self._off_since: float | None = None
         self._wake_at: list[float] = []  # when pods that wait are to be woken because bypass began
+        self._told_mode: Mode | None = None  # of this term
+        self._told_problems: frozenset[tuple[str, str]] = frozenset()
         self._is_electing = False
         self._seen_version = -1
         self._settings_are_new = True
@@ -235,6 +237,7 @@ class Lifecycle(Part):
             self._begin_term(wanted)
         self._apply_endpoint()
         self._wake_bypassed()
+        self._tell()
 
     def _give_up(self, why: str) -> None:
         """The one fault that ends the process: nobody knows what is promised. The next process derives it anew."""
@@ -253,7 +256,7 @@ class Lifecycle(Part):
             if configured == self._configured:
                 return
             for setting, problem in configured.problems.items():
-                log.error("setting %s is not used: %s", setting, problem)
+                log.error("setting %s: %s", setting, problem)
             self._parts.allocator.configure(configured.live, configured.longhorn)
         except Exception:
             self._settings_are_new = True
@@ -272,10 +275,14 @@ class Lifecycle(Part):
         if mode is self._mode or self._awaits_rule(live):
             return
         log.info("mode %s -> %s", self._mode, mode)
-        was, self._mode = self._mode, mode
+        self._mode = mode
         self._parts.allocator.set_mode(mode)
         self._next_endpoint_at = 0.0
-        if mode is Mode.BYPASS and was is Mode.ACTIVE:
+        self._wake_all_in_bypass()
+
+    def _wake_all_in_bypass(self) -> None:
+        """Bypass begins, or a term in it: whoever was refused before, by whatever leader, is to be looked at again."""
+        if self._mode is Mode.BYPASS:
             now = self._parts.clock.now()
             self._wake_at = [now, now + WAKE_AGAIN_SECONDS]
 
@@ -301,28 +308,23 @@ class Lifecycle(Part):
         self._parts.sweeper.start()
         self._parts.waker.start()
         self._next_endpoint_at = 0.0
+        self._wake_all_in_bypass()
+        self._told_mode, self._told_problems = None, frozenset()
         log.info("leading term=%d mode=%s", term, self._mode)
 
     def _catch_up(self) -> bool:
         """All stores at once: each may need a few seconds for its watch's bookmark."""
-        results: list[bool] = []
 
-        def one(follower: Follower) -> None:
+        def one(follower: Follower) -> bool:
             try:
-                results.append(follower.catch_up(CATCH_UP_SECONDS))
+                return follower.catch_up(CATCH_UP_SECONDS)
             except ClusterError as error:
                 log.warning("catching up failed: %s", error)
+                return False
 
-        threads = [
-            threading.Thread(target=one, args=(follower,), name="catch-up", daemon=True)
-            for follower in self._parts.followers
-        ]
-        for thread in threads:
-            thread.start()
-        with waiting():
-            for thread in threads:
-                thread.join()
-        return len(results) == len(threads) and all(results)
+        followers = self._parts.followers
+        with waiting(), ThreadPoolExecutor(max(1, len(followers)), thread_name_prefix="catch-up") as pool:
+            return all([*pool.map(one, followers)])  # any other fault of theirs fails this round
 
     def _end_term(self) -> None:
         self._parts.gate.close()
@@ -344,7 +346,7 @@ class Lifecycle(Part):
                 self._parts.endpoint.point_here()
             else:
                 self._parts.endpoint.clear()
-        except ClusterError as error:
+        except SchedulerError as error:
             log.warning("EndpointSlice: %s", error)
             self._next_endpoint_at = now + RETRY_SECONDS
             return
@@ -361,6 +363,19 @@ class Lifecycle(Part):
         if self._mode is Mode.BYPASS:
             pods = self._parts.allocator.pending_opted_in()
             self._parts.waker.wake(Wakeup(pod.uid, pod.namespace, pod.name, len(self._wake_at)) for pod in pods)
+
+    def _tell(self) -> None:
+        """The leader tells of each setting that is not used, and of its mode: when its term begins, and of changes."""
+        if not self._parts.gate.is_open or self._configured is None:
+            return
+        problems = frozenset(self._configured.problems.items())
+        for setting, problem in sorted(problems - self._told_problems):
+            self._parts.tell(SETTING_REASON, f"{setting}: {problem}", True)
+        self._told_problems = problems
+        if self._mode is not self._told_mode:
+            is_warning = self._mode in (Mode.BYPASS, Mode.UNKNOWN)
+            self._parts.tell(MODE_REASON, f"Mode {self._mode}: {MODE_TEXTS[self._mode]}", is_warning)
+            self._told_mode = self._mode
 
     def _end_everything(self) -> None:
         parts = self._parts

@@ -69,6 +69,21 @@ _TOTALS: Final = (  # metric, the allocator's counter, help
         "Pods that were offered nodes although volumes that roam may be too many for a disk, within the tolerance.",
     ),
     (
+        "promises_capped",
+        "claims_capped",
+        "Times that a claim without a chosen pod was promised nothing, since its namespace has as much as it may.",
+    ),
+    (
+        "expansions_capped",
+        "expansions_capped",
+        "Expansions that were to be asked for again, because of what is promised to their namespace without pods.",
+    ),
+    (
+        "expansions_impossible",
+        "claims_grows-too-far",
+        "Times that a claim was found to ask for more than its disks could ever hold.",
+    ),
+    (
         "expansions_put_off",
         "expansions_put_off",
         "Expansions that would fit and were to be asked for again, because the leader had just changed.",
@@ -78,7 +93,7 @@ FAILURES: Final = ("malformed", "too-large", "not-ready", "pod", "client-gone", 
 
 
 @dataclass(frozen=True, slots=True)
-class Sources:
+class LeaderSources:
     """What a scrape reads. Every function is quick and takes no lock but its owner's."""
 
     snapshot: Callable[[], Snapshot]
@@ -97,7 +112,7 @@ class Sources:
     admission: Callable[[], Mapping[str, float]] = dict  # figure of the webhook configurations -> its value
 
 
-class Metrics:
+class LeaderMetrics:
     """The instruments that code tells of events, and the collector of the rest.
 
     Threads: any. Blocks: never. I/O: none.
@@ -199,7 +214,7 @@ class Metrics:
         """Take what the allocator has written down since the last time."""
         self.take_records(self._drain())
 
-    def read_from(self, sources: Sources) -> None:
+    def read_from(self, sources: LeaderSources) -> None:
         """From now on a scrape also shows what `sources` say."""
         self._drain = sources.drain_records
         self.registry.register(_State(self._node, sources))
@@ -208,7 +223,7 @@ class Metrics:
 class _Before(Collector):
     """Brings the histograms up to date before they are read."""
 
-    def __init__(self, metrics: Metrics) -> None:
+    def __init__(self, metrics: LeaderMetrics) -> None:
         self._metrics = metrics
 
     def describe(self) -> Iterable[Metric]:
@@ -222,7 +237,7 @@ class _Before(Collector):
 class _State(Collector):
     """Everything that is read at the moment of a scrape."""
 
-    def __init__(self, node: str, sources: Sources) -> None:
+    def __init__(self, node: str, sources: LeaderSources) -> None:
         self._node, self._sources = node, sources
 
     def describe(self) -> Iterable[Metric]:
@@ -283,7 +298,7 @@ def _of_snapshot(snapshot: Snapshot) -> Iterator[Metric]:
         yield _total(name, text, snapshot.counters.get(counter, 0))
 
 
-def _of_wiring(sources: Sources) -> Iterator[Metric]:
+def _of_wiring(sources: LeaderSources) -> Iterator[Metric]:
     wiring = GaugeMetricFamily(
         f"{PREFIX}_wiring",
         "1 for what is known of whether that scheduler asks the extender; on the leader.",
@@ -307,6 +322,7 @@ def _of_wiring(sources: Sources) -> Iterator[Metric]:
 def _of_admission(figures: Mapping[str, float]) -> Iterator[Metric]:
     yield _one("opt_in", "1 while pods opt in as they are created.", figures.get("opt_in", 0.0))
     yield _one("stuck_pods", "Pods whose scheduler misses the resource on the nodes.", figures.get("stuck", 0.0))
+    yield _one("missed_pods", "Pods that were made past the webhook, and do not ask.", figures.get("missed", 0.0))
     for name, text in (
         ("writes", "Writes of webhook configurations."),
         ("repairs", "Writes that undid somebody else's change."),

@@ -4,9 +4,13 @@ A pod that carries the extender's resource is scheduled only by a kube-scheduler
 extender; without that entry it waits for ever. So the leader keeps, for each scheduler name, one of three findings,
 and everything that is seen of a scheduler may change it at once:
 
-    wired      it asked the extender, about anybody's pod with the resource or about the leader's canary
+    wired      it asked the extender: about the leader's canary, or about anybody's pod with the resource. Where
+               callers show no certificate, anybody may ask about such a pod, so it has to place the pod as well
     unwired    it looked for the resource on nodes, which the condition of a pod tells, or it placed the canary
     unknown    nothing was seen of it yet, or it did not look at a canary
+
+Only a scheduler that is there is looked at: the cluster's own one, and any other name once its Lease or a pod that
+names it is seen. So a name may stand in the list before its scheduler is installed, and costs nothing.
 
 Evidence of both kinds may cross on its way here. What speaks against a wired scheduler therefore also asks for a
 canary, whose verdict corrects the finding if it was late news.
@@ -23,15 +27,15 @@ from typing import Final
 
 from controller.clock import Clock
 from controller.kube.store import Change
-from controller.model.names import EXTENDER_RESOURCE
+from controller.model.names import DEFAULT_SCHEDULER, EXTENDER_RESOURCE
 from controller.model.workload import Pod
 
-DEFAULT_SCHEDULER: Final = "default-scheduler"
 DEFAULT_LEASE: Final = "kube-system/kube-scheduler"
 UNPROVEN_SECONDS: Final = 60.0  # between canaries while a scheduler is not known to be wired
 LEAST_GAP_SECONDS: Final = 2.0  # between canaries, whatever asks for them
 CREATION_SECONDS: Final = 1.0  # a filter call may overtake the answer that tells the canary's uid
 MOST_DISMISSED: Final = 64  # canaries that are remembered after their end
+MOST_ASKED: Final = 1_000  # pods that are remembered until they are placed
 
 NOT_PROVEN: Final = "not proven yet"
 ASKED_ABOUT_CANARY: Final = "it asked the extender about the canary"
@@ -88,6 +92,7 @@ class _Track:
 
     canary_name: str
     finding: Finding
+    is_there: bool  # its Lease was seen, or a pod that names it
     canary_uid: str = ""
     is_creating: bool = False
     outcome: Outcome | None = None
@@ -114,7 +119,9 @@ class WiringProof:
         self._namespace, self._clock, self._pod_of = namespace, clock, pod_of
         self._changed = threading.Condition()  # guards the fields below
         self._tracks = {
-            scheduler: _Track(name, Finding(scheduler, Wiring.UNKNOWN, NOT_PROVEN, clock.now()))
+            scheduler: _Track(
+                name, Finding(scheduler, Wiring.UNKNOWN, NOT_PROVEN, clock.now()), scheduler == DEFAULT_SCHEDULER
+            )
             for scheduler, name in canary_names.items()
         }
         self._scheduler_of = {name: scheduler for scheduler, name in canary_names.items()}
@@ -122,6 +129,7 @@ class WiringProof:
         self._version = 0
         self._news: list[Finding] = []
         self._dismissed: deque[str] = deque(maxlen=MOST_DISMISSED)  # uids
+        self._asked: deque[str] = deque(maxlen=MOST_ASKED)  # uids of pods that somebody asked about
         self.late_calls = 0  # read by the metrics
 
     # What is known
@@ -133,9 +141,9 @@ class WiringProof:
             return track.finding.state if track is not None and self._is_serving else Wiring.UNKNOWN
 
     def findings(self) -> list[Finding]:
-        """One a scheduler; none while this process does not lead."""
+        """One for each scheduler that is there; none while this process does not lead."""
         with self._changed:
-            return [track.finding for track in self._tracks.values()] if self._is_serving else []
+            return [track.finding for track in self._tracks.values() if track.is_there and self._is_serving]
 
     @property
     def schedulers(self) -> Sequence[str]:
@@ -146,11 +154,12 @@ class WiringProof:
 
     # Evidence, from other threads
 
-    def heard(self, scheduler: str, pod_uid: str, pod_key: str) -> None:
-        """The scheduler asked about this pod.
+    def heard(self, scheduler: str, pod_uid: str, pod_key: str, *, is_sure: bool) -> None:
+        """The scheduler asked about this pod; unless it `is_sure`, it may have been anybody else.
 
         It counts if our store knows the pod, because anybody could make up one, and if the pod asks for the resource:
-        one that does not would have come by a configuration without `managedResources` too.
+        one that does not would have come by a configuration without `managedResources` too. Where it is not sure, the
+        pod's placing shows that it was a scheduler, and one that does not look for the resource on nodes.
         """
         track = self._tracks.get(scheduler)
         if track is None or not self._is_serving:
@@ -161,7 +170,10 @@ class WiringProof:
         track.heard_at = self._clock.now()
         if track.finding.state is not Wiring.WIRED:  # else nothing changes, and no lock is needed
             with self._changed:
-                self._find_locked(track, Wiring.WIRED, ASKED_ABOUT_POD)
+                if is_sure:
+                    self._find_locked(track, Wiring.WIRED, ASKED_ABOUT_POD)
+                elif pod_uid not in self._asked:
+                    self._asked.append(pod_uid)
 
     def recognise(self, pod_uid: str, pod_namespace: str, pod_name: str) -> Recognition:
         """Whether a filter call is about our canary, which then has done its work. Its uid proves it, nothing else.
@@ -193,17 +205,32 @@ class WiringProof:
                 continue
             if pod.namespace == self._namespace and pod.name in self._scheduler_of:
                 self._canary_changed(self._tracks[self._scheduler_of[pod.name]], pod, is_gone=change.new is None)
-            elif change.new is not None and change.new.lacks_extender and change.new.is_pending:
-                if change.old is None or not change.old.lacks_extender or change.old.uid != change.new.uid:
-                    self._pod_lacks(change.new)
+            elif change.new is not None and change.new.scheduler_name in self._tracks:
+                self._pod_seen(change.new)
+                if change.new.node_name and change.new.uid in self._asked:
+                    self._pod_placed(change.new)
+                if change.new.lacks_extender and change.new.is_pending:
+                    if change.old is None or not change.old.lacks_extender or change.old.uid != change.new.uid:
+                        self._pod_lacks(change.new)
+
+    def _pod_seen(self, pod: Pod) -> None:
+        track = self._tracks[pod.scheduler_name]
+        if not track.is_there:  # else nothing changes, and no lock is needed
+            with self._changed:
+                track.is_there = True
+                self._tell_locked()
+
+    def _pod_placed(self, pod: Pod) -> None:
+        with self._changed:
+            if pod.uid in self._asked:
+                self._asked.remove(pod.uid)
+                self._find_locked(self._tracks[pod.scheduler_name], Wiring.WIRED, ASKED_ABOUT_POD)
 
     def _pod_lacks(self, pod: Pod) -> None:
-        track = self._tracks.get(pod.scheduler_name)
-        if track is None:
-            return
+        track = self._tracks[pod.scheduler_name]
         with self._changed:
             track.is_wanted = track.is_wanted or track.finding.state is Wiring.WIRED
-            self._find_locked(track, Wiring.UNWIRED, f"{LACKS} (pod {pod.key})")
+            self._find_locked(track, Wiring.UNWIRED, LACKS)
 
     def _canary_changed(self, track: _Track, pod: Pod, *, is_gone: bool) -> None:
         with self._changed:
@@ -228,7 +255,7 @@ class WiringProof:
             for scheduler, track in self._tracks.items():
                 if change.key == lease_of(scheduler, self._namespace):
                     with self._changed:
-                        track.is_wanted = True
+                        track.is_there = track.is_wanted = True
                         self._tell_locked()
 
     # For the prover's thread
@@ -243,6 +270,7 @@ class WiringProof:
                 track.sent_at = track.heard_at = float("-inf")
                 track.failures = 0
             self._news.clear()
+            self._asked.clear()
             self._tell_locked()
 
     def end(self) -> None:
@@ -258,7 +286,7 @@ class WiringProof:
                 every_seconds = min(every_seconds, UNPROVEN_SECONDS)
             if track.is_wanted:
                 every_seconds = min(UNPROVEN_SECONDS, LEAST_GAP_SECONDS * 2.0 ** min(track.failures, 10))
-            return self._is_serving and now >= track.sent_at + every_seconds
+            return self._is_serving and track.is_there and now >= track.sent_at + every_seconds
 
     def creating(self, scheduler: str) -> None:
         """A canary is about to be made: calls about its name wait for its uid."""
@@ -348,6 +376,8 @@ class WiringProof:
         if not self._is_serving or (old.state is state and (state is not Wiring.UNKNOWN or old.cause == cause)):
             return
         track.finding = Finding(old.scheduler, state, cause, self._clock.now())
+        if state is Wiring.UNWIRED:
+            self._asked.clear()  # what was asked before proves nothing of what comes after
         self._news.append(track.finding)
         self._tell_locked()
 

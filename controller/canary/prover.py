@@ -10,12 +10,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
+from controller.canary.pod import Canaries
 from controller.canary.proof import Finding, Outcome, Wiring, WiringProof
 from controller.clock import Clock
 from controller.errors import ClusterError
-from controller.model.workload import Pod
 from controller.process.worker import Runs, Worker
 
 VERDICT_SECONDS: Final = 30.0  # a canary that nobody has looked at for so long tells nothing
@@ -38,15 +38,6 @@ OUTCOMES: Final = tuple(outcome.name.lower() for outcome in Outcome)
 _log = logging.getLogger(__name__)
 
 
-class CanaryPods(Protocol):
-    """Canaries at the API server; every call raises ClusterError."""
-
-    def create(self, scheduler: str, may_write: Callable[[], bool]) -> str: ...
-    def read(self, scheduler: str) -> tuple[Pod | None, str]: ...
-    def remove(self, name: str, uid: str) -> None: ...
-    def leftovers(self) -> list[tuple[str, str]]: ...
-
-
 @dataclass(slots=True)
 class _Out:
     """A canary that exists, and when it has had its time."""
@@ -66,7 +57,7 @@ class WiringProver:
     def __init__(
         self,
         proof: WiringProof,
-        canaries: CanaryPods,
+        canaries: Canaries,
         clock: Clock,
         *,
         serving: Callable[[], int | None],

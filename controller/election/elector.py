@@ -16,6 +16,7 @@ from typing import Final, Protocol
 from controller.clock import Clock
 from controller.election.gate import Gate
 from controller.errors import ClusterError, ConflictError
+from controller.kube.lease import LeaseRecord
 from controller.process.worker import Part, Worker
 
 RELEASE_SECONDS: Final = 2.0
@@ -24,26 +25,11 @@ STOP_SECONDS: Final = 10.0  # for the call that is under way, and letting go
 _log = logging.getLogger(__name__)
 
 
-class Lease(Protocol):
-    """What the elector sees of a Lease record."""
-
-    @property
-    def holder(self) -> str: ...
-    @property
-    def transitions(self) -> int: ...
-    @property
-    def duration_seconds(self) -> int: ...
-    @property
-    def resource_version(self) -> str: ...
-    @property
-    def is_settled(self) -> bool: ...
-
-
 class LeaseIO(Protocol):
-    def read(self, timeout: float) -> Lease: ...
+    def read(self, timeout: float) -> LeaseRecord: ...
     def write(
         self, holder: str, duration_seconds: int, transitions: int, *, is_new_term: bool, timeout: float
-    ) -> Lease: ...
+    ) -> LeaseRecord: ...
     def release(self, holder: str, timeout: float) -> None: ...
 
 
@@ -64,29 +50,29 @@ class View:
     seen_at: float = 0.0
 
 
-class Decision(Enum):
+class LeaseMove(Enum):
     WAIT = auto()
     ACQUIRE = auto()
     RENEW = auto()
 
 
-def observe(view: View, lease: Lease, now: float) -> View:
+def observe(view: View, lease: LeaseRecord, now: float) -> View:
     """The view after a read: a changed Lease starts its time anew."""
     return view if lease.resource_version == view.resource_version else View(lease.resource_version, now)
 
 
-def step(view: View, lease: Lease, me: str, now: float, least_seconds: float = 0.0) -> Decision:
+def step(view: View, lease: LeaseRecord, me: str, now: float, least_seconds: float = 0.0) -> LeaseMove:
     """What to do about a Lease that was just read. Pure.
 
     A foreign holder keeps it for the duration that it wrote, or `least_seconds` if that is longer: a Lease without a
     duration is nobody's invitation.
     """
     if lease.holder == me:
-        return Decision.RENEW
+        return LeaseMove.RENEW
     if not lease.holder or not lease.resource_version:
-        return Decision.ACQUIRE
+        return LeaseMove.ACQUIRE
     unchanged_seconds = now - view.seen_at
-    return Decision.ACQUIRE if unchanged_seconds > max(lease.duration_seconds, least_seconds) else Decision.WAIT
+    return LeaseMove.ACQUIRE if unchanged_seconds > max(lease.duration_seconds, least_seconds) else LeaseMove.WAIT
 
 
 class Elector(Part):
@@ -153,7 +139,7 @@ class Elector(Part):
             self._view = observe(self._view, lease, now)
             self._holder = lease.holder
             self._end_lost_term(lease)
-            if step(self._view, lease, self._me, now, self._timing.lease_duration) is not Decision.WAIT:
+            if step(self._view, lease, self._me, now, self._timing.lease_duration) is not LeaseMove.WAIT:
                 self._write(lease, timeout)
         except ConflictError:
             return  # somebody wrote: the next read tells who
@@ -162,7 +148,7 @@ class Elector(Part):
         finally:
             self._end_overdue_term()
 
-    def _end_lost_term(self, lease: Lease) -> None:
+    def _end_lost_term(self, lease: LeaseRecord) -> None:
         """A term is one unbroken time in the Lease: whoever was in it meanwhile may have promised anything."""
         if lease.holder != self._me or lease.transitions != self._term:
             self._end_term(f"the Lease has changed hands, to {lease.holder or 'nobody'}")
@@ -172,7 +158,7 @@ class Elector(Part):
         if self._clock.now() - self._renewed_at >= self._timing.renew_deadline:
             self._end_term("the Lease could not be renewed in time")
 
-    def _write(self, lease: Lease, timeout: float) -> None:
+    def _write(self, lease: LeaseRecord, timeout: float) -> None:
         is_new = not self._is_leading
         transitions = lease.transitions + (1 if is_new and lease.resource_version else 0)
         sent_at, sent_at_utc = self._clock.now(), self._clock.now_utc().timestamp()

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from controller.allocator.verbs.events import Events
-from controller.follow.kinds import Kind
+from controller.follow.kinds import FollowedKind
 from controller.kube.store import Change, Store
 
 
-def follow(kind: Kind[Any], store: Store[Any], events: Events) -> None:
+def follow(kind: FollowedKind[Any], store: Store[Any], events: Events) -> None:
     """Hand every change of the store to the allocator, in the order of its watch."""
     by_name = kind.in_longhorn or not kind.resource.is_namespaced
 

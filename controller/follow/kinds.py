@@ -17,7 +17,7 @@ F = TypeVar("F")
 
 
 @dataclass(frozen=True, slots=True)
-class Kind(Generic[F]):
+class FollowedKind(Generic[F]):
     """One kind of objects that is followed. `observe`: by key, the facts or None, and what went when there are none."""
 
     name: str
@@ -35,32 +35,32 @@ def interesting_pod(raw: Raw) -> Pod | None:
 
 
 # A kind that the cluster does not have (its CRD is absent) has no objects: its store is in sync, and empty.
-KINDS: Final[tuple[Kind[Any], ...]] = (
-    Kind("pod", resources.PODS, interesting_pod, Events.observe_pod, is_live=True),
-    Kind("claim", resources.CLAIMS, parse.claim_facts, Events.observe_claim, is_live=True),
-    Kind("pv", resources.VOLUMES, parse.pv_facts, Events.observe_pv, is_live=True),
-    Kind("class", resources.STORAGE_CLASSES, parse.class_facts, Events.observe_class, is_live=True),
-    Kind("kube_node", resources.NODES, parse.kube_node_facts, Events.observe_kube_node),
-    Kind("node", resources.LONGHORN_NODES, parse.node_facts, Events.observe_node, in_longhorn=True),
-    Kind(
+KINDS: Final[tuple[FollowedKind[Any], ...]] = (
+    FollowedKind("pod", resources.PODS, interesting_pod, Events.observe_pod, is_live=True),
+    FollowedKind("claim", resources.CLAIMS, parse.claim_facts, Events.observe_claim, is_live=True),
+    FollowedKind("pv", resources.VOLUMES, parse.pv_facts, Events.observe_pv, is_live=True),
+    FollowedKind("class", resources.STORAGE_CLASSES, parse.class_facts, Events.observe_class, is_live=True),
+    FollowedKind("kube_node", resources.NODES, parse.kube_node_facts, Events.observe_kube_node),
+    FollowedKind("node", resources.LONGHORN_NODES, parse.node_facts, Events.observe_node, in_longhorn=True),
+    FollowedKind(
         "volume", resources.LONGHORN_VOLUMES, parse.volume_facts, Events.observe_volume, is_live=True, in_longhorn=True
     ),
-    Kind("replica", resources.LONGHORN_REPLICAS, parse.replica_facts, Events.observe_replica, in_longhorn=True),
-    Kind(
+    FollowedKind("replica", resources.LONGHORN_REPLICAS, parse.replica_facts, Events.observe_replica, in_longhorn=True),
+    FollowedKind(
         "backing_image",
         resources.LONGHORN_BACKING_IMAGES,
         parse.backing_image_facts,
         Events.observe_backing_image,
         in_longhorn=True,
     ),
-    Kind(
+    FollowedKind(
         "engine_image",
         resources.LONGHORN_ENGINE_IMAGES,
         parse.engine_image_facts,
         Events.observe_engine_image,
         in_longhorn=True,
     ),
-    Kind(
+    FollowedKind(
         "instance_manager",
         resources.LONGHORN_INSTANCE_MANAGERS,
         parse.instance_manager_facts,

@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol
 
 from controller.allocator.verbs.events import Events
 from controller.errors import ClusterError, MalformedRequestError, NotFoundError
-from controller.follow.kinds import Kind
+from controller.follow.kinds import FollowedKind
 
 _ROUNDS: Final = 100
 
@@ -37,7 +37,7 @@ class KnownStore(Protocol):
 class LiveKind:
     """How one kind is read. `read(namespace, name, timeout_seconds)` gives the raw object or raises ClusterError."""
 
-    kind: Kind[Any]
+    kind: FollowedKind[Any]
     read: Callable[[str, str, float], Mapping[str, Any]]
     store: KnownStore
     store_namespace: str = ""  # of a namespaced kind whose allocator key is the name alone

@@ -16,7 +16,7 @@ from controller.kube.api import KubeApi
 from controller.kube.informer import STALE_SECONDS, Informer
 from controller.kube.resources import Resource
 from controller.kube.store import Store
-from controller.model.configured import data_of, setting_value
+from controller.model.configured import config_map_named, setting_value
 from controller.model.reader import Raw
 from controller.process.common_metrics import StoreState
 from controller.process.worker import Group
@@ -65,7 +65,8 @@ class Stores:
         self.followed: dict[str, Followed] = {}
         for kind in KINDS:
             self._follow(kind.name, kind.resource, kind.parse, namespace if kind.in_longhorn else None)
-        self.config_maps = self._follow("config_map", resources.CONFIG_MAPS, data_of(config_map), namespace, config_map)
+        our_settings = config_map_named(config_map)
+        self.config_maps = self._follow("config_map", resources.CONFIG_MAPS, our_settings, namespace, config_map)
         self.longhorn_settings = self._follow("setting", resources.LONGHORN_SETTINGS, setting_value, namespace)
 
     def _follow(

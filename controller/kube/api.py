@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import ssl
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final, Protocol
 from urllib.parse import urlencode
 
 import msgspec
 import urllib3
+import yaml
 from kubernetes import client, config
 
 from controller.errors import ClusterError, ConfigError, ConflictError, GoneError, NotFoundError, UnavailableError
@@ -106,18 +109,28 @@ class ClientKubeApi:
 
     @classmethod
     def load(cls, kubeconfig: str | None = None, context: str | None = None) -> ClientKubeApi:
-        """From a kubeconfig file, or, without one, from the pod's service account. ConfigError when neither works."""
+        """From a kubeconfig file, or, without one, from the pod's service account. ConfigError when neither works, and
+        when the file is none."""
         configuration = client.Configuration()
         configuration.retries = False
-        try:
-            if kubeconfig:
-                config.load_kube_config(  # type: ignore[no-untyped-call]
-                    config_file=kubeconfig, context=context, client_configuration=configuration, persist_config=False
-                )
-            else:
+        if not kubeconfig:
+            try:
                 config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
-        except config.ConfigException as error:
-            raise ConfigError(f"kubeconfig: {error}") from error
+            except config.ConfigException as error:
+                raise ConfigError(f"there is no --kubeconfig, and no service account of a pod: {error}") from error
+            return cls(configuration)
+        try:
+            Path(kubeconfig).read_bytes()
+            config.load_kube_config(  # type: ignore[no-untyped-call]
+                config_file=kubeconfig, context=context, client_configuration=configuration, persist_config=False
+            )
+            _check_connection(configuration)
+        except OSError as error:
+            raise ConfigError(f"kubeconfig {kubeconfig}: {error.strerror or error}") from error
+        except (config.ConfigException, yaml.YAMLError, ValueError) as error:
+            raise ConfigError(f"kubeconfig {kubeconfig}: {' '.join(str(error).split())}") from error
+        except (TypeError, AttributeError, LookupError) as error:  # what the library makes of another shape
+            raise ConfigError(f"kubeconfig {kubeconfig}: it does not have a kubeconfig's fields") from error
         return cls(configuration)
 
     def get(self, resource: Resource, namespace: str | None, name: str, *, timeout: float = CALL_SECONDS) -> Raw:
@@ -292,6 +305,18 @@ class _LineStream:
             with contextlib.suppress(OSError):  # gone already
                 sock.shutdown(socket.SHUT_RDWR)
         self._response.close()
+
+
+def _check_connection(configuration: client.Configuration) -> None:
+    """ValueError for an address or certificates with which no call can succeed; OSError for a file that is missing."""
+    if not str(configuration.host).startswith(("https://", "http://")):
+        raise ValueError(f"the server is not an http or https address: {configuration.host!r}")
+    try:
+        context = ssl.create_default_context(cafile=configuration.ssl_ca_cert)
+        if configuration.cert_file:
+            context.load_cert_chain(configuration.cert_file, configuration.key_file)
+    except ssl.SSLError as error:
+        raise ValueError(f"its certificates cannot be used: {error}") from error
 
 
 def _socket_of(response: urllib3.BaseHTTPResponse) -> socket.socket | None:

@@ -1,11 +1,16 @@
-"""Points a Service without a selector at this pod, by one EndpointSlice of ours."""
+"""Points a Service without a selector at this pod, by one EndpointSlice of ours.
+
+No write of a former leader's can take the Service from its successor, and no number of a term is needed for that: the
+slice is read first, then the gate is asked, then the slice is written under the version that was read. A successor
+that has written since then makes the write fail; one that has not will write after it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol
 
-from controller.errors import ConflictError, NotFoundError
+from controller.errors import ConflictError, NotFoundError, NotLeaderError
 from controller.kube.api import KubeApi
 from controller.kube.resources import ENDPOINT_SLICES
 from controller.settings import ProcessSettings
@@ -15,7 +20,7 @@ _TRIES: Final = 5
 
 
 class Endpoint(Protocol):
-    """Whom callers of a Service reach. Both raise ClusterError."""
+    """Whom callers of a Service reach. Both raise ClusterError, `point_here` also NotLeaderError."""
 
     def point_here(self) -> None: ...
     def clear(self) -> None: ...
@@ -24,13 +29,14 @@ class Endpoint(Protocol):
 class EndpointSlices:
     """Writes the slice `<service>` in one namespace, under its resource version. Threads: one at a time. I/O: yes."""
 
-    def __init__(self, api: KubeApi, namespace: str) -> None:
-        self._api, self._namespace = api, namespace
+    def __init__(self, api: KubeApi, namespace: str, *, is_leading: Callable[[], bool]) -> None:
+        self._api, self._namespace, self._is_leading = api, namespace, is_leading
 
     def point_at(
         self, service: str, address: str, ports: Mapping[str, int], *, node_name: str = "", pod_name: str = ""
     ) -> None:
-        """The Service's only endpoint is `address`, ready. ClusterError when it cannot be written."""
+        """The Service's only endpoint is `address`, ready. ClusterError when it cannot be written, NotLeaderError when
+        the term has ended meanwhile."""
         endpoint: dict[str, Any] = {"addresses": [address], "conditions": {"ready": True}}
         if node_name:
             endpoint["nodeName"] = node_name
@@ -55,8 +61,11 @@ class EndpointSlices:
 
         def write() -> None:
             raw = self._read(service)
+            if not self._is_leading():
+                raise NotLeaderError(f"this process does not lead any more: Service {service} is left as it is")
             if raw is not None and raw.get("addressType") != family:
-                self._api.delete(ENDPOINT_SLICES, self._namespace, service)  # the family cannot be changed
+                uid = raw["metadata"].get("uid", "")
+                self._api.delete(ENDPOINT_SLICES, self._namespace, service, uid=uid)  # the family cannot be changed
                 raw = None
             self._put(service, raw, endpoints, ports, family)
 
@@ -94,7 +103,7 @@ class EndpointSlices:
 
 
 class PodEndpoint:
-    """One Service, pointed at this pod or at nobody. ClusterError when that cannot be written."""
+    """One Service, pointed at this pod or at nobody."""
 
     def __init__(
         self, slices: EndpointSlices, settings: ProcessSettings, service: str, ports: Mapping[str, int]

@@ -53,6 +53,10 @@ EVENTS: Final = Resource("", "v1", "events", "Event")
 NAMESPACES: Final = Resource("", "v1", "namespaces", "Namespace", is_namespaced=False)
 SECRETS: Final = Resource("", "v1", "secrets", "Secret")
 SERVICES: Final = Resource("", "v1", "services", "Service")
+TOKEN_REVIEWS: Final = Resource("authentication.k8s.io", "v1", "tokenreviews", "TokenReview", is_namespaced=False)
+ACCESS_REVIEWS: Final = Resource(
+    "authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", is_namespaced=False
+)
 STORAGE_CLASSES: Final = Resource("storage.k8s.io", "v1", "storageclasses", "StorageClass", is_namespaced=False)
 CRDS: Final = Resource(
     "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", is_namespaced=False
@@ -81,7 +85,7 @@ FORMER_CONFIGURATIONS: Final[Mapping[Resource, tuple[str, ...]]] = {
     MUTATING_WEBHOOKS: FORMER_MUTATING_CONFIGURATIONS,
     VALIDATING_WEBHOOKS: (),
 }
-"""What earlier releases called them; those are removed, for which the right `delete` is needed."""
+"""What earlier releases called them, and made themselves; those are deleted."""
 ENDPOINT_SLICES: Final = Resource("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice")
 LONGHORN_NODES: Final = Resource(LONGHORN_GROUP, LONGHORN_VERSION, "nodes", "Node")
 LONGHORN_VOLUMES: Final = Resource(LONGHORN_GROUP, LONGHORN_VERSION, "volumes", "Volume")

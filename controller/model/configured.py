@@ -2,21 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 
 from controller.model.reader import Raw, mapping_at, text_at
 
 
-def data_of(name: str) -> Callable[[Raw], Mapping[str, str] | None]:
-    """Reads the data of the ConfigMap of that name; None for any other, which is not kept."""
+@dataclass(frozen=True, slots=True)
+class ConfigMapFacts:
+    uid: str
+    data: Mapping[str, str]
 
-    def data(raw: Raw) -> Mapping[str, str] | None:
-        if text_at(mapping_at(raw, "", "metadata"), "metadata", "name") != name:
+
+def config_map_named(name: str) -> Callable[[Raw], ConfigMapFacts | None]:
+    """Reads the ConfigMap of that name; None for any other, which is not kept."""
+
+    def facts(raw: Raw) -> ConfigMapFacts | None:
+        meta = mapping_at(raw, "", "metadata")
+        if text_at(meta, "metadata", "name") != name:
             return None
         found = mapping_at(raw, "", "data")
-        return {key: text_at(found, "data", key) for key in found}
+        return ConfigMapFacts(text_at(meta, "metadata", "uid"), {key: text_at(found, "data", key) for key in found})
 
-    return data
+    return facts
+
+
+def data_of(config_maps: Iterable[ConfigMapFacts]) -> Mapping[str, str] | None:
+    """The data of the one ConfigMap that is kept; None while there is none, or none that can be read."""
+    return next((found.data for found in config_maps), None)
 
 
 def setting_value(raw: Raw) -> str:

@@ -31,8 +31,13 @@ class SettingProblem:
     """A value that is not used; the last good one stays."""
 
     name: str
-    value: str
+    value: str | None  # None: there is none
     problem: str
+
+    @property
+    def text(self) -> str:
+        """For a person, beside the name."""
+        return self.problem if self.value is None else f"{self.value!r} {self.problem}"
 
 
 def parse_flag(text: str) -> bool:

@@ -18,6 +18,11 @@ DEFAULT_CLASS_ANNOTATION: Final = "storageclass.kubernetes.io/is-default-class"
 DEFAULT_CLASS_BETA_ANNOTATION: Final = "storageclass.beta.kubernetes.io/is-default-class"
 CLASS_BETA_ANNOTATION: Final = "volume.beta.kubernetes.io/storage-class"
 
+DEFAULT_SCHEDULER: Final = "default-scheduler"
+SECOND_SCHEDULER: Final = "longhorn-scheduler"
+"""The name that a second kube-scheduler gets, beside the cluster's own, unless it is given another one."""
+SCHEDULER_NAMES: Final = f"{DEFAULT_SCHEDULER},{SECOND_SCHEDULER}"
+
 WAKE_CONDITION: Final = "scheduling.longhorn.io/RoomAvailable"
 """Pod condition that the leader patches so that kube-scheduler looks at a refused pod again."""
 

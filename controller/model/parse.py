@@ -38,7 +38,16 @@ from controller.model.reader import (
     texts_at,
     time_at,
 )
-from controller.model.workload import Claim, KubeNode, Namespace, PersistentVolume, Pod, PodVolume, StorageClass
+from controller.model.workload import (
+    Claim,
+    KubeNode,
+    Namespace,
+    PersistentVolume,
+    Pod,
+    PodOwner,
+    PodVolume,
+    StorageClass,
+)
 
 _SHARED_MODES = frozenset({"ReadWriteMany", "ReadOnlyMany"})
 _FINISHED = frozenset({"Succeeded", "Failed"})
@@ -78,7 +87,16 @@ def pod_facts(raw: Raw) -> Pod:
         lacks_extender=is_opted_in and _LACKS in condition_message_at(status, "status", "PodScheduled"),
         is_gated=bool(spec.get("schedulingGates")),
         unschedulable_since_utc=_unschedulable_since(status) if is_opted_in else "",
+        opt_in_mark="" if is_opted_in else opt_in_mark(meta),
+        owner=None if is_opted_in else _owner(meta),
     )
+
+
+def _owner(meta: Raw) -> PodOwner | None:
+    for owner in list_at(meta, "metadata", "ownerReferences"):
+        if isinstance(owner, Mapping) and owner.get("controller"):
+            return PodOwner(*(str(owner.get(field, "")) for field in ("apiVersion", "kind", "name", "uid")))
+    return None
 
 
 def _unschedulable_since(status: Raw) -> str:
@@ -185,7 +203,10 @@ def pv_facts(raw: Raw) -> PersistentVolume:
 
 def namespace_facts(raw: Raw) -> Namespace:
     meta = mapping_at(raw, "", "metadata")
-    return Namespace(text_at(meta, "metadata", "name"), opt_in_mark(meta))
+    label = mapping_at(meta, "metadata", "labels").get(names.OPT_IN_MARK)
+    # Of such a label the API server keeps the pods away from the webhook, whatever an annotation says.
+    is_kept_out = label is not None and str(label).lower() == "false"
+    return Namespace(text_at(meta, "metadata", "name"), "false" if is_kept_out else opt_in_mark(meta))
 
 
 def opt_in_mark(meta: Raw) -> str:

@@ -17,6 +17,16 @@ class PodVolume:
 
 
 @dataclass(frozen=True, slots=True)
+class PodOwner:
+    """What controls a pod, such as a StatefulSet, in the pod's namespace."""
+
+    api_version: str
+    kind: str
+    name: str
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
 class Pod:
     """A pod with at least one claim, or one that asks for the extender's resource."""
 
@@ -36,6 +46,9 @@ class Pod:
     lacks_extender: bool = False  # kube-scheduler looked for the extender's resource on nodes, and found none
     is_gated: bool = False  # spec.schedulingGates: no scheduler asks about it yet
     unschedulable_since_utc: str = ""  # since when kube-scheduler has found no node for it; "" while it has not tried
+    # Of pods that do not ask for the extender:
+    opt_in_mark: str = ""  # "true", "false", another word, or "" without one
+    owner: PodOwner | None = None
 
     @property
     def key(self) -> str:

@@ -13,12 +13,12 @@ from controller.allocator.verbs.fit import NodeFit
 from controller.rules.candidates import Candidate
 from controller.rules.growth import ExpansionPlan
 from controller.rules.reasons import Refusal
-from controller.rules.schedule import Step
+from controller.rules.schedule import PlacementStep
 
 Json = dict[str, Any]
 
 
-def encode_step(step: Step) -> Json:
+def encode_step(step: PlacementStep) -> Json:
     """One replica of a `schedule` question; `candidates` are those that Longhorn's choice is narrowed to."""
     ordered = sorted(step.preferred, key=lambda entry: (entry.node, entry.disk))
     return {

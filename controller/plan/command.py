@@ -34,6 +34,7 @@ from controller.plan.input import (
 from controller.plan.objects import InputError, Objects
 from controller.plan.world import world_of
 from controller.plan.yaml_reader import load_yaml
+from controller.process.flags import add_version
 from controller.rules.candidates import PlacementView
 from controller.rules.demand import demands_of_pod
 from controller.rules.growth import plan_expansion
@@ -144,6 +145,7 @@ def _fit(document: Document, question: FitQuestion, notes: Notes) -> Json:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; the process's exit code."""
     parser = argparse.ArgumentParser(prog="controller.plan", description=(__doc__ or "").splitlines()[0])
+    add_version(parser)
     parser.add_argument("--lines", action="store_true", help="one JSON document a line, one answer a line")
     parser.add_argument("file", metavar="FILE", help="JSON or YAML; - reads standard input")
     given = parser.parse_args(arguments)

@@ -7,6 +7,9 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from controller.process.version import product_version
+from controller.settings import flag_of
+
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
@@ -18,11 +21,15 @@ def add_flags(command: argparse.ArgumentParser, defaults: DataclassInstance, hel
     for field in fields(defaults):
         default = getattr(defaults, field.name)
         command.add_argument(
-            f"--{field.name.replace('_', '-')}",
+            flag_of(field.name),
             type=type(default),
             metavar="N" if isinstance(default, int) else "TEXT",
             help=f"{help_of[field.name]} (default: {default or 'none'})",
         )
+
+
+def add_version(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--version", action="version", version=f"%(prog)s {product_version()}")
 
 
 def chosen_settings(

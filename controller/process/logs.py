@@ -1,19 +1,58 @@
-"""Log lines on standard error: plain text for people, or one JSON object a line for collectors."""
+"""Log lines on standard error: plain text for people, or one JSON object a line for collectors.
+
+Names, messages and bodies that callers sent end up in log lines, so this is where they are made harmless: what is not
+printable is escaped, and no record is longer than it needs to be. What others write to standard error (tracebacks,
+warnings, libraries) comes out in the same form.
+"""
 
 from __future__ import annotations
 
+import io
+import json
 import logging
+import os
 import sys
+import threading
 from datetime import UTC, datetime
-from typing import Final
-
-import msgspec
+from typing import IO, Final
 
 TEXT: Final = "%(asctime)s %(levelname)s %(threadName)s %(name)s: %(message)s"
+MESSAGE_LIMIT: Final = 8_192  # characters; a caller's request may be many megabytes
+_INDENT: Final = "  "  # of a traceback's lines, so that none looks like a record of its own
+
+stray = logging.getLogger("stderr")
+
+
+def escaped(text: str) -> str:
+    """One line: whatever is not printable (line ends, terminal codes, NUL, directions of writing) as `\\x1b`,
+    `\\u202e` and the like."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+
+
+def _message_of(record: logging.LogRecord) -> str:
+    text = record.getMessage()
+    more = len(text) - MESSAGE_LIMIT
+    return text if more <= 0 else f"{text[:MESSAGE_LIMIT]}... and {more} more characters"
+
+
+class TextFormatter(logging.Formatter):
+    """A record is one line; the lines of a traceback below it are indented."""
+
+    def __init__(self) -> None:
+        super().__init__(TEXT)
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802
+        record.message = _message_of(record)
+        return escaped(super().formatMessage(record))
+
+    def formatException(self, ei: logging._SysExcInfoType) -> str:  # noqa: N802
+        return "\n".join(_INDENT + escaped(line) for line in super().formatException(ei).split("\n"))
 
 
 class JsonFormatter(logging.Formatter):
-    """Time, level, thread, logger, message; the traceback where there is one."""
+    """Time, level, thread, logger, message; the traceback where there is one. ASCII alone."""
 
     def format(self, record: logging.LogRecord) -> str:
         line = {
@@ -21,17 +60,46 @@ class JsonFormatter(logging.Formatter):
             "level": record.levelname.lower(),
             "thread": record.threadName,
             "logger": record.name,
-            "message": record.getMessage(),
+            "message": _message_of(record),
         }
         if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)
-        return msgspec.json.encode(line).decode()
+        return json.dumps(line)
+
+
+class StrayLines(io.TextIOBase):
+    """Stands in for `sys.stderr`: what is printed there becomes log records, a line each.
+
+    Threads: any. Blocks: never. I/O: by the log's handler.
+    """
+
+    def __init__(self, real: IO[str]) -> None:
+        self._real, self._mine = real, threading.local()
+
+    def write(self, text: str) -> int:
+        mine = self._mine
+        if getattr(mine, "is_writing", False):
+            return len(text)  # the handler complains of its own failure
+        *lines, mine.rest = (getattr(mine, "rest", "") + text).split("\n")
+        mine.is_writing = True
+        try:
+            for line in filter(None, lines):
+                stray.warning("%s", line)
+        finally:
+            mine.is_writing = False
+        return len(text)
+
+    def fileno(self) -> int:
+        return self._real.fileno()
 
 
 def configure_logging(level: str, form: str) -> None:
-    """All loggers write to standard error, in that form ("text" or "json"), from that level on."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonFormatter() if form == "json" else logging.Formatter(TEXT))
+    """All that this process says goes to standard error, in that form ("text" or "json"), from that level on. To be
+    called before gRPC is imported: its C library prints what peers send, and looks once whether it may."""
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    stderr = sys.__stderr__ or sys.stderr
+    handler = logging.StreamHandler(stderr)
+    handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter())
     root = logging.getLogger()
     for old in list(root.handlers):
         root.removeHandler(old)
@@ -39,3 +107,4 @@ def configure_logging(level: str, form: str) -> None:
     root.setLevel(level.upper())
     logging.getLogger("urllib3").setLevel(logging.WARNING)
     logging.getLogger("kubernetes").setLevel(logging.WARNING)
+    sys.stderr = StrayLines(stderr)

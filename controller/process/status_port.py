@@ -1,11 +1,15 @@
-"""The second port of the process: metrics, health, readiness and a status document. Plain HTTP, inside the cluster."""
+"""The process's other ports. Metrics, health and readiness, for everybody inside the cluster, so that they name no
+object; and the status document, which names many, on loopback: who may forward a port to the pod reads it."""
 
 from __future__ import annotations
 
 import logging
 import socket
 import socketserver
+import ssl
+import threading
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 from wsgiref.simple_server import WSGIRequestHandler, make_server
 
@@ -19,7 +23,9 @@ from controller.process.worker import Part, Worker
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
 
+LOOPBACK: Final = "127.0.0.1"
 READ_SECONDS: Final = 10.0
+MOST_CONNECTIONS: Final = 16  # each has a thread; the oldest one makes place for the next
 POLL_SECONDS: Final = 0.2  # until `stop` is heard
 _UNAVAILABLE: Final = "503 Service Unavailable"
 
@@ -36,9 +42,39 @@ class _Handler(WSGIRequestHandler):
 
 
 class _Server(ThreadingWSGIServer):
+    """Whoever asks and reads is done within milliseconds, so it is never the oldest of many."""
+
     daemon_threads = True
     allow_reuse_address = True
+    request_queue_size = 128
     timeout = POLL_SECONDS
+    make_context: Callable[[], ssl.SSLContext] | None = None
+
+    def get_request(self) -> tuple[socket.socket, Any]:
+        """A connection; its handshake, if it has one, is its own thread's, at the first read."""
+        sock, client = super().get_request()
+        if self.make_context is not None:
+            sock = self.make_context().wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
+        return sock, client
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        self._lock = threading.Lock()  # guards the field below
+        self._open: dict[int, socket.socket] = {}
+        super().__init__(*args, **options)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        with self._lock:
+            self._open[id(request)] = request
+            oldest = self._open.pop(next(iter(self._open))) if len(self._open) > MOST_CONNECTIONS else None
+        if oldest is not None:
+            with suppress(OSError):
+                oldest.shutdown(socket.SHUT_RDWR)  # its thread ends then
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        with self._lock:
+            self._open.pop(id(request), None)
+        super().shutdown_request(request)
 
     def server_bind(self) -> None:
         """As the base class does it, but without asking the name service for the host's full name."""
@@ -52,15 +88,11 @@ class _ServerV6(_Server):
     address_family = socket.AF_INET6
 
 
-def create_status_app(
-    registry: CollectorRegistry,
-    *,
-    problem: Callable[[], str],
-    is_ready: Callable[[], bool],
-    status: Callable[[], Mapping[str, Any]],
+def create_metrics_app(
+    registry: CollectorRegistry, *, problem: Callable[[], str], is_ready: Callable[[], bool]
 ) -> WSGIApplication:
     """`/metrics`, `/healthz` (503 with the `problem` for which the process has to be started anew; never one of the
-    network), `/readyz` (stores synced, followers too), `/status` (JSON)."""
+    network), `/readyz` (stores synced, followers too)."""
     metrics: WSGIApplication = make_wsgi_app(registry)
 
     def app(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
@@ -74,10 +106,27 @@ def create_status_app(
                 ready = is_ready()
                 text = "ok" if ready else "not synced"
                 return _answer(start_response, "200 OK" if ready else _UNAVAILABLE, f"{text}\n".encode())
-            case "/status":
-                return _answer(start_response, "200 OK", msgspec.json.encode(status()), "application/json")
             case _:
                 return _answer(start_response, "404 Not Found", b"not found\n")
+
+    return app
+
+
+def create_status_app(
+    status: Callable[[], Mapping[str, Any]],
+    refusal: Callable[[str, str], tuple[str, str] | None] = lambda _authorization, _path: None,
+) -> WSGIApplication:
+    """`/status` (JSON). `refusal`: the HTTP status and why, for a caller with that Authorization who may not read that
+    path."""
+
+    def app(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        path = str(environ.get("PATH_INFO"))
+        refused = refusal(str(environ.get("HTTP_AUTHORIZATION", "")), path)
+        if refused is not None:
+            return _answer(start_response, refused[0], f"{refused[1]}\n".encode())
+        if path != "/status":
+            return _answer(start_response, "404 Not Found", b"not found\n")
+        return _answer(start_response, "200 OK", msgspec.json.encode(status()), "application/json")
 
     return app
 
@@ -90,15 +139,22 @@ def _answer(
 
 
 class StatusServer(Part):
-    """Serves a WSGI application on a thread of its own.
+    """Serves a WSGI application on a thread of its own, which has the `name`; with `make_context`, over TLS.
 
     Threads: start and stop from one. Blocks: `stop`, until the thread has ended. I/O: listens.
     """
 
-    def __init__(self, app: WSGIApplication, address: str, port: int) -> None:
-        self._app, self._address, self._port = app, address, port
+    def __init__(
+        self,
+        name: str,
+        app: WSGIApplication,
+        address: str,
+        port: int,
+        make_context: Callable[[], ssl.SSLContext] | None = None,
+    ) -> None:
+        self._app, self._address, self._port, self._make_context = app, address, port, make_context
         self._server: _Server | None = None
-        self.worker = Worker("status", self._serve)
+        self.worker = Worker(name, self._serve)
 
     @property
     def port(self) -> int:
@@ -111,7 +167,8 @@ class StatusServer(Part):
         try:
             server = make_server(self._address, self._port, self._app, kind, _Handler)
         except OSError as error:
-            raise ConfigError(f"metrics-address {self._address}, metrics-port {self._port}: {error}") from error
+            raise ConfigError(f"{self.worker.name}-port {self._port} of {self._address}: {error}") from error
+        server.make_context = self._make_context
         self._server, self._port = server, server.server_port
         self.worker.start()
 

@@ -39,11 +39,12 @@ def build_rpc(
     scheduler = DiskScheduler(allocator.expansions, checks, live, clock, metrics)
     ports = {PORT_NAME: settings.grpc_endpoint_port or settings.grpc_port}
     host = f"[{settings.grpc_address}]" if ":" in settings.grpc_address else settings.grpc_address
+    slices = EndpointSlices(api, settings.namespace, is_leading=is_leading)
     server = RpcServer(
         f"{host}:{settings.grpc_port}",
         scheduler.handler(settings.webhook_client_name),
         credentials,
-        PodEndpoint(EndpointSlices(api, settings.namespace), settings, settings.replica_scheduler_service, ports),
+        PodEndpoint(slices, settings, settings.replica_scheduler_service, ports),
         clock,
         is_leading=is_leading,
     )

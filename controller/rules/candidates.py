@@ -118,7 +118,7 @@ def find_candidates(view: PlacementView, volume: Volume, replica: Replica) -> Ca
         return Candidates((), (Refusal("", "", rejection),))
     needs = needs_of(volume, replica, view.backing_image)
     nodes, refused, clones = _filter_nodes(view, volume, replica, needs)
-    search = Search(view, volume, needs, nodes, clones=clones)
+    search = CandidateSearch(view, volume, needs, nodes, clones=clones)
     search.refusals.update(refused)
     return search.run()
 
@@ -179,7 +179,7 @@ def scheduled_for(disk: Disk, node: str, replicas: Iterable[Replica], *, per_nod
     return wrapped(disk.scheduled_bytes + fresh)
 
 
-class Search:
+class CandidateSearch:
     """One search over some nodes. Each refusal of a node or a disk is remembered once, the latest wins.
 
     `reusable` are the disks of failed replicas when data is to be brought back: nothing but those, without regard to

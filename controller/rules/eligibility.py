@@ -20,6 +20,7 @@ from controller.model.longhorn import (
     Replica,
     SpacePolicy,
 )
+from controller.model.quantity import bytes_text
 from controller.model.workload import KubeNode
 from controller.rules.reasons import Reason, Rejection
 
@@ -284,6 +285,24 @@ def check_disk_state(disk: Disk) -> Rejection | None:
     return Rejection(Reason.DISK_UNSCHEDULABLE, f"{disk.name}: {problem}")
 
 
+def check_disk_takes_back(disk: Disk, space: SpacePolicy) -> Rejection | None:
+    """Why the disk does not take a failed replica back whose data it has. Other than for a new replica it has to be
+    ready, and pressure alone closes it only where no more than the minimal available space is left."""
+    if not disk.allow_scheduling:
+        problem = "spec.allowScheduling is false"
+    elif disk.eviction_requested:
+        problem = "its eviction is requested"
+    elif not disk.ready:
+        problem = "condition Ready is not True"
+    elif not disk.schedulable and not (
+        disk.is_under_pressure and disk.available_bytes > minimal_available(disk, space)
+    ):
+        problem = "condition Schedulable is not True"
+    else:
+        return None
+    return Rejection(Reason.DISK_UNSCHEDULABLE, f"{disk.name}: {problem}")
+
+
 def is_under_balancing_pressure(disk: Disk, percentage: int) -> bool:
     """Whether best-effort auto-balance wants replicas off the disk: less than 100 - `percentage` percent of it are
     free. Never for a percentage of 0 or below."""
@@ -323,23 +342,33 @@ def check_disk_space(
     """Longhorn's two conditions on room for a replica of `size_bytes`, of which `required_bytes` are copied."""
     if disk.maximum_bytes <= 0 or disk.available_bytes <= 0:
         return Rejection(
-            Reason.TOO_FULL, f"{disk.name}: {disk.available_bytes} bytes available of {disk.maximum_bytes}"
+            Reason.TOO_FULL,
+            f"{disk.name}: {bytes_text(disk.available_bytes)} available of {bytes_text(disk.maximum_bytes)}",
         )
     minimum = minimal_available(disk, space)
     if wrapped(disk.available_bytes - required_bytes) <= minimum:
         return Rejection(
             Reason.TOO_FULL,
-            f"{disk.name}: {disk.available_bytes} bytes available - {required_bytes} to copy is not more than "
-            f"{minimum}, {space.minimal_available_pct} % of {disk.maximum_bytes}",
+            f"{disk.name}: {bytes_text(disk.available_bytes)} available - {bytes_text(required_bytes)} to copy is not "
+            f"more than {bytes_text(minimum)}, {space.minimal_available_pct} % of {bytes_text(disk.maximum_bytes)}",
         )
     limit = provisioning_limit(disk, space)
-    if wrapped(size_bytes + scheduled_bytes) > limit:
+    total = wrapped(size_bytes + scheduled_bytes)
+    if total > limit:
         return Rejection(
             Reason.INSUFFICIENT_STORAGE,
-            f"{disk.name}: {size_bytes} bytes + {scheduled_bytes} scheduled is more than {limit}, "
-            f"{space.over_provisioning_pct} % of {disk.maximum_bytes} - {disk.reserved_bytes} reserved",
+            f"{disk.name}: {bytes_text(size_bytes)} + {bytes_text(scheduled_bytes)} scheduled is "
+            f"{limit_text(disk, total - limit, limit, space)}",
         )
     return None
+
+
+def limit_text(disk: Disk, excess_bytes: int, limit_bytes: int, space: SpacePolicy) -> str:
+    """By how much something is more than the disk's limit, and what that is made of."""
+    return (
+        f"{bytes_text(excess_bytes)} more than {bytes_text(limit_bytes)}, {space.over_provisioning_pct} % of "
+        f"{bytes_text(disk.maximum_bytes)} - {bytes_text(disk.reserved_bytes)} reserved"
+    )
 
 
 def check_disk_for(
@@ -366,7 +395,7 @@ def _kind_message(disk: Disk, needs: DiskNeeds, size_bytes: int, reason: Reason)
         return f"{disk.name}: a {disk.type} disk, {needs.data_engine} needs {disk_type_of(needs.data_engine)}"
     if reason is Reason.INCOMPATIBLE_SIZE:
         limit = file_system_limit(needs.data_engine, disk.filesystem)
-        return f"{disk.name}: {size_bytes} bytes are not below {limit}, the limit of {disk.filesystem}"
+        return f"{disk.name}: {bytes_text(size_bytes)} is not below {bytes_text(limit or 0)}, {disk.filesystem}'s limit"
     return f"{disk.name}: {_tag_numbers(disk.tags, needs, is_node=False)}"
 
 

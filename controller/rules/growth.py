@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from controller.model.longhorn import Disk, LonghornNode, Replica, SpacePolicy, Volume, shared_disk_uuids
+from controller.model.quantity import bytes_text
 from controller.model.versions import NEWEST, Behaviour
-from controller.rules.eligibility import minimal_available, provisioning_limit
+from controller.rules.eligibility import limit_text, minimal_available, provisioning_limit
 from controller.rules.reasons import Reason, Rejection
 
 GRANULE_BYTES: Final = 2 * 1024**2
@@ -104,28 +105,30 @@ def check_growth(disk: Disk, growth_bytes: int, space: SpacePolicy, behaviour: B
     limit = provisioning_limit(disk, space)
     if growth_bytes > 0 and behaviour.expansion_checks_physical_space:
         if disk.maximum_bytes <= 0 or disk.available_bytes <= 0:
-            text = f"{disk.name}: {disk.available_bytes} bytes available of {disk.maximum_bytes}"
+            text = f"{disk.name}: {bytes_text(disk.available_bytes)} available of {bytes_text(disk.maximum_bytes)}"
             return Rejection(Reason.TOO_FULL, text)
         after = _used(disk) + growth_bytes
         problems = []
         if disk.maximum_bytes - after < minimum:
-            problems.append(f"leaves less than {minimum} of {disk.maximum_bytes}")
+            problems.append(f"leaves less than {bytes_text(minimum)} of {bytes_text(disk.maximum_bytes)}")
         if after > limit:
-            problems.append(f"is more than {limit}")
+            problems.append(f"is {bytes_text(after - limit)} more than {bytes_text(limit)}")
         if problems:
-            text = f"{disk.name}: {_used(disk)} bytes used + {growth_bytes} growth = {after} {' and '.join(problems)}"
+            text = f"{disk.name}: {bytes_text(_used(disk))} used + {bytes_text(growth_bytes)} growth"
+            text = f"{text} = {bytes_text(after)} {' and '.join(problems)}"
             return Rejection(Reason.PHYSICAL_SPACE, text)
     if disk.available_bytes <= minimum:
         return Rejection(
             Reason.TOO_FULL,
-            f"{disk.name}: {disk.available_bytes} bytes available is not more than {minimum}, "
-            f"{space.minimal_available_pct} % of {disk.maximum_bytes}",
+            f"{disk.name}: {bytes_text(disk.available_bytes)} available is not more than {bytes_text(minimum)}, "
+            f"{space.minimal_available_pct} % of {bytes_text(disk.maximum_bytes)}",
         )
-    if growth_bytes + disk.scheduled_bytes > limit:
+    total = growth_bytes + disk.scheduled_bytes
+    if total > limit:
         return Rejection(
             Reason.INSUFFICIENT_STORAGE,
-            f"{disk.name}: {growth_bytes} bytes growth + {disk.scheduled_bytes} scheduled is more than {limit}, "
-            f"{space.over_provisioning_pct} % of {disk.maximum_bytes} - {disk.reserved_bytes} reserved",
+            f"{disk.name}: {bytes_text(growth_bytes)} growth + {bytes_text(disk.scheduled_bytes)} scheduled is "
+            f"{limit_text(disk, total - limit, limit, space)}",
         )
     return None
 

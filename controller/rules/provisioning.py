@@ -43,7 +43,8 @@ SNAPSHOT_SOURCE: Final = "VolumeSnapshot/"
 
 
 class Lookup(Protocol):
-    """The facts that demands are made of."""
+    """The facts that demands are made of. In the product `World` of controller.allocator, which must not be imported
+    here."""
 
     def claim(self, namespace: str, name: str) -> Claim | None: ...
     def pv(self, name: str) -> PersistentVolume | None: ...

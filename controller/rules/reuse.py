@@ -8,17 +8,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from controller.model.longhorn import MAX_REBUILD_RETRIES, Disk, LonghornNode, Replica, Volume
+from controller.model.longhorn import MAX_REBUILD_RETRIES, LonghornNode, Replica, Volume
 from controller.model.times import utc_time
 from controller.rules.affinity import is_replacement_due
-from controller.rules.candidates import PlacementView, Search, clone_sources, needs_of
+from controller.rules.candidates import CandidateSearch, PlacementView, clone_sources, needs_of
 from controller.rules.eligibility import (
     Engines,
     check_disk_tags,
+    check_disk_takes_back,
     check_engine,
     check_node,
     check_v2,
-    minimal_available,
 )
 from controller.rules.reasons import Reason, Refusal, Rejection
 
@@ -51,7 +51,7 @@ def find_reusable(view: PlacementView, volume: Volume, hard_node_affinity: str =
             refusals.append(Refusal(replica.node, "", rejection))
     if not able:
         return Reuse(None, (), tuple(refusals))
-    search = Search(
+    search = CandidateSearch(
         view,
         volume,
         needs_of(volume, None, view.backing_image),
@@ -109,8 +109,9 @@ def _check_disk(view: PlacementView, volume: Volume, replica: Replica, node: Lon
     if disk is None:
         return Rejection(Reason.DISK_NOT_FOUND, f"{replica.name}: no disk of UUID {replica.disk_uuid!r} is on its node")
     space = view.settings.space
-    if not disk.allow_scheduling or disk.eviction_requested or not disk.ready or not _takes_data(disk, view):
-        return Rejection(Reason.DISK_UNSCHEDULABLE, f"{disk.name}: it does not take data of {replica.name} back")
+    rejection = check_disk_takes_back(disk, space)
+    if rejection is not None:
+        return rejection
     needs = needs_of(volume, replica, view.backing_image)
     if not check_disk_tags(disk.tags, needs, space):
         return Rejection(Reason.DISK_TAGS, f"{disk.name}: tags {sorted(disk.tags)} do not match")
@@ -118,13 +119,6 @@ def _check_disk(view: PlacementView, volume: Volume, replica: Replica, node: Lon
     if sources is not None and all(source.disk_uuid != disk.uuid for source in sources):
         return Rejection(Reason.LINKED_CLONE, f"{disk.name}: no healthy source replica is on it")
     return None
-
-
-def _takes_data(disk: Disk, view: PlacementView) -> bool:
-    """Schedulable, or not so for its pressure alone while it still has more than its minimal available space."""
-    if disk.schedulable:
-        return True
-    return disk.is_under_pressure and disk.available_bytes > minimal_available(disk, view.settings.space)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from controller.rules.preference import prefer_attach_node, preferred
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class PlacementStep:
     """What becomes of one replica: every disk that Longhorn may choose, and the one that it is predicted to."""
 
     replica: str
@@ -20,7 +20,7 @@ class Step:
     scheduled: Candidate | None
 
 
-def schedule_replicas(view: PlacementView, volume: Volume, replicas: Iterable[Replica]) -> tuple[Step, ...]:
+def schedule_replicas(view: PlacementView, volume: Volume, replicas: Iterable[Replica]) -> tuple[PlacementStep, ...]:
     """Place `replicas` in that order. Later ones see the earlier picks; the disks' figures stay as they are."""
     known = {replica.name: replica for replica in view.replicas}
     steps = []
@@ -30,7 +30,7 @@ def schedule_replicas(view: PlacementView, volume: Volume, replicas: Iterable[Re
         search = find_candidates(seen, volume, replica)
         narrowed = prefer_attach_node(search.candidates, volume, seen.replicas, view.behaviour)
         choice = preferred(narrowed, view.nodes, replica.size_bytes or volume.size_bytes, view.behaviour)
-        steps.append(Step(replica.name, search, narrowed, choice))
+        steps.append(PlacementStep(replica.name, search, narrowed, choice))
         if choice is not None:
             known[replica.name] = replace(replica, node=choice.node, disk_uuid=choice.uuid)
     return tuple(steps)

@@ -1,9 +1,10 @@
-"""The command line of `render-scheduler-config`: reads the files that it names, and hands out text."""
+"""The command line of `render-scheduler-config`: reads the cluster, or the files that it names, and hands out text."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,16 +13,22 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 
 from controller.errors import ConfigError
+from controller.kube.resources import Resource
+from controller.model.names import SECOND_SCHEDULER
 from controller.scheduler_config.config import Rendered, merged_config, new_config
 from controller.scheduler_config.fragments import fragments_of, header_of
+from controller.scheduler_config.from_cluster import Get, client_certificate, service_address
 from controller.scheduler_config.options import (
+    CA,
+    CERTIFICATE,
     DEFAULT_BURST,
     DEFAULT_PORT,
     DEFAULT_QPS,
+    KEY,
     LONGEST_TIMEOUT_MILLISECONDS,
     PLATFORMS,
-    SECOND_SCHEDULER,
-    Certificates,
+    CertificateData,
+    CertificateDirectory,
     Options,
     parse_timeout,
     require,
@@ -30,7 +37,9 @@ from controller.scheduler_config.second import manifest
 
 NAME: Final = "render-scheduler-config"
 PARTS: Final = ("all", "config", "wiring")
-_FILES: Final = ("ca_file", "cert_file", "key_file")
+_FILES: Final = {"ca_file": CA, "cert_file": CERTIFICATE, "key_file": KEY}
+CLIENT_SECRET: Final = "longhorn-scheduler-extender-client"
+WAIT_SECONDS: Final = 60
 
 
 def add_parser(commands: Any) -> None:
@@ -46,14 +55,13 @@ def add_parser(commands: Any) -> None:
         "--service-address",
         metavar="HOST",
         default="",
-        help="ClusterIP, DNS name or another address of the Service (default: its name; on a host's network none)",
+        help="ClusterIP, DNS name or another address of the Service (default: its name; on a host's network the "
+        "ClusterIP that the cluster tells)",
     )
     add("--port", type=int, default=DEFAULT_PORT, metavar="N", help=f"of the Service (default: {DEFAULT_PORT})")
     add("--namespace", default=Options.__dataclass_fields__["namespace"].default, help="of the Service")
-    add("--scheme", choices=("http", "https"), default="", help="default: https where certificates are given")
-    add("--ca-file", metavar="FILE", help="PEM: the extender's authority; put into the file, like the next two")
-    add("--cert-file", metavar="FILE", help="PEM: the certificate that kube-scheduler shows")
-    add("--key-file", metavar="FILE", help="PEM: its private key")
+    add("--output", metavar="FILE", help="write the configuration there, for its owner alone (default: print it)")
+    _add_transport(parser)
     longest = f"{LONGEST_TIMEOUT_MILLISECONDS // 1000}s"
     add("--http-timeout", default=longest, metavar="TIME", help=f"of one call, such as 3500ms (default: {longest})")
     add("--allow-long-timeout", action="store_true", help=f"accept more than {longest}")
@@ -73,10 +81,50 @@ def add_parser(commands: Any) -> None:
     add("--no-managed-resources", action="store_true", help="second: send every pod of it to the extender")
 
 
-def render(arguments: argparse.Namespace, read: Callable[[str], bytes] | None = None) -> Rendered:
-    """What to print, and notes for the person. ConfigError names the option, or the field of the merged file."""
-    read = read or _read
-    options = _options(arguments, read).checked()
+def _add_transport(parser: argparse.ArgumentParser) -> None:
+    """TLS with what the cluster holds, unless something else is asked for."""
+    add = parser.add_argument
+    add(
+        "--client-secret",
+        metavar="NAME",
+        default=CLIENT_SECRET,
+        help=f"with the certificate (default: {CLIENT_SECRET})",
+    )
+    add(
+        "--cluster-kubeconfig",
+        metavar="FILE",
+        default="",
+        help="to read the cluster with (default: the pod's account; outside of a pod $KUBECONFIG or ~/.kube/config)",
+    )
+    add("--wait", type=int, default=WAIT_SECONDS, metavar="SECONDS", help=f"for the Secret (default: {WAIT_SECONDS})")
+    add("--ca-file", metavar="FILE", help="PEM: the extender's authority; in place of the Secret, like the next two")
+    add("--cert-file", metavar="FILE", help="PEM: the certificate that kube-scheduler shows")
+    add("--key-file", metavar="FILE", help="PEM: its private key")
+    add(
+        "--certificate-dir",
+        metavar="PATH",
+        default="",
+        help=f"name {CA}, {CERTIFICATE} and {KEY} in that directory of kube-scheduler's machine, so that the "
+        "configuration holds no secret and may be kept in Git",
+    )
+    add(
+        "--insecure-plain-http",
+        action="store_true",
+        help="no TLS: whoever reaches the extender's port is taken for kube-scheduler; for a controller that runs with "
+        "--tls-mode insecure-plain-http",
+    )
+
+
+def render(
+    arguments: argparse.Namespace,
+    tell: Callable[[str], None],
+    read: Callable[[str], bytes] | None = None,
+    get: Get | None = None,
+) -> Rendered:
+    """What to print, and notes for the person. `tell` is told at once what takes long. ConfigError names the option, or
+    the field of the merged file."""
+    read, get = read or _read, get or _from(arguments.cluster_kubeconfig)
+    options = _options(arguments, read, get, tell).checked()
     require(
         not (arguments.merge and options.is_second),
         "--merge",
@@ -93,26 +141,42 @@ def render(arguments: argparse.Namespace, read: Callable[[str], bytes] | None = 
         rendered = merged_config(_text(read, "--merge", merge), merge, options)
     else:
         rendered = new_config(options, header)
-    if part == "config":
-        return rendered
-    if options.is_second:
-        return Rendered(manifest(options, rendered.text))
-    pieces = [rendered.text, *(fragment.text for fragment in fragments_of(options))]
-    return Rendered(_stream(pieces), rendered.notes)
+    text = manifest(options, rendered.text) if options.is_second and part != "config" else rendered.text
+    others = _stream(fragment.text for fragment in fragments_of(options)) if part == "all" else ""
+    return Rendered(text, rendered.notes, others)
 
 
-def _stream(pieces: Any) -> str:
+def printed(rendered: Rendered, path: str) -> str:
+    """What belongs on the screen, once the configuration is in the file at `path`; "" for no file: all of it.
+    ConfigError when it cannot be written; the file is there whole or not at all, and only its owner may read it."""
+    if not path:
+        return _stream(filter(None, (rendered.text, rendered.others)))
+    made = Path(f"{path}.{os.getpid()}.tmp")
+    try:
+        with os.fdopen(os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+            file.write(rendered.text)
+        made.replace(path)
+    except OSError as error:
+        made.unlink(missing_ok=True)
+        raise ConfigError(f"--output: {path}: {error.strerror or error}") from error
+    return rendered.others
+
+
+def _stream(pieces: Iterable[str]) -> str:
     return "---\n".join(pieces)
 
 
-def _options(arguments: argparse.Namespace, read: Callable[[str], bytes]) -> Options:
+def _options(
+    arguments: argparse.Namespace, read: Callable[[str], bytes], get: Get, tell: Callable[[str], None]
+) -> Options:
+    platform, address = PLATFORMS[arguments.platform], arguments.service_address
+    certificates = _certificates(arguments, read, get, tell)
     return Options(
-        platform=PLATFORMS[arguments.platform],
-        service_address=arguments.service_address,
+        platform=platform,
+        service_address=address or (service_address(get, arguments.namespace) if platform.on_host_network else ""),
         port=arguments.port,
         namespace=arguments.namespace,
-        scheme=arguments.scheme,
-        certificates=_certificates(arguments, read),
+        certificates=certificates,
         timeout_milliseconds=parse_timeout(arguments.http_timeout),
         allow_long_timeout=arguments.allow_long_timeout,
         ignorable=arguments.ignorable,
@@ -128,30 +192,69 @@ def _options(arguments: argparse.Namespace, read: Callable[[str], bytes]) -> Opt
     )
 
 
-def _certificates(arguments: argparse.Namespace, read: Callable[[str], bytes]) -> Certificates | None:
-    """All three or none; each is what it should be, and key and certificate belong together."""
+def _certificates(
+    arguments: argparse.Namespace, read: Callable[[str], bytes], get: Get, tell: Callable[[str], None]
+) -> CertificateData | CertificateDirectory | None:
+    """Those that the options name, one way and no two; else those of the cluster."""
     given = {name: getattr(arguments, name) for name in _FILES}
-    if not any(given.values()):
+    ways = {
+        "--insecure-plain-http": arguments.insecure_plain_http,
+        "--certificate-dir": bool(arguments.certificate_dir),
+        "--ca-file, --cert-file and --key-file": any(given.values()),
+    }
+    asked = [way for way, is_asked in ways.items() if is_asked]
+    require(len(asked) < 2, " and ".join(asked), "exclude each other")
+    if arguments.insecure_plain_http:
         return None
+    if arguments.certificate_dir:
+        return CertificateDirectory(arguments.certificate_dir)
+    if not asked:
+        secret = arguments.client_secret
+        data = client_certificate(get, arguments.namespace, secret, arguments.wait, tell)
+        return _checked({key: (f"--client-secret: {secret}: {key}", data[key]) for key in (CA, CERTIFICATE, KEY)})
     for name in _FILES:
         require(bool(given[name]), _option(name), "is needed too: the three certificate files go together")
-    content = {name: _content(read, _option(name), path) for name, path in given.items()}
-    _certificate(content["ca_file"], "--ca-file", given["ca_file"])
-    leaf = _certificate(content["cert_file"], "--cert-file", given["cert_file"])
+    return _checked(
+        {
+            key: (f"{_option(name)}: {given[name]}", _content(read, _option(name), given[name]))
+            for name, key in _FILES.items()
+        }
+    )
+
+
+def _checked(files: Mapping[str, tuple[str, bytes]]) -> CertificateData:
+    """Each, under the name for errors, is what it should be, and key and certificate belong together."""
+    _certificate(*files[CA])
+    leaf = _certificate(*files[CERTIFICATE])
+    name, data = files[KEY]
     try:
-        key = serialization.load_pem_private_key(content["key_file"], password=None)
+        key = serialization.load_pem_private_key(data, password=None)
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
         # The library's own words may quote what is in the file.
-        raise ConfigError(f"--key-file: {given['key_file']}: holds no private key in the clear, in PEM") from error
-    require(key.public_key() == leaf.public_key(), "--key-file", f"{given['key_file']}: is not the key of --cert-file")
-    return Certificates(content["ca_file"], content["cert_file"], content["key_file"])
+        raise ConfigError(f"{name}: holds no private key in the clear, in PEM") from error
+    require(key.public_key() == leaf.public_key(), name, "is not the key of the certificate")
+    return CertificateData(*(files[key][1] for key in (CA, CERTIFICATE, KEY)))
 
 
-def _certificate(data: bytes, option: str, path: str) -> x509.Certificate:
+def _certificate(name: str, data: bytes) -> x509.Certificate:
     try:
         return x509.load_pem_x509_certificates(data)[0]
     except ValueError as error:
-        raise ConfigError(f"{option}: {path}: holds no certificate in PEM") from error
+        raise ConfigError(f"{name}: holds no certificate in PEM") from error
+
+
+def _from(kubeconfig: str) -> Get:
+    """Reads the cluster, once something has to be read: all options together may do without."""
+
+    def get(resource: Resource, namespace: str, name: str) -> dict[str, Any]:
+        from controller.kube.api import ClientKubeApi  # half a second, which a command without a cluster does not need
+
+        path = kubeconfig or os.environ.get("KUBECONFIG", "")
+        if not path and "KUBERNETES_SERVICE_HOST" not in os.environ:
+            path = str(Path.home() / ".kube" / "config")
+        return ClientKubeApi.load(path or None).get(resource, namespace, name)
+
+    return get
 
 
 def _option(name: str) -> str:

@@ -29,10 +29,11 @@ LARGE_CLUSTER_NODES: Final = 25
 
 @dataclass(frozen=True, slots=True)
 class Rendered:
-    """The file's text, and what somebody who merges should know (nothing when it was written anew)."""
+    """The file's text; what belongs into other files; what somebody should know (nothing when it was written anew)."""
 
     text: str
     notes: tuple[str, ...] = ()
+    others: str = ""
 
 
 def new_config(options: Options, header: str = "") -> Rendered:

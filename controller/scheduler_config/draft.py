@@ -50,10 +50,14 @@ WHY: Final = {
     "bindVerb": "As it was: the extender binds its pods, and needs the right to.",
     "enableHTTPS": "With the certificates below.",
     "tlsConfig": "In the file itself, so that nothing else needs to be mounted.",
+    "tlsFiles": "Files, so that this one holds no secret. kube-scheduler reads them when it starts, and only then.",
     "insecure": "The extender's certificate is checked.",
     "caData": "The extender's authority.",
     "certData": "Who kube-scheduler is to the extender, which answers nobody without a certificate.",
     "keyData": "The private key: let nobody else read this file.",
+    "caFile": "The extender's authority.",
+    "certFile": "Who kube-scheduler is to the extender, which answers nobody without a certificate.",
+    "keyFile": "Its private key.",
     "serverName": "The name in the extender's certificate, whatever address is called.",
     "nodeCacheCapable": (
         "Names of nodes are sent instead of whole nodes: small requests, and correct scores afterwards\n"

@@ -12,7 +12,15 @@ from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from controller.model.names import EXTENDER_RESOURCE
 from controller.scheduler_config import tree
 from controller.scheduler_config.draft import WHY, Draft
-from controller.scheduler_config.options import SERVICE, Options, require
+from controller.scheduler_config.options import (
+    CA,
+    CERTIFICATE,
+    KEY,
+    SERVICE,
+    CertificateData,
+    CertificateDirectory,
+    Options,
+)
 
 VERBS: Final = (
     ("filterVerb", "filter"),
@@ -53,23 +61,9 @@ def set_extender(draft: Draft) -> None:
     others = _resources(old) - {EXTENDER_RESOURCE}
     if others:
         draft.fail(f"{where}.managedResources", f"names {', '.join(sorted(others))} too; give that an entry of its own")
-    _check_transport(draft, where, old)
     entry = _entry(draft, _choices(draft, where, old))
     _note_changes(draft, where, tree.plain(old), tree.plain(entry))
     tree.replace(extenders, ours[0], entry)
-
-
-def _check_transport(draft: Draft, where: str, old: CommentedMap) -> None:
-    """HTTPS is not given up by leaving options out."""
-    is_on = _is_true(old.get("enableHTTPS"))
-    if not is_on and not str(old.get("urlPrefix", "")).lower().startswith("https://"):
-        return
-    if draft.options.certificates is None and draft.options.scheme != "http":
-        draft.fail(
-            f"{where}.{'enableHTTPS' if is_on else 'urlPrefix'}",
-            "is HTTPS, and the entry is written anew: give --ca-file, --cert-file and --key-file, or --scheme http to "
-            "do without",
-        )
 
 
 def _choices(draft: Draft, where: str, old: CommentedMap) -> _Choices:
@@ -139,8 +133,9 @@ def _entry(draft: Draft, choices: _Choices) -> CommentedMap:
     if choices.binds:
         put("bindVerb", "bind")
     if options.certificates is not None:
+        is_inline = isinstance(options.certificates, CertificateData)
         put("enableHTTPS", True)
-        put("tlsConfig", _tls(draft))
+        put("tlsConfig", _tls(draft, options.certificates), "" if is_inline else "tlsFiles")
     put("nodeCacheCapable", True)
     put("ignorable", choices.ignorable, "ignored" if choices.ignorable else "")
     long = options.timeout_milliseconds > 4_000
@@ -155,19 +150,16 @@ def _entry(draft: Draft, choices: _Choices) -> CommentedMap:
     return entry
 
 
-def _tls(draft: Draft) -> CommentedMap:
-    options, column = draft.options, draft.layout.sequence + draft.layout.mapping
-    certificates = options.certificates
-    require(certificates is not None, "--ca-file", "is needed with https")
-    assert certificates is not None
+def _tls(draft: Draft, certificates: CertificateData | CertificateDirectory) -> CommentedMap:
+    column = draft.layout.sequence + draft.layout.mapping
+    if isinstance(certificates, CertificateData):
+        data = {"ca": certificates.ca, "cert": certificates.certificate, "key": certificates.key}
+        material = {f"{name}Data": _base64(content) for name, content in data.items()}
+    else:
+        names = {"ca": CA, "cert": CERTIFICATE, "key": KEY}
+        material = {f"{name}File": f"{certificates.path.rstrip('/')}/{file}" for name, file in names.items()}
     tls = CommentedMap()
-    for key, value in (
-        ("insecure", False),
-        ("caData", _base64(certificates.ca)),
-        ("certData", _base64(certificates.certificate)),
-        ("keyData", _base64(certificates.key)),
-        ("serverName", options.server_name),
-    ):
+    for key, value in {"insecure": False, **material, "serverName": draft.options.server_name}.items():
         tree.put(tls, key, value, WHY[key], column)
     return tls
 

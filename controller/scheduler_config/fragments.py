@@ -10,7 +10,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from controller.scheduler_config.options import SERVICE, Options, is_address
+from controller.scheduler_config.options import (
+    CA,
+    CERTIFICATE,
+    KEY,
+    SERVICE,
+    CertificateData,
+    CertificateDirectory,
+    Options,
+    is_address,
+)
 
 VOLUME = "scheduler-extender"
 
@@ -27,8 +36,10 @@ def header_of(options: Options, *, is_merged: bool) -> str:
     if is_merged or not options.path:
         return ""
     lines = [f"For {options.path} on every machine that runs kube-scheduler."]
-    if options.certificates is not None:
+    if isinstance(options.certificates, CertificateData):
         lines.append("It holds a private key: owner root, mode 0600.")
+    if isinstance(options.certificates, CertificateDirectory):
+        lines.append(f"{options.certificates.path} has to hold {CA}, {CERTIFICATE} and, mode 0600, {KEY}.")
     lines.append("kube-scheduler reads it when it starts, and only then.")
     return "\n".join([*lines, *_about_address(options), ""])
 
@@ -65,6 +76,14 @@ def _kubeadm(options: Options) -> Sequence[Fragment]:
       readOnly: true
       pathType: File   # a file that is missing is noticed, and no directory made in its place
 """
+    if isinstance(options.certificates, CertificateDirectory):
+        volumes += f"""\
+    - name: {VOLUME}-certificates
+      hostPath: {options.certificates.path}
+      mountPath: {options.certificates.path}
+      readOnly: true
+      pathType: Directory
+"""
     newer = f"""\
 # For the ClusterConfiguration of kubeadm 1.31 and newer, in the ConfigMap kubeadm-config in kube-system: add this to
 # what is there. Upgrades read it from there, so it outlives them; an edited manifest does not. Then, on each control
@@ -100,6 +119,9 @@ kube-scheduler-arg+:
 
 def _rke2(options: Options) -> Sequence[Fragment]:
     folder = PurePosixPath(options.path).parent
+    certificates = ""
+    if isinstance(options.certificates, CertificateDirectory) and PurePosixPath(options.certificates.path) != folder:
+        certificates = f"  - {options.certificates.path}:{options.certificates.path}:ro\n"
     text = f"""\
 # For /etc/rancher/rke2/config.yaml.d/scheduler-extender.yaml on every server; then restart the service rke2-server, one
 # server after the other. The plus adds to what earlier files say; files that come later by name need it for these keys.
@@ -109,5 +131,5 @@ kube-scheduler-arg+:
 # that is mounted twice the kubelet refuses.
 kube-scheduler-extra-mount+:
   - {folder}:{folder}:ro
-"""
+{certificates}"""
     return (Fragment(text),)

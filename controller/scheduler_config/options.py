@@ -10,12 +10,12 @@ from typing import Final
 import yaml
 
 from controller.errors import ConfigError
+from controller.model.names import DEFAULT_SCHEDULER, SECOND_SCHEDULER
 
 SERVICE: Final = "longhorn-scheduler-extender"
 DEFAULT_PORT: Final = 9504
 DEFAULT_QPS: Final = 500
 DEFAULT_BURST: Final = 1000
-SECOND_SCHEDULER: Final = "longhorn-scheduler"
 
 LONGEST_TIMEOUT_MILLISECONDS: Final = 4_000
 """Lease duration less renew deadline: an answer that takes longer may come from a leader that has lost its Lease."""
@@ -69,13 +69,24 @@ PLATFORMS: Final = {
 }
 
 
+CA, CERTIFICATE, KEY = "ca.crt", "tls.crt", "tls.key"
+"""The extender's authority, what kube-scheduler shows to the extender, and its key: in Secrets and in directories."""
+
+
 @dataclass(frozen=True, slots=True)
-class Certificates:
-    """PEM that goes into the file: the extender's authority, and the certificate that kube-scheduler shows to it."""
+class CertificateData:
+    """PEM that goes into the file itself."""
 
     ca: bytes
     certificate: bytes
     key: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class CertificateDirectory:
+    """A directory of kube-scheduler's machine that the file names, so that it holds no secret."""
+
+    path: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +97,7 @@ class Options:
     service_address: str = ""
     port: int = DEFAULT_PORT
     namespace: str = "longhorn-system"
-    scheme: str = ""  # empty: https where there are certificates; http takes a merged file's HTTPS away
-    certificates: Certificates | None = None
+    certificates: CertificateData | CertificateDirectory | None = None  # None: plain HTTP, which somebody asked for
     timeout_milliseconds: int = LONGEST_TIMEOUT_MILLISECONDS
     allow_long_timeout: bool = False
     ignorable: bool | None = None
@@ -113,7 +123,7 @@ class Options:
     @property
     def url(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{self.scheme or ('https' if self.certificates else 'http')}://{host}:{self.port}"
+        return f"{'https' if self.certificates else 'http'}://{host}:{self.port}"
 
     @property
     def timeout(self) -> str:
@@ -131,7 +141,6 @@ class Options:
     def checked(self) -> Options:
         """Itself with all defaults in place; ConfigError names the first option that cannot work."""
         self._check_address()
-        self._check_transport()
         self._check_numbers()
         self._check_names()
         self._check_platform()
@@ -158,16 +167,6 @@ class Options:
         )
         require(0 < self.port < 65_536, "--port", f"is not a port: {self.port}")
 
-    def _check_transport(self) -> None:
-        require(self.scheme in ("", "http", "https"), "--scheme", f"is neither http nor https: {self.scheme!r}")
-        require(
-            self.scheme != "https" or self.certificates is not None,
-            "--ca-file",
-            "is needed with https, and --cert-file and --key-file too: without an authority kube-scheduler checks "
-            "nobody's certificate, and the extender answers only clients that show one",
-        )
-        require(self.scheme != "http" or self.certificates is None, "--scheme", "is http, where no certificate is used")
-
     def _check_numbers(self) -> None:
         require(
             self.timeout_milliseconds > 0, "--http-timeout", "is 0, which kube-scheduler takes as its default of 5 s"
@@ -187,7 +186,10 @@ class Options:
         name = self.scheduler_name
         require(not name or _is_name(name), "--scheduler-name", f"is not a name of a scheduler: {name!r}")
         require(not name or _is_text(name), "--scheduler-name", f"is {name!r}, which YAML takes for something else")
-        for option, path in (("--kubeconfig", self.kubeconfig), ("--config-path", self.config_path)):
+        named = {"--kubeconfig": self.kubeconfig, "--config-path": self.config_path}
+        if isinstance(self.certificates, CertificateDirectory):
+            named["--certificate-dir"] = self.certificates.path
+        for option, path in named.items():
             require(not path or _is_path(path), option, f"is not an absolute path: {path!r}")
 
     def _check_platform(self) -> None:
@@ -201,7 +203,12 @@ class Options:
             )
             require(not self.kubeconfig, "--kubeconfig", f"is not for {title}: it uses its pod's service account")
             require(
-                self.scheduler_name != "default-scheduler",
+                not isinstance(self.certificates, CertificateDirectory),
+                "--certificate-dir",
+                f"is not for {title}: its configuration stands in a Secret",
+            )
+            require(
+                self.scheduler_name != DEFAULT_SCHEDULER,
                 "--scheduler-name",
                 "is default-scheduler, which the cluster's own kube-scheduler has: both would place the same pods",
             )

@@ -10,11 +10,10 @@ from typing import Final
 
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 
-from controller.model.names import EXTENDER_RESOURCE
+from controller.model.names import DEFAULT_SCHEDULER, EXTENDER_RESOURCE
 from controller.scheduler_config import tree
 from controller.scheduler_config.draft import WHY, Draft
 
-DEFAULT: Final = "default-scheduler"
 DEFAULT_ORDER: Final = "PrioritySort"
 """The plugin that orders the queue where nothing else is said."""
 
@@ -37,10 +36,10 @@ def set_profile(draft: Draft) -> None:
 
 def _list_profiles(draft: Draft, wanted: str) -> None:
     profile = CommentedMap(schedulerName=wanted)
-    if draft.options.is_second or wanted == DEFAULT:
+    if draft.options.is_second or wanted == DEFAULT_SCHEDULER:
         draft.put(draft.document, "profiles", CommentedSeq([profile]), 0)
     else:
-        both = CommentedSeq([CommentedMap(schedulerName=DEFAULT), profile])
+        both = CommentedSeq([CommentedMap(schedulerName=DEFAULT_SCHEDULER), profile])
         draft.put(draft.document, "profiles", both, 0, "bothProfiles")
     if not draft.options.manages_resource:
         args = CommentedMap(ignoredResources=CommentedSeq([EXTENDER_RESOURCE]))
@@ -53,7 +52,7 @@ def _list_profiles(draft: Draft, wanted: str) -> None:
 def _names(draft: Draft, profiles: CommentedSeq) -> list[str]:
     names = [profile.get("schedulerName") for profile in profiles]
     if names == [None]:
-        return [DEFAULT]
+        return [DEFAULT_SCHEDULER]
     for index, name in enumerate(names):
         if not name:
             draft.fail(f"profiles[{index}].schedulerName", "is not set, which kube-scheduler refuses beside others")
@@ -65,10 +64,12 @@ def _name_the_only_one(draft: Draft, profile: CommentedMap) -> None:
     if profile.get("schedulerName") is not None:
         return
     if "schedulerName" in profile:
-        profile["schedulerName"] = DEFAULT
+        profile["schedulerName"] = DEFAULT_SCHEDULER
     else:
-        profile.insert(0, "schedulerName", DEFAULT)
-    draft.note("profiles[0].schedulerName", f"was not set, is {DEFAULT}: the same, but needed beside another profile")
+        profile.insert(0, "schedulerName", DEFAULT_SCHEDULER)
+    draft.note(
+        "profiles[0].schedulerName", f"was not set, is {DEFAULT_SCHEDULER}: the same, but needed beside another profile"
+    )
 
 
 def _copy_order(draft: Draft, profile: CommentedMap, added: CommentedMap) -> None:

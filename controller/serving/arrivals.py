@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from controller.clock import Clock
-from controller.serving.handshakes import SAY_EVERY_SECONDS, Poller
+from controller.serving.handshakes import SAY_EVERY_SECONDS
 
 HEAD_BYTES: Final = 65_536  # gunicorn refuses a longer one
 READ_BYTES: Final = 262_144
@@ -97,7 +97,7 @@ class Arrivals:
 
     def __init__(
         self,
-        poller: Poller,
+        poller: selectors.BaseSelector,
         clock: Clock,
         take: Callable[[Any, bytes, bool], None],
         drop: Callable[[Any], None],

@@ -13,7 +13,7 @@ from gunicorn.workers.gthread import TConn
 from controller.clock import Clock
 from controller.process.worker import Part, Worker
 from controller.serving.arrivals import Received
-from controller.serving.handshakes import Closing
+from controller.serving.handshakes import ClosingSockets
 
 WATCH_EVERY_SECONDS: Final = 0.25
 
@@ -60,7 +60,7 @@ class RequestDeadlines(Part):
 class Connection(TConn):
     """A connection that is closed without anybody waiting for its client."""
 
-    closing: Closing
+    closing: ClosingSockets
     beyond = b""  # what was read past the end of the last request
     received = b""  # the request that is to be answered now, as far as it has arrived
     is_read_by_thread = False

@@ -3,6 +3,8 @@
 Both wait in the server's own loop, on sockets that do not block, each until a deadline of its own, and no more of them
 than a fixed number: past it the oldest one goes. A client that stops in the middle therefore costs one file descriptor
 for some seconds. It never takes a thread, and never the place of a client that goes on.
+
+The loop calls the `data` of a key with its socket, when that is ready.
 """
 
 from __future__ import annotations
@@ -14,9 +16,10 @@ import ssl
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 from controller.clock import Clock
+from controller.serving.tls import ServerTls
 
 DONE: Final = "done"
 FAILED: Final = "failed"
@@ -28,24 +31,6 @@ SAY_EVERY_SECONDS: Final = 10.0
 _DRAIN_BYTES: Final = 65_536
 
 log = logging.getLogger(__name__)
-
-
-class Poller(Protocol):
-    """What is needed of a selector; `data` is called with the socket when it is ready."""
-
-    def register(
-        self, fileobj: socket.socket, events: int, data: Callable[[socket.socket], None]
-    ) -> selectors.SelectorKey: ...
-    def modify(
-        self, fileobj: socket.socket, events: int, data: Callable[[socket.socket], None]
-    ) -> selectors.SelectorKey: ...
-    def unregister(self, fileobj: socket.socket) -> selectors.SelectorKey: ...
-
-
-class Outcomes(Protocol):
-    @property
-    def context(self) -> ssl.SSLContext | None: ...
-    def count(self, outcome: str) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +48,8 @@ class Handshakes:
 
     def __init__(
         self,
-        poller: Poller,
-        tls: Outcomes,
+        poller: selectors.BaseSelector,
+        tls: ServerTls,
         clock: Clock,
         close: Callable[[socket.socket], None],
         *,
@@ -158,13 +143,13 @@ def _peer(sock: socket.socket) -> str:
         return "unknown"
 
 
-class Closing:
+class ClosingSockets:
     """Connections whose answer is sent: the rest of what the client sends is read away, or it might lose the answer.
 
     Threads: the server's loop. Blocks: never. I/O: only what sockets take and give at once.
     """
 
-    def __init__(self, poller: Poller, clock: Clock, *, seconds: float = 2.0, most: int = 64) -> None:
+    def __init__(self, poller: selectors.BaseSelector, clock: Clock, *, seconds: float = 2.0, most: int = 64) -> None:
         self._poller, self._clock = poller, clock
         self._seconds, self._most = seconds, most
         self._waiting: dict[int, tuple[socket.socket, float]] = {}

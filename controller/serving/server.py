@@ -36,7 +36,7 @@ from controller.clock import SystemClock
 from controller.errors import ConfigError
 from controller.serving.arrivals import Arrivals
 from controller.serving.connection import Connection, RequestDeadlines
-from controller.serving.handshakes import Closing, Handshakes
+from controller.serving.handshakes import ClosingSockets, Handshakes
 from controller.serving.pauses import Pauses
 from controller.serving.tls import ServerTls
 
@@ -98,7 +98,7 @@ class ServingWorker(ThreadWorker):
     _deadlines: RequestDeadlines
     _handshakes: Handshakes | None
     _arrivals: Arrivals
-    _closing: Closing
+    _closing: ClosingSockets
     _read_by_threads: int
 
     def init_process(self) -> None:
@@ -114,7 +114,7 @@ class ServingWorker(ThreadWorker):
         application = self.app
         assert isinstance(application, ServedApplication)
         options, clock = application.options, SystemClock()
-        self._closing = Closing(self.poller, clock)
+        self._closing = ClosingSockets(self.poller, clock)
         self._read_by_threads = 0
         self._arrivals = Arrivals(
             self.poller,

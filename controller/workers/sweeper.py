@@ -4,9 +4,10 @@ admitted and never shown by the cluster."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection
-from typing import Final, Protocol
+from collections.abc import Callable
+from typing import Final
 
+from controller.allocator.allocator import Allocator
 from controller.allocator.promises.ends import Due
 from controller.errors import ClusterError, UnavailableError
 from controller.follow.live import LiveReads
@@ -18,15 +19,6 @@ LIVE_READ_SECONDS: Final = 2.0
 MAX_READS_A_ROUND: Final = 50
 
 log = logging.getLogger(__name__)
-
-
-class Sweepable(Protocol):
-    """The allocator, as far as time changes it."""
-
-    def sweep(self) -> None: ...
-    def due(self, later: Collection[str] = ()) -> tuple[Due, ...]: ...
-    def expire(self, due: Due) -> None: ...
-    def confirm_absent(self, missing: Missing) -> None: ...
 
 
 class Sweeper(Part):
@@ -42,7 +34,7 @@ class Sweeper(Part):
 
     def __init__(
         self,
-        allocator: Sweepable,
+        allocator: Allocator,
         live: LiveReads,
         *,
         is_leading: Callable[[], bool],

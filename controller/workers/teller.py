@@ -1,4 +1,5 @@
-"""Events on pods: why the extender refused one, with the numbers, and whose promises stand in the way.
+"""Events on pods: why the extender refused one, with the numbers of what stands in the way. And on claims: why no room
+is promised to one, or kept for its growth.
 
 The text that kube-scheduler writes into the pod's condition is constant, or it would look at the pod again at every
 change of a figure. So the figures are told here, at most once a minute a pod.
@@ -10,11 +11,14 @@ import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
+from controller.allocator.allocator import Allocator
 from controller.allocator.outcome import Decision
+from controller.allocator.promises.journal import ClaimTale, Tale
 from controller.clock import Clock
 from controller.kube.recorder import Recorder, Target
+from controller.model.quantity import bytes_text
 from controller.process.worker import Part, Worker
 
 EVERY_SECONDS: Final = 60.0  # a pod
@@ -24,7 +28,7 @@ NO_ROOM: Final = "LonghornNoRoom"
 FAULT: Final = "LonghornSchedulerExtenderFault"
 FAULT_TEXT: Final = (
     "The scheduler extender gives no answer for this pod for up to five minutes, because of a fault of its own, which "
-    "is worth a report: {}"
+    "is worth a report; its log says more"
 )
 REMOTE_TEXT: Final = (
     "No node with room for the pod's Longhorn volumes was found for a while, so it may run on a node away from its data"
@@ -39,12 +43,25 @@ LET_THROUGH: Final[Mapping[Decision, tuple[str, str]]] = {
     Decision.REMOTE: ("LonghornRemoteFallback", REMOTE_TEXT),
     Decision.AT_DISCRETION: ("AtLonghornsDiscretion", DISCRETION_TEXT),
 }
-
-
-class Accounts(Protocol):
-    """The allocator, as far as it explains itself."""
-
-    def account_of(self, pod_uid: str, candidates: Sequence[str]) -> str: ...
+CAPPED_TEXT: Final = (
+    "No room is promised to this claim of {asked} before a pod that uses it is scheduled: claims and expansions of its "
+    "namespace that no scheduled pod stands for may be promised {most} in all "
+    "(scheduler-extender-namespace-cap-percent)"
+)
+TOO_FAR_TEXT: Final = (
+    "The claim asks for {asked}, and its volume can never have more than {most} on the disk where it lies ({where}), "
+    "so Longhorn does not grow it; no room is kept for that. Ask for less, or make the disk larger"
+)
+LATER_TEXT: Final = (
+    "The claim asks for {asked}, and its disk ({where}) has room for a volume of {most} now. Longhorn grows it when "
+    "there is room; none is kept for it"
+)
+# By what is told of a claim: the Event's reason and text.
+OF_CLAIMS: Final[Mapping[Tale, tuple[str, str]]] = {
+    Tale.CAPPED: ("LonghornRoomNotPromised", CAPPED_TEXT),
+    Tale.GROWS_TOO_FAR: ("LonghornCannotGrow", TOO_FAR_TEXT),
+    Tale.GROWS_LATER: ("LonghornGrowsLater", LATER_TEXT),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +71,7 @@ class Told:
     pod: Target
     candidates: Sequence[str]
     decision: Decision = Decision.REFUSED
-    fault: str = ""  # ours: it is answered by an error
+    is_fault: bool = False  # ours: it is answered by an error
 
 
 class Teller(Part):
@@ -63,8 +80,8 @@ class Teller(Part):
     Threads: `refused` and `let_through` from any; the rest is `worker`'s. Blocks: never. I/O: none.
     """
 
-    def __init__(self, accounts: Accounts, recorder: Recorder, clock: Clock) -> None:
-        self._accounts, self._recorder, self._clock = accounts, recorder, clock
+    def __init__(self, allocator: Allocator, recorder: Recorder, clock: Clock) -> None:
+        self._allocator, self._recorder, self._clock = allocator, recorder, clock
         self._lock = threading.Lock()  # guards the fields below
         self._waiting: OrderedDict[str, Told] = OrderedDict()  # by pod uid, the latest refusal
         self._told_at: OrderedDict[str, float] = OrderedDict()
@@ -79,9 +96,33 @@ class Teller(Part):
     def let_through(self, uid: str, namespace: str, name: str, decision: Decision) -> None:
         self._put(uid, Told(Target("Pod", namespace, name, uid), (), decision))
 
-    def broken(self, uid: str, namespace: str, name: str, what: str) -> None:
-        """A rule of ours was broken for that pod; told at most once a minute."""
-        self._put(uid, Told(Target("Pod", namespace, name, uid), (), fault=what))
+    def broken(self, uid: str, namespace: str, name: str) -> None:
+        """A rule of ours was broken for that pod; told at most once a minute. What was broken may name objects that are
+        not the pod's, and is for the log."""
+        self._put(uid, Told(Target("Pod", namespace, name, uid), (), is_fault=True))
+
+    def tell_of_claims(self) -> None:
+        """Hand on what the allocator has found out about claims; each is told at most once a minute. To be called by
+        the leader, every now and then."""
+        for tale in self._allocator.drain_tales():
+            if self._is_due(f"{tale.uid} {tale.tale}"):
+                self._recorder.note(*_of_claim(tale), is_warning=True)
+
+    def _is_due(self, key: str) -> bool:
+        """Whether that may be told now; if so, not again for a while."""
+        now = self._clock.now()
+        with self._lock:
+            last = self._told_at.get(key)
+            if last is not None and now < last + EVERY_SECONDS:
+                return False
+            self._remember(key, now)
+            return True
+
+    def _remember(self, key: str, now: float) -> None:
+        self._told_at[key] = now
+        self._told_at.move_to_end(key)
+        if len(self._told_at) > REMEMBERED:
+            self._told_at.popitem(last=False)
 
     def _put(self, uid: str, told: Told) -> None:
         now = self._clock.now()
@@ -92,15 +133,12 @@ class Teller(Part):
                 more = [name for name in told.candidates if name not in known]
                 self._waiting[uid] = Told(told.pod, [*earlier.candidates, *more])
                 return
-            is_repeatable = bool(told.candidates or told.fault)
+            is_repeatable = bool(told.candidates) or told.is_fault
             if (is_repeatable and last is not None and now < last + EVERY_SECONDS) or (
                 uid not in self._waiting and len(self._waiting) >= QUEUE_LIMIT
             ):
                 return
-            self._told_at[uid] = now
-            self._told_at.move_to_end(uid)
-            if len(self._told_at) > REMEMBERED:
-                self._told_at.popitem(last=False)
+            self._remember(uid, now)
             self._waiting[uid] = told
         self.worker.wake()
 
@@ -110,13 +148,21 @@ class Teller(Part):
             if not self._waiting:
                 return None
             uid, told = self._waiting.popitem(last=False)
-        if told.fault:
-            self._recorder.note(told.pod, FAULT, FAULT_TEXT.format(told.fault), is_warning=True)
+        if told.is_fault:
+            self._recorder.note(told.pod, FAULT, FAULT_TEXT, is_warning=True)
             return 0.0
         if not told.candidates:
             self._recorder.note(told.pod, *LET_THROUGH[told.decision])
             return 0.0
-        text = self._accounts.account_of(uid, told.candidates)
+        text = self._allocator.account_of(uid, told.candidates)
         if text:
             self._recorder.note(told.pod, NO_ROOM, text, is_warning=True)
         return 0.0
+
+
+def _of_claim(tale: ClaimTale) -> tuple[Target, str, str]:
+    """The claim, the Event's reason and its text."""
+    reason, text = OF_CLAIMS[tale.tale]
+    asked, most = bytes_text(tale.asked_bytes), bytes_text(tale.most_bytes)
+    target = Target("PersistentVolumeClaim", tale.namespace, tale.name, tale.uid)
+    return target, reason, text.format(asked=asked, most=most, where=tale.where)

@@ -40,7 +40,8 @@ class WakeSource(Protocol):
 
 
 class PodPatcher(Protocol):
-    """Patches a pod or its status; raises ClusterError."""
+    """Patches a pod or its status; raises ClusterError. In the product `PodPatches` of controller.assembly, which must
+    not be imported here."""
 
     def patch_pod(self, namespace: str, name: str, patch: Mapping[str, Any], subresource: str) -> None: ...
 

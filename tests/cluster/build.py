@@ -9,13 +9,13 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
-import queue
 import re
 import shutil
 import subprocess
-import threading
+import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -109,125 +109,92 @@ def linker_flags(version: str) -> str:
     return " ".join(flags)
 
 
-def sources(go_mod: Path) -> list[Path]:
-    """Everything that goes into the binary; Go keeps the hashes of `go-1.34.mod` in `go-1.34.sum`."""
-    return sorted([go_mod, go_mod.with_suffix(".sum"), *go_mod.parent.glob("*.go")])
-
-
-def cache_key(go_mod: Path, go_version: str) -> str:
-    """Sixteen hex digits that change whenever the binary could."""
+def cache_key(go_mod: Path, go_version: str, flags: str) -> str:
+    """Sixteen hex digits that change whenever the program could. Go keeps the hashes of `go-1.34.mod` in
+    `go-1.34.sum`."""
     digest = hashlib.sha256()
-    for path in sources(go_mod):
+    for path in sorted([go_mod, go_mod.with_suffix(".sum"), *go_mod.parent.glob("*.go")]):
         content = path.read_bytes()
         digest.update(f"{path.name} {len(content)}\n".encode() + content)
-    flags = linker_flags(kubernetes_version(go_mod.read_text()))
     digest.update(f"{go_version} {platform.system()} {platform.machine()} {flags}".encode())
     return digest.hexdigest()[:16]
 
 
 def build(progress: Progress = print, *, release: str = "", module: Path = MODULE, cache: Path | None = None) -> Path:
-    """The path of the binary of `release` (empty: the newest); builds it when it is not cached yet. Raises BuildError.
+    """The path of the binary of `release` (empty: the newest), built when it is not there yet. Raises BuildError."""
+    go_mod = go_mod_of(module, release)
+    version = kubernetes_version(go_mod.read_text())
+    what = f"Kubernetes {version}, which takes 5 to 10 minutes on two cores with an empty Go cache"
+    return build_program(go_mod, Path("cluster", BINARY), what, progress, linker_flags(version), cache=cache)
 
-    Safe to call from several processes at once: one builds, the others wait and say so.
+
+def build_program(
+    go_mod: Path, path: Path, what: str, progress: Progress, flags: str, *, cache: Path | None = None
+) -> Path:
+    """The path of a Go program, `path` in the cache but for the key of its sources; builds it when it is not there yet.
+
+    Safe to call from several processes at once: one builds, the others wait and say so. Raises BuildError.
     """
     cache = cache or cache_root()
-    go_mod = go_mod_of(module, release)
     go = choose_go(go_mod)
-    binary = cache / "cluster" / cache_key(go_mod, go.version) / BINARY
+    binary = cache / path.parent / cache_key(go_mod, go.version, flags) / path.name
     if binary.exists():
         return binary
     lock = cache / "build.lock"
     with locked(lock, lambda: progress(f"another process is building already (lock {lock}); waiting for it")):
         if not binary.exists():
-            _build_locked(go, go_mod, cache, binary, progress)
+            _build_locked(go, go_mod, cache, binary, what, progress, flags)
     return binary
 
 
-def _build_locked(go: Go, go_mod: Path, cache: Path, binary: Path, progress: Progress) -> None:
+def _build_locked(go: Go, go_mod: Path, cache: Path, binary: Path, what: str, progress: Progress, flags: str) -> None:
     started = time.monotonic()
-    module = go_mod.parent
-    version = kubernetes_version(go_mod.read_text())
-    progress(f"building Kubernetes {version} into {binary.parent}")
-    progress("this happens once and takes 5 to 10 minutes on two cores with an empty Go cache")
+    progress(f"building {what}, once, into {binary.parent}")
     if go.path is None:
-        go = install_go(go, module, cache, progress)
+        go = install_go(go, cache, progress)
     env = go_environment(go, cache, os.environ)
     fresh = binary.parent.with_name(f"{binary.parent.name}.tmp-{os.getpid()}")
     shutil.rmtree(fresh, ignore_errors=True)
     fresh.mkdir(parents=True)
+
+    def run(step: str, *words: str) -> list[str]:
+        command = [str(go.path), words[0], f"-modfile={go_mod.name}", *words[1:]]
+        return _run(command, go_mod.parent, env, lambda lines: progress(f"  {_minutes(started)}  {lines} {step}"))
+
     try:
-        report = _Reporter(progress, started)
-        which = f"-modfile={go_mod.name}"
-        total = len(report.run([str(go.path), "list", which, "-deps", "."], module, env, "modules downloaded"))
-        command = [str(go.path), "build", which, "-v", "-trimpath", "-ldflags", linker_flags(version)]
-        report.run([*command, "-o", str(fresh / BINARY), "."], module, env, f"of at most {total} packages compiled")
+        total = len(run("modules downloaded", "list", "-deps", "."))
+        words = ["build", "-v", "-trimpath", "-ldflags", flags, "-o", str(fresh / binary.name), "."]
+        run(f"of at most {total} packages compiled", *words)
         fresh.replace(binary.parent)
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
     size = binary.stat().st_size // 1_000_000
-    progress(f"built {binary} with {go.version}: {size} MB in {_minutes(time.monotonic() - started)}")
+    progress(f"built {binary} with {go.version}: {size} MB in {_minutes(started)}")
 
 
-class _Reporter:
-    """Runs one step of the build after the other and shows every few seconds that it lives."""
-
-    def __init__(self, progress: Progress, started: float) -> None:
-        self._progress, self._started = progress, started
-
-    def run(self, command: list[str], folder: Path, env: dict[str, str], what: str) -> list[str]:
-        """The lines of standard output; lines of standard error are counted as progress. Raises BuildError."""
-        process = subprocess.Popen(
-            command, cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace"
-        )
-        assert process.stdout is not None
-        assert process.stderr is not None
-        output: list[str] = []
-        reader = threading.Thread(target=output.extend, args=(process.stdout,), name="build-output", daemon=True)
-        reader.start()
-        seen: list[str] = []
+def _run(command: list[str], folder: Path, env: dict[str, str], tell: Callable[[int], None]) -> list[str]:
+    """The lines of standard output; `tell` is told every few seconds how many lines standard error has, which shows
+    that the command lives. Raises BuildError."""
+    with tempfile.NamedTemporaryFile() as output, tempfile.NamedTemporaryFile() as errors:
+        process = subprocess.Popen(command, cwd=folder, env=env, stdout=output, stderr=errors)
         try:
-            for line in _lines_or_ticks(process.stderr):
-                if line is not None:
-                    seen.append(line.rstrip())
-                    continue
-                last = f", last {seen[-1]}" if seen else ""
-                self._progress(f"  {_minutes(time.monotonic() - self._started)}  {len(seen)} {what}{last}")
-        except BaseException:
-            process.terminate()
-            raise
+            while process.poll() is None:
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(PROGRESS_EVERY_SECONDS)
+                    break
+                tell(len(_lines(errors.name)))
         finally:
+            process.kill()  # nothing when it has ended
             code = process.wait()
-            reader.join()
         if code != 0:
-            raise BuildError("\n".join([f"{' '.join(command)} failed ({code}):", *seen[-20:]]))
-        return [line.rstrip() for line in output]
+            raise BuildError("\n".join([f"{' '.join(command)} failed ({code}):", *_lines(errors.name)[-20:]]))
+        return _lines(output.name)
 
 
-def _lines_or_ticks(stream: Iterator[str]) -> Iterator[str | None]:
-    """Every line of `stream` as it comes, and None each time a few seconds have passed."""
-    lines: queue.Queue[str] = queue.Queue()
-    end = ""  # a line has at least its newline
-
-    def read() -> None:
-        for line in stream:
-            lines.put(line)
-        lines.put(end)
-
-    threading.Thread(target=read, name="build-lines", daemon=True).start()
-    tick = time.monotonic() + PROGRESS_EVERY_SECONDS
-    while True:
-        try:
-            line = lines.get(timeout=max(0.0, tick - time.monotonic()))
-        except queue.Empty:
-            pass
-        else:
-            if line == end:
-                return
-            yield line
-        if time.monotonic() >= tick:
-            tick += PROGRESS_EVERY_SECONDS
-            yield None
+def _lines(path: str) -> list[str]:
+    return Path(path).read_text(errors="replace").splitlines()
 
 
-def _minutes(seconds: float) -> str:
-    return f"{int(seconds) // 60}:{int(seconds) % 60:02d}"
+def _minutes(started: float) -> str:
+    seconds = int(time.monotonic() - started)
+    return f"{seconds // 60}:{seconds % 60:02d}"

@@ -7,24 +7,20 @@ and no client-side rate limit, because the tests race the API server on purpose.
 from __future__ import annotations
 
 import base64
-import http.client
+import socket
 import ssl
 import tempfile
 import threading
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import urlencode
 
 import msgspec
+import urllib3
 import yaml
-
-from tests.cluster.http_stream import open_stream
-
-IDLE_SECONDS = 30.0  # after 90 the API server closes a connection that nothing came on
 
 Object = dict[str, Any]
 PATCH_TYPES = {
@@ -33,7 +29,11 @@ PATCH_TYPES = {
     "strategic": "application/strategic-merge-patch+json",
     "apply": "application/apply-patch+yaml",
 }
-TOO_MANY_REQUESTS_TRIES = 10
+# An answer with a Retry-After is waited out, as client-go does; a request that may have been heard is not repeated.
+RETRIES = urllib3.Retry(
+    9, connect=0, read=0, redirect=0, other=0, allowed_methods=None, raise_on_status=False, retry_after_max=5
+)
+MOST_CONNECTIONS = 100
 
 
 class ApiError(Exception):
@@ -100,14 +100,6 @@ class Endpoint:
     tls: ssl.SSLContext
     token: str | None = None
 
-    @property
-    def host(self) -> str:
-        return urlsplit(self.url).hostname or "127.0.0.1"
-
-    @property
-    def port(self) -> int:
-        return urlsplit(self.url).port or 443
-
 
 def endpoint_from_kubeconfig(path: Path | str) -> Endpoint:
     """The current context of a kubeconfig. Knows client certificates (inline or files) and bearer tokens.
@@ -141,19 +133,44 @@ def _pem(entry: dict[str, Any], name: str) -> bytes | None:
     return Path(entry[name]).read_bytes() if name in entry else None
 
 
+class Stop(threading.Event):
+    """Ends the watch that it was given to, one at a time, at once: also while that waits for bytes."""
+
+    _sock: socket.socket | None = None
+
+    def set(self) -> None:
+        super().set()
+        if self._sock is not None:
+            with suppress(OSError):  # it has ended meanwhile
+                socket.socket.shutdown(self._sock, socket.SHUT_RDWR)  # that of a TLS socket would take its state away
+
+    def lines_of(self, response: urllib3.BaseHTTPResponse) -> Iterator[bytes]:
+        """Complete lines of a streamed answer, until it ends or this is set. An answer that breaks off is an error."""
+        self._sock, rest = getattr(response.connection, "sock", None), b""
+        try:
+            pieces = response.stream()
+            while not self.is_set() and (piece := next(pieces, b"")):
+                *lines, rest = (rest + piece).split(b"\n")
+                yield from filter(None, lines)
+        except (urllib3.exceptions.HTTPError, OSError):
+            if not self.is_set():
+                raise
+        finally:
+            self._sock = None
+
+
 class ApiClient:
     """Requests to one API server as one user.
 
-    Threads: any; every thread gets a keep-alive connection of its own. Blocks: until the answer or `timeout`.
-    I/O: one request a call; a 429 answer is waited out as its Retry-After says, as client-go does.
+    Threads: any; they share a pool of connections. Blocks: until the answer or `timeout`.
     """
 
     def __init__(self, endpoint: Endpoint, *, timeout: float = 60.0, user_agent: str = "test-cluster") -> None:
-        self._endpoint, self._timeout = endpoint, timeout
+        self._url, self._timeout = endpoint.url, timeout
         self._headers = {"Accept": "application/json", "User-Agent": user_agent}
         if endpoint.token:
             self._headers["Authorization"] = f"Bearer {endpoint.token}"
-        self._local = threading.local()
+        self._pool = urllib3.PoolManager(maxsize=MOST_CONNECTIONS, ssl_context=endpoint.tls, retries=RETRIES)
 
     @classmethod
     def from_kubeconfig(cls, path: Path | str, *, timeout: float = 60.0, user_agent: str = "test-cluster") -> Self:
@@ -212,58 +229,32 @@ class ApiClient:
 
     def text(self, path: str, **params: Any) -> str:
         """A non-JSON answer: /metrics, /readyz, a pod's log."""
-        return self._request("GET", path, params, None, "", accept="*/*").decode()
+        with self._answer("GET", _with_query(path, params), headers={"Accept": "*/*"}) as response:
+            return response.data.decode()
 
     def watch(
         self,
         path: str,
         resource_version: str | None = None,
         timeout_seconds: int | None = None,
-        stop_event: threading.Event | None = None,
+        stop: Stop | None = None,
         **params: Any,
     ) -> Iterator[tuple[str, Object]]:
-        """Yield (ADDED | MODIFIED | DELETED | BOOKMARK, object) until the server or `stop_event` ends the watch.
+        """Yield (ADDED | MODIFIED | DELETED | BOOKMARK, object) until the server or `stop` ends the watch.
 
         Ends quietly when the server closes the stream. Raises ApiError for a refused watch, for an ERROR event (`gone`
-        when the version is compacted) and, with status 0, for a broken connection. Uses a connection of its own. A
-        stop is noticed within a quarter of a second.
+        when the version is compacted) and, with status 0, for a broken connection.
         """
-        decode = msgspec.json.Decoder().decode
-        for line in self.watch_lines(path, resource_version, timeout_seconds, stop_event, **params):
-            event = decode(line)
-            if event["type"] == "ERROR":
-                status = event["object"]
-                raise ApiError(int(status.get("code", 500)), status.get("reason", ""), status.get("message", ""))
-            yield event["type"], event["object"]
-
-    def watch_lines(
-        self,
-        path: str,
-        resource_version: str | None = None,
-        timeout_seconds: int | None = None,
-        stop_event: threading.Event | None = None,
-        **params: Any,
-    ) -> Iterator[bytes]:
-        """The watch's events as JSON texts, ERROR events included; ends and raises as `watch` does."""
         query = {"watch": True, "allowWatchBookmarks": True, **params}
         query.update(resourceVersion=resource_version, timeoutSeconds=timeout_seconds)
-        target = _with_query(path, query)
-        stopped = stop_event.is_set if stop_event is not None else None
-        at = self._endpoint
-        try:
-            with open_stream(at.host, at.port, at.tls, target, self._headers, self._timeout) as stream:
-                if stream.status != 200:
-                    raise ApiError.from_status(stream.status, stream.read_all())
-                yield from stream.lines(stopped)
-        except (OSError, http.client.HTTPException) as error:
-            raise ApiError(0, "ConnectionError", f"watch {path}: {error}") from error
-
-    def close(self) -> None:
-        """Close this thread's connection; others close when their thread ends."""
-        connection = getattr(self._local, "connection", None)
-        if connection is not None:
-            connection.close()
-            self._local.connection = None
+        forever = urllib3.Timeout(connect=self._timeout, read=None)
+        with self._answer("GET", _with_query(path, query), preload_content=False, timeout=forever) as response:
+            for line in (stop or Stop()).lines_of(response):
+                event = msgspec.json.decode(line)
+                if event["type"] == "ERROR":
+                    status = event["object"]
+                    raise ApiError(int(status.get("code", 500)), status.get("reason", ""), status.get("message", ""))
+                yield event["type"], event["object"]
 
     # -- transport -----------------------------------------------------------------------------------------------
 
@@ -277,67 +268,27 @@ class ApiClient:
         params: dict[str, Any] | None = None,
     ) -> Object:
         payload = None if body is None else msgspec.json.encode(body)
-        answer: Object = msgspec.json.decode(self._request(method, path, params or {}, payload, content_type))
+        headers = {} if payload is None else {"Content-Type": content_type}
+        with self._answer(method, _with_query(path, params or {}), body=payload, headers=headers) as response:
+            answer: Object = msgspec.json.decode(response.data)
         return answer
 
-    def _request(
-        self,
-        method: str,
-        path: str,
-        params: dict[str, Any],
-        payload: bytes | None,
-        content_type: str,
-        *,
-        accept: str | None = None,
-    ) -> bytes:
-        headers = dict(self._headers)
-        if payload is not None:
-            headers["Content-Type"] = content_type
-        if accept is not None:
-            headers["Accept"] = accept
-        target = _with_query(path, params)
-        status, retry_after, body = self._exchange(method, target, payload, headers)
-        tries = 1
-        while status == 429 and retry_after is not None and tries < TOO_MANY_REQUESTS_TRIES:
-            time.sleep(min(float(retry_after), 5.0))
-            status, retry_after, body = self._exchange(method, target, payload, headers)
-            tries += 1
-        if not 200 <= status < 300:
-            raise ApiError.from_status(status, body)
-        return body
-
-    def _exchange(
-        self, method: str, target: str, payload: bytes | None, headers: dict[str, str]
-    ) -> tuple[int, str | None, bytes]:
-        """One request: status, Retry-After and body.
-
-        A keep-alive connection that turns out dead is replaced, if the request did not get out or only reads. One that
-        was idle for long is not used at all: the API server may be closing it just now.
-        """
-        if time.monotonic() - getattr(self._local, "used_at", 0.0) > IDLE_SECONDS:
-            self.close()
-        while True:
-            self._local.used_at = time.monotonic()
-            connection = getattr(self._local, "connection", None)
-            reused = connection is not None
-            if connection is None:
-                connection = http.client.HTTPSConnection(
-                    self._endpoint.host, self._endpoint.port, timeout=self._timeout, context=self._endpoint.tls
-                )
-                self._local.connection = connection
-            sent = False
+    @contextmanager
+    def _answer(
+        self, method: str, target: str, *, headers: dict[str, str] | None = None, **options: Any
+    ) -> Iterator[urllib3.BaseHTTPResponse]:
+        """A good answer to one request; one that was not read to its end is closed with the block."""
+        options = {"headers": self._headers | (headers or {}), "timeout": self._timeout, **options}
+        try:
+            response = self._pool.request(method, self._url + target, **options)
             try:
-                connection.request(method, target, payload, headers)
-                sent = True
-                response = connection.getresponse()
-                body = response.read()
-                return response.status, response.headers.get("Retry-After"), body
-            except (OSError, http.client.HTTPException) as error:
-                self.close()
-                timed_out = isinstance(error, TimeoutError)
-                if reused and not timed_out and (method == "GET" or not sent):
-                    continue
-                raise ApiError(0, "ConnectionError", f"{method} {target}: {type(error).__name__} {error}") from error
+                if not 200 <= response.status < 300:
+                    raise ApiError.from_status(response.status, response.data)
+                yield response
+            finally:
+                response.close()
+        except (urllib3.exceptions.HTTPError, OSError) as error:
+            raise ApiError(0, "ConnectionError", f"{method} {target}: {error}") from error
 
 
 def _with_query(path: str, params: dict[str, Any]) -> str:

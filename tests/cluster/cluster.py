@@ -22,7 +22,7 @@ from tests.cluster.kubeconfig import write_kubeconfig
 from tests.cluster.launch import ADMIN, USERS, ClusterOptions, Launcher
 from tests.cluster.pki import Authority
 from tests.cluster.services import ServiceProxy
-from tests.cluster.state import State, inspect, own_record, write_state
+from tests.cluster.state import ClusterState, inspect, own_record, write_state
 from tests.cluster.supervisor import ClusterError, Supervisor, is_running, tidy_up, wait_for
 
 __all__ = ["Cluster", "ClusterError", "ClusterOptions", "wait_for"]
@@ -79,7 +79,7 @@ class Cluster:
         programs = binaries(progress, release=release)
         tidy_up(folder, progress)
         folder.mkdir(parents=True, mode=0o700)
-        write_state(folder, State(name, own_record(), release=release))
+        write_state(folder, ClusterState(name, own_record(), release=release))
         supervisor = Supervisor(folder)
         try:
             supervisor.start_guard()

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import copy
-import socket
 from collections.abc import Mapping
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -50,15 +48,6 @@ class Layout:
             raise ValueError(f"{self.folder}: the path is {longest - UNIX_PATH_LIMIT} bytes too long for Unix sockets")
 
 
-def free_ports(count: int) -> list[int]:
-    """Ports on 127.0.0.1 that nobody listens on now. Somebody may, a moment later: the caller tries again."""
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for sock in sockets:
-            sock.bind((LOOPBACK, 0))
-        return [int(sock.getsockname()[1]) for sock in sockets]
-
-
 def etcd(layout: Layout) -> list[str]:
     """One member that listens on Unix sockets only; nobody dials the addresses that it has to advertise."""
     nobody = "http://127.0.0.1:1"
@@ -77,7 +66,7 @@ def etcd(layout: Layout) -> list[str]:
     ]
 
 
-def api_server(layout: Layout, port: int, log_level: int, extra: Mapping[str, str]) -> list[str]:
+def api_server(layout: Layout, port: int, log_level: int) -> list[str]:
     flags = {
         "etcd-servers": f"unix://{layout.etcd_socket}",
         "bind-address": LOOPBACK,
@@ -96,12 +85,11 @@ def api_server(layout: Layout, port: int, log_level: int, extra: Mapping[str, st
         "allow-privileged": "true",
         "egress-selector-config-file": str(layout.egress),
         "v": str(log_level),
-        **extra,
     }
-    return [f"--{name}={value}" for name, value in flags.items()]
+    return _words(flags)
 
 
-def controller_manager(layout: Layout, port: int, log_level: int, extra: Mapping[str, str]) -> list[str]:
+def controller_manager(layout: Layout, port: int, log_level: int) -> list[str]:
     flags = {
         "kubeconfig": str(layout.kubeconfig("kube-controller-manager")),
         "controllers": CONTROLLERS,
@@ -115,14 +103,13 @@ def controller_manager(layout: Layout, port: int, log_level: int, extra: Mapping
         "pvclaimbinder-sync-period": "1s",
         **_serving(layout, port),
         "v": str(log_level),
-        **extra,
     }
-    return [f"--{name}={value}" for name, value in flags.items()]
+    return _words(flags)
 
 
 def scheduler(layout: Layout, config: Path, port: int, log_level: int, extra: Mapping[str, str]) -> list[str]:
     flags = {"config": str(config), **_serving(layout, port), "v": str(log_level), **extra}
-    return [f"--{name}={value}" for name, value in flags.items()]
+    return _words(flags)
 
 
 def scheduler_config(given: Mapping[str, Any] | None, kubeconfig: Path) -> dict[str, Any]:
@@ -148,3 +135,7 @@ def _serving(layout: Layout, port: int) -> dict[str, str]:
         "tls-private-key-file": str(layout.pki / "server.key"),
         "authorization-always-allow-paths": OPEN_PATHS,
     }
+
+
+def _words(flags: Mapping[str, str]) -> list[str]:
+    return [f"--{name}={value}" for name, value in flags.items()]

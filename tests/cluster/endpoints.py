@@ -11,7 +11,7 @@ SERVICE_LABEL = "kubernetes.io/service-name"
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Target:
+class EndpointTarget:
     """One address that a connection can go to; both parts as the EndpointSlice says them."""
 
     ip: str
@@ -27,10 +27,10 @@ def tcp_ports(service: Object) -> dict[str, int]:
     return {port.get("name") or "": int(port["port"]) for port in ports if port.get("protocol", "TCP") == "TCP"}
 
 
-def targets(slices: Iterable[Object], port_name: str) -> list[Target]:
+def targets(slices: Iterable[Object], port_name: str) -> list[EndpointTarget]:
     """The ready endpoints of a port; without any, those that still serve while they terminate. Sorted, no doubles."""
-    ready: set[Target] = set()
-    terminating: set[Target] = set()
+    ready: set[EndpointTarget] = set()
+    terminating: set[EndpointTarget] = set()
     for piece in slices:
         if piece.get("addressType") != "IPv4":
             continue
@@ -40,7 +40,7 @@ def targets(slices: Iterable[Object], port_name: str) -> list[Target]:
             if (port.get("name") or "") == port_name and port.get("protocol", "TCP") == "TCP" and port.get("port")
         ]
         for endpoint in piece.get("endpoints") or []:
-            found = {Target(endpoint["addresses"][0], number) for number in numbers}
+            found = {EndpointTarget(endpoint["addresses"][0], number) for number in numbers}
             conditions = endpoint.get("conditions") or {}
             # A condition that is not set means yes, by the API's own words.
             if conditions.get("ready") is not False:

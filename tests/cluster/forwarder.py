@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import itertools
 import logging
 import socket
 import struct
-import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
 
-from tests.cluster.endpoints import Target
+from tests.cluster.endpoints import EndpointTarget
 
 logger = logging.getLogger(__name__)
 
 BACKLOG = 1024
 CONNECT_SECONDS = 3.0
+PIECE_BYTES = 256 * 1024
 RESET_ON_CLOSE = struct.pack("ii", 1, 0)  # SO_LINGER on, no time: close() sends RST
-MEANS_RESET = (ConnectionResetError, BrokenPipeError, TimeoutError)
 
-Route = Callable[[Target], int | None]  # a target's port on 127.0.0.1, None when nothing is there
+Route = Callable[[EndpointTarget], int | None]  # a target's port on 127.0.0.1, None when nothing is there
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+_tasks: set[asyncio.Task[None]] = set()  # a loop keeps no task alive
 
 
 class Listener:
@@ -35,17 +36,11 @@ class Listener:
         self._sock = _bound(host, port)
         self.address: tuple[str, int] = self._sock.getsockname()
         self._listening = False
-        self._targets: list[Target] = []
+        self.targets: list[EndpointTarget] = []
         self._turn = itertools.count()
-        self._tasks: set[asyncio.Task[None]] = set()
-        self.pipes: weakref.WeakSet[Pipe] = weakref.WeakSet()  # both sides of every connection that is open
 
-    @property
-    def targets(self) -> list[Target]:
-        return self._targets
-
-    def set_targets(self, targets: list[Target]) -> None:
-        self._targets = targets
+    def set_targets(self, targets: list[EndpointTarget]) -> None:
+        self.targets = targets
         if targets and not self._listening:
             self._sock.listen(BACKLOG)
             self._loop.add_reader(self._sock, self._accept)
@@ -61,138 +56,66 @@ class Listener:
         self._sock.close()
 
     def _accept(self) -> None:
-        while True:
-            try:
-                sock, _ = self._sock.accept()
-            except (BlockingIOError, InterruptedError):
-                return
-            except OSError as error:
-                if error.errno in (errno.ECONNABORTED, errno.EPROTO):
-                    continue
-                logger.warning("accept on %s: %s", self.address, error)
-                return
-            sock.setblocking(False)
-            task = self._loop.create_task(self._forward(sock, self.next_target()))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+        with suppress(BlockingIOError, ConnectionAbortedError):
+            front, _ = self._sock.accept()
+            front.setblocking(False)
+            start(self._loop, self._forward(front))
 
-    def next_target(self) -> Target:
-        """Whose turn it is, of the targets, of which there must be one."""
-        return self._targets[next(self._turn) % len(self._targets)]
-
-    async def connect(self, target: Target) -> socket.socket:
-        """A connection to where the target really listens. Raises OSError."""
+    async def connect(self) -> Streams:
+        """A connection to where the target whose turn it is really listens; there must be one. Raises OSError."""
+        target = self.targets[next(self._turn) % len(self.targets)]
         port = self._route(target)
         if port is None:
             raise ConnectionRefusedError(f"nothing is known to listen for {target.ip}:{target.port}")
-        back = socket.socket()
-        back.setblocking(False)
-        try:
-            async with asyncio.timeout(CONNECT_SECONDS):
-                await self._loop.sock_connect(back, ("127.0.0.1", port))
-        except BaseException:
-            back.close()
-            raise
-        return back
+        async with asyncio.timeout(CONNECT_SECONDS):
+            return await asyncio.open_connection("127.0.0.1", port, limit=PIECE_BYTES)
 
-    async def _forward(self, front: socket.socket, target: Target) -> None:
+    async def _forward(self, front: socket.socket) -> None:
+        streams = await asyncio.open_connection(sock=front, limit=PIECE_BYTES)
         try:
-            back = await self.connect(target)
+            back = await self.connect()
         except OSError as error:
-            logger.info("%s to %s: %s", self.address, target, error)
-            _reset(front)
-            return
-        self.pipes.update(await Pipe.join(self._loop, front, back))
-
-
-class Pipe(asyncio.Protocol):
-    """One side of a forwarded connection: what it reads its peer writes; ends, resets and back-pressure pass on."""
-
-    peer: Pipe
-
-    def __init__(self) -> None:
-        self.transport: asyncio.Transport | None = None
-        self.ended = False
-        # What came before the other side was there: asyncio before 3.12 starts to read although it was told to pause.
-        self._early: list[bytes] = []
-        self._is_joined = False
-
-    @classmethod
-    async def join(
-        cls, loop: asyncio.AbstractEventLoop, front: socket.socket, back: socket.socket
-    ) -> tuple[Pipe, Pipe]:
-        """Tie two open connections together."""
-        for sock in (front, back):
-            # asyncio does so only for sockets that were made with the protocol's number; without it a large request
-            # now and then waits 40 ms for a delayed acknowledgement.
-            if sock.family != socket.AF_UNIX:
-                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        near, far = cls(), cls()
-        near.peer, far.peer = far, near
-        await loop.connect_accepted_socket(lambda: near, front)
-        await loop.connect_accepted_socket(lambda: far, back)
-        for side in (near, far):
-            side.begin()
-        return near, far
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
-        transport.pause_reading()  # until both sides are there
-
-    def begin(self) -> None:
-        """Both sides are there."""
-        self._is_joined = True
-        if self._early:
-            self.data_received(b"".join(self._early))
-            self._early = []
-        if self.ended:
-            self.eof_received()
-        self.start()
-
-    def start(self) -> None:
-        if self.transport is not None and not self.transport.is_closing():
-            self.transport.resume_reading()
-
-    def data_received(self, data: bytes) -> None:
-        if not self._is_joined:
-            self._early.append(data)
-        elif self.peer.transport is not None:
-            self.peer.transport.write(data)
-
-    def eof_received(self) -> bool:
-        self.ended = True
-        if not self._is_joined:
-            return True
-        other = self.peer.transport
-        if other is not None and not other.is_closing():
-            if self.peer.ended:
-                other.close()
-                return False
-            other.write_eof()
-        return not self.peer.ended  # true keeps our own writing side open
-
-    def pause_writing(self) -> None:
-        if self.peer.transport is not None:
-            self.peer.transport.pause_reading()
-
-    def resume_writing(self) -> None:
-        self.peer.start()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self.transport = None
-        other = self.peer.transport
-        if other is None or other.is_closing():
-            return
-        if isinstance(exc, MEANS_RESET):
-            other.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE)
-            other.abort()
+            logger.info("%s: %s", self.address, error)
+            _reset(streams[1])
         else:
-            other.close()
+            await tie(streams, back)
+
+
+def start(loop: asyncio.AbstractEventLoop, work: Coroutine[None, None, None]) -> None:
+    task = loop.create_task(work)
+    _tasks.add(task)
+    task.add_done_callback(_tasks.discard)
+
+
+async def tie(front: Streams, back: Streams) -> None:
+    """Carry bytes both ways until both ends are there; a reset of one side becomes a reset of the other."""
+    try:
+        await asyncio.gather(_copy(front[0], back[1]), _copy(back[0], front[1]))
+    except OSError:
+        _reset(front[1])
+        _reset(back[1])
+    else:
+        front[1].close()
+        back[1].close()
+
+
+async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while data := await reader.read(PIECE_BYTES):
+        writer.write(data)
+        await writer.drain()
+    writer.write_eof()
+
+
+def _reset(writer: asyncio.StreamWriter) -> None:
+    with suppress(OSError):  # closed already
+        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE)
+    writer.transport.abort()
 
 
 def _bound(host: str, port: int) -> socket.socket:
-    sock = socket.socket()
+    # With the protocol's number, without which asyncio does not set TCP_NODELAY on what is accepted, and a large
+    # request now and then waits 40 ms for a delayed acknowledgement.
+    sock = socket.socket(proto=socket.IPPROTO_TCP)
     sock.setblocking(False)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -201,8 +124,3 @@ def _bound(host: str, port: int) -> socket.socket:
         sock.close()
         raise
     return sock
-
-
-def _reset(sock: socket.socket) -> None:
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE)
-    sock.close()

@@ -19,13 +19,15 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import repeat
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
-from tests.cluster.client import ApiClient, ApiError, Object
+from tests.cluster.client import ApiClient, ApiError, Object, Stop
 from tests.cluster.control import ControlServer
 from tests.cluster.watch import Reflector
 
@@ -39,7 +41,7 @@ PROBE_SECONDS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class RecordedKind:
     group: str
     version: str
     plural: str
@@ -52,31 +54,17 @@ class Kind:
 
 
 CORE_KINDS: Final = (
-    Kind("", "v1", "pods", "Pod"),
-    Kind("", "v1", "nodes", "Node"),
-    Kind("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim"),
-    Kind("", "v1", "persistentvolumes", "PersistentVolume"),
-    Kind("storage.k8s.io", "v1", "storageclasses", "StorageClass"),
-    Kind("storage.k8s.io", "v1", "csistoragecapacities", "CSIStorageCapacity"),
-    Kind("storage.k8s.io", "v1", "volumeattachments", "VolumeAttachment"),
-    Kind("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice"),
-    Kind("coordination.k8s.io", "v1", "leases", "Lease"),
+    RecordedKind("", "v1", "pods", "Pod"),
+    RecordedKind("", "v1", "nodes", "Node"),
+    RecordedKind("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim"),
+    RecordedKind("", "v1", "persistentvolumes", "PersistentVolume"),
+    RecordedKind("storage.k8s.io", "v1", "storageclasses", "StorageClass"),
+    RecordedKind("storage.k8s.io", "v1", "csistoragecapacities", "CSIStorageCapacity"),
+    RecordedKind("storage.k8s.io", "v1", "volumeattachments", "VolumeAttachment"),
+    RecordedKind("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice"),
+    RecordedKind("coordination.k8s.io", "v1", "leases", "Lease"),
 )
-EVENTS: Final = Kind("", "v1", "events", "Event")
 CUSTOM_GROUPS: Final = ("longhorn.io",)
-
-
-class _Meta(msgspec.Struct):
-    resourceVersion: str  # noqa: N815 (the API's spelling)
-
-
-class _Head(msgspec.Struct):
-    metadata: _Meta
-
-
-class _Event(msgspec.Struct):
-    type: str
-    object: msgspec.Raw
 
 
 class Writer:
@@ -86,36 +74,33 @@ class Writer:
         self._descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         self._lock = threading.Lock()
 
-    def write(self, kind: Kind, version: int, event: str, obj: bytes) -> None:
-        head = {"rv": version, "type": event, "kind": kind.kind, "group": kind.group, "at": round(time.time(), 6)}
-        line = msgspec.json.encode(head)[:-1] + b',"object":' + obj + b"}\n"
+    def write(self, kind: RecordedKind, version: int, event: str, obj: Object | None) -> None:
+        line = {"rv": version, "type": event, "kind": kind.kind, "group": kind.group, "at": round(time.time(), 6)}
+        text = msgspec.json.encode({**line, "object": obj}) + b"\n"
         with self._lock:
-            os.write(self._descriptor, line)
+            os.write(self._descriptor, text)
 
 
-class Follower:
-    """Writes every change of one kind, without loss as long as the API server remembers.
+class HistoryFollower(Reflector):
+    """Writes every change of one kind instead of telling it, without loss as long as the API server remembers.
 
     Threads: its own; `catch_up` may be called from any other.
     """
 
-    def __init__(self, api: ApiClient, kind: Kind, writer: Writer) -> None:
-        self.kind = kind
-        self._api, self._writer = api, writer
-        self._stopped = threading.Event()
-        self._interrupt = threading.Event()  # ends the watch in progress; the next one goes on where it ended
+    def __init__(self, api: ApiClient, kind: RecordedKind, writer: Writer) -> None:
+        self.kind, self._writer = kind, writer
+        self._interrupt = Stop()  # ends the watch in progress; the next one goes on where it ended
         self._moved = threading.Condition()  # guards the next two
         self._version = 0  # everything up to here is written
         self._probes = 0  # how many catch_up calls wait for a bookmark
         self.started = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=f"history-{kind.plural}", daemon=True)
-        self._thread.start()
+        super().__init__(api, kind.path, lambda *_: None, name=f"history-{kind.plural}")
 
-    def stop(self) -> None:
+    def stop(self, timeout: float = 5.0) -> None:
         """Write nothing more; returns when the thread has ended."""
-        self._stopped.set()
+        self._stop.set()
         self._interrupt.set()
-        self._thread.join()
+        super().stop(timeout)
 
     def catch_up(self, deadline: float) -> int:
         """Return once everything that the API server had done before this call is written; up to which version that is.
@@ -137,53 +122,32 @@ class Follower:
                 self._probes -= 1
         return target
 
-    def _run(self) -> None:
-        first = True
-        while not self._stopped.is_set():
-            try:
-                self._list(first=first)
-                first = False
-                while not self._stopped.is_set():
-                    self._watch()
-            except ApiError as error:  # refused, or gone, or the list failed: only a fresh list helps
-                if not error.not_found:
-                    logger.warning("%s: %s", self.kind.path, error)
-                self._stopped.wait(RETRY_SECONDS if not self.started.is_set() else RETRY_SECONDS * 10)
-
-    def _list(self, *, first: bool) -> None:
+    def _relist(self) -> None:
         answer = self._api.list(self.kind.path)
         version = int(answer["metadata"]["resourceVersion"])
-        self._writer.write(self.kind, version, "START" if first else "GAP", b"null")
+        self._writer.write(self.kind, version, "GAP" if self.started.is_set() else "START", None)
         for item in answer["items"]:
-            self._writer.write(self.kind, _version_of(item), "LISTED", msgspec.json.encode(item))
+            self._writer.write(self.kind, _version_of(item), "LISTED", item)
         self._move(version)
         self.started.set()
 
-    def _watch(self) -> None:
+    def _follow(self) -> None:
         """One watch, from where the last ended. Raises ApiError only when that place is lost."""
         with self._moved:
             self._interrupt.clear()
-            if self._stopped.is_set():
+            if self._stop.is_set():
                 return
             timeout, version = (PROBE_SECONDS if self._probes else None), str(self._version)
         try:
-            for line in self._api.watch_lines(self.kind.path, version, timeout, self._interrupt):
-                self._record(line)
+            for event, obj in self._api.watch(self.kind.path, version, timeout, self._interrupt):
+                if event != "BOOKMARK":
+                    self._writer.write(self.kind, _version_of(obj), event, obj)
+                self._move(_version_of(obj))
         except ApiError as error:
             if not error.unavailable:
+                logger.warning("%s: %s", self.kind.path, error)
                 raise
-            logger.warning("%s: %s", self.kind.path, error)
-            self._stopped.wait(RETRY_SECONDS)
-
-    def _record(self, line: bytes) -> None:
-        event = msgspec.json.decode(line, type=_Event)
-        if event.type == "ERROR":
-            status = msgspec.json.decode(event.object)
-            raise ApiError(int(status.get("code", 500)), status.get("reason", ""), status.get("message", ""))
-        version = int(msgspec.json.decode(event.object, type=_Head).metadata.resourceVersion)
-        if event.type != "BOOKMARK":
-            self._writer.write(self.kind, version, event.type, bytes(event.object))
-        self._move(version)
+            self._stop.wait(RETRY_SECONDS)
 
     def _move(self, version: int) -> None:
         with self._moved:
@@ -194,10 +158,10 @@ class Follower:
 class Recorder:
     """One follower a kind; those of custom kinds begin when their definitions are established."""
 
-    def __init__(self, api: ApiClient, writer: Writer, kinds: tuple[Kind, ...]) -> None:
+    def __init__(self, api: ApiClient, writer: Writer, kinds: tuple[RecordedKind, ...]) -> None:
         self._api, self._writer = api, writer
         self._lock = threading.Lock()  # guards _followers
-        self._followers = {kind: Follower(api, kind, writer) for kind in kinds}
+        self._followers = {kind: HistoryFollower(api, kind, writer) for kind in kinds}
         self._definitions = Reflector(api, CRDS, self._on_definition)
 
     def handle(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -214,25 +178,10 @@ class Recorder:
                 return {"version": self._catch_up(followers, time.monotonic() + timeout)}
         raise ValueError(f"not a request: {request}")
 
-    def _catch_up(self, followers: list[Follower], deadline: float) -> int:
+    def _catch_up(self, followers: list[HistoryFollower], deadline: float) -> int:
         """Up to which version everything is written, of every kind."""
-        errors: list[Exception] = []
-        versions: list[int] = []
-
-        def run(follower: Follower) -> None:
-            try:
-                versions.append(follower.catch_up(deadline))
-            except (ApiError, TimeoutError) as error:
-                errors.append(error)
-
-        threads = [threading.Thread(target=run, args=(follower,)) for follower in followers]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        if errors:
-            raise errors[0]
-        return min(versions, default=0)
+        with ThreadPoolExecutor(len(followers)) as pool:
+            return min(pool.map(HistoryFollower.catch_up, followers, repeat(deadline)))
 
     def _on_definition(self, event: str, definition: Object) -> None:
         spec = definition["spec"]
@@ -241,10 +190,10 @@ class Recorder:
         if event == "DELETED" or not established or spec["group"] not in CUSTOM_GROUPS:
             return
         version = next(version["name"] for version in spec["versions"] if version["storage"])
-        kind = Kind(spec["group"], version, spec["names"]["plural"], spec["names"]["kind"])
+        kind = RecordedKind(spec["group"], version, spec["names"]["plural"], spec["names"]["kind"])
         with self._lock:
             if kind not in self._followers:
-                self._followers[kind] = Follower(self._api, kind, self._writer)
+                self._followers[kind] = HistoryFollower(self._api, kind, self._writer)
 
 
 def read_history(path: Path) -> Iterator[dict[str, Any]]:
@@ -273,12 +222,11 @@ def _version_of(item: Object) -> int:
 def main() -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(threadName)s %(message)s")
     folder, kubeconfig = Path(sys.argv[1]), Path(sys.argv[2])
-    kinds = (*CORE_KINDS, EVENTS) if "--events" in sys.argv else CORE_KINDS
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     signal.signal(signal.SIGINT, lambda *_: stop.set())
     api = ApiClient.from_kubeconfig(kubeconfig, user_agent="history")
-    recorder = Recorder(api, Writer(folder / FILE), kinds)
+    recorder = Recorder(api, Writer(folder / FILE), CORE_KINDS)
     ControlServer(folder / SOCKET, recorder.handle).start()
     stop.wait()
 

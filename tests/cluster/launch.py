@@ -6,7 +6,7 @@ import functools
 import ssl
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -53,9 +53,6 @@ class ClusterOptions:
     start_scheduler: bool = True
     log_level: int = 2
     record_history: bool = True
-    record_events: bool = False  # core Events, in the history
-    api_server_flags: Mapping[str, str] = field(default_factory=dict)  # without dashes; they win over ours
-    controller_manager_flags: Mapping[str, str] = field(default_factory=dict)
 
 
 class Launcher:
@@ -71,11 +68,11 @@ class Launcher:
         self._write_pki()
         progress(f"starting etcd and kube-apiserver; logs are in {folder}")
         self._supervisor.spawn("etcd", self._programs.command("etcd") + components.etcd(self._layout))
-        self._start_api_server(options.api_server_flags)
+        self._start_api_server()
         self._write_kubeconfigs()
         progress("kube-apiserver is ready; starting the rest")
         helpers = self._start_helpers(options)
-        waits = [self._start_controller_manager(options.controller_manager_flags)]
+        waits = [self._start_controller_manager()]
         if options.start_scheduler:
             # The scheduler is told where DNS is, so the proxy comes first.
             helpers.pop(0)()
@@ -114,11 +111,7 @@ class Launcher:
 
     def page(self, port: int, path: str) -> str:
         """What a component answers on its own port to somebody without credentials."""
-        client = ApiClient(Endpoint(f"https://{components.LOOPBACK}:{port}", self._tls), timeout=10.0)
-        try:
-            return client.text(path)
-        finally:
-            client.close()
+        return ApiClient(Endpoint(f"https://{components.LOOPBACK}:{port}", self._tls), timeout=10.0).text(path)
 
     @functools.cached_property
     def _tls(self) -> ssl.SSLContext:
@@ -138,13 +131,13 @@ class Launcher:
         KeyPair(public_pem(key), key_pem(key)).write(folder, "service-account")
         (folder / "service-account.crt").rename(folder / "service-account.pub")
 
-    def _start_api_server(self, extra: Mapping[str, str]) -> None:
+    def _start_api_server(self) -> None:
         words = self._programs.command("kube-apiserver")
         configuration = egress.configuration(self._layout.folder)
         self._layout.egress.write_text(yaml.safe_dump(configuration, sort_keys=False))
         wait = self._supervisor.start_serving(
             "kube-apiserver",
-            lambda port: words + components.api_server(self._layout, port, self._log_level, extra),
+            lambda port: words + components.api_server(self._layout, port, self._log_level),
             lambda port: self.page(port, "/readyz") == "ok",
         )
         wait()
@@ -157,7 +150,7 @@ class Launcher:
         for name, (user, groups) in USERS.items():
             self.write_kubeconfig(self._layout.kubeconfig(name), user, authority.client(user, groups))
 
-    def _start_controller_manager(self, extra: Mapping[str, str]) -> Callable[[], None]:
+    def _start_controller_manager(self) -> Callable[[], None]:
         words = self._programs.command("kube-controller-manager")
         api = ApiClient.from_kubeconfig(self._layout.kubeconfig(ADMIN))
 
@@ -166,7 +159,7 @@ class Launcher:
 
         return self._supervisor.start_serving(
             "kube-controller-manager",
-            lambda port: words + components.controller_manager(self._layout, port, self._log_level, extra),
+            lambda port: words + components.controller_manager(self._layout, port, self._log_level),
             is_ready,
         )
 
@@ -174,17 +167,15 @@ class Launcher:
         """The Service proxy first, then the recorder when it is wanted; the functions wait until each is of use."""
         folder = self._layout.folder
 
-        def start(name: str, module: str, socket: str, request: str, *extra: str) -> Callable[[], None]:
-            kubeconfig = str(self._layout.kubeconfig(name))
-            record = self._supervisor.spawn_module(name, module, str(folder), kubeconfig, *extra)
+        def start(name: str, module: str, socket: str, request: str) -> Callable[[], None]:
+            record = self._supervisor.spawn_module(name, module, str(folder), str(self._layout.kubeconfig(name)))
             return lambda: self._supervisor.wait_ready(
                 record, lambda: bool(call(folder / socket, {"op": request})["ready"])
             )
 
         waits = [start("service-proxy", service_proxy.__name__, service_proxy.SOCKET, "info")]
         if options.record_history:
-            extra = ("--events",) if options.record_events else ()
-            waits.append(start("history", history.__name__, history.SOCKET, "status", *extra))
+            waits.append(start("history", history.__name__, history.SOCKET, "status"))
         return waits
 
     def _write_kubectl_script(self) -> None:

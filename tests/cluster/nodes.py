@@ -25,22 +25,8 @@ def node_object(
     """A ready node whose capacity is all allocatable."""
     now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     capacity = {"cpu": cpu, "memory": memory, "pods": str(pods), "ephemeral-storage": "1Ti"}
-    conditions = [
-        {
-            "type": kind,
-            "status": status,
-            "reason": reason,
-            "message": "",
-            "lastHeartbeatTime": now,
-            "lastTransitionTime": now,
-        }
-        for kind, status, reason in (
-            ("MemoryPressure", "False", "KubeletHasSufficientMemory"),
-            ("DiskPressure", "False", "KubeletHasNoDiskPressure"),
-            ("PIDPressure", "False", "KubeletHasSufficientPID"),
-            ("Ready", "True", "KubeletReady"),
-        )
-    ]
+    ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": ""}
+    ready |= {"lastHeartbeatTime": now, "lastTransitionTime": now}
     base_labels = {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}
     return {
         "apiVersion": "v1",
@@ -51,7 +37,7 @@ def node_object(
             "annotations": {ATTACH_BY_CONTROLLER: "true", **(annotations or {})},
         },
         "spec": {"taints": [dict(taint) for taint in taints]},
-        "status": {"capacity": capacity, "allocatable": dict(capacity), "conditions": conditions},
+        "status": {"capacity": capacity, "allocatable": dict(capacity), "conditions": [ready]},
     }
 
 

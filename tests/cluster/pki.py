@@ -42,16 +42,8 @@ class Authority:
 
     @classmethod
     def new(cls, name: str) -> Self:
-        key = new_key()
-        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-        usage = x509.KeyUsage(True, False, False, False, False, True, True, False, False)
-        certificate = (
-            _builder(subject, subject, key.public_key())
-            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-            .add_extension(usage, critical=True)
-            .sign(key, hashes.SHA256())
-        )
-        return cls(KeyPair(certificate.public_bytes(serialization.Encoding.PEM), key_pem(key)))
+        key, subject = new_key(), x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+        return cls(_signed(subject, key, subject, key, x509.BasicConstraints(ca=True, path_length=0)))
 
     @classmethod
     def load(cls, folder: Path, name: str) -> Self:
@@ -69,33 +61,18 @@ class Authority:
 
     def client(self, user: str, groups: Sequence[str] = ()) -> KeyPair:
         """A client certificate: Kubernetes reads the user from its common name, the groups from its organizations."""
-        return self._sign(user, groups, ExtendedKeyUsageOID.CLIENT_AUTH, None)
+        return self._sign(user, groups, ExtendedKeyUsageOID.CLIENT_AUTH)
 
     def _sign(
-        self,
-        name: str,
-        groups: Sequence[str],
-        purpose: x509.ObjectIdentifier,
-        names: x509.SubjectAlternativeName | None,
+        self, name: str, groups: Sequence[str], purpose: x509.ObjectIdentifier, *more: x509.ExtensionType
     ) -> KeyPair:
-        issuer = x509.load_pem_x509_certificate(self.pair.certificate)
+        issuer = x509.load_pem_x509_certificate(self.pair.certificate).subject
         issuer_key = serialization.load_pem_private_key(self.pair.key, password=None)
         assert isinstance(issuer_key, ec.EllipticCurvePrivateKey)
-        key = new_key()
         organizations = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, group) for group in groups]
         subject = x509.Name([*organizations, x509.NameAttribute(NameOID.COMMON_NAME, name)])
-        usage = x509.KeyUsage(True, False, False, False, False, False, False, False, False)
-        builder = (
-            _builder(subject, issuer.subject, key.public_key())
-            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-            .add_extension(usage, critical=True)
-            .add_extension(x509.ExtendedKeyUsage([purpose]), critical=False)
-            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key()), critical=False)
-        )
-        if names is not None:
-            builder = builder.add_extension(names, critical=False)
-        certificate = builder.sign(issuer_key, hashes.SHA256())
-        return KeyPair(certificate.public_bytes(serialization.Encoding.PEM), key_pem(key))
+        leaf = x509.BasicConstraints(ca=False, path_length=None)
+        return _signed(subject, new_key(), issuer, issuer_key, leaf, x509.ExtendedKeyUsage([purpose]), *more)
 
 
 def new_key() -> ec.EllipticCurvePrivateKey:
@@ -112,15 +89,23 @@ def public_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
     return key.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
 
 
-def _builder(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
-    now = datetime.datetime.now(datetime.UTC)
-    return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
-        .public_key(key)
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - CLOCK_SKEW)
-        .not_valid_after(now + VALID_FOR)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
+def _signed(
+    subject: x509.Name,
+    key: ec.EllipticCurvePrivateKey,
+    issuer: x509.Name,
+    issuer_key: ec.EllipticCurvePrivateKey,
+    constraints: x509.BasicConstraints,
+    *more: x509.ExtensionType,
+) -> KeyPair:
+    """What a strict verifier asks of every certificate of that kind, and `more`."""
+    now, signs = datetime.datetime.now(datetime.UTC), bool(constraints.ca)  # certificates, that is
+    builder = x509.CertificateBuilder(
+        issuer, subject, key.public_key(), x509.random_serial_number(), now - CLOCK_SKEW, now + VALID_FOR
     )
+    usage = x509.KeyUsage(True, False, False, False, False, signs, signs, False, False)
+    builder = builder.add_extension(constraints, critical=True).add_extension(usage, critical=True)
+    issued_by = x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key())
+    for extension in (x509.SubjectKeyIdentifier.from_public_key(key.public_key()), issued_by, *more):
+        builder = builder.add_extension(extension, critical=False)
+    certificate = builder.sign(issuer_key, hashes.SHA256())
+    return KeyPair(certificate.public_bytes(serialization.Encoding.PEM), key_pem(key))

@@ -7,7 +7,8 @@ import select
 import signal
 import subprocess
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -59,35 +60,34 @@ def spawn(
     return Record(name, process.pid, start_ticks(process.pid) or 0, str(log)), process
 
 
-def wait_ended(record: Record, timeout: float) -> bool:
-    """True once the process has ended, false when it still runs after `timeout` seconds."""
+@contextmanager
+def _handle(record: Record) -> Iterator[int | None]:
+    """A descriptor that names this very process while the block lasts; None when it is gone."""
     try:
         descriptor = os.pidfd_open(record.pid)
     except ProcessLookupError:
-        return True
+        yield None
+        return
     try:
-        if not is_alive(record):  # checked after the open: from here on the descriptor names this very process
-            return True
-        poller = select.poll()
-        poller.register(descriptor, select.POLLIN)
-        return bool(poller.poll(max(0.0, timeout) * 1000))
+        yield descriptor if is_alive(record) else None  # checked after the open
     finally:
         os.close(descriptor)
+
+
+def wait_ended(record: Record, timeout: float) -> bool:
+    """True once the process has ended, false when it still runs after `timeout` seconds."""
+    with _handle(record) as descriptor:
+        poller = select.poll()
+        if descriptor is not None:
+            poller.register(descriptor, select.POLLIN)
+        return descriptor is None or bool(poller.poll(max(0.0, timeout) * 1000))
 
 
 def send(record: Record, number: signal.Signals) -> None:
     """Signal exactly the recorded process; nothing happens when it is gone."""
-    try:
-        descriptor = os.pidfd_open(record.pid)
-    except ProcessLookupError:
-        return
-    try:
-        if is_alive(record):
+    with _handle(record) as descriptor, suppress(ProcessLookupError):
+        if descriptor is not None:
             signal.pidfd_send_signal(descriptor, number)
-    except ProcessLookupError:
-        pass
-    finally:
-        os.close(descriptor)
 
 
 def stop_all(records: Iterable[Record], timeout: float = STOP_SECONDS) -> list[Record]:

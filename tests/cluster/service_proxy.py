@@ -17,12 +17,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from tests.cluster import dns
+from tests.cluster import dns, egress
 from tests.cluster.client import ApiClient, Object
 from tests.cluster.control import ControlServer
-from tests.cluster.egress import SOCKET as EGRESS_SOCKET
-from tests.cluster.egress import Egress
-from tests.cluster.endpoints import SERVICE_LABEL, Target, targets, tcp_ports
+from tests.cluster.endpoints import SERVICE_LABEL, EndpointTarget, targets, tcp_ports
 from tests.cluster.forwarder import Listener
 from tests.cluster.watch import Reflector, key_of
 
@@ -63,7 +61,7 @@ class Table:
         self._loop, self._net = loop, net
         self._services: dict[Key, Object] = {}
         self._slices: dict[Key, dict[str, Object]] = {}
-        self._pods: dict[Target, int] = {}
+        self._pods: dict[EndpointTarget, int] = {}
         self._hosts: dict[Key, str] = {}
         self._listeners: dict[tuple[Key, int], Listener] = {}
 
@@ -88,7 +86,7 @@ class Table:
         self._apply((meta["namespace"], service))
 
     def map_pod(self, ip: str, port: int, loopback_port: int) -> None:
-        self._pods[Target(ip, port)] = loopback_port
+        self._pods[EndpointTarget(ip, port)] = loopback_port
 
     def unmap_pod(self, ip: str) -> None:
         for target in [target for target in self._pods if target.ip == ip]:
@@ -103,18 +101,18 @@ class Table:
             self._hosts[key] = f"{self._net}.{number // 256}.{number % 256}"
         return self._hosts[key]
 
-    def address(self, key: Key, port: int | str) -> tuple[str, int]:
+    def address(self, namespace: str, name: str, port: int | str) -> tuple[str, int]:
         """Where a port, by number or by name, is reached. Raises ValueError for a name that the Service lacks."""
         if isinstance(port, str):
-            ports = tcp_ports(self._services.get(key, {}))
+            ports = tcp_ports(self._services.get((namespace, name), {}))
             if port not in ports:
-                raise ValueError(f"Service {key[0]}/{key[1]} has no TCP port {port!r}, or does not exist yet")
+                raise ValueError(f"Service {namespace}/{name} has no TCP port {port!r}, or does not exist yet")
             port = ports[port]
-        return self._listener(key, port).address
+        return self._listener((namespace, name), port).address
 
-    def endpoints(self, key: Key, port: int) -> list[Target]:
-        listener = self._listeners.get((key, port))
-        return listener.targets if listener is not None else []
+    def endpoints(self, namespace: str, name: str, port: int) -> list[tuple[str, int]]:
+        listener = self._listeners.get(((namespace, name), port))
+        return [(target.ip, target.port) for target in listener.targets] if listener is not None else []
 
     def at_cluster_ip(self, ip: str, port: int) -> Listener | None:
         """The Service with that ClusterIP, if it has that port."""
@@ -179,24 +177,11 @@ class Proxy:
             self._reflectors.append(Reflector(api, path, self._in_loop(listener)))
 
     def handle(self, request: dict[str, Any]) -> dict[str, Any]:
-        """One control request; runs in the caller's thread and does its work in the loop's."""
-        match request:
-            case {"op": "info"}:
-                synced = all(reflector.synced.is_set() for reflector in self._reflectors)
-                return {"dns": self._dns_address, "ready": synced}
-            case {"op": "map_pod", "ip": str(ip), "port": int(port), "loopback_port": int(loopback_port)}:
-                self._call(lambda: self._table.map_pod(ip, port, loopback_port))
-            case {"op": "unmap_pod", "ip": str(ip)}:
-                self._call(lambda: self._table.unmap_pod(ip))
-            case {"op": "address", "namespace": str(namespace), "name": str(name), "port": int() | str() as wanted}:
-                host, number = self._call(lambda: self._table.address((namespace, name), wanted))
-                return {"host": host, "port": number}
-            case {"op": "endpoints", "namespace": str(namespace), "name": str(name), "port": int(port)}:
-                found = self._call(lambda: self._table.endpoints((namespace, name), port))
-                return {"endpoints": [[target.ip, target.port] for target in found]}
-            case _:
-                raise ValueError(f"not a request: {request}")
-        return {}
+        """One control request, to the table but for `info`; runs in the caller's thread and works in the loop's."""
+        if request["op"] == "info":
+            synced = all(reflector.synced.is_set() for reflector in self._reflectors)
+            return {"dns": self._dns_address, "ready": synced}
+        return {"result": self._call(lambda: getattr(self._table, request["op"])(*request["args"]))}
 
     def _in_loop(self, listener: Callable[[str, Object], None]) -> Callable[[str, Object], None]:
         return lambda kind, obj: self._call(lambda: listener(kind, obj))
@@ -219,13 +204,13 @@ async def serve(folder: Path, kubeconfig: Path) -> None:
     if claim is not None:
         await loop.create_datagram_endpoint(lambda: DnsProtocol(table.resolve), sock=claim[1])
         dns_address = f"{claim[0]}.0.2:{DNS_PORT}"
-    egress = Egress(folder / EGRESS_SOCKET, table.at_cluster_ip)
+    way_in = await egress.serve(folder / egress.SOCKET, table.at_cluster_ip)
     proxy = Proxy(loop, table, dns_address)
     proxy.follow(ApiClient.from_kubeconfig(kubeconfig, user_agent="service-proxy"))
     ControlServer(folder / SOCKET, proxy.handle).start()
     logger.info("serving; dns %s", dns_address)
     await stop.wait()
-    egress.close()
+    way_in.close()
 
 
 def main() -> None:

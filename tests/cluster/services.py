@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from tests.cluster.control import call
 from tests.cluster.service_proxy import SOCKET
@@ -20,24 +21,23 @@ class ServiceProxy:
 
     def map_pod(self, ip: str, port: int, loopback_port: int) -> None:
         """From now on connections to endpoint `ip`:`port` go to 127.0.0.1:`loopback_port`."""
-        call(self._socket, {"op": "map_pod", "ip": ip, "port": port, "loopback_port": loopback_port})
+        self._ask("map_pod", ip, port, loopback_port)
 
     def unmap_pod(self, ip: str) -> None:
         """New connections to any port of `ip` are reset; open ones stay."""
-        call(self._socket, {"op": "unmap_pod", "ip": ip})
+        self._ask("unmap_pod", ip)
 
     def address(self, namespace: str, name: str, port: int | str) -> tuple[str, int]:
         """Host and port where a client on the host network reaches that Service.
 
         Waits for nothing: the Service need not exist yet (unless `port` is a port's name), and the pair never changes.
         """
-        answer = call(self._socket, {"op": "address", "namespace": namespace, "name": name, "port": port})
-        return str(answer["host"]), int(answer["port"])
+        host, number = self._ask("address", namespace, name, port)
+        return host, number
 
     def endpoints(self, namespace: str, name: str, port: int) -> list[tuple[str, int]]:
         """Where the proxy sends new connections right now; empty means that they are refused."""
-        answer = call(self._socket, {"op": "endpoints", "namespace": namespace, "name": name, "port": port})
-        return [(str(ip), int(number)) for ip, number in answer["endpoints"]]
+        return [(ip, number) for ip, number in self._ask("endpoints", namespace, name, port)]
 
     @property
     def dns(self) -> str | None:
@@ -46,7 +46,5 @@ class ServiceProxy:
             self._dns = call(self._socket, {"op": "info"})["dns"]
         return self._dns
 
-    @property
-    def synced(self) -> bool:
-        """True while the proxy's view of Services and EndpointSlices is live."""
-        return bool(call(self._socket, {"op": "info"})["ready"])
+    def _ask(self, op: str, *args: Any) -> Any:
+        return call(self._socket, {"op": op, "args": args})["result"]

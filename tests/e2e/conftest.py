@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
 from tests.cluster.cluster import Cluster
 from tests.e2e import longhorn_cell
 from tests.e2e.harness import Cell, Scene
+from tests.e2e.scheduling import ASKING, Config
 from tests.e2e.view import View
 from tests.longhorn.longhorn import Longhorn
 from tests.longhorn.options import Delays, LonghornOptions
@@ -29,27 +31,51 @@ def shared_scene() -> Iterator[Scene]:
 
 
 @pytest.fixture
-def scene(shared_scene: Scene) -> Scene:
-    """The shared scene with Longhorn at work and one copy of the product in charge."""
+def scene(shared_scene: Scene) -> Iterator[Scene]:
+    """The shared scene with Longhorn at work and one copy of the product in charge; a copy that dies fails the test."""
     shared_scene.longhorn.resume()
-    if not (shared_scene.controllers and shared_scene.controllers[-1].is_running):
-        shared_scene.stop_controllers()
+    if not shared_scene.controllers:
         shared_scene.start_controller()
-    return shared_scene
+    yield shared_scene
+    if any(controller.has_died() for controller in shared_scene.controllers):
+        shared_scene.stop_controllers()
 
 
 @pytest.fixture
-def make_cell(scene: Scene) -> Iterator[Callable[..., Cell]]:
+def start_scheduler(shared_scene: Scene) -> Iterator[Callable[..., str]]:
+    """A function that starts one more kube-scheduler, wired as the documents say; the name of its profile.
+
+    `config`: a whole configuration, in place of the options.
+    """
+    started: list[str] = []
+
+    def start(
+        name: str, config: Config | str | None = None, *, flags: dict[str, str] | None = None, **options: Any
+    ) -> str:
+        if config is None:
+            assert name in ASKING.split(","), f"{name} is not served"
+            config = {**shared_scene.extender_config(**options), "profiles": [{"schedulerName": name}]}
+        shared_scene.cluster.start_scheduler(config, name=name, flags=flags)
+        started.append(name)
+        return name
+
+    yield start
+    for name in started:
+        shared_scene.cluster.stop_scheduler(name)
+
+
+@pytest.fixture
+def make_cell(shared_scene: Scene) -> Iterator[Callable[..., Cell]]:
     """A function that makes a cell; its workloads and volumes go after the test, whatever the test left behind."""
     cells: list[Cell] = []
 
     def make(**options: object) -> Cell:
-        cell = scene.cell(f"cell{next(_numbers)}", **options)
+        cell = shared_scene.cell(f"cell{next(_numbers)}", **options)
         cells.append(cell)
         return cell
 
     yield make
-    scene.longhorn.resume()
+    shared_scene.longhorn.resume()
     for cell in cells:
         cell.clear()
 
@@ -64,14 +90,8 @@ def cell(make_cell: Callable[..., Cell]) -> Cell:
 
 
 @pytest.fixture(scope="module")
-def longhorn_options() -> LonghornOptions:
-    """For a module to change."""
-    return longhorn_cell.OPTIONS
-
-
-@pytest.fixture(scope="module")
-def longhorn(cluster: Cluster, longhorn_options: LonghornOptions) -> Iterator[Longhorn]:
-    with Longhorn(cluster.api(), longhorn_options) as running:
+def longhorn(cluster: Cluster) -> Iterator[Longhorn]:
+    with Longhorn(cluster.api(), longhorn_cell.OPTIONS) as running:
         yield running
         assert [] == running.failures
 
@@ -84,6 +104,8 @@ def view(cluster: Cluster, longhorn: Longhorn) -> Iterator[View]:
 
 
 @pytest.fixture
-def longhorn_cells(cluster: Cluster, longhorn: Longhorn, view: View) -> Iterator[Callable[..., longhorn_cell.Cell]]:
+def longhorn_cells(
+    cluster: Cluster, longhorn: Longhorn, view: View
+) -> Iterator[Callable[..., longhorn_cell.LonghornCell]]:
     with longhorn_cell.cells(cluster, longhorn, view) as make:
         yield make

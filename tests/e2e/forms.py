@@ -6,16 +6,19 @@ comes from `$REQUEST_FORM`, so that the same tests show that the answers do not 
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
-import urllib.error
-import urllib.request
+import ssl
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
 from tests.cluster.client import Object
+from tests.e2e.connection import Connection
+from tests.e2e.scheduling import SERVER_NAME
 
 FORM_VARIABLE = "REQUEST_FORM"
 
@@ -49,7 +52,7 @@ def encode(form: Form, pod: Object, nodes: Sequence[str], known: Mapping[str, Ob
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class FilterAnswer:
     """What the extender said to one filter call."""
 
     status: int
@@ -67,12 +70,6 @@ class Answer:
         return next((form for form, key in FIELDS.items() if self.body.get(key) is not None), None)
 
     @property
-    def was_late(self) -> bool:
-        """Whether the API server did not tell the extender of the pod in time; kube-scheduler then asks again."""
-        error = str(self.body.get("Error") or "")
-        return "did not answer" in error or "in time" in error
-
-    @property
     def refused(self) -> dict[str, str]:
         return dict(self.body.get("FailedAndUnresolvableNodes") or {})
 
@@ -80,10 +77,15 @@ class Answer:
 FIELDS: Mapping[Form, str] = {Form.NAMES: "NodeNames", Form.NODES: "Nodes"}
 
 
-def post(url: str, body: bytes) -> Answer:
-    request = urllib.request.Request(url, data=body, headers={"Content-Type": "application/json"})
-    try:
-        with urllib.request.urlopen(request, timeout=10) as answer:
-            return Answer(answer.status, json.loads(answer.read()))
-    except urllib.error.HTTPError as error:
-        return Answer(error.code, json.loads(error.read() or b"{}"))
+def post(address: tuple[str, int], path: str, body: bytes, trust: ssl.SSLContext | None) -> FilterAnswer:
+    """One call on a connection of its own, as kube-scheduler makes it: the certificate is for the Service's name.
+    Without `trust`, over plain HTTP."""
+    made = (
+        http.client.HTTPConnection(*address, timeout=10)
+        if trust is None
+        else Connection(address, SERVER_NAME, trust, timeout=10, connected=lambda _: None)
+    )
+    with closing(made) as connection:
+        connection.request("POST", path, body, {"Content-Type": "application/json"})
+        answer = connection.getresponse()
+        return FilterAnswer(answer.status, json.loads(answer.read() or b"{}"))

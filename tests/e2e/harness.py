@@ -5,7 +5,13 @@ A *cell* is a namespace with nodes of its own, so that several runs share one sc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import ssl
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
 from typing import Any, Self
 
 import yaml
@@ -17,14 +23,15 @@ from tests.e2e import scheduling, workloads
 from tests.e2e.checker import Checker, Report, Scope
 from tests.e2e.claim_webhook import ClaimWebhook
 from tests.e2e.explained import Recorded
-from tests.e2e.forms import Answer, Form, encode, post, wanted_form
+from tests.e2e.forms import FilterAnswer, Form, encode, post, wanted_form
 from tests.e2e.history_facts import SELECTED_NODE
 from tests.e2e.history_tail import HistoryTail
 from tests.e2e.programs import Controller
 from tests.e2e.scheduling import NAMESPACE, SERVICE, SERVICE_PORT
 from tests.e2e.standin import StandIn
-from tests.e2e.view import CLAIMS, LONGHORN_NODES, LONGHORN_VOLUMES, PODS, VOLUMES, View, poll
+from tests.e2e.view import CLAIMS, LONGHORN_NODES, LONGHORN_VOLUMES, PODS, VOLUMES, View
 from tests.longhorn.options import LonghornOptions
+from tests.waiting import wait_until
 
 GIB = workloads.GIB
 CONFIG_MAP = f"/api/v1/namespaces/{NAMESPACE}/configmaps/{SERVICE}"
@@ -36,6 +43,8 @@ MANIFESTS = ("install.yaml", "webhook.yaml")
 NOT_APPLIED = ("Deployment", "PodDisruptionBudget")
 FILL_CPU, FILL_MEMORY = "12", "48Gi"  # three quarters of a node as the test cluster makes it
 STOCK_SCHEDULER = "stock-scheduler"
+# docs/how-it-decides.md, "When room appears": a pod is woken at once, again after at most 10 s.
+WOKEN_SECONDS = 10.0
 
 
 def _silent(_: str) -> None:
@@ -56,9 +65,11 @@ class Scene:
         self.longhorn = StandIn(cluster, options)
         self.controllers: list[Controller] = []
         self._is_kept = False
+        self.is_plain = False
         self._history, self._checker = HistoryTail(cluster.history), Checker()
         self.longhorn.start()
         install_product(cluster)
+        make_certificates(cluster)
         self.view = View(self.api)
         cluster.history_covers(LONGHORN_NODES, LONGHORN_VOLUMES)
         self.kubeconfig = cluster.service_account_kubeconfig(
@@ -110,8 +121,31 @@ class Scene:
         return self.cluster.services.address(NAMESPACE, SERVICE, SERVICE_PORT)
 
     def extender_config(self, **options: Any) -> scheduling.Config:
+        """What `render-scheduler-config` writes, as somebody calls it in the product's pod. Access to the API server
+        and the election are left to the test cluster."""
         options.setdefault("node_cache_capable", self.form.is_node_cache_capable)
-        return scheduling.with_extender(self.address, **options)
+        options.setdefault("plain_http", self.is_plain)
+        return scheduling.with_changes(self._rendered, **options)
+
+    @cached_property
+    def _rendered(self) -> scheduling.Config:
+        path, (host, port) = self.cluster.state_dir / "scheduler-extender.yaml", self.address
+        words = ["--for", "plain", "--service-address", host, "--port", str(port), "--output", str(path)]
+        done = self.run("controller", "render-scheduler-config", *words, access="--cluster-kubeconfig")
+        if done.returncode != 0:
+            raise RuntimeError(f"render-scheduler-config: {done.stderr}")
+        config: scheduling.Config = yaml.safe_load(path.read_text())
+        del config["clientConnection"]["kubeconfig"], config["leaderElection"]
+        return config
+
+    @cached_property
+    def trust(self) -> ssl.SSLContext:
+        """What kube-scheduler has: the extender's authority, and a certificate to show."""
+        return scheduling.trust_of(self._rendered, self.cluster.state_dir)
+
+    def call(self, path: str, body: bytes, *, address: tuple[str, int] | None = None) -> FilterAnswer:
+        """One call of the extender, as kube-scheduler's; through its Service, unless an address is given."""
+        return post(address or self.address, path, body, None if self.is_plain else self.trust)
 
     def start_controller(self, **options: Any) -> Controller:
         """Start one more copy; returns once the Service leads to it."""
@@ -120,18 +154,46 @@ class Scene:
         return controller
 
     def launch_controller(self, **options: Any) -> Controller:
+        if self.is_plain:
+            options["flags"] = (*options.get("flags", ()), "--tls-mode", "insecure-plain-http")
         controller = Controller(self.cluster, self.kubeconfig, **options)
         self.controllers.append(controller)
         return controller
 
     def stop_controllers(self, *, kill: bool = False) -> None:
+        """End all copies. Raises RuntimeError about one that had died before."""
+        died = [controller for controller in self.controllers if controller.has_died()]
         while self.controllers:
             self.controllers.pop().stop(kill=kill)
+        if died:
+            raise died[0].fail("it, or its worker, died although nothing ended it")
+
+    @contextmanager
+    def plain_http(self) -> Iterator[Controller]:
+        """Meanwhile the product and kube-scheduler speak plain HTTP with each other, and anybody may call."""
+        self.stop_controllers()
+        self.is_plain = True
+        try:
+            leader = self.start_controller()
+            self.cluster.restart_scheduler(self.extender_config())
+            yield leader
+        finally:
+            self.stop_controllers()
+            self.is_plain = False
+            self.cluster.restart_scheduler(self.extender_config())
 
     def set_settings(self, **settings: str) -> None:
         """Change the product's live settings; underscores in names stand for dashes, without the common prefix."""
         data = {f"scheduler-extender-{name.replace('_', '-')}": value for name, value in settings.items()}
         self.api.patch(CONFIG_MAP, {"data": data})
+
+    def run(
+        self, *words: str, kubeconfig: Path | None = None, access: str = "--kubeconfig"
+    ) -> subprocess.CompletedProcess[str]:
+        """A command of the product, with the rights of its ServiceAccount unless others are given. `access`: the flag
+        that takes the file which leads to the API server."""
+        command = [sys.executable, "-m", *words, access, str(kubeconfig or self.kubeconfig)]
+        return subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=60, check=False)
 
     def claim_webhook(self) -> ClaimWebhook:
         """Put Longhorn's own webhook in the way of every claim's update, until it is stopped."""
@@ -143,16 +205,12 @@ class Scene:
             {**scheduling.stock(), "profiles": [{"schedulerName": STOCK_SCHEDULER}]}, name=STOCK_SCHEDULER
         )
 
-    def filter(
-        self, pod: Object, nodes: Sequence[str], *, form: Form | None = None, body: bytes | None = None
-    ) -> Answer:
-        """Call the extender through its Service as kube-scheduler does. `body` replaces the whole request."""
-        if body is None:
-            form = form or self.form
-            items = self.api.list(NODES)["items"] if form is Form.NODES else []
-            body = encode(form, pod, nodes, {node["metadata"]["name"]: node for node in items})
-        host, port = self.address
-        return post(f"http://{host}:{port}/filter", body)
+    def filter(self, pod: Object, nodes: Sequence[str], *, form: Form | None = None) -> FilterAnswer:
+        """Call the extender through its Service as kube-scheduler does."""
+        form = form or self.form
+        items = self.api.list(NODES)["items"] if form is Form.NODES else []
+        body = encode(form, pod, nodes, {node["metadata"]["name"]: node for node in items})
+        return self.call("/filter", body)
 
     # -- verdicts ------------------------------------------------------------------------------------------------
 
@@ -171,6 +229,18 @@ class Scene:
         if former is not None:
             self._checker.close(former)
         return self._checker.open(nodes=cell.nodes, namespaces={cell.namespace}, after=since)
+
+    def assert_exactly_full(self, *cells: Cell) -> None:
+        """Four pods become ready on each node of these cells, no byte is promised twice, and the ledger empties."""
+        for cell in cells:
+            cell.wait_ready(4 * len(cell.nodes), 120)
+        for cell in cells:
+            report = self.judge(cell)
+            assert [] == report.complaints()
+            assert dict.fromkeys(cell.nodes, 4) == report.pods_per_node()
+            assert 4 * len(cell.nodes) == len(report.local)
+            assert dict.fromkeys(cell.nodes, 400 * GIB) == report.peaks()
+        self.controllers[-1].wait_ledger_empty()
 
     def cell(self, name: str, **options: Any) -> Cell:
         return Cell(self, name, **options)
@@ -263,6 +333,10 @@ class Cell:
         binding = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": pod}, "target": target}
         self.scene.api.create(self.path("pods", pod) + "/binding", binding)
 
+    def allow_scheduling(self, node: str, *, allowed: bool) -> None:
+        """Whether Longhorn may place anything on this node."""
+        self.scene.api.patch(longhorn_node(node), {"spec": {"allowScheduling": allowed}})
+
     # -- looking and waiting -------------------------------------------------------------------------------------
 
     def pods(self) -> list[Object]:
@@ -273,6 +347,13 @@ class Cell:
 
     def bound(self) -> list[Object]:
         return [pod for pod in self.pods() if pod["spec"].get("nodeName")]
+
+    def verdict(self, pod: str) -> str:
+        """Reason and message of what the scheduler wrote about the pod; empty when it wrote nothing, or bound it."""
+        raw = self.scene.view.get(PODS, f"{self.namespace}/{pod}") or {}
+        conditions = (raw.get("status") or {}).get("conditions") or []
+        refusals = [one for one in conditions if one["type"] == "PodScheduled" and one["status"] == "False"]
+        return f"{refusals[0].get('reason')}: {refusals[0].get('message')}" if refusals else ""
 
     def ready(self) -> list[Object]:
         return [pod for pod in self.pods() if has_condition(pod, "Ready", "True")]
@@ -318,7 +399,7 @@ class Cell:
     def wait_promised(self, controller: Controller, expected: Mapping[str, int], timeout: float = 20.0) -> None:
         """Wait until the ledger promises exactly this; AssertionError tells what it promises instead."""
         try:
-            poll(lambda: self.promised(controller) == dict(expected), "such promises", timeout)
+            wait_until(lambda: self.promised(controller) == dict(expected), "such promises", timeout)
         except TimeoutError:
             raise AssertionError(f"expected {dict(expected)}, promised {self.promised(controller)}") from None
 
@@ -330,11 +411,9 @@ class Cell:
             found[node] = found.get(node, 0) + 1
         return dict(sorted(found.items()))
 
-    def filter(self, pod: str, nodes: Sequence[str] = ()) -> Answer:
+    def filter(self, pod: str, nodes: Sequence[str] = ()) -> FilterAnswer:
         """Ask about one of its pods as kube-scheduler does, also again; of all its nodes unless some are named."""
-        raw = self.scene.api.get(self.path("pods", pod))
-        answers = (self.scene.filter(raw, nodes or self.nodes) for _ in range(5))
-        return next((answer for answer in answers if not answer.was_late), Answer(503, {}))
+        return self.scene.filter(self.scene.api.get(self.path("pods", pod)), nodes or self.nodes)
 
     def _wait(self, condition: Callable[[], bool], what: str, timeout: float) -> None:
         try:
@@ -380,18 +459,36 @@ class Cell:
         return pvs + volumes
 
 
+def longhorn_node(name: str) -> str:
+    return f"/apis/longhorn.io/v1beta2/namespaces/{NAMESPACE}/nodes/{name}"
+
+
 def has_condition(obj: Object, kind: str, status: str) -> bool:
     conditions = (obj.get("status") or {}).get("conditions") or []
     return any(condition["type"] == kind and condition["status"] == status for condition in conditions)
 
 
+def manifests() -> list[Object]:
+    """What the documents tell users to apply."""
+    text = "---\n".join((REPOSITORY / "docs" / "examples" / name).read_text() for name in MANIFESTS)
+    return [document for document in yaml.safe_load_all(text) if document]
+
+
 def install_product(cluster: Cluster, settings: Mapping[str, str] | None = None) -> None:
     """Apply the documented manifests, so that the product has the rights that users give it, and switch it on."""
-    text = "---\n".join((REPOSITORY / "docs" / "examples" / name).read_text() for name in MANIFESTS)
-    wanted = [document for document in yaml.safe_load_all(text) if document and document["kind"] not in NOT_APPLIED]
+    wanted = [document for document in manifests() if document["kind"] not in NOT_APPLIED]
     if cluster.api().get_or_none(f"/api/v1/namespaces/{NAMESPACE}") is None:
         cluster.create_namespace(NAMESPACE)
     done = cluster.kubectl("apply", "-f", "-", input=yaml.safe_dump_all(wanted))
     if done.returncode != 0:
         raise RuntimeError(f"the manifest was refused: {done.stderr}")
     cluster.api().patch(CONFIG_MAP, {"data": {"scheduler-extender-enabled": "true", **(settings or {})}})
+
+
+def make_certificates(cluster: Cluster) -> None:
+    """As the first leader does, so that kube-scheduler's file can be written before one leads."""
+    command = [*(sys.executable, "-m", "certs", "renew", "--chain", "extender", "--namespace", NAMESPACE)]
+    command += ["--kubeconfig", str(cluster.kubeconfig)]
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=60, check=False)
+    if done.returncode != 0:
+        raise RuntimeError(f"certs renew: {done.stderr}")

@@ -31,7 +31,7 @@ class Step:
 
 
 @dataclass(slots=True)
-class Stage:
+class BuildStage:
     """`files` is where the stage's root lies once it is built."""
 
     name: str
@@ -48,7 +48,7 @@ class Image:
     """What the last stage leaves: files below `root`, and how a container of it starts."""
 
     root: Path
-    stage: Stage
+    stage: BuildStage
 
     def command(self, command: list[str] | None = None, arguments: list[str] | None = None) -> list[str]:
         """What a container with that `command` and those `args` runs, by Kubernetes' rules for leaving them out."""
@@ -78,7 +78,7 @@ def steps_of(dockerfile: str) -> Iterator[Step]:
 def build(dockerfile: Path, folder: Path) -> Image:
     """Run the steps in `folder`, which must not exist yet, with the Dockerfile's own folder as the context."""
     folder.mkdir(parents=True)
-    root, stages = folder / "root", list[Stage]()
+    root, stages = folder / "root", list[BuildStage]()
     for step in steps_of(dockerfile.read_text()):
         if step.word == "FROM":
             if stages:
@@ -89,17 +89,17 @@ def build(dockerfile: Path, folder: Path) -> Image:
     return Image(root, stages[-1])
 
 
-def _stage(step: Step, root: Path) -> Stage:
+def _stage(step: Step, root: Path) -> BuildStage:
     base, _, name = step.rest.partition(" AS ")
     if not base.startswith("python:"):
         raise ValueError(f"FROM: {base} is no Python image")
     # What such an image has: an interpreter by that name, and a place for temporary files.
     (root / "usr/local/bin").mkdir(parents=True)
     (root / "usr/local/bin/python").symlink_to(os.path.realpath(sys.executable))
-    return Stage(name, root, env={"PATH": f"{root}/usr/local/bin:{_SYSTEM_PATH}"})
+    return BuildStage(name, root, env={"PATH": f"{root}/usr/local/bin:{_SYSTEM_PATH}"})
 
 
-def _run(step: Step, root: Path, stages: list[Stage], context: Path) -> None:
+def _run(step: Step, root: Path, stages: list[BuildStage], context: Path) -> None:
     stage = stages[-1]
     match step.word:
         case "WORKDIR":
@@ -131,7 +131,7 @@ def _below(root: Path, path: str, folder: str = "/") -> Path:
     return root / Path(folder, path).relative_to("/")
 
 
-def _copy(rest: str, root: Path, stages: list[Stage], context: Path) -> None:
+def _copy(rest: str, root: Path, stages: list[BuildStage], context: Path) -> None:
     words = rest.split()
     source = context
     if words[0].startswith("--from="):
@@ -150,7 +150,7 @@ def _copy(rest: str, root: Path, stages: list[Stage], context: Path) -> None:
         shutil.copy(found, to)
 
 
-def _shell(command: str, root: Path, stage: Stage) -> None:
+def _shell(command: str, root: Path, stage: BuildStage) -> None:
     # Where packages come from is the machine's matter, as it is in a build behind a proxy.
     mine = {name: value for name, value in os.environ.items() if name.startswith("PIP_") or "proxy" in name.lower()}
     mine |= {name: os.environ[name] for name in ("HOME", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE") if name in os.environ}

@@ -38,7 +38,7 @@ SECONDS = 20.0
 _numbers = itertools.count(1)
 
 
-class Cell:
+class LonghornCell:
     """A namespace with nodes of its own; its class leads volumes to these nodes, by their tag.
 
     Threads: one at a time.
@@ -149,12 +149,12 @@ class Cell:
 
 
 @contextmanager
-def cells(cluster: Cluster, longhorn: Longhorn, view: View) -> Iterator[Callable[..., Cell]]:
+def cells(cluster: Cluster, longhorn: Longhorn, view: View) -> Iterator[Callable[..., LonghornCell]]:
     """A function that makes a cell with so many nodes of one disk each; all cells are cleared at the end."""
     with ExitStack() as stack:
 
-        def make(nodes: int = 1, gib: int = 100, **options: Any) -> Cell:
-            cell = Cell(cluster, longhorn, view, f"lh{next(_numbers)}", **options)
+        def make(nodes: int = 1, gib: int = 100, **options: Any) -> LonghornCell:
+            cell = LonghornCell(cluster, longhorn, view, f"lh{next(_numbers)}", **options)
             stack.callback(cell.clear)
             for _ in range(nodes):
                 cell.add_node(gib)

@@ -22,14 +22,15 @@ from pathlib import Path
 from tests.e2e.checker import Report
 from tests.e2e.harness import Scene
 from tests.e2e.mixed_plan import SHARED, MixedPlan, make_plan
-from tests.e2e.mixed_run import Found, MixedRun, gib
+from tests.e2e.mixed_run import MixedFound, MixedRun, gib
+from tests.e2e.outcomes import conclude
 from tests.longhorn.options import Delays, LonghornOptions
 
 OUTPUT = Path("bench-output")
 
 
 @dataclass(slots=True)
-class Outcome:
+class MixedOutcome:
     """One run. Seconds since its first pod was created; bytes in GiB."""
 
     seed: int
@@ -86,7 +87,9 @@ def options(seed: int) -> LonghornOptions:
     return LonghornOptions(delays=delays, retry_seconds=5.0, seed=seed)
 
 
-def play(plan: MixedPlan, seed: int, *, with_extender: bool, keep: bool, progress: Callable[[str], None]) -> Outcome:
+def play(
+    plan: MixedPlan, seed: int, *, with_extender: bool, keep: bool, progress: Callable[[str], None]
+) -> MixedOutcome:
     """One run in a cluster of its own. What a run that is not right left behind is kept beside the results."""
     with Scene.start(options(seed), run_scheduler=False) as scene:
         run = MixedRun(scene, plan, seed, with_extender=with_extender, progress=progress)
@@ -114,12 +117,12 @@ def keep_evidence(scene: Scene, run: MixedRun, folder: Path) -> None:
     (folder / "recorded.json").write_text(json.dumps(facts, indent=2) + "\n")
 
 
-def outcome_of(plan: MixedPlan, seed: int, found: Found, report: Report, *, with_extender: bool) -> Outcome:
+def outcome_of(plan: MixedPlan, seed: int, found: MixedFound, report: Report, *, with_extender: bool) -> MixedOutcome:
     start = min((pod.created_at for pod in report.pods.values()), default=0.0)
     ready = [pod.ready_at - start for pod in report.ready if pod.ready_at is not None]
     shared = {pod.name for pod in plan.pods for claim in pod.claims if claim.kind.name == SHARED}
     not_ready = sorted(pod.key.partition("/")[2] for pod in report.bound if pod.ready_at is None)
-    return Outcome(
+    return MixedOutcome(
         seed=seed,
         with_extender=with_extender,
         pods=len(plan.pods),
@@ -142,7 +145,7 @@ def outcome_of(plan: MixedPlan, seed: int, found: Found, report: Report, *, with
     )
 
 
-def problems(outcomes: Sequence[Outcome]) -> list[str]:
+def problems(outcomes: Sequence[MixedOutcome]) -> list[str]:
     return [f"seed {one.seed}: {text}" for one in outcomes if one.with_extender for text in one.complaints]
 
 
@@ -168,13 +171,7 @@ def main() -> int:
             play(plan, seed, with_extender=with_extender, keep=args.keep, progress=partial(print, flush=True))
         )
         print(outcomes[-1], flush=True)
-    args.output.parent.mkdir(parents=True, exist_ok=True)
-    args.output.write_text(json.dumps([dataclasses.asdict(outcome) for outcome in outcomes], indent=2) + "\n")
-    print(f"written: {args.output}")
-    wrong = problems(outcomes)
-    for problem in wrong:
-        print(f"NOT AS IT HAS TO BE: {problem}", file=sys.stderr)
-    return 1 if wrong else 0
+    return conclude(args.output, outcomes, problems(outcomes))
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ SHARED, EPHEMERAL = "shared", "ephemeral"
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class WorkloadKind:
     """A storage class: where its volumes live, in how many copies."""
 
     name: str
@@ -29,14 +29,14 @@ class Kind:
 KINDS: Final = {
     kind.name: kind
     for kind in (
-        Kind("one", "best-effort", 1),
-        Kind("strict", "strict-local", 1),
-        Kind("roam", "disabled", 1),
-        Kind("roam2", "disabled", 2),
-        Kind("roam3", "disabled", 3),
-        Kind("two", "best-effort", 2),
-        Kind("three", "best-effort", 3),
-        Kind(SHARED, "disabled", 2),
+        WorkloadKind("one", "best-effort", 1),
+        WorkloadKind("strict", "strict-local", 1),
+        WorkloadKind("roam", "disabled", 1),
+        WorkloadKind("roam2", "disabled", 2),
+        WorkloadKind("roam3", "disabled", 3),
+        WorkloadKind("two", "best-effort", 2),
+        WorkloadKind("three", "best-effort", 3),
+        WorkloadKind(SHARED, "disabled", 2),
     )
 }
 # What a pod is made of, and how many of a hundred are made so.
@@ -61,7 +61,7 @@ SHAPES: Final[tuple[tuple[int, tuple[str, ...]], ...]] = (
 @dataclass(frozen=True, slots=True)
 class PlannedClaim:
     name: str
-    kind: Kind
+    kind: WorkloadKind
     gib: int
 
     @property

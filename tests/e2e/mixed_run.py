@@ -17,8 +17,9 @@ from tests.e2e.harness import CLASSES, CONFIG_MAP, GIB, STOCK_SCHEDULER, Cell, S
 from tests.e2e.mixed_plan import KINDS, MixedPlan, PlannedPod, claim_object, ephemeral_volume
 from tests.e2e.records import Records
 from tests.e2e.scheduling import NAMESPACE
-from tests.e2e.view import LONGHORN_REPLICAS, poll
+from tests.e2e.view import LONGHORN_REPLICAS
 from tests.e2e.webhooks import VALIDATING, VALIDATING_CONFIGURATION, Webhook
+from tests.waiting import wait_until
 
 SECOND_SCHEDULER: Final = "second-scheduler"
 CONTROLLERS: Final = 2
@@ -63,7 +64,7 @@ class MixedCell(Cell):
 
 
 @dataclass(slots=True)
-class Found:
+class MixedFound:
     """What a run came to, besides the verdict."""
 
     seconds: float = 0.0
@@ -84,7 +85,7 @@ class MixedRun:
         self, scene: Scene, plan: MixedPlan, seed: int, *, with_extender: bool, progress: Callable[[str], None]
     ) -> None:
         self.scene, self.plan, self.with_extender = scene, plan, with_extender
-        self.found = Found()
+        self.found = MixedFound()
         self._progress = progress
         self._dice = random.Random(seed)
         self._records = Records(scene)
@@ -106,11 +107,11 @@ class MixedRun:
         scene.api.patch(CONFIG_MAP, {"data": {"scheduler-extender-expansion-policy": "deny"}})
         for _ in range(CONTROLLERS):
             scene.launch_controller()
-        poll(self._leader, "a leader", 150.0)
+        wait_until(self._leader, "a leader", 150.0)
         host, port = scene.cluster.services.address(NAMESPACE, LEADER_SERVICE, LEADER_PORT)
         Webhook(scene.cluster, ("--leader-address", f"{host}:{port}")).wait_ready()
         path = f"{VALIDATING}/{VALIDATING_CONFIGURATION}"
-        poll(lambda: len((scene.api.get_or_none(path) or {}).get("webhooks") or ()) == 2, "its configuration", 60.0)
+        wait_until(lambda: len((scene.api.get_or_none(path) or {}).get("webhooks") or ()) == 2, "configuration", 60.0)
         scene.cluster.start_scheduler(scene.extender_config())
         second: scheduling.Config = {**scene.extender_config(), "profiles": [{"schedulerName": SECOND_SCHEDULER}]}
         scene.cluster.start_scheduler(second, name=SECOND_SCHEDULER)
@@ -128,7 +129,7 @@ class MixedRun:
     def play(self) -> Report:
         started = time.monotonic()
         with suppress(TimeoutError):
-            poll(self._turn, "the end of the run", MOST_SECONDS)
+            wait_until(self._turn, "the end of the run", MOST_SECONDS)
         self.found.seconds = time.monotonic() - started
         self.found.recorded = self._records.recorded(self.cell, everybody_asked=not self.with_extender)
         return self.scene.judge(self.cell, self.found.recorded, no_disk_seconds=NO_DISK_SECONDS)

@@ -37,7 +37,7 @@ class Copy:
 
 
 @dataclass(slots=True)
-class Request:
+class ClaimOrigin:
     """A claim, and all that the cluster decided about it."""
 
     key: str
@@ -58,7 +58,7 @@ class Origins:
     def __init__(self) -> None:
         self.copies: dict[str, Copy] = {}  # by the replica's name, from when it first had a disk
         self.volumes: dict[str, VolumeFacts] = {}
-        self.requests: dict[str, Request] = {}  # by the claim's uid
+        self.requests: dict[str, ClaimOrigin] = {}  # by the claim's uid
         self.pods: dict[str, PodFacts] = {}  # by uid, all that ever were
         self._born: dict[str, float] = {}  # when each of them was first seen
         self._claims: dict[str, str] = {}  # key -> uid of the latest of that name
@@ -66,7 +66,7 @@ class Origins:
         self._users: dict[str, dict[str, PodFacts]] = {}  # claim's key -> pods by uid
         self._copies_of: dict[str, int] = {}  # volume -> replicas that were ever placed
 
-    def request_of(self, volume: str) -> Request | None:
+    def request_of(self, volume: str) -> ClaimOrigin | None:
         """The claim behind a volume; None: none is known."""
         return self.requests.get(self._owners.get(volume) or volume.removeprefix("pvc-"))
 
@@ -89,7 +89,7 @@ class Origins:
     # What comes
 
     def claim_came(self, at: float, claim: ClaimFacts, volume: str) -> None:
-        request = self.requests.setdefault(claim.uid, Request(claim.key))
+        request = self.requests.setdefault(claim.uid, ClaimOrigin(claim.key))
         self._claims[claim.key] = claim.uid
         self._owners[volume] = claim.uid
         if not request.sizes or request.sizes[-1][1] != claim.size_bytes:

@@ -17,7 +17,7 @@ import controller.assembly.assemble
 import controller.cli
 import webhook.assemble
 import webhook.cli
-from certs.rotation import Policy
+from certs.rotation import RotationPolicy
 from certs.webhook import DEFAULT_PACE, Pace
 from controller.clock import SystemClock
 from webhook.certificates import certificate_worker
@@ -35,7 +35,7 @@ def pace_of(unit: float, look: float) -> Pace:
         return timedelta(seconds=units * unit)
 
     return Pace(
-        policy=Policy(ca_life=span(7.0), ca_renew_before=span(4.6), overlap=span(1.0), settle=span(1.0)),
+        policy=RotationPolicy(ca_life=span(7.0), ca_renew_before=span(4.6), overlap=span(1.0), settle=span(1.0)),
         leaf_life=span(3.4),
         leaf_renew_before=span(2.3),
         spread_seconds=0.8 * unit,

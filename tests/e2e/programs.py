@@ -18,16 +18,19 @@ from pathlib import Path
 from typing import Any
 
 from tests.cluster.cache import REPOSITORY
-from tests.cluster.client import ApiClient, Object, ignored_when_gone
+from tests.cluster.client import ApiClient, ignored_when_gone
 from tests.cluster.cluster import Cluster
-from tests.cluster.components import LOOPBACK, free_ports
+from tests.cluster.components import LOOPBACK
 from tests.cluster.process import Record, is_alive, send, wait_ended
 from tests.cluster.supervisor import Supervisor, tail
-from tests.e2e.scheduling import NAMESPACE, SERVICE, SERVICE_PORT
-from tests.e2e.view import poll
+from tests.e2e import workloads
+from tests.e2e.scheduling import ASKING, NAMESPACE, SERVICE, SERVICE_PORT
+from tests.ports import free_port
+from tests.waiting import wait_until
 
 IDLE_SECONDS = 11.0  # kube-scheduler's longest back-off is 10 s
 START_SECONDS = 150.0  # a busy machine starts slowly; nothing waits longer than it has to
+OWN_LEASE_SECONDS = 12.0  # less than the 15 after which a Lease that nobody renews is free
 GRPC_PORT = 9505  # of the controller's pods
 _numbers = itertools.count(1)
 SLICES = f"/apis/discovery.k8s.io/v1/namespaces/{NAMESPACE}/endpointslices"
@@ -59,6 +62,10 @@ class Program:
             self._kill_session()
         self._supervisor.end(self.record, kill=kill)
 
+    def exit_code(self, timeout: float = 30.0) -> int:
+        """Of a process that was told to end, once it has."""
+        return self._supervisor.exit_code(self.record, timeout)
+
     def _kill_session(self) -> None:
         if self.is_running:
             # The process leads its own group, and its workers stay in it.
@@ -73,18 +80,25 @@ class Program:
 
 
 class OwnProgram(Program):
-    """One of the product's processes, as its second port shows it."""
+    """One of the product's processes, as its ports for metrics and status show it."""
 
     metrics_port: int
+    status_port: int
 
-    def page(self, path: str) -> str:
-        """What its second port answers. Raises OSError while nobody listens there."""
-        with urllib.request.urlopen(f"http://{LOOPBACK}:{self.metrics_port}{path}", timeout=10) as answer:
+    def page(self, path: str, port: int = 0) -> str:
+        """What its port for metrics, or another one, answers. Raises OSError while nobody listens there."""
+        with urllib.request.urlopen(f"http://{LOOPBACK}:{port or self.metrics_port}{path}", timeout=10) as answer:
             text: str = answer.read().decode()
         return text
 
+    def answers_ready(self) -> bool:
+        try:
+            return self.page("/readyz") == "ok\n"
+        except OSError:
+            return False
+
     def status(self) -> dict[str, Any]:
-        document: dict[str, Any] = json.loads(self.page("/status"))
+        document: dict[str, Any] = json.loads(self.page("/status", self.status_port))
         return document
 
 
@@ -103,18 +117,40 @@ class Controller(OwnProgram):
         number = next(_numbers)
         name = name or f"extender-{number}"
         self.ip = f"10.244.{number // 250}.{number % 250 + 1}"
-        self.port, self.metrics_port, self.grpc_port = free_ports(3)
+        self.port, self.metrics_port, self.status_port, self.grpc_port = (free_port() for _ in range(4))
         command = [
             *(sys.executable, "-m", module, "run", "--kubeconfig", str(kubeconfig), "--namespace", NAMESPACE),
             *("--extender-address", LOOPBACK, "--extender-port", str(self.port)),
             *("--metrics-address", LOOPBACK, "--metrics-port", str(self.metrics_port)),
+            *("--status-port", str(self.status_port)),
             *("--grpc-address", LOOPBACK, "--grpc-port", str(self.grpc_port)),
-            *("--endpoint-port", str(SERVICE_PORT), "--grpc-endpoint-port", str(GRPC_PORT), *flags),
+            *("--endpoint-port", str(SERVICE_PORT), "--grpc-endpoint-port", str(GRPC_PORT)),
+            *("--scheduler-names", ASKING),
+            *(() if "--tls-mode" in flags else ("--tls-mode", "self")),
+            *flags,
         ]
         cluster.services.map_pod(self.ip, SERVICE_PORT, self.port)
         cluster.services.map_pod(self.ip, GRPC_PORT, self.grpc_port)
         env = {"POD_NAME": name, "POD_IP": self.ip, "NODE_NAME": f"node-of-{name}", "POD_NAMESPACE": NAMESPACE}
         super().__init__(cluster, name, command, env)
+        self._worker = 0  # once it led for the first time
+
+    def worker(self) -> int:
+        """The process that does the work; it is started again when it dies. 0 while there is none."""
+        children = Path(f"/proc/{self.record.pid}/task/{self.record.pid}/children").read_text().split()
+        return int(children[0]) if children else 0
+
+    def kill_worker(self) -> None:
+        """As the kernel would, and wait until its successor leads."""
+        former = self.worker()
+        os.kill(former, signal.SIGKILL)
+        wait_until(lambda: self.worker() not in (0, former), f"another worker of {self.name}", START_SECONDS)
+        self.wait_leading(OWN_LEASE_SECONDS)
+        self._worker = self.worker()
+
+    def has_died(self) -> bool:
+        """Whether it, or the worker that led first, ended although no test ended it."""
+        return not self.is_running or (self._worker != 0 and self.worker() != self._worker)
 
     def wait_leading(self, timeout: float = START_SECONDS) -> None:
         """Return once it leads and the Service leads to it."""
@@ -128,9 +164,10 @@ class Controller(OwnProgram):
                 return False
 
         try:
-            poll(leads, f"{self.name} that leads", timeout)
+            wait_until(leads, f"{self.name} that leads", timeout)
         except TimeoutError as error:
             raise TimeoutError(f"{error}; the end of {self.log}:\n{tail(self.log)}") from None
+        self._worker = self._worker or self.worker()
 
     def _is_endpoint(self) -> bool:
         found = self._cluster.services.endpoints(NAMESPACE, SERVICE, SERVICE_PORT)
@@ -149,7 +186,7 @@ class Controller(OwnProgram):
         return 0
 
     def wait_decisions(self, decision: str, count: int, timeout: float = 60.0) -> None:
-        poll(lambda: self.decisions(decision) >= count, f"{count} filter calls that ended {decision}", timeout)
+        wait_until(lambda: self.decisions(decision) >= count, f"{count} filter calls that ended {decision}", timeout)
 
     def wait_idle(self, timeout: float = 120.0) -> None:
         """Until no pod was refused for longer than kube-scheduler keeps one in its back-off: for every new claim or pod
@@ -163,14 +200,14 @@ class Controller(OwnProgram):
                 calls, since = refused, time.monotonic()
             return time.monotonic() - since > IDLE_SECONDS
 
-        poll(is_idle, "an idle scheduler", timeout)
+        wait_until(is_idle, "an idle scheduler", timeout)
 
     def wait_ledger_empty(self, timeout: float = 30.0) -> None:
         def is_empty() -> bool:
             return not self.status()["promises"]
 
         try:
-            poll(is_empty, "an empty ledger", timeout)
+            wait_until(is_empty, "an empty ledger", timeout)
         except TimeoutError as error:
             raise AssertionError(f"{error}: {self.status()['promises']}") from error
 
@@ -181,7 +218,7 @@ class ProposalPolicy(Program):
     def __init__(self, cluster: Cluster) -> None:
         number = next(_numbers)
         self.ip = f"10.245.{number // 250}.{number % 250 + 1}"
-        self.port = free_ports(1)[0]
+        self.port = free_port()
         command = [
             *(sys.executable, "-m", "bench.proposal_policy"),
             *("--kubeconfig", str(cluster.kubeconfig), "--port", str(self.port)),
@@ -202,7 +239,7 @@ class ProposalPolicy(Program):
             except OSError:
                 return False
 
-        poll(answers, f"{self.name} that answers", timeout)
+        wait_until(answers, f"{self.name} that answers", timeout)
 
     def stop(self, *, kill: bool = False) -> None:
         clear_service(self._cluster.api())
@@ -212,15 +249,7 @@ class ProposalPolicy(Program):
 def point_service(api: ApiClient, ip: str) -> None:
     """Lead the extender's Service to one address, as the product's leader does for itself."""
     clear_service(api)
-    piece: Object = {
-        "apiVersion": "discovery.k8s.io/v1",
-        "kind": "EndpointSlice",
-        "metadata": {"name": SERVICE, "labels": {"kubernetes.io/service-name": SERVICE}},
-        "addressType": "IPv4",
-        "endpoints": [{"addresses": [ip], "conditions": {"ready": True}}],
-        "ports": [{"name": "http", "port": SERVICE_PORT, "protocol": "TCP"}],
-    }
-    api.create(SLICES, piece)
+    api.create(SLICES, workloads.endpoint_slice(SERVICE, SERVICE, ip, SERVICE_PORT))
 
 
 def clear_service(api: ApiClient) -> None:

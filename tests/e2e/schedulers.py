@@ -10,7 +10,7 @@ from tests.e2e.harness import Scene
 from tests.e2e.scheduling import RESOURCE
 
 # Of kube-scheduler's own election; a test need not wait for its defaults.
-ELECTION = {"leaderElect": True, "leaseDuration": "4s", "renewDeadline": "3s", "retryPeriod": "500ms"}
+ELECTION = {"leaderElect": True, "leaseDuration": "7s", "renewDeadline": "6s", "retryPeriod": "500ms"}
 
 
 class Schedulers:

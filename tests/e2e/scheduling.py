@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import ssl
+from base64 import b64decode
+from copy import deepcopy
+from pathlib import Path
 from typing import Any
 
-import yaml
-
-from controller.scheduler_config.config import new_config
-from controller.scheduler_config.options import DEFAULT_BURST, DEFAULT_QPS, PLATFORMS, Options, parse_timeout
+from controller.scheduler_config.options import DEFAULT_BURST, DEFAULT_QPS
 
 NAMESPACE = "longhorn-system"
 SERVICE, SERVICE_PORT = "longhorn-scheduler-extender", 9504
+SERVER_NAME = f"{SERVICE}.{NAMESPACE}.svc"
 RESOURCE = "longhorn.io/scheduler-extender"
 
 Config = dict[str, Any]
@@ -32,6 +34,15 @@ PROPOSAL_WORD_FOR_WORD: Config = {
     ],
 }
 
+# Names of all schedulers that ask the product in some test or benchmark; "nobody": the test itself asks.
+ASKING = (
+    "default-scheduler,nobody,longhorn-scheduler,second-scheduler,sampling-scheduler,slow-scheduler,"
+    "preempting-scheduler,evicting-scheduler,choosing-scheduler,binding-scheduler,forgiving-scheduler,"
+    "goals-preempting,goals-evicting,merged-scheduler,merged-packing,second-managed-resources,"
+    "second-no-managed-resources,rendered-plain,rendered-whole,rendered-k3s,rendered-rke2,rendered-large,"
+    "https-scheduler,burst-scheduler,wrong-authority,wrong-name,wrong-client,no-client,names-scheduler,nodes-scheduler"
+)
+
 
 def stock(*, qps: int = DEFAULT_QPS, burst: int = DEFAULT_BURST) -> Config:
     """No extender: kube-scheduler's own sampling and batching. The client is as fast as the extender's is set to be."""
@@ -42,8 +53,8 @@ def stock(*, qps: int = DEFAULT_QPS, burst: int = DEFAULT_BURST) -> Config:
     }
 
 
-def with_extender(
-    address: tuple[str, int],
+def with_changes(
+    config: Config,
     *,
     qps: int = DEFAULT_QPS,
     burst: int = DEFAULT_BURST,
@@ -53,36 +64,34 @@ def with_extender(
     preempt: bool = True,
     bind: bool = False,
     node_cache_capable: bool = True,
+    plain_http: bool = False,
 ) -> Config:
-    """What `render-scheduler-config` prints, with nothing else changed than what is asked for.
-
-    `address`: where a client on the host network reaches the Service. Access to the API server and the election are
-    left to the test cluster.
-    """
-    host, port = address
-    options = Options(
-        PLATFORMS["plain"],
-        service_address=host,
-        port=port,
-        qps=qps,
-        burst=burst,
-        timeout_milliseconds=parse_timeout(timeout),
-        allow_long_timeout=True,
-        ignorable=ignorable,
-    )
-    config: Config = yaml.safe_load(new_config(options.checked()).text)
-    del config["clientConnection"]["kubeconfig"], config["leaderElection"]
-    (entry,) = config["extenders"]
+    """What `render-scheduler-config` printed, with nothing else changed than what is asked for."""
+    changed = deepcopy(config)
+    changed["clientConnection"].update(qps=qps, burst=burst)
+    (entry,) = changed["extenders"]
+    entry.update(httpTimeout=timeout, ignorable=ignorable, nodeCacheCapable=node_cache_capable)
     unwanted = ["prioritizeVerb", "weight", "preemptVerb"] if filter_only else [] if preempt else ["preemptVerb"]
     for name in unwanted:
         del entry[name]
     if bind:
         entry["bindVerb"] = "bind"
-    if not node_cache_capable:
-        entry["nodeCacheCapable"] = False
-    return config
+    if plain_http:
+        del entry["enableHTTPS"], entry["tlsConfig"]
+        entry["urlPrefix"] = entry["urlPrefix"].replace("https://", "http://")
+    return changed
 
 
 def with_default_client(config: Config) -> Config:
     """The same with kube-scheduler's own default of 50 requests a second, which shows choices many seconds late."""
     return {name: value for name, value in config.items() if name != "clientConnection"}
+
+
+def trust_of(config: Config, folder: Path) -> ssl.SSLContext:
+    """What a kube-scheduler with this configuration has: whom it trusts, and what it shows."""
+    tls = config["extenders"][0]["tlsConfig"]
+    pair = folder / "scheduler-client.pem"
+    pair.write_bytes(b64decode(tls["certData"]) + b64decode(tls["keyData"]))
+    trust = ssl.create_default_context(cadata=b64decode(tls["caData"]).decode())
+    trust.load_cert_chain(pair)
+    return trust

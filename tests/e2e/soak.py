@@ -11,16 +11,17 @@ without it the same checker has to find too much promised in most runs.
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from tests.e2e.checker import Report
 from tests.e2e.harness import GIB, STOCK_SCHEDULER, Cell, Scene
+from tests.e2e.outcomes import conclude
 from tests.longhorn.options import Delay, Delays, LonghornOptions
 
 PODS, NODES, LIMIT_BYTES = 16, 4, 400 * GIB
@@ -28,7 +29,7 @@ CLEAR_SECONDS = 600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Round:
+class SoakRound:
     """Runs that go on at once in one cluster."""
 
     name: str
@@ -39,7 +40,7 @@ class Round:
 
 
 @dataclass(slots=True)
-class Outcome:
+class SoakOutcome:
     """One run. Times are seconds since its first pod was created; None: never."""
 
     round: str
@@ -67,24 +68,19 @@ class Outcome:
         return any(peak * GIB > LIMIT_BYTES for peak in self.peak_gib)
 
 
-@dataclass(slots=True)
-class Tally:
-    outcomes: list[Outcome] = field(default_factory=list)
-
-    def problems(self) -> list[str]:
-        """What is not as it has to be."""
-        exact = [outcome for outcome in self.outcomes if outcome.with_extender]
-        found = [
-            f"{o.round}: pods {o.pods_per_node}, local {o.local}, {o.problem or 'in time'}; {'; '.join(o.complaints)}"
-            for o in exact
-            if not o.is_exact
-        ]
-        for name in dict.fromkeys(o.round for o in self.outcomes if not o.with_extender):
-            runs = [o for o in self.outcomes if o.round == name]
-            over = sum(o.is_over for o in runs)
-            if over * 2 <= len(runs):
-                found.append(f"{name}: the checker found too much promised in {over} of {len(runs)} runs only")
-        return found
+def problems(outcomes: Sequence[SoakOutcome]) -> list[str]:
+    """What is not as it has to be."""
+    found = [
+        f"{o.round}: pods {o.pods_per_node}, local {o.local}, {o.problem or 'in time'}; {'; '.join(o.complaints)}"
+        for o in outcomes
+        if o.with_extender and not o.is_exact
+    ]
+    for name in dict.fromkeys(o.round for o in outcomes if not o.with_extender):
+        runs = [o for o in outcomes if o.round == name]
+        over = sum(o.is_over for o in runs)
+        if over * 2 <= len(runs):
+            found.append(f"{name}: the checker found too much promised in {over} of {len(runs)} runs only")
+    return found
 
 
 def uniform(most: float, attach: float | None = None) -> Delays:
@@ -105,7 +101,7 @@ def uniform(most: float, attach: float | None = None) -> Delays:
     )
 
 
-def programme(runs: int, without: int, at_once: int) -> list[Round]:
+def programme(runs: int, without: int, at_once: int) -> list[SoakRound]:
     """Four fifths of the runs with delays up to 3 s, the rest up to 30 s, two of them with attachments up to 120 s."""
     slow = runs // 5
     very_slow = min(2, slow)
@@ -123,19 +119,13 @@ def programme(runs: int, without: int, at_once: int) -> list[Round]:
 
 def rounds_of(
     name: str, runs: int, at_once: int, options: LonghornOptions, patience: float, *, with_extender: bool = True
-) -> Iterable[Round]:
+) -> Iterable[SoakRound]:
     """`runs` runs in as many rounds as it takes, each with a seed of its own."""
     for number, first in enumerate(range(0, runs, at_once)):
-        seeded = LonghornOptions(
-            delays=options.delays,
-            capacity_tracking=options.capacity_tracking,
-            capacity_seconds=options.capacity_seconds,
-            seed=number + 1,
-        )
-        yield Round(name, min(at_once, runs - first), seeded, patience, with_extender)
+        yield SoakRound(name, min(at_once, runs - first), replace(options, seed=number + 1), patience, with_extender)
 
 
-def play(plan: Round, progress: Callable[[str], None]) -> list[Outcome]:
+def play(plan: SoakRound, progress: Callable[[str], None]) -> list[SoakOutcome]:
     """One round in a cluster of its own."""
     started = time.monotonic()
     with Scene.start(plan.options) as scene:
@@ -163,7 +153,7 @@ def play(plan: Round, progress: Callable[[str], None]) -> list[Outcome]:
     return outcomes
 
 
-def await_cell(cell: Cell, plan: Round, started: float) -> str:
+def await_cell(cell: Cell, plan: SoakRound, started: float) -> str:
     left = max(1.0, started + plan.patience_seconds - time.monotonic())
     try:
         if plan.with_extender:
@@ -183,12 +173,12 @@ def ledger_problem(scene: Scene) -> str:
     return ""
 
 
-def outcome_of(plan: Round, cell: Cell, report: Report, problem: str) -> Outcome:
+def outcome_of(plan: SoakRound, cell: Cell, report: Report, problem: str) -> SoakOutcome:
     counts, peaks = report.pods_per_node(), report.peaks()
     start = min((pod.created_at for pod in report.pods.values()), default=0.0)
     bound = [pod.bound_at - start for pod in report.bound if pod.bound_at is not None]
     ready = [pod.ready_at - start for pod in report.ready if pod.ready_at is not None]
-    return Outcome(
+    return SoakOutcome(
         round=plan.name,
         with_extender=plan.with_extender,
         pods_per_node=[counts.get(node, 0) for node in cell.nodes],
@@ -202,7 +192,7 @@ def outcome_of(plan: Round, cell: Cell, report: Report, problem: str) -> Outcome
     )
 
 
-def summary(outcomes: Sequence[Outcome]) -> str:
+def summary(outcomes: Sequence[SoakOutcome]) -> str:
     lines = []
     for name in dict.fromkeys(outcome.round for outcome in outcomes):
         runs = [outcome for outcome in outcomes if outcome.round == name]
@@ -224,20 +214,12 @@ def main() -> int:
     parser.add_argument("--at-once", type=int, default=10, help="cells that share a cluster (default 10)")
     parser.add_argument("--output", type=Path, default=Path("bench-output/soak.json"))
     args = parser.parse_args()
-    tally = Tally()
+    outcomes: list[SoakOutcome] = []
     for plan in programme(args.runs, args.without, args.at_once):
         print(f"{plan.name}: {plan.runs} runs at once ...", flush=True)
-        tally.outcomes += play(plan, lambda line: print(line, flush=True))
-    print("\n" + summary(tally.outcomes))
-    args.output.parent.mkdir(parents=True, exist_ok=True)
-    args.output.write_text(
-        json.dumps([{name: getattr(o, name) for name in Outcome.__slots__} for o in tally.outcomes], indent=2) + "\n"
-    )
-    print(f"written: {args.output}")
-    problems = tally.problems()
-    for problem in problems:
-        print(f"NOT AS IT HAS TO BE: {problem}", file=sys.stderr)
-    return 1 if problems else 0
+        outcomes += play(plan, partial(print, flush=True))
+    print("\n" + summary(outcomes))
+    return conclude(args.output, outcomes, problems(outcomes))
 
 
 if __name__ == "__main__":

@@ -9,10 +9,10 @@ from dataclasses import replace
 
 from tests.cluster.cluster import Cluster
 from tests.e2e.programs import Program
-from tests.e2e.view import poll
 from tests.e2e.workloads import GIB
 from tests.longhorn.longhorn import add_node
 from tests.longhorn.options import Delays, DiskOptions, LonghornOptions
+from tests.waiting import wait_until
 
 START_SECONDS = 60.0
 # Delays for all runs, in place of those that tests and benchmarks ask for; as `--delays` of `tests.longhorn`.
@@ -49,7 +49,7 @@ class StandIn:
                 raise program.fail("ended while it was starting")
             return "ready" in program.log.read_text().splitlines()
 
-        poll(is_ready, "ready stand-in for Longhorn", START_SECONDS)
+        wait_until(is_ready, "ready stand-in for Longhorn", START_SECONDS)
 
     def pause(self) -> None:
         """Nothing is provisioned, attached, placed or reported from now on."""

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -14,18 +11,16 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.cluster.cache import REPOSITORY
-from tests.cluster.client import Object, ignored_when_gone
+from tests.cluster.client import Object
 from tests.cluster.history import read_history
 from tests.cluster.watch import Reflector
 from tests.e2e import workloads
-from tests.e2e.harness import Cell, Scene
+from tests.e2e.harness import NOT_APPLIED, Cell, Scene, manifests
 from tests.e2e.schedulers import Schedulers, lacks_resource
-from tests.e2e.scheduling import NAMESPACE, RESOURCE, SERVICE
-from tests.e2e.view import poll
+from tests.e2e.scheduling import NAMESPACE, RESOURCE, SERVICE, SERVICE_PORT
 from tests.e2e.webhooks import CONFIGURATION, MUTATING, OURS, WEBHOOK_SERVICE, Webhook
-from tests.longhorn.install import set_setting
 from tests.longhorn.options import Delays, LonghornOptions
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
 
@@ -36,11 +31,10 @@ DELAYS = Delays(
     provision=(0.0, 0.1), attach=(0.0, 0.1), placement=(0.0, 0.1), start=0.1, disk_figures=(0.1, 0.3), delete=0.1
 )
 LEAVES_SECONDS = 5.0
-MANIFESTS = ("install.yaml", "webhook.yaml")
 MakeCell = Callable[..., Cell]
 
 
-class World(Schedulers):
+class WatchedAdmission(Schedulers):
     """A scene with one copy of the webhook, and a watch on our mutating configuration."""
 
     def __init__(self, scene: Scene) -> None:
@@ -66,7 +60,7 @@ class World(Schedulers):
     def wait_entries(self, mutations: list[str], validations: list[str], timeout: float = 60.0) -> None:
         wanted = (mutations, validations)
         try:
-            poll(lambda: (self.entries(), self.entries(OURS[1])) == wanted, f"entries {wanted}", timeout)
+            wait_until(lambda: (self.entries(), self.entries(OURS[1])) == wanted, f"entries {wanted}", timeout)
         except TimeoutError as error:
             controller = self.scene.controllers[-1]
             raise TimeoutError(f"{error}: {self.status()}; {controller.log}") from None
@@ -80,28 +74,26 @@ class World(Schedulers):
         with self._lock:
             return next(at for at, names in self.seen if at > since and PODS[0] not in names)
 
+    def asked_of(self, cell: Cell) -> bool:
+        """Whether a pod of that cell that is created now opts in."""
+        made = workloads.pod("probe", "unknown", opted_in=False)
+        return bool(requests_of(self.api.create(cell.path("pods"), made, dryRun="All")))
+
     def events(self, reason: str, namespace: str = "") -> list[Object]:
         path = f"/api/v1/namespaces/{namespace}/events" if namespace else "/api/v1/events"
         return [event for event in self.api.list(path)["items"] if event["reason"] == reason]
 
-    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """A command of the product, with the rights of its ServiceAccount."""
-        command = [sys.executable, "-m", "controller", *arguments, "--kubeconfig", str(self.scene.kubeconfig)]
-        return subprocess.run(
-            command, capture_output=True, text=True, timeout=60, check=False, cwd=REPOSITORY, env=dict(os.environ)
-        )
-
 
 @pytest.fixture(scope="module")
-def world() -> Iterator[World]:
+def world() -> Iterator[WatchedAdmission]:
     with Scene.start(LonghornOptions(delays=DELAYS), run_scheduler=False) as scene:
-        made = World(scene)
+        made = WatchedAdmission(scene)
         yield made
         made.watch.stop()
 
 
 @pytest.fixture
-def led(world: World) -> Iterator[World]:
+def led(world: WatchedAdmission) -> Iterator[WatchedAdmission]:
     """One copy of the product leads, the webhook is ready, no kube-scheduler runs yet."""
     world.scene.set_settings(enabled="true", opt_in="auto", expansion_policy="allow")
     world.scene.start_controller()
@@ -110,12 +102,11 @@ def led(world: World) -> Iterator[World]:
     world.stop_schedulers()
     world.scene.stop_controllers()
     for path in OURS:
-        if world.api.get_or_none(path) is not None:
-            world.api.delete(path)
+        world.api.patch(path, {"webhooks": []})
 
 
 @pytest.fixture
-def make_cell(world: World) -> Iterator[MakeCell]:
+def make_cell(world: WatchedAdmission) -> Iterator[MakeCell]:
     cells: list[Cell] = []
 
     def make(**options: Any) -> Cell:
@@ -134,7 +125,7 @@ def requests_of(pod: Object) -> list[str]:
     return [amount[RESOURCE] for amount in amounts if RESOURCE in amount]
 
 
-def test_pods_opt_in_only_while_the_scheduler_is_wired(led: World, make_cell: MakeCell) -> None:
+def test_pods_opt_in_only_while_the_scheduler_is_wired(led: WatchedAdmission, make_cell: MakeCell) -> None:
     cell = make_cell(nodes=4)
     led.scheduler(wired=False)
     led.wait_entries(MUTATIONS[2:], VALIDATIONS)
@@ -153,7 +144,7 @@ def test_pods_opt_in_only_while_the_scheduler_is_wired(led: World, make_cell: Ma
     # Pods that opted in, and whose scheduler is replaced by one that was not told of the extender.
     led.stop_schedulers(kill=True)
     cell.stateful_set("stuck", replicas=5, gib=1, opted_in=False)
-    poll(lambda: len(named(cell, "stuck")) == 5, "five pods", 60)
+    wait_until(lambda: len(named(cell, "stuck")) == 5, "five pods", 60)
     led.scene.cluster.history_caught_up()
     since = time.time()
     led.scheduler(wired=False)
@@ -162,9 +153,9 @@ def test_pods_opt_in_only_while_the_scheduler_is_wired(led: World, make_cell: Ma
     print(f"the rule left {led.gone_at(since) - first:.3f} s after the first condition")
     assert led.gone_at(since) - first <= LEAVES_SECONDS
     keys = [f"{cell.namespace}/stuck-{number}" for number in range(5)]
-    poll(lambda: led.status()["stuck_pods"] == {"count": 5, "pods": keys}, "list of stuck pods", 60)
-    poll(lambda: len(led.events("LonghornSchedulerNotWired", cell.namespace)) >= 5, "Event on each stuck pod", 60)
-    poll(lambda: led.events("LonghornPodsStuck", NAMESPACE), "Event about all", 60)
+    wait_until(lambda: led.status()["stuck_pods"] == {"count": 5, "pods": keys}, "list of stuck pods", 60)
+    wait_until(lambda: len(led.events("LonghornSchedulerNotWired", cell.namespace)) >= 5, "Event on each stuck pod", 60)
+    wait_until(lambda: led.events("LonghornPodsStuck", NAMESPACE), "Event about all", 60)
     cell.stateful_set("after", replicas=5, gib=1, opted_in=False)
     cell.wait_ready(110)
     assert [[]] * 5 == [requests_of(pod) for pod in named(cell, "after")]
@@ -173,14 +164,14 @@ def test_pods_opt_in_only_while_the_scheduler_is_wired(led: World, make_cell: Ma
     led.stop_schedulers()
     led.scheduler(wired=True)
     cell.wait_ready(115)
-    poll(lambda: not led.status()["stuck_pods"]["count"], "end of the stuck pods", 60)
+    wait_until(lambda: not led.status()["stuck_pods"]["count"], "end of the stuck pods", 60)
 
 
 def named(cell: Cell, prefix: str) -> list[Object]:
     return [pod for pod in cell.pods() if pod["metadata"]["name"].startswith(f"{prefix}-")]
 
 
-def first_lack(world: World, cell: Cell, since: float) -> float:
+def first_lack(world: WatchedAdmission, cell: Cell, since: float) -> float:
     """When the history first shows a condition that names the resource as insufficient."""
     world.scene.cluster.history_caught_up()
     for entry in read_history(world.scene.cluster.history):
@@ -189,14 +180,14 @@ def first_lack(world: World, cell: Cell, since: float) -> float:
     raise AssertionError("no such condition")
 
 
-def test_a_new_leader_leaves_no_gap(led: World) -> None:
+def test_a_new_leader_leaves_no_gap(led: WatchedAdmission) -> None:
     led.scheduler(wired=True)
     led.wait_entries(MUTATIONS, VALIDATIONS)
     since = time.time()
-    led.scene.controllers[0].stop()
+    led.scene.stop_controllers()
     led.scene.start_controller()
-    poll(lambda: led.status()["opted_in_schedulers"] == ["default-scheduler"], "rule of the new leader", 60)
-    poll(
+    wait_until(lambda: led.status()["opted_in_schedulers"] == ["default-scheduler"], "rule of the new leader", 60)
+    wait_until(
         lambda: led.scene.controllers[-1].status()["wiring"].get("default-scheduler", {}).get("state") == "wired",
         "wiring proven again",
         60,
@@ -205,7 +196,7 @@ def test_a_new_leader_leaves_no_gap(led: World) -> None:
     assert [] == [names for at, names in led.seen if at > since and PODS[0] not in names]
 
 
-def test_strangers_changes_are_undone(led: World) -> None:
+def test_strangers_changes_are_undone(led: WatchedAdmission) -> None:
     led.scheduler(wired=True)
     led.wait_entries(MUTATIONS, VALIDATIONS)
     path = OURS[0]
@@ -213,16 +204,18 @@ def test_strangers_changes_are_undone(led: World) -> None:
 
     theirs = [{**ours[0], "name": "old.scheduling.longhorn.io"}, {**ours[0], "failurePolicy": "Fail"}]
     led.api.patch(path, {"webhooks": theirs, "metadata": {"labels": {"theirs": "1"}}})
-    poll(lambda: led.api.get(path)["webhooks"] == ours, "undone change", 30)
+    wait_until(lambda: led.api.get(path)["webhooks"] == ours, "undone change", 30)
     assert "1" == led.api.get(path)["metadata"]["labels"]["theirs"]
 
-    led.api.delete(OURS[1])
+    led.api.delete(OURS[1])  # the leader may not make it
+    wait_until(lambda: "does not exist" in str(led.status()["problems"]), "problem that is told", 30)
+    apply_again(led)
     led.wait_entries(MUTATIONS, VALIDATIONS)
 
     for _ in range(2):
         led.api.patch(path, {"webhooks": []})
         led.wait_entries(MUTATIONS, VALIDATIONS)
-    poll(lambda: led.events("WebhookConfigurationContested"), "Event about the quarrel", 30)
+    wait_until(lambda: led.events("WebhookConfigurationContested"), "Event about the quarrel", 30)
     (event, *_) = led.events("WebhookConfigurationContested")
     assert ("MutatingWebhookConfiguration", CONFIGURATION) == (
         event["involvedObject"]["kind"],
@@ -230,52 +223,116 @@ def test_strangers_changes_are_undone(led: World) -> None:
     )
 
 
-def test_beside_another_longhorn_nothing_of_ours_stands(led: World) -> None:
+def apply_again(led: WatchedAdmission, *flags: str, verb: str = "apply") -> None:
+    """The manifests, as users apply them."""
+    documents = [document for document in manifests() if document["kind"] not in NOT_APPLIED]
+    if verb == "replace":
+        documents = [document for document in documents if document["kind"].endswith("WebhookConfiguration")]
+    done = led.scene.cluster.kubectl(verb, *flags, "-f", "-", input=yaml.safe_dump_all(documents))
+    assert 0 == done.returncode, done.stderr
+
+
+def test_applying_the_manifests_again_takes_nothing_away(led: WatchedAdmission) -> None:
     led.scheduler(wired=True)
     led.wait_entries(MUTATIONS, VALIDATIONS)
-    set_setting(led.api, NAMESPACE, "current-longhorn-version", "v1.8.2")
-    led.wait_entries([], [])
-    set_setting(led.api, NAMESPACE, "current-longhorn-version", "v1.12.1")
-    led.wait_entries(MUTATIONS, VALIDATIONS)
+    since = time.time()
+    for flags in ((), ("--server-side", "--force-conflicts"), ("--server-side", "--force-conflicts"), ()):
+        apply_again(led, *flags)
+        assert (MUTATIONS, VALIDATIONS) == (led.entries(), led.entries(OURS[1]))
+    led.scene.cluster.history_caught_up()
+    assert [] == [names for at, names in led.seen if at > since and names != MUTATIONS]
+    assert "active" == led.scene.controllers[-1].status()["mode"]
+
+    apply_again(led, verb="replace")  # which empties them
+    led.wait_entries(MUTATIONS, VALIDATIONS, 10.0)
 
 
-def test_switched_off_the_rule_leaves_first_and_nobody_is_stranded(led: World, make_cell: MakeCell) -> None:
+def test_switched_off_the_rule_leaves_first_and_nobody_is_stranded(led: WatchedAdmission, make_cell: MakeCell) -> None:
     cell = make_cell(nodes=1)
     led.scheduler(wired=True)
     led.wait_entries(MUTATIONS, VALIDATIONS)
     led.stop_schedulers()
     cell.stateful_set("web", replicas=3, gib=1, opted_in=False)
-    poll(lambda: sum(map(len, map(requests_of, cell.pods()))) == 6, "three pods that opted in", 60)
+    wait_until(lambda: sum(map(len, map(requests_of, cell.pods()))) == 6, "three pods that opted in", 60)
 
     led.scene.set_settings(enabled="false")
     led.wait_entries([], [])
-    poll(lambda: led.scene.controllers[-1].status()["mode"] == "bypass", "bypass", 30)
+    wait_until(lambda: led.scene.controllers[-1].status()["mode"] == "bypass", "bypass", 30)
     led.scheduler(wired=True)
     cell.wait_ready(3)
-    poll(lambda: led.scene.controllers[-1].status()["mode"] == "closed", "the end of bypass", 30)
+    wait_until(lambda: led.scene.controllers[-1].status()["mode"] == "closed", "the end of bypass", 30)
+    wait_until(lambda: not led.scene.cluster.services.endpoints(NAMESPACE, SERVICE, SERVICE_PORT), "closed Service", 30)
 
 
-def test_the_configurations_are_removed_for_good(led: World) -> None:
+def test_the_configurations_are_removed_for_good(led: WatchedAdmission) -> None:
     led.scheduler(wired=True)
     led.wait_entries(MUTATIONS, VALIDATIONS)
-    done = led.run("remove-webhooks", "--namespace", NAMESPACE)
+    done = led.scene.run("controller", "remove-webhooks", "--namespace", NAMESPACE)
     assert (0, "") == (done.returncode, done.stderr)
     assert 3 == len(done.stdout.splitlines())
     for path in OURS:
-        assert led.api.get_or_none(path) is None
-    again = led.run("remove-webhooks", "--namespace", NAMESPACE)
+        assert not led.api.get(path).get("webhooks")
+    again = led.scene.run("controller", "remove-webhooks", "--namespace", NAMESPACE)
     assert (0, 1) == (again.returncode, len(again.stdout.splitlines()))
+    admin = led.scene.cluster.kubeconfig
+    elsewhere = led.scene.run("controller", "remove-webhooks", "--namespace", "nope", kubeconfig=admin)
+    assert (2, "") == (elsewhere.returncode, elsewhere.stdout)
+    assert "ConfigMap nope/longhorn-scheduler-extender is not there" in elsewhere.stderr
+
+
+def test_pods_that_were_made_while_the_webhook_was_away_are_counted_and_told(
+    led: WatchedAdmission, make_cell: MakeCell
+) -> None:
+    cell = make_cell(nodes=1)
+    led.scheduler(wired=True)
+    led.wait_entries(MUTATIONS, VALIDATIONS)
+    wait_until(lambda: led.asked_of(cell), "an API server that asks the webhook", 60)
+    led.webhook.stop(kill=True)
+    services = led.scene.cluster.services
+    try:
+        wait_until(lambda: not services.endpoints(NAMESPACE, WEBHOOK_SERVICE, 443), "Service without an endpoint", 30)
+        cell.stateful_set("web", replicas=3, gib=1, opted_in=False)
+        cell.claim("c", gib=1)
+        cell.pod("out", "c", opted_in=False, labels={"scheduling.longhorn.io/opt-in": "false"})
+        cell.pod("asks", "c")
+        cell.wait_bound(5)
+        missed = {"count": 3, "workloads": {f"StatefulSet {cell.namespace}/web": 3}}
+        wait_until(lambda: led.status()["missed_pods"] == missed, "three missed pods", 60)
+        assert 3 == led.scene.controllers[-1].counted("missed_pods")
+    finally:
+        led.webhook = Webhook(led.scene.cluster)
+    wait_until(lambda: led.events("LonghornPodsNotOptedIn", cell.namespace), "an Event about them", 30)
+    (event,) = led.events("LonghornPodsNotOptedIn", cell.namespace)
+    assert ("StatefulSet", "web", 1) == (
+        event["involvedObject"]["kind"],
+        event["involvedObject"]["name"],
+        event["count"],
+    )
+    assert "web-0" in event["message"]
+
+    # Made anew they opt in, and nothing is left to tell.
+    led.webhook.wait_ready()
+    wait_until(lambda: led.asked_of(cell), "an API server that asks the webhook again", 60)
+    led.api.delete(cell.path("pods"), gracePeriodSeconds=0)
+    wait_until(lambda: len(requests_of_all(named(cell, "web"))) == 6, "three pods that opted in", 60)
+    wait_until(lambda: led.status()["missed_pods"]["count"] == 0, "no missed pod", 60)
+
+
+def requests_of_all(pods: list[Object]) -> list[str]:
+    return [request for pod in pods for request in requests_of(pod)]
 
 
 @pytest.mark.parametrize("policy", ["allow", "deny"])
-def test_with_all_our_pods_down_the_api_server_goes_on_and_our_deployments_can_start(led: World, policy: str) -> None:
+def test_with_all_our_pods_down_the_api_server_goes_on_and_our_deployments_can_start(
+    led: WatchedAdmission, policy: str
+) -> None:
     led.scene.set_settings(expansion_policy=policy)
     led.scheduler(wired=True)
     led.wait_entries(MUTATIONS, VALIDATIONS)
     led.scene.stop_controllers()
     led.webhook.stop(kill=True)
     services = led.scene.cluster.services
-    poll(lambda: not services.endpoints(NAMESPACE, WEBHOOK_SERVICE, 443), "Service without an endpoint", 30)
+    wait_until(lambda: not services.endpoints(NAMESPACE, WEBHOOK_SERVICE, 443), "Service without an endpoint", 30)
     try:
         for claims in ((), ("c",)):
             made = workloads.pod(f"down-{policy}-{len(claims)}", *claims, opted_in=False)
@@ -288,37 +345,17 @@ def test_with_all_our_pods_down_the_api_server_goes_on_and_our_deployments_can_s
 
 
 def our_deployments() -> list[Object]:
-    documents = [
-        document
-        for name in MANIFESTS
-        for document in yaml.safe_load_all((REPOSITORY / "docs" / "examples" / name).read_text())
-    ]
-    found = [document for document in documents if document and document["kind"] == "Deployment"]
+    found = [document for document in manifests() if document["kind"] == "Deployment"]
     assert {SERVICE, WEBHOOK_SERVICE} == {document["metadata"]["name"] for document in found}
     return found
 
 
-def start_deployment(world: World, deployment: Object) -> None:
+def start_deployment(world: WatchedAdmission, deployment: Object) -> None:
     """Its pods are created by the controllers of Kubernetes, and given back."""
-    path = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments"
-    name, replicas = deployment["metadata"]["name"], deployment["spec"]["replicas"]
-    world.api.create(path, deployment)
+    path = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{deployment['metadata']['name']}"
+    replicas = deployment["spec"]["replicas"]
+    world.api.create(path.rpartition("/")[0], deployment)
     try:
-        poll(
-            lambda: world.api.get(f"{path}/{name}")["status"].get("updatedReplicas") == replicas,
-            f"{replicas} pods of {name}",
-            30,
-        )
+        wait_until(lambda: world.api.get(path)["status"].get("updatedReplicas") == replicas, f"{replicas} pods", 30)
     finally:
-        world.api.delete(f"{path}/{name}", propagationPolicy="Foreground")
-
-        def is_gone() -> bool:
-            for pod in world.api.list(f"/api/v1/namespaces/{NAMESPACE}/pods")["items"]:
-                if pod["metadata"]["name"].startswith(f"{name}-"):
-                    with ignored_when_gone():
-                        world.api.delete(
-                            f"/api/v1/namespaces/{NAMESPACE}/pods/{pod['metadata']['name']}", gracePeriodSeconds=0
-                        )
-            return world.api.get_or_none(f"{path}/{name}") is None
-
-        poll(is_gone, f"end of {name}", 60)
+        world.api.delete(path, propagationPolicy="Background")

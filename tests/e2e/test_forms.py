@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
@@ -12,10 +12,12 @@ from tests.e2e.harness import Cell, Scene
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
+MakeCell = Callable[..., Cell]
+StartScheduler = Callable[..., str]
 PODS = 12
 
 
-def test_the_answer_is_the_same_in_the_form_of_the_question(scene: Scene, make_cell: Callable[..., Cell]) -> None:
+def test_the_answer_is_the_same_in_the_form_of_the_question(scene: Scene, make_cell: MakeCell) -> None:
     cell = make_cell(nodes=2, disks_gib=(150,), fillers=0)
     full = make_cell(nodes=1, disks_gib=(50,), fillers=0)
     cell.claim("c")
@@ -28,25 +30,9 @@ def test_the_answer_is_the_same_in_the_form_of_the_question(scene: Scene, make_c
         assert (200, cell.nodes, {*full.nodes, "nowhere"}) == (answer.status, answer.passed, set(answer.refused))
 
 
-@pytest.fixture
-def run_scheduler(scene: Scene) -> Iterator[Callable[[Form], str]]:
-    """A function that starts one more kube-scheduler that asks in the given form; the name of its profile."""
-    started: list[str] = []
-
-    def start(form: Form) -> str:
-        name = f"{form}-scheduler"
-        config = scene.extender_config(node_cache_capable=form.is_node_cache_capable)
-        scene.cluster.start_scheduler({**config, "profiles": [{"schedulerName": name}]}, name=name)
-        started.append(name)
-        return name
-
-    yield start
-    for name in started:
-        scene.cluster.stop_scheduler(name)
-
-
-def pods_by_node(cell: Cell, scheduler: str) -> dict[str, int]:
-    """Where a dozen pods with a small volume each come to lie, one after the other."""
+def pods_by_node(cell: Cell, start_scheduler: StartScheduler, form: Form) -> dict[str, int]:
+    """Where a dozen pods with a small volume each come to lie, one after the other, by a scheduler of that form."""
+    scheduler = start_scheduler(f"{form}-scheduler", node_cache_capable=form.is_node_cache_capable)
     for number in range(PODS):
         cell.claim(f"c{number}", gib=1)
         cell.pod(f"p{number}", f"c{number}", schedulerName=scheduler)
@@ -55,18 +41,18 @@ def pods_by_node(cell: Cell, scheduler: str) -> dict[str, int]:
 
 
 def test_with_the_generated_configuration_the_load_of_a_node_counts(
-    make_cell: Callable[..., Cell], run_scheduler: Callable[[Form], str]
+    scene: Scene, make_cell: MakeCell, start_scheduler: StartScheduler
 ) -> None:
     """One node is three quarters busy, and Longhorn has the same room on both."""
     cell = make_cell(nodes=2, disks_gib=(400,), fillers=1)
     _, idle = cell.nodes
-    assert {idle: PODS} == pods_by_node(cell, run_scheduler(Form.NAMES))
+    assert {idle: PODS} == pods_by_node(cell, start_scheduler, Form.NAMES)
 
 
 def test_with_full_nodes_kube_scheduler_takes_every_node_for_idle(
-    make_cell: Callable[..., Cell], run_scheduler: Callable[[Form], str]
+    scene: Scene, make_cell: MakeCell, start_scheduler: StartScheduler
 ) -> None:
     """Why the generated configuration asks for names: kubernetes/kubernetes issue 141781. Fails once that is mended."""
     cell = make_cell(nodes=2, disks_gib=(400,), fillers=1)
     busy, _ = cell.nodes
-    assert pods_by_node(cell, run_scheduler(Form.NODES)).get(busy, 0) > 0
+    assert pods_by_node(cell, start_scheduler, Form.NODES).get(busy, 0) > 0

@@ -9,6 +9,7 @@ import subprocess
 import tomllib
 import urllib.request
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,8 +19,9 @@ import yaml
 from tests.cluster.cache import REPOSITORY
 from tests.cluster.cluster import Cluster, ClusterOptions
 from tests.e2e.image import Image, build
-from tests.e2e.view import poll
 from tests.longhorn import install
+from tests.ports import free_port
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
@@ -57,6 +59,16 @@ def containers(manifest: Path) -> list[tuple[Object, Object]]:
     return found
 
 
+@pytest.mark.parametrize("manifest", manifests(), ids=lambda path: path.name)
+def test_the_manifest_is_taken_whole_in_another_namespace(site: Cluster, manifest: Path) -> None:
+    """With its namespace replaced, as the page tells those to do who have another one."""
+    site.api().create("/api/v1/namespaces", {"metadata": {"name": f"other-{manifest.stem}"}})
+    text = manifest.read_text().replace(NAMESPACE, f"other-{manifest.stem}")
+    done = site.kubectl("apply", "--dry-run=server", "--validate=strict", "-o", "name", "-f", "-", input=text)
+    assert (0, "") == (done.returncode, done.stderr)
+    assert len([item for item in yaml.safe_load_all(text) if item]) == len(done.stdout.split())
+
+
 class Running:
     """One container's process. It listens on the manifest's ports, at an address of its own in place of the pod's."""
 
@@ -77,6 +89,7 @@ class Running:
         help_text = subprocess.run([*command, "--help"], env=image.env(env), capture_output=True, text=True, check=True)
         addresses = sorted(set(re.findall(r"--(?:[a-z]+-)?address(?= TEXT)", help_text.stdout)) - {"--leader-address"})
         command += ["--kubeconfig", str(kubeconfig), *(word for flag in addresses for word in (flag, self.address))]
+        command += ["--status-port", str(free_port())]  # of the loopback that they share here
         self.log = folder / f"{account}.log"
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(command, cwd="/", env=image.env(env), stdout=log, stderr=log)
@@ -110,7 +123,7 @@ def test_every_container_of_the_manifests_starts_in_the_image(image: Image, site
                 running = Running(image, site, pod, container, tmp_path)
                 started.append(running)
                 try:
-                    poll(lambda r=running, c=container: r.answers(c["readinessProbe"]), "readiness", READY_SECONDS)  # type: ignore[misc]
+                    wait_until(partial(running.answers, container["readinessProbe"]), "readiness", READY_SECONDS)
                 except TimeoutError as error:
                     raise AssertionError(f"{error}: {running.log.read_text()[-4000:]}") from error
                 assert running.answers(container["livenessProbe"])

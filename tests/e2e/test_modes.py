@@ -1,96 +1,148 @@
-"""Ways in and out: bypass, a scheduler that may ignore us, the enhancement text's own configuration, bad input."""
+"""Ways in and out: bypass, a scheduler that may ignore us, the enhancement text's own configuration."""
 
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
 
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 
+from tests.cluster.client import Object, ignored_when_gone
 from tests.e2e import scheduling, workloads
-from tests.e2e.harness import GIB, Cell, Scene
+from tests.e2e.harness import CONFIG_MAP as PATH
+from tests.e2e.harness import Cell, Scene
+from tests.e2e.scheduling import NAMESPACE, SERVICE
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
-BYPASS_SECONDS = 60.0  # a deadline for slow machines: what is promised to users is 10 s
+# docs/operations.md, "Let everything through now": "It works within seconds".
+BYPASS_SECONDS = 10.0
 MANY = 50
 CONFIG_MAP = ("configmap", "longhorn-scheduler-extender", "-n", "longhorn-system")
+ENABLED = "scheduler-extender-enabled"
+TOLD_SECONDS = 20.0
 
 
-def test_one_patch_to_bypass_lets_fifty_refused_pods_through(
-    scene: Scene, make_cell: Callable[..., Cell], record_property: Callable[[str, object], None]
-) -> None:
+def test_one_patch_to_bypass_lets_fifty_refused_pods_through(scene: Scene, make_cell: Callable[..., Cell]) -> None:
     cell = make_cell(disks_gib=(10,), fillers=0)
     cell.stateful_set(replicas=MANY)
     cell.wait_refused(MANY, 120)
+    scene.controllers[-1].wait_idle()  # as pods are that were refused a while ago: out of kube-scheduler's back-off
 
     patch = {"data": {"scheduler-extender-bypass": "true"}}
     done = scene.cluster.kubectl("patch", *CONFIG_MAP, "--type=merge", "-p", json.dumps(patch))
     assert 0 == done.returncode, done.stderr
-    patched = time.monotonic()
     try:
-        cell.wait_bound(MANY, BYPASS_SECONDS)
-        record_property("seconds until all were bound", round(time.monotonic() - patched, 1))
+        cell.wait_chosen(MANY, BYPASS_SECONDS)
+        cell.wait_bound(MANY)  # once Longhorn has made the volumes
         scene.controllers[-1].wait_ledger_empty()
     finally:
         scene.set_settings(bypass="false")
 
 
-def test_pods_pass_a_scheduler_that_may_ignore_an_extender_that_is_away(scene: Scene, cell: Cell) -> None:
+def test_bypass_that_was_set_while_nobody_led_lets_all_through_who_wait(
+    scene: Scene, make_cell: Callable[..., Cell]
+) -> None:
+    cell = make_cell(disks_gib=(10,), fillers=0)
+    cell.stateful_set(replicas=8)
+    cell.wait_refused(8)
+    scene.controllers[-1].wait_idle()
     scene.stop_controllers()
-    name = "forgiving-scheduler"
-    config = {**scene.extender_config(ignorable=True), "profiles": [{"schedulerName": name}]}
-    scene.cluster.start_scheduler(config, name=name)
+    scene.set_settings(bypass="true")
     try:
-        cell.stateful_set(scheduler=name)
-        cell.wait_bound(16, 60)
+        scene.start_controller()
+        cell.wait_chosen(8, BYPASS_SECONDS)
+        assert "Warning" == told_of_settings(scene, "Mode bypass: ")["type"]
     finally:
-        scene.cluster.stop_scheduler(name)
+        scene.set_settings(bypass="false")
+
+
+@pytest.fixture
+def mistakes(scene: Scene) -> Iterator[Scene]:
+    """For tests that spoil the ConfigMap: it is made anew afterwards."""
+    kept = scene.api.get(PATH)
+    yield scene
+    with ignored_when_gone():
+        scene.api.delete(PATH)
+    meta = {"name": kept["metadata"]["name"]}
+    scene.api.create(PATH.rpartition("/")[0], {**kept, "metadata": meta})
+    scene.stop_controllers()
+
+
+def told_of_settings(scene: Scene, text: str) -> Object:
+    """The Event about the ConfigMap that has these words."""
+
+    def found() -> list[Object]:
+        events = scene.api.list(f"/api/v1/namespaces/{NAMESPACE}/events")["items"]
+        about = [event for event in events if event["involvedObject"]["kind"] == "ConfigMap"]
+        return [event for event in about if event["involvedObject"]["name"] == SERVICE and text in event["message"]]
+
+    return wait_until(found, f"an Event about the ConfigMap that says {text!r}", TOLD_SECONDS)[0]
+
+
+def mode_and_answer(scene: Scene, cell: Cell, pod: str) -> tuple[str, int, list[str]]:
+    """The present leader's mode, and what it answers about that pod: HTTP status and nodes."""
+    answer = cell.filter(pod)
+    return str(scene.controllers[-1].status()["mode"]), answer.status, answer.passed
+
+
+@pytest.mark.parametrize("mistake", ["unreadable", "gone"])
+def test_no_mistake_in_the_config_map_switches_protection_off(
+    mistakes: Scene, make_cell: Callable[..., Cell], mistake: str
+) -> None:
+    """Neither for the leader that has read it before, nor for a process that comes after."""
+    scene, cell = mistakes, make_cell(nodes=1, disks_gib=(10,), fillers=0)
+    cell.claim("large")
+    cell.pod("large", "large")
+    cell.wait_refused(1)
+    if mistake == "gone":
+        scene.api.delete(PATH)
+        problem = f"{ENABLED}: is not set, since there is no ConfigMap; "
+    else:
+        scene.set_settings(enabled="maybe")
+        problem = f"{ENABLED}: 'maybe' is not a boolean; "
+
+    assert "Warning" == told_of_settings(scene, f"{problem}true stays in force")["type"]
+    assert 1 == scene.controllers[-1].counted("settings_problems")
+    assert ("active", 200, []) == mode_and_answer(scene, cell, "large")
+
+    scene.stop_controllers()
+    scene.start_controller()
+    assert told_of_settings(scene, f"{problem}until it is, every call is answered by an error")
+    assert told_of_settings(scene, "Mode unknown: ")
+    assert ("unknown", 503, []) == mode_and_answer(scene, cell, "large")
+    assert not cell.bound()
+
+    if mistake == "gone":
+        meta = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": SERVICE}}
+        scene.api.create(PATH.rpartition("/")[0], {**meta, "data": {ENABLED: "true"}})
+    else:
+        scene.set_settings(enabled="true")
+    wait_until(lambda: mode_and_answer(scene, cell, "large") == ("active", 200, []), "the former state", TOLD_SECONDS)
+    assert "Normal" == told_of_settings(scene, "Mode active: ")["type"]
+
+
+def test_pods_pass_a_scheduler_that_may_ignore_an_extender_that_is_away(
+    scene: Scene, cell: Cell, start_scheduler: Callable[..., str]
+) -> None:
+    scene.stop_controllers()
+    cell.stateful_set(scheduler=start_scheduler("forgiving-scheduler", ignorable=True))
+    cell.wait_bound(16)
 
 
 def test_the_configuration_of_the_enhancement_text_works_word_for_word(scene: Scene, cell: Cell) -> None:
     if scene.cluster.services.dns is None:
         pytest.skip("this machine has one loopback address only, so there is no cluster DNS")
-    ours = scene.extender_config()
-    scene.cluster.restart_scheduler(scheduling.PROPOSAL_WORD_FOR_WORD)
-    try:
+    with scene.plain_http() as leader:
+        scene.cluster.restart_scheduler(scheduling.PROPOSAL_WORD_FOR_WORD)
         cell.stateful_set()
-        cell.wait_ready(16, 120)
-    finally:
-        scene.cluster.restart_scheduler(ours)
-    report = scene.judge(cell)
-    assert [] == report.complaints()
-    assert dict.fromkeys(cell.nodes, 4) == report.pods_per_node()
-    scene.controllers[-1].wait_ledger_empty()
-
-
-def pod_body(**changes: Any) -> bytes:
-    pod = {"metadata": {"name": "p", "namespace": "default", "uid": "u"}, "spec": {"containers": []}}
-    return json.dumps({"Pod": pod, "Nodes": None, "NodeNames": ["n1"], **changes}).encode()
-
-
-@pytest.mark.parametrize(
-    ("body", "field"),
-    [
-        (b"", "body"),
-        (b"{", "body"),
-        (b"[]", "body"),
-        (pod_body(Pod=None), "Pod"),
-        (pod_body(Pod={"metadata": {"name": "p", "namespace": "default"}}), "uid"),
-        (pod_body(NodeNames=None), "NodeNames"),
-        (pod_body(NodeNames=[1]), "NodeNames"),
-    ],
-)
-def test_a_call_that_cannot_be_read_is_refused_by_its_field_and_holds_nothing(
-    scene: Scene, body: bytes, field: str
-) -> None:
-    answer = scene.filter({}, [], body=body)
-    assert 400 == answer.status
-    assert field in answer.body["Error"]
-    scene.controllers[-1].wait_ledger_empty(0)
+        scene.assert_exactly_full(cell)
+        told = "whoever reaches it is taken for kube-scheduler"
+        events = scene.api.list(f"/api/v1/namespaces/{NAMESPACE}/events")["items"]
+        assert [event for event in events if event["reason"] == "PlainHTTP" and told in event["message"]]
+        assert told in leader.status()["transport"]["gives_up"]
+        assert told in leader.log.read_text()
 
 
 def test_a_pod_that_does_not_exist_gets_an_error_and_holds_nothing(scene: Scene, cell: Cell) -> None:
@@ -100,52 +152,3 @@ def test_a_pod_that_does_not_exist_gets_an_error_and_holds_nothing(scene: Scene,
     assert (200, []) == (answer.status, answer.passed)
     assert "does not exist" in answer.body["Error"]
     scene.controllers[-1].wait_ledger_empty(0)
-
-
-def test_nodes_that_do_not_exist_are_refused_one_by_one(scene: Scene, cell: Cell) -> None:
-    cell.claim("c")
-    cell.pod("p", "c", schedulerName="nobody")
-    answer = cell.filter("p", ["nowhere", cell.nodes[0]])
-    assert ([cell.nodes[0]], ["nowhere"]) == (answer.passed, list(answer.refused))
-
-
-def test_a_claim_that_does_not_exist_asks_for_nothing(scene: Scene, cell: Cell) -> None:
-    cell.pod("p", "missing", schedulerName="nobody")
-    answer = cell.filter("p")
-    assert (cell.nodes, {}) == (answer.passed, cell.promised(scene.controllers[-1]))
-
-
-def test_an_absurd_size_fits_nowhere(scene: Scene, cell: Cell) -> None:
-    cell.claim("c", gib=8 * 2**20)
-    cell.pod("p", "c", schedulerName="nobody")
-    answer = cell.filter("p")
-    assert ([], sorted(cell.nodes)) == (answer.passed, sorted(answer.refused))
-    assert {} == cell.promised(scene.controllers[-1])
-
-
-def test_the_metrics_of_the_enhancement_text_stand_on_the_page_with_their_labels(scene: Scene, cell: Cell) -> None:
-    cell.stateful_set(replicas=1)
-    cell.wait_ready(1)
-    controller = scene.controllers[-1]
-    controller.wait_ledger_empty()
-
-    families = {family.name: family for family in text_string_to_metric_families(controller.page("/metrics"))}
-    prefix = "longhorn_scheduler_extender_"
-    (heartbeat,) = families[f"{prefix}heartbeat"].samples
-    assert ("gauge", {"node": f"node-of-{controller.name}"}, 1.0) == (
-        families[f"{prefix}heartbeat"].type,
-        heartbeat.labels,
-        heartbeat.value,
-    )
-    for name, label in (
-        ("filter_duration_seconds", None),
-        ("pod_scheduling_wait_duration_seconds", "pod_scheduled"),
-        ("node_reservation_duration_seconds", "replicas_scheduled"),
-    ):
-        family = families[prefix + name]
-        assert "histogram" == family.type
-        counts = [sample for sample in family.samples if sample.name.endswith("_count")]
-        assert sum(sample.value for sample in counts) >= 1
-        assert {frozenset({label} if label else ())} == {frozenset(sample.labels) for sample in counts}
-    held = families[f"{prefix}hold_bytes"]
-    assert sum(sample.value for sample in held.samples) < GIB

@@ -6,52 +6,35 @@ RKE2: their server's defaults), with the paths and ports of the test cluster in 
 
 from __future__ import annotations
 
-import base64
 import subprocess
-from collections.abc import Callable, Iterator
-from datetime import UTC, datetime, timedelta
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from certs.authority import LeafSpec, make_authority, sign
-from controller.serving.tls import Material, make_context
 from tests.cluster.build import binaries, wanted_release
 from tests.cluster.cluster import ClusterError
 from tests.cluster.kubeconfig import write_kubeconfig
 from tests.e2e.harness import Cell, Scene
-from tests.e2e.neighbours import hands_on_to, neighbour, passes_everything
-from tests.e2e.scheduling import NAMESPACE, SERVICE
+from tests.e2e.neighbours import Neighbour, passes_everything
+from tests.e2e.scheduling import NAMESPACE
 from tests.unit.scheduler_config.asking import IMAGE, ask
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
 MakeCell = Callable[..., Cell]
-StartScheduler = Callable[..., None]
-
-
-@pytest.fixture
-def start_scheduler(scene: Scene) -> Iterator[StartScheduler]:
-    started: list[str] = []
-
-    def start(name: str, config: str, flags: dict[str, str] | None = None) -> None:
-        started.append(name)
-        scene.cluster.start_scheduler(config, name=name, flags=flags)
-
-    yield start
-    for name in started:
-        scene.cluster.stop_scheduler(name)
+StartScheduler = Callable[..., str]
 
 
 @pytest.fixture
 def cell(make_cell: MakeCell) -> Cell:
     """Two nodes, of which only the last has room."""
     cell = make_cell(nodes=2, fillers=0)
-    path = f"/apis/longhorn.io/v1beta2/namespaces/{NAMESPACE}/nodes/{cell.nodes[0]}"
-    cell.scene.api.patch(path, {"spec": {"allowScheduling": False}})
+    cell.allow_scheduling(cell.nodes[0], allowed=False)
     return cell
 
 
@@ -61,7 +44,7 @@ def kubeconfig(scene: Scene) -> str:
 
 def where(scene: Scene) -> list[str]:
     host, port = scene.address
-    return ["--service-address", host, "--port", str(port)]
+    return ["--service-address", host, "--port", str(port), "--cluster-kubeconfig", str(scene.kubeconfig)]
 
 
 def flags_of(platform: str, scene: Scene) -> dict[str, str]:
@@ -82,41 +65,34 @@ def flags_of(platform: str, scene: Scene) -> dict[str, str]:
     }[platform]
 
 
-def offered(scene: Scene) -> int:
-    return scene.controllers[-1].decisions("offered")
-
-
 def bind_a_pod(scene: Scene, cell: Cell, scheduler: str) -> None:
     """A pod with a claim of 100 GiB runs on the one node with room, and the extender was asked for it."""
-    before = offered(scene)
+    before = scene.controllers[-1].decisions("offered")
     cell.claim("c")
     cell.pod("p", "c", schedulerName=scheduler)
     cell.wait_pod_ready("p")
     assert [cell.nodes[-1]] == [pod["spec"]["nodeName"] for pod in cell.bound()]
-    assert offered(scene) > before
+    assert scene.controllers[-1].decisions("offered") > before
     assert [] == scene.judge(cell).complaints()
 
 
-@pytest.mark.parametrize("platform", ["plain", "kubeadm", "k3s", "rke2"])
+@pytest.mark.parametrize(
+    ("name", "platform", "words"),
+    [
+        ("rendered-plain", "plain", ["--part", "config"]),
+        # kube-scheduler reads the first document, so pieces for other files below it do no harm.
+        ("rendered-whole", "kubeadm", []),
+        ("rendered-k3s", "k3s", ["--part", "config"]),
+        ("rendered-rke2", "rke2", ["--part", "config"]),
+        ("rendered-large", "plain", ["--large-cluster", "--ignorable"]),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
 def test_a_rendered_file_schedules_beside_the_flags_of_its_distribution(
-    scene: Scene, cell: Cell, start_scheduler: StartScheduler, platform: str
+    scene: Scene, cell: Cell, start_scheduler: StartScheduler, name: str, platform: str, words: list[str]
 ) -> None:
-    name = f"rendered-{platform}"
-    words = ["--for", platform, *where(scene), "--kubeconfig", kubeconfig(scene), "--scheduler-name", name]
-    start_scheduler(name, ask(*words, "--part", "config").text, flags_of(platform, scene))
-    bind_a_pod(scene, cell, name)
-
-
-def test_the_whole_output_may_stand_in_the_file(scene: Scene, start_scheduler: StartScheduler) -> None:
-    """kube-scheduler reads the first document, so pieces for other files below it do no harm."""
-    words = ["--for", "kubeadm", *where(scene), "--kubeconfig", kubeconfig(scene), "--scheduler-name", "rendered-whole"]
-    start_scheduler("rendered-whole", ask(*words).text, flags_of("kubeadm", scene))
-
-
-def test_the_preset_for_large_clusters_schedules(scene: Scene, cell: Cell, start_scheduler: StartScheduler) -> None:
-    name = "rendered-large"
-    words = ["--for", "plain", "--large-cluster", "--ignorable", "--kubeconfig", kubeconfig(scene)]
-    start_scheduler(name, ask(*words, *where(scene), "--scheduler-name", name).text)
+    words = ["--for", platform, *where(scene), "--kubeconfig", kubeconfig(scene), "--scheduler-name", name, *words]
+    start_scheduler(name, ask(*words, get=None).text, flags=flags_of(platform, scene))
     bind_a_pod(scene, cell, name)
 
 
@@ -125,7 +101,7 @@ def test_the_preset_for_large_clusters_schedules(scene: Scene, cell: Cell, start
 
 def second(scene: Scene, name: str, *words: str) -> str:
     """Apply all of its manifest but what the test runs itself; its configuration, for its service account."""
-    text = ask("--for", "second", "--image", IMAGE, "--scheduler-name", name, *where(scene), *words).text
+    text = ask("--for", "second", "--image", IMAGE, "--scheduler-name", name, *where(scene), *words, get=None).text
     checked = scene.cluster.kubectl("apply", "--dry-run=server", "--validate=strict", "-f", "-", input=text)
     assert (0, "") == (checked.returncode, checked.stderr)
     objects = list(yaml.safe_load_all(text))
@@ -185,10 +161,10 @@ extenders:
 def test_a_merged_file_asks_both_extenders(
     scene: Scene, cell: Cell, start_scheduler: StartScheduler, tmp_path: Path
 ) -> None:
-    with neighbour(passes_everything) as other:
+    with closing(Neighbour(passes_everything)) as other:
         path = tmp_path / "old.yaml"
         path.write_text(base_of(scene, other.port))
-        merged = ask("--for", "plain", *where(scene), "--merge", str(path)).text
+        merged = ask("--for", "plain", *where(scene), "--merge", str(path), get=None).text
         start_scheduler("merged", merged)
         bind_a_pod(scene, cell, "merged-scheduler")
         assert other.calls["/other/filter"] > 0
@@ -269,70 +245,9 @@ def test_a_merged_file_says_the_same_to_kube_scheduler_where_older_yaml_reads_ot
     assert (1000, 5000) == (found["clientConnection"]["qps"], found["clientConnection"]["burst"])
 
 
-# Certificates
-
-
-def write_certificates(folder: Path, server_name: str) -> tuple[Material, list[str]]:
-    """What a server needs, and the words that put the other side into kube-scheduler's file."""
-    now, day = datetime.now(UTC), timedelta(days=1)
-    ca = make_authority("ca", day, now)
-    server = sign(ca, LeafSpec("server", day, (server_name,)), now)
-    client = sign(ca, LeafSpec("client", day, is_client=True), now)
-    words = []
-    for name, data in (("ca", ca.certificate), ("cert", client.certificate), ("key", client.key)):
-        (folder / name).write_bytes(data)
-        words += [f"--{name}-file", str(folder / name)]
-    return Material(server.certificate, server.key, ca.certificate), words
-
-
-def with_certificates(scene: Scene, name: str, words: list[str], address: tuple[str, int]) -> str:
-    """The address is no name in the server's certificate: the name is checked that the file says."""
-    where = ["--service-address", address[0], "--port", str(address[1])]
-    return ask("--for", "plain", *where, "--kubeconfig", kubeconfig(scene), "--scheduler-name", name, *words).text
-
-
-CLIENT_SECRET = f"/api/v1/namespaces/{NAMESPACE}/secrets/{SERVICE}-client"
-
-
-@pytest.fixture
-def guarded_scene(scene: Scene) -> Iterator[Scene]:
-    """The product makes certificates of its own, and answers nobody without one."""
-    scene.stop_controllers()
-    scene.start_controller(flags=("--tls-mode", "self"))
-    yield scene
-    scene.stop_controllers()
-
-
-def test_the_products_own_certificates_in_the_file_are_let_in(
-    guarded_scene: Scene, cell: Cell, start_scheduler: StartScheduler, tmp_path: Path
-) -> None:
-    scene, words = guarded_scene, []
-    data = scene.api.get(CLIENT_SECRET)["data"]
-    for option, key in (("--ca-file", "ca.crt"), ("--cert-file", "tls.crt"), ("--key-file", "tls.key")):
-        (tmp_path / key).write_bytes(base64.b64decode(data[key]))
-        words += [option, str(tmp_path / key)]
-    start_scheduler("rendered-tls", with_certificates(scene, "rendered-tls", words, scene.address))
-    bind_a_pod(scene, cell, "rendered-tls")
-
-
-def test_another_server_is_not_believed(
-    scene: Scene, cell: Cell, start_scheduler: StartScheduler, tmp_path: Path
-) -> None:
-    material, words = write_certificates(tmp_path, "somebody.else.svc")
-    with neighbour(hands_on_to(scene.address), make_context(material)) as door:
-        start_scheduler("rendered-wary", with_certificates(scene, "rendered-wary", words, ("127.0.0.1", door.port)))
-        cell.claim("c")
-        cell.pod("p", "c", schedulerName="rendered-wary")
-        cell.wait_refused(1)
-        assert 0 == sum(door.calls.values())
-        (pod,) = cell.refused()
-        (condition,) = [found for found in pod["status"]["conditions"] if found["type"] == "PodScheduled"]
-        assert "certificate is valid for somebody.else.svc" in condition["message"]
-
-
 def test_the_binary_refuses_what_we_refuse_to_merge(scene: Scene, start_scheduler: StartScheduler) -> None:
     """So that the checks of a merge are those of kube-scheduler and not our own taste."""
-    config: dict[str, Any] = yaml.safe_load(ask("--for", "plain", *where(scene)).text)
+    config: dict[str, Any] = yaml.safe_load(ask("--for", "plain", *where(scene), get=None).text)
     config["apiVersion"] = "kubescheduler.config.k8s.io/v1beta3"
     with pytest.raises(ClusterError, match="v1beta3"):
         start_scheduler("refused", yaml.safe_dump(config))

@@ -6,31 +6,30 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import threading
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import pytest
 
 from certs.authority import read_authorities
-from tests.cluster.cache import REPOSITORY
 from tests.cluster.client import Object
 from tests.e2e import workloads
 from tests.e2e.harness import CLASSES, Scene
-from tests.e2e.lagging import VOLUMES_EVERY, LaggingBundle, Load
+from tests.e2e.lagging import VOLUMES_EVERY, LaggingBundle, WebhookLoad
 from tests.e2e.programs import Controller
 from tests.e2e.scheduling import NAMESPACE, RESOURCE
-from tests.e2e.view import poll
 from tests.e2e.webhooks import WEBHOOK_SERVICE, Webhook
 from tests.longhorn.options import LonghornOptions
+from tests.waiting import wait_until
 
 LAG_SECONDS = float(os.environ.get("ROTATION_LAG", "2"))
 # What a day between two steps is scaled down to: 0.8 of it is above the lag.
-UNIT_SECONDS = max(8.0, LAG_SECONDS * 5 / 3)
+UNIT_SECONDS = max(5.0, LAG_SECONDS * 5 / 3)
 RUN_SECONDS = UNIT_SECONDS * 40
 RATE = 50.0
+RESTORED_SECONDS = 10.0  # docs/security.md, "Damage and loss": "comes back as it was within about 10 s"
 LEAFS, AUTHORITIES = 20, 5  # rotations of each
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(RUN_SECONDS + 300)]
@@ -44,7 +43,7 @@ CHAIN = (
 )
 
 
-class Stage:
+class RotationStage:
     """A cluster, two copies of the webhook, and controllers, whose leader writes the configurations."""
 
     def __init__(self, scene: Scene) -> None:
@@ -63,9 +62,9 @@ class Stage:
             self.controller(*flags)
         for webhook in self.webhooks:
             webhook.wait_ready()
-        poll(lambda: self.bundle.latest == self.secret(CHAIN[1]).get("ca.crt"), "a caBundle of this chain", 60)
+        wait_until(lambda: self.bundle.latest == self.secret(CHAIN[1]).get("ca.crt"), "a caBundle of this chain", 60)
         self.bundle.forget_earlier()
-        poll(self.is_asked, "an API server that asks the webhook", 60)
+        wait_until(self.is_asked, "an API server that asks the webhook", 60)
 
     def controller(self, *flags: str) -> Controller:
         return self.scene.launch_controller(module="tests.e2e.paced", flags=("--paced", "controller", *flags))
@@ -77,9 +76,14 @@ class Stage:
     def address(self) -> tuple[str, int]:
         return self.scene.cluster.services.address(NAMESPACE, WEBHOOK_SERVICE, 443)
 
-    def load(self) -> Load:
+    @contextmanager
+    def callers(self) -> Iterator[tuple[WebhookLoad, ApiServer]]:
+        """Late ones, and the API server itself. All the while nobody is refused, nor answered wrongly."""
         address = self.address()
-        return Load(lambda: address, self.bundle, RATE, LAG_SECONDS)
+        with WebhookLoad(lambda: address, self.bundle, RATE, LAG_SECONDS) as load, ApiServer(self) as server:
+            yield load, server
+        assert [] == load.seen.failures
+        assert [] == server.failures
 
     def is_asked(self) -> bool:
         """Whether the API server has a pod opted in by our webhook."""
@@ -92,11 +96,6 @@ class Stage:
 
     def secrets(self) -> dict[str, dict[str, bytes]]:
         return {name: self.secret(name) for name in CHAIN}
-
-    def certs(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "certs", *arguments, "--chain", "webhook"]
-        command += ["--kubeconfig", str(self.scene.cluster.kubeconfig)]
-        return subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=60, check=False)
 
     def stop(self) -> None:
         for webhook in self.webhooks:
@@ -118,16 +117,16 @@ def pod_with_claim() -> Object:
 
 
 @pytest.fixture(scope="module")
-def cluster_stage() -> Iterator[Stage]:
+def cluster_stage() -> Iterator[RotationStage]:
     with Scene.start(LonghornOptions(), run_scheduler=False) as scene:
-        stage = Stage(scene)
+        stage = RotationStage(scene)
         yield stage
         stage.stop()
         stage.bundle.stop()
 
 
 @pytest.fixture
-def stage(cluster_stage: Stage) -> Iterator[Stage]:
+def stage(cluster_stage: RotationStage) -> Iterator[RotationStage]:
     cluster_stage.begin_anew()
     yield cluster_stage
     cluster_stage.stop()
@@ -136,7 +135,7 @@ def stage(cluster_stage: Stage) -> Iterator[Stage]:
 class ApiServer:
     """The real API server as a caller: pods in dry-run, a few a second, each of which must come out opted in."""
 
-    def __init__(self, stage: Stage) -> None:
+    def __init__(self, stage: RotationStage) -> None:
         self._stage, self._stop = stage, threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self.asked, self.failures = 0, list[str]()
@@ -159,10 +158,10 @@ class ApiServer:
                 self.failures.append(repr(error))
 
 
-def test_nobody_is_refused_over_many_rotations(stage: Stage) -> None:
+def test_nobody_is_refused_over_many_rotations(stage: RotationStage) -> None:
     stage.start("--unit", str(UNIT_SECONDS), copies=2)
     first = stage.bundle.latest
-    with stage.load() as load, ApiServer(stage) as server:
+    with stage.callers() as (load, server):
         seen = load.seen
 
         def turned(leaves: int, authorities: int) -> Callable[[], bool]:
@@ -171,99 +170,93 @@ def test_nobody_is_refused_over_many_rotations(stage: Stage) -> None:
                 or (len(seen.leaves) > leaves and len(set(seen.leaves.values())) > authorities)
             )
 
-        poll(turned(LEAFS // 2, AUTHORITIES // 2), "half of the rotations", RUN_SECONDS)
+        wait_until(turned(LEAFS // 2, AUTHORITIES // 2), "half of the rotations", RUN_SECONDS)
         # Another leader goes on where the first one stopped.
         load.leader_is_away = True
         stage.scene.controllers.pop(0).stop()
         stage.scene.controllers[0].wait_leading()
         wait_checked(stage, load)
-        poll(turned(LEAFS, AUTHORITIES), "the rotations", RUN_SECONDS)
-    assert [] == seen.failures
-    assert [] == server.failures
-    assert seen.busy <= seen.calls / 200
-    assert seen.calls >= RATE * UNIT_SECONDS  # it was asked all along
-    assert server.asked >= 20
+        wait_until(turned(LEAFS, AUTHORITIES), "the rotations", RUN_SECONDS)
+        asked_seconds = load.seconds
+    assert seen.calls >= RATE * asked_seconds / 2  # it was asked all along, by slow machines too
+    assert server.asked >= asked_seconds
     last = stage.bundle.latest
     assert not set(read_authorities(first, what="first")) & set(read_authorities(last, what="last"))
     print(
         f"lag {LAG_SECONDS:g} s: {seen.calls} calls, {len(seen.leaves) - 1} leaf and "
         f"{len(set(seen.leaves.values())) - 1} authority rotations, {server.asked} pods, 0 failed, "
-        f"{seen.unchecked} growths unchecked while the leader changed, {seen.busy} while it was busy"
+        f"{seen.unchecked} growths unchecked while the leader changed"
     )
 
 
-def wait_checked(stage: Stage, load: Load) -> None:
+def wait_checked(stage: RotationStage, load: WebhookLoad) -> None:
     """Until growth is checked by the new leader, time after time: from then on none may pass unchecked."""
     there = [(stage.scene.controllers[0].ip, 9505)]
     services = stage.scene.cluster.services
-    poll(
+    wait_until(
         lambda: there == services.endpoints(NAMESPACE, "longhorn-replica-scheduler", 9504),
         "the new leader's gRPC server",
         60,
     )
     load.seen.checked_in_a_row = 0
-    poll(lambda: load.seen.checked_in_a_row >= 2 * RATE / VOLUMES_EVERY, "two seconds of growth that was checked", 60)
+    wait_until(lambda: load.seen.checked_in_a_row >= 2 * RATE / VOLUMES_EVERY, "two seconds of checked growth", 60)
     load.leader_is_away = False
 
 
-def spoil(stage: Stage, name: str) -> None:
+def spoil(stage: RotationStage, name: str) -> None:
     garbage = {key: b64encode(b"garbage").decode() for key in ("tls.crt", "tls.key", "ca.crt")}
     stage.api.patch(f"{SECRETS}/{name}", {"data": garbage})
 
 
-def delete(stage: Stage, name: str) -> None:
+def delete(stage: RotationStage, name: str) -> None:
     stage.api.delete(f"{SECRETS}/{name}")
 
 
-def test_secrets_that_are_deleted_or_spoilt_come_back_and_nobody_notices(stage: Stage) -> None:
+def test_secrets_that_are_deleted_or_spoilt_come_back_and_nobody_notices(stage: RotationStage) -> None:
     stage.start("--look", "1")
     before = stage.secrets()
     assert all(before.values())
-    with stage.load() as load, ApiServer(stage) as server:
+    with stage.callers():
         for damage in (delete, spoil):
             for names in (*((name,) for name in CHAIN), CHAIN):
                 for name in names:
                     damage(stage, name)
-                poll(lambda: before == stage.secrets(), f"{names} as before, after {damage.__name__}", 60)
-    assert [] == load.seen.failures
-    assert [] == server.failures
-    checked = stage.certs("check", "--warn-days", "0")
+                wait_until(lambda: before == stage.secrets(), f"{names} as before", RESTORED_SECONDS)
+    checked = stage.scene.run(
+        "certs", "check", "--warn-days", "0", "--chain", "webhook", kubeconfig=stage.scene.cluster.kubeconfig
+    )
     assert (0, "all certificates are well\n") == (checked.returncode, checked.stdout)
 
 
 @pytest.mark.parametrize("offset", [-300, 300])
-def test_clocks_that_are_five_minutes_off_keep_nobody_out(stage: Stage, offset: int) -> None:
+def test_clocks_that_are_five_minutes_off_keep_nobody_out(stage: RotationStage, offset: int) -> None:
     stage.start("--clock-offset", str(offset))
     before = stage.secrets()
-    with stage.load() as load, ApiServer(stage) as server:
+    with stage.callers() as (load, server):
         # The next leader's clock is off in the other direction, and something is to be done.
         load.leader_is_away = True
         stage.scene.stop_controllers()
         stage.controller("--clock-offset", str(-offset)).wait_leading()
         wait_checked(stage, load)
         delete(stage, CHAIN[1])
-        poll(lambda: stage.secret(CHAIN[1]), "the Secret again", 60)
+        wait_until(lambda: stage.secret(CHAIN[1]), "the Secret again", 15)
         asked = server.asked
-        poll(lambda: server.asked >= asked + 10, "some more calls", 60)
-    assert [] == load.seen.failures
-    assert [] == server.failures
+        wait_until(lambda: server.asked >= asked + 10, "some more calls", 60)
     assert before[CHAIN[0]] == stage.secret(CHAIN[0])
 
 
-def test_both_copies_lost_and_the_authoritys_secret_too(stage: Stage) -> None:
+def test_both_copies_lost_and_the_authoritys_secret_too(stage: RotationStage) -> None:
     """Nobody remembers the authority's key: what it signed goes on being trusted, and served."""
     stage.start()
     before = stage.secrets()
-    with stage.load() as load, ApiServer(stage) as server:
+    with stage.callers() as (load, server):
         load.leader_is_away = True
         stage.scene.stop_controllers(kill=True)
         delete(stage, CHAIN[0])
         stage.controller().wait_leading()
-        poll(lambda: stage.secret(CHAIN[0]).get("next.crt"), "a next authority", 60)
+        wait_until(lambda: stage.secret(CHAIN[0]).get("next.crt"), "a next authority", 60)
         wait_checked(stage, load)
         asked = server.asked
-        poll(lambda: server.asked >= asked + 10, "some more calls", 60)
-    assert [] == load.seen.failures
-    assert [] == server.failures
+        wait_until(lambda: server.asked >= asked + 10, "some more calls", 60)
     assert before[CHAIN[1]]["tls.crt"] == stage.secret(CHAIN[1])["tls.crt"]
     assert 2 == len(read_authorities(stage.secret(CHAIN[1])["ca.crt"], what="bundle"))

@@ -5,26 +5,24 @@ from __future__ import annotations
 import hashlib
 import json
 import ssl
-import subprocess
-import sys
 import threading
-from base64 import b64decode, b64encode
+from base64 import b64decode
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
+import yaml
 
 from bench.scrape import samples_of
 from certs.authority import LeafSpec, Pair, make_authority, read_pair, server_names, sign
-from tests.cluster.cache import REPOSITORY
 from tests.e2e.connection import Connection
-from tests.e2e.forms import Answer, encode
+from tests.e2e.forms import FilterAnswer, encode
 from tests.e2e.harness import Cell, Scene
 from tests.e2e.scheduling import NAMESPACE, SERVICE, Config
-from tests.e2e.view import poll
+from tests.unit.scheduler_config.asking import ask
 from tests.unit.serving.tls_files import CLIENT, DAY, Mounted, client_of, context, now
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
@@ -41,40 +39,24 @@ def secret(scene: Scene, name: str) -> dict[str, bytes]:
     return {key: b64decode(value) for key, value in data.items()}
 
 
-def config_over_tls(scene: Scene, ca: bytes, client: Pair | None) -> Config:
-    """What the documents tell users to configure, with everything inline."""
-    config = scene.extender_config()
-    (extender,) = config["extenders"]
+def scheduler_over_tls(
+    scene: Scene, start: StartScheduler, name: str, folder: Path, ca: bytes, client: Pair | None, *, server: str = ""
+) -> str:
+    """Start one with the file that `render-scheduler-config` prints; `client` and the server's name may be others."""
     host, port = scene.address
-    tls = {"serverName": SERVER_NAME, "caData": b64encode(ca).decode()}
-    if client is not None:
-        tls |= {"certData": b64encode(client.certificate).decode(), "keyData": b64encode(client.key).decode()}
-    extender |= {"urlPrefix": f"https://{host}:{port}", "enableHTTPS": True, "tlsConfig": tls}
-    return config
-
-
-@pytest.fixture
-def start_scheduler(shared_scene: Scene) -> Iterator[StartScheduler]:
-    """A function that starts one more kube-scheduler; the name of its profile."""
-    started: list[str] = []
-
-    def start(name: str, ca: bytes, client: Pair | None) -> str:
-        config = {**config_over_tls(shared_scene, ca, client), "profiles": [{"schedulerName": name}]}
-        shared_scene.cluster.start_scheduler(config, name=name)
-        started.append(name)
-        return name
-
-    yield start
-    for name in started:
-        shared_scene.cluster.stop_scheduler(name)
-
-
-class SelfMade:
-    """The product with certificates of its own."""
-
-    def __init__(self, scene: Scene) -> None:
-        self.ca = secret(scene, "client")["ca.crt"]
-        self.client = client_in(scene)
+    pair = client or client_of(make_authority("unused", DAY, now()))
+    words = ["--for", "plain", "--part", "config", "--service-address", host, "--port", str(port)]
+    words += ["--kubeconfig", str(scene.cluster.layout.kubeconfig("kube-scheduler")), "--scheduler-name", name]
+    for kind, data in (("ca", ca), ("cert", pair.certificate), ("key", pair.key)):
+        (folder / f"{name}-{kind}").write_bytes(data)
+        words += [f"--{kind}-file", str(folder / f"{name}-{kind}")]
+    config: Config = yaml.safe_load(ask(*words).text)
+    tls = config["extenders"][0]["tlsConfig"]
+    if client is None:
+        del tls["certData"], tls["keyData"]
+    tls["serverName"] = server or tls["serverName"]
+    config["leaderElection"] = {"leaderElect": False}  # several run at once
+    return start(name, config)
 
 
 def client_in(scene: Scene) -> Pair:
@@ -82,110 +64,52 @@ def client_in(scene: Scene) -> Pair:
     return read_pair(data["tls.crt"], data["tls.key"], what="client")
 
 
-@pytest.fixture
-def over_tls(shared_scene: Scene) -> Iterator[Scene]:
-    """The shared scene with one copy that makes its certificates itself, in charge."""
-    shared_scene.longhorn.resume()
-    shared_scene.stop_controllers()
-    shared_scene.start_controller(flags=("--tls-mode", "self"))
-    yield shared_scene
-    shared_scene.stop_controllers()
-
-
-@pytest.fixture
-def make_own_cell(shared_scene: Scene) -> Iterator[Callable[..., Cell]]:
-    """As `make_cell`, but without a plain copy of the product in charge."""
-    cells: list[Cell] = []
-
-    def make(name: str, **options: Any) -> Cell:
-        cells.append(shared_scene.cell(name, **options))
-        return cells[-1]
-
-    yield make
-    for cell in cells:
-        cell.clear()
-
-
-def failure_of(cell: Cell, name: str) -> str:
-    """What kube-scheduler wrote on the pod."""
-    for pod in cell.pods():
-        if pod["metadata"]["name"] == name:
-            for condition in (pod.get("status") or {}).get("conditions") or []:
-                if condition["type"] == "PodScheduled" and condition["status"] == "False":
-                    return f"{condition.get('reason')}: {condition.get('message')}"
-    return ""
-
-
 def refused(cell: Cell, scheduler: str) -> str:
     """Have this scheduler place a pod that it cannot ask about; what it says."""
     cell.claim(scheduler)
     cell.pod(scheduler, scheduler, schedulerName=scheduler)
-    poll(lambda: failure_of(cell, scheduler), f"a failure of {scheduler}", 60)
+    wait_until(lambda: cell.verdict(scheduler), f"a failure of {scheduler}", 60)
     assert not cell.bound()
-    return failure_of(cell, scheduler)
-
-
-def run_certs(scene: Scene, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "certs", *arguments, "--kubeconfig", str(scene.cluster.kubeconfig)]
-    return subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=60, check=False)
+    return cell.verdict(scheduler)
 
 
 def test_pods_are_placed_over_https_with_our_own_certificates(
-    over_tls: Scene, make_own_cell: Callable[..., Cell], start_scheduler: StartScheduler
+    scene: Scene, cell: Cell, start_scheduler: StartScheduler, tmp_path: Path
 ) -> None:
-    made = SelfMade(over_tls)
-    cell = make_own_cell("tls-own")
-    name = start_scheduler("https-scheduler", made.ca, made.client)
+    # The address that is called is no name in the certificate: the name is checked that the file says.
+    ca = secret(scene, "client")["ca.crt"]
+    name = scheduler_over_tls(scene, start_scheduler, "https-scheduler", tmp_path, ca, client_in(scene))
     cell.stateful_set(scheduler=name)
-    cell.wait_ready(16, 120)
-    report = over_tls.judge(cell)
+    scene.assert_exactly_full(cell)
+    assert scene.controllers[-1].counted('handshakes_total{outcome="done"}') >= 1
 
-    assert [] == report.complaints()
-    assert dict.fromkeys(cell.nodes, 4) == report.pods_per_node()
-    assert over_tls.controllers[-1].counted('handshakes_total{outcome="done"}') >= 1
-
-    addresses = set(over_tls.api.get(f"/api/v1/namespaces/{NAMESPACE}/services/{SERVICE}")["spec"]["clusterIPs"])
-    shown = run_certs(over_tls, "show")
+    addresses = set(scene.api.get(f"/api/v1/namespaces/{NAMESPACE}/services/{SERVICE}")["spec"]["clusterIPs"])
+    shown = scene.run("certs", "show", kubeconfig=scene.cluster.kubeconfig)
     assert 0 == shown.returncode
     assert all(name in shown.stdout for name in (SERVER_NAME, *addresses))
-    checked = run_certs(over_tls, "check")
+    checked = scene.run("certs", "check", kubeconfig=scene.cluster.kubeconfig)
     assert (0, "all certificates are well\n") == (checked.returncode, checked.stdout)
 
 
 def test_who_is_not_ours_is_refused_and_the_pod_says_why(
-    over_tls: Scene, make_own_cell: Callable[..., Cell], start_scheduler: StartScheduler
+    scene: Scene, make_cell: Callable[..., Cell], start_scheduler: StartScheduler, tmp_path: Path
 ) -> None:
-    made = SelfMade(over_tls)
-    cell = make_own_cell("tls-strangers", fillers=0)
-    stranger = make_authority("stranger", DAY, now())
+    cell = make_cell(fillers=0)
+    ca, ours = secret(scene, "client")["ca.crt"], client_in(scene)
+    stranger, before = make_authority("stranger", DAY, now()), scene.controllers[-1].decisions("offered")
 
-    wrong_ca = refused(cell, start_scheduler("wrong-authority", stranger.certificate, made.client))
-    no_client = refused(cell, start_scheduler("no-client", made.ca, None))
-    wrong_client = refused(cell, start_scheduler("wrong-client", made.ca, client_of(stranger)))
+    def said(name: str, ca: bytes, client: Pair | None, server: str = "") -> str:
+        return refused(cell, scheduler_over_tls(scene, start_scheduler, name, tmp_path, ca, client, server=server))
 
-    assert "x509: certificate signed by unknown authority" in wrong_ca
-    assert "tls: " in no_client
-    assert "tls: " in wrong_client
-    assert 0 == over_tls.controllers[-1].decisions("offered")
+    assert "x509: certificate signed by unknown authority" in said("wrong-authority", stranger.certificate, ours)
+    assert "not somebody.else.svc" in said("wrong-name", ca, ours, "somebody.else.svc")
+    assert "tls: " in said("wrong-client", ca, client_of(stranger))
+    assert "tls: " in said("no-client", ca, None)
+    assert before == scene.controllers[-1].decisions("offered")
     # The same pod, once a scheduler that is ours looks after it.
-    over_tls.cluster.stop_scheduler("no-client")
-    config = {**config_over_tls(over_tls, made.ca, made.client), "profiles": [{"schedulerName": "no-client"}]}
-    over_tls.cluster.start_scheduler(config, name="no-client")
+    scene.cluster.stop_scheduler("no-client")
+    scheduler_over_tls(scene, start_scheduler, "no-client", tmp_path, ca, ours)
     cell.wait_pod_ready("no-client")
-
-
-def test_secrets_that_are_deleted_or_spoilt_come_back_as_they_were(over_tls: Scene) -> None:
-    before = {name: secret(over_tls, name) for name in ("ca", "tls", "client")}
-    over_tls.api.delete(f"{SECRETS}/{SERVICE}-ca")
-    over_tls.api.delete(f"{SECRETS}/{SERVICE}-tls")
-    spoilt = {"data": {"tls.key": b64encode(b"garbage").decode(), "ca.crt": ""}}
-    over_tls.api.patch(f"{SECRETS}/{SERVICE}-client", spoilt)
-
-    def is_back() -> bool:
-        found = [over_tls.api.get_or_none(f"{SECRETS}/{SERVICE}-{name}") for name in before]
-        return all(found) and before == {name: secret(over_tls, name) for name in before}
-
-    poll(is_back, "the Secrets as they were", 60)
 
 
 class Observer:
@@ -229,7 +153,7 @@ class Observer:
     def wait_shown(self, leaf: Pair) -> None:
         """Until this certificate is shown to it, or a call has failed."""
         digest = _digest(ssl.PEM_cert_to_DER_cert(leaf.certificate.decode()))
-        poll(lambda: self.failures or digest in self.shown, "use of the new leaf", 60)
+        wait_until(lambda: self.failures or digest in self.shown, "use of the new leaf", 60)
 
     def _connection(self) -> Connection:
         return Connection(self._address, SERVER_NAME, self._client, timeout=10, connected=self._note)
@@ -240,7 +164,7 @@ class Observer:
     def _call(self, connection: Connection) -> None:
         connection.request("POST", "/filter", self._body, {"Content-Type": "application/json"})
         response = connection.getresponse()
-        answer = Answer(response.status, json.loads(response.read()))
+        answer = FilterAnswer(response.status, json.loads(response.read()))
         is_proper = answer.status == 200 and not answer.body.get("Error")
         if not (is_proper and answer.passed and self._nodes.issuperset(answer.passed)):
             self.failures.append(repr(answer))
@@ -258,7 +182,7 @@ def question(scene: Scene, cell: Cell) -> bytes:
 
 
 def test_the_servers_certificate_changes_during_a_burst_and_an_expired_one_is_refused(
-    shared_scene: Scene, make_own_cell: Callable[..., Cell], start_scheduler: StartScheduler, tmp_path: Path
+    shared_scene: Scene, make_cell: Callable[..., Cell], start_scheduler: StartScheduler, tmp_path: Path
 ) -> None:
     scene = shared_scene
     scene.longhorn.resume()
@@ -268,9 +192,9 @@ def test_the_servers_certificate_changes_during_a_burst_and_an_expired_one_is_re
     files = Mounted(tmp_path / "tls")
     files.put(sign(ca, SPEC, now() - 4 * DAY), ca.certificate)  # ended three days ago
     scene.start_controller(flags=("--tls-mode", "provided", "--tls-cert-dir", str(files.path)))
-    name = start_scheduler("burst-scheduler", ca.certificate, client)
-    body = question(scene, asked := make_own_cell("tls-asked", fillers=0))
-    cell = make_own_cell("tls-burst", disks_gib=(BURST // 4 * 100,))
+    name = scheduler_over_tls(scene, start_scheduler, "burst-scheduler", tmp_path, ca.certificate, client)
+    body = question(scene, asked := make_cell(fillers=0))
+    cell = make_cell(disks_gib=(BURST // 4 * 100,))
     assert "certificate has expired" in refused(cell, name)
 
     files.put(sign(ca, SPEC, now()), ca.certificate)
@@ -278,7 +202,7 @@ def test_the_servers_certificate_changes_during_a_burst_and_an_expired_one_is_re
     cell.delete("pods", name, gracePeriodSeconds=0)
     cell.delete("persistentvolumeclaims", name)
     cell.wait_gone(name)
-    poll(lambda: not cell._volumes(), "the end of its volume", 60)
+    wait_until(lambda: not cell._volumes(), "the end of its volume", 60)
 
     trusted = context(tmp_path, ca.certificate, client)
     fresh = Observer(scene.address, trusted, body, asked.nodes, keeps=False)
@@ -286,7 +210,7 @@ def test_the_servers_certificate_changes_during_a_burst_and_an_expired_one_is_re
     before = samples_of(scene.cluster.scheduler_metrics(name))
     ours_before = samples_of(scene.controllers[-1].page("/metrics"))
     with fresh, kept:
-        poll(lambda: fresh.shown and kept.shown, "first calls", 60)
+        wait_until(lambda: fresh.shown and kept.shown, "first calls", 60)
         cell.stateful_set(scheduler=name, replicas=BURST)
         bound_by_leaf = list[int]()  # how many pods were bound when each leaf came into use
         while len(cell.bound()) < BURST and not (fresh.failures or kept.failures):

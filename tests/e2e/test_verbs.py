@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,7 +10,7 @@ import pytest
 from tests.e2e import workloads
 from tests.e2e.harness import FILL_CPU, Cell, Scene
 from tests.e2e.scheduling import NAMESPACE, SERVICE
-from tests.e2e.view import LONGHORN_NODES, poll
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
@@ -22,24 +22,7 @@ StartScheduler = Callable[..., str]
 
 @pytest.fixture(scope="module", autouse=True)
 def urgent(shared_scene: Scene) -> None:
-    body = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": URGENT}, "value": 1000}
-    shared_scene.api.create("/apis/scheduling.k8s.io/v1/priorityclasses", body)
-
-
-@pytest.fixture
-def start_scheduler(scene: Scene) -> Iterator[StartScheduler]:
-    """A function that starts one more kube-scheduler, wired with the given verbs; the name of its profile."""
-    started: list[str] = []
-
-    def start(name: str, **verbs: bool) -> str:
-        config = {**scene.extender_config(**verbs), "profiles": [{"schedulerName": name}]}
-        scene.cluster.start_scheduler(config, name=name)
-        started.append(name)
-        return name
-
-    yield start
-    for name in started:
-        scene.cluster.stop_scheduler(name)
+    shared_scene.api.create(workloads.PRIORITIES, {"metadata": {"name": URGENT}, "value": 1000})
 
 
 def occupy(cell: Cell) -> None:
@@ -75,7 +58,7 @@ def attempt(scene: Scene, cell: Cell, number: int) -> None:
     before = dropped(scene)
     patch: dict[str, Any] = {"metadata": {"annotations": {"attempt": str(number)}}}
     scene.api.patch(cell.path("pods", "high"), patch)
-    poll(lambda: dropped(scene) > before, "another question about victims", 60)
+    wait_until(lambda: dropped(scene) > before, "another question about victims", 60)
 
 
 def test_nobody_is_evicted_where_longhorn_has_no_room_anyway(
@@ -86,7 +69,7 @@ def test_nobody_is_evicted_where_longhorn_has_no_room_anyway(
     occupy(cell)
     before = dropped(scene)
     ask(cell, start_scheduler("preempting-scheduler"))
-    poll(lambda: dropped(scene) > before, "a question about victims", 60)
+    wait_until(lambda: dropped(scene) > before, "a question about victims", 60)
     for number in range(3):
         attempt(scene, cell, number)
 
@@ -112,8 +95,7 @@ def test_the_one_node_whose_victim_makes_place_is_chosen(
     roomy = cell.nodes[1]
     for node in cell.nodes:
         if node != roomy:
-            path = LONGHORN_NODES.replace("/nodes", f"/namespaces/{NAMESPACE}/nodes/{node}")
-            scene.api.patch(path, {"spec": {"allowScheduling": False}})
+            cell.allow_scheduling(node, allowed=False)
     occupy(cell)
     ask(cell, start_scheduler("choosing-scheduler"))
 
@@ -127,12 +109,7 @@ def test_pods_that_we_bind_are_bound_as_exactly_as_those_of_the_scheduler(
 ) -> None:
     allow_binding(scene)
     cell.stateful_set(scheduler=start_scheduler("binding-scheduler", bind=True))
-    cell.wait_ready(16, 120)
-    report = scene.judge(cell)
-
-    assert [] == report.complaints()
-    assert dict.fromkeys(cell.nodes, 4) == report.pods_per_node()
-    scene.controllers[-1].wait_ledger_empty()
+    scene.assert_exactly_full(cell)
 
 
 @pytest.mark.parametrize("strategy", ["pack", "spread"])
@@ -152,14 +129,10 @@ def test_the_strategy_decides_between_nodes_that_are_equal_otherwise(scene: Scen
 def allow_binding(scene: Scene) -> None:
     """What the documents tell users to grant for the bind verb."""
     role = {
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": "ClusterRole",
         "metadata": {"name": "bind-pods"},
         "rules": [{"apiGroups": [""], "resources": ["pods/binding"], "verbs": ["create"]}],
     }
     binding = {
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": "ClusterRoleBinding",
         "metadata": {"name": "bind-pods"},
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "bind-pods"},
         "subjects": [{"kind": "ServiceAccount", "name": SERVICE, "namespace": NAMESPACE}],

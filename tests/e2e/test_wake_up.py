@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from controller.model.names import WAKE_ANNOTATION, WAKE_CONDITION
 from tests.cluster.cache import REPOSITORY
-from tests.cluster.client import Object
 from tests.e2e.conftest import DELAYS
-from tests.e2e.harness import GIB, Cell, Scene, has_condition
-from tests.e2e.scheduling import NAMESPACE
-from tests.e2e.view import LONGHORN_NODES
+from tests.e2e.harness import GIB, Cell, Scene, has_condition, longhorn_node
 from tests.longhorn.options import LonghornOptions
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1200)]
@@ -44,25 +40,15 @@ def patches(scene: Scene) -> int:
     return scene.controllers[-1].counted("wakeups_total")
 
 
-def names(pods: Sequence[Object]) -> set[str]:
-    return {str(pod["metadata"]["name"]) for pod in pods}
-
-
-def allow_scheduling(scene: Scene, node: str, *, allowed: bool) -> None:
-    path = LONGHORN_NODES.replace("/nodes", f"/namespaces/{NAMESPACE}/nodes/{node}")
-    scene.api.patch(path, {"spec": {"allowScheduling": allowed}})
-
-
-def reserve(scene: Scene, node: str, gib: int) -> None:
+def reserve(cell: Cell, node: str, gib: int) -> None:
     """Keep that much of the node's disk from Longhorn: an event of Longhorn alone, which wakes nobody by itself."""
-    path = LONGHORN_NODES.replace("/nodes", f"/namespaces/{NAMESPACE}/nodes/{node}")
-    scene.api.patch(path, {"spec": {"disks": {"disk1": {"storageReserved": gib * GIB}}}})
+    cell.scene.api.patch(longhorn_node(node), {"spec": {"disks": {"disk1": {"storageReserved": gib * GIB}}}})
 
 
 def test_as_many_pods_are_woken_as_a_freed_disk_takes(scene: Scene, make_cell: MakeCell) -> None:
     cell = make_cell(nodes=2, disks_gib=(550,), fillers=0)
     for node in cell.nodes:
-        reserve(scene, node, 500)
+        reserve(cell, node, 500)
     for number in range(50):
         cell.claim(f"c{number}")
     for number in range(50):
@@ -70,7 +56,7 @@ def test_as_many_pods_are_woken_as_a_freed_disk_takes(scene: Scene, make_cell: M
     wait_refused(scene, cell, 50)
     before = patches(scene)
 
-    reserve(scene, cell.nodes[0], 0)
+    reserve(cell, cell.nodes[0], 0)
     cell.wait_ready(5)
     scene.controllers[-1].wait_ledger_empty()
 
@@ -80,52 +66,28 @@ def test_as_many_pods_are_woken_as_a_freed_disk_takes(scene: Scene, make_cell: M
     assert [] == scene.judge(cell).complaints()
 
 
-def test_the_most_urgent_pods_come_first(scene: Scene, make_cell: MakeCell) -> None:
-    urgent: dict[str, Any] = {
-        "apiVersion": "scheduling.k8s.io/v1",
-        "kind": "PriorityClass",
-        "metadata": {"name": "urgent"},
-        "value": 1000,
-        "preemptionPolicy": "Never",
-    }
-    scene.api.create("/apis/scheduling.k8s.io/v1/priorityclasses", urgent)
-    cell = make_cell(nodes=1, disks_gib=(200,), fillers=0)
-    allow_scheduling(scene, cell.nodes[0], allowed=False)
-    for number in range(6):
-        cell.claim(f"c{number}")
-    for number in range(6):
-        cell.pod(f"p{number}", f"c{number}", **({"priorityClassName": "urgent"} if number >= 4 else {}))
-    wait_refused(scene, cell, 6)
-
-    allow_scheduling(scene, cell.nodes[0], allowed=True)
-    cell.wait_ready(2)
-
-    assert {"p4", "p5"} == names(cell.bound())
-
-
-def test_a_pod_finds_the_node_that_the_sample_of_its_scheduler_did_not_show(scene: Scene, make_cell: MakeCell) -> None:
+def test_a_pod_finds_the_node_that_the_sample_of_its_scheduler_did_not_show(
+    scene: Scene, make_cell: MakeCell, start_scheduler: Callable[..., str]
+) -> None:
     """With 220 nodes and a low percentage, kube-scheduler asks about 100 of them at a time."""
     cell = make_cell(nodes=220, disks_gib=(400,), fillers=0)
     for node in cell.nodes:
-        allow_scheduling(scene, node, allowed=False)
+        cell.allow_scheduling(node, allowed=False)
     sampling = {**scene.extender_config(), "percentageOfNodesToScore": 5, "profiles": [{"schedulerName": SAMPLING}]}
-    scene.cluster.start_scheduler(sampling, name=SAMPLING)
-    try:
-        for number in (20, 95, 170):
-            cell.claim(f"c{number}")
-            cell.pod(f"p{number}", f"c{number}", schedulerName=SAMPLING)
-            wait_refused(scene, cell, 1)
-            before = patches(scene)
-            allow_scheduling(scene, cell.nodes[number], allowed=True)
-            cell.wait_pod_ready(f"p{number}", 120)
+    start_scheduler(SAMPLING, sampling)
+    for number in (20, 95, 170):
+        cell.claim(f"c{number}")
+        cell.pod(f"p{number}", f"c{number}", schedulerName=SAMPLING)
+        wait_refused(scene, cell, 1)
+        before = patches(scene)
+        cell.allow_scheduling(cell.nodes[number], allowed=True)
+        cell.wait_pod_ready(f"p{number}", 120)
 
-            (pod,) = [pod for pod in cell.pods() if pod["metadata"]["name"] == f"p{number}"]
-            assert cell.nodes[number] == pod["spec"]["nodeName"]
-            assert 1 <= patches(scene) - before <= 5
-            allow_scheduling(scene, cell.nodes[number], allowed=False)
-            scene.controllers[-1].wait_ledger_empty()
-    finally:
-        scene.cluster.stop_scheduler(SAMPLING)
+        (pod,) = [pod for pod in cell.pods() if pod["metadata"]["name"] == f"p{number}"]
+        assert cell.nodes[number] == pod["spec"]["nodeName"]
+        assert 1 <= patches(scene) - before <= 5
+        cell.allow_scheduling(cell.nodes[number], allowed=False)
+        scene.controllers[-1].wait_ledger_empty()
 
 
 def test_an_annotation_wakes_as_well(scene: Scene, make_cell: MakeCell) -> None:
@@ -133,11 +95,11 @@ def test_an_annotation_wakes_as_well(scene: Scene, make_cell: MakeCell) -> None:
     scene.set_settings(wake_with_annotation="true")
     try:
         cell = make_cell(nodes=1, fillers=0)
-        allow_scheduling(scene, cell.nodes[0], allowed=False)
+        cell.allow_scheduling(cell.nodes[0], allowed=False)
         cell.claim("c")
         cell.pod("p", "c")
         wait_refused(scene, cell, 1)
-        allow_scheduling(scene, cell.nodes[0], allowed=True)
+        cell.allow_scheduling(cell.nodes[0], allowed=True)
         cell.wait_pod_ready("p")
     finally:
         scene.set_settings(wake_with_annotation="false")

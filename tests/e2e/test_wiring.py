@@ -19,8 +19,9 @@ from tests.e2e import workloads
 from tests.e2e.harness import Scene
 from tests.e2e.schedulers import Schedulers, lacks_resource
 from tests.e2e.scheduling import NAMESPACE, RESOURCE
-from tests.e2e.view import PODS, poll
+from tests.e2e.view import PODS
 from tests.longhorn.options import LonghornOptions
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 
@@ -48,7 +49,7 @@ class Wired(Schedulers):
 
     def wait_found(self, state: str, timeout: float = 60.0) -> None:
         try:
-            poll(lambda: self.finding().get("state") == state, f"{state} scheduler", timeout)
+            wait_until(lambda: self.finding().get("state") == state, f"{state} scheduler", timeout)
         except TimeoutError as error:
             raise TimeoutError(f"{error}: {self.finding()}; {self.scene.controllers[-1].log}") from None
         assert 1 == self.scene.controllers[-1].counted(f'wiring{{scheduler="default-scheduler",state="{state}"}}')
@@ -84,7 +85,7 @@ class Wired(Schedulers):
             told = {(event["reason"], event["involvedObject"].get("uid")) for event in events}
             return (REASONS[state], lease) in told
 
-        poll(is_told, f"Event {REASONS[state]}", 20)
+        wait_until(is_told, f"Event {REASONS[state]}", 20)
 
     def pod(self, name: str) -> Object:
         """An opted-in pod without any volume."""
@@ -122,6 +123,7 @@ def wired(world: Wired) -> Iterator[Wired]:
     """No kube-scheduler and no copy of the product yet. Whatever the test does, nothing of ours is ever bound."""
     yield world
     world.scene.stop_controllers()
+    world.scene.set_settings(bypass="false", wiring_check_every="300")
     world.stop_schedulers()
     world.api.delete("/api/v1/namespaces/apps/pods", gracePeriodSeconds=0)
     for pod in canaries_of(world.scene):
@@ -139,8 +141,13 @@ def nothing_bound(wired: Wired) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("nothing_bound")
-@pytest.mark.parametrize(("is_wired", "state"), [(False, "unwired"), (True, "wired")])
-def test_a_new_leader_finds_out_how_the_scheduler_is_configured(wired: Wired, is_wired: bool, state: str) -> None:
+@pytest.mark.parametrize(
+    ("state", "bypass"), [("unwired", "false"), ("wired", "false"), ("wired", "true")], ids=["stock", "ours", "bypass"]
+)
+def test_a_new_leader_finds_out_how_the_scheduler_is_configured(wired: Wired, state: str, bypass: str) -> None:
+    """Bypass, which lets all others pass, lets no canary pass."""
+    is_wired = state == "wired"
+    wired.scene.set_settings(bypass=bypass)
     since = wired.mark()
     wired.scheduler(wired=is_wired)
     wired.scene.start_controller()
@@ -169,26 +176,19 @@ def test_a_scheduler_that_takes_over_is_found_out_within_seconds_of_its_lease(wi
 
 def test_real_pods_are_evidence_without_any_canary(wired: Wired) -> None:
     wired.scene.set_settings(wiring_check_every="0")
-    try:
-        first = wired.scheduler(wired=False)
-        wired.scene.start_controller()
-        since = wired.mark()
-        wired.pod("opted-in")
-        assert 0 <= wired.seconds_to_find("unwired", since, lacks_resource) <= FOUND_SECONDS
+    first = wired.scheduler(wired=False)
+    wired.scene.start_controller()
+    since = wired.mark()
+    wired.pod("opted-in")
+    assert 0 <= wired.seconds_to_find("unwired", since, lacks_resource) <= FOUND_SECONDS
 
-        since = wired.mark()
-        wired.scheduler(wired=True)
-        wired.kill(first)
-        assert 0 <= wired.seconds_to_find("wired", since, is_takeover) <= FOUND_SECONDS
-        wired.scene.view.wait_for(lambda: is_bound(wired.scene, "apps/opted-in"), "bound pod", 20)
-        assert [] == [e for e in wired.history() if e["at"] > since and is_canary(e["object"])]
-    finally:
-        wired.scene.set_settings(wiring_check_every="300")
-
-
-def is_bound(scene: Scene, key: str) -> bool:
-    pod = scene.view.get(PODS, key)
-    return pod is not None and bool(pod["spec"].get("nodeName"))
+    since = wired.mark()
+    wired.scheduler(wired=True)
+    wired.kill(first)
+    assert 0 <= wired.seconds_to_find("wired", since, is_takeover) <= FOUND_SECONDS
+    pods = wired.scene.view
+    pods.wait_for(lambda: (pods.get(PODS, "apps/opted-in") or {"spec": {}})["spec"].get("nodeName"), "bound pod", 20)
+    assert [] == [e for e in wired.history() if e["at"] > since and is_canary(e["object"])]
 
 
 @pytest.mark.usefixtures("nothing_bound")
@@ -201,7 +201,7 @@ def test_the_canary_of_a_leader_that_was_killed_is_removed_by_the_next(wired: Wi
     wired.scene.start_controller()
 
     def is_another() -> bool:
-        return [uid for uid in uids_of(canaries_of(wired.scene)) if uid != left] != []
+        return any(pod["metadata"]["uid"] != left for pod in canaries_of(wired.scene))
 
     wired.scene.view.wait_for(is_another, "canary of the second leader", 60)
     wired.scheduler(wired=True)
@@ -218,22 +218,6 @@ def test_the_canary_of_a_leader_that_was_killed_is_removed_by_the_next(wired: Wi
     assert (set(), 1) == (alive, most)
 
 
-def uids_of(pods: list[Object]) -> list[str]:
-    return [str(pod["metadata"]["uid"]) for pod in pods]
-
-
-@pytest.mark.usefixtures("nothing_bound")
-def test_bypass_lets_no_canary_pass(wired: Wired) -> None:
-    wired.scene.set_settings(bypass="true")
-    try:
-        wired.scheduler(wired=True)
-        wired.scene.start_controller()
-        wired.wait_found("wired", 20)
-        wired.wait_no_canary()
-    finally:
-        wired.scene.set_settings(bypass="false")
-
-
 @pytest.mark.usefixtures("nothing_bound")
 def test_nothing_is_known_of_a_scheduler_that_cannot_reach_the_extender_and_its_own_words_are_told(
     wired: Wired,
@@ -243,7 +227,7 @@ def test_nothing_is_known_of_a_scheduler_that_cannot_reach_the_extender_and_its_
     wired.scene.cluster.start_scheduler(config, name="deaf")
     try:
         wired.scene.start_controller()
-        poll(lambda: "connection refused" in wired.finding().get("cause", ""), "the scheduler's words", 60)
+        wait_until(lambda: "connection refused" in wired.finding().get("cause", ""), "the scheduler's words", 60)
         assert "unknown" == wired.finding()["state"]
     finally:
         wired.scene.cluster.stop_scheduler("deaf")

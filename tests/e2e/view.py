@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Collection
 from typing import TypeVar
 
@@ -19,7 +18,6 @@ LONGHORN_VOLUMES = "/apis/longhorn.io/v1beta2/volumes"
 LONGHORN_REPLICAS = "/apis/longhorn.io/v1beta2/replicas"
 LONGHORN_NODES = "/apis/longhorn.io/v1beta2/nodes"
 ALL = (PODS, CLAIMS, VOLUMES, LONGHORN_VOLUMES, LONGHORN_REPLICAS, LONGHORN_NODES)
-LOOK_SECONDS = 0.05
 
 
 class View:
@@ -56,15 +54,3 @@ class View:
     def _on_event(self, _: str, __: Object) -> None:
         with self._changed:
             self._changed.notify_all()
-
-
-def poll(condition: Callable[[], T], what: str, timeout: float) -> T:
-    """The first true result of `condition` where no event tells of a change. Raises TimeoutError that names `what`."""
-    deadline = time.monotonic() + timeout
-    while True:
-        found = condition()
-        if found:
-            return found
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"no {what} after {timeout:.0f} s")
-        time.sleep(LOOK_SECONDS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import signal
+import ssl
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -11,12 +12,14 @@ from pathlib import Path
 
 from certs.authority import LeafSpec, make_authority, server_names, sign
 from controller.admission import configurations as rules
-from tests.cluster.client import ApiClient, Object, ignored_when_gone
+from tests.cluster.client import ApiClient, ignored_when_gone
 from tests.cluster.cluster import Cluster
-from tests.cluster.components import LOOPBACK, free_ports
+from tests.cluster.components import LOOPBACK
+from tests.e2e import workloads
 from tests.e2e.programs import OwnProgram
 from tests.e2e.scheduling import NAMESPACE
-from tests.e2e.view import poll
+from tests.ports import free_port
+from tests.waiting import wait_until
 
 WEBHOOK_SERVICE, CONTAINER_PORT = "longhorn-scheduler-webhook", 9443
 CONFIGURATION, VALIDATING_CONFIGURATION = "zz-longhorn-scheduler-extender", "longhorn-scheduler-extender"
@@ -34,13 +37,11 @@ class Webhook(OwnProgram):
     Its EndpointSlice is written here: without a kubelet no pod is ready, so that no controller writes one.
     """
 
-    def __init__(
-        self, cluster: Cluster, flags: Sequence[str] = (), *, scheduler_names: str = "", module: str = "webhook"
-    ) -> None:
+    def __init__(self, cluster: Cluster, flags: Sequence[str] = (), *, module: str = "webhook") -> None:
         number = next(_numbers)
         name = f"webhook-{number}"
         self.ip = f"10.246.{number // 250}.{number % 250 + 1}"
-        self.port, self.metrics_port = free_ports(2)
+        self.port, self.metrics_port, self.status_port = (free_port() for _ in range(3))
         self._api = cluster.api()
         kubeconfig = cluster.service_account_kubeconfig(
             NAMESPACE, WEBHOOK_SERVICE, cluster.state_dir / f"{name}.kubeconfig"
@@ -49,19 +50,19 @@ class Webhook(OwnProgram):
             *(sys.executable, "-m", module, "run", "--kubeconfig", str(kubeconfig), "--namespace", NAMESPACE),
             *("--address", LOOPBACK, "--port", str(self.port)),
             *("--metrics-address", LOOPBACK, "--metrics-port", str(self.metrics_port)),
-            *(("--scheduler-names", scheduler_names) if scheduler_names else ()),
+            *("--status-port", str(self.status_port)),
             *flags,
         ]
         super().__init__(cluster, name, command, {"POD_NAMESPACE": NAMESPACE})
         cluster.services.map_pod(self.ip, CONTAINER_PORT, self.port)
-        self._api.create(SLICES, _slice(name, self.ip))
+        self._api.create(SLICES, workloads.endpoint_slice(name, WEBHOOK_SERVICE, self.ip, CONTAINER_PORT, "https"))
 
     def stop(self, *, kill: bool = False) -> None:
         """End it as a rolling update does: it is told to end, is no longer ready, and then leaves its Service."""
         if not kill and self.is_running:
             self.signal(signal.SIGTERM)
-            poll(
-                lambda: not (self.is_running and self._answers_ready()), f"{self.name} that is not ready", START_SECONDS
+            wait_until(
+                lambda: not (self.is_running and self.answers_ready()), f"{self.name} that is not ready", START_SECONDS
             )
         self.leave_service()
         super().stop(kill=kill)
@@ -73,33 +74,16 @@ class Webhook(OwnProgram):
     def is_ready(self) -> bool:
         if not self.is_running:
             raise self.fail("ended while it was starting")
-        return self._answers_ready()
-
-    def _answers_ready(self) -> bool:
-        try:
-            return self.page("/readyz") == "ok\n"
-        except OSError:
-            return False
+        return self.answers_ready()
 
     def wait_ready(self, timeout: float = START_SECONDS) -> None:
-        poll(self.is_ready, f"{self.name} that is ready", timeout)
+        wait_until(self.is_ready, f"{self.name} that is ready", timeout)
 
     def counted(self, sample: str) -> float:
         """The sum of its samples whose name, without the common prefix, and labels begin so."""
         wanted = f"longhorn_scheduler_webhook_{sample}"
         lines = [line for line in self.page("/metrics").splitlines() if line.startswith(wanted)]
         return sum(float(line.rsplit(" ", 1)[1]) for line in lines)
-
-
-def _slice(name: str, ip: str) -> Object:
-    return {
-        "apiVersion": "discovery.k8s.io/v1",
-        "kind": "EndpointSlice",
-        "metadata": {"name": name, "labels": {"kubernetes.io/service-name": WEBHOOK_SERVICE}},
-        "addressType": "IPv4",
-        "endpoints": [{"addresses": [ip], "conditions": {"ready": True}}],
-        "ports": [{"name": "https", "port": CONTAINER_PORT, "protocol": "TCP"}],
-    }
 
 
 def write_certificates(folder: Path, *more_names: str) -> bytes:
@@ -113,16 +97,16 @@ def write_certificates(folder: Path, *more_names: str) -> bytes:
     return authority.certificate
 
 
-def write_configuration(
-    api: ApiClient,
-    bundle: bytes,
-    *,
-    schedulers: Sequence[str] = ("default-scheduler",),
-    share_managers: bool = True,
-    url: str = "",
-) -> None:
+def server_context(folder: Path) -> ssl.SSLContext:
+    """For a server that shows the leaf of `write_certificates`."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(folder / "tls.crt", folder / "tls.key")
+    return context
+
+
+def write_configuration(api: ApiClient, bundle: bytes, *, url: str = "") -> None:
     """The configuration that the leader would write, without a leader. `url`: where to call, past the Service."""
-    wanted = rules.Wanted(schedulers=tuple(schedulers), share_managers=share_managers)
+    wanted = rules.Wanted(schedulers=("default-scheduler",), share_managers=True)
     entries = rules.mutating(wanted, rules.Place(NAMESPACE, WEBHOOK_SERVICE))
     complete = rules.with_authorities(entries, bundle, ())
     if url:
@@ -130,17 +114,9 @@ def write_configuration(
             path = entry["clientConfig"].pop("service")["path"]
             entry["clientConfig"]["url"] = url + path
     drop_configuration(api)
-    api.create(
-        MUTATING,
-        {
-            "apiVersion": "admissionregistration.k8s.io/v1",
-            "kind": "MutatingWebhookConfiguration",
-            "metadata": {"name": CONFIGURATION},
-            "webhooks": complete,
-        },
-    )
+    api.create(MUTATING, {"metadata": {"name": CONFIGURATION}, "webhooks": complete})
 
 
-def drop_configuration(api: ApiClient, name: str = CONFIGURATION) -> None:
+def drop_configuration(api: ApiClient) -> None:
     with ignored_when_gone():
-        api.delete(f"{MUTATING}/{name}")
+        api.delete(f"{MUTATING}/{CONFIGURATION}")

@@ -9,6 +9,7 @@ from tests.e2e.scheduling import RESOURCE
 
 DRIVER = "driver.longhorn.io"
 GIB = 2**30
+PRIORITIES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 
 
 def storage_class(
@@ -129,4 +130,14 @@ def filler(name: str, node: str, *, cpu: str, memory: str) -> Object:
             "terminationGracePeriodSeconds": 0,
             "containers": [{"name": "main", "image": "example.org/nothing", "resources": {"requests": requests}}],
         },
+    }
+
+
+def endpoint_slice(name: str, service: str, ip: str, port: int, port_name: str = "http") -> Object:
+    """One ready address behind a Service."""
+    return {
+        "metadata": {"name": name, "labels": {"kubernetes.io/service-name": service}},
+        "addressType": "IPv4",
+        "endpoints": [{"addresses": [ip], "conditions": {"ready": True}}],
+        "ports": [{"name": port_name, "port": port, "protocol": "TCP"}],
     }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
@@ -35,7 +35,7 @@ class Item:
     replica: str = ""  # its name; empty for a claim
 
 
-class World:
+class WorldAt:
     """The cluster's objects at one revision, as facts, and since when each is known."""
 
     def __init__(self) -> None:
@@ -155,13 +155,15 @@ class World:
             pods.sort(key=lambda pod: self.first_seen[pod.uid])
         return found
 
-    def chosen_node(self, claim: ClaimFacts, users: Iterable[PodFacts]) -> str:
+    def chosen_node(self, claim: ClaimFacts, users: Collection[PodFacts]) -> str:
         """Where the cluster wants this claim's volume now; empty when nowhere yet."""
         bound_to = [pod.node for pod in users if pod.node]
         if bound_to:
             # Pods of several nodes: Longhorn attaches the volume to one of them, and that is where it will be placed.
             volume = self._volume(self.volume_of(claim))
             return volume.node if volume is not None and volume.node in bound_to else bound_to[0]
+        if not claim.volume_name and not users:
+            return ""  # such a volume takes no disk before it is attached, and nobody waits for that
         if not claim.selected_node or not claim.volume_name:
             return claim.selected_node
         pv = self.all("PersistentVolume", facts.PvFacts).get(claim.volume_name)
@@ -177,7 +179,7 @@ class Promised:
     disks: dict[str, list[Item]] = field(default_factory=dict)
 
 
-def promised_in(world: World) -> Promised:
+def promised_in(world: WorldAt) -> Promised:
     """The promises that stand in this world."""
     promised = Promised()
     placed: set[str] = set()
@@ -211,7 +213,7 @@ class Over:
         return sum(self.limits.values())
 
 
-def places_over(world: World, promised: Promised) -> Iterator[Over]:
+def places_over(world: WorldAt, promised: Promised) -> Iterator[Over]:
     for node in world.nodes():
         limits = {disk.uuid: world.limit_bytes(disk) for disk in node.disks}
         if not limits:  # nothing is known of its disks yet

@@ -4,48 +4,42 @@ from __future__ import annotations
 
 import http.client
 import json
-import signal
-import socket
 import subprocess
 import sys
-import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from tests.extender_go.worlds import WorldSpec
+from tests.extender_go.worlds import NAMESPACE, WorldSpec
+from tests.ports import free_port
+from tests.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
 START_SECONDS = 60.0
 CALL_SECONDS = 30.0
+Wiring = Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Wiring:
+def wiring(
+    url_prefix: str,
+    node_cache_capable: bool = True,
+    *,
+    ignorable: bool = False,
+    managed_resources: Sequence[str] = (),
+    timeout_milliseconds: int = 4_000,
+) -> Wiring:
     """What a scheduler's configuration says of the extender; every verb is on."""
-
-    url_prefix: str
-    node_cache_capable: bool = True
-    ignorable: bool = False
-    managed_resources: tuple[str, ...] = ()
-    timeout_milliseconds: int = 4_000
-    filter_verb: str = "filter"
-    prioritize_verb: str = "prioritize"
-
-    def as_json(self) -> dict[str, Any]:
-        return {
-            "urlPrefix": self.url_prefix,
-            "filterVerb": self.filter_verb,
-            "prioritizeVerb": self.prioritize_verb,
-            "preemptVerb": "preempt",
-            "bindVerb": "bind",
-            "weight": 5,
-            "nodeCacheCapable": self.node_cache_capable,
-            "ignorable": self.ignorable,
-            "managedResources": list(self.managed_resources),
-            "timeoutMillis": self.timeout_milliseconds,
-        }
+    return {
+        "urlPrefix": url_prefix,
+        **{f"{verb}Verb": verb for verb in ("filter", "prioritize", "preempt", "bind")},
+        "weight": 5,
+        "nodeCacheCapable": node_cache_capable,
+        "ignorable": ignorable,
+        "managedResources": list(managed_resources),
+        "timeoutMillis": timeout_milliseconds,
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +74,7 @@ class SchedulerClient:
     def ask(self, wiring: Wiring, verb: str, pod: Mapping[str, Any], **more: Any) -> Understood:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        question = {"extender": wiring.as_json(), "verb": verb, "pod": pod, **more}
+        question = {"extender": wiring, "verb": verb, "pod": pod, **more}
         # Without spaces: Go keeps some fields as they are spelt, and would send them in another spelling than it got.
         self._process.stdin.write(json.dumps(question, separators=(",", ":")) + "\n")
         self._process.stdin.flush()
@@ -103,14 +97,27 @@ class SchedulerClient:
     def filter(self, wiring: Wiring, pod: Mapping[str, Any], nodes: Sequence[Mapping[str, Any]]) -> Understood:
         return self.ask(wiring, "filter", pod, nodes=nodes)
 
+    def preempt(
+        self,
+        wiring: Wiring,
+        pod: Mapping[str, Any],
+        nodes: Sequence[Mapping[str, Any]],
+        victims: Mapping[str, Mapping[str, Any]],
+    ) -> Understood:
+        """`victims`: by node, the uids of pods that run there, and how many budgets their end violates."""
+        running = [
+            {"metadata": {"name": uid, "namespace": NAMESPACE, "uid": uid}, "spec": {"nodeName": node}}
+            for node, entry in victims.items()
+            for uid in entry["uids"]
+        ]
+        return self.ask(wiring, "preempt", pod, nodes=nodes, running=running, victims=victims)
+
 
 class ServedExtender:
     """The product's server as a process. Threads: any, each with a connection of its own."""
 
     def __init__(self, log: Path) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port: int = probe.getsockname()[1]
+        self.port = free_port()
         self._log = log.open("wb")
         self.process = subprocess.Popen(
             [sys.executable, "-m", "tests.extender_go.served", str(self.port)],
@@ -119,17 +126,13 @@ class ServedExtender:
             stderr=self._log,
             start_new_session=True,
         )
-        self._wait_started()
+        wait_until(self._is_up, "server that answers", START_SECONDS)
 
-    def _wait_started(self) -> None:
-        end = time.monotonic() + START_SECONDS
-        while time.monotonic() < end and self.process.poll() is None:
-            try:
-                if self.call("GET", "/healthz")[0] == 200:
-                    return
-            except OSError:
-                time.sleep(0.02)
-        raise AssertionError("the server did not start")
+    def _is_up(self) -> bool:
+        assert self.process.poll() is None, "the server did not start"
+        with suppress(OSError):
+            return self.call("GET", "/healthz")[0] == 200
+        return False
 
     @property
     def url(self) -> str:
@@ -160,7 +163,6 @@ class ServedExtender:
         return found
 
     def stop(self) -> None:
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGTERM)
+        self.process.terminate()
         self.process.wait(CALL_SECONDS)
         self._log.close()

@@ -17,17 +17,17 @@ from flask.typing import ResponseReturnValue
 from controller.clock import SystemClock
 from controller.serving.server import ServerOptions, serve
 from extender.app import create_app
-from tests.extender_go.worlds import Stage, WorldSpec
+from tests.extender_go.worlds import ExchangeableWorld, WorldSpec
 from tests.fakes.served import OnlyApplication
 
 BODY_LIMIT = 64 * 1024**2
 
 
-def create_stage_app(stage: Stage, *, max_body_bytes: int = BODY_LIMIT) -> Flask:
+def create_stage_app(stage: ExchangeableWorld, *, max_body_bytes: int = BODY_LIMIT) -> Flask:
     return create_app(stage.verbs, stage.observer, SystemClock(), max_body_bytes=max_body_bytes)
 
 
-def create_control(stage: Stage) -> Blueprint:
+def create_control(stage: ExchangeableWorld) -> Blueprint:
     routes = Blueprint("test", __name__)
 
     @routes.post("/test/world")
@@ -49,7 +49,7 @@ def create_control(stage: Stage) -> Blueprint:
 
 class ServedProcess(OnlyApplication):
     def __init__(self) -> None:
-        stage = Stage(WorldSpec({}))
+        stage = ExchangeableWorld(WorldSpec({}))
         app = create_stage_app(stage)
         app.register_blueprint(create_control(stage))
         super().__init__(app.wsgi_app)

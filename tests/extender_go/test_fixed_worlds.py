@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import re
 import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +13,9 @@ import pytest
 from controller.allocator.outcome import Mode
 from tests.cluster import build as cluster_build
 from tests.extender_go import build as client_build
-from tests.extender_go.client import SchedulerClient, ServedExtender, Understood, Wiring
+from tests.extender_go.client import SchedulerClient, ServedExtender, wiring
 from tests.extender_go.worlds import NAMESPACE, PodSpec, VolumeSpec, WorldSpec, kube_node, kube_pod
+from tests.waiting import wait_until
 
 GOLDEN = Path(__file__).parents[1] / "wire" / "golden"
 RESOURCE = "longhorn.io/scheduler-extender"
@@ -37,20 +36,13 @@ def held(server: ServedExtender) -> dict[str, list[str]]:
     return found
 
 
-def until(condition: Callable[[], bool], what: str) -> None:
-    end = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < end, f"not in time: {what}"
-        time.sleep(0.01)
-
-
 @BOTH_FORMS
 def test_filter_is_understood_in_the_form_that_was_sent(
     client: SchedulerClient, server: ServedExtender, by_name: bool
 ) -> None:
     server.put(ROOMY_AND_FULL)
 
-    understood = client.filter(Wiring(server.url, by_name), kube_pod(DB), nodes("n3", "n2", "n1"))
+    understood = client.filter(wiring(server.url, by_name), kube_pod(DB), nodes("n3", "n2", "n1"))
 
     assert understood.error == ""
     assert sorted(understood.passed) == ["n1", "n3"]
@@ -60,31 +52,16 @@ def test_filter_is_understood_in_the_form_that_was_sent(
     assert held(server) == {f"{NAMESPACE}/db": ["n1", "n3"]}
 
 
-@BOTH_FORMS
 @pytest.mark.parametrize("prefix", ["", "/", "/api/scheduler", "/api/scheduler/"])
 def test_a_prefix_with_or_without_a_slash_reaches_the_same_verbs(
-    client: SchedulerClient, server: ServedExtender, by_name: bool, prefix: str
+    client: SchedulerClient, server: ServedExtender, prefix: str
 ) -> None:
     server.put(ROOMY_AND_FULL)
-    wiring = Wiring(server.url + prefix, by_name)
+    wired = wiring(server.url + prefix)
 
-    assert client.filter(wiring, kube_pod(DB), nodes("n1")).passed == ["n1"]
-    scored = client.ask(wiring, "prioritize", kube_pod(DB), nodes=nodes("n1"))
+    assert client.filter(wired, kube_pod(DB), nodes("n1")).passed == ["n1"]
+    scored = client.ask(wired, "prioritize", kube_pod(DB), nodes=nodes("n1"))
     assert (scored.error, list(scored.scores)) == ("", ["n1"])
-
-
-@BOTH_FORMS
-@pytest.mark.parametrize("sent", [(), ("n2",)], ids=["no candidate", "only a full one"])
-def test_an_empty_answer_is_no_error(
-    client: SchedulerClient, server: ServedExtender, by_name: bool, sent: tuple[str, ...]
-) -> None:
-    server.put(ROOMY_AND_FULL)
-
-    understood = client.filter(Wiring(server.url, by_name), kube_pod(DB), nodes(*sent))
-
-    assert (understood.error, understood.passed) == ("", [])
-    assert understood.unresolvable == dict.fromkeys(sent, FULL_TEXT)
-    assert held(server) == {}
 
 
 @BOTH_FORMS
@@ -93,36 +70,13 @@ def test_a_failure_of_ours_is_an_error_and_never_a_refusal(
     client: SchedulerClient, server: ServedExtender, by_name: bool, is_ignorable: bool
 ) -> None:
     """What follows from an error is the scheduler's: it fails the cycle, or goes on without an ignorable extender."""
-    wiring = Wiring(server.url, by_name, is_ignorable)
-    server.put(ROOMY_AND_FULL)
-    stranger = client.filter(wiring, kube_pod(PodSpec("stranger", DB.volumes)), nodes("n1"))
+    wired = wiring(server.url, by_name, ignorable=is_ignorable)
     server.put(WorldSpec({"n1": (400,)}, (DB,), mode=Mode.CLOSED))
-    closed = client.filter(wiring, kube_pod(DB), nodes("n1"))
+    closed = client.filter(wired, kube_pod(DB), nodes("n1"))
 
-    assert stranger.error == "Longhorn: the pod does not exist"
     assert closed.error.endswith("code 503")
-    for understood in (stranger, closed):
-        assert (understood.passed, understood.failed, understood.unresolvable) == ([], {}, {})
-    assert client.ask(wiring, "look", {}).traits["ignorable"] is is_ignorable
-    assert held(server) == {}
-
-
-@BOTH_FORMS
-def test_prioritize_without_a_filter_call_before_it_scores_and_holds_nothing(
-    client: SchedulerClient, server: ServedExtender, by_name: bool
-) -> None:
-    database = PodSpec("db", (VolumeSpec("db", 100, placed_on="n2"),))
-    server.put(WorldSpec({"n1": (400,), "n2": (400,), "n3": (50,)}, (database,)))
-
-    understood = client.ask(
-        Wiring(server.url, by_name), "prioritize", kube_pod(database), nodes=nodes("n1", "n2", "n3")
-    )
-
-    assert understood.error == ""
-    assert understood.weight == 5
-    assert max(understood.scores, key=lambda name: understood.scores[name]) == "n2"
-    assert understood.scores.keys() == {"n1", "n2", "n3"}
-    assert all(0 <= score <= 10 for score in understood.scores.values())
+    assert (closed.passed, closed.failed, closed.unresolvable) == ([], {}, {})
+    assert client.ask(wired, "look", {}).traits["ignorable"] is is_ignorable
     assert held(server) == {}
 
 
@@ -130,64 +84,34 @@ def test_prioritize_without_a_filter_call_before_it_scores_and_holds_nothing(
 def test_preemption_keeps_nodes_with_room_and_all_their_victims(
     client: SchedulerClient, server: ServedExtender, by_name: bool
 ) -> None:
+    """kube-scheduler takes an empty list in the answer for an error of the whole preemption."""
     server.put(ROOMY_AND_FULL)
 
-    understood = ask_victims(
-        client,
-        Wiring(server.url, by_name),
-        n1={"uids": ["v1", "v2"], "violations": 1},
-        n2={"uids": ["v3"], "violations": 0},
-        n3={"uids": [], "violations": 0},
-    )
+    victims = {
+        "n1": {"uids": ["v1", "v2"], "violations": 1},
+        "n2": {"uids": ["v3"], "violations": 0},
+        "n3": {"uids": [], "violations": 0},
+    }
+    understood = client.preempt(wiring(server.url, by_name), kube_pod(DB), nodes(*victims), victims)
 
     assert understood.error == ""
     assert understood.victims == {"n1": (["v1", "v2"], 1)}
     assert held(server) == {}
 
 
-@BOTH_FORMS
-def test_a_preemption_with_only_empty_lists_of_victims_keeps_no_candidate(
-    client: SchedulerClient, server: ServedExtender, by_name: bool
+@pytest.mark.parametrize(
+    ("node", "error", "bound"),
+    [("n3", "", [[DB.uid, "n3"]]), ("refuses-1", "pods 'db' cannot be bound to 'refuses-1'", [])],
+)
+def test_a_binding_is_made_or_refused_in_the_api_servers_words_and_ends_no_promise(
+    client: SchedulerClient, server: ServedExtender, node: str, error: str, bound: list[Any]
 ) -> None:
-    """kube-scheduler takes an empty list in the answer for an error of the whole preemption."""
-    server.put(ROOMY_AND_FULL)
+    server.put(WorldSpec({"n1": (400,), "n3": (100,), "refuses-1": (400,)}, (DB,)))
+    wired = wiring(server.url)
+    client.filter(wired, kube_pod(DB), nodes("n1", node))
 
-    understood = ask_victims(client, Wiring(server.url, by_name), n1={"uids": [], "violations": 0})
-
-    assert (understood.error, understood.victims) == ("", {})
-
-
-def ask_victims(client: SchedulerClient, wiring: Wiring, **victims: dict[str, Any]) -> Understood:
-    running = [
-        {"metadata": {"name": uid, "namespace": NAMESPACE, "uid": uid}, "spec": {"nodeName": node}}
-        for node, entry in victims.items()
-        for uid in entry["uids"]
-    ]
-    return client.ask(wiring, "preempt", kube_pod(DB), nodes=nodes(*victims), running=running, victims=victims)
-
-
-def test_a_binding_is_made_and_its_promise_kept(client: SchedulerClient, server: ServedExtender) -> None:
-    server.put(ROOMY_AND_FULL)
-    wiring = Wiring(server.url)
-    client.filter(wiring, kube_pod(DB), nodes("n1", "n3"))
-
-    assert client.ask(wiring, "bind", kube_pod(DB), target="n3").error == ""
-
-    assert server.ledger()["bound"] == [[DB.uid, "n3"]]
-    assert held(server) == {f"{NAMESPACE}/db": ["n3"]}
-
-
-def test_a_binding_that_the_api_server_refuses_is_told_in_its_words_and_leaves_no_promise(
-    client: SchedulerClient, server: ServedExtender
-) -> None:
-    server.put(WorldSpec({"refuses-1": (400,)}, (DB,)))
-    wiring = Wiring(server.url)
-    client.filter(wiring, kube_pod(DB), nodes("refuses-1"))
-
-    understood = client.ask(wiring, "bind", kube_pod(DB), target="refuses-1")
-
-    assert understood.error == "pods 'db' cannot be bound to 'refuses-1'"
-    assert (server.ledger()["bound"], held(server)) == ([], {})
+    assert client.ask(wired, "bind", kube_pod(DB), target=node).error == error
+    assert (server.ledger()["bound"], held(server)) == (bound, {f"{NAMESPACE}/db": ["n1", node]})
 
 
 @pytest.mark.parametrize(
@@ -201,47 +125,49 @@ def test_which_pods_the_scheduler_brings_to_us(
     asked: tuple[str, ...],
     is_interested: bool,
 ) -> None:
-    traits = client.ask(Wiring(server.url, managed_resources=managed), "look", kube_pod(DB, asked)).traits
+    traits = client.ask(wiring(server.url, managed_resources=managed), "look", kube_pod(DB, asked)).traits
 
     assert traits["interested"] is is_interested
     assert all(traits[verb] for verb in ("filter", "prioritizer", "preempting", "binder"))
 
 
-def test_a_scheduler_that_gives_up_while_its_call_waits_leaves_no_hold(
-    client: SchedulerClient, server: ServedExtender
-) -> None:
-    first, second = (PodSpec(name, (VolumeSpec(name, 100),)) for name in ("first", "second"))
-    spec = WorldSpec(
-        {"n1": (100,), "n2": (100,)}, (first, second), contention_wait_milliseconds=20_000, runs_in_real_time=True
-    )
-    server.put(spec)
-    client.filter(Wiring(server.url), kube_pod(first), nodes("n1", "n2"))
+FIRST, SECOND = (PodSpec(name, (VolumeSpec(name, 100),)) for name in ("first", "second"))
 
-    hasty = client.filter(Wiring(server.url, timeout_milliseconds=200), kube_pod(second), nodes("n1"))
-    server.choose("first", "n2")  # makes room for the call that nobody waits for
+
+@pytest.fixture
+def contended(client: SchedulerClient, server: ServedExtender) -> ServedExtender:
+    """The first pod holds both nodes, so that a call about the second one waits."""
+    server.put(
+        WorldSpec(
+            {"n1": (100,), "n2": (100,)}, (FIRST, SECOND), contention_wait_milliseconds=20_000, runs_in_real_time=True
+        )
+    )
+    client.filter(wiring(server.url), kube_pod(FIRST), nodes("n1", "n2"))
+    return server
+
+
+def test_a_scheduler_that_gives_up_while_its_call_waits_leaves_no_hold(
+    client: SchedulerClient, contended: ServedExtender
+) -> None:
+    hasty = client.filter(wiring(contended.url, timeout_milliseconds=200), kube_pod(SECOND), nodes("n1"))
+    contended.choose("first", "n2")  # makes room for the call that nobody waits for
 
     assert "Client.Timeout exceeded" in hasty.error
-    until(lambda: "client-gone" in server.ledger()["failures"], "the server sees that the client left")
-    assert held(server) == {f"{NAMESPACE}/first": ["n2"]}
+    wait_until(lambda: "client-gone" in contended.ledger()["failures"])
+    assert held(contended) == {f"{NAMESPACE}/first": ["n2"]}
 
 
 def test_a_scheduler_that_waits_is_answered_as_soon_as_there_is_room(
-    client: SchedulerClient, server: ServedExtender
+    client: SchedulerClient, contended: ServedExtender
 ) -> None:
-    first, second = (PodSpec(name, (VolumeSpec(name, 100),)) for name in ("first", "second"))
-    spec = WorldSpec(
-        {"n1": (100,), "n2": (100,)}, (first, second), contention_wait_milliseconds=20_000, runs_in_real_time=True
-    )
-    server.put(spec)
-    client.filter(Wiring(server.url), kube_pod(first), nodes("n1", "n2"))
-    chooser = threading.Timer(0.2, server.choose, ("first", "n2"))
+    chooser = threading.Timer(0.2, contended.choose, ("first", "n2"))
     chooser.start()
 
-    patient = client.filter(Wiring(server.url, timeout_milliseconds=20_000), kube_pod(second), nodes("n1"))
+    patient = client.filter(wiring(contended.url, timeout_milliseconds=20_000), kube_pod(SECOND), nodes("n1"))
     chooser.join()
 
     assert (patient.error, patient.passed) == ("", ["n1"])
-    assert held(server) == {f"{NAMESPACE}/first": ["n2"], f"{NAMESPACE}/second": ["n1"]}
+    assert held(contended) == {f"{NAMESPACE}/first": ["n2"], f"{NAMESPACE}/second": ["n1"]}
 
 
 @BOTH_FORMS
@@ -256,7 +182,7 @@ def test_what_kube_scheduler_sent_once_is_understood_when_its_client_sends_it_ag
     server.put(WorldSpec(dict.fromkeys(names[:-1], (400,)) | {names[-1]: (50,)}, (spec,)))
     pod["metadata"] |= {"namespace": NAMESPACE, "uid": spec.uid}
 
-    understood = client.filter(Wiring(server.url, by_name), pod, items)
+    understood = client.filter(wiring(server.url, by_name), pod, items)
 
     assert (understood.error, understood.is_intact) == ("", True)
     assert understood.passed == names[:-1]
@@ -279,7 +205,7 @@ def test_recorded_candidates_of_a_preemption_keep_their_victims_where_there_is_r
     pod["spec"]["volumes"] += kube_pod(DB)["spec"]["volumes"]
 
     understood = client.ask(
-        Wiring(server.url, by_name), "preempt", pod, nodes=nodes(*victims), running=running, victims=victims
+        wiring(server.url, by_name), "preempt", pod, nodes=nodes(*victims), running=running, victims=victims
     )
 
     assert understood.error == ""

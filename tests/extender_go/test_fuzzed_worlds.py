@@ -9,9 +9,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from controller.allocator.outcome import Mode
-from tests.extender_go.client import SchedulerClient, ServedExtender, Wiring
+from tests.extender_go.client import SchedulerClient, ServedExtender, Wiring, wiring
 from tests.extender_go.twin import Twin
-from tests.extender_go.worlds import KINDS, NAMESPACE, STATES, PodSpec, VolumeSpec, WorldSpec, kube_node, kube_pod
+from tests.extender_go.worlds import KINDS, STATES, PodSpec, VolumeSpec, WorldSpec, kube_node, kube_pod
 
 NODES = ("n1", "n2", "worker-3.example.com", "refuses-4", "5")
 STRANGER = "node-that-longhorn-does-not-know"
@@ -74,35 +74,30 @@ def test_the_scheduler_understands_what_was_decided(
     server.put(spec)
     twin = Twin(spec)
     for call in data.draw(st.lists(calls(spec), min_size=1, max_size=8), label="calls"):
-        check_call(client, Wiring(server.url, call["by_name"]), twin, call)
+        check_call(client, wiring(server.url, call["by_name"]), twin, call)
 
     ledger = server.ledger()
     assert twin.ledger() == {name: ledger[name] for name in ("promises", "bound")}
 
 
-def check_call(client: SchedulerClient, wiring: Wiring, twin: Twin, call: dict[str, Any]) -> None:
+def check_call(client: SchedulerClient, wired: Wiring, twin: Twin, call: dict[str, Any]) -> None:
     spec: PodSpec = call["pod"]
     candidates, pod = call["candidates"], kube_pod(spec)
     nodes = [kube_node(name, note=call["note"]) for name in candidates]
     match call["verb"]:
         case "filter":
-            filtered, verdict = client.filter(wiring, pod, nodes), twin.filter(spec, candidates)
+            filtered, verdict = client.filter(wired, pod, nodes), twin.filter(spec, candidates)
             assert filtered.error == verdict.error
             assert filtered.passed == verdict.passed
             assert filtered.unresolvable == verdict.unresolvable
             assert filtered.failed == {}
             assert filtered.is_intact is not bool(verdict.error)
         case "prioritize":
-            scored = client.ask(wiring, "prioritize", pod, nodes=nodes)
+            scored = client.ask(wired, "prioritize", pod, nodes=nodes)
             assert (scored.error, scored.scores) == ("", twin.prioritize(spec, candidates))
         case "preempt":
-            running = [
-                {"metadata": {"name": uid, "namespace": NAMESPACE, "uid": uid}, "spec": {"nodeName": node}}
-                for node, entry in call["victims"].items()
-                for uid in entry["uids"]
-            ]
-            kept = client.ask(wiring, "preempt", pod, nodes=nodes, running=running, victims=call["victims"])
+            kept = client.preempt(wired, pod, nodes, call["victims"])
             assert (kept.error, kept.victims) == ("", twin.preempt(spec, call["victims"]))
         case "bind":
-            bound = client.ask(wiring, "bind", pod, target=call["target"])
+            bound = client.ask(wired, "bind", pod, target=call["target"])
             assert bound.error == twin.bind(spec, call["target"])

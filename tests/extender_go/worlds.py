@@ -7,7 +7,7 @@ allocator there directly and so knows what a client must have understood.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
@@ -15,8 +15,7 @@ import msgspec
 from controller.allocator.allocator import Allocator
 from controller.allocator.outcome import Mode
 from controller.clock import Clock, SystemClock
-from controller.errors import ConflictError, NotLeaderError, UnavailableError
-from controller.model.workload import Pod
+from controller.errors import ConflictError
 from controller.settings import LiveSettings
 from extender import binding, preemption, wire
 from extender.app import Verbs
@@ -26,7 +25,8 @@ from extender.preconditions import Preconditions
 from extender.preemption import PreemptionService
 from extender.priorities import PriorityService
 from extender.service import ExtenderService
-from tests.fakes.builders import TestCluster, disk, observe
+from tests.fakes.builders import TestCluster, disk
+from tests.fakes.edges import FakeBinder, FakeGate, FakeObserver, FakeReads
 
 NAMESPACE: Final = "ns"
 REFUSING_NODE: Final = "refuses"  # a name that begins so is a node to which nothing can be bound
@@ -80,66 +80,12 @@ class WorldSpec:
         return msgspec.json.decode(text, type=cls)
 
 
-@dataclass(slots=True)
-class Gate:
-    """Open; with `closes_after`, only for so many checks."""
-
-    closes_after: int | None = None
-    term: int = 1
-
-    def check(self) -> None:
-        if self.closes_after is None:
-            return
-        if self.closes_after == 0:
-            raise NotLeaderError("not leading")
-        self.closes_after -= 1
+def refuse_some_nodes(name: str, node: str) -> None:
+    if node.startswith(REFUSING_NODE):
+        raise ConflictError(f"pods {name!r} cannot be bound to {node!r}")
 
 
-class Observer:
-    """Remembers what kinds of failure were answered, and nothing else."""
-
-    def __init__(self) -> None:
-        self.failures: list[str] = []
-
-    def failed(self, kind: str) -> None:
-        self.failures.append(kind)
-
-    def decided(self, *_: object) -> None:
-        return
-
-    contention_waited = filter_answered = preempted = refused = let_through = broken = decided
-
-
-@dataclass(slots=True)
-class LiveWorld:
-    """The API server behind our stores: it has what `late` names, and nothing else. It may be out of reach."""
-
-    allocator: Allocator
-    late: dict[str, Pod] = field(default_factory=dict)
-    is_down: bool = False
-
-    def refresh(self, kind: str, namespace: str, name: str, timeout_seconds: float) -> bool:
-        if self.is_down:
-            raise UnavailableError("no answer")
-        facts = self.late.get(f"{namespace}/{name}") if kind == "pod" else None
-        observe(self.allocator, kind, f"{namespace}/{name}" if namespace else name, facts)
-        return facts is not None
-
-
-@dataclass(slots=True)
-class Binder:
-    posted: list[tuple[str, str]] = field(default_factory=list)
-    is_down: bool = False
-
-    def bind(self, namespace: str, name: str, uid: str, node: str) -> None:
-        if self.is_down:
-            raise UnavailableError("no answer")
-        if node.startswith(REFUSING_NODE):
-            raise ConflictError(f"pods {name!r} cannot be bound to {node!r}")
-        self.posted.append((uid, node))
-
-
-class World:
+class MadeUpWorld:
     """One made-up cluster, and everything that answers for it."""
 
     def __init__(self, spec: WorldSpec, make_allocator: Callable[[Clock], Allocator] = Allocator) -> None:
@@ -152,11 +98,12 @@ class World:
         )
         self.cluster = TestCluster(live=live, make_allocator=lambda clock: make_allocator(real_clock or clock))
         self.allocator = self.cluster.allocator
-        self.live, self.binder, self.gate = LiveWorld(self.allocator), Binder(), Gate()
+        self.live, self.binder, self.gate = FakeReads(self.allocator), FakeBinder(), FakeGate()
+        self.binder.then = refuse_some_nodes
         self._add_objects()
         self.allocator.set_mode(spec.mode)
         clock: Clock = real_clock or self.cluster.clock
-        silent = Observer()
+        silent = FakeObserver()
         self.preconditions = Preconditions(
             self.allocator, self.gate, self.live, clock, mode=lambda: spec.mode, stale_kind=lambda: None
         )
@@ -171,7 +118,7 @@ class World:
         )
         self.prioritize = PriorityService(self.allocator, self.preconditions)
         self.preempt = PreemptionService(self.allocator, self.preconditions, silent, silent)
-        self.bind = BindingService(self.allocator, self.preconditions, self.binder, self.live)
+        self.bind = BindingService(self.preconditions, self.binder)
 
     def _add_objects(self) -> None:
         cluster, spec = self.cluster, self.spec
@@ -204,30 +151,30 @@ class World:
             case "finished":
                 cluster.change_pod(pod.name, is_finished=True)
             case "replaced":
-                self.live.late[facts.key] = cluster.change_pod(pod.name, uid=f"newer-{pod.uid}")
+                self.live.objects["pod", facts.key] = cluster.change_pod(pod.name, uid=f"newer-{pod.uid}")
             case "late" | "unknown":
                 cluster.drop_pod(pod.name)
                 if pod.state == "late":
-                    self.live.late[facts.key] = facts
+                    self.live.objects["pod", facts.key] = facts
 
     def ledger(self) -> dict[str, Any]:
         """What is promised now, and which pods were bound."""
         promises = self.allocator.snapshot().promises
         return {
             "promises": sorted([view.claim, view.node, view.kind, view.state, view.size_bytes] for view in promises),
-            "bound": sorted([uid, node] for uid, node in self.binder.posted),
+            "bound": sorted([uid, node] for _, _, uid, node in self.binder.posted),
         }
 
 
-class Stage:
+class ExchangeableWorld:
     """Where the world can be exchanged while the server runs. Between requests only."""
 
     def __init__(self, spec: WorldSpec) -> None:
-        self.observer = Observer()
+        self.observer = FakeObserver()
         self.exchange(spec)
 
     def exchange(self, spec: WorldSpec) -> None:
-        self.world = World(spec)
+        self.world = MadeUpWorld(spec)
         self.observer.failures.clear()
 
     def ledger(self) -> dict[str, Any]:

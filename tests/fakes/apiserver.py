@@ -4,6 +4,7 @@ demand."""
 from __future__ import annotations
 
 import copy
+import math
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -17,24 +18,21 @@ from controller.kube.resources import Resource
 Key = tuple[str, str, str]  # path of the collection's kind, namespace, name
 
 
-def _is_selected(name: str, selector: object) -> bool:
-    """By the one field selector that the product uses."""
-    return selector is None or selector == f"metadata.name={name}"
+def _selection(resource: Resource, namespace: str | None, selector: object) -> Callable[[Key], bool]:
+    """Which objects are listed or watched; by the one field selector that the product uses."""
+
+    def selects(key: Key) -> bool:
+        path, where, name = key
+        return path == resource.path() and namespace in (None, where) and selector in (None, f"metadata.name={name}")
+
+    return selects
 
 
 class FakeWatch:
     """A stream of lines that ends when it is closed, when its time is up, or as a script says."""
 
-    def __init__(
-        self,
-        server: FakeApiServer,
-        resource: Resource,
-        namespace: str | None,
-        version: int,
-        is_short: bool,
-        selector: str | None,
-    ) -> None:
-        self._server, self._resource, self._namespace, self._selector = server, resource, namespace, selector
+    def __init__(self, server: FakeApiServer, selects: Callable[[Key], bool], version: int, *, is_short: bool) -> None:
+        self._server, self._selects = server, selects
         self._version, self._is_short = version, is_short
         self.is_closed = False
 
@@ -43,14 +41,20 @@ class FakeWatch:
             self.is_closed = True
             self._server.changed.notify_all()
 
+    def _news(self) -> list[tuple[int, str, Raw]]:
+        return [(at, verb, raw) for at, verb, key, raw in self._server.log if at > self._version and self._selects(key)]
+
+    def _is_to_look(self) -> bool:
+        return self.is_closed or self._server.cut is not None or self._server.bookmark or bool(self._news())
+
     def __iter__(self) -> Iterator[bytes]:
         while not self._server.ends_watches:
-            for version, verb, raw in self._server.events_after(
-                self._version, self._resource, self._namespace, self._selector
-            ):
+            for version, verb, raw in self._news():
                 self._version = version
                 yield _line(verb, raw)
             with self._server.changed:
+                if self._news():  # come since the look above; a bookmark must not go past them
+                    continue
                 if self._server.cut is not None:
                     cut, self._server.cut = self._server.cut, None
                     fault = cut()
@@ -65,7 +69,7 @@ class FakeWatch:
                     tail = _line("BOOKMARK", {"metadata": {"resourceVersion": str(self._server.version)}})
                     self._version = self._server.version
                 else:
-                    self._server.changed.wait_for(lambda: self._server.has_news(self), timeout=10)
+                    self._server.changed.wait_for(self._is_to_look, timeout=10)
                     continue
             yield tail
             if self._is_short:
@@ -82,7 +86,7 @@ class FakeApiServer:
         self.changed = threading.Condition()
         self.version = 100
         self.objects: dict[Key, Raw] = {}
-        self.log: list[tuple[int, str, str, str, Raw]] = []  # version, verb, kind path, namespace, object
+        self.log: list[tuple[int, str, Key, Raw]] = []  # version, verb, of which object, and how it is now
         self.oldest = 0  # watches from before this version are gone
         self.fail: Callable[[str, Resource], None] = lambda _verb, _resource: None
         self.cut: Callable[[], bytes | SchedulerError] | None = None
@@ -92,33 +96,28 @@ class FakeApiServer:
         self.has_bookmarks = True  # False: a short watch ends without its closing bookmark
         self.ends_watches = False  # every watch ends as soon as it is open
 
-    def has_news(self, watch: FakeWatch) -> bool:
-        return (
-            watch.is_closed
-            or self.cut is not None
-            or self.bookmark
-            or bool(self.events_after(watch._version, watch._resource, watch._namespace, watch._selector))
-        )
+    def fail_with(self, error: SchedulerError, *verbs: str, times: float = math.inf) -> None:
+        """Calls of these verbs, of all if none is named, raise this; only so many of them if `times` says it."""
+        left = times
 
-    def events_after(
-        self, version: int, resource: Resource, namespace: str | None, selector: str | None
-    ) -> list[tuple[int, str, Raw]]:
-        path = resource.path()
-        return [
-            (at, verb, raw)
-            for at, verb, kind, where, raw in self.log
-            if at > version
-            and kind == path
-            and namespace in (None, where)
-            and _is_selected(raw["metadata"]["name"], selector)
-        ]
+        def fail(verb: str, _resource: Resource) -> None:
+            nonlocal left
+            if left > 0 and verb in (verbs or (verb,)):
+                left -= 1
+                raise error
+
+        self.fail = fail
+
+    def work(self) -> None:
+        """Again, after failures."""
+        self.fail = lambda _verb, _resource: None
 
     def _enter(self, verb: str, resource: Resource) -> None:
         self.fail(verb, resource)
         if resource.plural in self.absent:
             raise NotFoundError(f"404: no {resource.plural}")
 
-    def get(self, resource: Resource, namespace: str | None, name: str, *, timeout: float = 10.0) -> Raw:
+    def get(self, resource: Resource, namespace: str | None, name: str, **_: object) -> Raw:
         self._enter("get", resource)
         with self.changed:
             return copy.deepcopy(self._at(resource, namespace, name))
@@ -132,50 +131,37 @@ class FakeApiServer:
     def list_page(self, resource: Resource, namespace: str | None = None, **query: object) -> Page:
         self._enter("list", resource)
         with self.changed:
-            selector = query.get("fieldSelector")
-            found = [
-                copy.deepcopy(raw)
-                for (path, where, name), raw in sorted(self.objects.items())
-                if path == resource.path() and namespace in (None, where) and _is_selected(name, selector)
-            ]
+            selects = _selection(resource, namespace, query.get("fieldSelector"))
+            found = [copy.deepcopy(raw) for key, raw in sorted(self.objects.items()) if selects(key)]
             start = int(str(query.get("continue", "0")))
             limit = min(int(str(query.get("limit", len(found) or 1))), self.page_size or 10**9)
             more = str(start + limit) if start + limit < len(found) else ""
             return Page(found[start : start + limit], str(self.version), more)
 
     def watch(
-        self,
-        resource: Resource,
-        namespace: str | None,
-        resource_version: str,
-        *,
-        timeout_seconds: int,
-        read_timeout: float,
-        field_selector: str | None = None,
+        self, resource: Resource, namespace: str | None, resource_version: str, *, timeout_seconds: int, **more: object
     ) -> FakeWatch:
         self._enter("watch", resource)
         version = int(resource_version)
         if version < self.oldest:
             raise GoneError("410: too old resource version")
-        return FakeWatch(self, resource, namespace, version, timeout_seconds <= 5, field_selector)
+        return FakeWatch(
+            self, _selection(resource, namespace, more.get("field_selector")), version, is_short=timeout_seconds <= 5
+        )
 
-    def create(
-        self,
-        resource: Resource,
-        namespace: str | None,
-        body: Raw,
-        *,
-        name: str = "",
-        subresource: str = "",
-        timeout: float = 10.0,
-    ) -> Raw:
-        assert not subresource, f"{name}/{subresource}: not imitated here"
+    def create(self, resource: Resource, namespace: str | None, body: Raw, **more: object) -> Raw:
+        assert not more.get("subresource"), f"{more}: not imitated here"
         self._enter("create", resource)
         with self.changed:
             key = (resource.path(), namespace or "", str(body["metadata"]["name"]))
             if key in self.objects:
                 raise ConflictError("409: exists")
             return self._store(key, "ADDED", body)
+
+    def put(self, resource: Resource, namespace: str | None, body: Raw) -> Raw:
+        """Create it, in place of the one of that name if there is one."""
+        self.objects.pop((resource.path(), namespace or "", body["metadata"]["name"]), None)
+        return self.create(resource, namespace, body)
 
     def replace(self, resource: Resource, namespace: str | None, name: str, body: Raw, *, timeout: float = 10.0) -> Raw:
         self._enter("replace", resource)
@@ -185,17 +171,7 @@ class FakeApiServer:
                 raise ConflictError("409: changed meanwhile")
             return self._store((resource.path(), namespace or "", name), "MODIFIED", body)
 
-    def patch(
-        self,
-        resource: Resource,
-        namespace: str | None,
-        name: str,
-        body: object,
-        *,
-        kind: str = "merge",
-        subresource: str = "",
-        timeout: float = 10.0,
-    ) -> Raw:
+    def patch(self, resource: Resource, namespace: str | None, name: str, body: object, **_: object) -> Raw:
         self._enter("patch", resource)
         with self.changed:
             merged = _merge(self._at(resource, namespace, name), body)
@@ -218,7 +194,7 @@ class FakeApiServer:
         if key[1]:
             raw["metadata"]["namespace"] = key[1]
         self.objects[key] = raw
-        self.log.append((self.version, verb, key[0], key[1], copy.deepcopy(raw)))
+        self.log.append((self.version, verb, key, copy.deepcopy(raw)))
         self.changed.notify_all()
         return copy.deepcopy(raw)
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Self
 
 from controller.allocator.allocator import Allocator
 from controller.allocator.outcome import FilterOutcome, Mode
@@ -19,12 +19,14 @@ from controller.follow.kinds import KINDS
 from controller.model.longhorn import DEFAULT_NEEDS, Disk, DiskNeeds, LonghornNode, LonghornSettings, Replica, Volume
 from controller.model.workload import Claim, KubeNode, PersistentVolume, Pod, PodVolume, StorageClass
 from controller.settings import LiveSettings
-from tests.fakes.clock import VirtualClock
+from tests.fakes.clock import TickingClock, VirtualClock
 
 GIB = 1024**3
 EPOCH = "2026-01-01T00:00:00Z"
 LATER = "2026-01-01T00:00:05Z"
 LATEST = "2026-01-01T00:00:10Z"
+DRIVER = "driver.longhorn.io"
+ONE_LOCAL = {"dataLocality": "best-effort", "numberOfReplicas": "1"}
 _KINDS = {kind.name: kind for kind in KINDS}
 
 
@@ -130,6 +132,53 @@ def promise(
     )
 
 
+def storage_class(
+    name: str,
+    parameters: Mapping[str, str],
+    *,
+    provisioner: str = DRIVER,
+    is_default: bool = False,
+    created: str = EPOCH,
+) -> StorageClass:
+    return StorageClass(name, provisioner, parameters, is_default, waits_for_consumer=True, created_utc=created)
+
+
+def claim(name: str, gib: float = 1, class_name: str | None = "longhorn", **other: Any) -> Claim:
+    """Not bound; its uid is `uid-<name>`."""
+    facts = Claim(
+        uid=f"uid-{name}",
+        namespace="ns",
+        name=name,
+        class_name=class_name,
+        volume_name="",
+        requested_bytes=int(gib * GIB),
+        selected_node="",
+        is_shared=False,
+        is_deleting=False,
+        owner_pod_uid="",
+        data_source="",
+    )
+    return replace(facts, **other)
+
+
+def pod(name: str, *claims: str, **other: Any) -> Pod:
+    """Pending and opted in, with these claims; its uid is `pod-<name>`."""
+    facts = Pod(
+        uid=f"pod-{name}",
+        namespace="ns",
+        name=name,
+        created_utc=EPOCH,
+        priority=0,
+        is_opted_in=True,
+        node_name="",
+        nominated_node="",
+        is_finished=False,
+        is_deleting=False,
+        volumes=tuple(PodVolume(f"v{index}", claim) for index, claim in enumerate(claims)),
+    )
+    return replace(facts, **other)
+
+
 def observe(events: Events, kind: str, key: str, facts: object | None, gone: object | None = None) -> None:
     """An event of that kind, where a test goes through several kinds."""
     _KINDS[kind].observe(events, key, facts, gone)
@@ -148,36 +197,34 @@ class TestCluster:
         make_allocator: Callable[[Clock], Allocator] = Allocator,
     ) -> None:
         self.clock = VirtualClock()
+        self.adds_up = False  # anybody may ask
         self.allocator = make_allocator(self.clock)
         self.live = live or LiveSettings(enabled=True)
         self.allocator.configure(self.live, settings or LonghornSettings())
         self.pods: dict[str, Pod] = {}
         self.claims: dict[str, Claim] = {}
-        self.allocator.observe_class(
-            "longhorn",
-            StorageClass(
-                "longhorn",
-                "driver.longhorn.io",
-                {"dataLocality": "best-effort", "numberOfReplicas": "1"},
-                is_default=True,
-                waits_for_consumer=True,
-                created_utc=EPOCH,
-            ),
-        )
+        local = storage_class("longhorn", ONE_LOCAL, is_default=True)
+        self.allocator.observe_class(local.name, local)
+        self.add_class("roaming", dataLocality="disabled", numberOfReplicas="1")
+        self.add_class("strict", dataLocality="strict-local", numberOfReplicas="1")
         self.allocator.set_mode(Mode.ACTIVE)
         self.allocator.begin_term(has_predecessor=False)
 
     def add_class(self, name: str, **parameters: str) -> None:
-        self.allocator.observe_class(
-            name,
-            StorageClass(
-                name, "driver.longhorn.io", parameters, is_default=False, waits_for_consumer=True, created_utc=EPOCH
-            ),
-        )
+        self.allocator.observe_class(name, storage_class(name, parameters))
 
     def add_node(self, name: str, *disks: Disk, free_gib: float = 400) -> None:
         self.allocator.observe_kube_node(name, KubeNode(name, unschedulable=False))
         self.allocator.observe_node(name, node(name, *disks, free_gib=free_gib))
+
+    def add_nodes(self, **free_gib: float | Sequence[float]) -> Self:
+        """Nodes of one empty disk each, or of disks d0, d1, ..."""
+        for name, sizes in free_gib.items():
+            if isinstance(sizes, Sequence):
+                self.add_node(name, *(disk(f"d{index}", gib, node=name) for index, gib in enumerate(sizes)))
+            else:
+                self.add_node(name, free_gib=sizes)
+        return self
 
     def put_node(self, facts: LonghornNode) -> None:
         self.allocator.observe_node(facts.name, facts)
@@ -185,20 +232,7 @@ class TestCluster:
     def add_claim(
         self, name: str, gib: float = 100, *, class_name: str | None = "longhorn", uid: str = "", shared: bool = False
     ) -> Claim:
-        claim = Claim(
-            uid=uid or f"uid-{name}",
-            namespace="ns",
-            name=name,
-            class_name=class_name,
-            volume_name="",
-            requested_bytes=int(gib * GIB),
-            selected_node="",
-            is_shared=shared,
-            is_deleting=False,
-            owner_pod_uid="",
-            data_source="",
-        )
-        return self.set_claim(claim)
+        return self.set_claim(claim(name, gib, class_name, uid=uid or f"uid-{name}", is_shared=shared))
 
     def set_claim(self, claim: Claim) -> Claim:
         self.claims[claim.name] = claim
@@ -209,26 +243,24 @@ class TestCluster:
         self.allocator.observe_claim(self.claims.pop(name).key, None)
 
     def add_pod(
-        self, name: str, *claims: str, gib: float = 100, uid: str = "", created: str = EPOCH, priority: int = 0
+        self,
+        name: str,
+        *claims: str | tuple[str, float] | tuple[str, float, str],
+        gib: float = 100,
+        uid: str = "",
+        created: str = EPOCH,
+        priority: int = 0,
     ) -> Pod:
-        """A pending opted-in pod; claims that do not exist yet are made, one called after the pod without any named."""
-        for claim in claims or (name,):
+        """A pending opted-in pod; claims that do not exist yet are made, one called after the pod without any named.
+
+        A claim's name may come with its GiB and its class.
+        """
+        wanted = [(claim, gib) if isinstance(claim, str) else claim for claim in claims or (name,)]
+        for claim, size, *classes in wanted:
             if claim not in self.claims:
-                self.add_claim(claim, gib)
-        pod = Pod(
-            uid=uid or f"pod-{name}",
-            namespace="ns",
-            name=name,
-            created_utc=created,
-            priority=priority,
-            is_opted_in=True,
-            node_name="",
-            nominated_node="",
-            is_finished=False,
-            is_deleting=False,
-            volumes=tuple(PodVolume(f"v{index}", claim) for index, claim in enumerate(claims or (name,))),
-        )
-        return self.set_pod(pod)
+                self.add_claim(claim, size, class_name=classes[0] if classes else "longhorn")
+        names = [claim for claim, *_ in wanted]
+        return self.set_pod(pod(name, *names, uid=uid or f"pod-{name}", created_utc=created, priority=priority))
 
     def set_pod(self, pod: Pod) -> Pod:
         self.pods[pod.name] = pod
@@ -242,14 +274,29 @@ class TestCluster:
         self.allocator.observe_pod(self.pods.pop(name).key, None)
 
     def filter(self, pod: str, *nodes: str) -> FilterOutcome:
-        return self.allocator.hold_pod(self.pods[pod].uid, list(nodes))
+        return self.allocator.hold_pod(self.pods[pod].uid, list(nodes), adds_up=self.adds_up)
 
     def offered(self, pod: str, *nodes: str) -> set[str]:
         return set(self.filter(pod, *nodes).passed)
 
+    def ask(self, pod: str, gib: float, *nodes: str, class_name: str = "longhorn", priority: int = 0) -> set[str]:
+        """What a new pod with one volume is offered."""
+        self.add_pod(pod, (pod, gib, class_name), priority=priority)
+        return self.offered(pod, *nodes)
+
     def plan_wakeups(self) -> list[Wakeup]:
         """The pods that a whole round of the wake-up would wake."""
         return [wakeup for wakeups in self.allocator.wake_slices() for wakeup in wakeups]
+
+    def woken(self) -> list[str]:
+        """Their names."""
+        return [wakeup.name for wakeup in self.plan_wakeups()]
+
+    def make_looks_cost(self, seconds: float) -> None:
+        """From now on every look at the clock takes so long."""
+        clock = TickingClock(seconds)
+        clock.advance(self.clock.now() - clock.start)
+        self.allocator._clock = clock
 
     def select_node(self, claim: str, name: str) -> Claim:
         return self.set_claim(replace(self.claims[claim], selected_node=name))
@@ -264,7 +311,7 @@ class TestCluster:
         for number in range(1, copies + 1):
             self.allocator.observe_replica(f"{name}-r-{number}", replica(f"{name}-r-{number}", name, gib))
         size = facts.requested_bytes
-        pv = PersistentVolume(name, "driver.longhorn.io", name, facts.uid, facts.key, size, created, version)
+        pv = PersistentVolume(name, DRIVER, name, facts.uid, facts.key, size, created, version)
         self.allocator.observe_pv(name, pv)
         self.set_claim(replace(facts, volume_name=name))
         return name
@@ -275,8 +322,16 @@ class TestCluster:
     def attach(self, name: str, to: str, gib: float = 100, **other: Any) -> None:
         self.allocator.observe_volume(name, volume(name, gib, attached_to=to, **other))
 
-    def place(self, name: str, on: str, gib: float = 100, disk_name: str = "d1") -> None:
-        self.allocator.observe_replica(f"{name}-r-1", replica(f"{name}-r-1", name, gib, on=on, disk_name=disk_name))
+    def place(self, name: str, on: str, gib: float = 100, disk_name: str = "d1", *, number: int = 1) -> None:
+        made = replica(f"{name}-r-{number}", name, gib, on=on, disk_name=disk_name)
+        self.allocator.observe_replica(made.name, made)
+
+    def add_volume(self, claim: str, gib: float = 100, *, on: str = "n1") -> str:
+        """A claim and its placed volume, whose name this is."""
+        self.add_claim(claim, gib)
+        name = self.provision(claim)
+        self.place(name, on, gib)
+        return name
 
     def run(self, pod: str, claim: str, on: str, gib: float = 100) -> str:
         """From the scheduler's choice to a placed replica."""

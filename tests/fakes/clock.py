@@ -21,3 +21,18 @@ class VirtualClock:
 
     def advance(self, seconds: float) -> None:
         self._elapsed += seconds
+
+
+class TickingClock(VirtualClock):
+    """Goes on by so many seconds whenever somebody looks at it."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__()
+        self.start = super().now()
+        self.looks = 0
+        self.seconds = seconds
+
+    def now(self) -> float:
+        self.looks += 1
+        self.advance(self.seconds)
+        return super().now()

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tests.e2e.checker import Report, check
-from tests.e2e.history_facts import ASKING_RESOURCE, SELECTED_NODE
+from tests.e2e.history_facts import ASKING_RESOURCE, DRIVER, SELECTED_NODE
 
 GIB = 2**30
 GROUPS = {"StorageClass": "storage.k8s.io", "Volume": "longhorn.io", "Replica": "longhorn.io"} | {
@@ -34,6 +34,10 @@ class History:
         self.lines.append({"rv": rv, "type": event, "kind": kind, "group": group, "at": self.now, "object": obj})
         return rv
 
+    def hurry(self) -> None:
+        """The cluster does everything at once from now on."""
+        self.step = 0.1
+
     def wait(self, seconds: float = 10.0) -> None:
         self.now += seconds
 
@@ -48,9 +52,37 @@ class History:
         last = next(x for x in reversed(self.lines) if x["object"] and x["object"]["metadata"]["uid"] == uid)
         return self._add(kind, "DELETED", last["object"])
 
-    def storage_class(self, name: str = "lh", locality: str = "best-effort", replicas: str = "1") -> None:
-        parameters = {"dataLocality": locality, "numberOfReplicas": replicas}
-        self.put("StorageClass", name, {"provisioner": "driver.longhorn.io", "parameters": parameters})
+    def play(self, steps: str) -> None:
+        """Calls of these methods, one after the other: `claim c 60 selected=n1; pv pv v; replica r v n1 n1-d0`.
+
+        `-` is an empty word, `x,` a list, and `@c` the volume of the claim `c` that is not bound yet.
+        """
+        for step in steps.removesuffix("; ").split("; "):
+            verb, *words = step.split()
+            named = dict(word.split("=", 1) for word in words if "=" in word)
+            plain = [self._value(word) for word in words if "=" not in word]
+            getattr(self, verb)(*plain, **{name: self._value(word) for name, word in named.items()})
+
+    def _value(self, word: str) -> Any:
+        if word.startswith("@"):
+            return f"pvc-{self.uid('PersistentVolumeClaim', word[1:])}"
+        if word.endswith(","):
+            return word[:-1].split(",")
+        return int(word) if word.isdecimal() else "" if word == "-" else word
+
+    def storage_class(
+        self,
+        name: str = "lh",
+        locality: str = "best-effort",
+        replicas: str | int = "1",
+        *,
+        provisioner: str = DRIVER,
+    ) -> None:
+        parameters = {"dataLocality": locality, "numberOfReplicas": str(replicas)}
+        self.put("StorageClass", name, {"provisioner": provisioner, "parameters": parameters})
+
+    def setting(self, name: str, value: str | int) -> None:
+        self.put("Setting", name, {"value": str(value)}, namespace="longhorn-system")
 
     def node(
         self,
@@ -85,9 +117,17 @@ class History:
         return self.put("PersistentVolumeClaim", name, body, namespace="ns", meta=meta)
 
     def pod(
-        self, name: str, *claims: str, node: str = "", deleting: bool = False, asks: bool = True, **status: Any
+        self,
+        name: str,
+        *claims: str,
+        node: str = "",
+        ephemeral: Sequence[str] = (),
+        deleting: bool = False,
+        asks: bool = True,
+        **status: Any,
     ) -> int:
-        volumes = [{"name": c, "persistentVolumeClaim": {"claimName": c}} for c in claims]
+        volumes: list[Any] = [{"name": c, "persistentVolumeClaim": {"claimName": c}} for c in claims]
+        volumes += [{"name": volume, "ephemeral": {}} for volume in ephemeral]
         meta = {"deletionTimestamp": "2026-01-01T00:00:00Z"} if deleting else {}
         containers = [{"name": "main", "resources": {"requests": {ASKING_RESOURCE: "1"} if asks else {}}}]
         spec = {"containers": containers, "volumes": volumes, **({"nodeName": node} if node else {})}
@@ -100,10 +140,8 @@ class History:
         condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
         return self.pod(name, *claims, conditions=[condition])
 
-    def pv(self, name: str, volume: str) -> int:
-        return self.put(
-            "PersistentVolume", name, {"spec": {"csi": {"driver": "driver.longhorn.io", "volumeHandle": volume}}}
-        )
+    def pv(self, name: str, volume: str, driver: str = DRIVER) -> int:
+        return self.put("PersistentVolume", name, {"spec": {"csi": {"driver": driver, "volumeHandle": volume}}})
 
     def volume(
         self,
@@ -142,8 +180,11 @@ class History:
         return check(self.lines, **scope)
 
 
-def history(*disks_gib: int) -> History:
+def history(*disks_gib: int, steps: str = "") -> History:
+    """A class of local volumes, a node n1 with these disks, and what came of it."""
     made = History()
     made.storage_class()
     made.node("n1", *(disks_gib or (400,)))
+    if steps:
+        made.play(steps)
     return made

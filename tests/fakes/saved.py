@@ -6,17 +6,12 @@ from datetime import UTC, datetime
 from typing import Any
 
 from controller.plan.command import answer
+from tests.longhorn_rules import objects
+from tests.longhorn_rules.objects import GIB, Raw, longhorn
 
-Raw = dict[str, Any]
-GIB = 1024**3
-MIB = 1024**2
+__all__ = ["GIB", "NOW", "Raw", "ask", "core", "expand", "longhorn", "node", "places", "replica", "schedule", "setting"]
+__all__ += ["volume"]
 NOW = "2026-01-01T12:00:00Z"
-READY = [{"type": "Ready", "status": "True"}, {"type": "Schedulable", "status": "True"}]
-
-
-def longhorn(kind: str, name: str, **parts: Any) -> Raw:
-    meta = {"name": name, "namespace": "longhorn-system"}
-    return {"apiVersion": "longhorn.io/v1beta2", "kind": kind, "metadata": meta, **parts}
 
 
 def core(kind: str, name: str, namespace: str = "", **parts: Any) -> Raw:
@@ -27,30 +22,21 @@ def core(kind: str, name: str, namespace: str = "", **parts: Any) -> Raw:
 
 def node(name: str, *, gib: float = 100, disks: dict[str, Raw] | None = None, zone: str = "", **spec: Any) -> Raw:
     """A ready node; each disk is its figures and, under `spec`, what differs there. UUIDs are `<node>-<disk>`."""
-    specs, statuses = {}, {}
+    named = {}
     for disk, given in (disks or {"d1": {}}).items():
-        size = int(given.get("gib", gib) * GIB)
-        specs[disk] = {"allowScheduling": True, "storageReserved": 0, **given.get("spec", {})}
-        statuses[disk] = {
-            "conditions": READY,
-            "diskUUID": f"{name}-{disk}",
-            "filesystemType": "ext4",
-            "storageMaximum": size,
-            "storageAvailable": size,
-            "storageScheduled": 0,
-            **given.get("status", {}),
-        }
-    status = {"conditions": READY, "zone": zone, "diskStatus": statuses}
-    return longhorn("Node", name, spec={"allowScheduling": True, "disks": specs, **spec}, status=status)
+        wanted, figures = objects.disk(int(given.get("gib", gib) * GIB), **given.get("spec", {}))
+        named[disk] = wanted, {**(figures or {}), **given.get("status", {})}
+    raw = objects.node(name, named=named, zone=zone)
+    return {**raw, "spec": {**raw["spec"], **spec}}
 
 
 def volume(name: str = "v", *, gib: float = 10, status: Raw | None = None, **spec: Any) -> Raw:
-    return longhorn("Volume", name, spec={"size": str(int(gib * GIB)), **spec}, status=status or {})
+    raw = objects.volume(int(gib * GIB), name=name, status=status)
+    return {**raw, "spec": {**raw["spec"], **spec}}
 
 
 def replica(name: str, on: str = "", disk: str = "d1", *, of: str = "v", gib: float = 10, **spec: Any) -> Raw:
-    placed = {"nodeID": on, "diskID": f"{on}-{disk}", "healthyAt": NOW} if on else {}
-    return longhorn("Replica", name, spec={"volumeName": of, "volumeSize": str(int(gib * GIB)), **placed, **spec})
+    return objects.replica(name, f"{on}-{disk}" if on else "", of=of, size=int(gib * GIB), **spec)
 
 
 def setting(name: str, value: str) -> Raw:
@@ -73,7 +59,3 @@ def expand(objects: Any, size: int, **more: Any) -> Raw:
 
 def places(step: Raw) -> list[str]:
     return [f"{entry['node']}/{entry['disk']}" for entry in step["candidates"]]
-
-
-def refusals(step: Raw) -> dict[str, str]:
-    return {f"{entry['node']}/{entry['disk']}": entry["reason"] for entry in step["refusals"]}

@@ -12,30 +12,12 @@ import importlib
 import logging
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-if TYPE_CHECKING:  # the product must not be imported before the fuzzer can look into it
-    from tests.fuzz.requests import Request
+from hypothesis import given, settings
 
 PRODUCT: Final = ["extender", "controller.allocator", "controller.model"]
 LONGEST: Final = 4_096
-REQUESTS: Final = 4  # at most, one after the other in the same world
-
-
-class BytesChooser:
-    """Choices out of the fuzzer's bytes; zeros when they are used up."""
-
-    def __init__(self, provider: Any) -> None:
-        self._provider = provider
-
-    def number(self, most: int) -> int:
-        return int(self._provider.ConsumeIntInRange(0, most))
-
-    def text(self) -> str:
-        return str(self._provider.ConsumeUnicodeNoSurrogates(20))
-
-    def raw(self) -> bytes:
-        return bytes(self._provider.ConsumeBytes(200))
 
 
 def main() -> None:
@@ -49,28 +31,23 @@ def main() -> None:
         raise SystemExit("this needs the package atheris (requirements/fuzz.lock); `make fuzz` installs it") from None
     options.corpus.mkdir(parents=True, exist_ok=True)
     logging.disable()
-    with atheris.instrument_imports(include=PRODUCT):
-        target_module = importlib.import_module("tests.fuzz.target")
-        requests_module = importlib.import_module("tests.fuzz.requests")
-    target = target_module.Target()
-    faults = list(target_module.Fault)
+    with atheris.instrument_imports(include=PRODUCT):  # nothing may have imported the product before
+        module = importlib.import_module("tests.fuzz.target")
+    target = module.Target()
 
-    def throw_all(data: bytes) -> None:
-        chooser = BytesChooser(atheris.FuzzedDataProvider(data))
-        target.reset()
-        thrown: list[Request] = []
+    @settings(deadline=None, database=None)
+    @given(throws=module.THROWS)
+    def throw_all(throws: Any) -> None:
         try:
-            for _ in range(1 + chooser.number(REQUESTS - 1)):
-                fault, checks = faults[chooser.number(len(faults) - 1)], chooser.number(3)
-                thrown.append(requests_module.make_request(chooser, target_module.PODS, tuple(target_module.NODES)))
-                target.throw(thrown[-1], fault, checks)
+            target.throw_all(throws)
         except Exception:
-            print(f"after {thrown[:-1]}\nbroken by {thrown[-1:]}", file=sys.stderr)
+            print(f"broken by one of these, in this order: {throws}", file=sys.stderr)
             raise
 
     flags = [f"-max_total_time={options.seconds}", f"-max_len={LONGEST}", "-len_control=0"]
     flags += ["-timeout=20", "-rss_limit_mb=2048"]
-    atheris.Setup([sys.argv[0], *flags, str(options.corpus)], throw_all)
+    throw_bytes: Any = vars(throw_all)["hypothesis"].fuzz_one_input
+    atheris.Setup([sys.argv[0], *flags, str(options.corpus)], lambda data: throw_bytes(data + bytes(LONGEST)))
     atheris.Fuzz()
 
 

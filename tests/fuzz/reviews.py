@@ -8,20 +8,14 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import jsonpatch
-from werkzeug.test import Client
+from hypothesis import strategies as st
 
 from controller.kube import resources
-from tests.fakes.apiserver import FakeApiServer
-from tests.fakes.clock import VirtualClock
-from tests.fuzz.requests import Chooser, bent, changed, is_rare, pick
-from webhook.assemble import Webhook
-from webhook.settings import WebhookSettings
+from tests.fuzz.requests import NOISE, body_of, changed, rarely
+from tests.unit.webhook.stage import NAMESPACE, Raw, WebhookStage
 
-Raw = dict[str, Any]
-NAMESPACE: Final = "longhorn-system"
-BODY_LIMIT: Final = 1024**2
 # What may be answered. Never a 5xx: the API server would count it as a failure of ours.
-MEANT: Final = {200, 308, 400, 404, 405, 413, 415}
+MEANT: Final = {200, 400, 413}
 _MOST_CHANGES: Final = 3
 _RESOURCES: Final = {"limits": {"cpu": "1"}, "requests": {"cpu": "1"}}
 
@@ -122,49 +116,35 @@ SEEDS: Final[dict[str, tuple[Callable[[], Raw], ...]]] = {
 }
 
 
-class Target:
+class ReviewTarget:
     """The webhook's whole graph over stores that are filled by hand; nothing of it runs."""
 
     def __init__(self) -> None:
-        self.api = FakeApiServer()
+        self.stage = WebhookStage()
         spec: Raw = {"attachmentTickets": {"csi": {"type": "csi-attacher", "nodeID": "n1"}}}
         attachment = {"metadata": {"name": "pvc-1"}, "spec": spec}
-        self.api.create(resources.LONGHORN_ATTACHMENTS, NAMESPACE, attachment)
-        settings = WebhookSettings(tls_mode="off", body_limit_bytes=BODY_LIMIT).checked()
-        self.webhook = Webhook(settings, self.api, VirtualClock())
-        self.client = Client(self.webhook.app)
-        stores = self.webhook.following.stores
-        stores.classes.replace(
-            [
-                {"metadata": {"name": "lh"}, "provisioner": "driver.longhorn.io"},
-                {"metadata": {"name": "nfs"}, "provisioner": "nfs.example"},
-            ]
-        )
-        stores.namespaces.replace([{"metadata": {"name": "ns"}}])
+        self.stage.api.create(resources.LONGHORN_ATTACHMENTS, NAMESPACE, attachment)
+        stores = self.stage.webhook.following.stores
+        stores.classes.replace(self.stage.api.list_page(resources.STORAGE_CLASSES).items)
+        stores.namespaces.replace(self.stage.api.list_page(resources.NAMESPACES).items)
         other: Raw = {"metadata": {"name": "theirs", "namespace": "ns"}, "spec": {"storageClassName": "nfs"}}
         shared: Raw = {"metadata": {"name": "shared", "namespace": "ns"}, "spec": {"accessModes": ["ReadWriteMany"]}}
         shared["spec"]["storageClassName"] = "lh"
         stores.claims.replace([claim("1Gi"), other, shared])
         csi = {"driver": "driver.longhorn.io", "volumeHandle": "pvc-1"}
         stores.pvs.replace([{"metadata": {"name": "pvc-1"}, "spec": {"csi": csi, "capacity": {"storage": "1Gi"}}}])
-        self.routes = tuple(name for name in SEEDS if self.client.get(f"/{name}").status_code == 405)
+        self.routes = tuple(name for name in SEEDS if self.stage.client.get(f"/{name}").status_code == 405)
 
     def internal_failures(self) -> float:
-        values = (
-            self.webhook.metrics.registry.get_sample_value(
-                "longhorn_scheduler_webhook_failures_total", {"route": route, "kind": "internal"}
-            )
-            for route in (*self.routes, "other")
-        )
-        return sum(value or 0.0 for value in values)
+        return sum(self.stage.sample("failures_total", route=route, kind="internal") for route in self.routes)
 
-    def throw(self, route: str, body: bytes, *, content_type: str = "application/json", method: str = "POST") -> int:
+    def throw(self, route: str, body: bytes) -> int:
         """Send it and judge the answer; its status. AssertionError: something does not hold."""
         before = self.internal_failures()
-        reply = self.client.open(f"/{route}", method=method, data=body, content_type=content_type)
+        reply = self.stage.client.post(f"/{route}", data=body, content_type="application/json")
         assert reply.status_code in MEANT, f"{reply.status_code} {reply.text}"
         assert before == self.internal_failures(), "a fault of ours"
-        if reply.status_code == 200 and method == "POST":
+        if reply.status_code == 200:
             self._judge(route, body, reply.data)
         return reply.status_code
 
@@ -182,17 +162,17 @@ class Target:
         operations = json.loads(base64.b64decode(response["patch"]))
         patched = jsonpatch.apply_patch(json.loads(body)["request"]["object"], operations, in_place=True)
         again = json.dumps({**json.loads(body), "request": {**asked, "object": patched}}).encode()
-        reply = self.client.post(f"/{route}", data=again, content_type="application/json")
+        reply = self.stage.client.post(f"/{route}", data=again, content_type="application/json")
         assert "patch" not in json.loads(reply.data)["response"]
 
 
-def throw_one(target: Target, chooser: Chooser) -> int:
-    """One random request to one of the routes."""
-    route = pick(chooser, target.routes)
-    if is_rare(chooser, 15):
-        return target.throw(route, chooser.raw())
-    document: Any = pick(chooser, SEEDS[route])()
-    for _ in range(chooser.number(_MOST_CHANGES)):
-        document = changed(chooser, document)
-    body = json.dumps(document, ensure_ascii=chooser.number(1) == 1).encode(errors="surrogatepass")
-    return target.throw(route, bent(chooser, body) if is_rare(chooser, 10) else body)
+@st.composite
+def requests(draw: st.DrawFn) -> tuple[str, bytes]:
+    """A route, and what is thrown at it."""
+    route = draw(st.sampled_from(sorted(SEEDS)))
+    if draw(rarely(15)):
+        return route, draw(NOISE)
+    document: Any = draw(st.sampled_from(SEEDS[route]))()
+    for _ in range(draw(st.integers(0, _MOST_CHANGES))):
+        document = changed(draw, document)
+    return route, body_of(draw, document)

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import json
 import socket
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from typing import Any
 
+from hypothesis import strategies as st
 from werkzeug.test import create_environ, run_wsgi_app
 
 from controller.allocator.allocator import Allocator
 from controller.allocator.outcome import FilterOutcome, PodKnowledge
 from controller.clock import Clock
+from controller.errors import UnavailableError
 from tests.extender_go.served import create_stage_app
-from tests.extender_go.worlds import NAMESPACE, STATES, PodSpec, Stage, VolumeSpec, World, WorldSpec
-from tests.fuzz.requests import Request
+from tests.extender_go.worlds import NAMESPACE, STATES, ExchangeableWorld, MadeUpWorld, PodSpec, VolumeSpec, WorldSpec
+from tests.fuzz.requests import FuzzedRequest, requests
 
 NODES = {"n1": (400,), "n2": (100, 60), "n3": (50,), "refuses-4": (400,)}
 PODS = (
@@ -30,7 +32,6 @@ PODS = (
     *(PodSpec(f"{state}-one", (VolumeSpec(f"{state}-one", 40),), state) for state in STATES if state != "pending"),
 )
 SPEC = WorldSpec(NODES, PODS)
-GO_NAMES = {"Pod", "Nodes", "NodeNames", "PodUID", "NodeNameToVictims", "NodeNameToMetaVictims"}
 # Statuses that may be answered; 503 only while a fault asks for it.
 MEANT = {200, 308, 400, 404, 405, 413}
 BODY_LIMIT = 100_000
@@ -46,13 +47,22 @@ class Fault(StrEnum):
     API_DOWN = "the API server does not answer"
 
 
+MOST_CHECKS = 3  # that a term lasts
+THROWS = st.lists(
+    st.tuples(requests(PODS, tuple(NODES)), st.sampled_from(Fault), st.integers(0, MOST_CHECKS)),
+    min_size=1,
+    max_size=4,
+)
+Throws = list[tuple[FuzzedRequest, Fault, int]]
+
+
 class WatchedAllocator(Allocator):
     """Tells when it has held, and does not wait for pods that the stores do not show: nothing would bring them."""
 
     on_hold: Callable[[], None] | None = None
 
-    def hold_pod(self, pod_uid: str, candidates: Sequence[str]) -> FilterOutcome:
-        outcome = super().hold_pod(pod_uid, candidates)
+    def hold_pod(self, pod_uid: str, candidates: Sequence[str], *, adds_up: bool = False) -> FilterOutcome:
+        outcome = super().hold_pod(pod_uid, candidates, adds_up=adds_up)
         if self.on_hold is not None:
             self.on_hold()
         return outcome
@@ -65,18 +75,24 @@ def make_allocator(clock: Clock) -> Allocator:
     return WatchedAllocator(clock)
 
 
-class Target:
+class VerbTarget:
     """One world and its application. Each request is judged by what it may do to the ledger, and by its answer."""
 
     def __init__(self) -> None:
-        self.stage = Stage(SPEC)
+        self.stage = ExchangeableWorld(SPEC)
         self.app = create_stage_app(self.stage, max_body_bytes=BODY_LIMIT)
         self.reset()
 
     def reset(self) -> None:
-        self.stage.world = World(SPEC, make_allocator)
+        self.stage.world = MadeUpWorld(SPEC, make_allocator)
 
-    def throw(self, request: Request, fault: Fault = Fault.NONE, checks: int = 0) -> int:
+    def throw_all(self, throws: Throws) -> None:
+        """One after the other, at the world as it was made."""
+        self.reset()
+        for request, fault, checks in throws:
+            self.throw(request, fault, checks)
+
+    def throw(self, request: FuzzedRequest, fault: Fault = Fault.NONE, checks: int = 0) -> int:
         """Send it and judge; the status. AssertionError: something does not hold. `checks`: how many the term lasts."""
         before = self.promised()
         with self._faulty(fault, checks) as environ:
@@ -86,7 +102,7 @@ class Target:
         assert status in meant, f"{status} {body[:300]!r}"
         verb = request.path.rpartition("/")[2]
         added = self.promised() - before
-        owners = self._claims_of(request, verb) if is_yes(verb, status, answer) else set()
+        owners = self._claims_of(request) if is_yes(verb, status, answer) else set()
         assert {claim for claim, _ in added} <= owners, f"held without a yes: {added}"
         if status == 200 and request.method == "POST":
             check_answer(verb, document_of(request), answer)
@@ -94,7 +110,7 @@ class Target:
             assert isinstance(answer, dict) and answer["Error"], "a failure that tells nobody why"
         return status
 
-    def _answer(self, request: Request, extra: dict[str, Any]) -> tuple[int, str, bytes]:
+    def _answer(self, request: FuzzedRequest, extra: dict[str, Any]) -> tuple[int, str, bytes]:
         """Past every client, which would correct the path or refuse to send it."""
         environ = create_environ(method=request.method, data=request.body)
         environ |= {"PATH_INFO": request.path.encode(errors="replace").decode("latin-1"), **extra}
@@ -104,9 +120,8 @@ class Target:
     def promised(self) -> set[tuple[str, str]]:
         return {(claim, node) for claim, node, *_ in self.stage.world.ledger()["promises"]}
 
-    def _claims_of(self, request: Request, verb: str) -> set[str]:
-        fields = any_case(document_of(request))
-        uid = fields["poduid"] if verb == "bind" else fields["pod"]["metadata"]["uid"]
+    def _claims_of(self, request: FuzzedRequest) -> set[str]:
+        uid = any_case(document_of(request))["pod"]["metadata"]["uid"]
         return {f"{NAMESPACE}/{volume.claim}" for pod in PODS if pod.uid == uid for volume in pod.volumes}
 
     @contextmanager
@@ -118,31 +133,39 @@ class Target:
         if fault is Fault.CLIENT_GONE:
             theirs.close()
         allocator.on_hold = theirs.close if fault is Fault.CLIENT_LEAVES else None
-        world.gate.closes_after = checks if fault is Fault.NO_LEADER else None
-        world.live.is_down = world.binder.is_down = fault is Fault.API_DOWN
+        world.gate.checks_left = checks if fault is Fault.NO_LEADER else None
+        if fault is Fault.API_DOWN:
+            world.live.fails[""] = world.binder.failure = UnavailableError("no answer")
         with ours, theirs:
             yield {"gunicorn.socket": ours}
-        allocator.on_hold = world.gate.closes_after = None
-        world.live.is_down = world.binder.is_down = False
+        allocator.on_hold = world.gate.checks_left = world.binder.failure = None
+        world.live.fails.clear()
 
 
-def document_of(request: Request) -> dict[str, Any]:
+def document_of(request: FuzzedRequest) -> dict[str, Any]:
     """The body of a request that was understood. Bytes that are no text are read past where nobody needs them."""
-    document: dict[str, Any] = json.loads(request.body.decode(errors="replace"))
+    document: dict[str, Any] = json.loads(request.body.decode(errors="replace"), object_pairs_hook=last_of_each)
     return document
 
 
+def last_of_each(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    """The object that stands there, with a key that stands there twice at its last place."""
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        found.pop(name, None)
+        found[name] = value
+    return found
+
+
 def any_case(document: dict[str, Any]) -> dict[str, Any]:
-    """The object's fields by their names in lower case. Go's own spelling wins over any other."""
-    return {name.lower(): document[name] for name in sorted(document, key=lambda name: name in GO_NAMES)}
+    """The object's fields by their names in one letter case. The last one of a name counts, as for Go's decoder."""
+    return {name.casefold(): value for name, value in document.items()}
 
 
 def is_yes(verb: str, status: int, answer: Any) -> bool:
     """Whether the scheduler may count on the room: only then may anything be held."""
     if status != 200 or not isinstance(answer, dict) or answer.get("Error"):
         return False
-    if verb == "bind":
-        return True
     return verb == "filter" and bool(answer["NodeNames"] or (answer["Nodes"] or {}).get("items"))
 
 

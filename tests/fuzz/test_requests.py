@@ -7,60 +7,29 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings
 
 from tests.extender_go.worlds import NAMESPACE, PodSpec, kube_pod
-from tests.fuzz.requests import VERBS, Request, make_request
-from tests.fuzz.target import NODES, PODS, Fault, Target
-
-MOST_CHECKS = 3
-
-
-class DataChooser:
-    """Choices that hypothesis makes and shrinks."""
-
-    def __init__(self, data: st.DataObject) -> None:
-        self._data = data
-
-    def number(self, most: int) -> int:
-        return self._data.draw(st.integers(0, most))
-
-    def text(self) -> str:
-        return self._data.draw(st.text(max_size=20))
-
-    def raw(self) -> bytes:
-        return self._data.draw(st.binary(max_size=200))
+from tests.fuzz.requests import UNHURRIED, VERBS, FuzzedRequest
+from tests.fuzz.target import BODY_LIMIT, MOST_CHECKS, NODES, PODS, THROWS, Fault, Throws, VerbTarget
 
 
 @pytest.fixture(scope="module")
-def target() -> Target:
-    return Target()
-
-
-def throw_some(target: Target, data: st.DataObject) -> None:
-    target.reset()
-    chooser = DataChooser(data)
-    for _ in range(data.draw(st.integers(1, 6))):
-        fault = data.draw(st.sampled_from(Fault))
-        checks = data.draw(st.integers(0, MOST_CHECKS)) if fault is Fault.NO_LEADER else 0
-        target.throw(make_request(chooser, PODS, tuple(NODES)), fault, checks)
-
-
-UNHURRIED = [HealthCheck.too_slow, HealthCheck.data_too_large]
+def target() -> VerbTarget:
+    return VerbTarget()
 
 
 @settings(max_examples=50, suppress_health_check=UNHURRIED)
-@given(data=st.data())
-def test_a_few_random_requests(target: Target, data: st.DataObject) -> None:
-    throw_some(target, data)
+@given(throws=THROWS)
+def test_a_few_random_requests(target: VerbTarget, throws: Throws) -> None:
+    target.throw_all(throws)
 
 
 @pytest.mark.slow
-@settings(max_examples=600, suppress_health_check=UNHURRIED)
-@given(data=st.data())
-def test_many_random_requests(target: Target, data: st.DataObject) -> None:
-    throw_some(target, data)
+@settings(max_examples=200, suppress_health_check=UNHURRIED)
+@given(throws=THROWS)
+def test_many_random_requests(target: VerbTarget, throws: Throws) -> None:
+    target.throw_all(throws)
 
 
 def requests_for(pod: PodSpec, nodes: list[str]) -> dict[str, dict[str, Any]]:
@@ -78,23 +47,28 @@ def requests_for(pod: PodSpec, nodes: list[str]) -> dict[str, dict[str, Any]]:
 
 @pytest.mark.parametrize("verb", VERBS)
 @pytest.mark.parametrize("fault", Fault)
-def test_no_fault_at_any_moment_leaves_a_hold_behind(target: Target, fault: Fault, verb: str) -> None:
+def test_no_fault_at_any_moment_leaves_a_hold_behind(target: VerbTarget, fault: Fault, verb: str) -> None:
     statuses: Counter[int] = Counter()
     for checks in range(MOST_CHECKS + 1) if fault is Fault.NO_LEADER else (0,):
         for pod in PODS:
             target.reset()
             body = json.dumps(requests_for(pod, list(NODES))[verb]).encode()
-            statuses[target.throw(Request("POST", f"/{verb}", body), fault, checks)] += 1
+            statuses[target.throw(FuzzedRequest("POST", f"/{verb}", body), fault, checks)] += 1
 
     assert statuses[503 if fault is Fault.NO_LEADER else 200] > 0
     assert (503 in statuses) == (fault is Fault.NO_LEADER or ("CLIENT" in fault.name and verb == "filter"))
 
 
-def test_a_pod_that_fits_is_held_which_is_what_the_other_tests_look_for(target: Target) -> None:
+def test_a_pod_that_fits_is_held_which_is_what_the_other_tests_look_for(target: VerbTarget) -> None:
     target.reset()
     small = next(pod for pod in PODS if pod.name == "small")
 
     before = target.promised()
-    target.throw(Request("POST", "/filter", json.dumps(requests_for(small, list(NODES))["filter"]).encode()))
+    target.throw(FuzzedRequest("POST", "/filter", json.dumps(requests_for(small, list(NODES))["filter"]).encode()))
 
     assert {("ns/small", node) for node in NODES} == target.promised() - before
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_body_over_the_limit_is_refused(target: VerbTarget, verb: str) -> None:
+    assert 413 == target.throw(FuzzedRequest("POST", f"/{verb}", b" " * (BODY_LIMIT + 1)))

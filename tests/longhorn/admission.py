@@ -8,13 +8,13 @@ from typing import Any
 from tests.longhorn import paths
 from tests.longhorn.expansion import check_expansion
 from tests.longhorn.quantity import quantity_bytes
-from tests.longhorn.state import State
+from tests.longhorn.state import SearchState
 
 Raw = dict[str, Any]
 Find = Callable[[str], Raw | None]  # an object by its name
 
 
-def claim_problem(old: Raw, new: Raw, pv: Find, volume: Find, state: Callable[[str], State]) -> str:
+def claim_problem(old: Raw, new: Raw, pv: Find, volume: Find, state: Callable[[str], SearchState]) -> str:
     """Why the update is refused; "" if it is not.
 
     It looks at sizes only, as the claim asks for them, and reserves nothing. A volume without a placed replica passes.

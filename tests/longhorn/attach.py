@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 
 from tests.longhorn import locality, paths
-from tests.longhorn.volumes import Volumes, set_robustness
-from tests.longhorn.world import Raw, World
+from tests.longhorn.volumes import Volumes, set_robustness, settle_detached
+from tests.longhorn.world import Busy, LonghornWorld, Raw, let_go
 
 POLL_SECONDS = 0.5
 
@@ -15,11 +14,9 @@ POLL_SECONDS = 0.5
 class Attacher:
     """Follows attachments that kube-controller-manager makes and deletes. Threads: reflectors' and the pool's."""
 
-    def __init__(self, world: World, volumes: Volumes, on_attached: Callable[[str], None]) -> None:
+    def __init__(self, world: LonghornWorld, volumes: Volumes, on_attached: Callable[[str], None]) -> None:
         self._world, self._volumes, self._on_attached = world, volumes, on_attached
-        self._lock = threading.Lock()
-        self._busy: set[tuple[str, str]] = set()  # (what, attachment's uid)
-        self._starting: set[str] = set()  # volumes
+        self._busy = Busy()  # attach and detach by the attachment's uid, start by the volume
         world.listen("attachments", self._on_attachment)
         world.listen("replicas", self._on_replica)
         world.listen("volumes", self._on_volume)
@@ -28,18 +25,11 @@ class Attacher:
         if raw["spec"].get("attacher") != paths.DRIVER:
             return
         if verb == "DELETED" or raw["metadata"].get("deletionTimestamp"):
-            if self._first("detach", raw["metadata"]["uid"]):
+            if self._busy.begin("detach", raw["metadata"]["uid"]):
                 self._world.after("detach", self._detach, raw)
-        elif not (raw.get("status") or {}).get("attached") and self._first("attach", raw["metadata"]["uid"]):
+        elif not (raw.get("status") or {}).get("attached") and self._busy.begin("attach", raw["metadata"]["uid"]):
             self._world.timers.now(self._mark, raw)
             self._world.after("attach", self._attach, raw)
-
-    def _first(self, what: str, uid: str) -> bool:
-        with self._lock:
-            if (what, uid) in self._busy:
-                return False
-            self._busy.add((what, uid))
-            return True
 
     def _mark(self, raw: Raw) -> None:
         def edit(entry: Raw) -> bool:
@@ -116,17 +106,11 @@ class Attacher:
             return
         if locality.attached_node(volume):
             return
-        if not locality.starters(self._world.replicas_of(name)):
-            return
-        with self._lock:
-            if name in self._starting:
-                return
-            self._starting.add(name)
-        self._world.after("start", self._started, name)
+        if locality.starters(self._world.replicas_of(name)) and self._busy.begin("start", name):
+            self._world.after("start", self._started, name)
 
     def _started(self, name: str) -> None:
-        with self._lock:
-            self._starting.discard(name)
+        self._busy.end("start", name)
         healthy = self._volumes.first_use(name)
 
         def edit(volume: Raw) -> bool:
@@ -161,27 +145,13 @@ class Attacher:
             volume["spec"]["nodeID"] = ""
             return True
 
-        def settle(volume: Raw) -> bool:
-            if volume["spec"].get("nodeID"):
-                return False
-            volume.setdefault("status", {}).update(state="detached", currentNodeID="", robustness="unknown")
-            return True
-
         self._world.change(self._world.longhorn("volumes", name), edit)
-        self._world.change(self._world.longhorn("volumes", name), settle, status=True)
-        self._world.change(self._path(raw), _let_go)
+        self._world.change(self._world.longhorn("volumes", name), settle_detached, status=True)
+        self._world.change(self._path(raw), lambda entry: let_go(entry, paths.ATTACH_FINALIZER))
 
 
 def _set_attached(raw: Raw) -> bool:
     if raw["metadata"].get("deletionTimestamp"):
         return False
     raw["status"] = {**(raw.get("status") or {}), "attached": True}
-    return True
-
-
-def _let_go(raw: Raw) -> bool:
-    finalizers = raw["metadata"].get("finalizers") or []
-    if paths.ATTACH_FINALIZER not in finalizers:
-        return False
-    raw["metadata"]["finalizers"] = [entry for entry in finalizers if entry != paths.ATTACH_FINALIZER]
     return True

@@ -7,7 +7,7 @@ from typing import Any
 from tests.cluster.client import ApiError
 from tests.longhorn import paths
 from tests.longhorn.placement import is_true
-from tests.longhorn.world import Raw, World
+from tests.longhorn.world import LonghornWorld, Raw
 
 
 def rooms(node: Raw, parameters: dict[str, str], over_pct: int) -> list[int]:
@@ -43,7 +43,7 @@ def _selected(tags: list[str] | None, selector: str | None) -> bool:
 class Capacity:
     """Publishes one object per node and class while tracking is on. Threads: the pool's."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: LonghornWorld) -> None:
         self._world = world
         if world.options.capacity_tracking:
             world.timers.now(self._round)

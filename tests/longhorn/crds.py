@@ -28,121 +28,81 @@ def by_name(schema: Schema) -> Schema:
     return {"type": "object", "additionalProperties": schema}
 
 
+def each(schema: Schema, *names: str) -> dict[str, Schema]:
+    """Several fields of one kind."""
+    return dict.fromkeys(names, schema)
+
+
 CONDITIONS: Final[Schema] = {
     "type": "array",
-    "items": fields(type=TEXT, status=TEXT, reason=TEXT, message=TEXT, lastProbeTime=TEXT, lastTransitionTime=TEXT),
+    "items": fields(**each(TEXT, "type", "status", "reason", "message", "lastProbeTime", "lastTransitionTime")),
 }
 SOFT: Final = choice("ignored", "enabled", "disabled")
 ENGINE: Final = choice("v1", "v2")
+SIZE: Final[Schema] = {"type": "string", "format": "int64"}
 
 NODE_SPEC: Final = fields(
+    **each(FLAG, "allowScheduling", "evictionRequested"),
     name=TEXT,
-    allowScheduling=FLAG,
-    evictionRequested=FLAG,
     tags=TEXTS,
     instanceManagerCPURequest=INT32,
     disks=by_name(
         fields(
+            **each(FLAG, "allowScheduling", "evictionRequested"),
             diskType=choice("filesystem", "block"),
             path=TEXT,
             diskDriver=choice("", "auto", "aio", "nvme"),
-            allowScheduling=FLAG,
-            evictionRequested=FLAG,
             storageReserved=INT64,
             tags=TEXTS,
         )
     ),
 )
 NODE_STATUS: Final = fields(
+    **each(TEXT, "region", "zone"),
     conditions=CONDITIONS,
-    region=TEXT,
-    zone=TEXT,
     autoEvicting=FLAG,
     diskStatus=by_name(
         fields(
+            **each(INT64, "storageAvailable", "storageScheduled", "storageMaximum"),
+            **each(SIZES, "scheduledReplica", "scheduledBackingImage"),
+            **each(TEXT, "diskUUID", "diskName", "diskPath", "diskType", "diskDriver"),
+            **each(TEXT, "filesystemType", "instanceManagerName"),
             conditions=CONDITIONS,
-            storageAvailable=INT64,
-            storageScheduled=INT64,
-            storageMaximum=INT64,
-            scheduledReplica=SIZES,
-            scheduledBackingImage=SIZES,
-            diskUUID=TEXT,
-            diskName=TEXT,
-            diskPath=TEXT,
-            diskType=TEXT,
-            diskDriver=TEXT,
-            filesystemType=TEXT,
-            instanceManagerName=TEXT,
         )
     ),
 )
 VOLUME_SPEC: Final = fields(
-    size={"type": "string", "format": "int64"},
-    numberOfReplicas=INT32,
-    staleReplicaTimeout=INT32,
+    **each(TEXT, "nodeID", "migrationNodeID", "engineNodeID", "backingImage", "fromBackup", "dataSource", "image"),
+    **each(TEXTS, "diskSelector", "nodeSelector"),
+    **each(INT32, "numberOfReplicas", "staleReplicaTimeout"),
+    **each(FLAG, "migratable", "encrypted", "disableFrontend", "Standby"),
+    **each(SOFT, "replicaSoftAntiAffinity", "replicaZoneSoftAntiAffinity", "replicaDiskSoftAntiAffinity"),
+    size=SIZE,
     dataLocality=choice("disabled", "best-effort", "strict-local"),
-    nodeID=TEXT,
-    migrationNodeID=TEXT,
-    engineNodeID=TEXT,
-    diskSelector=TEXTS,
-    nodeSelector=TEXTS,
     topologyRequirement={"type": "array", "items": fields(zone=TEXT, region=TEXT)},
-    replicaSoftAntiAffinity=SOFT,
-    replicaZoneSoftAntiAffinity=SOFT,
-    replicaDiskSoftAntiAffinity=SOFT,
     replicaAutoBalance=choice("ignored", "disabled", "least-effort", "best-effort"),
     accessMode=choice("rwo", "rwop", "rwx"),
-    migratable=FLAG,
-    encrypted=FLAG,
     dataEngine=ENGINE,
-    backingImage=TEXT,
-    fromBackup=TEXT,
-    dataSource=TEXT,
     cloneMode=choice("", "full-copy", "linked-clone"),
-    image=TEXT,
     frontend=choice("blockdev", "iscsi", "nvmf", "ublk", ""),
-    disableFrontend=FLAG,
-    Standby=FLAG,
 )
 VOLUME_STATUS: Final = fields(
-    state=TEXT,
-    robustness=TEXT,
-    currentNodeID=TEXT,
-    ownerID=TEXT,
+    **each(TEXT, "state", "robustness", "currentNodeID", "ownerID", "lastDegradedAt", "shareState", "shareEndpoint"),
+    **each(FLAG, "expansionRequired", "frontendDisabled", "isStandby", "restoreRequired"),
     conditions=CONDITIONS,
     actualSize=INT64,
-    expansionRequired=FLAG,
-    lastDegradedAt=TEXT,
-    frontendDisabled=FLAG,
-    isStandby=FLAG,
-    restoreRequired=FLAG,
-    cloneStatus=fields(sourceVolume=TEXT, snapshot=TEXT, state=TEXT),
-    shareState=TEXT,
-    shareEndpoint=TEXT,
+    cloneStatus=fields(**each(TEXT, "sourceVolume", "snapshot", "state")),
 )
 REPLICA_SPEC: Final = fields(
-    volumeName=TEXT,
-    volumeSize={"type": "string", "format": "int64"},
-    nodeID=TEXT,
-    diskID=TEXT,
-    diskPath=TEXT,
-    dataDirectoryName=TEXT,
-    image=TEXT,
+    **each(TEXT, "volumeName", "nodeID", "diskID", "diskPath", "dataDirectoryName", "image", "desireState"),
+    **each(TEXT, "engineName", "hardNodeAffinity", "healthyAt", "lastHealthyAt", "failedAt", "lastFailedAt"),
+    **each(TEXT, "backingImage", "linkedCloneSrcReplicaName"),
+    **each(FLAG, "active", "evictionRequested"),
+    volumeSize=SIZE,
     dataEngine=ENGINE,
-    desireState=TEXT,
-    active=FLAG,
-    engineName=TEXT,
-    hardNodeAffinity=TEXT,
-    healthyAt=TEXT,
-    lastHealthyAt=TEXT,
-    failedAt=TEXT,
-    lastFailedAt=TEXT,
     rebuildRetryCount=INT32,
-    evictionRequested=FLAG,
-    backingImage=TEXT,
-    linkedCloneSrcReplicaName=TEXT,
 )
-REPLICA_STATUS: Final = fields(currentState=TEXT, ownerID=TEXT, instanceManagerName=TEXT, ip=TEXT)
+REPLICA_STATUS: Final = fields(**each(TEXT, "currentState", "ownerID", "instanceManagerName", "ip"))
 
 
 def crd(
@@ -191,60 +151,29 @@ def crd(
 
 
 def definitions() -> list[Schema]:
-    engine_status = fields(
-        currentSize={"type": "string", "format": "int64"}, isExpanding=FLAG, replicaModeMap=by_name(TEXT)
+    engine_status = fields(currentSize=SIZE, isExpanding=FLAG, replicaModeMap=by_name(TEXT))
+    ticket = fields(**each(TEXT, "id", "type", "nodeID"), generation=INT64, parameters=by_name(TEXT))
+    image_spec = fields(
+        **each(TEXTS, "nodeSelector", "diskSelector"),
+        diskFileSpecMap=by_name(fields(evictionRequested=FLAG, dataEngine=ENGINE)),
+        minNumberOfCopies=INT32,
+        dataEngine=ENGINE,
     )
-    ticket = fields(id=TEXT, type=TEXT, nodeID=TEXT, generation=INT64, parameters=by_name(TEXT))
+    image_status = fields(**each(INT64, "size", "virtualSize", "realSize"))
+    engine_spec = fields(volumeName=TEXT, volumeSize=SIZE, nodeID=TEXT, active=FLAG)
+    deployed = fields(state=TEXT, nodeDeploymentMap=by_name(FLAG))
+    manager_spec = fields(**each(TEXT, "nodeID", "type", "dataEngine", "image"))
+    shared = fields(**each(TEXT, "state", "ownerID", "endpoint"))
+    attached = fields(volume=TEXT, attachmentTickets=by_name(ticket))
     return [
         crd("nodes", "Node", "lhn", spec=NODE_SPEC, status=NODE_STATUS),
         crd("volumes", "Volume", "lhv", spec=VOLUME_SPEC, status=VOLUME_STATUS),
         crd("replicas", "Replica", "lhr", spec=REPLICA_SPEC, status=REPLICA_STATUS),
-        crd(
-            "engines",
-            "Engine",
-            "lhe",
-            spec=fields(volumeName=TEXT, volumeSize={"type": "string", "format": "int64"}, nodeID=TEXT, active=FLAG),
-            status=engine_status,
-        ),
+        crd("engines", "Engine", "lhe", spec=engine_spec, status=engine_status),
         crd("settings", "Setting", "lhs", status=fields(applied=FLAG), value=TEXT),
-        crd(
-            "backingimages",
-            "BackingImage",
-            "lhbi",
-            spec=fields(
-                diskFileSpecMap=by_name(fields(evictionRequested=FLAG, dataEngine=ENGINE)),
-                minNumberOfCopies=INT32,
-                nodeSelector=TEXTS,
-                diskSelector=TEXTS,
-                dataEngine=ENGINE,
-            ),
-            status=fields(size=INT64, virtualSize=INT64, realSize=INT64),
-        ),
-        crd(
-            "engineimages",
-            "EngineImage",
-            "lhei",
-            spec=fields(image=TEXT),
-            status=fields(state=TEXT, nodeDeploymentMap=by_name(FLAG)),
-        ),
-        crd(
-            "instancemanagers",
-            "InstanceManager",
-            "lhim",
-            spec=fields(nodeID=TEXT, type=TEXT, dataEngine=TEXT, image=TEXT),
-            status=fields(currentState=TEXT),
-        ),
-        crd(
-            "sharemanagers",
-            "ShareManager",
-            "lhsm",
-            spec=fields(image=TEXT),
-            status=fields(state=TEXT, ownerID=TEXT, endpoint=TEXT),
-        ),
-        crd(
-            "volumeattachments",
-            "VolumeAttachment",
-            "lhva",
-            spec=fields(volume=TEXT, attachmentTickets=by_name(ticket)),
-        ),
+        crd("backingimages", "BackingImage", "lhbi", spec=image_spec, status=image_status),
+        crd("engineimages", "EngineImage", "lhei", spec=fields(image=TEXT), status=deployed),
+        crd("instancemanagers", "InstanceManager", "lhim", spec=manager_spec, status=fields(currentState=TEXT)),
+        crd("sharemanagers", "ShareManager", "lhsm", spec=fields(image=TEXT), status=shared),
+        crd("volumeattachments", "VolumeAttachment", "lhva", spec=attached),
     ]

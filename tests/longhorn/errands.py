@@ -11,19 +11,18 @@ from __future__ import annotations
 import threading
 
 from tests.longhorn import locality, owners
-from tests.longhorn.volumes import Volumes
-from tests.longhorn.world import Raw, World
+from tests.longhorn.volumes import Volumes, settle_detached
+from tests.longhorn.world import Busy, LonghornWorld, Raw
 
 
 class Errands:
     """Threads: reflectors' and the pool's; one at a time for one volume."""
 
-    def __init__(self, world: World, volumes: Volumes) -> None:
+    def __init__(self, world: LonghornWorld, volumes: Volumes) -> None:
         self._world, self._volumes = world, volumes
         self._lock = threading.Lock()
         self._turns: dict[str, bool] = {}  # volumes that have a turn; did something happen meanwhile
-        self._attaching: set[str] = set()  # volumes
-        self._filling: set[str] = set()  # volumes
+        self._busy = Busy()
         world.listen("volumes", self._on_volume)
         world.listen("replicas", self._on_replica)
 
@@ -89,10 +88,7 @@ class Errands:
         lacks_spare = is_only_leaving and locality.lacks_spare(volume, self._world.replicas_of(name))
         if not self._owner_of(volume) or (lacks_spare and not self._volumes.has_candidate(volume)):
             return False
-        with self._lock:
-            is_new = name not in self._attaching
-            self._attaching.add(name)
-        if is_new:
+        if self._busy.begin("attach", name):
             self._world.after("own_attach", self._attach, name)
         return True
 
@@ -104,8 +100,7 @@ class Errands:
         return owner if locality.may_attach(volume, replicas, owner) else ""
 
     def _attach(self, name: str) -> None:
-        with self._lock:
-            self._attaching.discard(name)
+        self._busy.end("attach", name)
 
         def edit(volume: Raw) -> bool:
             owner = self._owner_of(volume)
@@ -119,15 +114,11 @@ class Errands:
             self._world.timers.after(self._world.options.retry_seconds, self._again, name)
 
     def _fill(self, name: str) -> None:
-        with self._lock:
-            if name in self._filling:
-                return
-            self._filling.add(name)
-        self._world.after("restore", self._filled, name)
+        if self._busy.begin("fill", name):
+            self._world.after("restore", self._filled, name)
 
     def _filled(self, name: str) -> None:
-        with self._lock:
-            self._filling.discard(name)
+        self._busy.end("fill", name)
 
         def edit(volume: Raw) -> bool:
             if not locality.is_filling(volume):
@@ -149,12 +140,6 @@ class Errands:
             volume["spec"].update(nodeID="", disableFrontend=False)
             return True
 
-        def settle(volume: Raw) -> bool:
-            if volume["spec"].get("nodeID"):
-                return False
-            volume.setdefault("status", {}).update(state="detached", currentNodeID="", robustness="unknown")
-            return True
-
         path = self._world.longhorn("volumes", name)
         if self._world.change(path, edit) is not None:
-            self._world.change(path, settle, status=True)
+            self._world.change(path, settle_detached, status=True)

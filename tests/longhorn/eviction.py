@@ -10,7 +10,7 @@ from typing import Final
 
 from tests.longhorn import locality
 from tests.longhorn.volumes import Volumes
-from tests.longhorn.world import Raw, World
+from tests.longhorn.world import LonghornWorld, Raw, put
 
 POLICY: Final = "node-drain-policy"
 ALL: Final = "block-for-eviction"
@@ -23,7 +23,7 @@ class Eviction:
     Threads: reflectors' and the pool's.
     """
 
-    def __init__(self, world: World, volumes: Volumes) -> None:
+    def __init__(self, world: LonghornWorld, volumes: Volumes) -> None:
         self._world, self._volumes = world, volumes
         world.listen("kube_nodes", lambda _, raw: self._review_later(str(raw["metadata"]["name"])))
         world.listen("nodes", self._on_node)
@@ -62,27 +62,21 @@ class Eviction:
         policy = self._world.settings().get(POLICY, "")
         is_drained = self._is_cordoned(name) and policy in (ALL, LAST)
 
-        def mark(raw: Raw) -> bool:
-            status = raw.setdefault("status", {})
-            is_new = bool(status.get("autoEvicting", False) != is_drained)
-            status["autoEvicting"] = is_drained
-            return is_new
-
         if bool((node.get("status") or {}).get("autoEvicting")) != is_drained:
-            self._world.change(self._world.longhorn("nodes", name), mark, status=True)
+            self._world.change(
+                self._world.longhorn("nodes", name),
+                lambda raw: put(raw.setdefault("status", {}), autoEvicting=is_drained),
+                status=True,
+            )
         for replica in list(self._world.stores["replicas"].snapshot().values()):
             if replica["spec"].get("nodeID") == name:
                 wanted = _is_asked_of(node, replica) or (is_drained and (policy == ALL or self._is_last(replica)))
                 self._request(replica, wanted=wanted)
 
     def _request(self, replica: Raw, *, wanted: bool) -> None:
-        def edit(raw: Raw) -> bool:
-            is_new = bool(raw["spec"].get("evictionRequested", False)) != wanted
-            raw["spec"]["evictionRequested"] = wanted
-            return is_new
-
         if bool(replica["spec"].get("evictionRequested", False)) != wanted:
-            self._world.change(self._world.longhorn("replicas", replica["metadata"]["name"]), edit)
+            path = self._world.longhorn("replicas", replica["metadata"]["name"])
+            self._world.change(path, lambda raw: put(raw["spec"], evictionRequested=wanted))
             self._volumes.consider(str(replica["spec"]["volumeName"]))
 
     def _is_last(self, replica: Raw) -> bool:

@@ -9,7 +9,7 @@ from typing import Final
 
 from tests.longhorn.release import at_least
 from tests.longhorn.space import growth_problem, int64
-from tests.longhorn.state import Raw, State
+from tests.longhorn.state import Raw, SearchState
 
 NOT_EXPANDABLE: Final = "volume cannot grow"
 GRANULE_BYTES: Final = 2 * 1024**2
@@ -27,7 +27,7 @@ class DiskGrowth:
     message: str = ""
 
 
-def volume_problem(state: State, volume: Raw) -> str:
+def volume_problem(state: SearchState, volume: Raw) -> str:
     """Why Longhorn's API or webhook refuses any growth of the volume, space aside; "" if they do not.
 
     A dump without the condition Scheduled tells nothing about it.
@@ -50,7 +50,7 @@ def volume_problem(state: State, volume: Raw) -> str:
     return ""
 
 
-def check_expansion(state: State, volume: Raw, size: int) -> list[DiskGrowth]:
+def check_expansion(state: SearchState, volume: Raw, size: int) -> list[DiskGrowth]:
     """What is the matter with the volume itself, if anything is, without node and disk; then one entry per disk.
 
     Disks are those with placed replicas of `state.replicas`, failed ones included; by node and disk.
@@ -67,7 +67,7 @@ def check_expansion(state: State, volume: Raw, size: int) -> list[DiskGrowth]:
     return [DiskGrowth("", "", 0, NOT_EXPANDABLE, problem), *found] if problem else found
 
 
-def _grow(state: State, node: str, uuid: str, growth: int) -> DiskGrowth:
+def _grow(state: SearchState, node: str, uuid: str, growth: int) -> DiskGrowth:
     raw = state.nodes.get(node)
     specs = ((raw or {}).get("spec") or {}).get("disks") or {}
     for name, status in (((raw or {}).get("status") or {}).get("diskStatus") or {}).items():
@@ -81,7 +81,7 @@ def is_admitted(growths: Iterable[DiskGrowth]) -> bool:
     return not any(entry.reason for entry in growths)
 
 
-def largest_size(state: State, volume: Raw) -> int:
+def largest_size(state: SearchState, volume: Raw) -> int:
     """The largest multiple of 2 MiB that is admitted, or the present size when nothing larger is."""
     old = int(volume["spec"]["size"])
     placed = sum(1 for replica in state.replicas if replica["spec"].get("nodeID"))

@@ -5,14 +5,14 @@ from __future__ import annotations
 import threading
 
 from tests.longhorn.nodes import settle_disks
-from tests.longhorn.placement import State, is_true, space_problem
-from tests.longhorn.world import Raw, World, set_condition
+from tests.longhorn.placement import SearchState, is_true, space_problem
+from tests.longhorn.world import LonghornWorld, Raw, set_condition
 
 
-class Figures:
+class FigureUpdates:
     """Coalesced by node: one refresh answers all changes since the last. Threads: reflectors' and the pool's."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: LonghornWorld) -> None:
         self._world = world
         self._lock = threading.Lock()
         self._dirty: set[str] = set()
@@ -64,7 +64,7 @@ class Figures:
         if not is_true(status.get("conditions"), "Ready"):
             return settle_disks(raw)
         changed = settle_disks(raw)
-        state = State(nodes={}, replicas=(), settings=self._world.settings())
+        state = SearchState(nodes={}, replicas=(), settings=self._world.settings())
         replicas = list(self._world.stores["replicas"].snapshot().values())
         images = list(self._world.images().values())
         for name, disk in (status.get("diskStatus") or {}).items():

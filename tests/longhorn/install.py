@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import time
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,6 +11,7 @@ import yaml
 
 from tests.cluster.client import ApiClient, ApiError
 from tests.longhorn import crds, paths
+from tests.waiting import wait_until
 
 WANTED: Final = frozenset(entry["metadata"]["name"] for entry in crds.definitions())
 DEFAULT_SETTINGS: Final = {
@@ -22,7 +23,6 @@ DEFAULT_SETTINGS: Final = {
     "replica-auto-balance-disk-pressure-percentage": "90",
     "storage-over-provisioning-percentage": "100",
     "storage-minimal-available-percentage": "25",
-    "storage-reserved-percentage-for-default-disk": "30",
     "allow-empty-node-selector-volume": "true",
     "allow-empty-disk-selector-volume": "true",
     "disable-scheduling-on-cordoned-node": "true",
@@ -35,17 +35,10 @@ DEFAULT_SETTINGS: Final = {
     "fast-replica-rebuild-enabled": '{"v1":"true","v2":"true"}',
     "offline-replica-rebuilding": "false",
     "node-drain-policy": "block-if-contains-last-replica",
-    "node-down-pod-deletion-policy": "do-nothing",
     "v1-data-engine": "true",
     "v2-data-engine": "false",
     "csi-storage-capacity-tracking": "false",
     "csi-allowed-topology-keys": "",
-    "create-default-disk-labeled-nodes": "false",
-    "rwx-volume-fast-failover": "false",
-    "kubernetes-cluster-autoscaler-enabled": "false",
-    "system-managed-components-node-selector": "",
-    "taint-toleration": "",
-    "default-longhorn-static-storage-class": "longhorn-static",
 }
 
 
@@ -65,7 +58,8 @@ def install(api: ApiClient, namespace: str, settings: dict[str, str], *, capacit
         ensure(api, paths.CRDS, entry)
     ensure(api, "/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
     for entry in wanted:
-        _wait_served(api, str(entry["spec"]["names"]["plural"]), namespace)
+        plural = str(entry["spec"]["names"]["plural"])
+        wait_until(partial(_is_served, api, plural, namespace), f"served {plural}", 30.0)
     tracking = {"csi-storage-capacity-tracking": str(capacity_tracking).lower()}
     for name, value in {**DEFAULT_SETTINGS, **tracking, **settings}.items():
         set_setting(api, namespace, name, value)
@@ -105,14 +99,11 @@ def ensure(api: ApiClient, collection: str, body: dict[str, Any]) -> bool:
     return True
 
 
-def _wait_served(api: ApiClient, plural: str, namespace: str, timeout: float = 30.0) -> None:
-    deadline = time.monotonic() + timeout
-    while True:
-        try:
-            api.list(paths.longhorn(plural, namespace), limit=1)
-        except ApiError as error:
-            if not error.not_found or time.monotonic() > deadline:
-                raise
-            time.sleep(0.05)
-        else:
-            return
+def _is_served(api: ApiClient, plural: str, namespace: str) -> bool:
+    try:
+        api.list(paths.longhorn(plural, namespace), limit=1)
+    except ApiError as error:
+        if not error.not_found:
+            raise
+        return False
+    return True

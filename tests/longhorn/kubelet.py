@@ -7,18 +7,18 @@ from collections.abc import Iterator
 
 from tests.cluster.client import ApiError
 from tests.longhorn import locality, paths
-from tests.longhorn.world import Raw, World, utc_now
+from tests.longhorn.world import Busy, LonghornWorld, Raw, utc_now
 
 
 class Kubelet:
     """One for all nodes. Threads: reflectors' and the pool's."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: LonghornWorld) -> None:
         self._world = world
         self._lock = threading.Lock()
         self._waiting: dict[str, str] = {}  # pod uid -> key, bound and not ready
         self._by_volume: dict[str, set[str]] = {}  # PV name -> pod uids
-        self._busy: set[tuple[str, str]] = set()
+        self._busy = Busy()  # pods' uids
         self._serial = 0
         world.listen("pods", self._on_pod)
         world.listen("volumes", self._on_volume)
@@ -35,19 +35,12 @@ class Kubelet:
                 self._waiting.pop(uid, None)
             return
         if pod["metadata"].get("deletionTimestamp"):
-            if self._first("stop", uid):
+            if self._busy.begin("stop", uid):
                 self._world.after("stop", self._stop, pod)
         elif (pod.get("status") or {}).get("phase") == "Pending":
             with self._lock:
                 self._waiting[uid] = f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
             self._world.timers.now(self._try, uid)
-
-    def _first(self, what: str, uid: str) -> bool:
-        with self._lock:
-            if (what, uid) in self._busy:
-                return False
-            self._busy.add((what, uid))
-            return True
 
     def on_attached(self, volume: str) -> None:
         """A volume is attached: the pods that wait for it may start."""
@@ -73,7 +66,7 @@ class Kubelet:
             status = (facts or {}).get("status") or {}
             is_ready = is_ready and status.get("state") == "attached" and status.get("currentNodeID") == node
             is_ready = is_ready and not locality.is_for_longhorn(facts or {"spec": {}})
-        if is_ready and self._first("start", uid):
+        if is_ready and self._busy.begin("start", uid):
             self._start(pod)
 
     def _volumes_of(self, pod: Raw) -> Iterator[str | None]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from tests.cluster.client import ApiClient
 from tests.longhorn import install, paths
@@ -12,14 +12,14 @@ from tests.longhorn.attach import Attacher
 from tests.longhorn.capacity import Capacity
 from tests.longhorn.errands import Errands
 from tests.longhorn.eviction import Eviction
-from tests.longhorn.figures import Figures
+from tests.longhorn.figures import FigureUpdates
 from tests.longhorn.kubelet import Kubelet
 from tests.longhorn.nodes import Nodes
 from tests.longhorn.options import DiskOptions, LonghornOptions
 from tests.longhorn.provisioner import Provisioner
 from tests.longhorn.resize import Resizer
 from tests.longhorn.volumes import Volumes
-from tests.longhorn.world import Raw, World, change, set_condition
+from tests.longhorn.world import LonghornWorld, Raw, change, set_condition
 
 
 class Longhorn:
@@ -27,15 +27,15 @@ class Longhorn:
 
     def __init__(self, api: ApiClient, options: LonghornOptions | None = None) -> None:
         self.api, self.options = api, options or LonghornOptions()
-        self._world: World | None = None
+        self._world: LonghornWorld | None = None
 
     def start(self) -> Self:
         options = self.options
         install.install(self.api, options.namespace, options.settings, capacity_tracking=options.capacity_tracking)
-        world = self._world = World(self.api, options)
+        world = self._world = LonghornWorld(self.api, options)
         volumes = Volumes(world)
         kubelet = Kubelet(world)
-        figures = Figures(world)
+        figures = FigureUpdates(world)
         Nodes(world)
         Provisioner(world, volumes)
         Attacher(world, volumes, kubelet.on_attached)
@@ -67,16 +67,9 @@ class Longhorn:
 
     # The operator's hands
 
-    def add_node(
-        self,
-        name: str,
-        disks: Mapping[str, DiskOptions] | None = None,
-        *,
-        tags: Sequence[str] = (),
-        zone: str = "",
-        allow_scheduling: bool = True,
-    ) -> None:
-        add_node(self.api, self.options.namespace, name, disks, tags=tags, zone=zone, allow_scheduling=allow_scheduling)
+    def add_node(self, name: str, disks: Mapping[str, DiskOptions] | None = None, **more: Any) -> None:
+        """`more`: as the function of that name has it."""
+        add_node(self.api, self.options.namespace, name, disks, **more)
 
     def set_disk(self, node: str, name: str, disk: DiskOptions) -> None:
         """Add the disk, or give it these properties. What lies on it stays counted."""
@@ -84,9 +77,6 @@ class Longhorn:
 
     def set_setting(self, name: str, value: str) -> None:
         install.set_setting(self.api, self.options.namespace, name, value)
-
-    def remove_node(self, name: str) -> None:
-        self.api.delete(paths.longhorn("nodes", self.options.namespace, name))
 
 
 def add_node(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from tests.longhorn.placement import is_true
-from tests.longhorn.world import Raw, World, set_condition
+from tests.longhorn.world import LonghornWorld, Raw, set_condition
 
 GONE: Final = "KubernetesNodeGone"
 NOT_READY: Final = "KubernetesNodeNotReady"
@@ -20,7 +20,7 @@ class Nodes:
     Threads: the reflector's and the pool's.
     """
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: LonghornWorld) -> None:
         self._world = world
         world.listen("kube_nodes", self._on_node)
 

@@ -16,19 +16,8 @@ MAX_DELAY_SECONDS: Final = 120.0
 
 @dataclass(frozen=True)
 class Delays:
-    """Seconds, each 0 to 120. The defaults are quick; `disk_figures` and `write` are as measured on Longhorn.
-
-    create: from the selected claim to a volume that is `detached`; provision: from there to its PV; attach: from the
-    Kubernetes VolumeAttachment to `volume.spec.nodeID`; own_attach: the same for work of Longhorn's own; placement:
-    from there to the choice of a replica's disk, which is in memory only; write: from the choice to the Replica object
-    of a volume with one local replica; write_roaming: the same for every other volume; start: from a placed replica
-    to the attached volume and the ready pod; disk_figures: from a replica's change to the node's status; relocate:
-    from a volume attached away from its data to the Replica object that is to bring it near; rebuild: from a replica's
-    disk to its copy of the data, when it joins a volume in use; restore: from a new volume attached to be filled from
-    a backup or another volume to its data; resize: from a claim that asks for more to Longhorn's API; expand: from
-    replicas that have their new size to the volume that has it; finalize: from a deleted replica to its end; detach,
-    delete, stop: the ways back.
-    """
+    """Seconds, each 0 to 120; README.md has a table of what each one lies between. The defaults are quick, and those of
+    `disk_figures`, `write` and `write_roaming` are as measured on Longhorn."""
 
     create: Delay = 0.0
     provision: Delay = 0.5
@@ -133,7 +122,7 @@ class LonghornOptions:
         return json.dumps(dataclasses.asdict(self))
 
 
-class Dice:
+class DelayDice:
     """Draws delays; seeded, so that a run's draws can be repeated as far as threads allow."""
 
     def __init__(self, seed: int) -> None:

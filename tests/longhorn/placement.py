@@ -13,9 +13,19 @@ from typing import Final, TypeAlias
 from tests.longhorn.preference import choose
 from tests.longhorn.release import at_least
 from tests.longhorn.space import space_problem
-from tests.longhorn.state import Answer, Candidate, Raw, Refusal, State, has_reusable_data, is_true
+from tests.longhorn.state import Candidate, Raw, Refusal, SearchAnswer, SearchState, has_reusable_data, is_true
 
-__all__ = ["Answer", "Candidate", "Raw", "Refusal", "State", "choose", "find_candidates", "is_true", "space_problem"]
+__all__ = [
+    "Candidate",
+    "Raw",
+    "Refusal",
+    "SearchAnswer",
+    "SearchState",
+    "choose",
+    "find_candidates",
+    "is_true",
+    "space_problem",
+]
 
 TIB: Final = 1024**4
 EIB: Final = 1024**6
@@ -31,7 +41,7 @@ NO_OBJECT: Final = "longhorn client operation failed"
 Disks: TypeAlias = set[tuple[str, str]]  # node and disk UUID
 
 
-def find_candidates(state: State, volume: Raw, replica: Raw, *, leave_out: str = "") -> Answer:
+def find_candidates(state: SearchState, volume: Raw, replica: Raw, *, leave_out: str = "") -> SearchAnswer:
     """All disks that the scheduler would choose among for `replica`, and why others were refused.
 
     A refusal by anti-affinity alone has no entry, as it has no reason in Longhorn. `leave_out` names a try that is not
@@ -40,7 +50,7 @@ def find_candidates(state: State, volume: Raw, replica: Raw, *, leave_out: str =
     spec = volume["spec"]
     refusals: list[Refusal] = []
     if spec.get("backingImage") and spec["backingImage"] not in state.backing_images:
-        return Answer([], [Refusal("", "", NO_OBJECT, f"there is no backing image {spec['backingImage']}")])
+        return SearchAnswer([], [Refusal("", "", NO_OBJECT, f"there is no backing image {spec['backingImage']}")])
     is_clone = spec.get("cloneMode") == "linked-clone" and at_least(state.release, (1, 10, 0))
     sources = source_disks(state, replica) if is_clone else None
     nodes = _node_candidates(state, spec, replica, sources, refusals)
@@ -58,14 +68,14 @@ def find_candidates(state: State, volume: Raw, replica: Raw, *, leave_out: str =
                 attempt = name_of_try
                 break
     candidates.sort(key=lambda entry: (entry.node, entry.disk))
-    return Answer(candidates, list(dict.fromkeys(refusals)), attempt)
+    return SearchAnswer(candidates, list(dict.fromkeys(refusals)), attempt)
 
 
 # Nodes
 
 
 def _node_candidates(
-    state: State, spec: Raw, replica: Raw, sources: Disks | None, refusals: list[Refusal]
+    state: SearchState, spec: Raw, replica: Raw, sources: Disks | None, refusals: list[Refusal]
 ) -> dict[str, Raw]:
     """Nodes by name that pass every rule but the tags. Each rule that leaves none ends the search with its reason."""
     nodes = {}
@@ -96,7 +106,7 @@ def _node_candidates(
     return nodes
 
 
-def node_problem(state: State, spec: Raw, name: str, node: Raw) -> str | None:
+def node_problem(state: SearchState, spec: Raw, name: str, node: Raw) -> str | None:
     conditions = (node.get("status") or {}).get("conditions")
     if node["metadata"].get("deletionTimestamp"):
         return "node is being deleted"
@@ -113,7 +123,7 @@ def node_problem(state: State, spec: Raw, name: str, node: Raw) -> str | None:
     return None
 
 
-def source_disks(state: State, replica: Raw) -> Disks:
+def source_disks(state: SearchState, replica: Raw) -> Disks:
     """Node and disk UUID of every healthy replica that a linked clone may share its blocks with.
 
     Before 1.12.1 an evicting source served as well, and no particular one could be named.
@@ -136,7 +146,7 @@ def _matches(term: Raw, node: Raw) -> bool:
     return all(not term.get(part) or term[part] == status.get(part, "") for part in ("zone", "region"))
 
 
-def with_engine(state: State, spec: Raw, replica: Raw, nodes: dict[str, Raw]) -> dict[str, Raw]:
+def with_engine(state: SearchState, spec: Raw, replica: Raw, nodes: dict[str, Raw]) -> dict[str, Raw]:
     engine = spec.get("dataEngine") or "v1"
     if state.instance_managers is not None:
         running = {
@@ -161,12 +171,12 @@ def with_engine(state: State, spec: Raw, replica: Raw, nodes: dict[str, Raw]) ->
     return nodes
 
 
-def _is_default_manager(state: State, manager: Raw) -> bool:
+def _is_default_manager(state: SearchState, manager: Raw) -> bool:
     default = state.settings.get("default-instance-manager-image")
     return not default or manager["spec"].get("image") == default
 
 
-def has_tags(state: State, spec: Raw, node: Raw, refusals: list[Refusal]) -> bool:
+def has_tags(state: SearchState, spec: Raw, node: Raw, refusals: list[Refusal]) -> bool:
     tags = set((node.get("spec") or {}).get("tags") or ())
     allow_empty = state.flag("allow-empty-node-selector-volume", True)
     for selector in selectors(state, spec, "nodeSelector"):
@@ -176,7 +186,7 @@ def has_tags(state: State, spec: Raw, node: Raw, refusals: list[Refusal]) -> boo
     return True
 
 
-def selectors(state: State, spec: Raw, name: str) -> list[Sequence[str]]:
+def selectors(state: SearchState, spec: Raw, name: str) -> list[Sequence[str]]:
     found: list[Sequence[str]] = [spec.get(name) or ()]
     image = state.backing_images.get(spec.get("backingImage") or "")
     if image is not None:
@@ -191,7 +201,7 @@ def tags_match(tags: set[str], selector: Sequence[str], allow_empty: bool) -> bo
 # Used nodes and zones, and the order of tries
 
 
-def tries(state: State, volume: Raw, nodes: Mapping[str, Raw]) -> Iterable[tuple[str, list[str], bool]]:
+def tries(state: SearchState, volume: Raw, nodes: Mapping[str, Raw]) -> Iterable[tuple[str, list[str], bool]]:
     """Groups of nodes to try, one after the other, by name, and whether node tags count there."""
     spec = volume["spec"]
     balances = _auto_balance(state, spec) == "best-effort"
@@ -221,7 +231,7 @@ def tries(state: State, volume: Raw, nodes: Mapping[str, Raw]) -> Iterable[tuple
         yield "2b evicting", only_evicting, True
 
 
-def _occupies(state: State, volume: Raw, replica: Raw) -> bool:
+def _occupies(state: SearchState, volume: Raw, replica: Raw) -> bool:
     if replica["metadata"].get("deletionTimestamp"):
         return False
     if not replica["spec"].get("failedAt"):
@@ -229,7 +239,7 @@ def _occupies(state: State, volume: Raw, replica: Raw) -> bool:
     return has_reusable_data(replica) and not replacement_is_due(state, volume)
 
 
-def replacement_is_due(state: State, volume: Raw) -> bool:
+def replacement_is_due(state: SearchState, volume: Raw) -> bool:
     status = volume.get("status") or {}
     since = status.get("lastDegradedAt")
     if status.get("robustness") != "degraded" or not since or state.now is None:
@@ -242,17 +252,17 @@ def _zone(node: Raw) -> str:
     return str((node.get("status") or {}).get("zone") or "")
 
 
-def _soft(state: State, spec: Raw, name: str, setting: str, default: bool) -> bool:
+def _soft(state: SearchState, spec: Raw, name: str, setting: str, default: bool) -> bool:
     own = spec.get(name)
     return own == "enabled" if own in ("enabled", "disabled") else state.flag(setting, default)
 
 
-def _auto_balance(state: State, spec: Raw) -> str:
+def _auto_balance(state: SearchState, spec: Raw) -> str:
     own = spec.get("replicaAutoBalance") or "ignored"
     return str(own if own != "ignored" else state.settings.get("replica-auto-balance", "disabled"))
 
 
-def _is_pressed(state: State, node: Raw) -> bool:
+def _is_pressed(state: SearchState, node: Raw) -> bool:
     percentage = state.number("replica-auto-balance-disk-pressure-percentage", 90)
     if percentage <= 0:
         return False
@@ -273,7 +283,7 @@ def _is_pressed(state: State, node: Raw) -> bool:
 
 
 def _disks(
-    state: State, volume: Raw, nodes: Mapping[str, Raw], sources: Disks | None, refusals: list[Refusal]
+    state: SearchState, volume: Raw, nodes: Mapping[str, Raw], sources: Disks | None, refusals: list[Refusal]
 ) -> list[Candidate]:
     found = []
     for name, node in nodes.items():
@@ -293,7 +303,7 @@ def _disks(
     return spread(state, volume, found)
 
 
-def _disk_problem(state: State, volume: Raw, node: str, spec: Raw, status: Raw) -> tuple[str, str] | None:
+def _disk_problem(state: SearchState, volume: Raw, node: str, spec: Raw, status: Raw) -> tuple[str, str] | None:
     wanted = volume["spec"]
     engine = wanted.get("dataEngine") or "v1"
     if not spec.get("allowScheduling") or spec.get("evictionRequested"):
@@ -311,7 +321,7 @@ def _disk_problem(state: State, volume: Raw, node: str, spec: Raw, status: Raw) 
         if not tags_match(tags, selector, allow_empty):
             return TAGS, f"disk has {sorted(tags)}"
     required = int((volume.get("status") or {}).get("actualSize") or 0)
-    return space_problem(state, spec, status, size, required, _fresh_bytes(state, node, status))
+    return space_problem(state, spec, status, size, required, fresh_bytes(state, node, status))
 
 
 def _file_system_takes(kind: str, size: int) -> bool:
@@ -320,7 +330,7 @@ def _file_system_takes(kind: str, size: int) -> bool:
     return size < 8 * EIB - 1 if kind == "xfs" else True
 
 
-def _fresh_bytes(state: State, node: str, status: Raw) -> int:
+def fresh_bytes(state: SearchState, node: str, status: Raw) -> int:
     """Replicas of the same volume on that disk that its figures do not list yet.
 
     Before 1.11.1 those on the whole node counted, for each of its disks; so they do where the release is not known, as
@@ -337,7 +347,7 @@ def _fresh_bytes(state: State, node: str, status: Raw) -> int:
     return total
 
 
-def spread(state: State, volume: Raw, found: list[Candidate]) -> list[Candidate]:
+def spread(state: SearchState, volume: Raw, found: list[Candidate]) -> list[Candidate]:
     """Disks without a replica of the volume win; without any, all of them or none."""
     taken = {
         replica["spec"].get("diskID")

@@ -23,7 +23,7 @@ import yaml
 
 from tests.longhorn import checked, expansion, placement, preference
 from tests.longhorn.checked import InputError
-from tests.longhorn.placement import Raw, Refusal, State
+from tests.longhorn.placement import Raw, Refusal, SearchState
 from tests.longhorn.release import NEWEST, Release, release_of
 
 FLAGS: Final = (
@@ -49,7 +49,7 @@ class Question:
     kind: str  # schedule or expand
     details: Mapping[str, Any]
     volume: Raw
-    state: State
+    state: SearchState
 
 
 def answer(document: Any) -> dict[str, Any]:
@@ -101,7 +101,7 @@ def _text(details: Mapping[str, Any], kind: str, name: str) -> str:
 def _objects(given: Any) -> Objects:
     if not isinstance(given, list):
         raise InputError("objects: is not a list")
-    found: Objects = {kind: {} for kind in checked.SHAPES}
+    found: Objects = {kind: {} for kind in checked.SCHEMAS}
     for raw in _flat(given):
         meta = raw.get("metadata")
         if not isinstance(meta, dict) or not isinstance(meta.get("name"), str) or not meta["name"]:
@@ -154,7 +154,7 @@ def _settings(objects: Objects, given: Any) -> dict[str, str]:
 
 def _check_settings(settings: dict[str, str]) -> None:
     """Whether all that placement may read can be read, though it may not come to that."""
-    state = State(nodes={}, replicas=(), settings=settings)
+    state = SearchState(nodes={}, replicas=(), settings=settings)
     try:
         for name in FLAGS:
             state.flag(name, True)
@@ -181,8 +181,10 @@ def _release(given: Any) -> Release | None:
     return release_of(given)
 
 
-def _state(objects: Objects, settings: dict[str, str], now: datetime, volume: Raw, release: Release | None) -> State:
-    return State(
+def _state(
+    objects: Objects, settings: dict[str, str], now: datetime, volume: Raw, release: Release | None
+) -> SearchState:
+    return SearchState(
         nodes=objects["Node"],
         replicas=[copy.deepcopy(raw) for raw in _replicas_of(objects, volume["metadata"]["name"])],
         settings=settings,
@@ -209,10 +211,10 @@ def _source_of(volume: Raw) -> str:
 # Answers
 
 
-def _schedule(state: State, volume: Raw, details: Mapping[str, Any]) -> dict[str, Any]:
+def _schedule(state: SearchState, volume: Raw, details: Mapping[str, Any]) -> dict[str, Any]:
     names = details.get("replicas")
-    if not isinstance(names, list) or checked.texts(names):
-        raise InputError(f"question.schedule.replicas: {checked.texts(names)}")
+    if not isinstance(names, list) or any(map(checked.text, names)):
+        raise InputError(f"question.schedule.replicas: {names!r} is not a list of strings")
     own = {replica["metadata"]["name"]: replica for replica in state.replicas}
     steps = []
     for name in names:
@@ -222,13 +224,15 @@ def _schedule(state: State, volume: Raw, details: Mapping[str, Any]) -> dict[str
     return {"steps": steps}
 
 
-def _step(state: State, volume: Raw, replica: Any) -> dict[str, Any]:
+def _step(state: SearchState, volume: Raw, replica: Any) -> dict[str, Any]:
     """One call of Longhorn's scheduler; the pick is written into `replica`, the disks' figures stay as they were."""
     spec = replica["spec"]
     if spec.get("nodeID"):
-        found = placement.Answer([], [Refusal("", "", "replica already scheduled", f"on node {spec['nodeID']}")])
+        found = placement.SearchAnswer([], [Refusal("", "", "replica already scheduled", f"on node {spec['nodeID']}")])
     elif spec.get("failedAt") and not spec.get("healthyAt"):
-        found = placement.Answer([], [Refusal("", "", "unused failed replica is not supported", "it failed unused")])
+        found = placement.SearchAnswer(
+            [], [Refusal("", "", "unused failed replica is not supported", "it failed unused")]
+        )
     else:
         found = placement.find_candidates(state, volume, replica)
     candidates = preference.near(state, volume, found.candidates)
@@ -253,7 +257,7 @@ def _place(entry: placement.Candidate) -> dict[str, str]:
     return {"node": entry.node, "disk": entry.disk, "diskUUID": entry.uuid}
 
 
-def _expand(state: State, volume: Raw, details: Mapping[str, Any]) -> dict[str, Any]:
+def _expand(state: SearchState, volume: Raw, details: Mapping[str, Any]) -> dict[str, Any]:
     size = details.get("size")
     problem = checked.amount(size)
     if problem or not isinstance(size, int):

@@ -7,13 +7,18 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from tests.longhorn.release import at_least
-from tests.longhorn.state import Candidate, Raw, State
+from tests.longhorn.state import Candidate, Raw, SearchState
 
 _K = TypeVar("_K")
 
 
 def choose(
-    state: State, volume: Raw, candidates: Sequence[Candidate], pick: Callable[[int], int], *, size: int | None = None
+    state: SearchState,
+    volume: Raw,
+    candidates: Sequence[Candidate],
+    pick: Callable[[int], int],
+    *,
+    size: int | None = None,
 ) -> Candidate | None:
     """The candidate that Longhorn takes; `pick(n)` decides ties and failures, which are arbitrary in Longhorn.
 
@@ -43,7 +48,7 @@ def _any(entries: Sequence[Candidate], pick: Callable[[int], int]) -> Candidate:
     return entries[pick(len(entries))]
 
 
-def near(state: State, volume: Raw, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
+def near(state: SearchState, volume: Raw, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
     """Only those on the node that an attached best-effort volume has no replica on yet, if there are any.
 
     Before 1.10.0 such volumes were placed with no regard to that node.
@@ -56,18 +61,18 @@ def near(state: State, volume: Raw, candidates: Sequence[Candidate]) -> Sequence
     return [entry for entry in candidates if entry.node == node] or candidates
 
 
-def _has_replica_on(state: State, node: str) -> bool:
+def _has_replica_on(state: SearchState, node: str) -> bool:
     return any(
         replica["spec"].get("nodeID") == node and not replica["spec"].get("failedAt") for replica in state.replicas
     )
 
 
-def _usable(state: State, candidate: Candidate) -> int:
+def _usable(state: SearchState, candidate: Candidate) -> int:
     status = state.nodes[candidate.node]["status"]["diskStatus"][candidate.disk]
     return max(0, _free(state, candidate) - int(status.get("storageScheduled") or 0))
 
 
-def _free(state: State, candidate: Candidate) -> int:
+def _free(state: SearchState, candidate: Candidate) -> int:
     """Available bytes that are not reserved; below 0 if more is reserved than there is."""
     node = state.nodes[candidate.node]
     reserved = int(node["spec"]["disks"][candidate.disk].get("storageReserved") or 0)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import logging
-import threading
 
 from tests.cluster.client import ApiError
 from tests.longhorn import paths
 from tests.longhorn.classes import refusal, volume_spec
 from tests.longhorn.install import ensure
 from tests.longhorn.volumes import Volumes
-from tests.longhorn.world import Raw, World
+from tests.longhorn.world import Busy, LonghornWorld, Raw, let_go
 
 logger = logging.getLogger(__name__)
 
@@ -20,11 +19,9 @@ SOURCE_SECONDS = 0.5
 class Provisioner:
     """Threads: reflectors' and the pool's."""
 
-    def __init__(self, world: World, volumes: Volumes) -> None:
+    def __init__(self, world: LonghornWorld, volumes: Volumes) -> None:
         self._world, self._volumes = world, volumes
-        self._lock = threading.Lock()
-        self._started: set[str] = set()  # claim uids
-        self._reclaiming: set[str] = set()  # PV uids
+        self._busy = Busy()  # claims' and PVs' uids
         world.listen("claims", self._on_claim)
         world.listen("classes", self._on_class)
         world.listen("pvs", self._on_pv)
@@ -46,12 +43,8 @@ class Provisioner:
         waits = storage_class.get("volumeBindingMode") == "WaitForFirstConsumer"
         if waits and not annotations.get(paths.SELECTED_NODE):
             return
-        uid = claim["metadata"]["uid"]
-        with self._lock:
-            if uid in self._started:
-                return
-            self._started.add(uid)
-        self._world.timers.now(self._create_volume, claim, storage_class)
+        if self._busy.begin("create", claim["metadata"]["uid"]):
+            self._world.timers.now(self._create_volume, claim, storage_class)
 
     def _create_volume(self, claim: Raw, storage_class: Raw) -> None:
         name = f"pvc-{claim['metadata']['uid']}"
@@ -126,12 +119,8 @@ class Provisioner:
         deleting = bool(pv["metadata"].get("deletionTimestamp"))
         if not is_released or (pv["spec"].get("persistentVolumeReclaimPolicy") != "Delete" and not deleting):
             return
-        uid = pv["metadata"]["uid"]
-        with self._lock:
-            if uid in self._reclaiming:
-                return
-            self._reclaiming.add(uid)
-        self._world.after("delete", self._reclaim, pv)
+        if self._busy.begin("reclaim", pv["metadata"]["uid"]):
+            self._world.after("delete", self._reclaim, pv)
 
     def _reclaim(self, pv: Raw) -> None:
         name = pv["metadata"]["name"]
@@ -141,17 +130,9 @@ class Provisioner:
                 self._world.timers.after(0.2, self._reclaim, pv)  # attached still
                 return
             self._volumes.delete(pv["spec"]["csi"]["volumeHandle"])
-        self._world.change(f"{paths.PVS}/{name}", _without_finalizer)
+        self._world.change(f"{paths.PVS}/{name}", lambda raw: let_go(raw, paths.PV_FINALIZER))
         try:
             self._world.delete(f"{paths.PVS}/{name}")
         except ApiError as error:
             if not error.conflict:
                 raise
-
-
-def _without_finalizer(raw: Raw) -> bool:
-    finalizers = raw["metadata"].get("finalizers") or []
-    if paths.PV_FINALIZER not in finalizers:
-        return False
-    raw["metadata"]["finalizers"] = [entry for entry in finalizers if entry != paths.PV_FINALIZER]
-    return True

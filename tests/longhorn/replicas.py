@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Sequence
-
 from tests.cluster.client import ApiError
 from tests.longhorn import paths
 from tests.longhorn.locality import is_deleting
-from tests.longhorn.world import Raw, World
+from tests.longhorn.world import Busy, LonghornWorld, Raw, let_go
 
 
 class Replicas:
@@ -17,10 +14,9 @@ class Replicas:
     Threads: any; listeners run in the reflector's.
     """
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: LonghornWorld) -> None:
         self._world = world
-        self._lock = threading.Lock()
-        self._ending: set[str] = set()  # uids
+        self._busy = Busy()  # replicas' uids
         world.listen("replicas", self._on_replica)
 
     def live(self, volume: str) -> list[Raw]:
@@ -76,23 +72,10 @@ class Replicas:
 
     def _on_replica(self, verb: str, raw: Raw) -> None:
         uid = raw["metadata"]["uid"]
-        with self._lock:
-            if verb == "DELETED":
-                self._ending.discard(uid)
-                return
-            if not is_deleting(raw) or uid in self._ending:
-                return
-            self._ending.add(uid)
-        self._world.after("finalize", self._finalize, self._path(raw))
+        if verb == "DELETED":
+            self._busy.end("finalize", uid)
+        elif is_deleting(raw) and self._busy.begin("finalize", uid):
+            self._world.after("finalize", self._finalize, self._path(raw))
 
     def _finalize(self, path: str) -> None:
-        self._world.change(path, let_go)
-
-
-def let_go(raw: Raw) -> bool:
-    """Take Longhorn's finalizer off an object that is being deleted."""
-    finalizers: Sequence[str] = raw["metadata"].get("finalizers") or ()
-    if not is_deleting(raw) or paths.FINALIZER not in finalizers:
-        return False
-    raw["metadata"]["finalizers"] = [entry for entry in finalizers if entry != paths.FINALIZER]
-    return True
+        self._world.change(path, lambda raw: is_deleting(raw) and let_go(raw, paths.FINALIZER))

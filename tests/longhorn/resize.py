@@ -11,7 +11,6 @@ Not imitated: the file system.
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable
 
 from tests.cluster.client import ApiError
@@ -19,8 +18,8 @@ from tests.longhorn import locality, paths
 from tests.longhorn.classes import rounded
 from tests.longhorn.expansion import check_expansion, is_admitted
 from tests.longhorn.quantity import quantity_bytes
-from tests.longhorn.state import State
-from tests.longhorn.world import Raw, World
+from tests.longhorn.state import SearchState
+from tests.longhorn.world import Busy, LonghornWorld, Raw, put
 
 logger = logging.getLogger(__name__)
 
@@ -30,24 +29,12 @@ RETRY_SECONDS = 1.0
 class Resizer:
     """Threads: reflectors' and the pool's; one at a time for one claim and for one volume."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: LonghornWorld) -> None:
         self._world = world
-        self._lock = threading.Lock()
-        self._busy: set[tuple[str, str]] = set()  # ("claim", key), ("volume", name) and ("engine", name)
+        self._busy = Busy()  # claim by its key, volume and engine by the volume
         world.listen("claims", self._on_claim)
         world.listen("volumes", self._on_volume)
         world.listen("replicas", self._on_replica)
-
-    def _begin(self, kind: str, name: str) -> bool:
-        with self._lock:
-            if (kind, name) in self._busy:
-                return False
-            self._busy.add((kind, name))
-            return True
-
-    def _end(self, kind: str, name: str) -> None:
-        with self._lock:
-            self._busy.discard((kind, name))
 
     # The external resizer, and the CSI controller that it calls
 
@@ -55,7 +42,7 @@ class Resizer:
         if verb == "DELETED" or not claim["spec"].get("volumeName"):
             return
         key = f"{claim['metadata']['namespace']}/{claim['metadata']['name']}"
-        if _requested(claim) > _capacity(claim.get("status") or {}) > 0 and self._begin("claim", key):
+        if _requested(claim) > _capacity(claim.get("status") or {}) > 0 and self._busy.begin("claim", key):
             self._world.after("resize", self._resize, key)
 
     def _resize(self, key: str) -> None:
@@ -66,7 +53,7 @@ class Resizer:
             self._world.timers.after(RETRY_SECONDS, self._resize, key)  # not seen yet
             return
         if claim is None or pv is None or (pv["spec"].get("csi") or {}).get("driver") != paths.DRIVER:
-            self._end("claim", key)
+            self._busy.end("claim", key)
             return
         wanted = _requested(claim)
         name = str(pv["spec"]["csi"]["volumeHandle"])
@@ -79,7 +66,7 @@ class Resizer:
         # NodeExpandVolume is taken to have been done.
         path = paths.claim(*key.split("/", 1))
         self._world.change(path, _set_capacity("status", max(wanted, _capacity(pv["spec"]))), status=True)
-        self._end("claim", key)
+        self._busy.end("claim", key)
         current = self._world.api.get_or_none(path)
         if current is not None:
             self._on_claim("MODIFIED", current)  # it may have grown again meanwhile
@@ -123,9 +110,9 @@ class Resizer:
         if verb == "DELETED":
             return
         if self._is_growing(volume):
-            if self._begin("volume", name):
+            if self._busy.begin("volume", name):
                 self._world.after("placement", self._grow, name)
-        elif locality.is_expanding(volume) and locality.attached_node(volume) and self._begin("engine", name):
+        elif locality.is_expanding(volume) and locality.attached_node(volume) and self._busy.begin("engine", name):
             self._world.after("expand", self._grown, name)
 
     def _on_replica(self, verb: str, replica: Raw) -> None:
@@ -141,7 +128,7 @@ class Resizer:
     def _grow(self, name: str) -> None:
         volume = self._world.api.get_or_none(self._world.longhorn("volumes", name))
         if volume is None or not self._is_growing(volume):
-            self._end("volume", name)
+            self._busy.end("volume", name)
             return
         size, old = int(volume["spec"]["size"]), min(self._sizes(name))
         before = {**volume, "spec": {**volume["spec"], "size": str(old)}}
@@ -149,7 +136,7 @@ class Resizer:
             logger.info("volume %s: %d bytes do not fit now", name, size)
             self._world.timers.after(RETRY_SECONDS, self._grow, name)
             return
-        self._world.change(self._world.longhorn("volumes", name), _set_expanding(True), status=True)
+        self._world.change(self._world.longhorn("volumes", name), lambda raw: _set_expanding(raw, True), status=True)
         for replica in self._world.replicas_of(name):
             self._world.change(self._world.longhorn("replicas", replica["metadata"]["name"]), _enlarge(size))
         self._again("volume", name)
@@ -158,13 +145,13 @@ class Resizer:
         """The engine has the new size, if it still runs."""
 
         def edit(volume: Raw) -> bool:
-            return bool(locality.attached_node(volume)) and _set_expanding(False)(volume)
+            return bool(locality.attached_node(volume)) and _set_expanding(volume, False)
 
         self._world.change(self._world.longhorn("volumes", name), edit, status=True)
         self._again("engine", name)
 
     def _again(self, kind: str, name: str) -> None:
-        self._end(kind, name)
+        self._busy.end(kind, name)
         volume = self._world.api.get_or_none(self._world.longhorn("volumes", name))
         if volume is not None:
             self._on_volume("MODIFIED", volume)
@@ -172,9 +159,9 @@ class Resizer:
     def _sizes(self, name: str) -> list[int]:
         return [int(replica["spec"]["volumeSize"]) for replica in self._world.replicas_of(name)]
 
-    def _state(self, name: str) -> State:
+    def _state(self, name: str) -> SearchState:
         """The figures as the informers show them now, which is behind what others have just written."""
-        return State(
+        return SearchState(
             nodes=self._world.nodes(), replicas=tuple(self._world.replicas_of(name)), settings=self._world.settings()
         )
 
@@ -196,14 +183,8 @@ def _enlarge(size: int) -> Callable[[Raw], bool]:
     return edit
 
 
-def _set_expanding(is_expanding: bool) -> Callable[[Raw], bool]:
-    def edit(raw: Raw) -> bool:
-        status = raw.setdefault("status", {})
-        was = bool(status.get("expansionRequired"))
-        status["expansionRequired"] = is_expanding
-        return was is not is_expanding
-
-    return edit
+def _set_expanding(volume: Raw, is_expanding: bool) -> bool:
+    return put(volume.setdefault("status", {}), expansionRequired=is_expanding)
 
 
 def _set_capacity(part: str, size: int) -> Callable[[Raw], bool]:

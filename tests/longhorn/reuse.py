@@ -20,13 +20,13 @@ from tests.longhorn.placement import (
     with_engine,
 )
 from tests.longhorn.release import at_least
-from tests.longhorn.space import Figures
-from tests.longhorn.state import Candidate, Raw, State, has_reusable_data, is_true
+from tests.longhorn.space import DiskFigures
+from tests.longhorn.state import Candidate, Raw, SearchState, has_reusable_data, is_true
 
 PRESSURE: Final = "DiskPressure"
 
 
-def find_reusable(state: State, volume: Raw, *, wanted_node: str = "", v2: bool | None = None) -> str | None:
+def find_reusable(state: SearchState, volume: Raw, *, wanted_node: str = "", v2: bool | None = None) -> str | None:
     """Name of the replica that is brought back, or None. `v2`: what the setting for v2 volumes says, None: nothing.
 
     Nothing is asked about space, as the replica's bytes are there already. For anti-affinity all failed ones are as if
@@ -57,7 +57,7 @@ def _failed_at(raw: Raw) -> tuple[datetime, str]:
     return datetime.fromisoformat(raw["spec"]["failedAt"].replace("Z", "+00:00")), raw["metadata"]["name"]
 
 
-def _is_able(state: State, volume: Raw, raw: Raw, wanted_node: str) -> bool:
+def _is_able(state: SearchState, volume: Raw, raw: Raw, wanted_node: str) -> bool:
     place, uuid = raw["spec"].get("nodeID"), raw["spec"].get("diskID")
     if not raw["spec"].get("active") or not has_reusable_data(raw) or wanted_node not in ("", place):
         return False
@@ -76,7 +76,7 @@ def _is_able(state: State, volume: Raw, raw: Raw, wanted_node: str) -> bool:
     return False
 
 
-def _takes_back(state: State, volume: Raw, spec: Raw, status: Raw) -> bool:
+def _takes_back(state: SearchState, volume: Raw, spec: Raw, status: Raw) -> bool:
     if not spec.get("allowScheduling") or spec.get("evictionRequested"):
         return False
     if not is_true(status.get("conditions"), "Ready"):
@@ -89,5 +89,5 @@ def _takes_back(state: State, volume: Raw, spec: Raw, status: Raw) -> bool:
         return True
     conditions = status.get("conditions") or ()
     is_pressed = any(entry["type"] == "Schedulable" and entry.get("reason") == PRESSURE for entry in conditions)
-    disk = Figures.of(state, spec, status)
+    disk = DiskFigures.of(state, spec, status)
     return is_pressed and disk.available > disk.floor

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tests.longhorn.release import at_least
-from tests.longhorn.state import Raw, State
+from tests.longhorn.state import Raw, SearchState
 
 INSUFFICIENT: Final = "insufficient storage"
 _WRAP: Final = 2**64
@@ -29,7 +29,7 @@ def share(total: int, percentage: int) -> int:
 
 
 @dataclass(frozen=True)
-class Figures:
+class DiskFigures:
     """One disk's numbers in bytes, and the two limits that the settings make of them."""
 
     maximum: int
@@ -40,7 +40,7 @@ class Figures:
     limit: int  # for everything scheduled
 
     @classmethod
-    def of(cls, state: State, spec: Raw, status: Raw) -> Figures:
+    def of(cls, state: SearchState, spec: Raw, status: Raw) -> DiskFigures:
         maximum, reserved = int(status.get("storageMaximum") or 0), int(spec.get("storageReserved") or 0)
         return cls(
             maximum=maximum,
@@ -52,12 +52,14 @@ class Figures:
         )
 
 
-def space_problem(state: State, spec: Raw, status: Raw, size: int, required: int, fresh: int) -> tuple[str, str] | None:
+def space_problem(
+    state: SearchState, spec: Raw, status: Raw, size: int, required: int, fresh: int
+) -> tuple[str, str] | None:
     """The two formulas of placement: reason and message, or None when `size` more bytes may be scheduled.
 
     `required`: bytes that the replica will really take; `fresh`: replicas of the same volume not in the figures yet.
     """
-    disk = Figures.of(state, spec, status)
+    disk = DiskFigures.of(state, spec, status)
     if disk.maximum <= 0 or disk.available <= 0:
         return INSUFFICIENT, f"maximum {disk.maximum}, available {disk.available}"
     if not int64(disk.available - required) > disk.floor:
@@ -68,13 +70,13 @@ def space_problem(state: State, spec: Raw, status: Raw, size: int, required: int
     return None
 
 
-def growth_problem(state: State, spec: Raw, status: Raw, growth: int) -> tuple[str, str] | None:
+def growth_problem(state: SearchState, spec: Raw, status: Raw, growth: int) -> tuple[str, str] | None:
     """The space check of an expansion for one disk whose replicas grow by `growth` bytes in all (negative: shrink).
 
     From 1.11.0 on the growth must fit physically, whatever over-provisioning says; the usual two formulas come on top,
     for a negative growth too, so that even asking for less is refused while a disk is under pressure.
     """
-    disk = Figures.of(state, spec, status)
+    disk = DiskFigures.of(state, spec, status)
     if growth > 0 and at_least(state.release, (1, 11, 0)):
         if disk.maximum <= 0 or disk.available <= 0:
             return INSUFFICIENT, f"maximum {disk.maximum}, available {disk.available}"

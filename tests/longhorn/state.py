@@ -39,7 +39,7 @@ class Refusal:
 
 
 @dataclass
-class State:
+class SearchState:
     """The world that Longhorn's informers show it: possibly stale. None instead of objects: that rule is not applied.
 
     Settings that do not parse raise ValueError with the setting's name, as every caller in Longhorn fails on them.
@@ -78,7 +78,7 @@ class State:
 
 
 @dataclass
-class Answer:
+class SearchAnswer:
     """`candidates` sorted by node and disk; `refusals` each once, in the order in which they were met.
 
     `attempt` is the try that yielded the candidates: 1, 2a, 2b unused, 2b evicting, 2c unused, 2c used.

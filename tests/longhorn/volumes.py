@@ -10,8 +10,8 @@ from typing import Literal
 from tests.cluster.client import ignored_when_gone
 from tests.longhorn import locality, owners, paths, placement
 from tests.longhorn.install import ensure
-from tests.longhorn.replicas import Replicas, let_go
-from tests.longhorn.world import Raw, World, set_condition, utc_now
+from tests.longhorn.replicas import Replicas
+from tests.longhorn.world import Busy, LonghornWorld, Raw, let_go, set_condition, utc_now
 
 API_VERSION = f"{paths.GROUP}/{paths.VERSION}"
 NO_REUSE = 5  # a replica made for rebuilding is not used again if it fails
@@ -35,12 +35,12 @@ class Volumes:
     reflectors' and the pool's; one at a time for one volume, and what happens to it meanwhile gives it another turn.
     """
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: LonghornWorld) -> None:
         self._world, self._replicas = world, Replicas(world)
         self._lock = threading.Lock()
         self._turns: dict[str, Literal["waiting", "running", "again"]] = {}
         self._retrying: set[str] = set()
-        self._rebuilding: set[str] = set()  # replicas
+        self._busy = Busy()  # replicas that are rebuilt
         self._relocating: dict[str, tuple[str, bool]] = {}  # volume -> where to, and is it time
         world.listen("volumes", self._on_volume)
         world.listen("replicas", self._on_replica)
@@ -97,7 +97,8 @@ class Volumes:
         replicas = self._replicas.live(name)
         self._replicas.delete(*replicas)
         if not replicas:
-            self._world.change(self._world.longhorn("volumes", name), let_go)
+            path = self._world.longhorn("volumes", name)
+            self._world.change(path, lambda raw: locality.is_deleting(raw) and let_go(raw, paths.FINALIZER))
 
     def _sweep(self, name: str) -> None:
         """Delete what a turn that overlapped with the volume's end may have left of it."""
@@ -279,8 +280,8 @@ class Volumes:
             if is_changed:
                 decision.changed.append(replica)
 
-    def _state(self, replicas: list[Raw]) -> placement.State:
-        return placement.State(
+    def _state(self, replicas: list[Raw]) -> placement.SearchState:
+        return placement.SearchState(
             nodes=self._world.nodes(),
             replicas=replicas,
             settings=self._world.settings(),
@@ -337,15 +338,11 @@ class Volumes:
         for replica in replicas:
             name = str(replica["metadata"]["name"])
             if locality.is_usable(replica) and not locality.is_healthy(replica):
-                with self._lock:
-                    is_new = name not in self._rebuilding
-                    self._rebuilding.add(name)
-                if is_new:
+                if self._busy.begin("rebuild", name):
                     self._world.after("rebuild", self._rebuilt, volume["metadata"]["name"], name)
 
     def _rebuilt(self, volume_name: str, name: str) -> None:
-        with self._lock:
-            self._rebuilding.discard(name)
+        self._busy.end("rebuild", name)
         volume = self._world.api.get_or_none(self._world.longhorn("volumes", volume_name))
         if volume is None or not locality.attached_node(volume):
             return
@@ -393,6 +390,14 @@ def set_robustness(volume: Raw, healthy: int) -> bool:
             status["lastDegradedAt"] = utc_now()
     status["robustness"] = now
     return bool(before != now)
+
+
+def settle_detached(volume: Raw) -> bool:
+    """The status of a volume that has no node any more; whether it has none."""
+    if volume["spec"].get("nodeID"):
+        return False
+    volume.setdefault("status", {}).update(state="detached", currentNodeID="", robustness="unknown")
+    return True
 
 
 def mark_healthy(replica: Raw) -> bool:

@@ -11,7 +11,7 @@ from typing import Any, Final
 from tests.cluster.client import ApiClient, ApiError, ignored_when_gone
 from tests.cluster.watch import Reflector
 from tests.longhorn import paths
-from tests.longhorn.options import Dice, LonghornOptions
+from tests.longhorn.options import DelayDice, LonghornOptions
 from tests.longhorn.timers import Timers
 
 Raw = dict[str, Any]
@@ -19,7 +19,7 @@ Listener = Callable[[str, Raw], None]
 _TRIES: Final = 20
 
 
-class World:
+class LonghornWorld:
     """Stores, clock and writes that all parts share. Threads: any."""
 
     def __init__(
@@ -31,7 +31,7 @@ class World:
         reflector: type[Reflector] = Reflector,
     ) -> None:
         self.api, self.options = api, options
-        self.dice = Dice(options.seed)
+        self.dice = DelayDice(options.seed)
         self.timers = timers or Timers(options.workers)
         namespace = options.namespace
         self._paths = {
@@ -164,6 +164,39 @@ def change(
             return raw
         known = None
     raise RuntimeError(f"{path}: too many conflicts")
+
+
+def put(part: Raw, **fields: Any) -> bool:
+    """Set these fields of an object's part; whether that changed anything. What is absent is as false or empty."""
+    is_new = any((part.get(name) or type(value)()) != value for name, value in fields.items())
+    part.update(fields)
+    return is_new
+
+
+class Busy:
+    """What is under way, so that nobody begins it twice. Threads: any."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._keys: set[tuple[str, str]] = set()
+
+    def begin(self, what: str, key: str) -> bool:
+        """Whether it was not under way."""
+        with self._lock:
+            is_new = (what, key) not in self._keys
+            self._keys.add((what, key))
+        return is_new
+
+    def end(self, what: str, key: str) -> None:
+        with self._lock:
+            self._keys.discard((what, key))
+
+
+def let_go(raw: Raw, finalizer: str) -> bool:
+    """Take the finalizer off an object; whether it was there."""
+    finalizers = raw["metadata"].get("finalizers") or []
+    raw["metadata"]["finalizers"] = [entry for entry in finalizers if entry != finalizer]
+    return finalizer in finalizers
 
 
 def utc_now() -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 _COMPARISONS: Final[dict[type[ast.cmpop], tuple[type[ast.cmpop], ...]]] = {
@@ -36,7 +37,7 @@ _ARITHMETIC: Final[dict[type[ast.operator], type[ast.operator]]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Mutant:
+class SourceMutant:
     """One fault: where, what, and the whole text with it. `key` names it independently of line numbers."""
 
     line: int
@@ -49,7 +50,7 @@ class Mutant:
         return f"{self.code} | {self.change}"
 
 
-def mutants_of(source: str) -> Iterator[Mutant]:
+def mutants_of(source: str) -> Iterator[SourceMutant]:
     """Every mutant of `source`, in the order of its lines."""
     lines = source.splitlines()
     sites = [
@@ -61,7 +62,7 @@ def mutants_of(source: str) -> Iterator[Mutant]:
         tree = ast.parse(source)
         node = list(ast.walk(tree))[index]
         list(_changes(node))[number][1]()
-        yield Mutant(line, lines[line - 1].strip(), change, ast.unparse(ast.fix_missing_locations(tree)))
+        yield SourceMutant(line, lines[line - 1].strip(), change, ast.unparse(ast.fix_missing_locations(tree)))
 
 
 def _sites(tree: ast.Module) -> Iterator[tuple[int, ast.AST]]:
@@ -93,41 +94,29 @@ def _changes(node: ast.AST) -> Iterator[tuple[str, Callable[[], None]]]:
     if isinstance(node, ast.Compare):
         for position, operator in enumerate(node.ops):
             for other in _COMPARISONS.get(type(operator), ()):
-                yield f"{type(operator).__name__} to {other.__name__}", _set(node.ops, position, other())
+                yield f"{type(operator).__name__} to {other.__name__}", partial(node.ops.__setitem__, position, other())
     elif isinstance(node, ast.BoolOp):
         other_operator = ast.And() if isinstance(node.op, ast.Or) else ast.Or()
-        yield f"{type(node.op).__name__} to {type(other_operator).__name__}", _put(node, "op", other_operator)
+        yield (
+            f"{type(node.op).__name__} to {type(other_operator).__name__}",
+            partial(setattr, node, "op", other_operator),
+        )
         for position in range(len(node.values)):
             text = ast.unparse(node.values[position])
-            yield f"without: {text}", _drop(node.values, position)
+            yield f"without: {text}", partial(node.values.__delitem__, position)
     elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-        yield "without not", _put(node, "operand", ast.UnaryOp(ast.Not(), node.operand))
+        yield "without not", partial(setattr, node, "operand", ast.UnaryOp(ast.Not(), node.operand))
     elif isinstance(node, ast.BinOp) and type(node.op) in _ARITHMETIC:
         swapped = _ARITHMETIC[type(node.op)]
-        yield f"{type(node.op).__name__} to {swapped.__name__}", _put(node, "op", swapped())
+        yield f"{type(node.op).__name__} to {swapped.__name__}", partial(setattr, node, "op", swapped())
     elif isinstance(node, ast.IfExp):
-        yield "branches swapped", _swap(node)
+        yield "branches swapped", partial(_swap, node)
     elif isinstance(node, ast.Constant):
         if isinstance(node.value, bool):
-            yield f"{node.value} to {not node.value}", _put(node, "value", not node.value)
+            yield f"{node.value} to {not node.value}", partial(setattr, node, "value", not node.value)
         elif isinstance(node.value, int):
-            yield f"{node.value} to {node.value + 1}", _put(node, "value", node.value + 1)
+            yield f"{node.value} to {node.value + 1}", partial(setattr, node, "value", node.value + 1)
 
 
-def _put(node: ast.AST, field: str, value: object) -> Callable[[], None]:
-    return lambda: setattr(node, field, value)
-
-
-def _set(items: list[ast.cmpop], position: int, value: ast.cmpop) -> Callable[[], None]:
-    return lambda: items.__setitem__(position, value)
-
-
-def _drop(items: list[ast.expr], position: int) -> Callable[[], None]:
-    return lambda: items.__delitem__(position)
-
-
-def _swap(node: ast.IfExp) -> Callable[[], None]:
-    def swap() -> None:
-        node.body, node.orelse = node.orelse, node.body
-
-    return swap
+def _swap(node: ast.IfExp) -> None:
+    node.body, node.orelse = node.orelse, node.body

@@ -17,38 +17,55 @@ from pathlib import Path
 from types import ModuleType
 from typing import Final
 
-from tests.mutation.mutants import Mutant, mutants_of
+from tests.mutation.mutants import SourceMutant, mutants_of
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 EXPLAINED: Final = Path(__file__).with_name("survivors.txt")
 LONGEST_SECONDS: Final = 60
 WANTED_PCT: Final = 95.0
 
-_PLACING: Final = ("test_candidates", "test_tries", "test_reuse")
+_CASES: Final = "longhorn_rules/test_cases"
+_TRANSCRIPTS: Final = "scenarios/test_transcripts"
+_FIT: Final = "unit/allocator/test_fit"
+_CANDIDATES: Final = "unit/allocator/test_candidates"
+_REUSE: Final = "unit/allocator/test_reuse"
+_PREFERENCE: Final = "unit/allocator/test_preference"
+_CLUSTER: Final = "unit/allocator/test_cluster"
+_EVERYDAY: Final = "unit/allocator/test_everyday"
+_SCORING: Final = "unit/allocator/test_scoring"
+_PLACING: Final = (_CANDIDATES, _CASES, _REUSE)
 _PACKING: Final = (
-    "test_effort",
-    "test_packing",
-    "test_cluster",
-    "test_fit",
-    "test_sets",
-    "test_promises",
-    "test_everyday",
+    "unit/allocator/test_effort",
+    "unit/allocator/test_packing",
+    _CLUSTER,
+    _FIT,
+    _TRANSCRIPTS,
+    _EVERYDAY,
 )
-_PLANS: Final = ("../plan/test_cases", "../plan/test_fit")
-# The tests that are asked about a module, the likeliest to notice first.
+# The tests that are asked about a module, the likeliest to notice first. The allocator's rules, and a sample of the
+# other packages.
 TESTS: Final[Mapping[str, Sequence[str]]] = {
-    "rules.eligibility": ("test_policy", *_PLACING, "test_fit"),
-    "rules.candidates": _PLACING,
-    "rules.affinity": ("test_tries", "test_candidates", "test_reuse"),
-    "rules.reuse": ("test_reuse",),
-    "rules.schedule": ("test_preference", "test_candidates"),
-    "rules.preference": ("test_preference",),
-    "rules.growth": ("test_expansion",),
-    "allocator.judge.packing": _PACKING,
-    "allocator.judge.node": ("test_judge", "test_kept_room", *_PACKING, *_PLANS),
-    "allocator.judge.sets": ("test_cluster", "test_fit", "test_promises", "test_everyday"),
-    "allocator.judge.shape": ("test_fit", *_PACKING),
-    "allocator.judge.plain": ("test_fit", *_PACKING),
+    "controller.rules.eligibility": ("unit/rules/test_eligibility", *_PLACING, _FIT),
+    "controller.rules.candidates": _PLACING,
+    "controller.rules.affinity": (*_PLACING, _CLUSTER),
+    "controller.rules.reuse": (_REUSE,),
+    "controller.rules.schedule": (_PREFERENCE, _CASES, _CANDIDATES),
+    "controller.rules.preference": (_PREFERENCE, _CASES),
+    "controller.rules.growth": ("unit/allocator/test_expansion",),
+    "controller.allocator.judge.packing": _PACKING,
+    "controller.allocator.judge.node": (
+        "unit/allocator/test_judge",
+        *_PACKING,
+        "unit/allocator/test_every_disk",
+        _CASES,
+        "unit/plan/test_fit",
+    ),
+    "controller.allocator.judge.sets": (_CLUSTER, _FIT, _TRANSCRIPTS, _EVERYDAY),
+    "controller.allocator.judge.shape": (_FIT, _SCORING, *_PACKING),
+    "controller.allocator.judge.plain": (_FIT, _SCORING, *_PACKING),
+    "controller.election.elector": ("unit/election/test_elector",),
+    "webhook.pod_opt_in": ("unit/webhook/test_pod_opt_in",),
+    "certs.rotation": ("unit/certs/test_rotation",),
 }
 
 
@@ -84,21 +101,21 @@ def _be_mutant(module: str, source: str, tests: Sequence[str]) -> None:
         import pytest
 
         sys.dont_write_bytecode = True
-        sys.meta_path.insert(0, Replaced(f"controller.{module}", source))
-        files = [f"tests/unit/allocator/{name}.py" for name in dict.fromkeys(tests)]
+        sys.meta_path.insert(0, Replaced(module, source))
+        files = [f"tests/{name}.py" for name in dict.fromkeys(tests)]
         code = pytest.main(["-x", "-q", "-p", "no:cacheprovider", "--hypothesis-profile", "any failure", *files])
     finally:
         os._exit(0 if code == 0 else 1)
 
 
 @dataclass(slots=True)
-class Tally:
+class MutationTally:
     """How one module's mutants ended."""
 
     module: str
     killed: int = 0
     explained: int = 0
-    alive: list[Mutant] = field(default_factory=list)
+    alive: list[SourceMutant] = field(default_factory=list)
 
     @property
     def total(self) -> int:
@@ -107,7 +124,7 @@ class Tally:
     def line(self) -> str:
         share = 100 * self.killed / self.total if self.total else 100.0
         return (
-            f"{self.module:<12} {self.killed:4d} of {self.total:4d} killed ({share:5.1f} %), "
+            f"{self.module} {self.killed:4d} of {self.total:4d} killed ({share:5.1f} %), "
             f"{self.explained} survive for a reason, {len(self.alive)} without one"
         )
 
@@ -123,13 +140,14 @@ def explained_survivors(path: Path = EXPLAINED) -> dict[str, set[str]]:
     return found
 
 
-def judge(module: str, jobs: int, explained: Iterable[str]) -> Tally:
-    source = (ROOT / "controller" / f"{module.replace('.', '/')}.py").read_text()
+def judge(module: str, jobs: int, explained: Iterable[str], every: int = 1) -> MutationTally:
+    """How the module's mutants end, or each `every`-th of them."""
+    source = (ROOT / f"{module.replace('.', '/')}.py").read_text()
     tests = TESTS[module]
     if not survives(module, source, tests):
         raise RuntimeError(f"{module}: its tests fail as it is")
-    tally, known = Tally(module), set(explained)
-    mutants = list(mutants_of(source))
+    tally, known = MutationTally(module), set(explained)
+    mutants = list(mutants_of(source))[::every]
     started = time.monotonic()
     with ThreadPoolExecutor(jobs) as pool:
         outcomes = pool.map(lambda mutant: survives(module, mutant.source, tests), mutants)
@@ -148,8 +166,9 @@ def judge(module: str, jobs: int, explained: Iterable[str]) -> Tally:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.mutation", description=__doc__)
-    parser.add_argument("modules", nargs="*", help=f"below controller; all of {', '.join(TESTS)} without any")
+    parser.add_argument("modules", nargs="*", help=f"all of {', '.join(TESTS)} without any")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--every", type=int, default=1, metavar="N", help="a sample: each N-th mutant of a module")
     options = parser.parse_args(arguments)
     unknown = sorted(set(options.modules) - TESTS.keys())
     if unknown:
@@ -158,7 +177,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     known = explained_survivors()
     tallies = []
     for module in options.modules or TESTS:
-        tallies.append(judge(module, options.jobs, known.get(module, ())))
+        tallies.append(judge(module, options.jobs, known.get(module, ()), options.every))
         print(tallies[-1].line(), flush=True)
     killed, total = sum(tally.killed for tally in tallies), sum(tally.total for tally in tallies)
     explained = sum(tally.explained for tally in tallies)

@@ -14,7 +14,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from typing import Final
 
 from tests.oracle.coverage import names, table
-from tests.oracle.run import Result, run
+from tests.oracle.run import ComparedWorlds, run
 
 CHUNK: Final = 1000
 WANTED: Final = 0.005  # of all worlds, for everything that has to decide some
@@ -28,7 +28,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=2, help="processes")
     given = parser.parse_args()
-    total, started, said = Result(), time.monotonic(), time.monotonic()
+    total, started, said = ComparedWorlds(), time.monotonic(), time.monotonic()
     for part in _parts(given.seed, range(given.first, given.first + given.worlds), given.jobs):
         total.add(part)
         if time.monotonic() - said > 15:
@@ -49,7 +49,7 @@ def main() -> int:
     return 1 if total.disagreeing or rare or near < WANTED_NEAR else 0
 
 
-def _parts(seed: int, indices: range, jobs: int) -> Iterator[Result]:
+def _parts(seed: int, indices: range, jobs: int) -> Iterator[ComparedWorlds]:
     chunks = [indices[start : start + CHUNK] for start in range(0, len(indices), CHUNK)]
     if jobs < 2:
         yield from (run(seed, chunk) for chunk in chunks)

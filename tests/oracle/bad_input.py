@@ -4,56 +4,16 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from tests.oracle.worlds import Raw, World
+from tests.longhorn_rules.cases import wrong_fields
+from tests.longhorn_rules.objects import Raw
+from tests.oracle.worlds import OracleWorld
 
-# By kind: a path and what is wrong there.
-WRONG: Final[dict[str, tuple[tuple[str, Any], ...]]] = {
-    "Volume": (
-        ("spec.size", 5),
-        ("spec.size", "5Gi"),
-        ("spec.size", "-1"),
-        ("spec.size", ""),
-        ("spec.size", "9223372036854775808"),
-        ("spec.dataEngine", "v3"),
-        ("spec.replicaSoftAntiAffinity", "true"),
-        ("spec.replicaZoneSoftAntiAffinity", "maybe"),
-        ("spec.replicaAutoBalance", "best"),
-        ("spec.dataLocality", "strict"),
-        ("spec.nodeSelector", "fast"),
-        ("spec.diskSelector", [1]),
-        ("spec.topologyRequirement", {"zone": "east"}),
-        ("status.actualSize", "5"),
-        ("status.actualSize", -1),
-    ),
-    "Replica": (
-        ("spec.volumeSize", 5),
-        ("spec.volumeSize", "1e3"),
-        ("spec.rebuildRetryCount", "5"),
-        ("spec.evictionRequested", "true"),
-        ("spec.nodeID", 1),
-    ),
-    "Node": (
-        ("spec.allowScheduling", "true"),
-        ("spec.tags", "fast"),
-        ("spec.disks", []),
-        ("spec.disks.d1.storageReserved", -1),
-        ("spec.disks.d1.storageReserved", "1"),
-        ("spec.disks.d1.diskType", "tape"),
-        ("spec.disks.d1.allowScheduling", 1),
-        ("status.diskStatus.d1.storageMaximum", 1.5),
-        ("status.diskStatus.d1.storageMaximum", 2**63),
-        ("status.diskStatus.d1.storageScheduled", "0"),
-        ("status.diskStatus.d1.scheduledReplica", []),
-        ("status.diskStatus.d1.conditions", {}),
-        ("status.conditions", "Ready"),
-        ("status.zone", 1),
-    ),
-}
+WRONG: Final = wrong_fields()
 BAD_PERCENTAGES: Final = ("", "ten", "1.5", " 5", "9223372036854775808", '{"v1":"5"}', "0x5")
 BAD_FLAGS: Final = ("", "yes", "TRUE ", "2", "on", '{"v1":"true"}')
 
 
-def spoil(world: World) -> None:
+def spoil(world: OracleWorld) -> None:
     """One field of one object, or one setting, that makes no sense."""
     dice = world.dice
     kind = dice.one(("Volume", "Replica", "Node", "percentage", "flag"))
@@ -80,7 +40,7 @@ def _put(raw: Raw, path: list[str], value: Any) -> None:
     raw[path[-1]] = value
 
 
-def nulls(world: World) -> None:
+def nulls(world: OracleWorld) -> None:
     """null for lists and maps, empty or not, and for what a field's absence says."""
     dice = world.dice
     for node in world.nodes:

@@ -139,13 +139,14 @@ def _growths(answer: Answer, *, of_product: bool) -> list[tuple[str, str, int, s
             entry["node"],
             entry["disk"],
             entry["growth"],
-            _growth_reason(entry["reason"]) if of_product else entry["reason"],
+            reason_of(entry["reason"]) if of_product else entry["reason"],
         )
         for entry in answer["disks"]
     )
 
 
-def _growth_reason(code: str) -> str:
+def reason_of(code: str) -> str:
+    """Longhorn's reason, or ours where it has none; "" where nothing is refused."""
     if code == Reason.NOT_EXPANDABLE:
         return NOT_EXPANDABLE
     return (longhorn_reason(Reason(code)) or code) if code else ""

@@ -11,7 +11,7 @@ from tests.longhorn import expansion, placement, preference
 from tests.longhorn.plan import Question
 from tests.oracle.limits import near_limits
 from tests.oracle.rules import GROWTH, PLACEMENT, SOFT, Edit, asked
-from tests.oracle.worlds import World
+from tests.oracle.worlds import OracleWorld
 
 TRIES: Final = ("1", "2a", "2b unused", "2b evicting", "2c unused", "2c used")
 REASONS: Final = sorted({reason for reason, _ in (*PLACEMENT.values(), *GROWTH.values()) if reason})
@@ -31,7 +31,7 @@ def names() -> list[tuple[str, str]]:
     return [(group, name) for group, entries in groups.items() for name in entries]
 
 
-def cover(world: World, question: Question) -> Counts:
+def cover(world: OracleWorld, question: Question) -> Counts:
     """What decides this world, and which limits it lies next to."""
     found: Counts = Counter()
     near = near_limits(world)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from tests.oracle.worlds import MIB, TAGS, TIB, Raw, World, set_condition
+from tests.longhorn_rules.objects import Raw
+from tests.oracle.worlds import MIB, TAGS, TIB, OracleWorld, set_condition
 
 
-def some_disks(world: World, probability: float = 0.4) -> list[tuple[Raw, Raw]]:
+def some_disks(world: OracleWorld, probability: float = 0.4) -> list[tuple[Raw, Raw]]:
     """Spec and status."""
     return world.dice.some([(spec, status) for _, _, spec, status in world.disks()], probability)
 
 
-def closed_disks(world: World) -> None:
+def closed_disks(world: OracleWorld) -> None:
     for spec, _ in some_disks(world):
         if world.dice.chance(0.7):
             spec["allowScheduling"] = False
@@ -18,32 +19,32 @@ def closed_disks(world: World) -> None:
             spec.pop("allowScheduling", None)
 
 
-def evicting_disks(world: World) -> None:
+def evicting_disks(world: OracleWorld) -> None:
     for spec, _ in some_disks(world):
         spec["evictionRequested"] = True
         spec["allowScheduling"] = world.dice.chance(0.7)
 
 
-def unschedulable_disks(world: World) -> None:
+def unschedulable_disks(world: OracleWorld) -> None:
     for _, status in some_disks(world):
         set_condition(status, "Schedulable", world.dice.one(("False", "False", "Unknown", None)))
         if world.dice.chance(0.3):
             set_condition(status, "Ready", "False")
 
 
-def unready_disks(world: World) -> None:
+def unready_disks(world: OracleWorld) -> None:
     """Which Longhorn's scheduler does not look at by itself."""
     for _, status in some_disks(world):
         set_condition(status, "Ready", world.dice.one(("False", "Unknown", None)))
 
 
-def other_types(world: World) -> None:
+def other_types(world: OracleWorld) -> None:
     for spec, status in some_disks(world):
         spec["diskType"] = "block" if spec["diskType"] == "filesystem" else "filesystem"
         status["filesystemType"] = world.dice.one(("", status["filesystemType"]))
 
 
-def disk_tags(world: World) -> None:
+def disk_tags(world: OracleWorld) -> None:
     dice = world.dice
     for spec, _ in some_disks(world, 0.9):
         spec["tags"] = dice.some(TAGS, 0.6)
@@ -53,7 +54,7 @@ def disk_tags(world: World) -> None:
         world.settings["allow-empty-disk-selector-volume"] = dice.one(("false", "false", "true"))
 
 
-def odd_selectors(world: World) -> None:
+def odd_selectors(world: OracleWorld) -> None:
     """Blanks, other cases and the same tag twice."""
     dice = world.dice
     for kind in ("disk", "node"):
@@ -67,7 +68,7 @@ def odd_selectors(world: World) -> None:
             disk["tags"] = dice.one((["fast"], ["Fast"], ["fast", "fast", "large"], ["fast "]))
 
 
-def lonely_disks(world: World) -> None:
+def lonely_disks(world: OracleWorld) -> None:
     """Disks in the spec only, or in the status only."""
     for node in world.nodes:
         for name in list(node["status"]["diskStatus"]):
@@ -76,13 +77,13 @@ def lonely_disks(world: World) -> None:
                 part.pop(name, None)
 
 
-def few_disks(world: World) -> None:
+def few_disks(world: OracleWorld) -> None:
     for node in world.dice.some(world.nodes, 0.3):
         node["spec"]["disks"].clear()
         node["status"]["diskStatus"].clear()
 
 
-def blank_disks(world: World) -> None:
+def blank_disks(world: OracleWorld) -> None:
     """A disk that was just added, or is not ready, has no figures."""
     for _, status in some_disks(world):
         if world.dice.chance(0.5):
@@ -92,31 +93,31 @@ def blank_disks(world: World) -> None:
                 status.pop(name, None)
 
 
-def negative_figures(world: World) -> None:
+def negative_figures(world: OracleWorld) -> None:
     for _, status in some_disks(world):
         name = world.dice.one(("storageMaximum", "storageAvailable", "storageScheduled"))
         status[name] = -status.get(name, 0) - world.dice.between(0, 1)
 
 
-def large_reserves(world: World) -> None:
+def large_reserves(world: OracleWorld) -> None:
     for spec, status in some_disks(world):
         spec["storageReserved"] = status.get("storageMaximum", 0) + world.dice.between(-1, 1) * world.size
 
 
-def full_disks(world: World) -> None:
+def full_disks(world: OracleWorld) -> None:
     """Nearly all of it is scheduled."""
     for spec, status in some_disks(world, 0.6):
         room = status.get("storageMaximum", 0) - spec["storageReserved"]
         status["storageScheduled"] = room - world.dice.between(0, 2) * world.size
 
 
-def used_up_disks(world: World) -> None:
+def used_up_disks(world: OracleWorld) -> None:
     """Little is available."""
     for _, status in some_disks(world, 0.6):
         status["storageAvailable"] = status.get("storageMaximum", 0) * world.dice.between(0, 30) // 100
 
 
-def file_system_limits(world: World) -> None:
+def file_system_limits(world: OracleWorld) -> None:
     """A volume about as large as ext4 takes, on disks that have the space."""
     size = 16 * TIB + world.dice.between(-1, 1) * world.dice.one((1, 1, 1, 2 * MIB))
     _resize(world, size, 3 * size)
@@ -124,7 +125,7 @@ def file_system_limits(world: World) -> None:
         status["filesystemType"] = world.dice.one(("ext4", "ext4", "ext3", "xfs", "btrfs", ""))
 
 
-def huge_file_system_limits(world: World) -> None:
+def huge_file_system_limits(world: OracleWorld) -> None:
     """A volume about as large as xfs takes. No disk is so large, but over-provisioning may make it so."""
     size = 8 * 1024**6 - 1 + world.dice.one((-1, -1, 0))
     _resize(world, size, 2**60)
@@ -137,12 +138,12 @@ def huge_file_system_limits(world: World) -> None:
         world.settings["storage-over-provisioning-percentage"] = "400"
 
 
-def big_figures(world: World) -> None:
+def big_figures(world: OracleWorld) -> None:
     """Around the 2^53 bytes up to which 64-bit floats are exact."""
     _resize(world, 2 ** world.dice.between(40, 52) + world.dice.between(0, 3), 2 ** world.dice.between(52, 57))
 
 
-def _resize(world: World, size: int, maximum: int) -> None:
+def _resize(world: OracleWorld, size: int, maximum: int) -> None:
     dice = world.dice
     world.volume["spec"]["size"] = str(size)
     for raw in world.replicas:
@@ -155,7 +156,7 @@ def _resize(world: World, size: int, maximum: int) -> None:
         spec["storageReserved"] = dice.one((0, dice.between(0, maximum // 5)))
 
 
-def percentages(world: World) -> None:
+def percentages(world: OracleWorld) -> None:
     dice = world.dice
     if dice.chance(0.7):
         world.settings["storage-over-provisioning-percentage"] = dice.one(
@@ -165,11 +166,11 @@ def percentages(world: World) -> None:
         world.settings["storage-minimal-available-percentage"] = dice.one(("0", "10", "33", "29", "50", "70", "100"))
 
 
-def real_bytes(world: World) -> None:
+def real_bytes(world: OracleWorld) -> None:
     world.volume["status"]["actualSize"] = world.dice.one((0, world.size, 2 * world.size, world.size // 7))
 
 
-def fresh_replicas(world: World) -> None:
+def fresh_replicas(world: OracleWorld) -> None:
     """Disks whose figures do not list what is already there, or list what is not."""
     for _, status in some_disks(world, 0.8):
         for name in list(status["scheduledReplica"]):
@@ -179,7 +180,7 @@ def fresh_replicas(world: World) -> None:
             del status["scheduledReplica"]
 
 
-def twin_uuids(world: World) -> None:
+def twin_uuids(world: OracleWorld) -> None:
     statuses = [status for _, _, _, status in world.disks()]
     if len(statuses) > 1:
         world.dice.one(statuses)["diskUUID"] = world.dice.one(statuses)["diskUUID"]

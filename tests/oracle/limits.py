@@ -8,38 +8,27 @@ from __future__ import annotations
 
 from typing import Final
 
-from tests.longhorn.placement import EIB, TIB
+from tests.longhorn.placement import EIB, TIB, fresh_bytes
 from tests.longhorn.release import NEWEST, release_of
-from tests.longhorn.space import Figures
-from tests.longhorn.state import State
-from tests.oracle.worlds import Raw, World
+from tests.longhorn.space import DiskFigures
+from tests.longhorn.state import SearchState
+from tests.longhorn_rules.objects import Raw
+from tests.oracle.worlds import OracleWorld
 
 NEAR_BYTES: Final = 1
 
 
-def state_of(world: World) -> State:
+def state_of(world: OracleWorld) -> SearchState:
     """Enough of one for limits."""
     release = NEWEST if world.version is None else release_of(world.version)
-    return State(nodes={}, replicas=world.replicas, settings=world.settings, release=release)
+    return SearchState(nodes={}, replicas=world.replicas, settings=world.settings, release=release)
 
 
-def fresh_bytes(world: World, node: str, status: Raw) -> int:
-    """Of the volume's replicas that the figures of a disk do not list yet."""
-    per_node = world.version is not None and (release_of(world.version) or (0, 0, 0)) < (1, 11, 1)
-    listed = status.get("scheduledReplica") or {}
-    return sum(
-        int(raw["spec"]["volumeSize"])
-        for raw in world.placed
-        if (raw["spec"]["nodeID"] == node if per_node else raw["spec"]["diskID"] == status["diskUUID"])
-        and raw["metadata"]["name"] not in listed
-    )
-
-
-def required_bytes(world: World) -> int:
+def required_bytes(world: OracleWorld) -> int:
     return int(world.volume["status"].get("actualSize") or 0)
 
 
-def growth_on(world: World, node: str, status: Raw) -> int:
+def growth_on(world: OracleWorld, node: str, status: Raw) -> int:
     """What the replicas on a disk would grow by in all."""
     there = [
         raw for raw in world.placed if (raw["spec"]["nodeID"], raw["spec"]["diskID"]) == (node, status.get("diskUUID"))
@@ -47,7 +36,7 @@ def growth_on(world: World, node: str, status: Raw) -> int:
     return len(there) * (world.grown_size - world.size)
 
 
-def to_the_brink(world: World) -> None:
+def to_the_brink(world: OracleWorld) -> None:
     """Move some disks to within a byte of a limit of placement or, for a question of growth, of expansion."""
     dice, state = world.dice, state_of(world)
     for node, _, spec, status in list(world.disks()):
@@ -55,18 +44,18 @@ def to_the_brink(world: World) -> None:
             continue
         name, off = node["metadata"]["name"], dice.one((-1, 0, 0, 1))
         before = dict(status)
-        disk = Figures.of(state, spec, status)
+        disk = DiskFigures.of(state, spec, status)
         if not world.asked:
             _grow_to_the_brink(world, name, disk, spec, status, off)
         elif dice.chance(0.6):
-            status["storageScheduled"] = disk.limit - world.size - fresh_bytes(world, name, status) + off
+            status["storageScheduled"] = disk.limit - world.size - fresh_bytes(state, name, status) + off
         else:
             status["storageAvailable"] = disk.floor + required_bytes(world) + off
         if any(not -(2**63) <= status.get(figure, 0) < 2**63 for figure in ("storageScheduled", "storageAvailable")):
             status.update(before)
 
 
-def _grow_to_the_brink(world: World, node: str, disk: Figures, spec: Raw, status: Raw, off: int) -> None:
+def _grow_to_the_brink(world: OracleWorld, node: str, disk: DiskFigures, spec: Raw, status: Raw, off: int) -> None:
     growth = growth_on(world, node, status)
     kind = world.dice.one(("scheduled", "available", "free after", "used after"))
     if kind == "scheduled":
@@ -79,14 +68,14 @@ def _grow_to_the_brink(world: World, node: str, disk: Figures, spec: Raw, status
         status["storageAvailable"] = disk.maximum - disk.reserved + growth - disk.limit - off
 
 
-def distances(world: World) -> dict[str, int]:
+def distances(world: OracleWorld) -> dict[str, int]:
     """By limit, how far the nearest disk is from it in bytes. Limits that nothing is near to at all are left out."""
     state, size, required = state_of(world), world.size, required_bytes(world)
     found: dict[str, int] = {}
     for node, _, spec, status in world.disks():
-        name, disk = node["metadata"]["name"], Figures.of(state, spec, status)
+        name, disk = node["metadata"]["name"], DiskFigures.of(state, spec, status)
         if world.asked:
-            scheduled = disk.scheduled + fresh_bytes(world, name, status)
+            scheduled = disk.scheduled + fresh_bytes(state, name, status)
             near = {"over-provisioning": size + scheduled - disk.limit}
             near["minimal available"] = disk.available - required - disk.floor
             near |= _file_system_distance(world, status)
@@ -105,7 +94,7 @@ def distances(world: World) -> dict[str, int]:
     return found
 
 
-def _file_system_distance(world: World, status: Raw) -> dict[str, int]:
+def _file_system_distance(world: OracleWorld, status: Raw) -> dict[str, int]:
     kind = status.get("filesystemType") or ""
     if world.volume["spec"]["dataEngine"] != "v1":
         return {}
@@ -114,6 +103,6 @@ def _file_system_distance(world: World, status: Raw) -> dict[str, int]:
     return {"xfs": world.size - (8 * EIB - 1)} if kind == "xfs" else {}
 
 
-def near_limits(world: World) -> set[str]:
+def near_limits(world: OracleWorld) -> set[str]:
     """The limits that some disk lies within a byte of."""
     return {limit for limit, distance in distances(world).items() if distance <= NEAR_BYTES}

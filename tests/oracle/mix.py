@@ -9,7 +9,7 @@ from tests.oracle import disk_changes as disks
 from tests.oracle import node_changes as nodes
 from tests.oracle import volume_changes as volumes
 from tests.oracle.limits import to_the_brink
-from tests.oracle.worlds import MIB, Change, Dice, World, calm_world, place_replica
+from tests.oracle.worlds import MIB, Change, Dice, OracleWorld, calm_world, place_replica
 
 # How often each is drawn, relative to the others. Those come often that decide only together with others.
 WEIGHTS: Final[dict[Change, int]] = {
@@ -83,7 +83,7 @@ BRINK_SHARE: Final = 0.34
 BRINK_SHARE_OF_GROWTH: Final = 0.6
 
 
-def world_of(seed: int, index: int) -> World:
+def world_of(seed: int, index: int) -> OracleWorld:
     """World `index` of that seed."""
     dice = Dice((seed << 40) + index)
     world = calm_world(dice)
@@ -104,7 +104,7 @@ def world_of(seed: int, index: int) -> World:
     return world
 
 
-def ask_for_growth(world: World) -> None:
+def ask_for_growth(world: OracleWorld) -> None:
     dice = world.dice
     world.asked = []
     where = dice.shuffled(world.nodes)
@@ -132,7 +132,7 @@ def ask_for_growth(world: World) -> None:
         world.grown_size = world.size
 
 
-def roomy_but_used(world: World) -> None:
+def roomy_but_used(world: OracleWorld) -> None:
     """Much may be scheduled, but less is left than the growth takes."""
     world.settings["storage-over-provisioning-percentage"] = "300"
     growth = max(0, world.grown_size - world.size)

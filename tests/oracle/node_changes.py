@@ -4,27 +4,28 @@ from __future__ import annotations
 
 from typing import Final
 
-from tests.oracle.worlds import LONG_AGO, SOURCE, TAGS, ZONES, Raw, World, longhorn, replica, set_condition
+from tests.longhorn_rules.objects import LONG_AGO, Raw, longhorn, replica
+from tests.oracle.worlds import SOURCE, TAGS, ZONES, OracleWorld, set_condition
 
 REGIONS: Final = ("r1", "r2", "")
 V2_LABEL: Final = "node.longhorn.io/disable-v2-data-engine"
 
 
-def some_nodes(world: World, probability: float = 0.4) -> list[Raw]:
+def some_nodes(world: OracleWorld, probability: float = 0.4) -> list[Raw]:
     return world.dice.some(world.nodes, probability)
 
 
-def unready_nodes(world: World) -> None:
+def unready_nodes(world: OracleWorld) -> None:
     for node in some_nodes(world):
         set_condition(node["status"], "Ready", world.dice.one(("False", "Unknown", None)))
 
 
-def unschedulable_nodes(world: World) -> None:
+def unschedulable_nodes(world: OracleWorld) -> None:
     for node in some_nodes(world):
         set_condition(node["status"], "Schedulable", world.dice.one(("False", "Unknown", None)))
 
 
-def closed_nodes(world: World) -> None:
+def closed_nodes(world: OracleWorld) -> None:
     for node in some_nodes(world):
         if world.dice.chance(0.7):
             node["spec"]["allowScheduling"] = False
@@ -32,19 +33,19 @@ def closed_nodes(world: World) -> None:
             node["spec"].pop("allowScheduling", None)
 
 
-def evicting_nodes(world: World) -> None:
+def evicting_nodes(world: OracleWorld) -> None:
     """Which nobody asks of a node; it goes with scheduling that is not allowed, most of the time."""
     for node in some_nodes(world):
         node["spec"]["evictionRequested"] = True
         node["spec"]["allowScheduling"] = world.dice.chance(0.3)
 
 
-def deleted_nodes(world: World) -> None:
+def deleted_nodes(world: OracleWorld) -> None:
     for node in some_nodes(world):
         node["metadata"]["deletionTimestamp"] = LONG_AGO
 
 
-def second_engine(world: World) -> None:
+def second_engine(world: OracleWorld) -> None:
     """A volume of the v2 engine; Kubernetes nodes may be missing or say that they do not run it."""
     dice = world.dice
     world.volume["spec"]["dataEngine"] = "v2"
@@ -60,19 +61,19 @@ def second_engine(world: World) -> None:
                 world.others.append(_kube_node(world, node["metadata"]["name"]))
 
 
-def _kube_node(world: World, name: str) -> Raw:
+def _kube_node(world: OracleWorld, name: str) -> Raw:
     labels = {"kubernetes.io/hostname": name}
     if world.dice.chance(0.3):
         labels[V2_LABEL] = world.dice.one(("true", "true", "false", "True", ""))
     return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}, "spec": {}, "status": {}}
 
 
-def first_engine_label(world: World) -> None:
+def first_engine_label(world: OracleWorld) -> None:
     """The label of the v2 engine on the nodes of a v1 volume."""
     world.others += [_kube_node(world, node["metadata"]["name"]) for node in some_nodes(world, 0.8)]
 
 
-def zones(world: World) -> None:
+def zones(world: OracleWorld) -> None:
     for node in world.nodes:
         node["status"]["zone"] = world.dice.one(ZONES)
         node["status"]["region"] = world.dice.one(REGIONS)
@@ -80,7 +81,7 @@ def zones(world: World) -> None:
             del node["status"]["zone"]
 
 
-def topology(world: World) -> None:
+def topology(world: OracleWorld) -> None:
     dice, terms = world.dice, []
     for _ in range(dice.one((1, 1, 1, 2))):
         term = {}
@@ -92,14 +93,14 @@ def topology(world: World) -> None:
     world.volume["spec"]["topologyRequirement"] = terms
 
 
-def hard_affinity(world: World) -> None:
+def hard_affinity(world: OracleWorld) -> None:
     names = [node["metadata"]["name"] for node in world.nodes]
     for raw in world.new:
         if world.dice.chance(0.8):
             raw["spec"]["hardNodeAffinity"] = world.dice.one(names) if world.dice.chance(0.9) else "nowhere"
 
 
-def locality(world: World) -> None:
+def locality(world: OracleWorld) -> None:
     """A volume attached somewhere; best-effort ones are to have a replica there."""
     dice, spec = world.dice, world.volume["spec"]
     spec["dataLocality"] = dice.one(("best-effort",) * 5 + ("strict-local", "disabled"))
@@ -109,17 +110,16 @@ def locality(world: World) -> None:
             raw["spec"]["hardNodeAffinity"] = spec["nodeID"]
 
 
-def linked_clone(world: World) -> None:
+def linked_clone(world: OracleWorld) -> None:
     """A volume that shares its blocks with the replicas of another."""
     dice, spec = world.dice, world.volume["spec"]
     spec["cloneMode"] = dice.one(("linked-clone",) * 8 + ("full-copy", ""))
     spec["dataSource"] = dice.one((f"vol://{SOURCE}", f"snap://{SOURCE}/one"))
     names: list[str] = []
-    for node, _, _, status in world.disks():
+    for _, _, _, status in world.disks():
         if dice.chance(0.6):
             names.append(f"{SOURCE}-r-{len(names) + 1}")
-            raw = replica(names[-1], world.size, SOURCE)
-            raw["spec"].update(nodeID=node["metadata"]["name"], diskID=status["diskUUID"], healthyAt=LONG_AGO)
+            raw = replica(names[-1], status["diskUUID"], size=world.size, of=SOURCE)
             world.others.append(raw)
             if dice.chance(0.3):
                 spoil_source(world, raw)
@@ -128,14 +128,14 @@ def linked_clone(world: World) -> None:
             raw["spec"]["linkedCloneSrcReplicaName"] = dice.one([*names, f"{SOURCE}-r-0"])
 
 
-def spoil_source(world: World, source: Raw) -> None:
+def spoil_source(world: OracleWorld, source: Raw) -> None:
     """So that a linked clone cannot use it."""
     spoilt = (("healthyAt", ""), ("failedAt", LONG_AGO), ("nodeID", ""), ("diskID", ""))
     field, value = world.dice.one((*spoilt, ("evictionRequested", True), ("evictionRequested", True)))
     source["spec"][field] = value
 
 
-def engine_images(world: World) -> None:
+def engine_images(world: OracleWorld) -> None:
     dice = world.dice
     world.volume["spec"]["image"] = "engine:one"
     for name in dice.some(("one", "one", "two"), 0.8)[:2]:
@@ -143,13 +143,13 @@ def engine_images(world: World) -> None:
         state = dice.one(("deployed", "deployed", "deploying", "ready", "incompatible", "error"))
         if not any(entry["metadata"]["name"] == f"ei-{name}" for entry in world.others):
             status = {"state": state, "nodeDeploymentMap": nodes}
-            world.others.append(longhorn("EngineImage", f"ei-{name}", {"image": f"engine:{name}"}, status))
+            world.others.append(longhorn("EngineImage", f"ei-{name}", spec={"image": f"engine:{name}"}, status=status))
     for raw in world.new:
         if dice.chance(0.4):
             raw["spec"]["image"] = dice.one(("engine:one", "engine:two"))
 
 
-def instance_managers(world: World) -> None:
+def instance_managers(world: OracleWorld) -> None:
     dice = world.dice
     if dice.chance(0.75):
         world.settings["default-instance-manager-image"] = "manager:one"
@@ -165,10 +165,12 @@ def instance_managers(world: World) -> None:
             if world.volume["spec"]["dataEngine"] == "v2" and dice.chance(0.7):
                 spec["dataEngine"] = "v2"
             state = dice.one(("running", "running", "running", "stopped", "error", "starting", "unknown"))
-            world.others.append(longhorn("InstanceManager", f"im-{name}-{image}", spec, {"currentState": state}))
+            world.others.append(
+                longhorn("InstanceManager", f"im-{name}-{image}", spec=spec, status={"currentState": state})
+            )
 
 
-def node_tags(world: World) -> None:
+def node_tags(world: OracleWorld) -> None:
     dice = world.dice
     for node in world.nodes:
         node["spec"]["tags"] = dice.some(TAGS, 0.6)
@@ -178,13 +180,13 @@ def node_tags(world: World) -> None:
         world.settings["allow-empty-node-selector-volume"] = dice.one(("false", "false", "true"))
 
 
-def backing_image(world: World) -> None:
+def backing_image(world: OracleWorld) -> None:
     dice = world.dice
     world.volume["spec"]["backingImage"] = "image"
     spec: Raw = {}
     for name in dice.some(("nodeSelector", "diskSelector"), 0.7):
         spec[name] = dice.some(TAGS, 0.4)
-    world.others.append(longhorn("BackingImage", "image", spec, {"realSize": world.size // 2}))
+    world.others.append(longhorn("BackingImage", "image", spec=spec, status={"realSize": world.size // 2}))
     for node in world.nodes:
         node["spec"]["tags"] = dice.some(TAGS, 0.7)
         for disk in node["spec"]["disks"].values():

@@ -6,16 +6,41 @@ undone, so that nothing is copied.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from operator import not_
 from typing import Any, Final
 
 from tests.longhorn.plan import Question
+from tests.longhorn.release import NEWEST
 from tests.longhorn.state import is_true
 
 Edit = tuple[Any, str, Any]  # map, key, value
 Rule = Callable[[Question], Iterator[Edit]]
+Places = Callable[[Question], Iterable[Any]]
 GOOD: Final = [{"type": "Ready", "status": "True"}, {"type": "Schedulable", "status": "True"}]
-V2_LABEL: Final = "node.longhorn.io/disable-v2-data-engine"
+
+
+def each(places: Places, field: str, value: Any, when: Callable[[Any], bool] = bool) -> Rule:
+    """That field of all those maps gets the value, where `when` holds of what it says: where it says anything."""
+
+    def rule(question: Question) -> Iterator[Edit]:
+        for where in places(question):
+            if when(where.get(field)):
+                yield where, field, value
+
+    return rule
+
+
+def several(*rules: Rule) -> Rule:
+    return lambda question: (edit for rule in rules for edit in rule(question))
+
+
+def always(_: Any) -> bool:
+    return True
+
+
+def is_known(value: Any) -> bool:
+    return value is not None
 
 
 def _nodes(question: Question) -> Iterator[Any]:
@@ -30,43 +55,36 @@ def _disks(question: Question) -> Iterator[tuple[Any, Any]]:
                 yield node["spec"]["disks"][name], status
 
 
-def _setting(name: str, value: str) -> Rule:
-    def rule(question: Question) -> Iterator[Edit]:
-        if name in question.state.settings:
-            yield question.state.settings, name, value
-
-    return rule
+def _node_part(part: str) -> Places:
+    return lambda question: (node[part] for node in _nodes(question))
 
 
-def _node_condition(kind: str) -> Rule:
-    def rule(question: Question) -> Iterator[Edit]:
-        for node in _nodes(question):
-            found = node["status"]["conditions"]
-            if not is_true(found, kind):
-                yield (
-                    node["status"],
-                    "conditions",
-                    [entry for entry in GOOD if entry["type"] == kind] + list(found or ()),
-                )
-
-    return rule
+def _disk_specs(question: Question) -> Iterator[Any]:
+    return (spec for spec, _ in _disks(question))
 
 
-def _node_closed(question: Question) -> Iterator[Edit]:
-    for node in _nodes(question):
-        if not node["spec"].get("allowScheduling"):
-            yield node["spec"], "allowScheduling", True
+def _disk_statuses(question: Question) -> Iterator[Any]:
+    return (status for _, status in _disks(question))
 
 
-def _node_deleted(question: Question) -> Iterator[Edit]:
-    for node in _nodes(question):
-        if node["metadata"].get("deletionTimestamp"):
-            yield node["metadata"], "deletionTimestamp", ""
+def _volume_part(part: str) -> Places:
+    return lambda question: [question.volume[part]]
 
 
-def _v2_label(question: Question) -> Iterator[Edit]:
-    if question.state.kube_nodes is not None:
-        yield vars(question.state), "kube_nodes", None
+def _state(question: Question) -> list[Any]:
+    return [vars(question.state)]
+
+
+def _settings(question: Question) -> list[Any]:
+    return [question.state.settings]
+
+
+def _replica_part(part: str) -> Places:
+    return lambda question: (replica[part] for replica in question.state.replicas)
+
+
+def _sources(question: Question) -> Iterator[Any]:
+    return (source["spec"] for source in question.state.source_replicas)
 
 
 def asked(question: Question) -> Any:
@@ -75,39 +93,17 @@ def asked(question: Question) -> Any:
     return next(raw for raw in question.state.replicas if raw["metadata"]["name"] == name)
 
 
-def _asked(field: str) -> Rule:
-    """Of the replica in question, where the field says anything."""
+def _asked(question: Question) -> list[Any]:
+    return [asked(question)["spec"]]
 
+
+def _node_condition(kind: str) -> Rule:
     def rule(question: Question) -> Iterator[Edit]:
-        if asked(question)["spec"].get(field):
-            yield asked(question)["spec"], field, ""
-
-    return rule
-
-
-def _replicas(field: str, value: Any) -> Rule:
-    """Of the volume, where the field says anything."""
-
-    def rule(question: Question) -> Iterator[Edit]:
-        for replica in question.state.replicas:
-            if replica["spec"].get(field):
-                yield replica["spec"], field, value
-
-    return rule
-
-
-def _volume(field: str) -> Rule:
-    def rule(question: Question) -> Iterator[Edit]:
-        if question.volume["spec"].get(field):
-            yield question.volume["spec"], field, None
-
-    return rule
-
-
-def _state(field: str) -> Rule:
-    def rule(question: Question) -> Iterator[Edit]:
-        if getattr(question.state, field) is not None:
-            yield vars(question.state), field, None
+        for node in _nodes(question):
+            found = node["status"]["conditions"]
+            if not is_true(found, kind):
+                good = [entry for entry in GOOD if entry["type"] == kind]
+                yield node["status"], "conditions", good + list(found or ())
 
     return rule
 
@@ -122,43 +118,9 @@ def _image(field: str) -> Rule:
     return rule
 
 
-def _clone_source(field: str, value: Any) -> Rule:
-    def rule(question: Question) -> Iterator[Edit]:
-        for source in question.state.source_replicas:
-            if bool(source["spec"].get(field)) != bool(value):
-                yield source["spec"], field, value
-
-    return rule
-
-
-def _disk_closed(question: Question) -> Iterator[Edit]:
-    for spec, _ in _disks(question):
-        if not spec.get("allowScheduling"):
-            yield spec, "allowScheduling", True
-
-
-def _disk_evicting(question: Question) -> Iterator[Edit]:
-    for spec, _ in _disks(question):
-        if spec.get("evictionRequested"):
-            yield spec, "evictionRequested", False
-
-
-def _disk_condition(question: Question) -> Iterator[Edit]:
-    for _, status in _disks(question):
-        if not is_true(status["conditions"], "Schedulable"):
-            yield status, "conditions", GOOD
-
-
 def _disk_type(question: Question) -> Iterator[Edit]:
     wanted = "block" if question.volume["spec"]["dataEngine"] == "v2" else "filesystem"
-    for spec, _ in _disks(question):
-        if spec.get("diskType") != wanted:
-            yield spec, "diskType", wanted
-
-
-def _file_system(question: Question) -> Iterator[Edit]:
-    for _, status in _disks(question):
-        yield status, "filesystemType", ""
+    return each(_disk_specs, "diskType", wanted, lambda found: bool(found != wanted))(question)
 
 
 def _missing_disk(question: Question) -> Iterator[Edit]:
@@ -168,55 +130,20 @@ def _missing_disk(question: Question) -> Iterator[Edit]:
             yield node["spec"]["disks"], name, spec
 
 
-def _scheduled(question: Question) -> Iterator[Edit]:
-    for _, status in _disks(question):
-        yield status, "storageScheduled", -(2**61)
-
-
-def _reserved(question: Question) -> Iterator[Edit]:
-    for spec, _ in _disks(question):
-        if spec.get("storageReserved"):
-            yield spec, "storageReserved", 0
-
-
-def _minimal(question: Question) -> Iterator[Edit]:
-    yield question.state.settings, "storage-minimal-available-percentage", "-1000000"
-
-
-def _blank(question: Question) -> Iterator[Edit]:
-    for _, status in _disks(question):
-        for name in ("storageMaximum", "storageAvailable"):
-            if status.get(name, 0) <= 0:
-                yield status, name, 2**50
-
-
-def _actual(question: Question) -> Iterator[Edit]:
-    if question.volume["status"].get("actualSize"):
-        yield question.volume["status"], "actualSize", 0
+def _is_nothing(figure: int | None) -> bool:
+    return (figure or 0) <= 0
 
 
 def _fresh(question: Question) -> Iterator[Edit]:
     """As if every disk listed all of the volume's replicas, without their bytes."""
     names = [replica["metadata"]["name"] for replica in question.state.replicas]
-    for _, status in _disks(question):
-        yield status, "scheduledReplica", dict.fromkeys(names, 0)
-
-
-def _deleting_replicas(question: Question) -> Iterator[Edit]:
-    for replica in question.state.replicas:
-        if replica["metadata"].get("deletionTimestamp"):
-            yield replica["metadata"], "deletionTimestamp", ""
+    return each(_disk_statuses, "scheduledReplica", dict.fromkeys(names, 0), always)(question)
 
 
 def _exhausted_retries(question: Question) -> Iterator[Edit]:
     for replica in question.state.replicas:
         if replica["spec"].get("failedAt") and (replica["spec"].get("rebuildRetryCount") or 0) >= 5:
             yield replica["spec"], "rebuildRetryCount", 0
-
-
-def _due(question: Question) -> Iterator[Edit]:
-    if question.volume["status"].get("robustness") == "degraded":
-        yield question.volume["status"], "robustness", "healthy"
 
 
 def _zones(question: Question) -> Iterator[Edit]:
@@ -233,9 +160,10 @@ def _unavailable_neighbours(question: Question) -> Iterator[Edit]:
             yield node["status"], "diskStatus", {}
 
 
-def _release(question: Question) -> Iterator[Edit]:
-    if question.state.release != (1, 13, 0):
-        yield vars(question.state), "release", (1, 13, 0)
+RELEASE: Final = each(_state, "release", NEWEST, lambda release: bool(release != NEWEST))
+SCHEDULED: Final = each(_disk_statuses, "storageScheduled", -(2**61), always)
+RESERVED: Final = each(_disk_specs, "storageReserved", 0)
+MINIMAL: Final = each(_settings, "storage-minimal-available-percentage", "-1000000", always)
 
 
 def _flag(field: str, setting: str, default: bool, at_volume: bool) -> Rule:
@@ -272,50 +200,65 @@ ENGINE: Final = "none of the node candidates contains a ready engine image"
 PLACEMENT: Final[Mapping[str, tuple[str, Rule]]] = {
     "node not Ready": (UNAVAILABLE, _node_condition("Ready")),
     "node not Schedulable": (UNAVAILABLE, _node_condition("Schedulable")),
-    "node's allowScheduling": (UNAVAILABLE, _node_closed),
-    "node being deleted": (UNAVAILABLE, _node_deleted),
-    "v2 engine disabled on node": (UNAVAILABLE, _v2_label),
-    "hard node affinity": ("hard affinity cannot be satisfied", _asked("hardNodeAffinity")),
-    "topology requirement": ("topology requirement cannot be satisfied", _volume("topologyRequirement")),
-    "linked clone": (CLONE, _volume("cloneMode")),
-    "linked clone: named source": (CLONE, _asked("linkedCloneSrcReplicaName")),
-    "linked clone: failed source": (CLONE, _clone_source("failedAt", "")),
-    "linked clone: evicting source": (CLONE, _clone_source("evictionRequested", False)),
-    "linked clone: source never healthy": (CLONE, _clone_source("healthyAt", "x")),
-    "engine image": (ENGINE, _state("engine_images")),
-    "instance manager": (ENGINE, _state("instance_managers")),
-    "default instance manager image": (ENGINE, _setting("default-instance-manager-image", "")),
-    "volume's node selector": (TAGS, _volume("nodeSelector")),
-    "volume's disk selector": (TAGS, _volume("diskSelector")),
+    "node's allowScheduling": (UNAVAILABLE, each(_node_part("spec"), "allowScheduling", True, not_)),
+    "node being deleted": (UNAVAILABLE, each(_node_part("metadata"), "deletionTimestamp", "")),
+    "v2 engine disabled on node": (UNAVAILABLE, each(_state, "kube_nodes", None, is_known)),
+    "hard node affinity": ("hard affinity cannot be satisfied", each(_asked, "hardNodeAffinity", "")),
+    "topology requirement": (
+        "topology requirement cannot be satisfied",
+        each(_volume_part("spec"), "topologyRequirement", None),
+    ),
+    "linked clone": (CLONE, each(_volume_part("spec"), "cloneMode", None)),
+    "linked clone: named source": (CLONE, each(_asked, "linkedCloneSrcReplicaName", "")),
+    "linked clone: failed source": (CLONE, each(_sources, "failedAt", "")),
+    "linked clone: evicting source": (CLONE, each(_sources, "evictionRequested", False)),
+    "linked clone: source never healthy": (CLONE, each(_sources, "healthyAt", "x", not_)),
+    "engine image": (ENGINE, each(_state, "engine_images", None, is_known)),
+    "instance manager": (ENGINE, each(_state, "instance_managers", None, is_known)),
+    "default instance manager image": (ENGINE, each(_settings, "default-instance-manager-image", "", is_known)),
+    "volume's node selector": (TAGS, each(_volume_part("spec"), "nodeSelector", None)),
+    "volume's disk selector": (TAGS, each(_volume_part("spec"), "diskSelector", None)),
     "backing image's node selector": (TAGS, _image("nodeSelector")),
     "backing image's disk selector": (TAGS, _image("diskSelector")),
-    "empty node selector": (TAGS, _setting("allow-empty-node-selector-volume", "true")),
-    "empty disk selector": (TAGS, _setting("allow-empty-disk-selector-volume", "true")),
-    "disk's allowScheduling": (NO_DISK, _disk_closed),
-    "disk evicting": (NO_DISK, _disk_evicting),
-    "disk not Schedulable": (NO_DISK, _disk_condition),
+    "empty node selector": (TAGS, each(_settings, "allow-empty-node-selector-volume", "true", is_known)),
+    "empty disk selector": (TAGS, each(_settings, "allow-empty-disk-selector-volume", "true", is_known)),
+    "disk's allowScheduling": (NO_DISK, each(_disk_specs, "allowScheduling", True, not_)),
+    "disk evicting": (NO_DISK, each(_disk_specs, "evictionRequested", False)),
+    "disk not Schedulable": (
+        NO_DISK,
+        each(_disk_statuses, "conditions", GOOD, lambda found: not is_true(found, "Schedulable")),
+    ),
     "disk type": (NO_DISK, _disk_type),
     "disk in status only": ("", _missing_disk),
-    "file-system limit": ("incompatible volume size", _file_system),
-    "over-provisioning": (SPACE, _scheduled),
-    "reserved bytes": (SPACE, _reserved),
-    "minimal available": (SPACE, _minimal),
-    "no maximum or nothing available": (SPACE, _blank),
-    "volume's real bytes": (SPACE, _actual),
+    "file-system limit": ("incompatible volume size", each(_disk_statuses, "filesystemType", "", always)),
+    "over-provisioning": (SPACE, SCHEDULED),
+    "reserved bytes": (SPACE, RESERVED),
+    "minimal available": (SPACE, MINIMAL),
+    "no maximum or nothing available": (
+        SPACE,
+        several(
+            each(_disk_statuses, "storageMaximum", 2**50, _is_nothing),
+            each(_disk_statuses, "storageAvailable", 2**50, _is_nothing),
+        ),
+    ),
+    "volume's real bytes": (SPACE, each(_volume_part("status"), "actualSize", 0)),
     "fresh replicas": (SPACE, _fresh),
-    "replica placed already": ("replica already scheduled", _asked("nodeID")),
-    "replica failed unused": ("unused failed replica is not supported", _asked("failedAt")),
-    "replica evicting": ("", _replicas("evictionRequested", False)),
-    "replica being deleted": ("", _deleting_replicas),
+    "replica placed already": ("replica already scheduled", each(_asked, "nodeID", "")),
+    "replica failed unused": ("unused failed replica is not supported", each(_asked, "failedAt", "")),
+    "replica evicting": ("", each(_replica_part("spec"), "evictionRequested", False)),
+    "replica being deleted": ("", each(_replica_part("metadata"), "deletionTimestamp", "")),
     "failed replica without retries": ("", _exhausted_retries),
-    "replacement due": ("", _due),
+    "replacement due": (
+        "",
+        each(_volume_part("status"), "robustness", "healthy", lambda found: bool(found == "degraded")),
+    ),
     "shared zones": ("", _zones),
     "replicas on unavailable nodes": ("", _unavailable_neighbours),
-    "volume's auto-balance": ("", _volume("replicaAutoBalance")),
-    "auto-balance setting": ("", _setting("replica-auto-balance", "disabled")),
-    "disk pressure percentage": ("", _setting("replica-auto-balance-disk-pressure-percentage", "0")),
-    "best-effort near its node": ("", _volume("dataLocality")),
-    "older or unknown release": ("", _release),
+    "volume's auto-balance": ("", each(_volume_part("spec"), "replicaAutoBalance", None)),
+    "auto-balance setting": ("", each(_settings, "replica-auto-balance", "disabled", is_known)),
+    "disk pressure percentage": ("", each(_settings, "replica-auto-balance-disk-pressure-percentage", "0", is_known)),
+    "best-effort near its node": ("", each(_volume_part("spec"), "dataLocality", None)),
+    "older or unknown release": ("", RELEASE),
 }
 
 
@@ -325,7 +268,7 @@ def _failed_grow(question: Question) -> Iterator[Edit]:
             yield replica["spec"], "nodeID", ""
 
 
-def _several(question: Question) -> Iterator[Edit]:
+def _twice(question: Question) -> Iterator[Edit]:
     seen = set()
     for replica in question.state.replicas:
         place = (replica["spec"].get("nodeID"), replica["spec"].get("diskID"))
@@ -345,28 +288,27 @@ def _lost(question: Question) -> Iterator[Edit]:
             yield replica["spec"], "nodeID", ""
 
 
-def _stuck(question: Question) -> Iterator[Edit]:
-    yield question.volume["status"], "robustness", ""
-    yield question.volume["status"], "cloneStatus", None
-    yield question.volume["status"], "conditions", []
-    yield question.volume["spec"], "frontend", ""
+def _v2_grows(question: Question) -> Iterator[Edit]:
     if question.volume["spec"]["dataEngine"] == "v2" and question.state.release is not None:
         yield vars(question.state), "release", max(question.state.release, (1, 10, 0))
 
 
-def _physical(question: Question) -> Iterator[Edit]:
-    if question.state.release is None or question.state.release >= (1, 11, 0):
-        yield vars(question.state), "release", (1, 10, 2)
-
-
+STUCK: Final = several(
+    each(_volume_part("status"), "robustness", "", always),
+    each(_volume_part("status"), "cloneStatus", None, always),
+    each(_volume_part("status"), "conditions", [], always),
+    each(_volume_part("spec"), "frontend", "", always),
+    _v2_grows,
+)
+PHYSICAL: Final = each(_state, "release", (1, 10, 2), lambda release: release is None or release >= (1, 11, 0))
 GROWTH: Final[Mapping[str, tuple[str, Rule]]] = {
-    "physical space (growth)": (SPACE, _physical),
-    "over-provisioning (growth)": (SPACE, _scheduled),
-    "minimal available (growth)": (SPACE, _minimal),
-    "reserved bytes (growth)": (SPACE, _reserved),
+    "physical space (growth)": (SPACE, PHYSICAL),
+    "over-provisioning (growth)": (SPACE, SCHEDULED),
+    "minimal available (growth)": (SPACE, MINIMAL),
+    "reserved bytes (growth)": (SPACE, RESERVED),
     "disk of a replica is gone (growth)": ("disk not found", _lost),
-    "volume cannot grow as it is": ("", _stuck),
+    "volume cannot grow as it is": ("", STUCK),
     "failed replicas grow": ("", _failed_grow),
-    "several replicas on a disk (growth)": ("", _several),
-    "older or unknown release (growth)": ("", _release),
+    "several replicas on a disk (growth)": ("", _twice),
+    "older or unknown release (growth)": ("", RELEASE),
 }

@@ -39,7 +39,7 @@ class Disagreement:
 
 
 @dataclass
-class Result:
+class ComparedWorlds:
     """Sums over worlds; `disagreements` holds one of each kind, `disagreeing` counts them all."""
 
     worlds: int = 0
@@ -47,7 +47,7 @@ class Result:
     counts: Counts = field(default_factory=Counter)
     disagreements: dict[str, Disagreement] = field(default_factory=dict)
 
-    def add(self, other: Result) -> None:
+    def add(self, other: ComparedWorlds) -> None:
         self.worlds += other.worlds
         self.disagreeing += other.disagreeing
         self.counts.update(other.counts)
@@ -56,9 +56,9 @@ class Result:
 
 def run(
     seed: int, indices: range, *, product: Answerer = ask_product, with_coverage: bool = True, most: int = 5
-) -> Result:
+) -> ComparedWorlds:
     """Compare these worlds of the seed. At most `most` kinds of disagreement are shrunk, which takes a while each."""
-    result = Result()
+    result = ComparedWorlds()
     for index in indices:
         world = world_of(seed, index)
         document = world.document()

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from tests.longhorn.placement import space_problem
 from tests.longhorn.plan import read
+from tests.longhorn_rules.objects import conditions
 from tests.oracle.compare import Answer, Answerer, ask_product, ask_reference, differences
 from tests.oracle.coverage import TRIES, cover, names
 from tests.oracle.limits import near_limits
@@ -55,7 +56,7 @@ def test_asking_and_covering_leave_a_world_as_it_was() -> None:
 # Products that are wrong
 
 
-def with_settings(change: Callable[[dict[str, Any]], None]) -> Answerer:
+def asked_about(change: Callable[[dict[str, Any]], None]) -> Answerer:
     """A product that answers another question than was asked."""
 
     def answer(document: Document) -> Answer:
@@ -66,49 +67,44 @@ def with_settings(change: Callable[[dict[str, Any]], None]) -> Answerer:
     return answer
 
 
+def disks_of(document: Document) -> Iterator[dict[str, Any]]:
+    for raw in document["objects"]:
+        if raw["kind"] == "Node":
+            yield from (raw.get("status", {}).get("diskStatus") or {}).values()
+
+
 def less_by_one_byte(document: Document) -> None:
     """`<` for `<=` in the over-provisioning formula: a byte more has to fit."""
-    for raw in document["objects"]:
-        for disk in (raw.get("status", {}).get("diskStatus") or {}).values() if raw["kind"] == "Node" else ():
-            disk["storageScheduled"] = min(disk.get("storageScheduled", 0) + 1, 2**63 - 1)
+    for disk in disks_of(document):
+        disk["storageScheduled"] = min(disk.get("storageScheduled", 0) + 1, 2**63 - 1)
 
 
 def not_strictly_more(document: Document) -> None:
     """`>=` for `>` in the formula of minimal available space."""
-    for raw in document["objects"]:
-        for disk in (raw.get("status", {}).get("diskStatus") or {}).values() if raw["kind"] == "Node" else ():
-            if disk.get("storageAvailable", 0) > 0:
-                disk["storageAvailable"] += 1
+    for disk in disks_of(document):
+        if disk.get("storageAvailable", 0) > 0:
+            disk["storageAvailable"] += 1
 
 
-def flag_ignored(field: str) -> Callable[[Document], None]:
+def ignoring(kind: str, field: str) -> Answerer:
     def change(document: Document) -> None:
         for raw in document["objects"]:
-            if raw["kind"] == "Volume":
+            if raw["kind"] == kind:
                 raw["spec"].pop(field, None)
 
-    return change
-
-
-def retries_ignored(document: Document) -> None:
-    for raw in document["objects"]:
-        if raw["kind"] == "Replica":
-            raw["spec"].pop("rebuildRetryCount", None)
+    return asked_about(change)
 
 
 def conditions_ignored(document: Document) -> None:
-    for raw in document["objects"]:
-        for disk in (raw.get("status", {}).get("diskStatus") or {}).values() if raw["kind"] == "Node" else ():
-            disk["conditions"] = [{"type": "Schedulable", "status": "True"}]
+    for disk in disks_of(document):
+        disk["conditions"] = conditions(Schedulable="True")
 
 
-def tries_swapped(document: Document) -> Answer:
+def tries_swapped(document: Document) -> None:
     """Prefers a used zone's nodes to those of an unused one: the zones are all taken for the same."""
-    changed = copy.deepcopy(document)
-    for raw in changed["objects"]:
+    for raw in document["objects"]:
         if raw["kind"] == "Node":
             raw["status"]["zone"] = "one"
-    return ask_product(changed)
 
 
 def last_candidate_lost(document: Document) -> Answer:
@@ -134,16 +130,16 @@ def crashes(document: Document) -> Answer:
 
 
 WRONG: dict[str, Answerer] = {
-    "less instead of at most": with_settings(less_by_one_byte),
-    "at least instead of more": with_settings(not_strictly_more),
-    "ignores the node flag": with_settings(flag_ignored("replicaSoftAntiAffinity")),
-    "ignores the zone flag": with_settings(flag_ignored("replicaZoneSoftAntiAffinity")),
-    "ignores the disk flag": with_settings(flag_ignored("replicaDiskSoftAntiAffinity")),
-    "ignores auto-balance": with_settings(flag_ignored("replicaAutoBalance")),
-    "ignores the topology": with_settings(flag_ignored("topologyRequirement")),
-    "ignores the retries": with_settings(retries_ignored),
-    "ignores a disk's condition": with_settings(conditions_ignored),
-    "swaps the tries": tries_swapped,
+    "less instead of at most": asked_about(less_by_one_byte),
+    "at least instead of more": asked_about(not_strictly_more),
+    "ignores the node flag": ignoring("Volume", "replicaSoftAntiAffinity"),
+    "ignores the zone flag": ignoring("Volume", "replicaZoneSoftAntiAffinity"),
+    "ignores the disk flag": ignoring("Volume", "replicaDiskSoftAntiAffinity"),
+    "ignores auto-balance": ignoring("Volume", "replicaAutoBalance"),
+    "ignores the topology": ignoring("Volume", "topologyRequirement"),
+    "ignores the retries": ignoring("Replica", "rebuildRetryCount"),
+    "ignores a disk's condition": asked_about(conditions_ignored),
+    "swaps the tries": asked_about(tries_swapped),
     "loses a candidate": last_candidate_lost,
     "admits every growth": says_yes,
     "promises too large a size": granule_too_many,

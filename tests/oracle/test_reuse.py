@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from unittest.mock import patch
 
-from controller.plan.input import ScheduleQuestion, decode_document
-from controller.rules.candidates import PlacementView
+from controller.plan import command
 from controller.rules.reuse import find_reusable
 from tests.longhorn import reuse
 from tests.longhorn.plan import read
 from tests.oracle import disk_changes, scenes, volume_changes
 from tests.oracle.compare import ask_reference
 from tests.oracle.mix import world_of
-from tests.oracle.worlds import NOW, Document, World
+from tests.oracle.worlds import NOW, Document, OracleWorld
 
 SEED = 11
 WORLDS = 1200
 
 
-def failing_world(index: int) -> World | None:
+def failing_world(index: int) -> OracleWorld | None:
     """Replicas in most places, of which most failed at different times; some disks are under pressure. None: the world
     is not for that."""
     world = world_of(SEED, index)
@@ -44,25 +44,10 @@ def failing_world(index: int) -> World | None:
 
 
 def product_choice(document: Document, wanted_node: str) -> str | None:
-    decoded = decode_document(document, NOW)
-    assert isinstance(decoded.question, ScheduleQuestion)
-    volume, objects = decoded.question.volume, decoded.objects
-    view = PlacementView(
-        nodes=objects.nodes,
-        replicas=tuple(entry for entry in objects.replicas.values() if entry.volume == volume.name),
-        settings=decoded.settings,
-        backing_image=objects.backing_images.get(volume.backing_image),
-        engine_images=tuple(objects.engine_images.values()) or None,
-        instance_managers=tuple(objects.instance_managers.values()) or None,
-        kube_nodes=objects.kube_nodes or None,
-        source_replicas=tuple(
-            entry
-            for entry in objects.replicas.values()
-            if volume.source_volume and entry.volume == volume.source_volume
-        ),
-        now_utc=decoded.now_utc,
-        behaviour=decoded.settings.behaviour,
-    )
+    """By what the plan command makes of the document."""
+    with patch.object(command, "schedule_replicas", return_value=()) as asked:
+        command.answer(document, NOW)
+    view, volume, _ = asked.call_args.args
     found = find_reusable(view, volume, wanted_node).replica
     return found.name if found is not None else None
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from datetime import datetime, timedelta, timezone
 from typing import Final
 
-from tests.oracle.worlds import LONG_AGO, NOW, World, conditions, place_replica, replica
+from tests.longhorn_rules.objects import LONG_AGO, conditions, replica
+from tests.oracle.worlds import NOW, OracleWorld, place_replica
 
 FIELDS: Final = {
     "replicaSoftAntiAffinity": "replica-soft-anti-affinity",
@@ -16,7 +17,7 @@ TRUE: Final = ("true", "1", "T", "True")
 FALSE: Final = ("false", "0", "f", "FALSE")
 
 
-def set_flag(world: World, field: str, soft: bool) -> None:
+def set_flag(world: OracleWorld, field: str, soft: bool) -> None:
     """By the volume's own word, or by the setting while the volume has none."""
     dice = world.dice
     by_volume = dice.chance(0.5)
@@ -31,31 +32,31 @@ def set_flag(world: World, field: str, soft: bool) -> None:
         world.settings[FIELDS[field]] = dice.one(TRUE if soft else FALSE)
 
 
-def soft_flags(world: World) -> None:
+def soft_flags(world: OracleWorld) -> None:
     for field in world.dice.some(tuple(FIELDS), 0.7):
         set_flag(world, field, world.dice.chance(0.5))
 
 
-def few_zones(world: World) -> None:
+def few_zones(world: OracleWorld) -> None:
     names = world.dice.one((("",), ("east",), ("east", "west")))
     for node in world.nodes:
         node["status"]["zone"] = world.dice.one(names)
 
 
-def everywhere(world: World) -> None:
+def everywhere(world: OracleWorld) -> None:
     """A replica on most nodes."""
     for node in world.nodes:
         if world.dice.chance(0.75):
             place_replica(world, node)
 
 
-def evicting_replicas(world: World) -> None:
+def evicting_replicas(world: OracleWorld) -> None:
     probability = world.dice.one((0.3, 0.7, 1.0))
     for raw in world.dice.some(world.placed, probability):
         raw["spec"]["evictionRequested"] = True
 
 
-def failed_replicas(world: World) -> None:
+def failed_replicas(world: OracleWorld) -> None:
     for raw in world.dice.some(world.placed, 0.6):
         raw["spec"]["failedAt"] = LONG_AGO
         raw["spec"]["rebuildRetryCount"] = world.dice.one((0, 1, 4, 4, 5, 5, 6))
@@ -67,7 +68,7 @@ def failed_replicas(world: World) -> None:
             raw["spec"]["diskID"] = ""
 
 
-def due_replacements(world: World) -> None:
+def due_replacements(world: OracleWorld) -> None:
     """A degraded volume whose failed replicas are about to be replaced."""
     dice = world.dice
     failed_replicas(world)
@@ -81,7 +82,7 @@ def due_replacements(world: World) -> None:
     world.volume["status"]["lastDegradedAt"] = dice.one((text,) * 9 + ("",))
 
 
-def _written(world: World, moment: datetime) -> str:
+def _written(world: OracleWorld, moment: datetime) -> str:
     """In one of the forms of RFC 3339."""
     form = world.dice.between(0, 9)
     if form == 0:
@@ -91,17 +92,17 @@ def _written(world: World, moment: datetime) -> str:
     return moment.isoformat().replace("+00:00", "Z")
 
 
-def deleted_replicas(world: World) -> None:
+def deleted_replicas(world: OracleWorld) -> None:
     for raw in world.dice.some(world.placed, 0.6):
         raw["metadata"]["deletionTimestamp"] = LONG_AGO
 
 
-def inactive_replicas(world: World) -> None:
+def inactive_replicas(world: OracleWorld) -> None:
     for raw in world.dice.some(world.placed, 0.6):
         raw["spec"]["active"] = False
 
 
-def auto_balance(world: World) -> None:
+def auto_balance(world: OracleWorld) -> None:
     """Best effort, with disks under pressure or at its edge."""
     dice = world.dice
     if dice.chance(0.5):
@@ -123,7 +124,7 @@ def auto_balance(world: World) -> None:
             status["storageAvailable"] = spec["storageReserved"] + edge + dice.one((-1, -1, 0, 1, -maximum // 50))
 
 
-def tries(world: World) -> None:
+def tries(world: OracleWorld) -> None:
     """All zones are used, and then some: what decides is where else a replica may go."""
     dice = world.dice
     few_zones(world)
@@ -140,7 +141,7 @@ def tries(world: World) -> None:
                 raw["spec"]["evictionRequested"] = True
 
 
-def disk_affinity(world: World) -> None:
+def disk_affinity(world: OracleWorld) -> None:
     """Replicas on most disks of a few nodes, and word about whether disks may hold two."""
     dice = world.dice
     set_flag(world, "replicaDiskSoftAntiAffinity", dice.chance(0.4))
@@ -151,7 +152,7 @@ def disk_affinity(world: World) -> None:
     del world.nodes[dice.between(1, 3) :]
 
 
-def foreign_replicas(world: World) -> None:
+def foreign_replicas(world: OracleWorld) -> None:
     """Replicas on nodes that are not there, on disks of other nodes, or on none."""
     dice = world.dice
     for raw in dice.some(world.placed, 0.5):
@@ -160,7 +161,7 @@ def foreign_replicas(world: World) -> None:
         )
 
 
-def asked_again(world: World) -> None:
+def asked_again(world: OracleWorld) -> None:
     """A replica that has its place is asked for."""
     place_replica(world)
     if world.dice.chance(0.2):
@@ -169,23 +170,22 @@ def asked_again(world: World) -> None:
         world.asked.insert(world.dice.between(0, 1), world.dice.one(world.placed)["metadata"]["name"])
 
 
-def strangers(world: World) -> None:
+def strangers(world: OracleWorld) -> None:
     """Replicas of another volume, which nobody asks for: only what a disk's figures say counts."""
-    for node, _, _, status in list(world.disks()):
+    for _, _, _, status in list(world.disks()):
         if world.dice.chance(0.5):
-            raw = replica(f"stranger-{len(world.others)}", world.size, "stranger")
-            raw["spec"].update(nodeID=node["metadata"]["name"], diskID=status["diskUUID"], healthyAt=LONG_AGO)
-            world.others.append(raw)
+            name = f"stranger-{len(world.others)}"
+            world.others.append(replica(name, status["diskUUID"], size=world.size, of="stranger"))
 
 
-def unplaced_failures(world: World) -> None:
+def unplaced_failures(world: OracleWorld) -> None:
     """Replicas that failed without a place, once healthy or never."""
     for raw in world.new:
         raw["spec"]["failedAt"] = world.dice.one((LONG_AGO, LONG_AGO, ""))
         raw["spec"]["healthyAt"] = world.dice.one((LONG_AGO, "", ""))
 
 
-def other_releases(world: World) -> None:
+def other_releases(world: OracleWorld) -> None:
     world.version = world.dice.one(
         (
             "v1.9.0", "v1.9.3", "v1.10.0", "v1.10.1", "v1.10.2", "v1.11.0", "v1.11.1", "v1.11.3", "v1.12.0", "v1.12.1",
@@ -194,13 +194,13 @@ def other_releases(world: World) -> None:
     )  # fmt: skip
 
 
-def sizeless_replicas(world: World) -> None:
+def sizeless_replicas(world: OracleWorld) -> None:
     """Replicas of another size than their volume, as during an expansion."""
     for raw in world.dice.some(world.replicas, 0.6):
         raw["spec"]["volumeSize"] = str(world.dice.one((world.size // 2, world.size * 2)))
 
 
-def stuck_volume(world: World) -> None:
+def stuck_volume(world: OracleWorld) -> None:
     """A volume that may not grow as it is, at least in some releases."""
     dice, spec, status = world.dice, world.volume["spec"], world.volume["status"]
     kind = dice.one(("faulted", "cloning", "ublk", "unscheduled", "unplaced"))

@@ -1,8 +1,8 @@
 """Random questions in the format of `python -m controller.plan`: a calm cluster, and what is then done to it.
 
-A calm cluster has room and nothing is wrong with it. A few changes (tests/oracle/changes.py) make it a world in which
-some rule is likely to decide, and figures are moved next to a limit (tests/oracle/limits.py) in many of them. The same
-seed and index give the same world.
+A calm cluster has room and nothing is wrong with it. A few changes (node_changes.py, disk_changes.py,
+volume_changes.py) make it a world in which some rule is likely to decide, and figures are moved next to a limit
+(limits.py) in many of them. The same seed and index give the same world.
 """
 
 from __future__ import annotations
@@ -13,14 +13,13 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final, TypeVar
 
-Raw = dict[str, Any]
+from tests.longhorn_rules.objects import GIB, Raw, disk, longhorn, node, replica, volume
+
 Document = dict[str, Any]
 _T = TypeVar("_T")
 MIB: Final = 1024**2
-GIB: Final = 1024**3
 TIB: Final = 1024**4
 NOW: Final = datetime(2026, 5, 1, 12, 0, 0, tzinfo=UTC)
-LONG_AGO: Final = "2026-01-01T00:00:00Z"
 ZONES: Final = ("", "east", "west", "north")
 TAGS: Final = ("fast", "large", "ssd")
 VOLUME: Final = "vol"
@@ -51,7 +50,7 @@ class Dice:
 
 
 @dataclass
-class World:
+class OracleWorld:
     """A question in the making. `others` are objects besides nodes, the volume and its replicas."""
 
     dice: Dice
@@ -79,11 +78,11 @@ class World:
 
     def disks(self) -> Iterator[tuple[Raw, str, Raw, Raw]]:
         """Node, name, spec and status of every disk that has both."""
-        for node in self.nodes:
-            for name, status in node["status"]["diskStatus"].items():
-                spec = node["spec"]["disks"].get(name)
+        for raw in self.nodes:
+            for name, status in raw["status"]["diskStatus"].items():
+                spec = raw["spec"]["disks"].get(name)
                 if spec is not None:
-                    yield node, name, spec, status
+                    yield raw, name, spec, status
 
     def document(self) -> Document:
         question: Raw = {"schedule": {"volume": VOLUME, "replicas": self.asked}}
@@ -92,27 +91,12 @@ class World:
         objects = [*self.nodes, self.volume, *self.replicas, *self.others]
         document: Document = {"objects": objects, "now": NOW.isoformat(), "question": question}
         if self.has_setting_objects:
-            objects += [setting(name, value) for name, value in self.settings.items()]
+            objects += [longhorn("Setting", name, value=value) for name, value in self.settings.items()]
         else:
             document["settings"] = self.settings
         if self.version is not None:
             document["longhornVersion"] = self.version
         return document
-
-
-def longhorn(kind: str, name: str, spec: Raw, status: Raw | None = None, **meta: Any) -> Raw:
-    raw: Raw = {"apiVersion": "longhorn.io/v1beta2", "kind": kind}
-    raw["metadata"] = {"name": name, "namespace": "longhorn-system", **meta}
-    return {**raw, "spec": spec, **({} if status is None else {"status": status})}
-
-
-def setting(name: str, value: str) -> Raw:
-    meta = {"name": name, "namespace": "longhorn-system"}
-    return {"apiVersion": "longhorn.io/v1beta2", "kind": "Setting", "metadata": meta, "value": value}
-
-
-def conditions(**values: str) -> list[Raw]:
-    return [{"type": kind, "status": status} for kind, status in values.items()]
 
 
 def set_condition(status: Raw, kind: str, value: str | None) -> None:
@@ -121,26 +105,22 @@ def set_condition(status: Raw, kind: str, value: str | None) -> None:
     status["conditions"] = kept if value is None else [*kept, {"type": kind, "status": value}]
 
 
-Change = Callable[[World], None]
+Change = Callable[[OracleWorld], None]
 
 
-def calm_world(dice: Dice) -> World:
+def calm_world(dice: Dice) -> OracleWorld:
     """A healthy cluster of 1 to 8 nodes with a volume that has some replicas placed and one to three not yet."""
-    world = World(dice)
+    world = OracleWorld(dice)
     count = dice.one((1, 2, 2, 3, 3, 3, 4, 4, 5, 6, 8))
     zones = dice.one((ZONES, ZONES[1:], ZONES[:1], ZONES[:2], ZONES[1:3]))
     size = dice.between(1, 40) * GIB // dice.one((1, 1, 1, 512)) + 2 * MIB * dice.between(0, 3)
     for index in range(1, count + 1):
         world.nodes.append(_node(dice, f"n{index}", dice.one(zones), dice.one((1, 1, 1, 2, 2, 3, 4)), size))
-    world.volume = longhorn(
-        "Volume",
-        VOLUME,
-        {"size": str(size), "dataLocality": "disabled", "numberOfReplicas": 3, "dataEngine": "v1"},
-        {"actualSize": dice.one((0, 0, size // 3)), "robustness": "healthy"},
-    )
+    actual, status = dice.one((0, 0, size // 3)), {"robustness": "healthy"}
+    world.volume = volume(size, name=VOLUME, actual=actual, status=status, numberOfReplicas=3, dataEngine="v1")
     for number in range(1, dice.one((1, 1, 1, 1, 2, 2, 3)) + 1):
         name = f"{VOLUME}-r-new{number}"
-        world.replicas.append(replica(name, size))
+        world.replicas.append(replica(name, size=size, of=VOLUME))
         world.asked.append(name)
     for _ in range(dice.one((0, 0, 1, 1, 1, 2, 2, 3))):
         place_replica(world)
@@ -148,51 +128,33 @@ def calm_world(dice: Dice) -> World:
 
 
 def _node(dice: Dice, name: str, zone: str, disks: int, size: int) -> Raw:
-    specs: dict[str, Raw] = {}
-    statuses: dict[str, Raw] = {}
+    found = {}
     for number in range(1, disks + 1):
-        disk = f"d{number}"
+        key = f"d{number}"
         maximum = dice.between(100, 900) * GIB + dice.one((0, 0, dice.between(0, 4095)))
         scheduled = min(size * dice.between(0, 3), maximum // 4)
-        specs[disk] = {
-            "path": f"/disks/{disk}",
-            "diskType": "filesystem",
-            "allowScheduling": True,
-            "evictionRequested": False,
-            "storageReserved": dice.one((0, maximum * 3 // 10, dice.between(0, maximum // 4))),
-            "tags": [],
-        }
-        statuses[disk] = {
-            "diskUUID": f"{name}-{disk}-uuid",
-            "storageMaximum": maximum,
-            "storageAvailable": maximum - maximum * dice.between(0, 40) // 100,
-            "storageScheduled": scheduled,
-            "scheduledReplica": {f"other-{name}-{disk}": scheduled} if scheduled else {},
-            "filesystemType": dice.one(("ext4", "xfs")),
-            "conditions": conditions(Ready="True", Schedulable="True"),
-        }
-    spec = {"name": name, "allowScheduling": True, "tags": [], "disks": specs}
-    status = {"zone": zone, "region": "r1" if zone in ("", "east") else "r2", "diskStatus": statuses}
-    return longhorn("Node", name, spec, {**status, "conditions": conditions(Ready="True", Schedulable="True")})
+        found[key] = disk(
+            maximum,
+            scheduled=scheduled,
+            reserved=dice.one((0, maximum * 3 // 10, dice.between(0, maximum // 4))),
+            available=maximum - maximum * dice.between(0, 40) // 100,
+            listed={f"other-{name}-{key}": scheduled} if scheduled else {},
+            filesystem=dice.one(("ext4", "xfs")),
+            evictionRequested=False,
+            path=f"/disks/{key}",
+        )
+    return node(name, named=found, zone=zone, region="r1" if zone in ("", "east") else "r2")
 
 
-def replica(name: str, size: int, volume: str = VOLUME, **spec: Any) -> Raw:
-    wanted = {"volumeName": volume, "volumeSize": str(size), "dataEngine": "v1", "nodeID": "", "diskID": ""}
-    return longhorn("Replica", name, {**wanted, "active": True, "healthyAt": "", "failedAt": "", **spec})
-
-
-def place_replica(world: World, node: Raw | None = None) -> Raw | None:
-    """One more replica of the volume, healthy, on a random disk of `node` or of any; usually its disk lists it."""
+def place_replica(world: OracleWorld, at: Raw | None = None) -> Raw | None:
+    """One more replica of the volume, healthy, on a random disk of node `at` or of any; usually its disk lists it."""
     dice = world.dice
-    nodes = [entry for entry in ([node] if node else world.nodes) if entry["status"]["diskStatus"]]
+    nodes = [entry for entry in ([at] if at else world.nodes) if entry["status"]["diskStatus"]]
     if not nodes:
         return None
-    where = dice.one(nodes)
-    status = dice.one(list(where["status"]["diskStatus"].values()))
-    place = {"nodeID": where["metadata"]["name"], "diskID": status["diskUUID"]}
+    status = dice.one(list(dice.one(nodes)["status"]["diskStatus"].values()))
     name = f"{VOLUME}-r-{len(world.placed) + 1}"
-    raw = replica(name, world.size)
-    raw["spec"].update(place, healthyAt=LONG_AGO)
+    raw = replica(name, status["diskUUID"], size=world.size, of=VOLUME)
     world.replicas.append(raw)
     if dice.chance(0.8):
         status["scheduledReplica"] = {**(status.get("scheduledReplica") or {}), name: world.size}

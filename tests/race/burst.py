@@ -19,15 +19,14 @@ from functools import partial
 from typing import Final, TypeVar
 
 from controller.model.longhorn import Replica, Volume
-from controller.model.workload import Pod
 from tests.longhorn.placement import Candidate
 from tests.race.invariants import LIMITS
 from tests.race.limits import Limits
-from tests.race.longhorn import Longhorn
-from tests.race.scheduler import Scheduler
+from tests.race.longhorn import RaceLonghorn
+from tests.race.scheduler import RaceScheduler
 from tests.race.shapes import CLASSES, IMMEDIATE, ZONES, ClusterShape, DiskShape, NodeShape, PodShape, VolumeShape
 from tests.race.users import Users
-from tests.race.world import KINDS, Round, Violation, World
+from tests.race.world import KINDS, Action, BrokenPromise, RaceWorld
 
 _T = TypeVar("_T")
 MOST_PODS: Final = 14
@@ -45,7 +44,7 @@ class Chooser(StrEnum):
 
 
 @dataclass
-class Tally:
+class BurstTally:
     """Sums over worlds; `violations` has transcripts, by index."""
 
     worlds: int = 0
@@ -58,7 +57,7 @@ class Tally:
         answers = f"{self.offered} yes, {self.refused} no, {self.placed} placed"
         return f"{self.worlds} worlds, {answers}, {len(self.violations)} violations"
 
-    def add(self, other: Tally) -> None:
+    def add(self, other: BurstTally) -> None:
         self.worlds += other.worlds
         self.offered += other.offered
         self.refused += other.refused
@@ -66,7 +65,7 @@ class Tally:
         self.violations.update(other.violations)
 
 
-class Dice(random.Random):
+class BurstDice(random.Random):
     def one(self, entries: Sequence[_T]) -> _T:
         return entries[int(self.random() * len(entries))]
 
@@ -79,23 +78,23 @@ class Burst:
     and nothing but that happens."""
 
     def __init__(self, seed: int, index: int, chooser: Chooser, *, is_late: bool = False) -> None:
-        self._dice = dice = Dice(f"{seed} {index}")
+        self._dice = dice = BurstDice(f"{seed} {index}")
         shape = _cluster(dice)
         if is_late:
             shape = replace(shape, writes_late=True, excess_pct=25, is_calm=True, is_prompt=True)
-        self.world = World(shape, LIMITS)
+        self.world = RaceWorld(shape, LIMITS)
         self.world.log.append(f"  {self.world.shape}")
-        self._users, self._scheduler = Users(self.world), Scheduler(self.world)
-        self._longhorn, self._limits = Longhorn(self.world), Limits(self.world)
+        self._users, self._scheduler = Users(self.world), RaceScheduler(self.world)
+        self._longhorn, self._limits = RaceLonghorn(self.world), Limits(self.world)
         self._longhorn.choose = self._as_longhorn if chooser is Chooser.LONGHORN else self._worst
         self.world.watcher = self._limits
         self._most = dice.randint(2, MOST_PODS)
         self._kinds = dice.one((_LOCAL, _CLASSES, (*_LOCAL, *_CLASSES), ("free", "free-two", "soft-three", "local")))
         self._kinds = ("free", "free-two", "free", "local") if is_late else self._kinds
         self._largest = dice.one((4, 8, 12))
-        self.tally = Tally(worlds=1)
+        self.tally = BurstTally(worlds=1)
 
-    def run(self) -> Tally:
+    def run(self) -> BurstTally:
         """Violation when the invariant does not hold."""
         dice, made = self._dice, 0
         steps = 20 + 14 * self._most
@@ -132,19 +131,16 @@ class Burst:
     def _worst(self, _facts: Volume, _replicas: Sequence[Replica], found: Sequence[Candidate]) -> Sequence[Candidate]:
         if self._dice.chance(0.5):
             return [self._dice.one(found)]
-        left = self.world.rules().limits()
-        for one in (*self.world.replicas.values(), *self._longhorn.decided.values()):
-            if one.disk_uuid:
-                left[one.disk_uuid] -= one.size_bytes
+        left = self.world.free_bytes()
+        for one in self._longhorn.decided.values():
+            left[one.disk_uuid] -= one.size_bytes
         return [min(found, key=lambda entry: left[entry.uuid])]
 
     # Moves
 
-    def _act(self, actions: Sequence[tuple[str, Callable[[], None]]]) -> None:
+    def _act(self, actions: Sequence[Action]) -> None:
         if actions:
-            text, act = self._dice.one(actions)
-            self.world.log.append(text)
-            act()
+            self.world.do(self._dice.one(actions))
 
     def _ask(self) -> None:
         askable = [one for one in self._scheduler.askable() if not one.offered or self._dice.chance(0.1)]
@@ -162,11 +158,11 @@ class Burst:
 
     def _go_on(self) -> None:
         """The next write of some binding, or the provisioner's answer to it."""
-        waiting = [pod for pod in self.world.pods.values() if pod.is_pending and self._round(pod).picked]
+        waiting = [pod for pod in self.world.pods.values() if pod.is_pending and self.world.rounds[pod.key].picked]
         if not waiting:
             return
         pod = self._dice.one(waiting)
-        step = self._scheduler.next_step(self._round(pod), pod)
+        step = self._scheduler.next_step(self.world.rounds[pod.key], pod)
         if step is not None:
             self._act([step])
             return
@@ -175,9 +171,6 @@ class Burst:
                 self.world.log.append(f"{claim.key} is provisioned")
                 self._longhorn.provision(claim)
                 return
-
-    def _round(self, pod: Pod) -> Round:
-        return self.world.rounds[pod.key]
 
     def _volume(self) -> None:
         if self.world.volumes:
@@ -209,7 +202,7 @@ class Burst:
         self._act(self._dice.one((self._users.actions, self._users.troubles, self._scheduler.nominations))())
 
 
-def _cluster(dice: Dice) -> ClusterShape:
+def _cluster(dice: BurstDice) -> ClusterShape:
     gib = dice.one(((6, 9), (5, 20), (10, 40)))
     most_disks = dice.one((1, 2, 4))
 
@@ -234,7 +227,7 @@ def _cluster(dice: Dice) -> ClusterShape:
     )
 
 
-def _pod(dice: Dice, kinds: Sequence[str], largest: int) -> PodShape:
+def _pod(dice: BurstDice, kinds: Sequence[str], largest: int) -> PodShape:
     count = dice.one((1, 1, 1, 2, 2, 3))
     volumes = tuple(VolumeShape(dice.one(kinds), dice.randint(1, largest)) for _ in range(count))
     return PodShape(volumes, is_opted_in=True, is_gated=False, is_second=dice.chance(0.2))
@@ -242,13 +235,13 @@ def _pod(dice: Dice, kinds: Sequence[str], largest: int) -> PodShape:
 
 def run(
     seed: int, indices: Sequence[int], chooser: Chooser, most_violations: int = 5, *, is_late: bool = False
-) -> Tally:
-    tally = Tally()
+) -> BurstTally:
+    tally = BurstTally()
     for index in indices:
         burst = Burst(seed, index, chooser, is_late=is_late)
         try:
             tally.add(burst.run())
-        except Violation as violation:
+        except BrokenPromise as violation:
             tally.add(burst.tally)
             tally.violations[index] = str(violation)
             if len(tally.violations) >= most_violations:
@@ -267,7 +260,7 @@ def main() -> int:
     options = parser.parse_args()
     is_clean = True
     for chooser in (Chooser(options.chooser),) if options.chooser else Chooser:
-        tally, began = Tally(), time.perf_counter()
+        tally, began = BurstTally(), time.perf_counter()
         lots = [range(at, min(at + _LOT, options.worlds)) for at in range(options.first, options.worlds, _LOT)]
         with ProcessPoolExecutor(options.jobs) as pool:
             for number, found in enumerate(

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
-from typing import Final
+from dataclasses import dataclass
+from typing import Final, TypeVar
 
 from controller.allocator.allocator import Allocator
-from controller.allocator.outcome import Decision, Mode, PodKnowledge
+from controller.allocator.outcome import Decision, FilterOutcome, Mode, PodKnowledge
 from controller.allocator.promises.growths import GROWTH as GROWTH_CLAIMANT
-from controller.allocator.promises.settle import OWN
+from controller.allocator.promises.own import OWN
 from controller.allocator.verbs.grow import GrowthRequest, GrowthVerdict
+from controller.allocator.world.absences import UnknownObjectError
 from controller.errors import SchedulerError
 from controller.model.longhorn import LonghornSettings
 from controller.model.workload import Pod
@@ -24,6 +25,7 @@ HOLD_CAP_SECONDS: Final = LiveSettings().hold_cap_seconds
 RESERVATION_TIMEOUT_SECONDS: Final = LiveSettings().node_reservation_timeout_seconds
 EVERYWHERE: Final = "*"
 MOST_READS: Final = 64
+T = TypeVar("T")
 Read = Callable[[str, str], object | None]  # kind and key: the object as the API server has it
 _HELD: Final = (Decision.OFFERED, Decision.AT_DISCRETION, Decision.RESTART, Decision.CHOSEN)
 _REFUSED: Final = (Decision.REFUSED, Decision.CONTENDED)
@@ -32,7 +34,7 @@ _KINDS: Final = {"first-placement": "first", "expansion": GROWTH}
 
 
 @dataclass(frozen=True)
-class Row:
+class PromiseRow:
     """One promise as the product shows it. `node` EVERYWHERE: on any node; `kind`: first, move, roaming, growth;
     `is_longhorns`: Longhorn has it to place, whoever else claims it."""
 
@@ -48,7 +50,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Answer:
+class RaceAnswer:
     """A filter call's answer. `is_held`: what passed is promised; `is_chosen`: since a choice stands; `is_refused`: no
     node passed; `is_at_discretion`: by its own volumes Longhorn may put a disk over its limit."""
 
@@ -68,18 +70,16 @@ class Ended:
     growths: tuple[str, ...] = ()
 
 
-def with_gate(pod: Pod, is_gated: bool) -> Pod:
-    """The pod with `spec.schedulingGates`."""
-    return replace(pod, is_gated=is_gated)
-
-
 class Driver:
     """One allocator, asked as the extender, the sweeper, the waker and the webhook ask it."""
 
-    def __init__(self, clock: VirtualClock, settings: LonghornSettings, excess_pct: int) -> None:
-        self._clock = clock
+    def __init__(
+        self, clock: VirtualClock, settings: LonghornSettings, excess_pct: int, *, adds_up: bool = False
+    ) -> None:
+        self._clock, self._adds_up = clock, adds_up
         self._allocator = Allocator(clock)
-        self._allocator.configure(LiveSettings(enabled=True, roaming_overcommit_pct=excess_pct), settings)
+        live = LiveSettings(enabled=True, roaming_overcommit_pct=excess_pct, namespace_cap_pct=0)
+        self._allocator.configure(live, settings)
 
     # Facts and terms
 
@@ -98,16 +98,16 @@ class Driver:
 
     # kube-scheduler's questions
 
-    def filter_pod(self, pod: Pod, candidates: Sequence[str], read: Read) -> Answer | None:
-        """One filter call with the extender's live reads before it; None for an error."""
+    def filter_pod(self, pod: Pod, candidates: Sequence[str], read: Read) -> RaceAnswer | None:
+        """One filter call with the extender's live reads; None for an error."""
         if not self._knows(pod, read):
             return None
         try:
-            outcome = self._allocator.hold_pod(pod.uid, list(candidates))
+            outcome = self._ask(lambda: self._hold_pod(pod.uid, candidates), read)
         except SchedulerError:
             return None
         decision = outcome.decision
-        return Answer(
+        return RaceAnswer(
             passed=tuple(outcome.passed),
             is_held=decision in _HELD,
             is_chosen=decision is Decision.CHOSEN,
@@ -121,38 +121,49 @@ class Driver:
         if not self._knows(pod, read):
             return frozenset()
         try:
-            return frozenset(self._allocator.nodes_with_room(pod.uid, list(candidates)))
+            return frozenset(self._ask(lambda: self._nodes_with_room(pod.uid, candidates), read))
         except SchedulerError:
             self._allocator.preemption_failed(pod.uid, list(candidates))
             return frozenset()
 
+    def _hold_pod(self, uid: str, candidates: Sequence[str]) -> FilterOutcome:
+        return self._allocator.hold_pod(uid, list(candidates), adds_up=self._adds_up)
+
+    def _nodes_with_room(self, uid: str, candidates: Collection[str]) -> Collection[str]:
+        return self._allocator.nodes_with_room(uid, list(candidates), adds_up=self._adds_up)
+
     def _knows(self, pod: Pod, read: Read) -> bool:
-        """Whether the pod is known to be pending, and all that it refers to."""
+        """Whether the pod is known to be pending."""
         known = self._allocator.knows_pod(pod.uid, pod.key)
-        if known in (PodKnowledge.UNKNOWN, PodKnowledge.OTHER_UID):
+        if known.may_be_old:
             self._read(read, "pod", pod.key)
             known = self._allocator.knows_pod(pod.uid, pod.key)
-        if known is not PodKnowledge.PENDING:
-            return False
+        return known is PodKnowledge.PENDING
+
+    def _ask(self, question: Callable[[], T], read: Read) -> T:
+        """The answer once all that the pod refers to has been read live; raises as the question does."""
         last: Missing | None = None
         for _ in range(MOST_READS):
-            missing = self._allocator.missing(pod.uid)
-            if not missing:
-                return True
-            first = missing[0]
-            if first == last:
-                break
-            last = first
-            key = f"{first.namespace}/{first.name}" if first.namespace else first.name
-            if not self._read(read, first.kind, key):
-                self._allocator.confirm_absent(first)
-        return False
+            try:
+                return question()
+            except UnknownObjectError as error:
+                if error.missing == last:
+                    raise
+                last = missing = error.missing
+            key = f"{missing.namespace}/{missing.name}" if missing.namespace else missing.name
+            if not self._read(read, missing.kind, key):
+                self._allocator.confirm_absent(missing)
+        return question()
 
     def _read(self, read: Read, kind: str, key: str) -> bool:
         facts = read(kind, key)
         if facts is not None:
             observe(self._allocator, kind, key, facts)
         return facts is not None
+
+    def closed_to(self, pod: Pod) -> frozenset[str]:
+        """Nodes that another starving pod has its turn on, for 30 s at most: nothing new is promised there."""
+        return self._allocator._memory.turns.closed_to(pod.uid, pod.priority)
 
     # Time
 
@@ -192,10 +203,10 @@ class Driver:
 
     # What is promised
 
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[PromiseRow]:
         """Every promise."""
         return [
-            Row(
+            PromiseRow(
                 volume=view.volume.removeprefix("pvc-"),  # growth, and what has no claim, goes by Longhorn's name
                 node=view.node,
                 kind=_KINDS.get(view.kind, view.kind),

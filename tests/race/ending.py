@@ -11,10 +11,10 @@ from typing import Final
 
 from controller.model.workload import Pod
 from tests.fakes.builders import GIB
-from tests.race.longhorn import Longhorn
-from tests.race.scheduler import Scheduler
+from tests.race.longhorn import RaceLonghorn
+from tests.race.scheduler import RaceScheduler
 from tests.race.users import Users
-from tests.race.world import World
+from tests.race.world import RaceWorld
 
 MOST_STEPS: Final = 300
 # Longer than a growth that is asked for again and again is held, and than anything else; in the sweeper's steps.
@@ -38,7 +38,7 @@ _WORK: Final = (
 class Ending:
     """Brings a world to rest."""
 
-    def __init__(self, world: World, scheduler: Scheduler, longhorn: Longhorn, users: Users) -> None:
+    def __init__(self, world: RaceWorld, scheduler: RaceScheduler, longhorn: RaceLonghorn, users: Users) -> None:
         self._world, self._scheduler, self._longhorn, self._users = world, scheduler, longhorn, users
 
     def come_to_rest(self, *, has_more_disks: bool = False, keeps_waiting: bool = False) -> None:
@@ -97,22 +97,16 @@ class Ending:
                 if not self._provision(pod):
                     break
                 continue
-            self._do(step)
+            self._world.do(step)
         return bool(self._world.pods[pod.key].node_name)
 
     def _provision(self, pod: Pod) -> bool:
         keys = {f"{claim.key} is provisioned" for claim in self._world.claims_of(pod)}
         for action in self._longhorn.actions():
             if action[0] in keys:
-                self._do(action)
+                self._world.do(action)
                 return True
         return False
-
-    def _do(self, action: tuple[str, object]) -> None:
-        text, act = action
-        self._world.log.append(text)
-        assert callable(act)
-        act()
 
     def _work(self) -> None:
         """Let Longhorn finish what it has begun."""
@@ -120,7 +114,7 @@ class Ending:
             found = [action for action in self._longhorn.actions() if _is_work(action[0])]
             if not found:
                 return
-            self._do(found[0])
+            self._world.do(found[0])
         raise RuntimeError("Longhorn never comes to rest")
 
     def _runs(self, pod: Pod) -> bool:

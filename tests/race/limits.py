@@ -17,9 +17,9 @@ from controller.model.longhorn import InstanceManager, LonghornNode, Replica, Vo
 from controller.model.workload import Claim, Pod
 from tests.fakes.builders import GIB, replica
 from tests.longhorn.placement import Candidate
-from tests.race.driver import EVERYWHERE, Answer
+from tests.race.driver import EVERYWHERE, RaceAnswer
 from tests.race.promises import is_local, lacks, required
-from tests.race.world import Grant, World
+from tests.race.world import Grant, RaceWorld
 
 GROWTH: Final = "growth"
 
@@ -27,7 +27,7 @@ GROWTH: Final = "growth"
 class Limits:
     """Watches all that is answered and written."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: RaceWorld) -> None:
         self._world = world
         self._step = 0
         self._yes: dict[tuple[str, str], int] = {}  # by the claim's uid and node, EVERYWHERE or GROWTH
@@ -43,7 +43,7 @@ class Limits:
 
     # What is promised
 
-    def answered(self, pod: Pod, answer: Answer) -> None:
+    def answered(self, pod: Pod, answer: RaceAnswer) -> None:
         """A yes, with all that it promises."""
         self._step += 1
         for claim in self._world.claims_of(pod) if answer.is_held else ():
@@ -86,10 +86,7 @@ class Limits:
             return facts.replica_count
         # One copy at least has to have a disk; of a volume that has data, failed or not, none need find another one.
         least = 0 if placed else 1
-        rules = world.rules()
-        left = Counter(rules.limits())  # whatever Longhorn's figures show
-        for entry in world.replicas.values():
-            left[entry.disk_uuid] -= entry.size_bytes
+        rules, left = world.rules(), world.free_bytes()
         for number in range(facts.replica_count - found):
             disks = [one for one in rules.reach(facts, placed) if left[one.uuid] >= facts.size_bytes]
             if not disks:
@@ -101,6 +98,7 @@ class Limits:
         return max(least, found)
 
     def ended(self, pod: Pod) -> None:
+        """Time has ended what was promised to the pod."""
         for claim in self._world.claims_of(pod):
             for place in [place for place in self._yes if place[0] == claim.uid]:
                 del self._yes[place]
@@ -108,7 +106,7 @@ class Limits:
     # What happens
 
     def delivered(self, kind: str, facts: object | None, gone: object | None) -> None:
-        """What happened before may have been unknown when a yes was given after it."""
+        """The product knows it now; what happened before may have been unknown when a yes was given after it."""
         known = facts if facts is not None else gone
         self._step += 1
         if self._is_news(kind, facts, gone):

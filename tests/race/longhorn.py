@@ -15,17 +15,17 @@ from tests.longhorn import locality
 from tests.longhorn.placement import Candidate
 from tests.race.longhorn_rules import replica_raw, settings_raw, volume_raw
 from tests.race.shapes import IMMEDIATE, volume_of
-from tests.race.world import Action, World
+from tests.race.world import Action, RaceWorld
 
 LATE_SECONDS: Final = 1.0  # from Longhorn's decision on a disk to its write, at most
 # Of the disks that Longhorn may choose among, given the volume and its replicas: those that it may take here.
 Choose = Callable[[Volume, Sequence[Replica], Sequence[Candidate]], Sequence[Candidate]]
 
 
-class Longhorn:
+class RaceLonghorn:
     """All that Longhorn, its provisioner and kubelet may do next."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: RaceWorld) -> None:
         self._world = world
         self.decided: dict[str, Replica] = {}  # by name, replicas as they are about to be written
         self.choose: Choose = lambda _facts, _replicas, found: found

@@ -5,106 +5,96 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
 from controller.model.longhorn import InstanceManager, LonghornNode, LonghornSettings, Replica, Volume
 from tests.longhorn.placement import Candidate, find_candidates
 from tests.longhorn.preference import choose, near
-from tests.longhorn.space import Figures
-from tests.longhorn.state import State
+from tests.longhorn.space import DiskFigures
+from tests.longhorn.state import SearchState
+from tests.longhorn_rules.objects import Raw, disk, node, replica, volume
 
-Raw = dict[str, Any]
 _LIMITLESS: Final = {
     "storage-over-provisioning-percentage": "1000000",
     "storage-minimal-available-percentage": "0",
 }
 
 
-def _condition(kind: str, holds: bool) -> Raw:
-    return {"type": kind, "status": "True" if holds else "False"}
+def _holds(flag: bool) -> str:
+    return "True" if flag else "False"
 
 
 def node_raw(facts: LonghornNode) -> Raw:
     """With the figures that the Node object shows, late as they may be."""
-    return {
-        "metadata": {"name": facts.name, "deletionTimestamp": ""},
-        "spec": {
-            "allowScheduling": facts.allow_scheduling,
-            "tags": sorted(facts.tags),
-            "disks": {
-                disk.name: {
-                    "allowScheduling": disk.allow_scheduling,
-                    "evictionRequested": disk.eviction_requested,
-                    "storageReserved": disk.reserved_bytes,
-                    "tags": sorted(disk.tags),
-                    "diskType": disk.type,
-                    "path": disk.name,
-                }
-                for disk in facts.disks
-            },
-        },
-        "status": {
-            "zone": facts.zone,
-            "region": facts.region,
-            "conditions": [_condition("Ready", facts.ready), _condition("Schedulable", facts.schedulable)],
-            "diskStatus": {
-                disk.name: {
-                    "diskUUID": disk.uuid,
-                    "storageMaximum": disk.maximum_bytes,
-                    "storageAvailable": disk.available_bytes,
-                    "storageScheduled": disk.scheduled_bytes,
-                    "scheduledReplica": dict(disk.scheduled_replicas),
-                    "filesystemType": disk.filesystem,
-                    "conditions": [_condition("Ready", disk.ready), _condition("Schedulable", disk.schedulable)],
-                }
-                for disk in facts.disks
-            },
-        },
+    disks = {
+        found.name: disk(
+            found.maximum_bytes,
+            available=found.available_bytes,
+            reserved=found.reserved_bytes,
+            scheduled=found.scheduled_bytes,
+            listed=found.scheduled_replicas,
+            ready=_holds(found.ready),
+            schedulable=_holds(found.schedulable),
+            tags=sorted(found.tags),
+            filesystem=found.filesystem,
+            uuid=found.uuid,
+            allowScheduling=found.allow_scheduling,
+            evictionRequested=found.eviction_requested,
+            diskType=found.type,
+            path=found.name,
+        )
+        for found in facts.disks
     }
+    return node(
+        facts.name,
+        named=disks,
+        zone=facts.zone,
+        region=facts.region,
+        tags=sorted(facts.tags),
+        ready=_holds(facts.ready),
+        schedulable=_holds(facts.schedulable),
+        allow=facts.allow_scheduling,
+    )
 
 
 def volume_raw(facts: Volume) -> Raw:
-    return {
-        "metadata": {"name": facts.name, "deletionTimestamp": ""},
-        "spec": {
-            "size": str(facts.size_bytes),
-            "dataLocality": facts.data_locality,
-            "numberOfReplicas": facts.replica_count,
-            "nodeID": facts.node_id,
-            "diskSelector": list(facts.needs.disk_selector),
-            "nodeSelector": list(facts.needs.node_selector),
-            "replicaSoftAntiAffinity": facts.soft_anti_affinity,
-            "replicaZoneSoftAntiAffinity": facts.zone_soft_anti_affinity,
-            "replicaDiskSoftAntiAffinity": facts.disk_soft_anti_affinity,
-            "dataEngine": "v1",
-            "accessMode": facts.access_mode,
-        },
-        "status": {
+    return volume(
+        facts.size_bytes,
+        name=facts.name,
+        actual=facts.actual_size_bytes,
+        status={
             "state": facts.state,
             "currentNodeID": facts.node_id if facts.state == "attached" else "",
             "robustness": facts.robustness,
             "lastDegradedAt": facts.last_degraded_at,
-            "actualSize": facts.actual_size_bytes,
         },
-    }
+        dataLocality=facts.data_locality,
+        numberOfReplicas=facts.replica_count,
+        nodeID=facts.node_id,
+        diskSelector=list(facts.needs.disk_selector),
+        nodeSelector=list(facts.needs.node_selector),
+        replicaSoftAntiAffinity=facts.soft_anti_affinity,
+        replicaZoneSoftAntiAffinity=facts.zone_soft_anti_affinity,
+        replicaDiskSoftAntiAffinity=facts.disk_soft_anti_affinity,
+        dataEngine="v1",
+        accessMode=facts.access_mode,
+    )
 
 
 def replica_raw(facts: Replica) -> Raw:
-    return {
-        "metadata": {"name": facts.name, "deletionTimestamp": ""},
-        "spec": {
-            "volumeName": facts.volume,
-            "volumeSize": str(facts.size_bytes),
-            "nodeID": facts.node,
-            "diskID": facts.disk_uuid,
-            "hardNodeAffinity": facts.hard_node_affinity,
-            "healthyAt": facts.healthy_at,
-            "failedAt": facts.failed_at,
-            "rebuildRetryCount": facts.rebuild_retry_count,
-            "evictionRequested": facts.eviction_requested,
-            "dataEngine": "v1",
-        },
-    }
+    return replica(
+        facts.name,
+        size=facts.size_bytes,
+        of=facts.volume,
+        nodeID=facts.node,
+        diskID=facts.disk_uuid,
+        hardNodeAffinity=facts.hard_node_affinity,
+        healthyAt=facts.healthy_at,
+        failedAt=facts.failed_at,
+        rebuildRetryCount=facts.rebuild_retry_count,
+        evictionRequested=facts.eviction_requested,
+        dataEngine="v1",
+    )
 
 
 def manager_raw(facts: InstanceManager) -> Raw:
@@ -146,8 +136,8 @@ class Rules:
         self._now = now
         self._limits: dict[str, int] = {}
 
-    def state(self, replicas: Iterable[Replica], *, has_limits: bool = True) -> State:
-        return State(
+    def state(self, replicas: Iterable[Replica], *, has_limits: bool = True) -> SearchState:
+        return SearchState(
             nodes=self._nodes,
             replicas=[replica_raw(facts) for facts in replicas],
             settings=self._settings if has_limits else {**self._settings, **_LIMITLESS},
@@ -182,7 +172,7 @@ class Rules:
         if not self._limits:
             state = self.state(())
             self._limits = {
-                str(status["diskUUID"]): Figures.of(state, node["spec"]["disks"][name], status).limit
+                str(status["diskUUID"]): DiskFigures.of(state, node["spec"]["disks"][name], status).limit
                 for node in self._nodes.values()
                 for name, status in node["status"]["diskStatus"].items()
             }

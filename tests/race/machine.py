@@ -10,13 +10,13 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tests.race.ending import Ending
 from tests.race.invariants import INVARIANTS, LIMITS, PROMISES, REASONS, STARVATION
 from tests.race.limits import Limits
-from tests.race.longhorn import Longhorn
+from tests.race.longhorn import RaceLonghorn
 from tests.race.promises import check_promises
-from tests.race.scheduler import Scheduler
+from tests.race.scheduler import RaceScheduler
 from tests.race.shapes import CLUSTERS, PODS, ClusterShape, PodShape, VolumeShape
 from tests.race.starvation import Starvation
 from tests.race.users import MOST_PODS, Users
-from tests.race.world import Action, Round, World
+from tests.race.world import Action, RaceWorld, SchedulingRound
 
 PASSING_SECONDS = (0.1, 1.0, 3.0, 6.0, 12.0, 40.0, 100.0, 310.0)
 LATE_PODS: Final = [
@@ -29,16 +29,21 @@ class Race(RuleBasedStateMachine):
     """Subclasses name the invariant that is checked; nothing is ever in quarantine."""
 
     checked = PROMISES
+    examples = 0  # that were begun
 
-    world: World
+    world: RaceWorld
     was_idle = False  # nothing has happened since time passed
+
+    def __init__(self) -> None:
+        super().__init__()
+        type(self).examples += 1
 
     @initialize(shape=CLUSTERS, pod=PODS)
     def begin(self, shape: ClusterShape, pod: PodShape) -> None:
-        self.world = World(shape, self.checked)
+        self.world = RaceWorld(shape, self.checked)
         self.world.log.append(f"  {shape}")
-        self.users, self.scheduler = Users(self.world), Scheduler(self.world)
-        self.longhorn = Longhorn(self.world)
+        self.users, self.scheduler = Users(self.world), RaceScheduler(self.world)
+        self.longhorn = RaceLonghorn(self.world)
         self.limits = Limits(self.world)
         if self.checked == LIMITS:
             self.world.watcher = self.limits
@@ -47,10 +52,8 @@ class Race(RuleBasedStateMachine):
 
     def act(self, actions: list[Action], choice: int) -> None:
         if actions:
-            text, act = actions[choice % len(actions)]
             self.was_idle = False
-            self.world.log.append(text)
-            act()
+            self.world.do(actions[choice % len(actions)])
 
     # Users and machines
 
@@ -98,7 +101,7 @@ class Race(RuleBasedStateMachine):
         for current in self.scheduler.askable():
             self.ask(current, self.scheduler.candidates(current, -1), choice, steps)
 
-    def ask(self, current: Round, candidates: list[str], choice: int, steps: int) -> None:
+    def ask(self, current: SchedulingRound, candidates: list[str], choice: int, steps: int) -> None:
         self.world.log.append(f"a scheduler asks about {current.key}")
         self.was_idle = False
         answer = self.scheduler.ask(current, candidates)
@@ -112,6 +115,20 @@ class Race(RuleBasedStateMachine):
             pod = self.world.pods[current.key]
             step = self.scheduler.next_step(current, pod) if pod.is_pending else None
             self.act([step] if step is not None else [], 0)
+
+    @precondition(lambda self: self.world.shape.has_strangers and self.world.pods and self.checked != STARVATION)
+    @rule(choice=_CHOICE, mask=st.integers(0, 15), count=st.integers(1, 3))
+    def strangers_ask(self, choice: int, mask: int, count: int) -> None:
+        """Somebody who is no scheduler asks about pods, at any moment, with any nodes or none; perhaps also whom it may
+        evict. What he is answered nobody acts on."""
+        for pod in sorted(self.world.pods.values(), key=lambda pod: pod.uid)[choice % len(self.world.pods) :][:count]:
+            names = [name for index, name in enumerate(self.world.nodes) if mask & (1 << index)]
+            self.world.log.append(f"a stranger asks about {pod.key}, {names}")
+            self.was_idle = False
+            if choice % 5 == 0:
+                self.world.driver.nodes_with_room(pod, names, self.world.read)
+            else:
+                self.world.driver.filter_pod(pod, names, self.world.read)
 
     @precondition(lambda self: self.scheduler.actions())
     @rule(choice=_CHOICE)

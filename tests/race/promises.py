@@ -7,15 +7,15 @@ the nodes where it may still land, or EVERYWHERE.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Final
 
 from controller.model.longhorn import Replica, Volume
 from controller.model.workload import Claim, Pod
-from tests.race.driver import EVERYWHERE, GROWTH, HOLD_CAP_SECONDS, RESERVATION_TIMEOUT_SECONDS, Row
+from tests.race.driver import EVERYWHERE, GROWTH, HOLD_CAP_SECONDS, RESERVATION_TIMEOUT_SECONDS, PromiseRow
 from tests.race.invariants import PROMISES
-from tests.race.world import Grant, Round, World
+from tests.race.world import Grant, RaceWorld, SchedulingRound
 
 ROAMING_SECONDS: Final = 90.0  # after which a copy that is Longhorn's own to place counts for nothing
 ORPHAN_SECONDS: Final = 10.0  # for so long at least a claim without a pod counts while it is provisioned
@@ -47,7 +47,7 @@ def stays(replica: Replica) -> bool:
     return replica.is_usable or (replica.is_potentially_reusable and replica.active and not replica.deleting)
 
 
-def lacks(world: World, claim: Claim, node: str) -> str:
+def lacks(world: RaceWorld, claim: Claim, node: str) -> str:
     """Where the claim's volume has no copy yet if its pod runs on `node`: that node, EVERYWHERE, or "" for nowhere."""
     facts = world.volume_of(claim)
     replicas = world.replicas_of(facts.name)
@@ -61,7 +61,7 @@ def lacks(world: World, claim: Claim, node: str) -> str:
     return node
 
 
-def needs_at(world: World, claim: Claim, node: str) -> str:
+def needs_at(world: RaceWorld, claim: Claim, node: str) -> str:
     """As `lacks`, but for copies that have been Longhorn's to place for long."""
     name = world.volume_of(claim).name
     since = world.placeable_at.get(name, world.now)
@@ -70,7 +70,7 @@ def needs_at(world: World, claim: Claim, node: str) -> str:
     return "" if where == EVERYWHERE and is_over else where
 
 
-def required(world: World) -> Iterator[Need]:
+def required(world: RaceWorld) -> Iterator[Need]:
     """All that must be promised while every watch has delivered."""
     for current in world.rounds.values():
         pod = world.pods.get(current.key)
@@ -81,7 +81,7 @@ def required(world: World) -> Iterator[Need]:
         yield from _of_claim(world, claim)
 
 
-def _of_pod(world: World, current: Round, pod: Pod) -> Iterator[Need]:
+def _of_pod(world: RaceWorld, current: SchedulingRound, pod: Pod) -> Iterator[Need]:
     is_picked = bool(current.picked) and current.is_evident
     is_promised = current.is_live and not (_is_old(world, current) or _is_mistaken(world, current, pod))
     # A claim of several pods, and a nomination that is older than the answer, show nobody where this pod goes.
@@ -90,18 +90,20 @@ def _of_pod(world: World, current: Round, pod: Pod) -> Iterator[Need]:
     is_shown = current.is_nominated or bool(told)
     for claim in claims:
         promised = current.promised.get(claim.uid, frozenset()) if current.is_live else frozenset()
+        if pod.node_name and not claim.volume_name:
+            continue  # bound by hand: a scheduler has the claims bound first
         if pod.node_name:
             yield from _chosen(world, claim, pod.node_name, f"{pod.key} is bound to {pod.node_name}")
         elif is_picked and (claim.uid in told or promised & {current.picked, EVERYWHERE}):
             yield from _chosen(world, claim, current.picked, f"{pod.key} was given {current.picked}", is_shown=is_shown)
-        elif is_promised and not is_picked:
+        elif is_promised and not is_picked and not _is_forestalled(world, current, claims):
             for node in sorted(promised):
                 still = {needs_at(world, claim, name) for name in ((node,) if node != EVERYWHERE else world.nodes)}
                 if still - {""}:
                     yield _need(world, claim, node, f"{pod.key} was offered {sorted(current.offered)}")
 
 
-def _is_told(world: World, current: Round, pod: Pod, claim: Claim) -> bool:
+def _is_told(world: RaceWorld, current: SchedulingRound, pod: Pod, claim: Claim) -> bool:
     """Whether the claim itself says that its pod goes to the picked node. What may speak for another pod as well, and a
     nomination, only narrow what was answered."""
     if claim.selected_node != current.picked or claim.key not in current.selected or len(world.users_of(claim)) != 1:
@@ -117,17 +119,23 @@ def _is_told(world: World, current: Round, pod: Pod, claim: Claim) -> bool:
     return all(other is None or other.version < pv.version for other in later)
 
 
-def _is_old(world: World, current: Round) -> bool:
+def _is_old(world: RaceWorld, current: SchedulingRound) -> bool:
     """Whether the answer was given so long ago that nobody acts on it any more."""
     return world.now - current.answered_at >= HOLD_CAP_SECONDS
 
 
-def _is_mistaken(world: World, current: Round, pod: Pod) -> bool:
+def _is_mistaken(world: RaceWorld, current: SchedulingRound, pod: Pod) -> bool:
     """Whether a leader that did not give the answer may take a nomination of another time for the choice."""
     return current.term != world.term and pod.nominated_node not in ("", *current.offered)
 
 
-def _chosen(world: World, claim: Claim, node: str, why: str, *, is_shown: bool = True) -> Iterator[Need]:
+def _is_forestalled(world: RaceWorld, current: SchedulingRound, claims: Collection[Claim]) -> bool:
+    """Whether a claim's owner wrote one of the offered nodes before the question, and it was seen after the answer, so
+    that it looks like the choice that follows it."""
+    return any(claim.uid in world.by_hand and claim.selected_node in current.offered for claim in claims)
+
+
+def _chosen(world: RaceWorld, claim: Claim, node: str, why: str, *, is_shown: bool = True) -> Iterator[Need]:
     """What a choice of that node needs. One that is not shown leaves a hold where it is."""
     need = needs_at(world, claim, node)
     facts = world.volume_of(claim)
@@ -143,23 +151,25 @@ def _chosen(world: World, claim: Claim, node: str, why: str, *, is_shown: bool =
     yield _need(world, claim, need, why)
 
 
-def takes(world: World, facts: Volume, node: str) -> bool:
+def takes(world: RaceWorld, facts: Volume, node: str) -> bool:
     """Whether Longhorn would put a copy on that node, whatever lies on its disks."""
     return bool(world.rules().reach(facts, world.replicas_of(facts.name), node, has_limits=False))
 
 
-def _had_its_chance(world: World, volume: str, node: str) -> bool:
+def _had_its_chance(world: RaceWorld, volume: str, node: str) -> bool:
     since = world.chance_at.get((volume, node))
     return since is not None and world.now - since >= RESERVATION_TIMEOUT_SECONDS
 
 
-def _of_claim(world: World, claim: Claim) -> Iterator[Need]:
+def _of_claim(world: RaceWorld, claim: Claim) -> Iterator[Need]:
     """What Longhorn goes on with, whatever becomes of the pods."""
     facts = world.volume_of(claim)
-    is_alone = all(pod.is_over for pod in world.users_of(claim))
+    users = world.users_of(claim)
+    is_alone = all(pod.is_over for pod in users)
     if claim.selected_node and not claim.volume_name:
         doubted_at = world.doubted_at.get(claim.uid, world.now)
-        if not is_alone or world.now - doubted_at < ORPHAN_SECONDS:
+        is_soon_placed = facts.data_locality == "disabled" and world.now - doubted_at < ORPHAN_SECONDS
+        if any(_goes_there(world, claim, pod) for pod in users) or (is_alone and is_soon_placed):
             yield from _chosen(world, claim, claim.selected_node, f"it is provisioned for {claim.selected_node}")
     elif claim.volume_name and facts.node_id and is_alone:
         _, since = world.own_since[facts.name]
@@ -170,7 +180,13 @@ def _of_claim(world: World, claim: Claim) -> Iterator[Need]:
         yield from _chosen(world, claim, "", "Longhorn places it without a pod")
 
 
-def _need(world: World, claim: Claim, node: str, why: str) -> Need:
+def _goes_there(world: RaceWorld, claim: Claim, pod: Pod) -> bool:
+    """Whether a scheduler has written the claim's node for that pod, and still means it."""
+    current = world.rounds[pod.key]
+    return current.picked == claim.selected_node and claim.key in current.selected and not pod.is_over
+
+
+def _need(world: RaceWorld, claim: Claim, node: str, why: str) -> Need:
     least, most = world.granted_bytes(claim)
     facts = world.volume_of(claim)
     if not could_ever_grow(world, [replica for replica in world.replicas_of(facts.name) if replica.is_placed], least):
@@ -181,13 +197,15 @@ def _need(world: World, claim: Claim, node: str, why: str) -> Need:
 # The check
 
 
-def check_promises(world: World, rows: list[Row]) -> None:
+def check_promises(world: RaceWorld, rows: list[PromiseRow]) -> None:
     """To be asked when every watch has delivered."""
     places = Counter((row.volume, row.node) for row in rows if row.kind != GROWTH)
     for place, count in places.items():
         world.check(count == 1, f"{place[0]} is promised {place[1]} {count} times")
     found = {(row.volume, row.node): row for row in rows if row.kind != GROWTH}
     for need in required(world):
+        if not _can_exist(world, need):
+            continue
         row = found.get((need.volume, need.node)) or found.get((need.volume, EVERYWHERE))
         if row is None:
             world.check(False, f"not promised: {need}\npromised:\n{_listed(rows)}")
@@ -199,7 +217,15 @@ def check_promises(world: World, rows: list[Row]) -> None:
     check_growth(world, rows)
 
 
-def _check_not_shown(world: World, row: Row) -> None:
+def _can_exist(world: RaceWorld, need: Need) -> bool:
+    """Whether a disk of that node, or of any, could take the volume if it were empty."""
+    limits = world.rules().limits()
+    names = world.nodes if need.node == EVERYWHERE else (need.node,)
+    disks = [disk.uuid for name in names for disk in world.nodes[name].disks if disk.maximum_bytes > 0]
+    return not disks or need.least_bytes <= max(limits.get(uuid, 0) for uuid in disks)
+
+
+def _check_not_shown(world: RaceWorld, row: PromiseRow) -> None:
     """What a replica shows already must not count a second time."""
     claim = world.claim_by_uid(row.volume)
     if claim is None:
@@ -218,7 +244,7 @@ def _check_not_shown(world: World, row: Row) -> None:
         world.check(is_waiting or not is_full, f"counts twice, since all of its copies are placed: {row}")
 
 
-def check_growth(world: World, rows: list[Row]) -> None:
+def check_growth(world: RaceWorld, rows: list[PromiseRow]) -> None:
     """What replicas are still to grow by counts once on each of their nodes."""
     found = {(row.volume, row.node): row.size_bytes for row in rows if row.kind == GROWTH}
     for claim in world.claims.values():
@@ -238,7 +264,7 @@ def check_growth(world: World, rows: list[Row]) -> None:
             )
 
 
-def check_admitted(world: World, grant: Grant) -> None:
+def check_admitted(world: RaceWorld, grant: Grant) -> None:
     """After a growth was admitted: the disks that could take it alone must take it beside all that may still be stored,
     whoever admitted that."""
     if world.invariant != PROMISES or world.waiting():
@@ -260,12 +286,12 @@ def check_admitted(world: World, grant: Grant) -> None:
         world.check(sums[0] > limits[uuid] or sums[1] <= limits[uuid], text)
 
 
-def could_ever_grow(world: World, replicas: list[Replica], size_bytes: int) -> bool:
+def could_ever_grow(world: RaceWorld, replicas: list[Replica], size_bytes: int) -> bool:
     """Whether each disk could hold what lies there of the volume at that size, if it were otherwise empty."""
     limits = world.rules().limits()
     by_disk = Counter(replica.disk_uuid for replica in replicas)
     return all(count * size_bytes <= limits.get(uuid, 0) for uuid, count in by_disk.items())
 
 
-def _listed(rows: list[Row]) -> str:
+def _listed(rows: list[PromiseRow]) -> str:
     return "\n".join(f"    {row}" for row in rows) or "    nothing"

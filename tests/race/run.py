@@ -9,14 +9,14 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import seed as with_seed
 from hypothesis.stateful import get_state_machine_test
 
-from tests.race.machine import Race, machine_for
-from tests.race.world import Violation
+from tests.race.machine import machine_for
+from tests.race.world import BrokenPromise
 
 STEPS = 50
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RaceOutcome:
     """`failure`: the smallest example that was found, as a transcript; "" without one."""
 
     invariant: str
@@ -34,9 +34,9 @@ class Outcome:
         )
 
 
-def run(invariant: str, examples: int, seed: int, *, shrinks: bool = True) -> Outcome:
+def run(invariant: str, examples: int, seed: int, *, shrinks: bool = True) -> RaceOutcome:
     """Up to so many examples; the first one that fails is made small, if `shrinks`."""
-    machine = counted(machine_for(invariant))
+    machine = machine_for(invariant)
     phases = (Phase.generate, Phase.shrink) if shrinks else (Phase.generate,)
     options = settings(
         max_examples=examples,
@@ -50,20 +50,6 @@ def run(invariant: str, examples: int, seed: int, *, shrinks: bool = True) -> Ou
     started, failure = time.perf_counter(), ""
     try:
         with_seed(seed)(get_state_machine_test(machine, settings=options))()
-    except Violation as violation:
+    except BrokenPromise as violation:
         failure = str(violation)
-    return Outcome(invariant, seed, machine.examples, time.perf_counter() - started, failure)
-
-
-class Counted(Race):
-    """Counts the examples that were begun."""
-
-    examples = 0
-
-    def __init__(self) -> None:
-        super().__init__()
-        type(self).examples += 1
-
-
-def counted(machine: type[Race]) -> type[Counted]:
-    return type(machine.__name__, (machine, Counted), {"examples": 0})
+    return RaceOutcome(invariant, seed, machine.examples, time.perf_counter() - started, failure)

@@ -7,20 +7,20 @@ from dataclasses import replace
 from functools import partial
 
 from controller.model.workload import Claim, Pod
-from tests.race.driver import EVERYWHERE, Answer
+from tests.race.driver import EVERYWHERE, RaceAnswer
 from tests.race.promises import needs_at
-from tests.race.world import Action, Round, World
+from tests.race.world import Action, RaceWorld, SchedulingRound
 
 
-class Scheduler:
+class RaceScheduler:
     """Any number of schedulers, since any two steps of theirs may come in any order."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: RaceWorld) -> None:
         self._world = world
 
     # Questions
 
-    def askable(self) -> list[Round]:
+    def askable(self) -> list[SchedulingRound]:
         """Rounds of pods that a scheduler may ask about now."""
         found = []
         for current in self._world.rounds.values():
@@ -36,14 +36,14 @@ class Scheduler:
         claims = self._world.claims_of(pod)
         return {claim.selected_node for claim in claims if claim.selected_node and not claim.volume_name}
 
-    def candidates(self, current: Round, mask: int) -> list[str]:
+    def candidates(self, current: SchedulingRound, mask: int) -> list[str]:
         """The nodes that pass the other rules; every bit of `mask` that is 0 takes one away, but never all."""
         names = list(self._world.nodes)
         found = [name for index, name in enumerate(names) if mask & (1 << index)] or names
         pod = self._world.pods[current.key]
         return sorted(self._pins(pod)) or found
 
-    def ask(self, current: Round, candidates: Sequence[str]) -> Answer | None:
+    def ask(self, current: SchedulingRound, candidates: Sequence[str]) -> RaceAnswer | None:
         """One cycle: the nominated node first, all of them if that does not pass."""
         pod = self._world.pods[current.key]
         if pod.nominated_node in candidates and len(candidates) > 1:
@@ -52,7 +52,7 @@ class Scheduler:
                 return answer
         return self._ask(current, pod, candidates)
 
-    def _ask(self, current: Round, pod: Pod, candidates: Sequence[str]) -> Answer | None:
+    def _ask(self, current: SchedulingRound, pod: Pod, candidates: Sequence[str]) -> RaceAnswer | None:
         world = self._world
         if current.was_asked:  # it comes back after a second at least, and watches are not that late
             world.deliver_all("pod", "claim", "pv")
@@ -103,10 +103,10 @@ class Scheduler:
                 ]
         return found
 
-    def pick(self, current: Round, node: str) -> None:
+    def pick(self, current: SchedulingRound, node: str) -> None:
         current.picked = node
 
-    def _steps(self, current: Round, pod: Pod) -> list[Action]:
+    def _steps(self, current: SchedulingRound, pod: Pod) -> list[Action]:
         found: list[Action] = []
         following = self.next_step(current, pod)
         if following is not None:
@@ -115,7 +115,7 @@ class Scheduler:
         found.append((f"the binding of {pod.key} fails", partial(self._fail, current, pod)))
         return found
 
-    def next_step(self, current: Round, pod: Pod) -> Action | None:
+    def next_step(self, current: SchedulingRound, pod: Pod) -> Action | None:
         """The next write of the binding cycle; None while it waits for provisioning."""
         world, at = self._world, current.picked
         unbound = [claim for claim in world.claims_of(pod) if not claim.volume_name]
@@ -138,11 +138,11 @@ class Scheduler:
                 found.append(step)
         return found
 
-    def _nominate(self, current: Round, pod: Pod) -> None:
+    def _nominate(self, current: SchedulingRound, pod: Pod) -> None:
         current.is_evident = current.is_nominated = True
         self._world.write("pod", pod.key, replace(pod, nominated_node=current.picked))
 
-    def _select(self, current: Round, claim: Claim) -> None:
+    def _select(self, current: SchedulingRound, claim: Claim) -> None:
         """Bindings of other users of the claim that wait with another node fail, since none overwrites the choice."""
         for pod in self._world.users_of(claim):
             other = self._world.rounds[pod.key]
@@ -151,13 +151,14 @@ class Scheduler:
                 self._world.doubt(pod)
         current.is_evident = True
         current.selected.add(claim.key)
+        self._world.by_hand.discard(claim.uid)
         self._world.write("claim", claim.key, replace(claim, selected_node=current.picked))
 
-    def _bind(self, current: Round, pod: Pod) -> None:
+    def _bind(self, current: SchedulingRound, pod: Pod) -> None:
         self._world.write("pod", pod.key, replace(pod, node_name=current.picked, nominated_node=""))
         current.give_up()
 
-    def _fail(self, current: Round, pod: Pod) -> None:
+    def _fail(self, current: SchedulingRound, pod: Pod) -> None:
         current.forget()
         if pod.nominated_node:
             self._world.write("pod", pod.key, replace(pod, nominated_node=""))

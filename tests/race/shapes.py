@@ -57,7 +57,8 @@ class NodeShape:
 class ClusterShape:
     """`is_prompt`: every watch delivers at once. `writes_late`: Longhorn decides on a disk before it writes that.
     `is_calm`: nothing ever becomes free, fails or is done by hand (for the fourth invariant alone). `excess_pct`: by
-    what share of a disk's limit volumes that roam may be too many for it."""
+    what share of a disk's limit volumes that roam may be too many for it. `has_strangers`: anybody may ask about any
+    pod, so that answers add up."""
 
     nodes: tuple[NodeShape, ...]
     is_prompt: bool
@@ -69,6 +70,7 @@ class ClusterShape:
     writes_late: bool = False
     is_calm: bool = False
     excess_pct: int = 0
+    has_strangers: bool = False
 
 
 @dataclass(frozen=True)
@@ -105,6 +107,7 @@ CLUSTERS: Final = st.builds(
     writes_late=st.booleans(),
     is_calm=st.booleans(),
     excess_pct=st.sampled_from((0, 25)),
+    has_strangers=st.booleans(),
 )
 VOLUMES: Final = st.one_of(
     st.builds(VolumeShape, _COMMON, st.integers(1, 4)),

@@ -11,13 +11,14 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from controller.model.workload import Claim, Pod
-from tests.race.driver import EVERYWHERE, GROWTH, Answer, Row
+from tests.race.driver import EVERYWHERE, GROWTH, PromiseRow, RaceAnswer
 from tests.race.promises import ROAMING_SECONDS, could_ever_grow, is_local, lacks
-from tests.race.scheduler import Scheduler
-from tests.race.world import Round, World
+from tests.race.scheduler import RaceScheduler
+from tests.race.world import RaceWorld, SchedulingRound
 
 MOST_CALLS: Final = 3
 ROOM_SECONDS: Final = 90.0  # that the product may take longer than that
+REPORT_SECONDS: Final = 5.5  # that Longhorn may still decide by an older figure, which the product allows for
 DOUBT_SECONDS: Final = 130.0  # longer than any hold lasts whose pod went or was not chosen
 
 
@@ -32,14 +33,14 @@ class Waiting:
 class Starvation:
     """Watches the answers to refused pods."""
 
-    def __init__(self, world: World, scheduler: Scheduler) -> None:
+    def __init__(self, world: RaceWorld, scheduler: RaceScheduler) -> None:
         self._world, self._scheduler = world, scheduler
         self._waiting: dict[str, Waiting] = {}  # by the pod's uid
 
-    def waiting(self) -> list[Round]:
+    def waiting(self) -> list[SchedulingRound]:
         return [current for current in self._scheduler.askable() if current.uid in self._waiting]
 
-    def note(self, current: Round, answer: Answer | None) -> None:
+    def note(self, current: SchedulingRound, answer: RaceAnswer | None) -> None:
         """After any filter call."""
         if answer is None:
             return
@@ -49,7 +50,7 @@ class Starvation:
             rows = self._others(self._world.pods[current.key])
             self._waiting[current.uid] = Waiting({(row.volume, row.node) for row in rows})
 
-    def insist(self, current: Round) -> None:
+    def insist(self, current: SchedulingRound) -> None:
         """Ask three times about the same nodes, with all watches delivered."""
         world, scheduler = self._world, self._scheduler
         world.deliver_all()
@@ -71,14 +72,18 @@ class Starvation:
             )
 
     def _fitting(self, pod: Pod, candidates: Iterable[str]) -> list[str]:
-        """Nodes where the pod surely fits, if nothing is promised any more that was when it was first refused."""
+        """Nodes where the pod surely fits, if nothing is promised any more that was when it was first refused, and no
+        figure is so new that Longhorn may not have it yet. Not those on which it is another one's turn."""
+        if self._world.now - max(self._world.figures_seen_at, self._world.term_at) < REPORT_SECONDS:
+            return []
         entry, rows = self._waiting[pod.uid], self._others(pod)
         entry.older &= {(row.volume, row.node) for row in rows}
         if entry.older or len(self._world.claims_of(pod)) < len(pod.volumes):
             return []
-        return fitting_nodes(self._world, pod, rows, candidates)
+        closed = self._world.driver.closed_to(pod)
+        return fitting_nodes(self._world, pod, rows, [name for name in candidates if name not in closed])
 
-    def _others(self, pod: Pod) -> list[Row]:
+    def _others(self, pod: Pod) -> list[PromiseRow]:
         own = {claim.uid for claim in self._world.claims_of(pod)}
         return [row for row in self._world.driver.rows() if row.volume not in own and has_reason(self._world, row)]
 
@@ -86,7 +91,7 @@ class Starvation:
 # Reasons
 
 
-def has_reason(world: World, row: Row) -> bool:
+def has_reason(world: RaceWorld, row: PromiseRow) -> bool:
     """Whether anything in the cluster, or an answer of a moment ago, may stand behind that promise."""
     claim = world.claim_by_uid(row.volume)
     if claim is None:
@@ -109,7 +114,7 @@ def has_reason(world: World, row: Row) -> bool:
     return bool(facts.node_id) or (facts.data_locality == "disabled" and not _is_hopeless(world, claim, row))
 
 
-def _is_claimant(world: World, pod: Pod) -> bool:
+def _is_claimant(world: RaceWorld, pod: Pod) -> bool:
     """Whether some scheduler may be at work on the pod, or take it up again where its claims say."""
     current = world.rounds.get(pod.key)
     if pod.node_name or current is None:
@@ -118,7 +123,7 @@ def _is_claimant(world: World, pod: Pod) -> bool:
     return not current.is_gated and (pod.is_opted_in or is_chosen)
 
 
-def _is_hopeless(world: World, claim: Claim, row: Row) -> bool:
+def _is_hopeless(world: RaceWorld, claim: Claim, row: PromiseRow) -> bool:
     """Copies that Longhorn could have placed for long, in this leader's time, count for nothing."""
     name = world.volume_of(claim).name
     since = world.placeable_at.get(name)
@@ -131,7 +136,7 @@ def _is_hopeless(world: World, claim: Claim, row: Row) -> bool:
 # Room
 
 
-def fitting_nodes(world: World, pod: Pod, others: Iterable[Row], candidates: Iterable[str]) -> list[str]:
+def fitting_nodes(world: RaceWorld, pod: Pod, others: Iterable[PromiseRow], candidates: Iterable[str]) -> list[str]:
     """Nodes where no order and no choice of Longhorn's can be in the way of all the pod's volumes."""
     room = Room(world, pod, list(others))
     if not all(room.roams(claim) for claim in world.claims_of(pod) if not is_local(world.volume_of(claim))):
@@ -142,15 +147,14 @@ def fitting_nodes(world: World, pod: Pod, others: Iterable[Row], candidates: Ite
 class Room:
     """Free bytes of the disks, and what may come there."""
 
-    def __init__(self, world: World, pod: Pod, others: list[Row]) -> None:
+    def __init__(self, world: RaceWorld, pod: Pod, others: list[PromiseRow]) -> None:
         self._world, self._rules, self._others = world, world.rules(), others
         self._claims = world.claims_of(pod)
-        self._free = self._rules.limits()
+        self._free = world.free_bytes()
         for replica in world.replicas.values():
             owner = world.claim_by_uid(replica.volume.removeprefix("pvc-"))
-            granted = world.granted_bytes(owner)[1] if owner is not None else 0
-            if replica.disk_uuid:
-                self._free[replica.disk_uuid] -= max(replica.size_bytes, granted)
+            if replica.disk_uuid and owner is not None:
+                self._free[replica.disk_uuid] -= max(0, world.granted_bytes(owner)[1] - replica.size_bytes)
 
     def _load(self, node: str) -> int:
         """All that may come to any disk of that node, the pod's own volumes included."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.race.invariants import INVARIANTS
-from tests.race.mutants import MUTANTS, Mutant
+from tests.race.mutants import MUTANTS, RaceMutant
 from tests.race.run import run
 
 SEED = 20261122
@@ -19,5 +19,5 @@ def test_holds_in_a_wide_world(name: str) -> None:
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
-def test_a_fault_that_is_put_in_still_finds_its_place(mutant: Mutant) -> None:
+def test_a_fault_that_is_put_in_still_finds_its_place(mutant: RaceMutant) -> None:
     assert mutant.source()

@@ -9,10 +9,9 @@ from typing import Final
 
 from controller.model.workload import Claim, Pod, PodVolume
 from tests.fakes.builders import GIB
-from tests.race.driver import with_gate
 from tests.race.promises import check_admitted
 from tests.race.shapes import PodShape, VolumeShape
-from tests.race.world import Action, Grant, Round, World
+from tests.race.world import Action, Grant, RaceWorld, SchedulingRound
 
 MOST_PODS: Final = 6
 
@@ -20,7 +19,7 @@ MOST_PODS: Final = 6
 class Users:
     """All that may happen to pods and claims, and to the machines."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: RaceWorld) -> None:
         self._world = world
 
     # Pods
@@ -77,11 +76,11 @@ class Users:
             volumes=volumes,
             scheduler_name="second" if shape.is_second else "",
         )
-        world.rounds[pod.key] = Round(pod.key, pod.uid, is_gated=shape.is_gated)
+        world.rounds[pod.key] = SchedulingRound(pod.key, pod.uid, is_gated=shape.is_gated)
         for entry, volume in zip(shape.volumes, volumes, strict=True):
             if volume.is_ephemeral:
                 self._make_claim(volume.claim, entry, pod.uid)
-        world.write("pod", pod.key, with_gate(pod, shape.is_gated))
+        world.write("pod", pod.key, replace(pod, is_gated=shape.is_gated))
         marks = (" gated" if shape.is_gated else "") + ("" if shape.is_opted_in else " not opted in")
         volumes_text = ", ".join(f"{entry.kind} {entry.class_name} {entry.gib} GiB" for entry in shape.volumes)
         world.log.append(f"  {pod.key}{marks}: {volumes_text}")
@@ -93,7 +92,25 @@ class Users:
         for current in list(self._world.rounds.values()):
             if current.key not in self._world.pods:
                 found.append((f"the claims of {current.key} are deleted", partial(self._clean_up, current)))
+        names = sorted(self._world.nodes)
+        for index, claim in enumerate(self._world.claims.values()):
+            name = names[(self._world.serial + index) % len(names)]
+            if not claim.volume_name and claim.class_name != "immediate" and claim.selected_node != name:
+                found.append((f"its owner writes that {claim.key} goes to {name}", partial(self._select, claim, name)))
         return found
+
+    def _select(self, claim: Claim, node: str) -> None:
+        """By hand; what a scheduler is about to write of its pods meets another version of the claim, and fails."""
+        for pod in self._world.users_of(claim):
+            current = self._world.rounds[pod.key]
+            current.selected.discard(claim.key)
+            if not pod.node_name and (current.picked or current.offered):
+                current.forget()
+                self._world.doubt(pod)
+                if pod.nominated_node:
+                    self._put(replace(pod, nominated_node=""))
+        self._world.by_hand.add(claim.uid)
+        self._world.write("claim", claim.key, replace(claim, selected_node=node))
 
     def _of_pod(self, pod: Pod) -> Iterator[Action]:
         current = self._world.rounds[pod.key]
@@ -115,18 +132,18 @@ class Users:
         self._leave(pod)
         self._put(replace(pod, is_finished=True))
 
-    def _bind(self, current: Round, pod: Pod, node: str) -> None:
+    def _bind(self, current: SchedulingRound, pod: Pod, node: str) -> None:
         current.give_up()
         self._put(replace(pod, node_name=node, nominated_node=""))
 
-    def _ungate(self, current: Round, pod: Pod) -> None:
+    def _ungate(self, current: SchedulingRound, pod: Pod) -> None:
         current.is_gated = False
-        self._put(with_gate(pod, False))
+        self._put(replace(pod, is_gated=False))
 
     def _leave(self, pod: Pod) -> None:
         self._world.doubt(pod)
         current = self._world.rounds[pod.key]
-        self._world.rounds[pod.key] = Round(pod.key, current.uid)
+        self._world.rounds[pod.key] = SchedulingRound(pod.key, current.uid)
 
     def delete(self, pod: Pod) -> None:
         self._leave(pod)
@@ -144,13 +161,13 @@ class Users:
         world.clock.advance(0.6)
         uid = f"u{world.serial}-{pod.name}"
         new = replace(pod, uid=uid, created_utc=world.now_utc(), node_name="", nominated_node="")
-        world.rounds[pod.key] = Round(pod.key, uid)
+        world.rounds[pod.key] = SchedulingRound(pod.key, uid)
         for claim in ephemeral.values():
             shape = VolumeShape(claim.class_name or "", claim.requested_bytes // GIB)
             self._make_claim(claim.name, shape, uid)
-        self._put(with_gate(replace(new, is_finished=False, is_deleting=False), False))
+        self._put(replace(new, is_finished=False, is_deleting=False, is_gated=False))
 
-    def _clean_up(self, current: Round) -> None:
+    def _clean_up(self, current: SchedulingRound) -> None:
         """Claims that no pod uses any more."""
         prefix = f"{current.key}-"
         for claim in [claim for key, claim in self._world.claims.items() if key.startswith(prefix)]:
@@ -195,13 +212,9 @@ class Users:
 
     def _left_gib(self, claim: Claim) -> int:
         """What is free on every disk of the claim's volume, as the replicas lie."""
-        limits = self._world.rules().limits()
-        used = dict.fromkeys(limits, 0)
-        for replica in self._world.replicas.values():
-            if replica.disk_uuid:
-                used[replica.disk_uuid] += replica.size_bytes
+        left = self._world.free_bytes()
         disks = {entry.disk_uuid for entry in self._world.replicas_of(claim.volume_name) if entry.disk_uuid}
-        return min((limits[uuid] - used[uuid] for uuid in disks), default=0) // GIB
+        return min((left[uuid] for uuid in disks), default=0) // GIB
 
     def _ask_growth(self, claim: Claim, by_bytes: int) -> None:
         if by_bytes <= 0:

@@ -3,19 +3,21 @@ in order within the kind and in any order between kinds; live reads; and changes
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime
-from typing import Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from controller.model.longhorn import InstanceManager, LonghornNode, Replica, Volume
 from controller.model.workload import Claim, KubeNode, PersistentVolume, Pod
 from tests.fakes.clock import VirtualClock
-from tests.race.driver import SCHEDULING_TIMEOUT_SECONDS, Answer, Driver, Ended
+from tests.race.driver import SCHEDULING_TIMEOUT_SECONDS, Driver, Ended
 from tests.race.invariants import LIMITS
 from tests.race.longhorn_rules import Rules
 from tests.race.shapes import CLASSES, ClusterShape, longhorn_settings, node_facts, storage_class, volume_of
+
+if TYPE_CHECKING:
+    from tests.race.limits import Limits
 
 KINDS: Final = ("pod", "claim", "pv", "volume", "replica", "node", "instance_manager")
 GROWTH_SECONDS: Final = 60.0  # for so long an admitted growth counts that nobody stores
@@ -25,29 +27,12 @@ _UNVERSIONED: Final = ("replica", "node", "instance_manager")
 Action = tuple[str, Callable[[], None]]  # what it does, for the transcript
 
 
-class Watcher(Protocol):
-    """Who wants to know of every answer and every write."""
-
-    def answered(self, pod: Pod, answer: Answer) -> None: ...
-
-    def granted(self, grant: Grant) -> None: ...
-
-    def written(self, kind: str, facts: object | None, old: object | None) -> None:
-        """Before it is stored."""
-
-    def delivered(self, kind: str, facts: object | None, gone: object | None) -> None:
-        """The product knows it now."""
-
-    def ended(self, pod: Pod) -> None:
-        """Time has ended what was promised to the pod."""
-
-
-class Violation(AssertionError):
+class BrokenPromise(AssertionError):
     """An invariant does not hold; the text has the transcript."""
 
 
 @dataclass
-class Round:
+class SchedulingRound:
     """What kube-scheduler has in mind about one pod, and what it was answered.
 
     `is_live`: the last answer promised something, and it was not given up, ended or superseded. `picked`: the node
@@ -98,7 +83,7 @@ class _Event(NamedTuple):
     at: float
 
 
-class World:
+class RaceWorld:
     """Keeps the truth and hands it over. `term` counts leaders; `now` is the virtual clock's."""
 
     def __init__(self, shape: ClusterShape, invariant: str) -> None:
@@ -122,17 +107,19 @@ class World:
             "instance_manager": self.managers,
         }
         self._queues: dict[str, deque[_Event]] = {kind: deque() for kind in KINDS}
-        self.rounds: dict[str, Round] = {}  # by the pod's key
+        self.rounds: dict[str, SchedulingRound] = {}  # by the pod's key
         self.grants: list[Grant] = []
+        self.by_hand: set[str] = set()  # uids of claims whose owner wrote the node that they name
         self.doubted_at: dict[str, float] = {}  # claim uid -> when it last lost a pod, or its pod a choice
         self.placeable_at: dict[str, float] = {}  # volume -> since when its missing copies are Longhorn's to place
         self.own_since: dict[str, tuple[object, float]] = {}  # volume -> what Longhorn has to place of it, since when
         self.chance_at: dict[tuple[str, str], float] = {}  # volume and node -> when Longhorn had its chance there
         self.was_full: set[str] = set()  # volumes that once had all their copies
         self.term, self.term_at = 0, 0.0
+        self.figures_seen_at = 0.0  # when the product last heard of any disk's figures
         self.serial = 0
         self.log: list[str] = []
-        self.watcher: Watcher | None = None
+        self.watcher: Limits | None = None  # who wants to know of every answer and every write
         self.before_time: Callable[[float], None] = lambda _seconds: None
         for index, entry in enumerate(shape.nodes, start=1):
             name = f"n{index}"
@@ -148,9 +135,6 @@ class World:
 
     def now_utc(self) -> str:
         return self.clock.now_utc().strftime("%Y-%m-%dT%H:%M:%SZ")
-
-    def moment(self) -> datetime:
-        return self.clock.now_utc()
 
     # Writing and reading
 
@@ -190,6 +174,8 @@ class World:
         for _ in range(min(count, len(queue))):
             key, facts, gone, _ = queue.popleft()
             self.driver.observe(kind, key, facts, gone)
+            if kind == "node":
+                self.figures_seen_at = self.now
             if self.watcher is not None:
                 self.watcher.delivered(kind, facts, gone)
 
@@ -228,7 +214,8 @@ class World:
             self.term, self.term_at = self.term + 1, self.now
 
     def _new_leader(self, choice: int) -> Driver:
-        driver = Driver(self.clock, self.settings, self.shape.excess_pct)
+        shape = self.shape
+        driver = Driver(self.clock, self.settings, shape.excess_pct, adds_up=shape.has_strangers)
         if choice % 2:  # a follower that has been there all the time, or one that starts now
             driver.start()
         for name in CLASSES:
@@ -251,7 +238,8 @@ class World:
         self.before_time(seconds)
         self.clock.advance(seconds)
         self._deliver_overdue()
-        self._note_all()
+        for name in self.volumes:
+            self._note_longhorn(name)
         ended = self.driver.sweep(self.read)
         for current in self.rounds.values():
             if current.uid in ended.pods:
@@ -274,9 +262,22 @@ class World:
     def rules(self) -> Rules:
         """Longhorn's rules on the nodes as they are."""
         if self._rules is None or self._rules_at != self.now:
-            self._rules = Rules(self.nodes, self.managers.values(), self.settings, self.moment())
+            self._rules = Rules(self.nodes, self.managers.values(), self.settings, self.clock.now_utc())
             self._rules_at = self.now
         return self._rules
+
+    def free_bytes(self) -> Counter[str]:
+        """What is left on every disk, by UUID, whatever Longhorn's figures show."""
+        left = Counter(self.rules().limits())
+        for facts in self.replicas.values():
+            if facts.disk_uuid:
+                left[facts.disk_uuid] -= facts.size_bytes
+        return left
+
+    def do(self, action: Action) -> None:
+        text, act = action
+        self.log.append(text)
+        act()
 
     def replicas_of(self, volume: str) -> list[Replica]:
         return [facts for facts in self.replicas.values() if facts.volume == volume]
@@ -335,10 +336,6 @@ class World:
             and self.now - grant.at <= STORE_SECONDS
         )
 
-    def _note_all(self) -> None:
-        for name in self.volumes:
-            self._note_longhorn(name)
-
     def _note_longhorn(self, name: str) -> None:
         """Remember since when Longhorn could place what is missing of a volume, and where it had its chance."""
         facts = self.volumes.get(name)
@@ -362,4 +359,4 @@ class World:
 
     def check(self, holds: bool, text: str) -> None:
         if not holds:
-            raise Violation("\n".join((text, *self.log)))
+            raise BrokenPromise("\n".join((text, *self.log)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry
 from controller.allocator.allocator import Allocator
 from controller.allocator.outcome import Decision
 from controller.allocator.verbs.grow import GrowthVerdict
-from controller.assembly.metrics import FAILURES, Metrics, Sources
+from controller.assembly.metrics import FAILURES, LeaderMetrics, LeaderSources
 from controller.canary.prover import OUTCOMES, REASONS
 from controller.process.common_metrics import PREFIX
 from controller.rpc.metrics import OUTCOMES as RPC_OUTCOMES
@@ -23,17 +23,18 @@ from controller.rpc.metrics import RpcMetrics
 from controller.rules.reasons import Reason
 from controller.settings import LIVE_NAMES, LiveSettings, ProcessSettings, live_settings
 from tests.fakes.clock import VirtualClock
+from tests.unit.pages import FENCE, yaml_blocks
 from webhook import metrics as webhook_metrics
 from webhook.settings import WebhookSettings
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md")])
+METRICS = (DOCS / "metrics.md").read_text()
 MANIFESTS = sorted((DOCS / "examples").glob("*.yaml"))
 
 LINK = re.compile(r"(?<!!)\[[^\]]+\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#{1,6} (.+)$", re.MULTILINE)
-FENCE = re.compile(r"^( *)```(\w*)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 
 
 def page_id(path: Path) -> str:
@@ -44,12 +45,6 @@ def anchors_of(text: str) -> set[str]:
     """The anchors of a page's headings, as the usual renderers make them."""
     headings = HEADING.findall(FENCE.sub("", text))
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
-
-
-def yaml_blocks(text: str) -> Iterator[str]:
-    for indent, language, body in FENCE.findall(text):
-        if language == "yaml":
-            yield re.sub(f"^{indent}", "", body, flags=re.MULTILINE)
 
 
 def section_of(text: str, heading: str) -> str:
@@ -94,10 +89,14 @@ def test_manifests_are_kubernetes_objects(path: Path) -> None:
         assert {"apiVersion", "kind", "metadata"} <= document.keys()
 
 
+def shown_by(registry: CollectorRegistry) -> set[str]:
+    return {family.name + ("_total" if family.type == "counter" else "") for family in registry.collect()}
+
+
 def test_every_metric_is_documented_and_nothing_else() -> None:
     registry = CollectorRegistry()
     allocator = Allocator(VirtualClock())
-    sources = Sources(
+    sources = LeaderSources(
         snapshot=allocator.snapshot,
         drain_records=allocator.drain_records,
         is_leading=lambda: True,
@@ -105,34 +104,54 @@ def test_every_metric_is_documented_and_nothing_else() -> None:
         wakeups=lambda: (0, 0),
         settings_problems=lambda: 0,
     )
-    Metrics(registry, "n1", "1").read_from(sources)
+    LeaderMetrics(registry, "n1", "1").read_from(sources)
     RpcMetrics(registry)
-    exposed = {family.name + ("_total" if family.type == "counter" else "") for family in registry.collect()}
-    text = (DOCS / "metrics.md").read_text()
-    proposed = first_cells(text, "## Of Longhorn's enhancement proposal")
-    ours = [name for name in first_cells(text, "## Ours") if name not in set(Decision)]
-    assert exposed == {*proposed, *(f"{PREFIX}_{name}" for name in ours)}
+    proposed = first_cells(METRICS, "## Of Longhorn's enhancement proposal")
+    ours = [name for name in first_cells(METRICS, "## Ours") if name not in set(Decision)]
+    assert shown_by(registry) == {*proposed, *(f"{PREFIX}_{name}" for name in ours)}
 
 
-def test_every_decision_and_failure_is_documented() -> None:
-    text = (DOCS / "metrics.md").read_text()
-    assert set(Decision) <= set(first_cells(text, "## Ours"))
-    failures = next(line for line in text.splitlines() if line.startswith("| `failures_total`"))
-    assert set(FAILURES) <= set(re.findall(r"`([^`]+)`", failures))
-    calls = next(line for line in text.splitlines() if line.startswith("| `rpc_calls_total`"))
-    assert set(RPC_OUTCOMES) <= set(re.findall(r"`([^`]+)`", calls))
+def test_every_metric_of_the_webhook_is_documented_and_nothing_else() -> None:
+    registry = CollectorRegistry()
+    sources = webhook_metrics.WebhookSources(
+        stores=tuple,
+        workers=tuple,
+        settings_problems=lambda: 0,
+        certificates=dict,
+        certificate_problems=lambda: 0,
+        handshakes=dict,
+    )
+    webhook_metrics.WebhookMetrics(registry, "1", ("mutate-pods",)).read_from(sources)
+    assert shown_by(registry) == {
+        f"{webhook_metrics.PREFIX}_{name}" for name in first_cells(METRICS, "## Of the webhook")
+    }
+
+
+@pytest.mark.parametrize(
+    ("heading", "metric", "values"),
+    [
+        ("## Ours", "failures_total", FAILURES),
+        ("## Ours", "rpc_calls_total", RPC_OUTCOMES),
+        ("## Ours", "canaries_total", OUTCOMES),
+        ("## Of the webhook", "pod_reviews_total", webhook_metrics.POD_OUTCOMES),
+        ("## Of the webhook", "share_manager_reviews_total", webhook_metrics.SHARE_MANAGER_OUTCOMES),
+        ("## Of the webhook", "live_reads_total", webhook_metrics.READ_OUTCOMES),
+        ("## Of the webhook", "failures_total", webhook_metrics.FAILURES),
+    ],
+)
+def test_every_value_of_a_label_is_documented(heading: str, metric: str, values: Iterable[str]) -> None:
+    (row,) = [line for line in section_of(METRICS, heading).splitlines() if line.startswith(f"| `{metric}`")]
+    assert set(values) <= set(re.findall(r"`([^`]+)`", row))
+
+
+def test_every_decision_and_every_event_about_a_canary_is_documented() -> None:
+    assert set(Decision) <= set(first_cells(METRICS, "## Ours"))
+    page = (DOCS / "operations.md").read_text()
+    assert [] == [reason for reason in REASONS.values() if reason not in page]
 
 
 def test_every_verdict_on_an_expansion_is_an_outcome_of_a_call() -> None:
     assert {verdict.value for verdict in GrowthVerdict} <= set(RPC_OUTCOMES)
-
-
-def test_every_outcome_of_a_canary_and_every_event_about_it_is_documented() -> None:
-    text = (DOCS / "metrics.md").read_text()
-    row = next(line for line in text.splitlines() if line.startswith("| `canaries_total`"))
-    assert set(OUTCOMES) <= set(re.findall(r"`([^`]+)`", row))
-    page = (DOCS / "operations.md").read_text()
-    assert [] == [reason for reason in REASONS.values() if reason not in page]
 
 
 def test_every_reason_is_documented_with_its_text() -> None:
@@ -167,43 +186,11 @@ def test_flags_are_documented_with_their_defaults(
     heading: str, settings: ProcessSettings | WebhookSettings, from_environment: set[str]
 ) -> None:
     rows = rows_of(section_of((DOCS / "settings.md").read_text(), heading))
-    expected = {}
-    for field in fields(settings):
-        name = field.name.upper() if field.name in from_environment else "--" + field.name.replace("_", "-")
-        expected[name] = str(getattr(settings, field.name))
-    assert expected == rows
-
-
-def test_every_metric_of_the_webhook_is_documented_and_nothing_else() -> None:
-    registry = CollectorRegistry()
-    metrics = webhook_metrics.Metrics(registry, "1", ("mutate-pods",))
-    sources = webhook_metrics.Sources(
-        stores=tuple,
-        workers=tuple,
-        settings_problems=lambda: 0,
-        certificates=dict,
-        certificate_problems=lambda: 0,
-        handshakes=dict,
-    )
-    metrics.read_from(sources)
-    exposed = {family.name + ("_total" if family.type == "counter" else "") for family in registry.collect()}
-    text = section_of((DOCS / "metrics.md").read_text(), "## Of the webhook")
-    assert exposed == {f"{webhook_metrics.PREFIX}_{name}" for name in first_cells("## x\n" + text, "## x")}
-
-
-@pytest.mark.parametrize(
-    ("metric", "values"),
-    [
-        ("pod_reviews_total", webhook_metrics.POD_OUTCOMES),
-        ("share_manager_reviews_total", webhook_metrics.SHARE_MANAGER_OUTCOMES),
-        ("live_reads_total", webhook_metrics.READ_OUTCOMES),
-        ("failures_total", webhook_metrics.FAILURES),
-    ],
-)
-def test_every_outcome_of_a_review_is_documented(metric: str, values: tuple[str, ...]) -> None:
-    text = section_of((DOCS / "metrics.md").read_text(), "## Of the webhook")
-    row = next(line for line in text.splitlines() if line.startswith(f"| `{metric}`"))
-    assert set(values) <= set(re.findall(r"`([^`]+)`", row))
+    names = {
+        field.name: field.name.upper() if field.name in from_environment else "--" + field.name.replace("_", "-")
+        for field in fields(settings)
+    }
+    assert {shown: str(getattr(settings, name)) for name, shown in names.items()} == rows
 
 
 def test_the_checks_here_can_fail() -> None:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
+import pytest
 import yaml
 
+from certs.secret import OPAQUE, TLS_TYPE
+from controller.admission.reconciler import LABELS
 from controller.canary.pod import NAME_PREFIX, canary_body
-from controller.kube.resources import FORMER_CONFIGURATIONS, OUR_CONFIGURATIONS
-from controller.model.names import WAKE_ANNOTATION
+from controller.follow.kinds import KINDS, FollowedKind
+from controller.kube.resources import FORMER_CONFIGURATIONS, LONGHORN_SETTINGS, OUR_CONFIGURATIONS
+from controller.model.names import CANARY_LABEL, EXTENDER_RESOURCE, WAKE_ANNOTATION, WAKE_CONDITION
 from controller.settings import ProcessSettings
 from tests.cluster.cache import REPOSITORY
 
@@ -20,11 +25,14 @@ def documents(manifest: str, kind: str) -> list[dict[str, Any]]:
     return [document for document in found if document and document["kind"] == kind]
 
 
-def granted(manifest: str, group: str, resource: str) -> set[tuple[str, str]]:
+def granted(
+    manifest: str, group: str, resource: str, roles: Iterable[str] = ("ClusterRole", "Role")
+) -> set[tuple[str, str]]:
     """Verb and the name that it is bound to, "" for any."""
     return {
         (verb, name)
-        for role in (*documents(manifest, "ClusterRole"), *documents(manifest, "Role"))
+        for kind in roles
+        for role in documents(manifest, kind)
         for rule in role["rules"]
         if group in rule["apiGroups"] and resource in rule["resources"]
         for verb in rule["verbs"]
@@ -32,21 +40,46 @@ def granted(manifest: str, group: str, resource: str) -> set[tuple[str, str]]:
     }
 
 
-def is_about_us(policy: dict[str, Any]) -> bool:
-    """Whether it looks at what our account does, all of that and nothing else."""
+SETTINGS: FollowedKind[Any] = FollowedKind(
+    "setting", LONGHORN_SETTINGS, lambda raw: raw, lambda *_: None, in_longhorn=True
+)
+
+
+@pytest.mark.parametrize("kind", [*KINDS, SETTINGS], ids=lambda kind: kind.name)
+def test_the_controller_can_follow_every_kind(kind: FollowedKind[Any]) -> None:
+    role = "Role" if kind.in_longhorn else "ClusterRole"
+    followed = {(verb, "") for verb in ("get", "list", "watch")}
+    assert followed <= granted("install.yaml", kind.resource.group, kind.resource.plural, roles=(role,))
+
+
+def policy_of(manifest: str, about: str) -> tuple[dict[str, Any], str]:
+    """The spec of a policy, and its conditions. It looks at what our account does, and binds whom it looks at."""
+    (policy,) = (
+        found
+        for found in documents(manifest, "ValidatingAdmissionPolicy")
+        if found["metadata"]["name"] == f"longhorn-scheduler-extender-{about}"
+    )
+    (binding,) = (
+        found
+        for found in documents(manifest, "ValidatingAdmissionPolicyBinding")
+        if found["spec"]["policyName"] == policy["metadata"]["name"]
+    )
+    assert ("Fail", ["Deny"]) == (policy["spec"]["failurePolicy"], binding["spec"]["validationActions"])
     (account,) = documents("install.yaml", "ServiceAccount")
-    meta = account["metadata"]
     (condition,) = policy["spec"]["matchConditions"]
-    user = f"system:serviceaccount:{meta['namespace']}:{meta['name']}"
-    return bool(condition["expression"] == f'request.userInfo.username == "{user}"')
+    user = f"system:serviceaccount:{account['metadata']['namespace']}:{account['metadata']['name']}"
+    assert f'request.userInfo.username == "{user}"' == condition["expression"]
+    return policy["spec"], " ".join(validation["expression"] for validation in policy["spec"]["validations"])
 
 
 def test_only_our_own_webhook_configurations_can_be_changed() -> None:
     for resource, name in OUR_CONFIGURATIONS.items():
-        expected = {(verb, "") for verb in ("create", "list", "watch")}
-        expected |= {(verb, name) for verb in ("get", "update", "delete")}
+        expected = {(verb, "") for verb in ("list", "watch")}
+        expected |= {(verb, name) for verb in ("get", "update")}
         expected |= {("delete", former) for former in FORMER_CONFIGURATIONS[resource]}
         assert expected == granted("install.yaml", resource.group, resource.plural)
+        (made,) = documents("install.yaml", resource.kind)
+        assert ((name, LABELS), []) == ((made["metadata"]["name"], made["metadata"]["labels"]), made["webhooks"])
 
 
 def test_switching_off_is_the_only_change_of_a_config_map() -> None:
@@ -69,33 +102,25 @@ def test_certificates_are_a_role_of_their_own_that_can_be_left_out() -> None:
     )
     changed = {(verb, name) for verb in ("get", "update") for name in secrets}
     assert {("create", ""), *changed} == granted("install.yaml", "", "secrets")
+    text = policy_of("install.yaml", "objects")[1]
+    own = {settings.service, settings.replica_scheduler_service, settings.lease, OPAQUE, TLS_TYPE}
+    assert [] == [name for name in (*secrets, *own) if f'"{name}"' not in text]
 
 
 def test_pods_are_created_and_deleted_under_a_policy_that_knows_the_canary() -> None:
     assert {("create", ""), ("delete", "")} <= granted("install.yaml", "", "pods")
-    (policy,) = documents("install.yaml", "ValidatingAdmissionPolicy")
-    (binding,) = documents("install.yaml", "ValidatingAdmissionPolicyBinding")
-    assert ("Fail", ["Deny"]) == (policy["spec"]["failurePolicy"], binding["spec"]["validationActions"])
-    assert policy["metadata"]["name"] == binding["spec"]["policyName"]
-    (rule,) = policy["spec"]["matchConstraints"]["resourceRules"]
+    spec, text = policy_of("install.yaml", "canary")
+    (rule,) = spec["matchConstraints"]["resourceRules"]
     assert (["CREATE", "DELETE"], ["pods"]) == (rule["operations"], rule["resources"])
-    assert is_about_us(policy)
     (container,) = canary_body("any", "any", {})["spec"]["containers"]
-    text = " ".join(validation["expression"] for validation in policy["spec"]["validations"])
     assert f'startsWith("{NAME_PREFIX}")' in text
-    assert f'c.image == "{container["image"]}"' in text
+    assert f'variables.container.image == "{container["image"]}"' in text
+    assert f'{{"{CANARY_LABEL}": "true"}}' in text
+    assert f'["{EXTENDER_RESOURCE}"] == "1"' in text
+    assert f'c.type != "{WAKE_CONDITION}"' in str(policy_of("install.yaml", "pod-status")[0]["variables"])
 
 
-def test_pods_can_be_patched_only_where_the_policy_is_applied_too() -> None:
+def test_pods_can_be_patched_only_where_the_policy_about_our_annotation_is_applied_too() -> None:
     assert ("patch", "") not in granted("install.yaml", "", "pods")
     assert {("patch", "")} == granted("wake-annotation.yaml", "", "pods")
-    (policy,) = documents("wake-annotation.yaml", "ValidatingAdmissionPolicy")
-    (binding,) = documents("wake-annotation.yaml", "ValidatingAdmissionPolicyBinding")
-    assert ("Fail", ["Deny"]) == (policy["spec"]["failurePolicy"], binding["spec"]["validationActions"])
-    assert policy["metadata"]["name"] == binding["spec"]["policyName"]
-
-
-def test_the_policy_is_about_our_account_and_our_annotation() -> None:
-    (policy,) = documents("wake-annotation.yaml", "ValidatingAdmissionPolicy")
-    assert is_about_us(policy)
-    assert any(f'"{WAKE_ANNOTATION}"' in validation["expression"] for validation in policy["spec"]["validations"])
+    assert f'"{WAKE_ANNOTATION}"' in policy_of("wake-annotation.yaml", "wake")[1]

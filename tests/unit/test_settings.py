@@ -2,105 +2,129 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
 
 from controller.errors import ConfigError
-from controller.model.longhorn import LonghornSettings, SpacePolicy
-from controller.model.versions import UNKNOWN
-from controller.settings import LiveSettings, ProcessSettings, live_settings, longhorn_settings, per_engine
+from controller.settings import ENABLED, UNREAD, LiveSettings, ProcessSettings, live_settings
 
 NAME = "scheduler-extender-pod-scheduling-timeout"
+ON = {ENABLED: "true"}
 
 
 def test_the_enhancements_settings_have_its_names_and_defaults() -> None:
-    live, problems = live_settings({}, {})
-
+    live, problems = live_settings({ENABLED: "false"}, {})
+    assert (LiveSettings(), ()) == (live, problems)
     assert (False, 5, 5) == (live.enabled, live.pod_scheduling_timeout_seconds, live.node_reservation_timeout_seconds)
-    assert () == problems
-    data = {"scheduler-extender-enabled": "true", NAME: "0", "scheduler-extender-node-reservation-timeout": "7"}
-    live, _ = live_settings(data, {})
+    live, _ = live_settings({**ON, NAME: "0", "scheduler-extender-node-reservation-timeout": "7"}, {})
     assert (True, 0, 7) == (live.enabled, live.pod_scheduling_timeout_seconds, live.node_reservation_timeout_seconds)
 
 
 def test_a_longhorn_setting_of_the_same_name_wins() -> None:
-    live, _ = live_settings({NAME: "6"}, {NAME: "8"})
+    live, _ = live_settings({**ON, NAME: "6"}, {NAME: "8"})
     assert 8 == live.pod_scheduling_timeout_seconds
+    assert (LiveSettings(enabled=True), ()) == live_settings(None, ON)  # all of it, where nothing else is said
 
 
 @pytest.mark.parametrize("text", ["", " 5", "5s", "-1", "3601", "1e3", "٣", "0x5", "9" * 40])
 def test_a_value_that_cannot_be_used_leaves_the_last_good_one_and_is_named(text: str) -> None:
     before = LiveSettings(pod_scheduling_timeout_seconds=9)
-    live, (problem,) = live_settings({NAME: text}, {}, before)
+    live, (problem,) = live_settings({**ON, NAME: text}, {}, before)
 
     assert 9 == live.pod_scheduling_timeout_seconds
     assert NAME == problem.name
+    assert problem.text.startswith(f"{text[:80]!r} is not ")
+    assert problem.text.endswith("; 9 stays in force")
 
 
-@pytest.mark.parametrize("text", ["1", "t", "T", "TRUE", "true", "True"])
-def test_booleans_are_read_as_go_reads_them(text: str) -> None:
-    assert live_settings({"scheduler-extender-bypass": text}, {})[0].bypass
+@pytest.mark.parametrize(("text", "expected"), [("T", True), ("f", False), ("tRue", None)])
+def test_booleans_are_read_as_go_reads_them(text: str, expected: bool | None) -> None:
+    name = "scheduler-extender-bypass"
+    live, problems = live_settings({**ON, name: text}, {})
+    assert (bool(expected), [name] if expected is None else []) == (live.bypass, [entry.name for entry in problems])
 
 
-@pytest.mark.parametrize("text", ["", "yes", "tRue", " true"])
-def test_other_words_are_no_booleans(text: str) -> None:
-    live, problems = live_settings({"scheduler-extender-bypass": text}, {})
-    assert not live.bypass
-    assert ["scheduler-extender-bypass"] == [problem.name for problem in problems]
+MOST_OF_IT = ("bypass", "allow-stranding", "expansion-policy", "remote-fallback-after", "roaming-overcommit-percent")
+ALL_ODD = {ENABLED: "odd", **{f"scheduler-extender-{name}": "odd" for name in MOST_OF_IT}}
 
 
-def test_a_misspelt_setting_is_a_problem_and_foreign_keys_are_not() -> None:
-    _, problems = live_settings({"scheduler-extender-enable": "true", "other": "x"}, {})
-    assert ["scheduler-extender-enable"] == [problem.name for problem in problems]
+@pytest.mark.parametrize(
+    ("data", "problem"),
+    [
+        (None, "is not set, since there is no ConfigMap; "),
+        ({}, "is not set; "),
+        ({"enabled": "true"}, "is not set; "),
+        ({ENABLED: "maybe"}, "'maybe' is not a boolean; "),
+        (ALL_ODD, "'odd' is not a boolean; "),
+    ],
+)
+def test_a_mistake_opens_nothing(data: Mapping[str, str] | None, problem: str) -> None:
+    """What was read last stays in force; where nothing was, the value of each setting that lets nothing through."""
+    for last, text in ((LiveSettings(enabled=True), "true stays in force"), (UNREAD, "every call is answered by an")):
+        live, problems = live_settings(data, {}, last)
+        assert last.enabled is live.enabled
+        (told,) = [entry.text for entry in problems if entry.name == ENABLED]
+        assert told.startswith(problem)
+        assert text in told
+    if data in (None, ALL_ODD):
+        assert UNREAD == live_settings(data, {})[0]
+    assert (None, False, False, "deny", 0, 0) == (
+        UNREAD.enabled,
+        UNREAD.bypass,
+        UNREAD.allow_stranding,
+        UNREAD.expansion_policy,
+        UNREAD.remote_fallback_after_seconds,
+        UNREAD.roaming_overcommit_pct,
+    )
 
 
-def test_longhorns_settings_have_longhorns_defaults() -> None:
-    assert (LonghornSettings(behaviour=UNKNOWN), ()) == longhorn_settings({})
+def test_a_config_map_that_goes_takes_no_setting_with_it() -> None:
+    last = LiveSettings(enabled=True, strategy="pack", bypass=True)
+    assert last == live_settings(None, {}, last)[0]
+    assert LiveSettings(enabled=True) == live_settings(ON, {}, last)[0]  # what is taken away by itself has its default
 
 
-def test_longhorns_settings_are_read_in_both_shapes() -> None:
-    values = {
-        "storage-over-provisioning-percentage": "200",
-        "storage-minimal-available-percentage": "0",
-        "allow-empty-disk-selector-volume": "false",
-        "default-replica-count": '{"v1":"2"}',
-        "default-data-locality": "best-effort",
-    }
-    found, problems = longhorn_settings(values)
-
-    assert () == problems
-    assert SpacePolicy(200, 0, True, False) == found.space
-    assert (2, 3) == (found.default_replica_count("v1"), found.default_replica_count("v2"))
-    assert 5 == longhorn_settings({"default-replica-count": "5"})[0].default_replica_count("v2")
-
-
-@pytest.mark.parametrize("text", ['{"v1":', '{"v1": 3}', "x", '{"v1":"21"}', "0"])
-def test_a_longhorn_setting_that_does_not_parse_keeps_the_last_one(text: str) -> None:
-    before = LonghornSettings(default_replica_count_v1=2)
-    found, problems = longhorn_settings({"default-replica-count": text}, before)
-
-    assert 2 == found.default_replica_count("v1")
-    assert "default-replica-count" in {problem.name for problem in problems}
-
-
-def test_a_plain_value_serves_every_engine_and_a_missing_one_has_none() -> None:
-    assert ("3", "3", None) == (per_engine("3", "v1"), per_engine("3", "v2"), per_engine('{"v1":"3"}', "v2"))
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("scheduler-extender-enable", "is not a setting of this version"),
+        ("max-offers", "is not used: the name is scheduler-extender-max-offers"),
+        ("Scheduler_Extender_Bypass", "is not used: the name is scheduler-extender-bypass"),
+        ("other", None),
+    ],
+)
+def test_a_misspelt_setting_is_told_and_foreign_keys_are_not(name: str, text: str | None) -> None:
+    _, problems = live_settings({**ON, name: "x"}, {})
+    assert [(name, f"'x' {text}")] * (text is not None) == [(entry.name, entry.text) for entry in problems]
 
 
 @pytest.mark.parametrize(
     ("fields", "named"),
     [
-        ({"renew_deadline_seconds": 15}, "renew_deadline_seconds"),
-        ({"retry_period_seconds": 10}, "retry_period_seconds"),
-        ({"extender_port": 0}, "extender_port"),
+        ({"renew_deadline_seconds": 15}, "--renew-deadline-seconds"),
+        ({"retry_period_seconds": 10}, "--retry-period-seconds"),
+        ({"extender_port": 0}, "--extender-port"),
         ({"pod_ip": "localhost"}, "POD_IP"),
         ({"pod_name": ""}, "POD_NAME"),
-        ({"threads": 0}, "threads"),
-        ({"log_format": "xml"}, "log_format"),
+        ({"threads": 0}, "--threads"),
+        ({"log_format": "xml"}, "--log-format"),
+        ({"status_tls_port": 9508}, "--status-tls-port"),
+        ({"status_tls_cert_dir": "/certs"}, "--status-tls-port"),
+        ({"tls_mode": "on"}, "--tls-mode"),
+        ({"tls_mode": ""}, "--tls-mode"),
+        ({"tls_mode": "self", "tls_cert_dir": "/certs"}, "--tls-cert-dir"),
+        ({"tls_mode": "off"}, "--tls-mode"),
+        ({"tls_mode": "insecure-plain-http", "tls_cert_dir": "/certs"}, "--tls-cert-dir"),
+        ({"tls_mode": "self", "tls_secret": ""}, "--tls-secret"),
+        ({"tls_mode": "self", "tls_secret": "a", "tls_ca_secret": "a"}, "--tls-secret"),
+        ({"tls_handshake_seconds": 0}, "--tls-handshake-seconds"),
+        ({"tls_handshake_seconds": 61}, "--tls-handshake-seconds"),
+        ({"tls_handshakes": 0}, "--tls-handshakes"),
     ],
 )
 def test_a_process_that_cannot_work_is_told_which_setting(fields: dict[str, object], named: str) -> None:
-    good = ProcessSettings(pod_name="p", pod_ip="10.0.0.1").checked()
-    with pytest.raises(ConfigError, match=named):
+    good = ProcessSettings(pod_name="p", pod_ip="10.0.0.1", tls_mode="self").checked()
+    with pytest.raises(ConfigError, match=f"^{named}: "):
         replace(good, **fields).checked()  # type: ignore[arg-type]

@@ -6,6 +6,7 @@ The golden bodies were recorded from kube-scheduler 1.36.3 with `nodeCacheCapabl
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -145,19 +146,6 @@ def test_both_forms_naming_the_same_nodes_are_both_answered() -> None:
 
 
 @pytest.mark.parametrize(
-    "form", [{"NodeNames": []}, {"Nodes": {"items": []}}, {"Nodes": {"items": None}}, {"Nodes": {}}]
-)
-def test_an_empty_list_is_answered_with_an_empty_list_in_kind(form: dict[str, Any]) -> None:
-    args = wire.decode_filter_args(body(Pod=POD, **form))
-
-    answer = json.loads(wire.encode_filter_result(args, args.candidates, {}))
-
-    assert args.candidates == []
-    assert answer["NodeNames"] == ([] if "NodeNames" in form else None)
-    assert (answer["Nodes"] or {}).get("items") == ([] if "Nodes" in form else None)
-
-
-@pytest.mark.parametrize(
     ("volume", "has_claims"),
     [
         ({"name": "v", "persistentVolumeClaim": {"claimName": "c"}}, True),
@@ -190,6 +178,21 @@ def test_an_error_answer_calls_no_node_unsuitable() -> None:
 
 
 NAMED = {"Pod": POD, "NodeNames": ["a"]}
+
+
+@pytest.mark.parametrize("spelling", [str, str.lower])
+@pytest.mark.parametrize("form", ["NodeNames", "Nodes"])
+def test_more_nodes_than_the_cluster_may_have_are_refused(form: str, spelling: Callable[[str], str]) -> None:
+    size = wire.ClusterSize(4)
+    names = [f"n{number}" for number in range(size.most_nodes + 1)]
+
+    def sent(names: list[str]) -> bytes:
+        nodes = {"items": [{"metadata": {"name": name}} for name in names]}
+        return body(**{spelling("Pod"): POD, spelling(form): names if form == "NodeNames" else nodes})
+
+    assert names[1:] == wire.decode_filter_args(sent(names[1:]), size).candidates
+    with pytest.raises(MalformedRequestError, match="has more than 1008 nodes; 4 are known"):
+        wire.decode_filter_args(sent(names), size)
 
 
 @pytest.mark.parametrize(
@@ -225,7 +228,9 @@ NAMED = {"Pod": POD, "NodeNames": ["a"]}
         (body(Pod=POD, NodeNames=["a", "b", "a"]), "NodeNames[2]"),
         (body(Pod=POD, Nodes=["a"]), "Nodes"),
         (body(Pod=POD, Nodes={"items": ["a"]}), "Nodes.items[0]"),
-        (body(Pod=POD, Nodes={"items": [{"metadata": {"name": "a"}}, {}]}), "Nodes.items[1].metadata.name"),
+        (body(Pod=POD, Nodes={"items": [{"metadata": {"name": "a"}}, {}]}), "Nodes.items[1]"),
+        (body(Pod=POD, Nodes={"items": [{"metadata": {}}]}), "Nodes.items[0].metadata"),
+        (body(Pod=POD, Nodes={"items": [{"metadata": {"name": ""}}]}), "Nodes.items[0]"),
         (body(Pod=POD, Nodes={"items": [{"metadata": {"name": 1}}]}), "Nodes.items[0].metadata.name"),
         (body(Pod=POD, Nodes={"items": [{"metadata": {"name": "a"}}] * 2}), "Nodes.items[1]"),
         (body(Pod=POD, Nodes={"items": [{"metadata": {"name": "b"}}]}, NodeNames=["a"]), "NodeNames"),

@@ -18,70 +18,66 @@ def decode(**fields: Any) -> preemption.PreemptionArgs:
     return preemption.decode_preemption_args(json.dumps(fields).encode())
 
 
+A, B = {"n1": Victims(("a",), 0)}, {"n2": Victims(("b",), 0)}
+META_A, META_B = {"n1": {"Pods": [{"UID": "a"}]}}, {"n2": {"Pods": [{"UID": "b"}]}}
+WHOLE = {"metadata": {"name": "v", "uid": "a"}, "spec": {"containers": []}, "status": {"phase": "Running"}}
+
+
 def test_victims_by_uid_as_a_cache_capable_extender_gets_them() -> None:
-    args = decode(
-        Pod=POD,
-        NodeNameToVictims=None,
-        NodeNameToMetaVictims={"n1": {"Pods": [{"UID": "a"}, {"UID": "b"}], "NumPDBViolations": 1}},
-    )
+    entry = {"Pods": [{"UID": "a"}, {"UID": "b"}], "NumPDBViolations": 1}
+    args = decode(Pod=POD, NodeNameToVictims=None, NodeNameToMetaVictims={"n1": entry})
 
     assert (args.pod.uid, args.pod.key, args.pod.has_claims) == ("u", "n/p", True)
     assert args.candidates == {"n1": Victims(("a", "b"), 1)}
 
 
-def test_victims_as_whole_pods() -> None:
-    victim = {"metadata": {"name": "v", "uid": "a"}, "spec": {"containers": []}, "status": {"phase": "Running"}}
-    args = decode(Pod=POD, NodeNameToVictims={"n1": {"Pods": [victim], "NumPDBViolations": 0}})
-
-    assert args.candidates == {"n1": Victims(("a",), 0)}
+def whole(entry: dict[str, Any]) -> dict[str, Any]:
+    return {"NodeNameToVictims": {"n1": entry}}
 
 
-def test_keys_are_read_in_any_letter_case() -> None:
-    args = decode(pod=POD, nodeNameToMetaVictims={"n1": {"Pods": [{"UID": "a"}]}})
-
-    assert args.candidates == {"n1": Victims(("a",), 0)}
+def meta(entry: dict[str, Any] | None) -> dict[str, Any]:
+    return {"NodeNameToMetaVictims": {"n1": entry}}
 
 
-def test_keys_of_the_victims_objects_are_read_in_any_letter_case() -> None:
-    entry = {"pods": [{"uid": "a"}, {"Uid": "b", "more": 1}], "numPDBViolations": 2}
-    assert {"n1": Victims(("a", "b"), 2), "n2": Victims((), 0)} == (
-        decode(Pod=POD, NodeNameToMetaVictims={"n1": entry, "n2": {"PODS": None}, "n3": None}).candidates
-    )
-
-    whole = {"pods": [{"metadata": {"uid": "a"}, "spec": {}}], "numpdbviolations": 3}
-    assert {"n1": Victims(("a",), 3)} == decode(Pod=POD, NodeNameToVictims={"n1": whole}).candidates
-
-
-def test_of_two_spellings_in_a_victims_object_the_later_one_counts() -> None:
-    entry = {"Pods": [{"UID": "a"}], "pods": [{"UID": "b", "uid": "c"}]}
-
-    assert {"n1": Victims(("c",), 0)} == decode(Pod=POD, NodeNameToMetaVictims={"n1": entry}).candidates
-
-
-@pytest.mark.parametrize("number", [-(2**63), 2**63 - 1])
-@pytest.mark.parametrize("key", ["NumPDBViolations", "numPDBViolations"])
-def test_counts_that_go_can_read_back_are_read(key: str, number: int) -> None:
-    entry = {"Pods": [{"UID": "a"}], key: number}
-
-    assert {"n1": Victims(("a",), number)} == decode(Pod=POD, NodeNameToMetaVictims={"n1": entry}).candidates
-
-
-def test_of_a_key_that_stands_there_twice_the_last_one_counts() -> None:
-    first, second = {"n1": {"Pods": [{"UID": "a"}]}}, {"n2": {"Pods": [{"UID": "b"}]}}
-
-    args = decode(Pod=POD, NodeNameToMetaVictims=first, nodenametometavictims=second)
-    assert {"n2": Victims(("b",), 0)} == args.candidates
-    args = decode(Pod=POD, nodenametometavictims=second, NodeNameToMetaVictims=first)
-    assert {"n1": Victims(("a",), 0)} == args.candidates
-
-
-@pytest.mark.parametrize("empty", [{"Pods": []}, {"Pods": None}, {}])
-def test_candidates_without_victims_are_read(empty: dict[str, Any]) -> None:
-    assert decode(Pod=POD, NodeNameToMetaVictims={"n1": empty}).candidates == {"n1": Victims((), 0)}
-
-
-def test_a_null_candidate_is_none() -> None:
-    assert decode(Pod=POD, NodeNameToMetaVictims={"n1": None}).candidates == {}
+@pytest.mark.parametrize(
+    ("fields", "candidates"),
+    [
+        pytest.param(whole({"Pods": [WHOLE], "NumPDBViolations": 0}), A, id="whole pods"),
+        # Keys in any letter case; of two spellings the later one counts
+        pytest.param({"nodeNameToMetaVictims": META_A}, A, id="another letter case"),
+        pytest.param(
+            meta({"pods": [{"uid": "a"}, {"Uid": "b", "more": 1}], "numPDBViolations": 2}),
+            {"n1": Victims(("a", "b"), 2)},
+            id="another letter case in victims",
+        ),
+        pytest.param(
+            whole({"pods": [{"metadata": {"uid": "a"}, "spec": {}}], "numpdbviolations": 3}),
+            {"n1": Victims(("a",), 3)},
+            id="another letter case in whole pods",
+        ),
+        pytest.param(meta({"Pods": [{"UID": "b"}], "pods": [{"UID": "b", "uid": "a"}]}), A, id="twice in victims"),
+        pytest.param({"NodeNameToMetaVictims": META_A, "nodenametometavictims": META_B}, B, id="twice"),
+        pytest.param({"nodenametometavictims": META_B, "NodeNameToMetaVictims": META_A}, A, id="twice, turned"),
+        # Candidates without victims, and none
+        pytest.param(meta({}), {"n1": Victims((), 0)}, id="no list of victims"),
+        pytest.param(meta({"Pods": []}), {"n1": Victims((), 0)}, id="an empty list"),
+        pytest.param(meta({"PODS": None}), {"n1": Victims((), 0)}, id="a null list"),
+        pytest.param(meta(None), {}, id="a null candidate"),
+        pytest.param(
+            {"NodeNameToMetaVictims": {"n1": {"pods": [{"uid": "a"}]}, "n3": None}}, A, id="one in another letter case"
+        ),
+        *(
+            pytest.param(
+                meta({"Pods": [{"UID": "a"}], key: number}), {"n1": Victims(("a",), number)}, id=f"{key} {number}"
+            )
+            for key in ("NumPDBViolations", "numPDBViolations")
+            for number in (-(2**63), 2**63 - 1)  # what Go can read back
+        ),
+    ],
+)
+def test_candidates_are_read_as_go_reads_them(fields: dict[str, Any], candidates: dict[str, Victims]) -> None:
+    assert candidates == decode(Pod=POD, **fields).candidates
+    assert candidates == decode(pod=POD, **fields).candidates
 
 
 def test_the_answer_has_go_keys_and_all_victims_of_what_stays() -> None:

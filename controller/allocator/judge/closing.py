@@ -17,7 +17,7 @@ from typing import NamedTuple
 from controller.allocator.judge.budget import Budget
 from controller.allocator.judge.pending import Pending
 from controller.allocator.promises.items import PendingItem, RoamingItem
-from controller.allocator.world.eligible import check_candidate, disks_for
+from controller.allocator.world.suitable import check_candidate, disks_for
 from controller.allocator.world.world import World
 from controller.model.longhorn import DiskNeeds
 

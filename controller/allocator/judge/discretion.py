@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from controller.allocator.judge.node import Judge
 from controller.allocator.judge.packing import STRAND_STEPS, Item, Steps, is_robust, pack
-from controller.allocator.judge.sets import Elsewhere, SetJudge, Wanted
+from controller.allocator.judge.sets import Elsewhere, SetJudge, WantedCopies
 from controller.allocator.judge.shape import Shape
 from controller.allocator.judge.verdict import Judgement
 from controller.model.longhorn import LOCALITY_BEST_EFFORT
@@ -90,7 +90,7 @@ class Discretion:
         key = self._key(name, wanted)
         if key not in self._elsewhere:
             roaming = self._judge.wanted_sets(*key[:2])
-            sets = self._sets([*roaming, *(Wanted(demand, 1, needs_all=True) for demand in wanted)])
+            sets = self._sets([*roaming, *(WantedCopies(demand, 1, needs_all=True) for demand in wanted)])
             # The first volume to be placed finds its disk there, so at most all but the smallest fall back.
             sizes = [demand.size_bytes for demand in wanted]
             less = 0 if roaming else min(sizes)
@@ -102,6 +102,6 @@ class Discretion:
         """Equal for nodes with the same answers: zone, region, and the sizes of what is bound to the node."""
         return *self._judge.topology_of(name), tuple(sorted(demand.size_bytes for demand in wanted))
 
-    def _sets(self, wanted: Sequence[Wanted]) -> SetJudge:
+    def _sets(self, wanted: Sequence[WantedCopies]) -> SetJudge:
         judge = self._judge
         return SetJudge(judge.world, wanted, judge.pending, budget=judge.budget, now_utc=judge.now_utc)

@@ -24,7 +24,7 @@ from typing import Final
 from controller.allocator.judge.budget import Budget
 from controller.allocator.judge.node import Judge
 from controller.allocator.judge.pending import Pending
-from controller.allocator.judge.sets import SetJudge, Wanted
+from controller.allocator.judge.sets import SetJudge, WantedCopies
 from controller.allocator.judge.verdict import Judgement, Verdict
 from controller.allocator.promises.ledger import Ledger
 from controller.allocator.promises.promise import ANYWHERE, Kind
@@ -327,7 +327,7 @@ class Growing:
         return 0
 
     def _judge_set(self, demand: VolumeDemand, copies: int) -> Judgement:
-        wanted = [Wanted(demand, copies, needs_all=True)]
+        wanted = [WantedCopies(demand, copies, needs_all=True)]
         judge = SetJudge(self._world, wanted, self._pending, budget=self._budget, now_utc=self._now_utc)
         return judge.judge()
 

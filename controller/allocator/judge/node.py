@@ -21,7 +21,7 @@ from controller.allocator.judge.kept import leaves_what_is_kept
 from controller.allocator.judge.packing import PACK_STEPS, Steps, pack
 from controller.allocator.judge.pending import Newcomer, Pending, item_of_demand, roaming_item_of
 from controller.allocator.judge.plain import PlainPod
-from controller.allocator.judge.sets import SetJudge, Wanted
+from controller.allocator.judge.sets import SetJudge, WantedCopies
 from controller.allocator.judge.shape import Shape, shape_of
 from controller.allocator.judge.verdict import (
     BACKING_IMAGE,
@@ -39,7 +39,7 @@ from controller.allocator.judge.verdict import (
 )
 from controller.allocator.promises.items import RoamingItem
 from controller.allocator.promises.ledger import Ledger
-from controller.allocator.world.eligible import disks_for
+from controller.allocator.world.suitable import disks_for
 from controller.allocator.world.world import World
 from controller.model.longhorn import TopologyTerm
 from controller.rules.demand import VolumeDemand
@@ -122,10 +122,10 @@ class Judge:
         degraded = self.world.settings.degraded_availability
         return [demand for demand in self.demands if demand.is_roaming and not (degraded and demand.placed_nodes)]
 
-    def wanted_sets(self, zone: str, region: str) -> list[Wanted]:
+    def wanted_sets(self, zone: str, region: str) -> list[WantedCopies]:
         """What they ask for when the pod's node lies in that zone and region."""
         needs_all = not self.world.settings.degraded_availability
-        return [Wanted(_bind(demand, zone, region), demand.copies, needs_all) for demand in self._judged()]
+        return [WantedCopies(_bind(demand, zone, region), demand.copies, needs_all) for demand in self._judged()]
 
     def open_among(self, names: Sequence[str]) -> tuple[list[str], dict[str, Judgement]]:
         """Those of `names` on which the pod's roaming volumes do not stand in the way, and the verdict on the others.

@@ -53,7 +53,7 @@ def in_order(
 
 
 @dataclass(slots=True)
-class Search:
+class NodeSearch:
     """How far the loop has come; it goes on where it stopped, in another slice of time with another judge."""
 
     names: Sequence[str]
@@ -93,9 +93,9 @@ class Search:
 
 def look(
     judge: Judge, names: Sequence[str], is_enough: Callable[[Sequence[str]], bool] = lambda _sure: False
-) -> Search:
+) -> NodeSearch:
     """A whole search."""
-    search = Search(names)
+    search = NodeSearch(names)
     search.go_on(judge, is_enough)
     return search
 

@@ -20,7 +20,7 @@ from controller.allocator.judge.plain import Beside
 from controller.allocator.judge.shape import item_of
 from controller.allocator.judge.verdict import CONTENDED, LATE, OWN_VOLUMES, SURE, WAITABLE, Judgement, Verdict
 from controller.allocator.promises.sums import Sums
-from controller.allocator.world.eligible import check_candidate, usage_of
+from controller.allocator.world.suitable import check_candidate, usage_of
 from controller.allocator.world.world import World
 from controller.rules.affinity import Affinity, copies_per_disk
 from controller.rules.demand import VolumeDemand
@@ -124,7 +124,7 @@ class Sites:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class WantedCopies:
     """One volume that roams, and how many of its copies have to find a disk: all of them, or as many as would find one
     if nothing were promised, but one at least."""
 
@@ -150,7 +150,7 @@ class SetJudge:
     def __init__(
         self,
         world: World,
-        wanted: Sequence[Wanted],
+        wanted: Sequence[WantedCopies],
         pending: Pending,
         *,
         budget: Budget | None = None,
@@ -228,7 +228,7 @@ class SetJudge:
         own = [roaming_item_of(item_of_demand(wanted.demand), wanted.demand, self._world) for wanted in self._wanted]
         return Closing(self._world, self._pending, own, self._budget).spares_all()
 
-    def _judge_plain(self, wanted: Wanted, young_since: float) -> Judgement | None:
+    def _judge_plain(self, wanted: WantedCopies, young_since: float) -> Judgement | None:
         """By the summaries of the nodes, and a closer look at a few of them; None: look at all of them."""
         sites = Sites(self._world, wanted.demand, self._now_utc)
         if not sites.is_plain or sites.shares_disks:
@@ -279,7 +279,7 @@ class SetJudge:
                     slots += 1
         return SURE if len(closer) <= _FEW and is_enough() else None
 
-    def _find_sites(self, wanted: Wanted) -> Judgement:
+    def _find_sites(self, wanted: WantedCopies) -> Judgement:
         """SURE when there are enough, promises aside."""
         demand, sites = wanted.demand, Sites(self._world, wanted.demand, self._now_utc)
         size, most = demand.size_bytes, wanted.copies
@@ -374,7 +374,7 @@ class SetJudge:
             sites, lost = len(costs), most_closed(costs.values(), sum(others))
         return sites - lost >= (wanted.copies if wanted.needs_all else min(wanted.copies, max(1, sites)))
 
-    def _full(self, sites: Sites, wanted: Wanted) -> Judgement:
+    def _full(self, sites: Sites, wanted: WantedCopies) -> Judgement:
         """NO_ROOM if the rules allow so many replicas; nodes are looked at only until that is known."""
         most = wanted.copies if wanted.needs_all else 1
         allowed, places = 0, set[str]()
@@ -388,6 +388,6 @@ class SetJudge:
         return UNSUITABLE
 
 
-def _has_one_site(nodes: Sequence[str], wanted: Wanted) -> bool:
+def _has_one_site(nodes: Sequence[str], wanted: WantedCopies) -> bool:
     """Whether a volume that is bound to its pod's node has a site on one node alone."""
     return wanted.demand.is_local and len(nodes) == 1

@@ -9,7 +9,7 @@ from datetime import datetime
 from controller.allocator.judge.packing import Item
 from controller.allocator.judge.verdict import Judgement, Verdict, unsuitable
 from controller.allocator.promises.items import PendingItem
-from controller.allocator.world.eligible import check_node_of, disks_for, disks_for_image, disks_of, images_to_come
+from controller.allocator.world.suitable import check_node_of, disks_for, disks_for_image, disks_of, images_to_come
 from controller.allocator.world.world import World
 from controller.rules.demand import VolumeDemand
 from controller.rules.eligibility import NodeRoom

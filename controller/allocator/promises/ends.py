@@ -13,12 +13,13 @@ from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Final
 
+from controller.allocator.promises.claims import CLAIM
 from controller.allocator.promises.growths import GROWTH, HOLD_SECONDS, MOST_HELD_SECONDS
 from controller.allocator.promises.journal import Journal
 from controller.allocator.promises.ledger import Ledger
 from controller.allocator.promises.memory import Memory
 from controller.allocator.promises.promise import Kind, Promise, Source, State, Verb
-from controller.allocator.promises.settle import CLAIM, Settler
+from controller.allocator.promises.settle import Settler
 from controller.allocator.world.absences import missing_for
 from controller.allocator.world.world import World
 from controller.model.workload import Claim
@@ -46,15 +47,14 @@ def ends_at(promise: Promise, reservation_seconds: float) -> float:
     """When time ends it without a further look; never (infinity) while only events do."""
     if promise.kind is Kind.GROWTH:
         return math.inf  # what was admitted ends after a look at the API server
-    if promise.until is not None:
-        return promise.until
+    until = math.inf if promise.until is None else promise.until
     if promise.state is not State.ASSUMED or promise.chance_at is None:
-        return math.inf
+        return until
     if promise.source is Source.LONGHORN or promise.kind is Kind.ROAMING:
-        return promise.chance_at + OWN_SECONDS
-    if promise.claimant == CLAIM:
-        return promise.chance_at + ALONE_SECONDS
-    return promise.chance_at + reservation_seconds
+        seconds = OWN_SECONDS
+    else:
+        seconds = ALONE_SECONDS if promise.claimant == CLAIM else reservation_seconds
+    return min(until, promise.chance_at + seconds)
 
 
 class Ends:
@@ -76,6 +76,7 @@ class Ends:
                 continue
             self._ledger.drop(Verb.EXPIRE, promise.volume, promise.claimant)
             self._journal.counters[f"ended_{promise.source}"] += 1
+        self._memory.end_inherited(now)
         has_turned = self._memory.turns.sweep(now)
         return bool(over) or has_turned
 
@@ -133,7 +134,10 @@ class Ends:
         if self._unseen(due.claimant, now):
             return False  # a claim was bound that way; next time that is read as well
         pod = self._world.pods.get(due.claimant)
+        is_believed = self._memory.believe_again(due.claimant)
+        if is_believed and pod is not None:
+            self._settler.settle_pod(pod, now)  # narrows what is held to a choice that stands after all
         has_ended = self._settler.end_holds(due.claimant, Verb.EXPIRE, now, "expired")
         if has_ended and pod is not None:
             self._settler.settle_pod(pod, now)  # a choice that the hold was not narrowed by may stand all the same
-        return has_ended
+        return has_ended or is_believed

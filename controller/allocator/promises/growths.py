@@ -7,19 +7,22 @@ is worked out of the facts whenever they change, so that a follower and a new le
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
+from controller.allocator.promises.journal import Journal, Tale
 from controller.allocator.promises.ledger import Ledger
+from controller.allocator.promises.memory import Memory
 from controller.allocator.promises.promise import Kind, OnDisks, Promise, Source, State, Verb
 from controller.allocator.world.world import World
 from controller.model.longhorn import Volume
 from controller.rules.eligibility import provisioning_limit
 
+_ADMITTED: Final = "admitted"  # by this leader
 GROWTH: Final = "growth:"  # the claimant; its volume is Longhorn's, by name
 HOLD_SECONDS: Final = 60.0  # longer than the API server's own deadline for a request
+STORE_SECONDS: Final = 5.0  # within which nearly every growth that was admitted is stored
 MOST_HELD_SECONDS: Final = 240.0  # after which asking again does not prolong it, so that it ends within five minutes
 
 
@@ -39,8 +42,12 @@ class GrantedBy:
 class Growths:
     """Threads: none of its own; the allocator's lock guards it."""
 
-    def __init__(self, world: World, ledger: Ledger) -> None:
-        self._world, self._ledger = world, ledger
+    def __init__(
+        self, world: World, ledger: Ledger, memory: Memory, journal: Journal, cap_bytes: Callable[[], int]
+    ) -> None:
+        """`cap_bytes`: what one namespace may be granted without storing it; 0: anything."""
+        self._world, self._ledger, self._memory, self._journal = world, ledger, memory, journal
+        self._cap_bytes = cap_bytes
 
     def get(self, name: str) -> Promise | None:
         return self._ledger.get(name, GROWTH)
@@ -74,32 +81,52 @@ class Growths:
         if volume is None:
             return old is not None and self._drop(Verb.FORGET, old)
         asked = self._world.asked_bytes(volume)
-        if asked > volume.size_bytes and not self._can_be(volume, asked):
+        if asked > volume.size_bytes and not self._can_be(volume, asked, old):
             asked = volume.size_bytes
         is_held = old is not None and old.state is State.HELD and old.size_bytes > asked and not ends_hold
         if old is not None and is_held:
             return self._put(Verb.HOLD, volume, old.size_bytes, old.since, old.until)
         smaller = any(entry.size_bytes < asked for entry in self._world.replicas_of(name).values())
-        if (asked > volume.size_bytes or smaller) and self._can_be(volume, asked):
+        if asked > volume.size_bytes or (smaller and self._can_be(volume, asked, old)):
             since = old.since if old is not None and old.state is State.ASSUMED else now
             return self._put(Verb.ASSUME, volume, asked, since, None)
         if old is None:
             return False
+        if ends_hold and old.state is State.HELD:
+            self._memory.note_never_stored(self._namespace(name), old.most_bytes, now)
         return self._drop(Verb.EXPIRE if ends_hold else Verb.CONFIRM, old)
 
-    def _can_be(self, volume: Volume, size_bytes: int) -> bool:
-        """Whether every disk that holds the volume could take that size if it were otherwise empty. Longhorn never
-        grows it to more, so that such a growth takes no room from anybody."""
-        space = self._world.settings.space
+    def _can_be(self, volume: Volume, size_bytes: int, old: Promise | None) -> bool:
+        """Whether every disk that holds the volume could take that size, which the cluster asks for: if it was admitted
+        by us, were the disk otherwise empty; else by the figures that Longhorn may go by now. Longhorn does not grow it
+        while it cannot, so that such a growth takes no room from anybody. Who asks for it is told."""
+        was_admitted = _was_admitted(old, size_bytes)
         replicas = self._world.replicas_of(volume.name).values()
-        for (node, uuid), count in Counter((entry.node, entry.disk_uuid) for entry in replicas if entry.node).items():
+        by_disk: dict[tuple[str, str], list[int]] = {}
+        for entry in replicas:
+            if entry.node:
+                by_disk.setdefault((entry.node, entry.disk_uuid), []).append(entry.size_bytes)
+        for (node, uuid), sizes in by_disk.items():
             facts = self._world.nodes.get(node)
             disk = next((disk for disk in facts.disks if disk.uuid == uuid), None) if facts is not None else None
             # The figures of a disk that is not ready are zero, which says nothing of its size.
-            is_known = disk is not None and disk.ready and disk.maximum_bytes > 0
-            if disk is not None and is_known and count * size_bytes > provisioning_limit(disk, space):
+            if disk is None or not disk.ready or disk.maximum_bytes <= 0:
+                continue
+            limit = provisioning_limit(disk, self._world.settings.space)
+            if len(sizes) * size_bytes > limit:
+                self._tell(Tale.GROWS_TOO_FAR, volume, size_bytes, limit // len(sizes), f"{node}, {disk.name}")
+                return False
+            room = max(limit - disk.scheduled_bytes, self._world.reach.most_believed(uuid))
+            if not was_admitted and len(sizes) * size_bytes - sum(sizes) > room:
+                most = max(0, room + sum(sizes)) // len(sizes)
+                self._tell(Tale.GROWS_LATER, volume, size_bytes, most, f"{node}, {disk.name}")
                 return False
         return True
+
+    def _tell(self, tale: Tale, volume: Volume, asked_bytes: int, most_bytes: int, where: str) -> None:
+        claim = self._world.claim_of_volume(volume.name)
+        if claim is not None:
+            self._journal.tell(tale, claim, asked_bytes, most_bytes, where)
 
     def _put(self, verb: Verb, volume: Volume, size_bytes: int, since: float, until: float | None) -> bool:
         old = self.get(volume.name)
@@ -120,6 +147,7 @@ class Growths:
             places=OnDisks(growth),
             since=since,
             until=until,
+            situation=_ADMITTED if verb is Verb.HOLD or _was_admitted(old, size_bytes) else None,
         )
         if promise == old:
             return False
@@ -127,10 +155,34 @@ class Growths:
         self._world.growth_changed(volume.name, {uuid for _, uuid, _ in (*growth, *_disks(old))})
         return old is None or old.size_bytes != size_bytes
 
+    def _namespace(self, name: str) -> str:
+        claim = self._world.claim_of_volume(name)
+        return claim.namespace if claim is not None else ""
+
+    def is_capped(self, name: str, size_bytes: int, now: float) -> bool:
+        """Whether the volume's namespace has been granted too much that it does not store, were the volume let grow to
+        that size as well. What is to be stored is stored in a moment, so that many growths at once are no matter."""
+        namespace = self._namespace(name)
+        unstored = self._memory.never_stored(namespace, now) + sum(
+            one.most_bytes
+            for one in self._ledger.growths()
+            if one.state is State.HELD
+            and one.volume != name
+            and now - one.since >= STORE_SECONDS
+            and self._namespace(one.volume) == namespace
+        )
+        replicas = [entry for entry in self._world.replicas_of(name).values() if entry.node]
+        asked = sum(max(0, size_bytes - entry.size_bytes) for entry in replicas)
+        return unstored > 0 and 0 < self._cap_bytes() < unstored + asked
+
     def _drop(self, verb: Verb, promise: Promise) -> bool:
         self._ledger.drop(verb, promise.volume, GROWTH)
         self._world.growth_changed(promise.volume, {uuid for _, uuid, _ in _disks(promise)})
         return True
+
+
+def _was_admitted(promise: Promise | None, size_bytes: int) -> bool:
+    return promise is not None and promise.situation == _ADMITTED and size_bytes <= promise.size_bytes
 
 
 def _disks(promise: Promise | None) -> tuple[tuple[str, str, int], ...]:

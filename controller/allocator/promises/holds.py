@@ -9,13 +9,19 @@ from typing import Final
 from controller.allocator.promises.ledger import Ledger
 from controller.allocator.promises.memory import Memory
 from controller.allocator.promises.own import first_places, roaming_places
-from controller.allocator.promises.promise import Against, Kind, OneOf, Places, Promise, Source, State, Verb
+from controller.allocator.promises.promise import Against, Kind, OneOf, Places, Promise, Source, State, Verb, either
 from controller.allocator.world.world import World
 from controller.model.workload import Pod
 from controller.rules.demand import VolumeDemand, demands_of_pod
 
 # Claimants beside the pod itself, each with the pod's uid behind it.
 _OF_POD: Final = {Source.NOMINATION: "nominated:", Source.KEPT_ROOM: "kept:", Source.WAKE_PLAN: "planned:"}
+MOST_PLACES: Final = 5_000  # volumes times nodes; one answer's holds take milliseconds
+
+
+def places_of(volumes: int) -> int:
+    """On how many nodes each of so many volumes of a pod may be held by name."""
+    return max(1, MOST_PLACES // max(1, volumes))
 
 
 def kind_of(demand: VolumeDemand) -> Kind:
@@ -54,10 +60,18 @@ class Holds:
         self._world, self._ledger, self._memory = world, ledger, memory
 
     def offer(
-        self, pod: Pod, demand: VolumeDemand, nodes: Collection[str], now: float, *, falls_back: bool = False
+        self,
+        pod: Pod,
+        demand: VolumeDemand,
+        nodes: Collection[str],
+        now: float,
+        *,
+        falls_back: bool = False,
+        adds_up: bool = False,
     ) -> int:
         """Promise the volume on each offered node where it needs room; the bytes promised. What had ended by time
-        before may stand again. `falls_back`: it may find no disk there beside the pod's other ones."""
+        before may stand again. `falls_back`: it may find no disk there beside the pod's other ones. `adds_up`: the pod
+        keeps what it was promised before."""
         self._memory.forget_spent(demand.key, pod.uid)
         if demand.is_local:
             wanted = frozenset(nodes) - demand.home_nodes
@@ -65,12 +79,26 @@ class Holds:
                 places: Places | None = None
                 if falls_back and not demand.placed_nodes:  # one node is offered then
                     places = first_places(self._world, demand, min(wanted), falls_back=True)
-                self._put(demand, pod.uid, Source.FILTER, places or OneOf(wanted), now)
+                self._offer(demand, pod, places or OneOf(wanted), now, adds_up=adds_up)
             return len(wanted) * demand.size_bytes
         if not demand.is_roaming:
             return 0
-        self._put(demand, pod.uid, Source.FILTER, roaming_places(self._world, demand, demand.copies), now)
+        self._offer(demand, pod, roaming_places(self._world, demand, demand.copies), now, adds_up=adds_up)
         return demand.size_bytes
+
+    def _offer(self, demand: VolumeDemand, pod: Pod, places: Places, now: float, *, adds_up: bool) -> None:
+        source, kind = Source.FILTER, kind_of(demand)
+        old = self._ledger.get(demand.key, pod.uid) if adds_up else None
+        if old is not None and (old.kind is Kind.ROAMING) is (kind is Kind.ROAMING):
+            places = either(old.places, places)
+            if isinstance(places, OneOf) and places.nodes and len(places.nodes) > places_of(len(pod.volumes)):
+                places = OneOf(None, demand.home_nodes)
+            source = Source.FORMER if old.source is Source.FORMER else source
+        self._put(demand, pod.uid, source, places, now)
+
+    def nodes_of(self, pod_uid: str) -> frozenset[str]:
+        """Where the pod's local volumes are held by name."""
+        return next((one.nodes for one in self._ledger.of_claimant(pod_uid) if one.nodes), frozenset())
 
     def hold_everywhere(self, pod: Pod, now: float) -> None:
         """The leader before us may have offered the pod any node, so it counts as held wherever it could go. No
@@ -79,7 +107,7 @@ class Holds:
             return
         for demand in demands_of_pod(pod, self._world, self._world.settings)[0]:
             places: Places
-            if demand.never:
+            if demand.never or not self._world.limits.can_hold(demand.size_bytes):
                 continue
             if demand.is_local:
                 places = OneOf(None, demand.home_nodes)

@@ -3,20 +3,59 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass
+from enum import StrEnum
 from typing import Final
 
+from controller.model.workload import Claim
+
 MAX_RECORDS: Final = 10_000
+MAX_TALES: Final = 1_000  # that wait to be told
 
 SCHEDULING_WAIT: Final = "pod_scheduling_wait"
 NODE_RESERVATION: Final = "node_reservation"
 
 
+class Tale(StrEnum):
+    """What the owner of a claim is to be told."""
+
+    CAPPED = "capped"  # nothing is promised to it: its namespace has as much without pods as one may have
+    GROWS_TOO_FAR = "grows-too-far"  # no disk of it can ever have that size
+    GROWS_LATER = "grows-later"  # what lies there leaves no room for it now
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimTale:
+    """`asked_bytes` is what the claim asks for, `most_bytes` what there is; `where` names a disk, if one decides."""
+
+    tale: Tale
+    namespace: str
+    name: str
+    uid: str
+    asked_bytes: int
+    most_bytes: int
+    where: str = ""
+
+
 class Journal:
-    """Counters, and durations as (name, seconds, success) until somebody drains them."""
+    """Counters, durations as (name, seconds, success), and what is to be told of claims, until somebody drains them."""
 
     def __init__(self) -> None:
         self.counters: Counter[str] = Counter()
         self._records: list[tuple[str, float, bool]] = []
+        self._tales: dict[tuple[str, Tale], ClaimTale] = {}  # by the claim's uid
+
+    def tell(self, tale: Tale, claim: Claim, asked_bytes: int, most_bytes: int, where: str = "") -> None:
+        """Have the claim's owner told; the same of the same claim once, until it is drained."""
+        if (claim.uid, tale) not in self._tales:
+            self.counters[f"claims_{tale}"] += 1
+        if len(self._tales) < MAX_TALES:
+            found = ClaimTale(tale, claim.namespace, claim.name, claim.uid, asked_bytes, most_bytes, where)
+            self._tales[claim.uid, tale] = found
+
+    def drain_tales(self) -> tuple[ClaimTale, ...]:
+        tales, self._tales = tuple(self._tales.values()), {}
+        return tales
 
     def record(self, name: str, seconds: float, success: bool) -> None:
         if len(self._records) < MAX_RECORDS:

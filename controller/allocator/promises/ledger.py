@@ -14,6 +14,7 @@ A claimant has one promise of a volume at a time, and every change of it goes th
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, KeysView, Sequence
 from typing import Final
 
@@ -77,6 +78,7 @@ class Ledger:
         self._growth: dict[str, dict[_Key, int]] = {}  # disk UUID -> bytes by promise
         self._growing: dict[str, Promise] = {}  # by volume, what grows
         self._timed: dict[_Key, Promise] = {}  # those that time alone may end
+        self._charged: Counter[str] = Counter()  # bytes by namespace
 
     @classmethod
     def of(cls, promises: Iterable[Promise]) -> Ledger:
@@ -237,6 +239,10 @@ class Ledger:
         """Volumes whose replicas on that disk may grow, and by how many bytes."""
         return [(volume, more) for (volume, _), more in self._growth.get(disk_uuid, {}).items()]
 
+    def charged(self, namespace: str) -> int:
+        """Bytes promised to that namespace without a pod that kube-scheduler chose a node for."""
+        return self._charged[namespace]
+
     def growths(self) -> Collection[Promise]:
         """All that grows, a volume once."""
         return self._growing.values()
@@ -247,6 +253,8 @@ class Ledger:
         key, places = (promise.volume, promise.claimant), promise.places
         if promise.chance_at is not None or promise.until is not None:
             self._timed[key] = promise
+        if promise.charged_to:
+            self._charged[promise.charged_to] += promise.most_bytes
         if promise.against is not None:
             self._limited[key] = promise
         elif isinstance(places, OnDisks):
@@ -283,6 +291,10 @@ class Ledger:
         """Out of the indices, but for the nodes where `kept` takes its place anyway."""
         key, places = (promise.volume, promise.claimant), promise.places
         self._timed.pop(key, None)
+        if promise.charged_to:
+            self._charged[promise.charged_to] -= promise.most_bytes
+            if not self._charged[promise.charged_to]:
+                del self._charged[promise.charged_to]
         if promise.against is not None:
             self._limited.pop(key, None)
         elif isinstance(places, OnDisks):

@@ -4,8 +4,13 @@
 |---|---|
 | answers | which pods were given a yes, and when: until their choice shows, nothing in the cluster tells |
 | superseded | what a claim's selected node says may be older than our last answer, and carries no time |
+| doubtful | where anybody may ask, it is superseded only while what was answered is held |
 | offered | an older choice that the watches tell late narrows what is held, and then the newer one is told |
-| bindings | a pod that we are binding ourselves shows its node only afterwards |
+| answered | a claim's owner can write its selected node: it is kube-scheduler's where we had said yes to the pod |
+| refused | we said no to the pod the last time, so that nobody is about to bind it |
+| inherited | the leader before may have said that yes |
+| never stored | expansions that were admitted again and again for nothing keep room from others |
+| unproven_until | how long a claim has counted by its owner's word alone, whatever came and went meanwhile |
 | approvals | preemption may evict for a pod on these nodes; its nomination names one of them later |
 | kept_until | until when room is kept for a pod; afterwards others have their turn |
 | turns | one pod at a time finds its nodes free of new promises |
@@ -30,8 +35,11 @@ QUIET_SECONDS: Final = 2.0  # no choice of anybody for so long: nothing is under
 # which kube-scheduler looks at a sleeping pod by itself. A victim that takes longer holds its place without our help.
 APPROVAL_SECONDS: Final = 300.0
 KEPT_SECONDS: Final = 600.0  # that room is kept for one pod
+BIND_SECONDS: Final = 600.0  # that kube-scheduler waits for a volume to be provisioned, before it asks again
+UNSTORED_SECONDS: Final = 600.0  # that a namespace is remembered for expansions that it never stored
 REST_SECONDS: Final = 600.0  # without kept room, for a pod for which it was kept long enough
 MOST_APPROVALS: Final = 1_000  # at a time; the oldest is forgotten first
+_NO_NODES: Final[frozenset[str]] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,22 +57,31 @@ class Memory:
     """See the table above. Threads: none of its own; the allocator's lock guards it."""
 
     answers: Answers
-    bindings: dict[str, str] = field(default_factory=dict)  # pod uid -> node, until the pod shows its node
     approvals: dict[str, Approval] = field(default_factory=dict)  # by pod uid, the earliest first
     kept_until: dict[str, float] = field(default_factory=dict)  # pod uid -> until when room is, or was, kept for it
     turns: Turns = field(default_factory=Turns)
     # Pod uid -> uids of claims with the node that they named.
     _superseded: dict[str, frozenset[tuple[str, str]]] = field(default_factory=dict)
     _nominated: dict[str, str] = field(default_factory=dict)  # pod uid -> its nomination when it was answered
-    # Pod uid -> the nodes of our last answer, and whether a volume of it may find no disk there.
+    _doubtful: set[str] = field(default_factory=set)  # uids of pods of which nobody knows who asked about them
+    # Pod uid -> the nodes of our last answer, or of all that add up, and whether a volume of it may find no disk there.
     _offered: dict[str, tuple[frozenset[str], bool]] = field(default_factory=dict)
+    _answered: dict[str, frozenset[str]] = field(default_factory=dict)  # pod uid -> nodes of all our answers
+    refused: set[str] = field(default_factory=set)  # pod uids
+    inherited: dict[str, float] = field(default_factory=dict)  # pod uid -> until when it may be about to be bound
+    unproven_until: dict[str, float] = field(default_factory=dict)  # claim uid -> when its owner's word counts no more
+    _never_stored: dict[str, tuple[int, float]] = field(default_factory=dict)  # namespace -> bytes, until when
     _spent: dict[str, dict[str, Hashable]] = field(default_factory=dict)  # volume -> claimant -> in which situation
     _approved: int = 0
 
     def forget_pod(self, pod_uid: str, now: float) -> None:
         self.turns.end(pod_uid, now)
-        for known in (self.bindings, self.approvals, self.kept_until, self._superseded, self._nominated, self._offered):
+        self._doubtful.discard(pod_uid)
+        for known in (self.approvals, self.kept_until, self._superseded, self._nominated, self._offered):
             known.pop(pod_uid, None)
+        self._answered.pop(pod_uid, None)
+        self.inherited.pop(pod_uid, None)
+        self.refused.discard(pod_uid)
 
     def is_resting(self, pod_uid: str, now: float) -> bool:
         """Whether no room is kept for the pod now, since it was for as long as it is for anybody."""
@@ -80,17 +97,60 @@ class Memory:
 
     # Answers, and what is older than they are
 
-    def answer_anew(self, pod_uid: str, selected: Collection[tuple[str, str]], nomination: str) -> None:
+    def answer_anew(
+        self, pod_uid: str, selected: Collection[tuple[str, str]], nomination: str, *, adds_up: bool = False
+    ) -> None:
         """The pod is answered from scratch: what these claims (by uid, with their selected node) and its nomination say
-        by now is older than that."""
-        self._offered.pop(pod_uid, None)
+        by now is older than that. `adds_up`: unless a stranger asked."""
+        if adds_up:
+            self._doubtful.add(pod_uid)
+        else:
+            self._offered.pop(pod_uid, None)
         if selected:
             self._superseded[pod_uid] = self._superseded.get(pod_uid, frozenset()) | frozenset(selected)
         if nomination or pod_uid in self._nominated:
             self._nominated[pod_uid] = nomination
 
-    def offer(self, pod_uid: str, nodes: Collection[str], *, falls_back: bool) -> None:
-        self._offered[pod_uid] = frozenset(nodes), falls_back
+    def believe_again(self, pod_uid: str) -> bool:
+        """Nobody acted on what was answered to we know not whom, so what it superseded is all that is known of the pod;
+        whether there was anything."""
+        if pod_uid not in self._doubtful:
+            return False
+        self._doubtful.discard(pod_uid)
+        self._superseded.pop(pod_uid, None)
+        self._nominated.pop(pod_uid, None)
+        return True
+
+    def offer(self, pod_uid: str, nodes: Collection[str], *, falls_back: bool, adds_up: bool = False) -> None:
+        before, fell_back = self._offered.get(pod_uid, (_NO_NODES, False)) if adds_up else (_NO_NODES, False)
+        self._offered[pod_uid] = before.union(nodes), fell_back or falls_back
+
+    def let_through(self, pod_uid: str, nodes: Collection[str]) -> None:
+        """The pod may go to these nodes, whether anything is held there or not."""
+        self.refused.discard(pod_uid)
+        self._answered[pod_uid] = self._answered.get(pod_uid, frozenset()).union(nodes)
+
+    def was_let_through(self, pod_uid: str, node: str) -> bool:
+        """Whether any answer of ours has let the pod go to that node."""
+        return node in self._answered.get(pod_uid, ())
+
+    def inherit(self, pod_uid: str, now: float) -> None:
+        """The leader before may have let the pod go to any node, and kube-scheduler may be about to bind it."""
+        self.inherited[pod_uid] = now + BIND_SECONDS
+
+    def end_inherited(self, now: float) -> None:
+        for uid in [uid for uid, until in self.inherited.items() if until <= now]:
+            del self.inherited[uid]
+
+    def note_never_stored(self, namespace: str, size_bytes: int, now: float) -> None:
+        """An expansion in that namespace was admitted, and its hold has ended without it."""
+        before = self.never_stored(namespace, now)
+        self._never_stored[namespace] = before + size_bytes, now + UNSTORED_SECONDS
+
+    def never_stored(self, namespace: str, now: float) -> int:
+        """Bytes of such expansions; none once the latest is some time ago."""
+        size_bytes, until = self._never_stored.get(namespace, (0, now))
+        return size_bytes if now < until else 0
 
     def falls_back(self, pod_uid: str) -> bool | None:
         """Whether a volume of the pod may find no disk on the offered node beside its other ones; None if it was not
@@ -134,10 +194,13 @@ class Memory:
 
     # Preemption
 
-    def approve(self, pod_uid: str, nodes: Collection[str], now: float) -> None:
-        """Pods may be evicted for this one on any of `nodes`; what was approved for it before ends."""
+    def approve(self, pod_uid: str, nodes: Collection[str], now: float, *, adds_up: bool = False) -> None:
+        """Pods may be evicted for this one on any of `nodes`; what was approved for it before ends, unless it adds
+        up."""
         self.approvals = {uid: entry for uid, entry in self.approvals.items() if now < entry.until}
         old = self.approvals.get(pod_uid)
+        if adds_up and old is not None:
+            nodes = old.nodes.union(nodes)
         if not nodes:
             self.approvals.pop(pod_uid, None)
             return
@@ -146,7 +209,8 @@ class Memory:
                 del self.approvals[next(iter(self.approvals))]
             self._approved += 1
         serial = old.serial if old is not None else self._approved  # a pod that is there already keeps its turn
-        self.approvals[pod_uid] = Approval(frozenset(nodes), now + APPROVAL_SECONDS, serial)
+        is_nominated = adds_up and old is not None and old.is_nominated
+        self.approvals[pod_uid] = Approval(frozenset(nodes), now + APPROVAL_SECONDS, serial, is_nominated)
 
 
 class Answers:
@@ -154,6 +218,7 @@ class Answers:
 
     def __init__(self) -> None:
         self._answered: dict[str, float] = {}  # pod uid -> when
+        self._first: dict[str, float] = {}  # of these, where answers add up: the first one
         self._foreign: set[str] = set()  # of these: answered by the leader before, if at all
         self._doubted: set[str] = set()  # of these: the pod went, or its choice was withdrawn
         self._serials: dict[str, int] = {}  # of these: the call that made the holds
@@ -168,8 +233,13 @@ class Answers:
         """Whether the leader before us may have answered the pod, and we have not yet."""
         return pod_uid in self._foreign
 
-    def answered(self, pod_uid: str, now: float, *, is_ours: bool = True) -> None:
-        """`is_ours` false: the leader before us may have answered, so its durations are not ours to tell."""
+    def answered(self, pod_uid: str, now: float, *, is_ours: bool = True, adds_up: bool = False) -> None:
+        """`is_ours` false: the leader before us may have answered, so its durations are not ours to tell. `adds_up`: a
+        choice that is seen may be due to any answer since the first."""
+        if adds_up:
+            self._first.setdefault(pod_uid, self._answered.get(pod_uid, now))
+        else:
+            self._first.pop(pod_uid, None)
         self._answered[pod_uid] = now
         self._doubted.discard(pod_uid)
         if is_ours:
@@ -192,9 +262,11 @@ class Answers:
 
     def chosen(self, pod_uid: str, now: float) -> float | None:
         """A choice was seen: the seconds since the answer, or None when there was none."""
+        first = self._first.get(pod_uid)
         at, is_foreign = self._forget(pod_uid)
         if at is None:
             return None
+        at = at if first is None else first
         self._last_choice = now
         if is_foreign:
             return None
@@ -208,6 +280,7 @@ class Answers:
     def _forget(self, pod_uid: str) -> tuple[float | None, bool]:
         self._doubted.discard(pod_uid)
         self._serials.pop(pod_uid, None)
+        self._first.pop(pod_uid, None)
         is_foreign = pod_uid in self._foreign
         self._foreign.discard(pod_uid)
         return self._answered.pop(pod_uid, None), is_foreign

@@ -9,13 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, replace
+from typing import Final
 
 from controller.allocator.promises.promise import Kind, OneOf, Places, Roams
-from controller.allocator.world.eligible import barred_nodes, takes_now
+from controller.allocator.world.suitable import barred_nodes, takes_now
 from controller.allocator.world.world import World
 from controller.model.longhorn import LOCALITY_BEST_EFFORT, LOCALITY_DISABLED, SHARDED, Volume
 from controller.rules.affinity import Affinity, copies_per_disk
 from controller.rules.demand import VolumeDemand
+
+OWN: Final = "volume:"  # the claimant, and the node that a copy is bound to, if any
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +38,7 @@ def own_copies(world: World, demand: VolumeDemand) -> Iterator[OwnCopies]:
     if volume is None or volume.deleting or volume.data_layout == SHARDED:
         return
     at = volume.node_id or world.grows_at(volume) or world.placed.hidden_at(volume.name)
-    if not (at or _is_placeable(world, volume)):
+    if not (at or is_placeable(world, volume)):
         return
     replicas = [entry for entry in world.replicas_of(volume.name).values() if not entry.deleting]
     waiting = [entry for entry in replicas if not entry.node and not entry.failed_at]
@@ -59,7 +62,7 @@ def own_copies(world: World, demand: VolumeDemand) -> Iterator[OwnCopies]:
         yield OwnCopies("", Kind.ROAMING, roams, asked, situation)
 
 
-def _is_placeable(world: World, volume: Volume) -> bool:
+def is_placeable(world: World, volume: Volume) -> bool:
     """Whether Longhorn places it while it is attached nowhere."""
     if volume.data_locality == LOCALITY_DISABLED:
         return True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, StrEnum, auto
 from typing import Final
 
@@ -100,6 +100,22 @@ class OnDisks:
 Places = OneOf | Roams | OnDisks
 
 
+def either(old: Places, new: Places) -> Places:
+    """Where one volume may land that either may hold for. Of two that roam, or grow, the new one."""
+    if isinstance(old, OneOf) and isinstance(new, OneOf):
+        if old.nodes is not None and new.nodes is not None:
+            return OneOf(old.nodes | new.nodes)
+        barred = [one.excluded for one in (old, new) if one.nodes is None]
+        return OneOf(None, frozenset.intersection(*barred).difference(old.nodes or (), new.nodes or ()))
+    if isinstance(new, OneOf):
+        old, new = new, old
+    if isinstance(new, Roams) and isinstance(old, OneOf):
+        return replace(new, excluded=new.excluded.difference(old.nodes or ()), fell_from="")
+    if isinstance(new, Roams) and isinstance(old, Roams) and old.fell_from != new.fell_from:
+        return replace(new, fell_from="")
+    return new
+
+
 @dataclass(frozen=True, slots=True)
 class Against:
     """Whom a promise keeps out, when it is not everybody: newcomers of lower priority, and of the same one if they
@@ -127,7 +143,15 @@ class Promise:
     chance_at: float | None = None  # since when it has been Longhorn's to place it
     until: float | None = None  # it ends at that time at the latest
     against: Against | None = None  # None: it counts for every newcomer
+    charged_to: str = ""  # the namespace of a claim for which nobody is known to have asked but its owner
     situation: Hashable = None  # in which it was made: after its end by time it is made again in another one only
+
+    @property
+    def most_bytes(self) -> int:
+        """No less than the bytes that it may come to take in all."""
+        if isinstance(self.places, OnDisks):
+            return self.places.bytes_by_node().total()
+        return self.size_bytes * (self.places.copies if isinstance(self.places, Roams) else 1)
 
     @property
     def nodes(self) -> frozenset[str]:

@@ -6,76 +6,84 @@ whatever was missed, the same facts lead to the same promises, for a follower an
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
-from typing import Final
 
+from controller.allocator.promises.assume import Assuming
 from controller.allocator.promises.choice import Choice, choice_of
+from controller.allocator.promises.claims import CLAIM, ClaimPromises
 from controller.allocator.promises.growths import Growths
-from controller.allocator.promises.holds import Holds, kind_of, promise_of
-from controller.allocator.promises.journal import NODE_RESERVATION, SCHEDULING_WAIT, Journal
+from controller.allocator.promises.holds import Holds
+from controller.allocator.promises.journal import SCHEDULING_WAIT, Journal
 from controller.allocator.promises.ledger import Ledger
 from controller.allocator.promises.memory import Memory
-from controller.allocator.promises.own import first_places, own_copies, roaming_places
-from controller.allocator.promises.promise import Kind, OneOf, Places, Promise, Roams, Source, State, Verb
-from controller.allocator.world.eligible import takes_all_now, takes_now
+from controller.allocator.promises.own import OWN, own_copies
+from controller.allocator.promises.promise import Kind, OneOf, Promise, Roams, Source, State, Verb
+from controller.allocator.world.suitable import takes_all_now, takes_now
 from controller.allocator.world.world import World
-from controller.model.longhorn import LOCALITY_BEST_EFFORT, LOCALITY_DISABLED
+from controller.model.longhorn import LOCALITY_BEST_EFFORT
 from controller.model.workload import Claim, Pod
-from controller.rules.demand import Missing, VolumeDemand, demand_of_claim, demand_of_volume
-
-CLAIM: Final = "claim:"  # an unbound claim with a selected node: provisioning goes on without its pod
-OWN: Final = "volume:"  # and the node that a copy is bound to, if any: Longhorn goes on without any pod
+from controller.rules.demand import VolumeDemand, demand_of_claim, demand_of_volume
+from controller.settings import LiveSettings
 
 
 class Settler:
     """Brings the ledger's assumptions in line with the world. Threads: none of its own; the allocator's lock guards
     it."""
 
-    def __init__(self, world: World, ledger: Ledger, memory: Memory, journal: Journal) -> None:
+    def __init__(
+        self,
+        world: World,
+        ledger: Ledger,
+        memory: Memory,
+        journal: Journal,
+        live: Callable[[], LiveSettings] = LiveSettings,
+    ) -> None:
         self._world, self._ledger, self._memory, self._journal = world, ledger, memory, journal
+        self._assuming = Assuming(world, ledger, memory, journal)
+        self.claims = ClaimPromises(world, ledger, memory, journal, self._assuming, live)
         self.holds = Holds(world, ledger, memory)
-        self.growths = Growths(world, ledger)
+        self.growths = Growths(world, ledger, memory, journal, self.claims.cap_bytes)
 
     # Choices
 
     def choice(self, pod: Pod) -> Choice | None:
         """What stands chosen for the pod."""
-        memory, node = self._memory, self._memory.bindings.get(pod.uid)
-        if node is not None and not pod.node_name:
-            return Choice(node, is_bound=True)
+        memory = self._memory
         return choice_of(
             pod,
             self._world.claims_of(pod),
             self._world.pv,
-            is_used_by_others=self._is_shared,
-            is_superseded=lambda claim: memory.is_superseded(pod.uid, claim.uid, claim.selected_node),
+            is_used_by_others=self.claims.is_shared,
+            is_superseded=lambda claim: (
+                memory.is_superseded(pod.uid, claim.uid, claim.selected_node)
+                or not self.claims.is_chosen_for(claim, pod)
+            ),
             is_old_nomination=lambda name: memory.is_old_nomination(pod.uid, name),
         )
-
-    def _is_shared(self, claim: Claim) -> bool:
-        """Whether several pods that have not ended use the claim, so that its selected node may speak for another
-        one."""
-        users = (pod for pod in self._world.pods_of_claim(claim.key) if not pod.is_finished)
-        return sum(1 for _ in users) > 1
 
     def pod_changed(self, pod: Pod, now: float) -> None:
         """The pod came or changed: a claim that it uses is not alone any more, or is."""
         for claim in self._world.claims_of(pod):
             if claim.selected_node and not claim.volume_name:
-                self._settle_standing(claim, now)
+                self.claims.settle(claim, now)
         self.settle_pod(pod, now)
+
+    def pod_refused(self, pod: Pod, now: float) -> None:
+        """Nobody is about to bind the pod, whatever its claims say."""
+        self._memory.refused.add(pod.uid)
+        for claim in self._world.claims_of(pod):
+            if claim.selected_node and self._ledger.get(claim.uid, CLAIM) is not None:
+                self.claims.settle(claim, now)
 
     def settle_pod(self, pod: Pod, now: float) -> None:
         if pod.is_over:
             self.pod_gone(pod, now)
             return
-        if pod.node_name:
-            self._memory.bindings.pop(pod.uid, None)
         choice = self.choice(pod)
         if choice is not None and choice.is_unclear:
             return  # until the other volume is seen
-        demands, unknown = self._demands(self._world.claims_of(pod))
+        demands, unknown = self._assuming.demands(self._world.claims_of(pod))
         self.holds.settle_nomination(pod, demands, now)
         records = {promise.volume: promise for promise in self._ledger.of_claimant(pod.uid)}
         stands = choice is not None and choice.is_bound
@@ -87,89 +95,19 @@ class Settler:
             record = records.pop(demand.key, None)
             if choice is not None and _speaks_of(choice, demand, record, was_offered=was_offered):
                 stands = True
-                self._assume(pod.uid, demand, choice.node, record, now, falls_back=bool(falls_back))
+                until = self.claims.until(self._world.claim_by_uid(demand.key), pod, choice.node, now)
+                self._assuming.assume(pod.uid, demand, choice.node, now, falls_back=bool(falls_back), until=until)
             elif record is not None:
                 self._withdraw(record, demand, now)
         for record in records.values():
             if record.volume not in unknown:
-                self._drop(self._verb_for(record), record, now)
+                self._assuming.drop(self._assuming.verb_for(record), record, now)
             elif choice is None and record.state is State.ASSUMED:
                 self._doubt(self._given_back(record), now)
         if stands and not any(one.state is State.HELD for one in self._ledger.of_claimant(pod.uid)):
             waited = self._memory.answers.chosen(pod.uid, now)
             if waited is not None:
                 self._journal.record(SCHEDULING_WAIT, waited, True)
-
-    def _assume(
-        self, claimant: str, demand: VolumeDemand, node: str, record: Promise | None, now: float, *, falls_back: bool
-    ) -> None:
-        """`falls_back`: it may find no disk there beside the pod's other volumes."""
-        places, kind = self._places(demand, node, falls_back=falls_back), kind_of(demand)
-        # What roams is Longhorn's to place while the volume is attached: each time anew.
-        situation = (node, demand.facts.node_id) if kind is Kind.ROAMING else node
-        if places is None or self._memory.is_spent(demand.key, claimant, situation):
-            if record is not None:
-                self._drop(self._verb_for(record), record, now)
-            return
-        self._put_assumed(claimant, demand, kind, places, self._chance(demand, kind, node, now), situation, now)
-
-    def _put_assumed(
-        self,
-        claimant: str,
-        demand: VolumeDemand,
-        kind: Kind,
-        places: Places,
-        chance_at: float | None,
-        situation: Hashable,
-        now: float,
-    ) -> None:
-        old, since = self._ledger.get(demand.key, claimant), now
-        if old is not None and old.state is State.ASSUMED and old.kind is kind:
-            since = old.since
-            chance_at = old.chance_at if chance_at is not None and old.chance_at is not None else chance_at
-        source = Source.LONGHORN if claimant.startswith(OWN) else Source.CHOICE
-        promise = replace(
-            promise_of(demand, claimant, source, kind, places, since),
-            state=State.ASSUMED,
-            chance_at=chance_at,
-            situation=situation,
-        )
-        if promise == old:
-            return
-        if old is not None and old.state is State.ASSUMED and kind is Kind.MOVE and old.kind is Kind.FIRST:
-            self._journal.record(NODE_RESERVATION, now - old.since, True)  # placed, on another node
-        self._ledger.put(Verb.ASSUME, promise)
-
-    def _places(self, demand: VolumeDemand, node: str, *, falls_back: bool = False) -> Places | None:
-        """Where the volume's replica comes once `node` is chosen; None where none is to come."""
-        if demand.never:
-            return None
-        if demand.is_local:
-            if node in demand.home_nodes or demand.is_pinned:
-                return None
-            replicas = self._world.replicas_of(demand.volume).values()
-            if any(entry.node == node and not (entry.failed_at or entry.deleting) for entry in replicas):
-                return None  # Longhorn adds none beside it, though it may be evicting
-            if demand.placed_nodes:
-                return OneOf(frozenset((node,))) if self._world.has_node(node) else None
-            return first_places(self._world, demand, node, falls_back=falls_back)
-        return roaming_places(self._world, demand, demand.copies) if demand.is_roaming else None
-
-    def _chance(self, demand: VolumeDemand, kind: Kind, node: str, now: float) -> float | None:
-        """`now` once it is Longhorn's to place the volume: attached to that node, or told that it cannot be placed; for
-        one that roams, as soon as Longhorn places it at all."""
-        volume = self._world.volume(demand.volume)
-        if volume is None:
-            return None
-        if kind is Kind.ROAMING:
-            return now if volume.data_locality == LOCALITY_DISABLED or volume.node_id else None
-        if volume.node_id != node:
-            return None
-        if kind is Kind.MOVE:
-            replicas = self._world.replicas_of(demand.volume).values()
-            is_waiting = any(not entry.node and entry.hard_node_affinity == node for entry in replicas)
-            return now if volume.scheduled is False and is_waiting else None
-        return now if volume.scheduled is False or volume.state == "attached" else None
 
     def _withdraw(self, record: Promise, demand: VolumeDemand, now: float) -> None:
         """No choice stands for that volume: an assumption goes, in doubt after a while, and a hold stays until its end,
@@ -184,7 +122,7 @@ class Settler:
             left = self._given_back(record).nodes - demand.home_nodes
             still_asks, places = bool(left), places if left == places.nodes else OneOf(left)
         if not still_asks:
-            self._drop(Verb.CONFIRM, record, now)
+            self._assuming.drop(Verb.CONFIRM, record, now)
             return
         size = max(record.size_bytes, demand.size_bytes)  # it may grow
         if record.state is State.ASSUMED:
@@ -201,35 +139,9 @@ class Settler:
     def _doubt(self, record: Promise, now: float) -> None:
         """A choice may be under way that our stores do not show yet, so the promise stays until it would be seen."""
         if record.state is State.ASSUMED:
-            held = replace(record, state=State.HELD, source=Source.FILTER, since=now, chance_at=None)
+            held = replace(record, state=State.HELD, source=Source.FILTER, since=now, chance_at=None, until=None)
             self._ledger.put(Verb.HOLD, held)
         self._memory.answers.doubted(record.claimant, now)
-
-    def _verb_for(self, record: Promise) -> Verb:
-        """Shown, if the volume has a replica where there was none when the promise was made; undone otherwise."""
-        claim = self._world.claim_by_uid(record.volume)
-        if claim is None or record.state is not State.ASSUMED:
-            return Verb.FORGET
-        demand = demand_of_claim(claim, self._world, self._world.settings)
-        if not isinstance(demand, VolumeDemand):
-            return Verb.FORGET
-        shown = demand.placed_nodes if record.kind is Kind.FIRST else demand.usable_nodes & record.nodes
-        return Verb.CONFIRM if shown or (record.kind is Kind.ROAMING and not demand.is_roaming) else Verb.FORGET
-
-    # Binding by ourselves
-
-    def begin_binding(self, pod: Pod, node: str, now: float) -> None:
-        """We bind the pod to that node, so it is chosen: other nodes are free again."""
-        self._memory.bindings[pod.uid] = node
-        self.settle_pod(pod, now)
-
-    def end_binding(self, pod_uid: str, pod: Pod | None, now: float) -> None:
-        """The binding failed: nothing stays promised but what the cluster shows as chosen."""
-        if self._memory.bindings.pop(pod_uid, None) is None or pod is None or self.choice(pod) is not None:
-            return
-        self.end_answer(pod_uid, now, "bind_failed")
-        for record in self._ledger.of_claimant(pod_uid):
-            self._drop(Verb.FORGET, record, now)
 
     # Claims, volumes, nodes
 
@@ -238,38 +150,10 @@ class Settler:
         ones that are gone included."""
         claim = self._world.claims.get(key)
         if claim is not None:
-            self._settle_standing(claim, now)
+            self.claims.settle(claim, now)
             self._settle_doubts(claim, now)
         for pod in self._world.pods_of_claim(key):
             self.settle_pod(pod, now)
-
-    def _settle_standing(self, claim: Claim, now: float) -> None:
-        """The promise of a claim that is being provisioned: whatever becomes of its pods, for a bounded time.
-
-        The node of a claim with several users says nothing of any one of them, so there it goes on for a while until
-        one of them is bound.
-        """
-        demands, unknown = self._demands((claim,))
-        if unknown:
-            return
-        record = self._ledger.get(claim.uid, CLAIM)
-        users = self._world.pods_of_claim(claim.key)
-        goes_on = not claim.volume_name
-        if not goes_on and record is not None:
-            goes_on = self._is_shared(claim) and any(pod.is_pending for pod in users)
-        places = None
-        if demands and claim.selected_node and goes_on:
-            places = self._places(demands[0], claim.selected_node)
-        if places is None:
-            if record is not None:
-                self._drop(self._verb_for(record), record, now)
-            return
-        demand, kind, node = demands[0], kind_of(demands[0]), claim.selected_node
-        is_alone = all(pod.is_over for pod in users)
-        situation = node, is_alone
-        if not self._memory.is_spent(claim.uid, CLAIM, situation):
-            chance_at = now if is_alone or claim.volume_name else self._chance(demand, kind, node, now)
-            self._put_assumed(CLAIM, demand, kind, places, chance_at, situation, now)
 
     def settle_growth(self, name: str, now: float, *, ends_hold: bool = False) -> None:
         """How large the volume may become, and what that means for what it is promised."""
@@ -296,7 +180,7 @@ class Settler:
                 continue
             if record is not None and record.situation != own.situation:  # other copies: their time begins anew
                 self._ledger.drop(Verb.FORGET, record.volume, claimant)
-            self._put_assumed(claimant, own.demand, own.kind, own.places, now, own.situation, now)
+            self._assuming.put(claimant, own.demand, own.kind, own.places, now, own.situation, now)
         for record in former.values():
             self._ledger.drop(Verb.FORGET, record.volume, record.claimant)
         for key in keys:
@@ -326,6 +210,11 @@ class Settler:
             here = {one.volume for disk in node.disks for one in self._world.replicas_on(disk.uuid)}
             for volume in here & self._world.growing:
                 self.settle_growth(volume, now)
+        for key in self._assuming.take_possible(name):
+            found = self._world.claim_by_uid(key)
+            if found is not None:
+                self.settle_claim(found.key, now)
+            self.settle_volume(self._world.volume_of(key), now)
         for promise in self._ledger.placed_by_choice(name):
             is_bound = isinstance(promise.places, OneOf)
             demand = self._world.demand_of(promise.volume)
@@ -350,8 +239,10 @@ class Settler:
 
     def claim_gone(self, claim: Claim, now: float) -> None:
         for record in self._ledger.of_volume(claim.uid):
-            self._drop(Verb.FORGET, record, now)
+            self._assuming.drop(Verb.FORGET, record, now)
         self._memory.forget_spent(claim.uid)
+        self._assuming.forget(claim.uid)
+        self._memory.unproven_until.pop(claim.uid, None)
 
     def node_came(self, node: str, now: float) -> None:
         """Pods, claims and volumes that chose a node before it could be seen."""
@@ -370,14 +261,14 @@ class Settler:
     def node_gone(self, node: str, now: float) -> None:
         for record in self._ledger.placed_by_choice(node):
             if not record.nodes:  # it had fallen back from there
-                self._drop(Verb.FORGET, record, now)
+                self._assuming.drop(Verb.FORGET, record, now)
         for record in self._ledger.on_node(node):
             left = record.nodes - {node}
             if left:
                 verb = Verb.HOLD if record.state is State.HELD else Verb.ASSUME
                 self._ledger.put(verb, replace(record, places=OneOf(left)))
             else:
-                self._drop(Verb.FORGET, record, now)
+                self._assuming.drop(Verb.FORGET, record, now)
 
     def pod_gone(self, pod: Pod, now: float) -> None:
         """The pod left, finished, or goes without having been bound: its claims stand on their own from now on.
@@ -395,7 +286,7 @@ class Settler:
         self.holds.release(pod.uid)
         for claim in self._world.claims_of(pod):
             self._memory.forget_spent(claim.uid, pod.uid)
-            self._settle_standing(claim, now)
+            self.claims.settle(claim, now)
 
     def _outlive(self, records: Iterable[Promise], now: float, *, was_bound: bool = True) -> None:
         """Promises of pods that are gone: each stays while its claim, as we see it, says nothing of a choice that may
@@ -407,7 +298,7 @@ class Settler:
             else:
                 is_told = claim is None or bool(claim.selected_node)
             if is_told:
-                self._drop(Verb.FORGET, record, now)
+                self._assuming.drop(Verb.FORGET, record, now)
                 continue
             self._doubt(record, now)
             demand = self._world.demand_of(record.volume)
@@ -435,19 +326,6 @@ class Settler:
             if not self._ledger.of_claimant(uid):
                 self.end_answer(uid, now, "pod_gone")
 
-    def _demands(self, claims: Iterable[Claim]) -> tuple[list[VolumeDemand], frozenset[str]]:
-        """Demands, and the uids of claims whose demand is unknown because an object is not in our stores."""
-        found: dict[str, VolumeDemand] = {}
-        unknown = set()
-        for claim in claims:
-            demand = demand_of_claim(claim, self._world, self._world.settings)
-            if isinstance(demand, Missing):
-                if demand not in self._world.absent:
-                    unknown.add(claim.uid)
-            elif demand is not None:
-                found[demand.key] = demand
-        return list(found.values()), frozenset(unknown)
-
     # Ends
 
     def end_answer(self, pod_uid: str, now: float, how: str) -> None:
@@ -461,23 +339,13 @@ class Settler:
         self.end_answer(pod_uid, now, how)
         held = [record for record in self._ledger.of_claimant(pod_uid) if record.state is State.HELD]
         for record in held:
-            self._drop(verb, record, now)
+            self._assuming.drop(verb, record, now)
         return bool(held)
 
     def expire(self, promise: Promise, now: float) -> None:
         """Its time is over, and it is not made again in the same situation."""
         self._memory.spend(promise)
-        self._drop(Verb.EXPIRE, promise, now)
-
-    def _drop(self, verb: Verb, record: Promise, now: float) -> None:
-        entry = self._ledger.drop(verb, record.volume, record.claimant)
-        if entry is None or entry.state is not State.ASSUMED or verb not in (Verb.CONFIRM, Verb.EXPIRE):
-            return
-        if entry.source is not Source.CHOICE:
-            return
-        others = self._ledger.of_volume(entry.volume)
-        if not any(one.source is Source.CHOICE and one.places == entry.places for one in others):
-            self._journal.record(NODE_RESERVATION, now - entry.since, verb is Verb.CONFIRM)
+        self._assuming.drop(Verb.EXPIRE, promise, now)
 
 
 def _speaks_of(choice: Choice, demand: VolumeDemand, record: Promise | None, *, was_offered: bool) -> bool:

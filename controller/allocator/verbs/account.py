@@ -1,25 +1,33 @@
-"""Why a pod was refused, in a sentence or two with numbers: for the Event that a person reads beside the pod."""
+"""Why a pod was refused, in a sentence or two with numbers: for the Event that a person reads beside the pod.
+
+Whoever may read the pod reads the Event. So objects of the pod's own namespace are named, and what is of others is told
+as a number and a sum.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
+from controller.allocator.judge.never import too_large
 from controller.allocator.judge.node import Judge, Judgement, Verdict
 from controller.allocator.verbs.explain import refusals_of
 from controller.allocator.verbs.fit import judge_nodes
 from controller.allocator.world.world import World
 from controller.model.quantity import bytes_text
+from controller.model.workload import Claim
 from controller.rules.reasons import Reason
 
 MOST_NODES: Final = 200  # that are looked at; what they say stands for the rest
 MOST_NAMES: Final = 3
 
 
-def account_of(judge: Judge, names: Sequence[str], kept_on: str = "", *, allows_stranding: bool = False) -> str:
-    """What stands in the way on `names`, the most frequent reason first, each with one node's numbers; "" when a node
-    has room by now. `kept_on`: where room is kept for the pod until it fits."""
+def account_of(
+    judge: Judge, namespace: str, names: Sequence[str], kept_on: str = "", *, allows_stranding: bool = False
+) -> str:
+    """What stands in the way of a pod of `namespace` on `names`, the most frequent reason first, each with one node's
+    numbers; "" when a node has room by now. `kept_on`: where room is kept for the pod until it fits."""
     looked_at = names[:MOST_NODES]
     judgements = judge_nodes(judge, looked_at, allows_stranding=allows_stranding)
     if any(judgement.verdict is Verdict.SURE for judgement in judgements.values()):
@@ -32,7 +40,7 @@ def account_of(judge: Judge, names: Sequence[str], kept_on: str = "", *, allows_
         if reason not in examples:
             examples[reason] = _example(judge, name, judgement)
             if reason is Reason.CONTENDED:
-                examples[reason] += _of_whom(judge, name)
+                examples[reason] += _of_whom(judge, namespace, name)
     parts = [
         f"{count} {'node' if count == 1 else 'nodes'} {reason} ({examples[reason]})"
         for reason, count in counts.most_common()
@@ -40,7 +48,12 @@ def account_of(judge: Judge, names: Sequence[str], kept_on: str = "", *, allows_
     more = len(names) - len(looked_at)
     waits = f"; room on node {kept_on} is kept for it, since it has waited for long" if kept_on else ""
     wanted = ", ".join(f"{demand.claim} {bytes_text(demand.size_bytes)}" for demand in judge.demands[:MOST_NAMES])
-    return f"No Longhorn room for {wanted}: " + "; ".join(parts) + (f"; {more} more nodes" if more else "") + waits
+    never = too_large(judge.world, judge.demands)
+    why = ""
+    if never is not None:
+        asks, most = bytes_text(never.demand.size_bytes), bytes_text(never.largest_bytes)
+        why = f"It can never fit: {never.demand.claim} asks for {asks}, and the largest disk takes {most}. "
+    return f"{why}No Longhorn room for {wanted}: " + "; ".join(parts) + (f"; {more} more nodes" if more else "") + waits
 
 
 def _example(judge: Judge, name: str, judgement: Judgement) -> str:
@@ -50,19 +63,25 @@ def _example(judge: Judge, name: str, judgement: Judgement) -> str:
     return (of_disks or list(found))[0].rejection.message if found else name
 
 
-def _of_whom(judge: Judge, name: str) -> str:
-    """Whose promises are in the way there, the largest first."""
-    promises = sorted(judge.pending.on(name), key=lambda promise: (-promise.size_bytes, promise.volume))
-    shown = [f"{owner_of(judge.world, one.volume)} {bytes_text(one.size_bytes)}" for one in promises[:MOST_NAMES]]
-    more = len(promises) - len(shown)
-    return f": {_listed(shown, more)}" if shown else ""
+def _of_whom(judge: Judge, namespace: str, name: str) -> str:
+    """Whose promises are in the way there: the namespace's own by name, the largest first; the others together."""
+    own, others = [], []
+    for one in sorted(judge.pending.on(name), key=lambda promise: (-promise.size_bytes, promise.volume)):
+        claim = _claim_of(judge.world, one.volume)
+        if claim is not None and claim.namespace == namespace:
+            own.append(f"{claim.key} {bytes_text(one.size_bytes)}")
+        else:
+            others.append(one)
+    parts = own[:MOST_NAMES]
+    if len(own) > MOST_NAMES:
+        parts.append(f"{len(own) - MOST_NAMES} more of this namespace")
+    if others:
+        count = len({one.volume for one in others})
+        size = bytes_text(sum(one.size_bytes for one in others))
+        parts.append(f"{count} {'volume' if count == 1 else 'volumes'} of other namespaces {size}")
+    return f": {', '.join(parts)}" if parts else ""
 
 
-def _listed(shown: Iterable[str], more: int) -> str:
-    return ", ".join(shown) + (f" and {more} more" if more else "")
-
-
-def owner_of(world: World, volume: str) -> str:
-    """The claim of a promise as people know it, or the Longhorn volume's name."""
-    claim = world.claim_by_uid(volume)
-    return claim.key if claim is not None else volume
+def _claim_of(world: World, volume: str) -> Claim | None:
+    """The claim of a promise; None for a Longhorn volume without one."""
+    return world.claim_by_uid(volume) or world.claim_of_volume(volume)

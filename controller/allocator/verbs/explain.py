@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from controller.allocator.judge.node import Judge
 from controller.allocator.judge.verdict import Judgement, Verdict
-from controller.allocator.world.eligible import check_node_of, is_kept_off
+from controller.allocator.world.suitable import check_node_of, is_kept_off
 from controller.allocator.world.world import World
 from controller.model.longhorn import Disk
 from controller.model.quantity import bytes_text
@@ -49,7 +49,7 @@ def _refusals(judge: Judge, name: str, judgement: Judgement) -> Iterator[Refusal
     found = list(_by_rules(judge, name, demands))
     yield from found
     if not found or judgement.verdict is Verdict.FULL:
-        sizes = ", ".join(f"{demand.volume} {demand.size_bytes} bytes" for demand in demands)
+        sizes = ", ".join(f"{demand.volume} {bytes_text(demand.size_bytes)}" for demand in demands)
         yield _of_node(name, reason, f"no packing on the node's disks: {sizes}")
 
 
@@ -59,7 +59,7 @@ def _contended(judge: Judge, name: str, reason: Reason, demands: Sequence[Volume
         return _of_node(name, reason, f"backing image {', '.join(images)}: no room for it beside the volumes")
     if reason is Reason.KEPT:
         kept = sum(item.size_bytes for item in judge.pending.kept.get(name, ()))
-        return _of_node(name, reason, f"{kept} bytes are kept there for a pod that has waited for long")
+        return _of_node(name, reason, f"{bytes_text(kept)} is kept there for a pod that has waited for long")
     if reason is Reason.OWN_VOLUMES:
         sizes = ", ".join(f"{demand.claim} {bytes_text(demand.size_bytes)}" for demand in judge.demands)
         return _of_node(name, reason, f"Longhorn may put one of them where another one needs the room: {sizes}")
@@ -69,7 +69,8 @@ def _contended(judge: Judge, name: str, reason: Reason, demands: Sequence[Volume
     if not (bound or roaming):
         text = "Longhorn may place its volumes on any node, and a disk of another one has no room for all that may come"
         return _of_node(name, reason, text)
-    return _of_node(name, reason, f"{bound} bytes are promised there, {roaming} bytes may come from anywhere")
+    text = f"{bytes_text(bound)} is promised there, {bytes_text(roaming)} may come from anywhere"
+    return _of_node(name, reason, text)
 
 
 def _by_rules(judge: Judge, name: str, demands: Sequence[VolumeDemand]) -> Iterator[Refusal]:

@@ -16,7 +16,7 @@ from controller.allocator.judge.search import in_order, look
 from controller.allocator.judge.verdict import CONTENDED, LATE
 from controller.allocator.outcome import Decision, FilterOutcome
 from controller.allocator.promises.choice import Choice
-from controller.allocator.promises.holds import Holds
+from controller.allocator.promises.holds import Holds, places_of
 from controller.allocator.promises.ledger import Ledger
 from controller.allocator.promises.memory import Memory
 from controller.allocator.promises.promise import OnDisks, Source, State, Verb
@@ -28,7 +28,7 @@ from controller.allocator.waiting.samples import is_sample
 from controller.allocator.world.world import World
 from controller.clock import Clock
 from controller.model.workload import Pod
-from controller.rules.demand import VolumeDemand, demands_of_pod
+from controller.rules.demand import VolumeDemand
 from controller.rules.reasons import Reason
 from controller.settings import LiveSettings
 
@@ -49,6 +49,7 @@ class Filtering:
     clock: Clock
     now: float
     version: int
+    adds_up: bool = False  # nobody knows who asks, so that the answer ends nothing that the pod was promised before
     has_freed: bool = False  # the answer leaves room to others that the pod's former one held
     has_excess: bool = False  # the yes makes use of the tolerance for volumes that roam
     is_at_discretion: bool = False  # what passed is one node where the pod's own volumes do not satisfy the sums
@@ -58,22 +59,31 @@ class Filtering:
         chosen = self._standing_choice(pod, candidates, demands)
         if chosen is not None:
             return self._passed(Decision.CHOSEN, (chosen,), pod)
+        if self.adds_up:
+            outcome = self._decide_anew(pod, candidates, demands)
+            if outcome.held_bytes:
+                self._supersede(pod, candidates)
+            return outcome
         former = self.ledger.of_claimant(pod.uid)
         for promise in former:  # an assumption that no longer stands must not narrow a new answer
             self.ledger.drop(Verb.FORGET, promise.volume, promise.claimant)
         self.settler.end_answer(pod.uid, self.now, "filtered_again")
+        self._supersede(pod, candidates)
+        outcome = self._decide_anew(pod, candidates, demands)
+        for promise in former:
+            now = self.ledger.get(promise.volume, promise.claimant)
+            self.has_freed = self.has_freed or now is None or not promise.nodes <= now.nodes
+        return outcome
+
+    def _supersede(self, pod: Pod, candidates: Sequence[str]) -> None:
+        """What the cluster shows of a choice by now is older than the answer."""
         asked = frozenset(candidates)
         older = [
             (claim.uid, claim.selected_node)
             for claim in self.world.claims_of(pod)
             if claim.selected_node and (claim.volume_name or claim.selected_node not in asked)
         ]
-        self.memory.answer_anew(pod.uid, older, pod.nominated_node)
-        outcome = self._decide_anew(pod, candidates, demands)
-        for promise in former:
-            now = self.ledger.get(promise.volume, promise.claimant)
-            self.has_freed = self.has_freed or now is None or not promise.nodes <= now.nodes
-        return outcome
+        self.memory.answer_anew(pod.uid, older, pod.nominated_node, adds_up=self.adds_up)
 
     def _decide_anew(self, pod: Pod, candidates: Sequence[str], demands: Sequence[VolumeDemand]) -> FilterOutcome:
         if not any(demand.is_local or demand.is_roaming or demand.never for demand in demands):
@@ -94,7 +104,7 @@ class Filtering:
         The one place that knows the order of the rules, for the filter verb and the preempt verb. `is_narrow`: with a
         home nothing else is looked at, and no more is returned than is offered at once.
         """
-        judge = self._judge(pod, demands, Budget.of(self.clock, self.live.filter_budget_milliseconds))
+        judge = self._judge(pod, demands, self._budget())
         found, closed = judge.open_among(candidates)
         self.has_excess = judge.has_excess
         if found and not judge.local:
@@ -112,6 +122,10 @@ class Filtering:
             for name in passed:
                 refused.pop(name, None)
         return home, passed, refused
+
+    def _budget(self) -> Budget:
+        """Of the whole call: what many volumes ask for takes a part of it."""
+        return Budget(self.clock, self.now + self.live.filter_budget_milliseconds / 1000)
 
     def _judge(self, pod: Pod, demands: Sequence[VolumeDemand], budget: Budget | None = None) -> Judge:
         asks, pct = self.newcomer(pod), self.live.roaming_overcommit_pct
@@ -134,12 +148,13 @@ class Filtering:
             kept.add(chosen)
         dropped = [name for name in candidates if name not in kept]
         self.refusals.not_reached(pod.uid, [name for name, entry in refused.items() if entry is LATE])
-        self.memory.approve(pod.uid, kept, self.now)
+        self.memory.approve(pod.uid, kept, self.now, adds_up=self.adds_up)
         if kept:
             self.holds.settle_nomination(pod, demands, self.now)
             self.refusals.preempts(pod.uid, dropped)
             return kept
-        self.holds.end_nomination(pod.uid)
+        if not self.adds_up:
+            self.holds.end_nomination(pod.uid)
         is_contended = _is_contended(self._told_apart(refused, demands))
         self.refusals.refused_preemption(pod.uid, dropped, self.now, is_contended=is_contended)
         refusal = self.refusals.get(pod.uid)
@@ -156,10 +171,9 @@ class Filtering:
         elif pod.is_pending:
             self.refusals.refused_preemption(pod_uid, list(candidates), self.now)
 
-    def score_nodes(self, pod: Pod, candidates: Sequence[str]) -> Mapping[str, int]:
+    def score_nodes(self, pod: Pod, demands: Sequence[VolumeDemand], candidates: Sequence[str]) -> Mapping[str, int]:
         """How good each candidate is for the pod, 0 to 10; changes nothing."""
-        demands, _ = demands_of_pod(pod, self.world, self.world.settings)
-        judge = self._judge(pod, demands, Budget.of(self.clock, self.live.filter_budget_milliseconds))
+        judge = self._judge(pod, demands, self._budget())
         return score_nodes(judge, self.ledger, demands, candidates, Strategy(self.live.strategy))
 
     def _standing_choice(
@@ -181,8 +195,8 @@ class Filtering:
         if holds and self.live.pod_scheduling_timeout_seconds > 0:
             # What others are promised may end before this pod's own claim to it shows.
             own = [one for one in demands if one in uncovered or self.ledger.get(one.key, pod.uid) is None]
-            if sum(self.holds.offer(pod, demand, (node,), self.now) for demand in own):
-                self.memory.answers.answered(pod.uid, self.now)
+            if sum(self.holds.offer(pod, demand, (node,), self.now, adds_up=self.adds_up) for demand in own):
+                self.memory.answers.answered(pod.uid, self.now, adds_up=self.adds_up)
         return node
 
     def _is_covered(self, pod: Pod, choice: Choice, demand: VolumeDemand) -> bool:
@@ -193,7 +207,10 @@ class Filtering:
             return True
         is_known = demand.key in choice.about or node in self.memory.offered(pod.uid)
         return any(
-            one.state is State.ASSUMED and one.places.includes(node) and (is_known or one.claimant != pod.uid)
+            one.state is State.ASSUMED
+            and one.places.includes(node)
+            and (is_known or one.claimant != pod.uid)
+            and not one.charged_to
             for one in self.ledger.of_volume(demand.key)
         )
 
@@ -201,11 +218,13 @@ class Filtering:
         self, judge: Judge, pod: Pod, candidates: Sequence[str], *, is_narrow: bool
     ) -> tuple[list[str], dict[str, Judgement]]:
         """Sure nodes, in the order of the search, and the judgement on every other node looked at. If `is_narrow`, at
-        most `max-offers`, and for a pod of a crowd its share of what is left (controller/allocator/verbs/sharing.py).
+        most `max-offers`, and for one of many pods its share of what is left (controller/allocator/verbs/sharing.py);
+        fewer of many volumes, each of which is held on each of the nodes.
 
         When the call's budget is spent, what was not reached is refused by name, and comes first next time.
         """
         most = (self.live.max_offers if is_narrow else 0) or len(candidates)
+        most = min(most, places_of(len(judge.local))) if is_narrow else most
         among = sharers(self.world, self.ledger, self.memory.answers, self.refusals) if is_narrow else 1
         size = sum(demand.size_bytes for demand in judge.local)
         places = count = 0
@@ -223,6 +242,8 @@ class Filtering:
             return count >= most and (among == 1 or places >= most * among)
 
         unreached = self.refusals.unreached(pod.uid)
+        if self.adds_up and among == 1:  # what it holds already it need not hold elsewhere as well
+            unreached |= self.holds.nodes_of(pod.uid)
         search = look(judge, in_order(candidates, judge.local, self.ledger, unreached=unreached), is_enough)
         share = most if among == 1 else min(most, max(1, places // among))
         return search.sure[:share], search.refused
@@ -235,12 +256,12 @@ class Filtering:
         demands: Sequence[VolumeDemand],
         refused: Mapping[str, Judgement] | None = None,
     ) -> FilterOutcome:
-        held = 0
+        held, kind = 0, {"falls_back": self.falls_back, "adds_up": self.adds_up}
         if self.live.pod_scheduling_timeout_seconds > 0:
-            held = sum(self.holds.offer(pod, one, nodes, self.now, falls_back=self.falls_back) for one in demands)
+            held = sum(self.holds.offer(pod, one, nodes, self.now, **kind) for one in demands)
         if held:
-            self.memory.answers.answered(pod.uid, self.now)
-            self.memory.offer(pod.uid, nodes, falls_back=self.falls_back)
+            self.memory.answers.answered(pod.uid, self.now, adds_up=self.adds_up)
+            self.memory.offer(pod.uid, nodes, **kind)
         reasons = {name: _reason(judgement) for name, judgement in (refused or {}).items()}
         return self._passed(decision, nodes, pod, reasons, held)
 
@@ -253,8 +274,11 @@ class Filtering:
         held_bytes: int = 0,
     ) -> FilterOutcome:
         self.refusals.drop(pod.uid)
-        self.memory.approvals.pop(pod.uid, None)
-        self.has_freed = self.holds.release(pod.uid) or self.has_freed
+        if decision is not Decision.NOTHING_NEEDED:
+            self.memory.let_through(pod.uid, nodes)
+        if not self.adds_up:
+            self.has_freed = self.holds.end_nomination(pod.uid) or self.has_freed
+        self.has_freed = self.holds.release(pod.uid, Source.KEPT_ROOM, Source.WAKE_PLAN) or self.has_freed
         self.has_freed = self.memory.turns.end(pod.uid, self.now) or self.has_freed
         return FilterOutcome(
             decision, nodes, refused, False, self.version, held_bytes, is_overcommitted=self.has_excess
@@ -275,8 +299,11 @@ class Filtering:
         refusal = self.refusals.get(pod.uid)
         if refusal is not None and not is_contended and self.is_due_remotely(refusal, demands):
             return self._passed(Decision.REMOTE, candidates, pod)
-        if any(promise.nodes & set(candidates) for promise in self.holds.kept(pod.uid, Source.NOMINATION)):
-            self.has_freed = self.holds.end_nomination(pod.uid)  # its victims are gone, and it found no room
+        if not self.adds_up:  # else anybody may have asked, about nodes of his choice
+            self.settler.pod_refused(pod, self.now)
+            nominated = self.holds.kept(pod.uid, Source.NOMINATION)
+            if any(promise.nodes & set(candidates) for promise in nominated):
+                self.has_freed = self.holds.end_nomination(pod.uid)  # its victims are gone, and it found no room
         return FilterOutcome(
             decision=Decision.CONTENDED if is_contended else Decision.REFUSED,
             passed=(),

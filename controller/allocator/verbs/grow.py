@@ -40,12 +40,17 @@ _LEADER_CHANGED: Final = Rejection(
     Reason.LEADER_CHANGED,
     "the leader changed a moment ago, and what the one before has admitted may not be stored yet",
 )
+_CAPPED: Final = Rejection(
+    Reason.NAMESPACE_CAP,
+    "of what was admitted for its namespace in the last minutes, more was not stored than "
+    "scheduler-extender-namespace-cap-percent allows, as when a quota refuses it",
+)
 
 
 class GrowthVerdict(StrEnum):
     ADMITTED = "admitted"
     REFUSED = "refused"
-    TRY_AGAIN = "try-again"  # it would fit, but what the leader before has admitted may not be seen yet
+    TRY_AGAIN = "try-again"  # it would fit, but what was admitted before, perhaps by another leader, is not seen yet
     NOT_CHECKED = "not-checked"  # nothing of ours, or the extender is switched off
 
 
@@ -157,6 +162,9 @@ class Expansions:
         if self.is_unknown_locked():
             self._count("expansions_put_off", request)
             return GrowthOutcome(GrowthVerdict.TRY_AGAIN, name, size, granted, (Obstacle("", "", 0, _LEADER_CHANGED),))
+        if self._under_lock.growths().is_capped(name, size, self._clock.now()):
+            self._count("expansions_capped", request)
+            return GrowthOutcome(GrowthVerdict.TRY_AGAIN, name, size, granted, (Obstacle("", "", 0, _CAPPED),))
         self._count("expansions_admitted", request)
         return GrowthOutcome(GrowthVerdict.ADMITTED, name, size)
 

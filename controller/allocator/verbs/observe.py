@@ -9,7 +9,7 @@ from typing import Final
 from controller.allocator.promises.quarantine import Quarantine
 from controller.allocator.promises.settle import Settler
 from controller.allocator.waiting.refusals import Refusals
-from controller.allocator.world.reach import Change
+from controller.allocator.world.reach import ReachCause
 from controller.allocator.world.world import World
 from controller.model.longhorn import LonghornNode, Replica
 from controller.model.workload import Claim, KubeNode, Pod
@@ -81,11 +81,11 @@ class Observing:
         that counts no more for anti-affinity."""
         old = self.world.replicas_of(replica.volume).get(replica.name)
         if old is not None and old.node and not _is_lost(old) and _is_lost(replica):
-            self.world.reach.node_told(self.world.nodes.get(old.node), Change.REPLICA_LOST)
+            self.world.reach.node_told(self.world.nodes.get(old.node), ReachCause.REPLICA_LOST)
         if not replica.disk_uuid or (old is not None and old.disk_uuid):
             return
         if not self.settler.is_asked_for(replica.volume):
-            self.world.reach.came(replica.disk_uuid, Change.OWN_COPY, replica.size_bytes)
+            self.world.reach.came(replica.disk_uuid, ReachCause.OWN_COPY, replica.size_bytes)
 
     def _settle_node(self, name: str, *, was_known: bool) -> None:
         if not self.world.has_node(name):

@@ -16,9 +16,10 @@ from typing import Final, Protocol
 
 from controller.allocator.judge.budget import Budget
 from controller.allocator.judge.discretion import Discretion
+from controller.allocator.judge.never import too_large
 from controller.allocator.judge.node import Judge
 from controller.allocator.judge.pending import Newcomer
-from controller.allocator.judge.search import Search, in_order, look
+from controller.allocator.judge.search import NodeSearch, in_order, look
 from controller.allocator.judge.verdict import KEPT, LATE, Judgement, Verdict
 from controller.allocator.promises.holds import Holds
 from controller.allocator.promises.ledger import Ledger
@@ -39,7 +40,8 @@ _Shape = tuple[object, ...]
 
 
 class PlanView(Protocol):
-    """The state that a slice is planned on, and the rules that a filter call would apply."""
+    """The state that a slice is planned on, and the rules that a filter call would apply. In the product `Filtering`
+    of controller.allocator.verbs, which must not be imported here."""
 
     @property
     def world(self) -> World: ...
@@ -63,7 +65,7 @@ class PlanView(Protocol):
 class _Looking:
     """How far the search for one pod's node has come."""
 
-    search: Search
+    search: NodeSearch
     is_partial: bool = False  # not all was judged, or a node was passed over because it is kept for another pod
     is_contended: bool = False  # promises stand in the way somewhere
 
@@ -151,7 +153,7 @@ class WakePlan:
     ) -> str | None:
         """Where a filter call would let the pod go; "" for nowhere, None when the slice ended before that was known."""
         where = _where(refusal)
-        is_nominated = pod.uid in view.memory.approvals  # what is reserved for it keeps others out alone
+        is_nominated = pod.uid in view.memory.approvals  # what is kept for it keeps others out alone
         if not is_nominated and self._full.covers(where, demands):
             return ""
         shape = (*where, *map(_exact, demands))
@@ -163,7 +165,7 @@ class WakePlan:
         if looking is None:
             known = None if is_nominated else self._open.get(shape)
             names = known or self._in_order(view, refusal, demands)
-            looking = self._looking = _Looking(Search(names))
+            looking = self._looking = _Looking(NodeSearch(names))
             if any(demand.usable_nodes for demand in judge.local):
                 home = judge.restart_among(judge.open_among(names)[0])
                 if home:
@@ -261,9 +263,11 @@ class WakePlan:
         if not any(demand.is_local for demand in demands):
             return True
         where = _where(refusal)
-        if self._never.covers(where, demands):
+        if self._never.covers(where, demands) or too_large(view.world, demands) is not None:
             return True
         judge = Judge(view.world, view.ledger, demands, view.now, now_utc=view.clock.now_utc())
+        if any(one.verdict is Verdict.UNSUITABLE for _, one in judge.judge_sets(refusal.nodes)):
+            return True  # its other volumes find no place, whatever room there is
         kept = view.holds.kept(uid, Source.KEPT_ROOM)
         node = next((name for promise in kept for name in promise.nodes), "")
         if not node or node in self._kept or not may_take(judge, node):  # whatever the last sample of nodes was

@@ -14,10 +14,12 @@ from controller.rules.demand import Missing, VolumeDemand, demand_of_claim, dema
 ABSENT_SECONDS: Final = 1.0  # longer than the live reads of one call, shorter than a retry of the scheduler
 
 
-def missing_of(pod: Pod, world: World, now: float) -> tuple[Missing, ...]:
-    """Objects that the pod refers to, that our stores do not have, and that no live read found absent just now."""
-    _, missing = demands_of_pod(pod, world, world.settings)
-    return tuple(_unknown(missing, world, now))
+class UnknownObjectError(NotSyncedError):
+    """A pod refers to `missing`, which our stores do not have and no live read found absent just now."""
+
+    def __init__(self, pod: Pod, missing: Missing) -> None:
+        super().__init__(f"pod {pod.key}: {missing.kind} {missing.name} is not known yet")
+        self.missing = missing
 
 
 def _unknown(missing: Iterable[Missing], world: World, now: float) -> Iterator[Missing]:
@@ -32,8 +34,9 @@ def missing_for(claims: Iterable[Claim], world: World, now: float) -> Iterator[M
 
 
 def known_demands(pod: Pod, world: World, now: float) -> Sequence[VolumeDemand]:
-    """What the pod asks for; NotSyncedError when anything of it is missing: what is not known would need no room."""
+    """What the pod asks for; UnknownObjectError when anything of it is missing: what is not known would need no
+    room."""
     demands, missing = demands_of_pod(pod, world, world.settings)
     for entry in _unknown(missing, world, now):
-        raise NotSyncedError(f"pod {pod.key}: {entry.kind} {entry.name} is not known yet")
+        raise UnknownObjectError(pod, entry)
     return demands

@@ -23,7 +23,7 @@ MOST_RECORDS: Final = 10_000  # the oldest goes first
 NOTHING: Final = -(2**63)
 
 
-class Change(StrEnum):
+class ReachCause(StrEnum):
     """What changed without a promise of ours. A volume that could not reach the disk before may have come there by
     it, or one that was promised the disk may not reach it any more."""
 
@@ -44,7 +44,7 @@ class ReachChange:
     at: float
     node: str
     disk: str
-    change: Change
+    change: ReachCause
     size_bytes: int
 
 
@@ -85,22 +85,22 @@ class Reach:
             if shown is None or shown[1] < room:
                 self._believe(old.name if old is not None else "", uuid, room, now + REPORT_GRACE_SECONDS)
             if shown is None:
-                self._record(uuid, Change.CLOSED, 0, now)
+                self._record(uuid, ReachCause.CLOSED, 0, now)
                 continue
             disk_now, room_now = shown
             fewer = provisioning_limit(disk, old_space or space) - provisioning_limit(disk_now, space)
             if room_now > room:
-                self._record(uuid, Change.MORE_ROOM, room_now - room, now)
+                self._record(uuid, ReachCause.MORE_ROOM, room_now - room, now)
             if fewer > 0:
-                self._record(uuid, Change.LOWER_LIMIT, fewer, now)
+                self._record(uuid, ReachCause.LOWER_LIMIT, fewer, now)
             if _suits(old, disk, old_space or space) != _suits(new, disk_now, space):
-                self._record(uuid, Change.RETAGGED, 0, now)
+                self._record(uuid, ReachCause.RETAGGED, 0, now)
         for uuid in after.keys() - before.keys():
-            self._record(uuid, Change.OPENED, after[uuid][1], now)
+            self._record(uuid, ReachCause.OPENED, after[uuid][1], now)
         for disk in old.disks if old is not None and new is None else ():
             self._names.pop(disk.uuid, None)
 
-    def node_told(self, node: LonghornNode | None, change: Change) -> None:
+    def node_told(self, node: LonghornNode | None, change: ReachCause) -> None:
         """That change of all disks of the node, whatever their own state."""
         for disk in node.disks if node is not None else ():
             self.came(disk.uuid, change, 0)
@@ -130,12 +130,12 @@ class Reach:
 
     # What changed
 
-    def came(self, uuid: str, change: Change, size_bytes: int) -> None:
+    def came(self, uuid: str, change: ReachCause, size_bytes: int) -> None:
         """So many bytes on that disk that nobody was promised."""
         if self._clock is not None:
             self._record(uuid, change, size_bytes, self._clock.now())
 
-    def _record(self, uuid: str, change: Change, size_bytes: int, now: float) -> None:
+    def _record(self, uuid: str, change: ReachCause, size_bytes: int, now: float) -> None:
         node, disk = self._names.get(uuid, ("", ""))
         self._records.append(ReachChange(now, node, disk, change, size_bytes))
 

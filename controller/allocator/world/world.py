@@ -11,8 +11,9 @@ from dataclasses import replace
 from typing import Final, TypeVar
 
 from controller.allocator.world.engines import EngineFacts
+from controller.allocator.world.limits import Limits
 from controller.allocator.world.placed import Granted, NothingGranted, Placed
-from controller.allocator.world.reach import Change, Reach
+from controller.allocator.world.reach import Reach, ReachCause
 from controller.allocator.world.rooms import Rooms, make_room
 from controller.clock import Clock
 from controller.model.longhorn import (
@@ -65,6 +66,7 @@ class World:
         self._claim_key_by_volume: dict[str, str] = {}  # Longhorn volume -> claim key, by its PV
         self._rooms = Rooms(self._make_room, self.has_node)
         self.reach = Reach(clock)
+        self.limits = Limits()
         self._engines = EngineFacts()
         self._demands: dict[str, VolumeDemand | None] = {}  # of promises' volumes, by claim uid
         self._changed_volumes: set[str] = set()
@@ -356,6 +358,7 @@ class World:
                 touched.update(holders)
                 self._nodes_of_disk[disk.uuid] = (*holders, name)
         self.reach.node_changed(old, node, self.settings.space)
+        self.limits.put(name, node, self.settings.space)
         if (old is None) is not (node is None):
             self._engines.forget()
         if _candidacy(old) != _candidacy(node):
@@ -367,7 +370,7 @@ class World:
         old = self.kube_nodes.pop(name, None)
         if old is None or node is None or old.disables_v2 != node.disables_v2:
             self._changed_candidates.add(name)
-            change = Change.CLOSED if node is None or node.disables_v2 else Change.OPENED
+            change = ReachCause.CLOSED if node is None or node.disables_v2 else ReachCause.OPENED
             self.reach.node_told(self.nodes.get(name), change)
         if node is not None:
             self.kube_nodes[name] = node
@@ -378,7 +381,7 @@ class World:
         old = _exchange(self.backing_images, name, image)
         if image is not None:
             for uuid in image.disk_uuids - (old.disk_uuids if old is not None else frozenset()):
-                self.reach.came(uuid, Change.IMAGE, image.real_size_bytes)
+                self.reach.came(uuid, ReachCause.IMAGE, image.real_size_bytes)
         made_on = (volume.name for volume in self.volumes.values() if volume.backing_image == name)
         return set[str]().union(*map(self._claims_touched_by, made_on))
 
@@ -393,7 +396,7 @@ class World:
             self._demands.clear()  # a new volume's engine image may be another one
             self._changed_candidates |= nodes.keys()
             for name, is_able in nodes.items():
-                self.reach.node_told(self.nodes.get(name), Change.OPENED if is_able else Change.CLOSED)
+                self.reach.node_told(self.nodes.get(name), ReachCause.OPENED if is_able else ReachCause.CLOSED)
         return set()  # it decides where replicas may go, not what a claim asks for
 
     def has_node(self, name: str) -> bool:
@@ -404,6 +407,7 @@ class World:
         old, self.settings = self.settings, settings
         for node in self.nodes.values() if old.space != settings.space else ():
             self.reach.node_changed(node, node, settings.space, old.space)
+        self.limits.put_all(self.nodes.values(), settings.space)
         for name in self.volumes:
             self._foresee_rebuilds(name)
         self._demands.clear()

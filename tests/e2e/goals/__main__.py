@@ -8,16 +8,15 @@ python -m tests.e2e.goals --only goal2 --times 3
 from __future__ import annotations
 
 import argparse
-import dataclasses
-import json
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
 from tests.e2e.goals import placing, refused
-from tests.e2e.goals.scenario import USUAL_DELAYS, Run, Scenario, harmless, not_right, play
+from tests.e2e.goals.scenario import USUAL_DELAYS, Scenario, ScenarioRun, harmless, not_right, play
 from tests.e2e.harness import Scene
+from tests.e2e.outcomes import conclude
 from tests.longhorn.options import LonghornOptions
 
 RETRY_SECONDS = 3.0
@@ -53,8 +52,8 @@ def rounds(scenario: Scenario, times: int, at_once: int) -> Iterator[tuple[int, 
         times, counters = times - runs, 0
 
 
-def play_all(scenarios: Sequence[Scenario], times: int | None, at_once: int) -> list[Run]:
-    found: list[Run] = []
+def play_all(scenarios: Sequence[Scenario], times: int | None, at_once: int) -> list[ScenarioRun]:
+    found: list[ScenarioRun] = []
     options = LonghornOptions(delays=USUAL_DELAYS, retry_seconds=RETRY_SECONDS)
     with Scene.start(options, run_scheduler=False) as scene, ExitStack() as stack:
         scene.cluster.start_scheduler(refused.generated(scene, DEFAULT_SCHEDULER))
@@ -71,7 +70,7 @@ def play_all(scenarios: Sequence[Scenario], times: int | None, at_once: int) -> 
     return found
 
 
-def table(scenarios: Sequence[Scenario], runs: Sequence[Run]) -> str:
+def table(scenarios: Sequence[Scenario], runs: Sequence[ScenarioRun]) -> str:
     lines = ["| scenario | with the extender | without it |", "|---|---|---|"]
     for scenario in scenarios:
         cells = []
@@ -83,7 +82,7 @@ def table(scenarios: Sequence[Scenario], runs: Sequence[Run]) -> str:
     return "\n".join(lines)
 
 
-def problems(scenarios: Sequence[Scenario], runs: Sequence[Run]) -> list[str]:
+def problems(scenarios: Sequence[Scenario], runs: Sequence[ScenarioRun]) -> list[str]:
     """Runs that missed their goal, and goals that most counter-runs reached too."""
     found = not_right(runs)
     for scenario in scenarios:
@@ -108,13 +107,7 @@ def main() -> int:
     scenarios = [scenario for scenario in scenarios if not args.only or scenario.name in args.only]
     runs = play_all(scenarios, args.times, args.at_once)
     print("\n" + table(scenarios, runs))
-    args.output.parent.mkdir(parents=True, exist_ok=True)
-    args.output.write_text(json.dumps([dataclasses.asdict(run) for run in runs], indent=2) + "\n")
-    print(f"written: {args.output}")
-    wrong = problems(scenarios, runs)
-    for problem in wrong:
-        print(f"NOT AS IT HAS TO BE: {problem}", file=sys.stderr)
-    return 1 if wrong else 0
+    return conclude(args.output, runs, problems(scenarios, runs))
 
 
 if __name__ == "__main__":

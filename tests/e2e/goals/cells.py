@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,7 +10,7 @@ from tests.cluster.client import Object, ignored_when_gone
 from tests.e2e import workloads
 from tests.e2e.harness import STOCK_SCHEDULER, Cell, Scene, has_condition
 from tests.e2e.scheduling import NAMESPACE
-from tests.e2e.view import LONGHORN_NODES, LONGHORN_REPLICAS, LONGHORN_VOLUMES, PODS, VOLUMES
+from tests.e2e.view import LONGHORN_NODES, LONGHORN_REPLICAS, VOLUMES
 
 DRAIN_SECONDS = 120
 NODES, CSI_NODES = "/api/v1/nodes", "/apis/storage.k8s.io/v1/csinodes"
@@ -96,20 +97,22 @@ class UnevenCell(Cell):
         return node is not None and has_condition(node, "Schedulable", "True")
 
     def drain(self, short: str) -> None:
-        """`kubectl drain`: cordons the node, evicts its pods and returns when they are gone."""
+        """`kubectl drain`: cordons the node, evicts its pods and returns when they are gone, from the view as well."""
+        evicted = {pod["metadata"]["uid"] for pod in self.bound() if pod["spec"]["nodeName"] == self.node(short)}
         done = self.scene.cluster.kubectl("drain", self.node(short), "--force", f"--timeout={DRAIN_SECONDS}s")
         if done.returncode != 0:
             raise AssertionError(f"kubectl drain: {done.stderr}")
 
-    def unretain(self) -> None:
-        """Let its volumes go with their claims."""
-        for pv in self._own_pvs():
-            patch = {"spec": {"persistentVolumeReclaimPolicy": "Delete"}}
-            self.scene.api.patch(f"{VOLUMES}/{pv['metadata']['name']}", patch)
+        def is_seen() -> bool:
+            return not evicted & {pod["metadata"]["uid"] for pod in self.bound()}
+
+        self._wait(is_seen, "end of the evicted pods", 30)
 
     def end(self) -> None:
         """Remove all that the cell has, its nodes too."""
-        self.unretain()
+        for pv in self._own_pvs():  # which go with their claims then
+            patch = {"spec": {"persistentVolumeReclaimPolicy": "Delete"}}
+            self.scene.api.patch(f"{VOLUMES}/{pv['metadata']['name']}", patch)
         self.clear()
         api = self.scene.api
         api.delete(f"/api/v1/namespaces/{self.name}-fillers/pods", gracePeriodSeconds=0)
@@ -130,10 +133,6 @@ class UnevenCell(Cell):
     def where(self) -> dict[str, str]:
         """Pod to the node that it is bound to."""
         return {str(pod["metadata"]["name"]): self.short(pod["spec"]["nodeName"]) for pod in self.bound()}
-
-    def volume_of(self, claim: str) -> str:
-        found = next((entry for entry in self.claims() if entry["metadata"]["name"] == claim), None)
-        return str((found or {"spec": {}})["spec"].get("volumeName") or "")
 
     def data(self) -> dict[str, list[str]]:
         """Claim to the nodes of its volume's Replica objects; "" for one without a place."""
@@ -177,29 +176,6 @@ class UnevenCell(Cell):
 
         self._wait(is_there, f"data all on {short}", timeout)
 
-    def wait_filled(self, count: int, timeout: float = 60.0) -> None:
-        """Wait until so many of its volumes have been filled from where they come from."""
-
-        def filled() -> int:
-            mine = {pv["spec"]["csi"]["volumeHandle"] for pv in self._own_pvs()}
-            volumes = [v for v in self.scene.view.all(LONGHORN_VOLUMES) if v["metadata"]["name"] in mine]
-            return sum(1 for volume in volumes if _is_filled(volume))
-
-        self._wait(lambda: filled() >= count, f"{count} filled volumes", timeout)
-
     def counts(self) -> dict[str, int]:
         """How many of its pods are bound to each node."""
-        found: dict[str, int] = {}
-        for node in self.where().values():
-            found[node] = found.get(node, 0) + 1
-        return dict(sorted(found.items()))
-
-    def pod_named(self, name: str) -> Object | None:
-        return self.scene.view.get(PODS, f"{self.namespace}/{name}")
-
-
-def _is_filled(volume: Object) -> bool:
-    status = volume.get("status") or {}
-    if volume["spec"].get("dataSource"):
-        return bool((status.get("cloneStatus") or {}).get("state") == "completed")
-    return bool(volume["spec"].get("fromBackup")) and not status.get("restoreRequired")
+        return dict(sorted(Counter(self.where().values()).items()))

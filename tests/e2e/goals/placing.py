@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from tests.e2e.goals.cells import UnevenCell
-from tests.e2e.goals.scenario import USUAL_DELAYS, Scenario, Seen
+from tests.e2e.goals.scenario import USUAL_DELAYS, RunEnd, Scenario
 
 FILLED_SECONDS = 300.0
 MOVED_SECONDS = 300.0
@@ -16,7 +16,7 @@ MOVED_SECONDS = 300.0
 # Goal 2
 
 
-def _four_volumes(cell: UnevenCell) -> Seen:
+def _four_volumes(cell: UnevenCell) -> RunEnd:
     claims = [f"c{number}" for number in range(1, 5)]
     for claim in claims:
         cell.claim(claim)
@@ -24,7 +24,7 @@ def _four_volumes(cell: UnevenCell) -> Seen:
     cell.wait_pod_ready("p", FILLED_SECONDS)
     node, homes = cell.where()["p"], cell.homes()["p"]
     near = homes.count(node)
-    return Seen(node == "n4" and near == len(homes) == 4, f"on {node}, {near} of its 4 volumes there")
+    return RunEnd(node == "n4" and near == len(homes) == 4, f"on {node}, {near} of its 4 volumes there")
 
 
 SEVERAL_VOLUMES = Scenario(
@@ -50,13 +50,13 @@ def _fill_one_node(cell: UnevenCell, pods: int, **template: Any) -> None:
     cell.cordon(*others, lift=True)
 
 
-def _drain(cell: UnevenCell) -> Seen:
+def _drain(cell: UnevenCell) -> RunEnd:
     _fill_one_node(cell, 4)
     cell.drain("old")
     return _ended_on(cell, {"roomy": 4})
 
 
-def _drain_after_eviction(cell: UnevenCell) -> Seen:
+def _drain_after_eviction(cell: UnevenCell) -> RunEnd:
     """Cordoned first: the data moves while the pods still run, and there is no room but theirs where it went."""
     _fill_one_node(cell, 4)
     cell.cordon("old")
@@ -66,7 +66,7 @@ def _drain_after_eviction(cell: UnevenCell) -> Seen:
     return _ended_on(cell, {"roomy": 4})
 
 
-def _evicted_while_pending(cell: UnevenCell) -> Seen:
+def _evicted_while_pending(cell: UnevenCell) -> RunEnd:
     """The pods cannot run anywhere for a while after the drain, and Longhorn evicts their detached volumes then."""
     _fill_one_node(cell, 4)
     others = [cell.short(node) for node in cell.nodes if node != cell.node("old")]
@@ -85,7 +85,7 @@ def _taint(cell: UnevenCell, short: str, *, present: bool) -> None:
     cell.scene.api.patch(f"/api/v1/nodes/{cell.node(short)}", {"spec": {"taints": taints}})
 
 
-def _ended_on(cell: UnevenCell, expected: dict[str, int]) -> Seen:
+def _ended_on(cell: UnevenCell, expected: dict[str, int]) -> RunEnd:
     """Where the pods are, and with the extender also whether their data came to them."""
     pods = sum(expected.values())
     cell.wait_bound(pods, FILLED_SECONDS)
@@ -95,7 +95,7 @@ def _ended_on(cell: UnevenCell, expected: dict[str, int]) -> Seen:
     counts = cell.counts()
     is_local = cell.with_extender and cell.is_local()
     spread = ", ".join(f"{count} on {node}" for node, count in counts.items())
-    return Seen(counts == expected and is_local == cell.with_extender, f"{spread}{', all local' if is_local else ''}")
+    return RunEnd(counts == expected and is_local == cell.with_extender, f"{spread}{', all local' if is_local else ''}")
 
 
 _TWO_LARGE_TWO_SMALL = {"roomy": (400,), "old": (400,), "small1": (99,), "small2": (99,)}
@@ -127,15 +127,11 @@ DRAIN_WHILE_PENDING = replace(
 )
 
 
-def _drain_exactly(cell: UnevenCell) -> Seen:
-    return _move_eight(cell)
-
-
-def _drain_restored(cell: UnevenCell) -> Seen:
+def _drain_restored(cell: UnevenCell) -> RunEnd:
     return _move_eight(cell, storageClassName=cell.class_from_backup())
 
 
-def _drain_cloned(cell: UnevenCell) -> Seen:
+def _drain_cloned(cell: UnevenCell) -> RunEnd:
     cell.claim("source")
     cell.cordon("left", "right")
     cell.run_pod("first", "source")
@@ -145,7 +141,7 @@ def _drain_cloned(cell: UnevenCell) -> Seen:
     return _move_eight(cell, dataSource={"kind": "PersistentVolumeClaim", "name": "source"})
 
 
-def _move_eight(cell: UnevenCell, **template: Any) -> Seen:
+def _move_eight(cell: UnevenCell, **template: Any) -> RunEnd:
     """Eight pods go to two nodes with room for four each; a pod that comes while their data is under way gets none."""
     _fill_one_node(cell, 8, **template)
     cell.drain("old")
@@ -162,7 +158,7 @@ EXACT = Scenario(
     goal="a drain of eight pods; the other two nodes have room for four each, and Longhorn begins to move data late",
     layout={"left": (400,), "right": (400,), "old": (1000,)},
     busy=("left",),
-    play=_drain_exactly,
+    play=_move_eight,
     times=20,
 )
 EXACT_RESTORED = replace(
@@ -181,7 +177,7 @@ def late(scenario: Scenario, seconds: float) -> Scenario:
 # Goal 3B
 
 
-def _restart(cell: UnevenCell) -> Seen:
+def _restart(cell: UnevenCell) -> RunEnd:
     wait: Callable[[int, float], None] = cell.wait_ready if cell.with_extender else cell.wait_bound
     cell.run_set(16)
     wait(16, FILLED_SECONDS)
@@ -191,7 +187,7 @@ def _restart(cell: UnevenCell) -> Seen:
     wait(16, FILLED_SECONDS)
     after = cell.where()
     back = sum(before[pod] == node for pod, node in after.items())
-    return Seen(back == 16, f"{back} of 16 pods back on their nodes")
+    return RunEnd(back == 16, f"{back} of 16 pods back on their nodes")
 
 
 RESTART = Scenario(
@@ -207,7 +203,7 @@ RESTART = Scenario(
 # A pod whose node is cordoned while all others are full
 
 
-def _away_from_home(cell: UnevenCell) -> Seen:
+def _away_from_home(cell: UnevenCell) -> RunEnd:
     cell.cordon("home")
     for name in ("full1", "full2"):
         cell.claim(name)
@@ -222,7 +218,7 @@ def _away_from_home(cell: UnevenCell) -> Seen:
     cell.wait_refused(1, 30)
     cell.wait_pod_ready("db-0", 120)
     node, data = cell.where()["db-0"], set(cell.data()["data-db-0"]) - {""}
-    return Seen(node != "home" and data == {"home"}, f"refused at first, then on {node} with its data on {data}")
+    return RunEnd(node != "home" and data == {"home"}, f"refused at first, then on {node} with its data on {data}")
 
 
 CORDONED_HOME = Scenario(

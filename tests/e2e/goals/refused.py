@@ -9,14 +9,11 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import yaml
-
 from tests.cluster.client import ignored_when_gone
 from tests.e2e import workloads
 from tests.e2e.goals.cells import UnevenCell
-from tests.e2e.goals.scenario import Scenario, Seen
+from tests.e2e.goals.scenario import RunEnd, Scenario
 from tests.e2e.harness import FILL_CPU, Scene
-from tests.unit.scheduler_config.asking import ask
 
 URGENT = "goals-urgent"
 PREEMPTING, EVICTING = "goals-preempting", "goals-evicting"
@@ -32,11 +29,8 @@ def generated(scene: Scene, name: str, *, without: Collection[str] = ()) -> dict
 
     Leader election is off, as several schedulers with names of their own work side by side here.
     """
-    host, port = scene.address
-    kubeconfig = str(scene.cluster.layout.kubeconfig("kube-scheduler"))
-    words = ["--for", "plain", "--service-address", host, "--port", str(port), "--kubeconfig", kubeconfig]
-    config: dict[str, Any] = yaml.safe_load(ask(*words, "--scheduler-name", name, "--part", "config").text)
-    config["leaderElection"] = {"leaderElect": False}
+    election = {"leaderElect": False}
+    config = {**scene.extender_config(), "leaderElection": election, "profiles": [{"schedulerName": name}]}
     (extender,) = config["extenders"]
     for key in without:
         del extender[key]
@@ -65,7 +59,7 @@ def urgent_pods(scene: Scene) -> Iterator[None]:
 def storm(seconds: float) -> Scenario:
     """Watched for so many seconds once the scheduler is idle."""
 
-    def play(cell: UnevenCell) -> Seen:
+    def play(cell: UnevenCell) -> RunEnd:
         for name in ("full1", "full2"):
             cell.claim(name)
             cell.run_pod(name, name)
@@ -82,7 +76,7 @@ def storm(seconds: float) -> Scenario:
         most = max((calls - before).values(), default=0)
         is_right = is_calm and len(calls) == REFUSED_PODS and most <= MOST_CALLS
         evicted = "nobody evicted" if is_calm else "pods evicted"
-        return Seen(is_right, f"{len(calls)} pods refused, {most} filter calls a pod at most after that, {evicted}")
+        return RunEnd(is_right, f"{len(calls)} pods refused, {most} filter calls a pod at most after that, {evicted}")
 
     return Scenario(
         name="storm",
@@ -109,7 +103,7 @@ def _calls(cell: UnevenCell) -> Counter[str]:
 def nobody_evicted(seconds: float) -> Scenario:
     """Watched for so many seconds after the first refusal, the scheduler being told to try again all the time."""
 
-    def play(cell: UnevenCell) -> Seen:
+    def play(cell: UnevenCell) -> RunEnd:
         everybody = _occupy(cell, "busy1", "busy2")
         _ask(cell)
         cell.wait_refused(1)
@@ -118,8 +112,8 @@ def nobody_evicted(seconds: float) -> Scenario:
             tries += 1
             cell.scene.api.patch(cell.path("pods", "high"), {"metadata": {"annotations": {"attempt": str(tries)}}})
             if _happens(cell, lambda: not everybody <= _names(cell), AGAIN_SECONDS):
-                return Seen(False, f"evicted: {', '.join(sorted(everybody - _names(cell)))}")
-        return Seen(not cell.where().get("high"), f"nobody evicted in {tries} tries")
+                return RunEnd(False, f"evicted: {', '.join(sorted(everybody - _names(cell)))}")
+        return RunEnd(not cell.where().get("high"), f"nobody evicted in {tries} tries")
 
     return Scenario(
         name="preempt-none",
@@ -132,13 +126,13 @@ def nobody_evicted(seconds: float) -> Scenario:
     )
 
 
-def _the_right_one(cell: UnevenCell) -> Seen:
+def _the_right_one(cell: UnevenCell) -> RunEnd:
     everybody = _occupy(cell, "busy1", "roomy", "busy2")
     _ask(cell)
     cell.wait_pod_ready("high", 60)
     gone = everybody - _names(cell)
     node = cell.where()["high"]
-    return Seen(node == "roomy" and gone == {"low-roomy"}, f"on {node}, evicted: {', '.join(sorted(gone))}")
+    return RunEnd(node == "roomy" and gone == {"low-roomy"}, f"on {node}, evicted: {', '.join(sorted(gone))}")
 
 
 ONE_EVICTED = Scenario(

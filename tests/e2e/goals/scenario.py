@@ -30,7 +30,7 @@ _numbers = itertools.count(1)
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class RunEnd:
     """How one run ended. `is_right`: as the goal wants it, which a counter-run shows to need the extender."""
 
     is_right: bool
@@ -38,7 +38,7 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class ScenarioRun:
     """One run with its outcome.
 
     `violations`: what the API server's history says of bytes of a node or a disk that were promised twice, and that no
@@ -64,7 +64,7 @@ class Scenario:
     name: str
     goal: str
     layout: Mapping[str, Sequence[int]]
-    play: Callable[[UnevenCell], Seen]
+    play: Callable[[UnevenCell], RunEnd]
     busy: Sequence[str] = ()
     delays: Delays = USUAL_DELAYS
     longhorn: Mapping[str, str] = field(default_factory=dict)
@@ -88,7 +88,7 @@ class Scenario:
         )
 
 
-def play(scene: Scene, *scenarios: Scenario, runs: int = 1, counters: int = 0) -> list[Run]:
+def play(scene: Scene, *scenarios: Scenario, runs: int = 1, counters: int = 0) -> list[ScenarioRun]:
     """So many runs and counter-runs of each scenario, all at once, under the settings of the first.
 
     The scene needs a stock scheduler and a leading copy of the product. Everything is cleared away again.
@@ -118,16 +118,16 @@ def play(scene: Scene, *scenarios: Scenario, runs: int = 1, counters: int = 0) -
             cell.end()
 
 
-def _play_one(scenario: Scenario, with_extender: bool, cell: UnevenCell) -> Run:
+def _play_one(scenario: Scenario, with_extender: bool, cell: UnevenCell) -> ScenarioRun:
     started = time.monotonic()
     try:
         seen = scenario.play(cell)
     except (TimeoutError, AssertionError) as error:
-        seen = Seen(False, f"{error}; {cell.describe()}")
-    return Run(scenario.name, with_extender, seen.is_right, seen.text, round(time.monotonic() - started, 1))
+        seen = RunEnd(False, f"{error}; {cell.describe()}")
+    return ScenarioRun(scenario.name, with_extender, seen.is_right, seen.text, round(time.monotonic() - started, 1))
 
 
-def _judged(scene: Scene, run: Run, cell: UnevenCell) -> Run:
+def _judged(scene: Scene, run: ScenarioRun, cell: UnevenCell) -> ScenarioRun:
     report = scene.judge(cell, Records(scene).recorded(cell, everybody_asked=not run.with_extender))
     explained = ", ".join(f"{size / GIB:.1f} GiB by {name}" for name, size in report.explained_bytes().items())
     told = f"; more than a limit, explained: {explained}" if explained else ""
@@ -148,7 +148,7 @@ def _reset(scene: Scene, longhorn: Mapping[str, str], product: Mapping[str, str]
         scene.set_settings(**gone)
 
 
-def not_right(runs: Sequence[Run]) -> list[str]:
+def not_right(runs: Sequence[ScenarioRun]) -> list[str]:
     """What is wrong with runs that had the extender."""
     return [
         f"{run.scenario}: {run.text}; {'; '.join(run.violations) or 'nothing promised twice'}"
@@ -157,6 +157,6 @@ def not_right(runs: Sequence[Run]) -> list[str]:
     ]
 
 
-def harmless(runs: Sequence[Run]) -> list[str]:
+def harmless(runs: Sequence[ScenarioRun]) -> list[str]:
     """Counter-runs that ended as the goal wants it although the extender took no part."""
     return [f"{run.scenario}: {run.text}" for run in runs if not run.with_extender and run.is_right]

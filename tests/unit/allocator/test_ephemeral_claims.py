@@ -8,9 +8,8 @@ from dataclasses import replace
 import pytest
 
 from controller.allocator.allocator import Decision
-from controller.errors import NotSyncedError
+from controller.allocator.world.absences import UnknownObjectError
 from controller.model.workload import Claim, Pod, PodVolume
-from controller.rules.demand import Missing
 from tests.fakes.builders import LATER, LATEST, TestCluster
 
 
@@ -32,8 +31,7 @@ def made_again() -> tuple[TestCluster, Claim]:
 
 def test_a_former_pods_claim_is_not_taken_for_nothing_needed() -> None:
     cluster, claim = made_again()
-    assert (Missing("claim", "ns", "a"),) == cluster.allocator.missing("next")
-    with pytest.raises(NotSyncedError, match="claim a is not known yet"):
+    with pytest.raises(UnknownObjectError, match="claim a is not known yet"):
         cluster.filter("a", "n1")
 
     cluster.set_claim(claim)

@@ -253,8 +253,8 @@ def test_what_is_admitted_is_exactly_what_is_not_above_the_largest_size() -> Non
     ("found", "policy", "growth", "text"),
     [
         (facts(100, 60), space(over=200, least=25), 36, "= 76 leaves less than 25 of 100"),
-        (facts(100, 60), space(over=50), 20, "= 60 is more than 50"),
-        (facts(100, 60), space(over=50, least=25), 60, "= 100 leaves less than 25 of 100 and is more than 50"),
+        (facts(100, 60), space(over=50), 20, "= 60 is 10 more than 50"),
+        (facts(100, 60), space(over=50, least=25), 60, "= 100 leaves less than 25 of 100 and is 50 more than 50"),
     ],
 )
 def test_of_the_two_physical_bounds_the_one_that_is_in_the_way_is_told(

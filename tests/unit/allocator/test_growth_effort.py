@@ -11,30 +11,19 @@ from controller.clock import Clock
 from controller.errors import CallerGoneError
 from controller.rules.reasons import Reason
 from tests.fakes.builders import GIB, TestCluster, disk, replica, volume
-from tests.fakes.clock import VirtualClock
-from tests.unit.allocator.test_growth import ALL, Growing
+from tests.fakes.clock import TickingClock
+from tests.fakes.rooms import OPEN
+from tests.unit.allocator.growing import Growing
 
 NODES = tuple(f"n{number}" for number in range(6))
 
 
-class Ticking(VirtualClock):
-    """Goes on by so many milliseconds whenever somebody looks at it, once that is set."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.milliseconds = 0.0
-
-    def now(self) -> float:
-        self.advance(self.milliseconds / 1000)
-        return super().now()
-
-
-class Busy:
+class CrowdedGrowth:
     """A volume with a replica of 100 GiB on each of three nodes, among pods whose volumes may go anywhere."""
 
     def __init__(self) -> None:
-        self.clock = Ticking()
-        self.cluster = TestCluster(settings=ALL, make_allocator=self._allocator)
+        self.clock = TickingClock(0.0)
+        self.cluster = TestCluster(settings=OPEN, make_allocator=self._allocator)
         for name in NODES:
             self.cluster.add_node(name, disk("d1", 400), disk("d2", 400))
         self.cluster.allocator.observe_volume("v", volume("v", 100, locality="disabled", replica_count=3))
@@ -55,12 +44,12 @@ class Busy:
 
 
 def test_the_search_for_the_largest_size_ends_with_its_time_and_tells_what_was_proved() -> None:
-    busy = Busy()
+    busy = CrowdedGrowth()
     exact = busy.ask(400)
     assert (GrowthVerdict.REFUSED, True) == (exact.verdict, exact.is_largest)
     assert 280 * GIB == exact.largest_bytes
 
-    busy.clock.milliseconds = 4
+    busy.clock.seconds = 0.004
     began = busy.clock.now()
     refused = busy.ask(400)
     assert (GrowthVerdict.REFUSED, False) == (refused.verdict, refused.is_largest)
@@ -68,18 +57,18 @@ def test_the_search_for_the_largest_size_ends_with_its_time_and_tells_what_was_p
     assert [Reason.CONTENDED] * 3 == [entry.rejection.reason for entry in refused.obstacles]
     assert busy.clock.now() - began < 2 * SEARCH_MILLISECONDS / 1000
 
-    busy.clock.milliseconds = 0
+    busy.clock.seconds = 0.0
     assert GrowthVerdict.ADMITTED is busy.ask(refused.largest_bytes / GIB).verdict
 
 
 def test_a_verdict_that_takes_too_long_is_a_refusal_that_says_so() -> None:
-    busy = Busy()
-    busy.clock.milliseconds = 0.6 * VERDICT_MILLISECONDS
+    busy = CrowdedGrowth()
+    busy.clock.seconds = 0.6 * VERDICT_MILLISECONDS / 1000
     late = busy.ask(150)
     assert (GrowthVerdict.REFUSED, False) == (late.verdict, late.is_largest)
     assert [Reason.NOT_EVALUATED] == [entry.rejection.reason for entry in late.obstacles]
 
-    busy.clock.milliseconds = 0
+    busy.clock.seconds = 0.0
     assert GrowthVerdict.ADMITTED is busy.ask(150).verdict
 
 

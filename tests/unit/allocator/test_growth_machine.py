@@ -1,4 +1,4 @@
-"""The race of test_race_machine.py with volumes that grow: no byte is given to a growth and to somebody else.
+"""The race of race_machine.py with volumes that grow: no byte is given to a growth and to somebody else.
 
 A growth is asked for, and, if it was admitted, written by the API server at some later moment, or never. From then on
 claim, Longhorn's API, volume, replicas and PV follow one another, each change seen late by the allocator.
@@ -18,10 +18,10 @@ from controller.allocator.verbs.grow import GrowthOutcome, GrowthRequest, Growth
 from controller.model.longhorn import Replica, Volume
 from controller.model.workload import Claim, PersistentVolume
 from tests.fakes.builders import GIB, observe
-from tests.unit.allocator.test_race_machine import ROOM_GIB, Race
+from tests.unit.allocator.race_machine import ROOM_GIB, RaceMachine
 
 
-class Growth(Race):
+class Growth(RaceMachine):
     def __init__(self) -> None:
         super().__init__()
         self.admitted: dict[str, int] = {}  # claim -> bytes that the API server may still write
@@ -128,9 +128,14 @@ class Growth(Race):
 
     @rule()
     def a_minute_goes_by(self) -> None:
-        """No request lives so long; what was never written ends after a live read."""
+        """No request lives so long; what was never written ends after a live read. Nor is a claim without a pod waited
+        for so long: its provisioner has given the choice back."""
         for key in list(self.admitted):
             self.finish(key, is_written=False)
+        wanted = {key for workload in self.alive() for key in workload.claims}
+        for claim in self.provisionable():
+            if claim.key not in wanted:
+                self.write("claim", claim.key, replace(claim, selected_node=""))
         self.clock.advance(HOLD_SECONDS)
         for due in self.due_growths():
             for kind, key in due.reads:

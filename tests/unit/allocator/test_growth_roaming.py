@@ -14,7 +14,8 @@ from controller.model.longhorn import LonghornSettings
 from controller.model.quantity import bytes_text
 from controller.rules.reasons import Reason
 from tests.fakes.builders import GIB, TestCluster, disk, node, replica
-from tests.unit.allocator.test_growth import ALL, Growing
+from tests.fakes.rooms import OPEN
+from tests.unit.allocator.growing import Growing
 
 NODES = ("n1", "n2", "n3")
 
@@ -22,7 +23,7 @@ NODES = ("n1", "n2", "n3")
 def roaming(*rooms_gib: float, copies: int = 3, gib: float = 10) -> Growing:
     """Nodes n1... with one disk of that room each; the volume of claim `a` has none of its copies placed, and its pod
     has chosen n1."""
-    world = Growing(ALL, d1=rooms_gib[0])
+    world = Growing(OPEN, d1=rooms_gib[0])
     cluster = world.cluster
     for number, room in enumerate(rooms_gib[1:], 2):
         cluster.add_node(f"n{number}", disk("d1", room))
@@ -66,7 +67,7 @@ def test_copies_that_have_no_place_as_it_is_keep_no_others_from_growing() -> Non
 
 def test_a_kind_of_disk_that_takes_no_file_of_that_size_is_no_way_round() -> None:
     """The one disk's file system takes no such file, the other is of a kind that takes none of the volume at all."""
-    world = Growing(ALL, d1=40_000)
+    world = Growing(OPEN, d1=40_000)
     world.cluster.put_node(node("n1", disk("d1", 40_000), replace(disk("d2", 40_000), type="block")))
     world.cluster.add_claim("p", 100)
     world.cluster.provision("p")

@@ -1,4 +1,7 @@
-"""A large pod does not starve behind small ones: after a while one node's room is kept for it."""
+"""A large pod does not starve behind small ones: after a while one node's room is kept for it, and not for ever.
+
+tests/scenarios/kept_room.txt tells where, how much and against whom.
+"""
 
 from __future__ import annotations
 
@@ -6,27 +9,26 @@ from dataclasses import replace
 
 import pytest
 
-from controller.model.longhorn import LonghornSettings
 from controller.rules.reasons import Reason
-from controller.settings import LiveSettings
-from tests.fakes.builders import EPOCH, GIB, TestCluster
-from tests.fakes.clock import VirtualClock
+from tests.fakes.builders import TestCluster
 
 AFTER = 300
+HOUR = 3600
+NODES = ("n1", "tiny-1", "tiny-2")  # in a cluster of fewer than three nodes nothing is kept
 
 
 @pytest.fixture
 def cluster() -> TestCluster:
     """n1 is full of four small pods whose data goes with them; the large one, which fits nowhere else, has waited."""
-    cluster = TestCluster(live=LiveSettings(enabled=True, starvation_after_seconds=AFTER))
-    cluster.add_node("n1", free_gib=400)
-    for name in ("tiny-1", "tiny-2"):  # in a cluster of fewer than three nodes nothing is kept
-        cluster.add_node(name, free_gib=1)
+    cluster = TestCluster()
+    for name, free_gib in zip(NODES, (400, 1, 1), strict=True):
+        cluster.add_node(name, free_gib=free_gib)
     for index in range(4):
         run_ephemeral(cluster, f"small-{index}", "n1")
     cluster.let_figures_follow()
     cluster.add_pod("large", gib=350)
-    assert not cluster.offered("large", "n1")
+    assert not cluster.offered("large", *NODES)
+    cluster.clock.advance(AFTER)
     return cluster
 
 
@@ -36,211 +38,79 @@ def run_ephemeral(cluster: TestCluster, name: str, on: str, gib: float = 100) ->
     cluster.run(name, cluster.add_pod(name, gib=gib).name, on, gib=gib)
 
 
-def wait_long(cluster: TestCluster) -> None:
-    cluster.clock.advance(AFTER)
-    cluster.plan_wakeups()
-
-
-def leave(cluster: TestCluster, index: int) -> None:
-    cluster.delete_volume(f"small-{index}")
-    cluster.let_doubts_pass()
-
-
-def test_before_its_time_small_pods_take_what_becomes_free(cluster: TestCluster) -> None:
-    cluster.clock.advance(AFTER - 10)
-    cluster.plan_wakeups()
-    leave(cluster, 0)
-    cluster.add_pod("next")
-
-    assert cluster.offered("next", "n1") == {"n1"}
-
-
-def test_after_it_room_gathers_until_the_large_pod_fits(cluster: TestCluster) -> None:
-    wait_long(cluster)
-    cluster.add_pod("next")
-    for index in range(4):
-        leave(cluster, index)
-        assert cluster.filter("next", "n1").refused == {"n1": Reason.KEPT}
-
-    assert [wake.name for wake in cluster.plan_wakeups()] == ["large"]
-    assert cluster.filter("next", "n1").refused == {"n1": Reason.KEPT}  # woken, not yet filtered
-    assert cluster.offered("large", "n1") == {"n1"}
-
-
-def test_what_is_left_beside_it_is_free_again_once_it_was_offered_its_room(cluster: TestCluster) -> None:
-    wait_long(cluster)
-    cluster.add_pod("next", gib=50)
-    for index in range(4):
-        leave(cluster, index)
-    cluster.plan_wakeups()
-    cluster.filter("large", "n1")
-
-    assert cluster.offered("next", "n1") == {"n1"}
-
-
-def test_both_the_pod_that_waits_and_those_that_it_keeps_out_are_told(cluster: TestCluster) -> None:
-    wait_long(cluster)
-    leave(cluster, 0)
-    cluster.add_pod("next")
-    assert not cluster.offered("next", "n1")
-
-    assert "room on node n1 is kept for it" in cluster.allocator.account_of("pod-large", ["n1"])
-    told = cluster.allocator.account_of("pod-next", ["n1"])
-    assert Reason.KEPT in told
-    assert f"{350 * GIB} bytes are kept there" in told
-
-
-def test_other_nodes_are_open_and_the_small_pod_goes_there(cluster: TestCluster) -> None:
-    cluster.add_node("n2", free_gib=100)
-    wait_long(cluster)
-    leave(cluster, 0)
-    cluster.add_pod("next")
-
-    assert cluster.offered("next", "n1", "n2") == {"n2"}
-
-
-def test_a_pod_of_higher_priority_is_not_held_back(cluster: TestCluster) -> None:
-    wait_long(cluster)
-    leave(cluster, 0)
-    cluster.add_pod("urgent", priority=1)
-
-    assert cluster.offered("urgent", "n1") == {"n1"}
-
-
-def test_a_pod_whose_data_lies_there_needs_no_room_and_comes_back(cluster: TestCluster) -> None:
-    wait_long(cluster)
-    cluster.drop_pod("small-1")
-    cluster.add_pod("small-1", uid="another")
-
-    assert cluster.offered("small-1", "n1") == {"n1"}
-
-
-def test_nothing_is_kept_where_the_pod_could_never_fit() -> None:
-    cluster = TestCluster(live=LiveSettings(enabled=True, starvation_after_seconds=AFTER))
-    cluster.add_node("n1", free_gib=400)
-    cluster.add_pod("huge", gib=500)
-    assert not cluster.offered("huge", "n1")
-    wait_long(cluster)
-    cluster.add_pod("next")
-
-    assert cluster.offered("next", "n1") == {"n1"}
-
-
-def test_nothing_is_kept_for_a_pod_that_is_gone(cluster: TestCluster) -> None:
-    wait_long(cluster)
-    leave(cluster, 0)
-    cluster.drop_pod("large")
-    cluster.add_pod("next")
-
-    assert cluster.offered("next", "n1") == {"n1"}
-
-
-def test_zero_switches_it_off(cluster: TestCluster) -> None:
-    cluster.allocator.configure(LiveSettings(enabled=True, starvation_after_seconds=0), LonghornSettings())
-    wait_long(cluster)
-    leave(cluster, 0)
-    cluster.add_pod("next")
-
-    assert cluster.offered("next", "n1") == {"n1"}
-
-
-def test_the_node_that_is_kept_stays_the_one_when_another_becomes_emptier(cluster: TestCluster) -> None:
-    cluster.add_node("n2", free_gib=350)
-    run_ephemeral(cluster, "there", "n2", gib=300)
-    assert not cluster.offered("large", "n1", "n2")
-    wait_long(cluster)
-    for index in range(2):
-        leave(cluster, index)
-    cluster.plan_wakeups()
-    cluster.add_pod("next", gib=40)
-
-    assert cluster.filter("next", "n1", "n2").refused == {"n2": Reason.KEPT}
+def open_to(cluster: TestCluster, gib: float, *nodes: str) -> set[str]:
+    """Where a pod that has just come is offered room; it goes again."""
+    cluster.add_pod("next", gib=gib)
+    offered = cluster.offered("next", *nodes)
+    cluster.drop_pod("next")
+    cluster.drop_claim("next")
+    return offered
 
 
 def test_a_pod_that_goes_while_its_node_is_sought_keeps_nothing(cluster: TestCluster) -> None:
-    class TickingClock(VirtualClock):
-        def now(self) -> float:
-            self.advance(0.004)  # longer than a slice
-            return super().now()
-
-    cluster.clock.advance(AFTER)
-    clock = TickingClock()
-    clock.advance(cluster.clock.now() - 1000)
-    cluster.allocator._clock = clock
+    cluster.make_looks_cost(0.004)  # longer than a slice
     for number, _ in enumerate(cluster.allocator.wake_slices(), 1):
         if number == 2:  # one slice to see that it finds no room, one to find its node
             cluster.drop_pod("large")
-    leave(cluster, 0)
-    cluster.add_pod("next")
+    cluster.delete_volume("small-0")
 
-    assert cluster.offered("next", "n1") == {"n1"}
-
-
-def change_leader(cluster: TestCluster) -> None:
-    """This process leads again, and knows only what the cluster shows; holds of the term before have ended."""
-    cluster.allocator.end_term()
-    cluster.allocator.begin_term()
-    for due in cluster.allocator.due():
-        cluster.allocator.expire(due)
-    cluster.clock.advance(10)
-    for due in cluster.allocator.due():
-        cluster.allocator.expire(due)
-
-
-@pytest.mark.parametrize(
-    ("since", "is_kept"),
-    [
-        ("2026-01-01T00:00:00Z", True),
-        ("2026-01-01T01:00:00+01:00", True),
-        ("2026-01-01T00:04:00Z", False),
-        ("2026-02-01T00:00:00Z", False),  # clocks differ
-        ("", False),
-        ("yesterday", False),
-    ],
-)
-def test_a_new_leader_counts_what_the_pod_has_waited_already(cluster: TestCluster, since: str, is_kept: bool) -> None:
-    cluster.change_pod("large", unschedulable_since_utc=since)
-    cluster.clock.advance(AFTER - 10)
-    change_leader(cluster)
-    assert not cluster.offered("large", "n1")
-    cluster.plan_wakeups()
-    leave(cluster, 0)
-    cluster.add_pod("next")
-
-    assert cluster.offered("next", "n1") == (set() if is_kept else {"n1"})
-
-
-def test_nothing_is_kept_for_a_pod_that_the_new_leader_was_never_asked_about(cluster: TestCluster) -> None:
-    cluster.change_pod("large", unschedulable_since_utc=EPOCH)
-    cluster.clock.advance(AFTER)
-    change_leader(cluster)
-    wait_long(cluster)
-    leave(cluster, 0)
-    cluster.add_pod("next")
-
-    assert cluster.offered("next", "n1") == {"n1"}
-
-
-def test_what_a_pod_waited_before_its_first_refusal_counts_only_for_a_new_leader(cluster: TestCluster) -> None:
-    cluster.clock.advance(AFTER)
-    cluster.add_pod("large-2", gib=350)
-    cluster.change_pod("large-2", unschedulable_since_utc=EPOCH)
-    cluster.drop_pod("large")
-    assert not cluster.offered("large-2", "n1")
-    cluster.plan_wakeups()
-    leave(cluster, 0)
-    cluster.add_pod("next")
-
-    assert cluster.offered("next", "n1") == {"n1"}
+    assert {"n1"} == open_to(cluster, 100, "n1")
 
 
 def test_the_ledger_derived_anew_takes_no_refusal_back(cluster: TestCluster) -> None:
-    cluster.clock.advance(AFTER)
     with cluster.allocator._changed:
         cluster.allocator._derive_locked(holds_everywhere=True)
     cluster.let_doubts_pass()
     cluster.plan_wakeups()
-    leave(cluster, 0)
+    cluster.delete_volume("small-0")
     cluster.add_pod("next")
 
     assert cluster.filter("next", "n1").refused == {"n1": Reason.KEPT}
+
+
+@pytest.mark.parametrize(("count", "kept"), [(2, 0), (3, 1), (10, 1), (20, 2)])
+def test_room_is_kept_on_few_nodes_however_many_pods_wait(count: int, kept: int) -> None:
+    cluster = TestCluster()
+    nodes = tuple(f"n{number}" for number in range(count))
+    for name in nodes:
+        cluster.add_node(name, free_gib=400)
+        run_ephemeral(cluster, f"goes-{name}", name, 350)
+    cluster.let_figures_follow()
+    for number in range(count):
+        cluster.add_pod(f"large-{number}", gib=400)
+        assert set() == cluster.offered(f"large-{number}", *nodes)
+    cluster.clock.advance(AFTER)
+    cluster.plan_wakeups()
+
+    assert kept == count - len(open_to(cluster, 50, *nodes))
+
+
+@pytest.mark.parametrize("comes_back", [True, False])
+def test_room_is_not_kept_for_ever(cluster: TestCluster, comes_back: bool) -> None:
+    cluster.plan_wakeups()
+    cluster.delete_volume("small-0")
+    assert set() == open_to(cluster, 60, "n1")
+    was_open = False
+    for _ in range(HOUR // 30):
+        cluster.clock.advance(30)
+        cluster.allocator.sweep()
+        if comes_back:
+            assert set() == cluster.offered("large", *NODES)
+        cluster.plan_wakeups()
+        was_open = was_open or bool(open_to(cluster, 60, "n1"))
+
+    assert was_open
+
+
+def test_room_of_a_pod_that_was_woken_and_does_not_come_back_is_open_again_after_some_time(
+    cluster: TestCluster,
+) -> None:
+    cluster.plan_wakeups()
+    for number in range(4):
+        cluster.delete_volume(f"small-{number}")
+    assert ["large"] == [wakeup.name for wakeup in cluster.plan_wakeups()]
+    for _ in range(HOUR // 30):
+        cluster.clock.advance(30)
+        cluster.plan_wakeups()
+
+    assert {"n1"} == open_to(cluster, 400, "n1")

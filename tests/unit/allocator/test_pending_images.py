@@ -8,7 +8,7 @@ import pytest
 
 from controller.model.longhorn import BackingImage
 from controller.settings import LiveSettings
-from tests.fakes.builders import GIB, TestCluster, disk
+from tests.fakes.builders import GIB, TestCluster
 
 NODES = ("n1", "n2")
 
@@ -17,19 +17,12 @@ NODES = ("n1", "n2")
 def cluster() -> TestCluster:
     """A disk of 100 GiB on each node; images of 20 GiB, `here` is on n1 already."""
     cluster = TestCluster(live=LiveSettings(enabled=True, roaming_overcommit_pct=0))
-    for name in NODES:
-        cluster.add_node(name, disk("d1", 100, node=name))
+    cluster.add_nodes(n1=100, n2=100)
     for name, uuids in (("image", frozenset[str]()), ("other", frozenset()), ("here", frozenset({"n1-d1"}))):
         cluster.allocator.observe_backing_image(name, BackingImage(name, real_size_bytes=20 * GIB, disk_uuids=uuids))
         cluster.add_class(name, dataLocality="best-effort", numberOfReplicas="1", backingImage=name)
         cluster.add_class(f"{name}-roams", dataLocality="disabled", numberOfReplicas="1", backingImage=name)
     return cluster
-
-
-def ask(cluster: TestCluster, name: str, gib: float, class_name: str, *nodes: str) -> set[str]:
-    cluster.add_claim(name, gib, class_name=class_name)
-    cluster.add_pod(name)
-    return cluster.offered(name, *(nodes or ("n1",)))
 
 
 @pytest.mark.parametrize(
@@ -48,18 +41,17 @@ def ask(cluster: TestCluster, name: str, gib: float, class_name: str, *nodes: st
     ],
 )
 def test_so_much_is_left_beside_thirty_gib(cluster: TestCluster, pending: str, newcomer: str, most_gib: int) -> None:
-    nodes = ("n1",) if newcomer == pending == "image-roams" else ()
     if "roams" in newcomer or "roams" in pending:
         cluster.allocator.observe_node("n2", None)
         cluster.allocator.observe_kube_node("n2", None)
-    assert ask(cluster, "first", 30, pending, *nodes)
-    assert not ask(cluster, "larger", most_gib + 1, newcomer)
-    assert ask(cluster, "fits", most_gib, newcomer)
+    assert cluster.ask("first", 30, "n1", class_name=pending)
+    assert not cluster.ask("larger", most_gib + 1, "n1", class_name=newcomer)
+    assert cluster.ask("fits", most_gib, "n1", class_name=newcomer)
 
 
 def test_a_volume_without_room_for_its_image_finds_no_site(cluster: TestCluster) -> None:
-    assert not ask(cluster, "a", 81, "image-roams", *NODES)
-    assert ask(cluster, "b", 80, "image-roams", *NODES)
+    assert not cluster.ask("a", 81, *NODES, class_name="image-roams")
+    assert cluster.ask("b", 80, *NODES, class_name="image-roams")
 
 
 def test_two_volumes_of_one_pod_bring_it_once(cluster: TestCluster) -> None:
@@ -76,19 +68,19 @@ def test_two_volumes_of_one_pod_bring_it_once(cluster: TestCluster) -> None:
 
 def test_many_promises_of_one_image_bring_it_once(cluster: TestCluster) -> None:
     for number in range(8):
-        assert ask(cluster, f"p{number}", 5, "image")
-    assert not ask(cluster, "larger", 41, "longhorn")
-    assert ask(cluster, "fits", 40, "longhorn")
+        assert cluster.ask(f"p{number}", 5, "n1", class_name="image")
+    assert not cluster.ask("larger", 41, "n1", class_name="longhorn")
+    assert cluster.ask("fits", 40, "n1", class_name="longhorn")
     cluster.allocator.observe_backing_image(
         "image", BackingImage("image", real_size_bytes=20 * GIB, disk_uuids=frozenset({"n1-d1"}))
     )
-    assert ask(cluster, "now", 20, "longhorn")
+    assert cluster.ask("now", 20, "n1", class_name="longhorn")
 
 
 def test_an_image_of_unknown_size_takes_nothing_until_it_is_known(cluster: TestCluster) -> None:
     unknown = BackingImage("image")
     cluster.allocator.observe_backing_image("image", unknown)
-    assert ask(cluster, "a", 30, "image")
+    assert cluster.ask("a", 30, "n1", class_name="image")
     cluster.allocator.observe_backing_image("image", replace(unknown, real_size_bytes=20 * GIB))
-    assert not ask(cluster, "b", 51, "longhorn")
-    assert ask(cluster, "c", 50, "longhorn")
+    assert not cluster.ask("b", 51, "n1", class_name="longhorn")
+    assert cluster.ask("c", 50, "n1", class_name="longhorn")

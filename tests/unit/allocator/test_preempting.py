@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from controller.allocator.promises.memory import APPROVAL_SECONDS, MOST_APPROVAL
 from controller.allocator.waiting.refusals import MOST_UNSEEN, UNSEEN_SECONDS
 from controller.rules.reasons import Reason
 from controller.settings import LiveSettings
-from tests.fakes.builders import LATEST, TestCluster, disk
+from tests.fakes.builders import GIB, LATEST, TestCluster, disk
 
 HIGH = 1000
 
@@ -23,36 +24,30 @@ def kept(cluster: TestCluster, pod: str, *nodes: str) -> set[str]:
     return set(cluster.allocator.nodes_with_room(cluster.pods[pod].uid, list(nodes)))
 
 
-def woken(cluster: TestCluster) -> list[str]:
-    return [wakeup.name for wakeup in cluster.plan_wakeups()]
-
-
-def refused_count(cluster: TestCluster) -> int:
-    return cluster.allocator.snapshot().refused_count
+def with_high(**free_gib: float) -> TestCluster:
+    """Nodes with so much room each, and a pod `high` of 100 GiB."""
+    cluster = TestCluster().add_nodes(**free_gib)
+    cluster.add_pod("high", priority=HIGH)
+    return cluster
 
 
 # The same rules as filter's
 
 
-def discreet_world() -> TestCluster:
+def test_where_no_node_is_sure_those_at_discretion_may_have_pods_evicted_and_one_is_offered() -> None:
     """Two volumes for two disks of each node: Longhorn may put both on one, from late figures."""
     cluster = TestCluster()
     for name in ("n1", "n2"):
         cluster.add_node(name, disk("d1", 150, node=name), disk("d2", 150, node=name))
     cluster.add_pod("p", "one", "two", gib=100)
-    return cluster
-
-
-def test_where_no_node_is_sure_those_at_discretion_may_have_pods_evicted_and_one_is_offered() -> None:
-    assert {"n1", "n2"} == kept(discreet_world(), "p", "n1", "n2")
-    assert {"n1"} == discreet_world().offered("p", "n1", "n2")
+    assert {"n1", "n2"} == kept(cluster, "p", "n1", "n2")
+    assert {"n1"} == cluster.offered("p", "n1", "n2")
 
 
 def away_from_home(created: str = LATEST, priority: int = 0) -> TestCluster:
     """A pod whose data lies on a node that is no candidate; the others have no room for it."""
     cluster = TestCluster(live=LiveSettings(enabled=True, remote_fallback_after_seconds=60))
-    for name, free in (("home", 100), ("busy", 10), ("idle", 10)):
-        cluster.add_node(name, free_gib=free)
+    cluster.add_nodes(home=100, busy=10, idle=10)
     cluster.add_pod("db")
     volume = cluster.run("db", "db", "home")
     cluster.drop_pod("db")
@@ -62,18 +57,12 @@ def away_from_home(created: str = LATEST, priority: int = 0) -> TestCluster:
     return cluster
 
 
-def test_a_pod_that_filter_would_let_run_away_from_its_data_may_have_others_evicted() -> None:
+@pytest.mark.parametrize("is_filtered", [False, True])
+def test_a_pod_that_filter_would_let_run_away_from_its_data_may_have_others_evicted(is_filtered: bool) -> None:
+    """The wait for that begins without any filter call."""
     cluster = away_from_home()
-    assert cluster.filter("db", "idle").decision is Decision.REFUSED
-    assert set() == kept(cluster, "db", "busy")
-    cluster.clock.advance(61)
-
-    assert {"busy"} == kept(cluster, "db", "busy")
-    assert cluster.filter("db", "busy").decision is Decision.REMOTE
-
-
-def test_the_wait_for_a_run_away_from_its_data_begins_without_any_filter_call() -> None:
-    cluster = away_from_home()
+    if is_filtered:
+        assert cluster.filter("db", "idle").decision is Decision.REFUSED
     assert set() == kept(cluster, "db", "busy")
     cluster.clock.advance(59)
     assert set() == kept(cluster, "db", "busy")
@@ -95,11 +84,11 @@ def test_nothing_is_reserved_for_a_pod_that_runs_away_from_its_data() -> None:
 
 
 def test_a_node_that_stands_chosen_is_kept_whatever_is_there() -> None:
-    cluster = TestCluster()
-    cluster.add_node("n1", free_gib=100)
+    cluster = TestCluster().add_nodes(n1=100)
     cluster.add_pod("a")
+    cluster.offered("a", "n1")
     cluster.select_node("a", "n1")
-    cluster.add_node("n1", free_gib=10)
+    cluster.add_node("n1", replace(disk(free_gib=100), scheduled_bytes=90 * GIB))
 
     assert {"n1"} == kept(cluster, "a", "n1") == cluster.offered("a", "n1")
 
@@ -110,8 +99,6 @@ Actions = list[tuple[str, int, int]]
 
 def play(cluster: TestCluster, frees: list[list[int]], actions: Actions) -> None:
     """A state with holds, choices, replicas, refusals, kept nodes and nominations of several pods."""
-    cluster.add_class("anywhere", dataLocality="disabled", numberOfReplicas="1")
-    cluster.add_class("strict", dataLocality="strict-local", numberOfReplicas="1")
     cluster.add_class("many", dataLocality="best-effort", numberOfReplicas="3")
     for name, free in zip(NODES, frees, strict=True):
         cluster.add_node(name, *(disk(f"d{index}", gib, node=name) for index, gib in enumerate(free)))
@@ -129,7 +116,7 @@ def play(cluster: TestCluster, frees: list[list[int]], actions: Actions) -> None
 
 
 def kind(number: int) -> str:
-    return ("longhorn", "anywhere", "strict", "longhorn", "many")[number % 5]
+    return ("longhorn", "roaming", "strict", "longhorn", "many")[number % 5]
 
 
 def change(cluster: TestCluster, action: str, pod: str, node: str, size: int) -> None:
@@ -194,85 +181,59 @@ def test_preempt_keeps_whatever_filter_would_let_pass(
 # The wake-up
 
 
-def test_room_on_a_node_with_victims_wakes_a_pod_that_filter_refused_elsewhere() -> None:
-    cluster = TestCluster()
-    for name in ("busy", "idle"):
-        cluster.add_node(name, free_gib=50)
-    cluster.add_pod("high", priority=HIGH)
-    assert set() == cluster.offered("high", "idle")
-    assert set() == kept(cluster, "high", "busy")
-    assert [] == woken(cluster)
+ATTEMPTS: dict[str, Callable[[TestCluster], Any]] = {
+    "filter refused it elsewhere": lambda cluster: (cluster.filter("high", "idle"), kept(cluster, "high", "busy")),
+    "filter was never asked": lambda cluster: kept(cluster, "high", "busy"),
+    "preemption goes on elsewhere": lambda cluster: (
+        cluster.filter("high", "idle"),
+        kept(cluster, "high", "busy", "roomy"),
+    ),
+}
+
+
+@pytest.mark.parametrize("attempt", ATTEMPTS)
+def test_room_on_a_node_with_victims_wakes_a_pod_whose_preemption_left_that_node_out(attempt: str) -> None:
+    cluster = with_high(busy=50, idle=50, roomy=100)
+    ATTEMPTS[attempt](cluster)
+    assert attempt == "preemption goes on elsewhere" or [] == cluster.woken()
     cluster.add_node("busy", free_gib=500)
 
-    assert ["high"] == woken(cluster)
+    assert ["high"] == cluster.woken()
     assert {"busy"} == kept(cluster, "high", "busy")
 
 
-def test_room_on_a_node_with_victims_wakes_a_pod_that_filter_was_never_asked_about() -> None:
-    cluster = TestCluster()
-    cluster.add_node("busy", free_gib=50)
-    cluster.add_pod("high", priority=HIGH)
-    assert set() == kept(cluster, "high", "busy")
-    assert [] == woken(cluster)
-    cluster.add_node("busy", free_gib=500)
-
-    assert ["high"] == woken(cluster)
-
-
 def test_pods_that_were_refused_on_other_nodes_with_victims_are_not_taken_for_alike() -> None:
-    cluster = TestCluster()
+    cluster = TestCluster().add_nodes(first=50, second=50)
     for name in ("first", "second"):
-        cluster.add_node(name, free_gib=50)
         cluster.add_pod(f"on-{name}")
         assert set() == kept(cluster, f"on-{name}", name)
     cluster.add_node("second", free_gib=500)
 
-    assert ["on-second"] == woken(cluster)
+    assert ["on-second"] == cluster.woken()
 
 
 def test_the_next_filter_call_begins_a_new_attempt_whose_victims_are_not_known_yet() -> None:
-    cluster = TestCluster()
-    for name in ("busy", "idle"):
-        cluster.add_node(name, free_gib=50)
-    cluster.add_pod("high", priority=HIGH)
+    cluster = with_high(busy=50, idle=50)
     cluster.filter("high", "idle")
     kept(cluster, "high", "busy")
     cluster.filter("high", "idle")
     cluster.add_node("busy", free_gib=500)
 
-    assert [] == woken(cluster)
-
-
-def test_nodes_that_one_preemption_leaves_out_count_while_it_goes_on_elsewhere() -> None:
-    cluster = TestCluster()
-    for name, free in (("busy", 50), ("idle", 50), ("roomy", 100)):
-        cluster.add_node(name, free_gib=free)
-    cluster.add_pod("high", priority=HIGH)
-    cluster.filter("high", "idle")
-    assert {"roomy"} == kept(cluster, "high", "busy", "roomy")
-    cluster.add_node("busy", free_gib=500)
-
-    assert ["high"] == woken(cluster)
+    assert [] == cluster.woken()
 
 
 def test_a_preemption_refused_for_other_pods_promises_begins_the_back_off_anew() -> None:
-    cluster = TestCluster()
-    for name, free in (("busy", 50), ("idle", 50)):
-        cluster.add_node(name, free_gib=free)
-    cluster.add_pod("high", priority=HIGH)
-    cluster.add_node("busy", free_gib=500)
+    cluster = with_high(busy=500, idle=50)
     for _ in range(6):  # up to ten seconds between wake-ups
         cluster.filter("high", "idle")
-        with_room = kept(cluster, "high", "busy")
-        assert {"busy"} == with_room
+        assert {"busy"} == kept(cluster, "high", "busy")
         cluster.allocator.preemption_failed("pod-high", ["busy"])
-        assert ["high"] == woken(cluster)
+        assert ["high"] == cluster.woken()
         cluster.clock.advance(0.6)
 
 
 def test_no_node_is_kept_for_long_where_only_victims_could_make_place() -> None:
-    cluster = TestCluster(live=LiveSettings(enabled=True, starvation_after_seconds=300))
-    cluster.add_node("busy", free_gib=100)
+    cluster = TestCluster(live=LiveSettings(enabled=True, starvation_after_seconds=300)).add_nodes(busy=100)
     cluster.run("small", cluster.add_pod("small", gib=50).name, "busy", gib=50)
     cluster.add_pod("large")
     assert set() == kept(cluster, "large", "busy")
@@ -284,19 +245,16 @@ def test_no_node_is_kept_for_long_where_only_victims_could_make_place() -> None:
 
 
 def test_what_a_leader_before_may_have_refused_ends_with_the_first_preemption() -> None:
-    cluster = TestCluster()
-    for name in ("busy", "idle"):
-        cluster.add_node(name, free_gib=50)
-    cluster.add_pod("high", priority=HIGH)
+    cluster = with_high(busy=50, idle=50)
     cluster.allocator.end_term()
     cluster.allocator.begin_term()
     cluster.let_doubts_pass()
     kept(cluster, "high", "busy")
     cluster.add_node("idle", free_gib=500)
-    assert [] == woken(cluster)
+    assert [] == cluster.woken()
     cluster.add_node("busy", free_gib=500)
 
-    assert ["high"] == woken(cluster)
+    assert ["high"] == cluster.woken()
 
 
 def test_a_failed_preemption_of_pods_that_never_show_leaves_little_and_not_for_long() -> None:
@@ -319,10 +277,7 @@ def test_a_failed_preemption_of_pods_that_never_show_leaves_little_and_not_for_l
 @pytest.fixture
 def nominated() -> TestCluster:
     """One node with room; kube-scheduler evicts there for the pod `high`, whose victims take their time."""
-    cluster = TestCluster()
-    cluster.add_node("idle", free_gib=50)
-    cluster.add_node("n1", free_gib=100)
-    cluster.add_pod("high", priority=HIGH)
+    cluster = with_high(idle=50, n1=100)
     cluster.filter("high", "idle")
     assert {"n1"} == kept(cluster, "high", "n1")
     cluster.change_pod("high", nominated_node="n1")
@@ -430,30 +385,23 @@ def test_nothing_stays_behind(nominated: TestCluster, end: str) -> None:
     assert not nominated.allocator._ledger.limited()
 
 
-def test_before_the_nomination_shows_nothing_is_reserved() -> None:
-    cluster = TestCluster()
-    cluster.add_node("n1", free_gib=100)
-    cluster.add_pod("high", priority=HIGH)
+@pytest.mark.parametrize(
+    "shows",
+    [
+        pytest.param({"unschedulable_since_utc": LATEST}, id="before the nomination shows"),
+        pytest.param({"nominated_node": "n2"}, id="one that we never approved, as for a new leader"),
+    ],
+)
+def test_without_an_approved_nomination_nothing_is_reserved(shows: dict[str, str]) -> None:
+    cluster = with_high(n1=100, n2=100)
     kept(cluster, "high", "n1")
-    cluster.change_pod("high", unschedulable_since_utc=LATEST)
-    assert {"n1"} == cluster.offered(cluster.add_pod("low").name, "n1")
-
-
-def test_a_nomination_that_we_never_approved_reserves_nothing() -> None:
-    """As for a leader that has just taken over, or of a node that was never asked about."""
-    cluster = TestCluster()
-    for name in ("n1", "n2"):
-        cluster.add_node(name, free_gib=100)
-    cluster.add_pod("high", priority=HIGH)
-    kept(cluster, "high", "n1")
-    cluster.change_pod("high", nominated_node="n2")
+    cluster.change_pod("high", **shows)
 
     assert {"n1", "n2"} == cluster.offered(cluster.add_pod("low").name, "n1", "n2")
 
 
 def test_of_two_equal_pods_the_one_that_was_approved_first_gets_the_room() -> None:
-    cluster = TestCluster()
-    cluster.add_node("n1", free_gib=100)
+    cluster = TestCluster().add_nodes(n1=100)
     for name in ("first", "second"):
         cluster.add_pod(name, priority=HIGH)
         assert {"n1"} == kept(cluster, name, "n1")
@@ -467,10 +415,8 @@ def test_of_two_equal_pods_the_one_that_was_approved_first_gets_the_room() -> No
 
 def test_a_volume_that_may_lie_anywhere_keeps_its_room_anywhere() -> None:
     cluster = TestCluster()
-    cluster.add_class("anywhere", dataLocality="disabled", numberOfReplicas="1")
     cluster.add_node("n1", free_gib=100)
-    cluster.add_claim("c", class_name="anywhere")
-    cluster.add_pod("high", "c", priority=HIGH)
+    cluster.add_pod("high", ("c", 100, "roaming"), priority=HIGH)
     kept(cluster, "high", "n1")
     cluster.change_pod("high", nominated_node="n1")
 
@@ -480,10 +426,18 @@ def test_a_volume_that_may_lie_anywhere_keeps_its_room_anywhere() -> None:
 def test_the_wake_up_does_not_wake_others_into_it_and_does_so_when_it_ends(nominated: TestCluster) -> None:
     assert set() == low_gets(nominated)
     nominated.clock.advance(11)
-    assert [] == woken(nominated)
+    assert [] == nominated.woken()
     nominated.change_pod("high", nominated_node="")
 
-    assert ["low"] == woken(nominated)
+    assert ["low"] == nominated.woken()
+
+
+def test_what_has_ended_by_time_goes_with_the_next_approval(nominated: TestCluster) -> None:
+    time_is_over(nominated)
+    nominated.add_pod("next")
+    assert {"n1"} == kept(nominated, "next", "n1")
+
+    assert {"pod-next"} == nominated.allocator._memory.approvals.keys()
 
 
 def test_others_are_woken_when_it_ends_by_time(nominated: TestCluster) -> None:
@@ -492,7 +446,7 @@ def test_others_are_woken_when_it_ends_by_time(nominated: TestCluster) -> None:
     time_is_over(nominated)
 
     assert version < nominated.allocator.version
-    assert ["low"] == woken(nominated)
+    assert ["low"] == nominated.woken()
 
 
 def test_the_end_of_a_reservation_in_a_filter_call_is_news_for_the_wake_up(nominated: TestCluster) -> None:
@@ -511,38 +465,25 @@ def test_the_pod_itself_is_woken_where_its_likes_find_no_room(nominated: TestClu
         assert set() == nominated.offered(name, "idle")
         nominated.allocator.preemption_failed(f"pod-{name}", ["n1"])
 
-    assert ["high"] == woken(nominated)
+    assert ["high"] == nominated.woken()
 
 
 def test_what_it_holds_there_already_counts_once() -> None:
-    cluster = TestCluster()
-    cluster.add_node("n1", free_gib=200)
-    cluster.add_pod("high", priority=HIGH)
-    assert {"n1"} == cluster.offered("high", "n1")
-    assert {"n1"} == kept(cluster, "high", "n1")
+    cluster = with_high(n1=200)
+    assert {"n1"} == cluster.offered("high", "n1") == kept(cluster, "high", "n1")
     cluster.change_pod("high", nominated_node="n1")
-    cluster.add_pod("beside")
 
-    assert {"n1"} == cluster.offered("beside", "n1")
+    assert {"n1"} == cluster.offered(cluster.add_pod("beside").name, "n1")
 
 
 def test_a_volume_that_two_of_them_share_counts_once() -> None:
-    cluster = TestCluster()
-    cluster.add_node("n1", free_gib=200)
+    cluster = TestCluster().add_nodes(n1=200)
     for name in ("first", "second"):
         cluster.add_pod(name, "shared", priority=HIGH)
         assert {"n1"} == kept(cluster, name, "n1")
         cluster.change_pod(name, nominated_node="n1")
 
     assert {"n1"} == cluster.offered(cluster.add_pod("beside").name, "n1")
-
-
-def test_what_has_ended_by_time_goes_with_the_next_approval(nominated: TestCluster) -> None:
-    time_is_over(nominated)
-    nominated.add_pod("next")
-    assert {"n1"} == kept(nominated, "next", "n1")
-
-    assert {"pod-next"} == nominated.allocator._memory.approvals.keys()
 
 
 def test_what_it_is_woken_for_counts_once_in_the_plan(nominated: TestCluster) -> None:
@@ -552,13 +493,12 @@ def test_what_it_is_woken_for_counts_once_in_the_plan(nominated: TestCluster) ->
     nominated.allocator.preemption_failed("pod-high", ["n1"])
     nominated.add_node("n1", free_gib=200)
 
-    assert ["high", "beside"] == woken(nominated)
+    assert ["high", "beside"] == nominated.woken()
 
 
 def test_a_pod_comes_back_to_its_data_where_room_is_kept_for_another_one() -> None:
     """Filter takes it back there, so the pods in its way may be evicted."""
-    cluster = TestCluster(live=LiveSettings(enabled=True, starvation_after_seconds=300))
-    cluster.add_node("n1", free_gib=400)
+    cluster = TestCluster(live=LiveSettings(enabled=True, starvation_after_seconds=300)).add_nodes(n1=400)
     cluster.add_pod("large", gib=350)
     cluster.add_pod("old", gib=200)
     cluster.attach(cluster.run("old", "old", "n1", gib=200), "", gib=200)
@@ -567,8 +507,7 @@ def test_a_pod_comes_back_to_its_data_where_room_is_kept_for_another_one() -> No
     assert not cluster.offered("large", "n1")
     cluster.clock.advance(300)
     cluster.plan_wakeups()
-    cluster.add_claim("more", 50)
-    cluster.add_pod("old", "old", "more", uid="again", created=LATEST)
+    cluster.add_pod("old", "old", ("more", 50), uid="again", created=LATEST)
 
     assert {"n1"} == kept(cluster, "old", "n1")
     assert cluster.filter("old", "n1").decision is Decision.RESTART
@@ -580,12 +519,11 @@ def test_a_call_without_candidates_leaves_nothing(method: str) -> None:
     pod = cluster.add_pod("a")
     getattr(cluster.allocator, method)(pod.uid, [])
 
-    assert 0 == refused_count(cluster)
+    assert 0 == cluster.allocator.snapshot().refused_count
 
 
 def test_no_more_than_so_many_are_remembered() -> None:
-    cluster = TestCluster()
-    cluster.add_node("n1", free_gib=400)
+    cluster = TestCluster().add_nodes(n1=400)
     names = [f"p{number}" for number in range(MOST_APPROVALS + 1)]
     for name in names:
         cluster.add_pod(name, gib=1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,9 +10,9 @@ import pytest
 from controller.model.longhorn import LonghornNode
 from controller.model.versions import Behaviour
 from controller.rules.candidates import Candidate
-from controller.rules.preference import imbalance, prefer_attach_node, preferred, usable_bytes
-from controller.rules.schedule import Step, schedule_replicas
-from tests.unit.allocator.placing import ROOMY, disk, failed, node, replica, view, volume
+from controller.rules.preference import imbalance, preferred, usable_bytes
+from controller.rules.schedule import PlacementStep, schedule_replicas
+from tests.unit.allocator.placing import disk, node, replica, view, volume
 
 
 def choice(size: int, *nodes: LonghornNode, **behaviour: Any) -> str:
@@ -64,7 +63,7 @@ def test_only_what_has_room_is_weighed() -> None:
     assert "n1/d2" == choice(150, node("n1", disk("d1", 149), disk("d2", 150)))
 
 
-def test_ties_and_failures_go_by_name() -> None:
+def test_what_is_equal_and_what_has_no_room_goes_by_name() -> None:
     assert "n1/d1" == choice(100, node("n2", disk("d1"), disk("d2")), node("n1", disk("d1"), disk("d2")))
     assert "n1/d1" == choice(5000, node("n2"), node("n1"))  # nothing has room
     assert "n1/d1" == choice(
@@ -72,76 +71,15 @@ def test_ties_and_failures_go_by_name() -> None:
     )  # no disk has
     assert "n0/d1" == choice(150, node("n1", disk("d1", 100), disk("d2", 100)), node("n0", disk(size=90)))
     assert "n1/d1" == choice(1, *(node(name, disk(scheduled_bytes=1000)) for name in ("n2", "n1")))  # all zero
-
-
-def test_older_releases_take_the_most_available_whatever_is_scheduled() -> None:
-    nodes = (
-        node("n1", disk("d1", 300)),
-        node("n2", disk("d1", 900, scheduled_bytes=900), disk("d2", 1000, reserved_bytes=101, scheduled_bytes=1000)),
-    )
-    assert "n1/d1" == choice(100, *nodes)
-    assert "n2/d1" == choice(100, *nodes, picks_by_balance_score=False)
     assert "n1/d1" == choice(100, node("n2"), node("n1"), picks_by_balance_score=False)
-
-
-# The attach node
-
-ALL = [Candidate("n1", "d1", "n1-d1"), Candidate("n2", "d1", "n2-d1"), Candidate("n2", "d2", "n2-d2")]
-
-
-@pytest.mark.parametrize(
-    ("locality", "attached", "others", "expected"),
-    [
-        ("best-effort", "n2", [], ALL[1:]),
-        ("best-effort", "n3", [], ALL),
-        ("best-effort", "", [], ALL),
-        ("disabled", "n2", [], ALL),
-        ("strict-local", "n2", [], ALL),
-        ("best-effort", "n2", [replica("a", "n2")], ALL),
-        ("best-effort", "n2", [replica("a", "n2", active=False)], ALL),
-        ("best-effort", "n2", [failed("a", "n2")], ALL[1:]),
-        ("best-effort", "n2", [replica("a", "n1")], ALL[1:]),
-    ],
-)
-def test_best_effort_prefers_the_attach_node_without_an_unfailed_replica(
-    locality: str, attached: str, others: list[Any], expected: list[Candidate]
-) -> None:
-    of = volume(data_locality=locality, node_id=attached)
-    assert tuple(expected) == prefer_attach_node(ALL, of, [replica(), *others])
-    assert tuple(ALL) == prefer_attach_node(ALL, of, others, Behaviour(prefers_attach_node=False))
 
 
 # One after the other
 
 
-def placed(steps: tuple[Step, ...]) -> list[str | None]:
+def placed(steps: tuple[PlacementStep, ...]) -> list[str | None]:
     found = [step.scheduled for step in steps]
     return [None if entry is None else f"{entry.node}/{entry.disk}" for entry in found]
-
-
-def test_later_replicas_see_the_earlier_picks() -> None:
-    new = [replica("r1"), replica("r2"), replica("r3")]
-    steps = schedule_replicas(view(node("n1"), node("n2"), replicas=new), volume(), new)
-    assert ["n1/d1", "n2/d1", None] == placed(steps)
-    assert ["r1", "r2", "r3"] == [step.replica for step in steps]
-    soft = view(node("n1"), node("n2"), replicas=new, settings=replace(ROOMY, soft_anti_affinity=True))
-    assert ["n1/d1", "n2/d1", "n1/d1"] == placed(schedule_replicas(soft, volume(), new))
-
-
-def test_earlier_picks_take_their_bytes_though_the_figures_stay() -> None:
-    new = [replica(f"r{index}") for index in range(3)]
-    settings = replace(ROOMY, soft_anti_affinity=True)
-    exact = schedule_replicas(view(node("n1", disk(size=200)), replicas=new, settings=settings), volume(), new)
-    assert ["n1/d1", "n1/d1", None] == placed(exact)
-    less = schedule_replicas(view(node("n1", disk(size=199)), replicas=new, settings=settings), volume(), new)
-    assert ["n1/d1", None, None] == placed(less)
-
-
-def test_a_replica_that_is_asked_for_twice_is_placed_once() -> None:
-    new = replica("r1")
-    first, second = schedule_replicas(view(node("n1"), node("n2"), replicas=[new]), volume(), [new, new])
-    assert ["n1/d1", None] == placed((first, second))
-    assert ["ReplicaAlreadyScheduled"] == [str(entry.rejection.reason) for entry in second.search.refusals]
 
 
 def test_the_balance_looks_at_the_replicas_own_size() -> None:

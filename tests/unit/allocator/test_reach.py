@@ -11,15 +11,16 @@ from controller.allocator.world.reach import MOST_RECORDS, RECORD_SECONDS
 from controller.model.longhorn import BackingImage, InstanceManager, LonghornNode, LonghornSettings, SpacePolicy
 from controller.model.workload import KubeNode
 from controller.settings import LiveSettings
-from tests.fakes.builders import GIB, TestCluster, disk, node, replica
+from tests.fakes.builders import GIB, TestCluster, disk, node, observe, replica
 
+N1 = node("n1", disk("a", 100), disk("b", 50))
 Change = Callable[[LonghornNode], LonghornNode]
 
 
 @pytest.fixture
 def cluster() -> TestCluster:
     cluster = TestCluster()
-    cluster.add_node("n1", disk("a", 100, node="n1"), disk("b", 50, node="n1"))
+    cluster.add_node("n1", *N1.disks)
     cluster.clock.advance(RECORD_SECONDS)
     return cluster
 
@@ -50,16 +51,14 @@ def on_a(**facts: object) -> Change:
 def test_a_changed_node_is_told_by_disk(
     cluster: TestCluster, change: Change, expected: list[tuple[str, str, str, int]]
 ) -> None:
-    before = node("n1", disk("a", 100), disk("b", 50))
-    cluster.put_node(change(before))
+    cluster.put_node(change(N1))
     assert expected == sorted(records(cluster))
 
 
 def test_a_disk_that_comes_back_and_a_replica_that_goes_are_told(cluster: TestCluster) -> None:
-    before = node("n1", disk("a", 100), disk("b", 50))
-    cluster.put_node(on_a(schedulable=False)(before))
-    cluster.put_node(on_a(scheduled_bytes=30 * GIB)(before))
-    cluster.put_node(before)
+    cluster.put_node(on_a(schedulable=False)(N1))
+    cluster.put_node(on_a(scheduled_bytes=30 * GIB)(N1))
+    cluster.put_node(N1)
     assert [("closed", 0), ("opened", 70), ("more-room", 30)] == [entry[2:] for entry in records(cluster)]
 
 
@@ -106,42 +105,44 @@ def test_copies_that_only_longhorn_wanted_and_images_are_told(cluster: TestClust
 
 
 def test_what_lies_beyond_a_disks_limit_is_shown_while_it_does(cluster: TestCluster) -> None:
+    """Also where Longhorn has closed the disk: it calls one that is over its limit unschedulable."""
+
+    def over() -> list[tuple[str, str, int]]:
+        return [(one.node, one.disk, one.over_bytes // GIB) for one in cluster.allocator.snapshot().disks_over]
+
     for number, gib in enumerate((60, 45)):
         name = f"x{number}-r-1"
         cluster.allocator.observe_replica(name, replica(name, f"x{number}", gib, on="n1", disk_name="a"))
-    (over,) = cluster.allocator.snapshot().disks_over
-    assert ("n1", "a", 5 * GIB) == (over.node, over.disk, over.over_bytes)
+    assert [("n1", "a", 5)] == over()
+    cluster.put_node(on_a(schedulable=False)(N1))
+    assert [("n1", "a", 5)] == over()
 
     cluster.allocator.observe_replica("x1-r-1", None)
-    assert not cluster.allocator.snapshot().disks_over
+    assert [] == over()
 
 
 def test_they_are_forgotten_after_ten_minutes_and_never_too_many(cluster: TestCluster) -> None:
-    before = node("n1", disk("a", 100), disk("b", 50))
-    cluster.put_node(on_a(schedulable=False)(before))
+    cluster.put_node(on_a(schedulable=False)(N1))
     cluster.clock.advance(RECORD_SECONDS - 1)
     assert 1 == len(records(cluster))
     cluster.clock.advance(1)
     assert not records(cluster)
 
     for number in range(MOST_RECORDS):
-        cluster.put_node(on_a(schedulable=bool(number % 2))(before))
-        cluster.put_node(on_a(schedulable=not number % 2)(before))
+        cluster.put_node(on_a(schedulable=bool(number % 2))(N1))
+        cluster.put_node(on_a(schedulable=not number % 2)(N1))
     assert MOST_RECORDS == len(records(cluster))
 
 
-def test_a_node_that_can_run_engines_again_is_opened(cluster: TestCluster) -> None:
-    for state, change in (("running", "opened"), ("stopped", "closed"), ("running", "opened")):
-        manager = InstanceManager("im", "n1", "v1", "im", state)
-        cluster.allocator.observe_instance_manager("im", manager)
-        assert {(disk, change) for disk in "ab"} <= {(one[1], one[2]) for one in records(cluster)[-2:]}
-
-
-def test_a_node_that_kubernetes_has_again_is_opened(cluster: TestCluster) -> None:
-    facts = KubeNode("n1", unschedulable=False)
-    for seen, change in ((None, "closed"), (facts, "opened")):
-        cluster.allocator.observe_kube_node("n1", seen)
-        assert [("n1", "a", change, 0), ("n1", "b", change, 0)] == records(cluster)[-2:]
+def test_a_node_that_can_run_engines_again_or_that_kubernetes_has_again_is_opened(cluster: TestCluster) -> None:
+    for kind, key, facts, change in (
+        ("instance_manager", "im", InstanceManager("im", "n1", "v1", "im", "stopped"), "closed"),
+        ("instance_manager", "im", InstanceManager("im", "n1", "v1", "im", "running"), "opened"),
+        ("kube_node", "n1", None, "closed"),
+        ("kube_node", "n1", KubeNode("n1", unschedulable=False), "opened"),
+    ):
+        observe(cluster.allocator, kind, key, facts)
+        assert [("a", change), ("b", change)] == sorted(entry[1:3] for entry in records(cluster)[-2:])
 
 
 @pytest.mark.parametrize("how", [{"failed_at": "2026-01-01T00:00:00Z"}, {"eviction_requested": True}])
@@ -154,17 +155,8 @@ def test_a_replica_that_counts_no_more_opens_its_node_to_others_of_its_volume(
     assert [("n1", "a", "replica-lost", 0), ("n1", "b", "replica-lost", 0)] == records(cluster)[len(before) :]
 
 
-def test_a_disk_over_its_limit_is_told_of_also_where_longhorn_has_closed_it(cluster: TestCluster) -> None:
-    """Longhorn calls a disk that is over its limit unschedulable."""
-    cluster.allocator.observe_replica("r", replica("r", "v", 120, on="n1", disk_name="a"))
-    over = [("n1", "a", 20 * GIB)]
-    assert over == [(one.node, one.disk, one.over_bytes) for one in cluster.allocator.snapshot().disks_over]
-    cluster.put_node(on_a(schedulable=False)(node("n1", disk("a", 100), disk("b", 50))))
-    assert over == [(one.node, one.disk, one.over_bytes) for one in cluster.allocator.snapshot().disks_over]
-
-
 def test_nothing_is_said_of_a_disk_that_is_not_ready(cluster: TestCluster) -> None:
     cluster.allocator.observe_replica("r", replica("r", "v", 20, on="n1", disk_name="a"))
     gone = on_a(ready=False, schedulable=False, maximum_bytes=0, available_bytes=0, scheduled_bytes=0)
-    cluster.put_node(gone(node("n1", disk("a", 100), disk("b", 50))))
+    cluster.put_node(gone(N1))
     assert () == cluster.allocator.snapshot().disks_over

@@ -19,7 +19,8 @@ from controller.model.versions import Behaviour
 from controller.model.workload import KubeNode
 from controller.rules.reasons import Reason
 from controller.rules.reuse import NewReplica, Reuse, find_reusable, plan_new_replica
-from tests.unit.allocator.placing import ROOMY, disk, failed, node, replica, view, volume
+from tests.fakes.rooms import OPEN
+from tests.unit.allocator.placing import disk, failed, node, replica, view, volume
 
 
 def reused(found: Reuse) -> str | None:
@@ -41,56 +42,42 @@ def test_without_failed_replicas_there_is_nothing_to_reuse() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "expected"),
+    ("part", "change", "expected"),
     [
-        ({"active": False}, Reason.NOT_REUSABLE),
-        ({"node": ""}, Reason.NOT_REUSABLE),
-        ({"disk_uuid": ""}, Reason.NOT_REUSABLE),
-        ({"rebuild_retry_count": 5}, Reason.NOT_REUSABLE),
-        ({"rebuild_retry_count": 4}, None),
-        ({"eviction_requested": True}, Reason.NOT_REUSABLE),
-        ({"node": "n9"}, Reason.NO_LONGHORN_NODE),
-        ({"disk_uuid": "elsewhere"}, Reason.DISK_NOT_FOUND),
+        ("replica", {"active": False}, Reason.NOT_REUSABLE),
+        ("replica", {"node": ""}, Reason.NOT_REUSABLE),
+        ("replica", {"disk_uuid": ""}, Reason.NOT_REUSABLE),
+        ("replica", {"rebuild_retry_count": 5}, Reason.NOT_REUSABLE),
+        ("replica", {"rebuild_retry_count": 4}, None),
+        ("replica", {"eviction_requested": True}, Reason.NOT_REUSABLE),
+        ("replica", {"node": "n9"}, Reason.NO_LONGHORN_NODE),
+        ("replica", {"disk_uuid": "elsewhere"}, Reason.DISK_NOT_FOUND),
+        ("node", {"ready": False}, Reason.NODE_NOT_READY),
+        ("node", {"tags": frozenset({"x"})}, None),
+        ("disk", {"ready": False}, Reason.DISK_UNSCHEDULABLE),
+        ("disk", {"allow_scheduling": False}, Reason.DISK_UNSCHEDULABLE),
+        ("disk", {"eviction_requested": True}, Reason.DISK_UNSCHEDULABLE),
+        ("disk", {"schedulable": False}, Reason.DISK_UNSCHEDULABLE),
+        ("disk", {"schedulable": False, "is_under_pressure": True, "available_bytes": 251}, None),
+        (
+            "disk",
+            {"schedulable": False, "is_under_pressure": True, "available_bytes": 250},
+            Reason.DISK_UNSCHEDULABLE,
+        ),
+        ("disk", {"available_bytes": 250}, None),
+        ("disk", {"tags": frozenset({"x"})}, None),
     ],
 )
-def test_the_replica_itself(change: dict[str, Any], expected: Reason | None) -> None:
-    found = find_reusable(view(node("n1"), replicas=[failed("a", "n1", **change)]), volume())
-    assert (expected is None) == (reused(found) == "a")
-    assert expected is None or expected == only_reason(found)
-
-
-@pytest.mark.parametrize(
-    ("change", "expected"),
-    [
-        ({"ready": False}, Reason.NODE_NOT_READY),
-        ({"schedulable": False}, Reason.NODE_UNSCHEDULABLE),
-        ({"allow_scheduling": False}, Reason.NODE_UNSCHEDULABLE),
-        ({"deleting": True}, Reason.NODE_DELETING),
-        ({"tags": frozenset({"x"})}, None),
-    ],
-)
-def test_its_node(change: dict[str, Any], expected: Reason | None) -> None:
-    found = find_reusable(view(node("n1", **change), replicas=[failed("a", "n1")]), volume())
-    assert (expected is None) == (reused(found) == "a")
-    assert expected is None or expected == only_reason(found)
-
-
-@pytest.mark.parametrize(
-    ("change", "expected"),
-    [
-        ({"ready": False}, Reason.DISK_UNSCHEDULABLE),
-        ({"allow_scheduling": False}, Reason.DISK_UNSCHEDULABLE),
-        ({"eviction_requested": True}, Reason.DISK_UNSCHEDULABLE),
-        ({"schedulable": False}, Reason.DISK_UNSCHEDULABLE),
-        ({"schedulable": False, "is_under_pressure": True, "available_bytes": 251}, None),
-        ({"schedulable": False, "is_under_pressure": True, "available_bytes": 250}, Reason.DISK_UNSCHEDULABLE),
-        ({"available_bytes": 250}, None),
-        ({"tags": frozenset({"x"})}, None),
-    ],
-)
-def test_its_disk(change: dict[str, Any], expected: Reason | None) -> None:
-    settings = replace(ROOMY, space=SpacePolicy(minimal_available_pct=25))
-    found = find_reusable(view(node("n1", disk(**change)), replicas=[failed("a", "n1")], settings=settings), volume())
+def test_the_replica_its_node_and_its_disk_are_asked(
+    part: str, change: dict[str, Any], expected: Reason | None
+) -> None:
+    changes = {"replica": {}, "node": {}, "disk": {}, part: change}
+    seen = view(
+        node("n1", disk(**changes["disk"]), **changes["node"]),
+        replicas=[failed("a", "n1", **changes["replica"])],
+        settings=replace(OPEN, space=SpacePolicy(minimal_available_pct=25)),
+    )
+    found = find_reusable(seen, volume())
     assert (expected is None) == (reused(found) == "a")
     assert expected is None or expected == only_reason(found)
 
@@ -132,7 +119,7 @@ def test_the_latest_failure_wins_and_time_zones_are_minded() -> None:
 def test_anti_affinity_holds_against_healthy_replicas_and_not_against_failed_ones() -> None:
     replicas = [failed("a", "n1"), replica("b", "n1", "d2")]
     assert reused(find_reusable(view(node("n1", disk("d1"), disk("d2")), replicas=replicas), volume())) is None
-    soft = replace(ROOMY, soft_anti_affinity=True)
+    soft = replace(OPEN, soft_anti_affinity=True)
     seen = view(node("n1", disk("d1"), disk("d2")), replicas=replicas, settings=soft)
     assert "a" == reused(find_reusable(seen, volume()))
     seen = view(node("n1", disk("d1"), disk("d2")), replicas=[failed("a", "n1"), failed("b", "n1", disk_name="d2")])
@@ -140,7 +127,7 @@ def test_anti_affinity_holds_against_healthy_replicas_and_not_against_failed_one
 
 
 def test_a_failed_replica_does_not_bar_its_own_disk() -> None:
-    hard = replace(ROOMY, disk_soft_anti_affinity=False)
+    hard = replace(OPEN, disk_soft_anti_affinity=False)
     assert "a" == reused(find_reusable(view(node("n1"), replicas=[failed("a", "n1")], settings=hard), volume()))
     both = [failed("a", "n1"), replica("b", "n1", deleting=True)]
     assert reused(find_reusable(view(node("n1"), replicas=both, settings=hard), volume())) is None
@@ -170,7 +157,7 @@ def test_v2_replicas_come_back_where_the_setting_or_the_release_says_so(
     seen = view(
         node("n1", disk(type="block")),
         replicas=[failed("a", "n1")],
-        settings=replace(ROOMY, fast_rebuild_v2=setting),
+        settings=replace(OPEN, fast_rebuild_v2=setting),
         behaviour=Behaviour(reuses_failed_v2_replicas=default),
     )
     v2 = volume(needs=DiskNeeds(data_engine="v2"))

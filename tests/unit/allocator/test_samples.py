@@ -16,19 +16,13 @@ SAMPLES = [NODES[begin : begin + 100] for begin in (0, 100, 150)]
 @pytest.fixture
 def cluster() -> TestCluster:
     """250 nodes, none of which has room for the pod."""
-    cluster = TestCluster()
-    for name in NODES:
-        cluster.add_node(name, free_gib=50)
+    cluster = TestCluster().add_nodes(**dict.fromkeys(NODES, 50))
     cluster.add_pod("p")
     return cluster
 
 
 def grow(cluster: TestCluster, name: str) -> None:
     cluster.put_node(node(name, free_gib=100))
-
-
-def woken(cluster: TestCluster) -> bool:
-    return ["p"] == [wakeup.name for wakeup in cluster.plan_wakeups()]
 
 
 def refuse(cluster: TestCluster, names: Sequence[str]) -> None:
@@ -38,9 +32,9 @@ def refuse(cluster: TestCluster, names: Sequence[str]) -> None:
 def give_up(cluster: TestCluster) -> None:
     """The scheduler goes on showing nodes that the pod may use, and none of them has room."""
     for _ in range(20):
-        if not woken(cluster):
+        if not cluster.woken():
             cluster.clock.advance(10)
-            if not woken(cluster):
+            if not cluster.woken():
                 return
         refuse(cluster, SAMPLES[0])
     raise AssertionError("still woken")
@@ -49,12 +43,12 @@ def give_up(cluster: TestCluster) -> None:
 def test_a_pod_is_looked_at_again_at_once_until_its_node_is_in_the_sample(cluster: TestCluster) -> None:
     refuse(cluster, SAMPLES[0])
     grow(cluster, NODES[200])
-    assert woken(cluster)
+    assert cluster.woken()
     refuse(cluster, SAMPLES[1])
-    assert woken(cluster)
+    assert cluster.woken()
 
     assert {NODES[200]} == cluster.offered("p", *SAMPLES[2])
-    assert not woken(cluster)
+    assert not cluster.woken()
 
 
 def test_a_refusal_that_may_be_due_to_the_sample_is_news(cluster: TestCluster) -> None:
@@ -69,12 +63,12 @@ def test_a_refusal_that_may_be_due_to_the_sample_is_news(cluster: TestCluster) -
 def test_an_attempt_that_shows_nothing_new_waits_for_its_back_off(cluster: TestCluster) -> None:
     grow(cluster, NODES[200])
     refuse(cluster, SAMPLES[0])
-    assert woken(cluster)
+    assert cluster.woken()
     refuse(cluster, SAMPLES[0])
 
-    assert not woken(cluster)
+    assert not cluster.woken()
     cluster.clock.advance(0.5)
-    assert woken(cluster)
+    assert cluster.woken()
 
 
 def test_nodes_that_are_never_shown_are_taken_for_nodes_that_the_pod_may_not_use(cluster: TestCluster) -> None:
@@ -83,7 +77,7 @@ def test_nodes_that_are_never_shown_are_taken_for_nodes_that_the_pod_may_not_use
     attempts = 0
     while attempts < 50:
         cluster.clock.advance(10)
-        if not woken(cluster):
+        if not cluster.woken():
             break
         refuse(cluster, SAMPLES[0])
         attempts += 1
@@ -94,13 +88,13 @@ def test_nodes_that_are_never_shown_are_taken_for_nodes_that_the_pod_may_not_use
 def test_a_node_that_was_shown_before_wakes_the_pod_again(cluster: TestCluster) -> None:
     refuse(cluster, SAMPLES[1])
     grow(cluster, NODES[240])
-    assert woken(cluster)
+    assert cluster.woken()
     refuse(cluster, SAMPLES[0])
     give_up(cluster)
 
     grow(cluster, NODES[50])
     cluster.clock.advance(10)
-    assert woken(cluster)
+    assert cluster.woken()
     assert {NODES[50]} == cluster.offered("p", *SAMPLES[0])
 
 
@@ -111,31 +105,31 @@ def test_what_the_scheduler_does_by_itself_begins_anew(cluster: TestCluster) -> 
 
     refuse(cluster, SAMPLES[0])  # a core event: its node may be open to it now
     cluster.clock.advance(10)
-    assert woken(cluster)
+    assert cluster.woken()
 
 
 def test_a_later_wake_up_looks_at_all_nodes_again_at_once(cluster: TestCluster) -> None:
     refuse(cluster, SAMPLES[0])
     grow(cluster, NODES[200])
-    assert woken(cluster)
+    assert cluster.woken()
     refuse(cluster, SAMPLES[1])
-    assert woken(cluster)
+    assert cluster.woken()
     cluster.put_node(node(NODES[200], free_gib=50))  # another pod was quicker
     refuse(cluster, SAMPLES[2])
-    assert not woken(cluster)
+    assert not cluster.woken()
 
     cluster.clock.advance(10)
     grow(cluster, NODES[20])
-    assert woken(cluster)
+    assert cluster.woken()
     for sample in SAMPLES[1:]:
         refuse(cluster, sample)
-        assert woken(cluster)
+        assert cluster.woken()
 
 
 def test_fewer_nodes_than_kube_scheduler_stops_at_are_all_that_the_pod_may_use(cluster: TestCluster) -> None:
     grow(cluster, NODES[200])
     refuse(cluster, NODES[:99])
-    assert not woken(cluster)
+    assert not cluster.woken()
 
 
 @pytest.mark.parametrize(("candidates", "nodes", "expected"), [(99, 500, False), (100, 101, True), (100, 100, False)])

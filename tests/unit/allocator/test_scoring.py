@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from controller.allocator.judge.budget import Budget
 from controller.allocator.judge.node import Judge
-from controller.allocator.judge.verdict import Judgement, Verdict
+from controller.allocator.judge.verdict import SURE, Judgement, Verdict
 from controller.allocator.outcome import Mode
 from controller.allocator.promises.ledger import Ledger
-from controller.allocator.promises.promise import ANYWHERE, Verb
+from controller.allocator.promises.promise import ANYWHERE, Roams, Verb
 from controller.allocator.verbs.prioritize import Strategy, score_nodes
 from controller.allocator.world.world import World
 from controller.model.longhorn import DEFAULT_NEEDS, DiskNeeds
@@ -22,37 +22,29 @@ from controller.model.workload import KubeNode
 from controller.rules.demand import VolumeDemand
 from controller.settings import LiveSettings
 from tests.fakes.builders import EPOCH, TestCluster, disk, node, promise, replica, volume
-from tests.fakes.clock import VirtualClock
-from tests.unit.allocator.test_fit import local, roaming, room, world_of
+from tests.fakes.clock import TickingClock
+from tests.fakes.counting import counted
+from tests.fakes.rooms import local, roaming, room, world_of
 
 
 def scores(cluster: TestCluster, pod: str, *names: str) -> dict[str, int]:
     return dict(cluster.allocator.score_nodes(cluster.pods[pod].uid, list(names)))
 
 
-def made(strategy: str = "off") -> TestCluster:
-    return TestCluster(live=LiveSettings(enabled=True, strategy=strategy))
+def made(strategy: str = "off", **free_gib: float) -> TestCluster:
+    return TestCluster(live=LiveSettings(enabled=True, strategy=strategy)).add_nodes(**free_gib)
 
 
 def test_a_node_with_the_pods_data_is_better_than_one_with_room() -> None:
-    cluster = made()
-    cluster.add_node("n1")
-    cluster.add_node("n2")
+    cluster = made(n1=400, n2=400)
     cluster.add_pod("a")
     cluster.place(cluster.provision("a"), "n1")
 
     assert scores(cluster, "a", "n2", "n1") == {"n2": 2, "n1": 6}  # both are robust
 
-
-def test_half_of_the_data_is_worth_half_the_points() -> None:
-    cluster = made()
-    cluster.add_node("n1")
-    cluster.add_node("n2")
-    cluster.add_pod("a", "x", "y")
-    cluster.place(cluster.provision("x"), "n1")
-    cluster.place(cluster.provision("y"), "n2")
-
-    assert scores(cluster, "a", "n1", "n2") == {"n1": 4, "n2": 4}
+    cluster.add_pod("half", "a", "b")
+    cluster.place(cluster.provision("b"), "n2")
+    assert scores(cluster, "half", "n1", "n2") == {"n1": 4, "n2": 4}
 
 
 def test_a_node_where_every_choice_fits_is_better_than_one_where_only_some_do() -> None:
@@ -60,30 +52,23 @@ def test_a_node_where_every_choice_fits_is_better_than_one_where_only_some_do() 
     cluster = made()
     cluster.add_node("n1", disk("d1", 100, node="n1"), disk("d2", 50, node="n1"))
     cluster.add_node("n2", disk("d1", 150, node="n2"), disk("d2", 150, node="n2"))
-    cluster.add_claim("large", 100)
-    cluster.add_claim("small", 50)
-    cluster.add_pod("a", "large", "small")
+    cluster.add_pod("a", ("large", 100), ("small", 50))
 
     assert cluster.offered("a", "n1", "n2") == {"n2"}
     assert scores(cluster, "a", "n1", "n2") == {"n1": 0, "n2": 2}
 
 
 def test_best_effort_volumes_of_several_copies_prefer_a_node_with_room_for_one() -> None:
-    cluster = made()
+    cluster = made(n1=400, n2=400, n3=400, n4=50)
     cluster.add_class("three", dataLocality="best-effort", numberOfReplicas="3")
-    for name, free in (("n1", 400), ("n2", 400), ("n3", 400), ("n4", 50)):
-        cluster.add_node(name, free_gib=free)
-    cluster.add_claim("c", 100, class_name="three")
-    cluster.add_pod("a", "c")
+    cluster.add_pod("a", ("c", 100, "three"))
 
     assert scores(cluster, "a", "n1", "n4") == {"n1": 2, "n4": 0}
 
 
 @pytest.mark.parametrize(("strategy", "expected"), [("spread", (4, 3)), ("pack", (2, 3)), ("off", (2, 2))])
 def test_the_strategy_prefers_the_emptier_or_the_fuller_node(strategy: str, expected: tuple[int, int]) -> None:
-    cluster = made(strategy)
-    cluster.add_node("n1", free_gib=1000)
-    cluster.add_node("n2", free_gib=1000)
+    cluster = made(strategy, n1=1000, n2=1000)
     cluster.add_pod("other", gib=600)
     cluster.filter("other", "n2")
     cluster.add_pod("a")
@@ -92,26 +77,16 @@ def test_the_strategy_prefers_the_emptier_or_the_fuller_node(strategy: str, expe
 
 
 def test_the_best_node_has_ten_points() -> None:
-    cluster = made("spread")
+    cluster = made("spread", n1=100_000)
     cluster.add_class("two", dataLocality="best-effort", numberOfReplicas="2")
-    cluster.add_node("n1", free_gib=100_000)
-    cluster.add_claim("preferring", 100, class_name="two")
-    cluster.add_pod("a", "local", "preferring")
+    cluster.add_pod("a", "local", ("preferring", 100, "two"))
     cluster.place(cluster.provision("local"), "n1")
 
     assert scores(cluster, "a", "n1") == {"n1": 10}
 
 
-def test_nodes_that_longhorn_does_not_know_have_none() -> None:
-    cluster = made("pack")
-    cluster.add_pod("a")
-
-    assert scores(cluster, "a", "nowhere") == {"nowhere": 0}
-
-
 def test_bypass_has_no_opinion_and_nothing_is_ever_held() -> None:
-    cluster = made("spread")
-    cluster.add_node("n1")
+    cluster = made("spread", n1=400)
     cluster.add_pod("a")
     assert scores(cluster, "a", "n1") == {"n1": 4}
     assert cluster.pending() == {}
@@ -181,8 +156,7 @@ def preferring(size: int, name: str = "p", **fields: Any) -> VolumeDemand:
 
 NODES = ("n1", "n2", "n3", "n4")
 DISKS = st.lists(
-    st.builds(
-        lambda free, has_tag, reserved, available: (free, has_tag, reserved, available),
+    st.tuples(
         st.integers(-5, 40),
         st.booleans(),
         st.sampled_from((0, 0, 10)),
@@ -216,10 +190,14 @@ def worlds(draw: st.DrawFn) -> World:
 @st.composite
 def ledgers(draw: st.DrawFn) -> Ledger:
     ledger = Ledger()
-    for number in range(draw(st.integers(0, 5))):
+    for number in range(draw(st.integers(0, 6))):
         where, size = draw(st.sampled_from((*NODES, *NODES, ANYWHERE))), draw(st.integers(1, 25))
-        volume = draw(st.sampled_from((f"other-{number}", "uid-v0")))
-        ledger.put(Verb.HOLD, promise(volume, where, f"uid-{number}", size=size, needs=draw(NEEDS)))
+        of, since = draw(st.sampled_from((f"other-{number}", "uid-v0"))), draw(st.sampled_from((0.0, 9.5)))
+        made = promise(of, where, f"uid-{number}", size=size, needs=draw(NEEDS), since=since)
+        if where == ANYWHERE:
+            barred, per_disk = draw(st.sampled_from(((), (), ("n1",)))), draw(st.sampled_from((1, 1, 1, 2)))
+            made = replace(made, places=Roams(frozenset(barred), per_disk, per_disk))
+        ledger.put(Verb.HOLD, made)
     return ledger
 
 
@@ -262,20 +240,28 @@ def test_the_points_are_those_of_the_plain_computation(data: st.DataObject) -> N
         assert {name: score_plainly(judge, ledger, name, strategy) for name in names} == found
 
 
+class LongWay(Judge):
+    """Without the short cuts for plain volumes."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._plain = None
+
+
+@settings(max_examples=800, deadline=None)
+@given(worlds(), ledgers(), st.lists(st.integers(1, 20), min_size=1, max_size=4))
+def test_the_short_cuts_judge_as_the_long_way_does(world: World, ledger: Ledger, sizes: list[int]) -> None:
+    demands = [local(size, f"v{index}") for index, size in enumerate(sizes)]
+    short, long = Judge(world, ledger, demands, 10.0), LongWay(world, ledger, demands, 10.0)
+
+    expected = {name: long.judge(name) for name in NODES}
+
+    sure, refused = short.sure_among(NODES)
+    assert expected == {**dict.fromkeys(sure, SURE), **refused}
+    assert expected == {name: short.judge(name) for name in NODES}
+
+
 # The budget
-
-
-class Ticking(VirtualClock):
-    """A clock that goes on by a second whenever somebody looks at it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.looks = 0
-
-    def now(self) -> float:
-        self.looks += 1
-        self.advance(1)
-        return super().now()
 
 
 def many(count: int, *frees: int) -> World:
@@ -301,7 +287,7 @@ def test_what_there_is_no_time_for_counts_for_no_node(
     world = many(60, *frees)
     found: set[int] = set()
     for looks in range(0, 300, 3):
-        budget = Budget.of(Ticking(), looks * 1000)
+        budget = Budget.of(TickingClock(1), looks * 1000)
         judge = Judge(world, Ledger(), demands, 0.0, budget=budget)
         scores = score_nodes(judge, Ledger(), demands, list(world.nodes), strategy)
         assert list(world.nodes) == list(scores)
@@ -315,7 +301,7 @@ def test_nothing_is_looked_at_closely_once_the_budget_is_spent(monkeypatch: pyte
     seen: list[str] = []
     for method in ("is_robust", "judge_room", "shape"):
         monkeypatch.setattr(Judge, method, lambda *_, method=method: seen.append(method))
-    clock = Ticking()
+    clock = TickingClock(1)
     demands = [local(40, "a"), *(preferring(40, f"p{index}", required_bytes=1) for index in range(4))]
     judge = Judge(many(200, 50), Ledger(), demands, 0.0, budget=Budget.of(clock, 0))
 
@@ -326,26 +312,13 @@ def test_nothing_is_looked_at_closely_once_the_budget_is_spent(monkeypatch: pyte
 
 def test_data_counts_however_little_time_there_is() -> None:
     demand = local(40, usable_nodes=frozenset({"n1"}))
-    judge = Judge(many(3, 50), Ledger(), [demand], 0.0, budget=Budget.of(Ticking(), 0))
+    judge = Judge(many(3, 50), Ledger(), [demand], 0.0, budget=Budget.of(TickingClock(1), 0))
     judge.budget.is_spent()
 
     assert {"n0": 0, "n1": 4} == score_nodes(judge, Ledger(), [demand], ["n0", "n1"], Strategy.SPREAD)
 
 
 # Effort: looks and searches are counted, not timed
-
-
-def counted(monkeypatch: pytest.MonkeyPatch, where: Any, *names: str) -> list[str]:
-    seen: list[str] = []
-    for name in names:
-        function = getattr(where, name)
-
-        def counting(*args: Any, name: str = name, function: Any = function) -> Any:
-            seen.append(name)
-            return function(*args)
-
-        monkeypatch.setattr(where, name, counting)
-    return seen
 
 
 @pytest.mark.parametrize("volumes", [1, 4])
@@ -358,17 +331,6 @@ def test_new_plain_volumes_need_no_closer_look(volumes: int, monkeypatch: pytest
     assert not closer
 
 
-def test_a_placed_volume_that_prefers_its_node_has_points_where_there_is_room() -> None:
-    world = many(50, 60)
-    world.put_replica("p-1", replica("p-1", "p", on="n1"))
-    at = frozenset({"n1"})
-    demand = preferring(40, usable_nodes=at, placed_nodes=at, home_nodes=at, required_bytes=5)
-
-    judge = Judge(world, Ledger(), [demand], 0.0)
-    scores = dict(score_nodes(judge, Ledger(), [demand], list(world.nodes), Strategy.OFF))
-    assert (6, {2}) == (scores.pop("n1"), set(scores.values()))
-
-
 def test_plain_nodes_are_robust_by_their_summaries(monkeypatch: pytest.MonkeyPatch) -> None:
     closer = counted(monkeypatch, Judge, "shape")
     demands = [local(40, "a"), local(30, "b")]
@@ -379,17 +341,13 @@ def test_plain_nodes_are_robust_by_their_summaries(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_node_where_longhorn_will_rebuild_a_copy_is_less_free() -> None:
-    cluster = TestCluster()
-    for name in ("n1", "n2", "n3"):
-        cluster.add_node(name, free_gib=100)
-    healthy = replica("v-r", "v", 60, on="n3", healthy_at=EPOCH)
-    cluster.allocator.observe_replica("v-r", healthy)
-    facts = volume("v", 60, attached_to="n1", frontend="blockdev")  # its data is to follow the engine
-    cluster.allocator.observe_volume("v", facts)
-    pod = cluster.add_pod("p", gib=10)
-    scores = cluster.allocator.score_nodes(pod.uid, ["n1", "n2"])
-    assert scores["n1"] < scores["n2"]
+    cluster = made("spread", n1=100, n2=100, n3=100)
+    cluster.allocator.observe_replica("v-r", replica("v-r", "v", 60, on="n3", healthy_at=EPOCH))
+    cluster.attach("v", "n1", 60, frontend="blockdev")  # its data is to follow the engine
+    cluster.add_pod("p", gib=10)
+    found = scores(cluster, "p", "n1", "n2")
+    assert found["n1"] < found["n2"]
 
     cluster.allocator.observe_volume("v", None)
-    scores = cluster.allocator.score_nodes(pod.uid, ["n1", "n2"])
-    assert scores["n1"] == scores["n2"]
+    found = scores(cluster, "p", "n1", "n2")
+    assert found["n1"] == found["n2"]

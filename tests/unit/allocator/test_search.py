@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from controller.allocator.judge.search import LOT, Search, in_order
+from controller.allocator.judge.search import LOT, NodeSearch, in_order
 from controller.allocator.promises.ledger import Ledger
 from controller.allocator.promises.promise import Verb
 from controller.model.longhorn import DiskNeeds
 from controller.rules.reasons import Reason
 from controller.settings import LiveSettings
-from tests.fakes.builders import GIB, TestCluster, promise
-from tests.fakes.clock import VirtualClock
-from tests.unit.allocator.test_fit import local
+from tests.fakes.builders import GIB, TestCluster, disk, promise
+from tests.fakes.rooms import local
 
 
 def ledger_of(**sizes: int) -> Ledger:
@@ -39,31 +38,17 @@ def test_a_cluster_without_promises_keeps_the_order_of_the_question() -> None:
     assert names is in_order(names, [local(1)], Ledger())
 
 
-class TickingClock(VirtualClock):
-    """Every look at it takes a millisecond."""
-
-    def now(self) -> float:
-        self.advance(0.001)
-        return super().now()
-
-
 def crowded(sure: str) -> TestCluster:
     """Two hundred nodes that take a closer look each and have no room beside what is promised, but for one."""
     cluster = TestCluster(live=LiveSettings(enabled=True, max_offers=1000))
     cluster.add_class("copied", dataLocality="best-effort", numberOfReplicas="1", diskSelector="ssd")
     names = [f"n{index:03}" for index in range(200)]
     for name in names:
-        cluster.add_node(name, free_gib=100)
-        facts = cluster.allocator._world.nodes[name]
-        cluster.put_node(replace(facts, disks=tuple(replace(entry, tags=frozenset({"ssd"})) for entry in facts.disks)))
-    for name in names:
+        cluster.add_node(name, disk("d1", 100, tags=("ssd",)))
         size = 10 if name == sure else 60
         cluster.allocator._ledger.put(Verb.HOLD, promise(f"other-{name}", name, size=size * GIB, since=-100.0))
-    cluster.add_claim("asks", 50, class_name="copied")
-    cluster.add_pod("asks", "asks")
-    clock = TickingClock()
-    clock.advance(cluster.clock.now() - clock.now())
-    cluster.allocator._clock = clock
+    cluster.add_pod("asks", ("asks", 50, "copied"))
+    cluster.make_looks_cost(0.001)
     return cluster
 
 
@@ -85,7 +70,7 @@ def test_a_search_goes_on_where_it_stopped() -> None:
     filtering = cluster.allocator._filtering_locked(0.0)
     judge = filtering._judge(cluster.pods["asks"], [local(1, needs=DiskNeeds(disk_selector=("ssd",)))])
     names = sorted(cluster.allocator._world.nodes)
-    search = Search(names)
+    search = NodeSearch(names)
     rounds = 1
     while not search.go_on(judge, lambda _sure: False, lambda: True):
         assert len(names) - rounds * LOT == len(search.rest)

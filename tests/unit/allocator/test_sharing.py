@@ -13,10 +13,8 @@ from tests.unit.allocator.bursts import run_crowd
 
 def crowd(nodes: int, places: int, pods: int, *, live: LiveSettings | None = None) -> tuple[TestCluster, list[str]]:
     """Nodes with so many free places of 100 GiB each, and pending pods `p0`, `p1`, ... that need one each."""
-    cluster = TestCluster(live=live)
     names = [f"n{index:03}" for index in range(nodes)]
-    for name in names:
-        cluster.add_node(name, free_gib=100 * places)
+    cluster = TestCluster(live=live).add_nodes(**dict.fromkeys(names, 100 * places))
     for index in range(pods):
         cluster.add_pod(f"p{index}")
     return cluster, names

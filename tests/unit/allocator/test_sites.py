@@ -11,52 +11,35 @@ from controller.allocator.judge.sets import Site, Sites
 from controller.model.longhorn import Disk, LonghornNode, LonghornSettings
 from controller.rules.demand import demands_of_pod
 from tests.fakes.builders import LATER, TestCluster, disk, node
-from tests.fakes.clock import VirtualClock
 
 ROAMING = {"dataLocality": "disabled", "numberOfReplicas": "3"}
 FULL_NODES = 1000
-
-
-class TickingClock(VirtualClock):
-    """Every look at it takes two milliseconds."""
-
-    def now(self) -> float:
-        self.advance(0.002)
-        return super().now()
+NAMES = [f"n{number}" for number in range(FULL_NODES)]
 
 
 def large_cluster() -> TestCluster:
     """Many nodes that are too small, for a pod that may lie anywhere."""
-    cluster = TestCluster()
+    cluster = TestCluster().add_nodes(**dict.fromkeys(NAMES, 50))
     cluster.add_class("roaming", **ROAMING)
-    for number in range(FULL_NODES):
-        cluster.add_node(f"n{number}", free_gib=50)
-    cluster.add_claim("a", 100, class_name="roaming")
-    cluster.add_pod("a")
+    cluster.add_pod("a", ("a", 100, "roaming"))
     return cluster
-
-
-def names() -> list[str]:
-    return [f"n{number}" for number in range(FULL_NODES)]
 
 
 def test_the_one_node_with_room_among_many_full_ones_is_found_within_the_budget_of_a_call() -> None:
     cluster = large_cluster()
-    cluster.put_node(node(f"n{FULL_NODES - 1}", free_gib=200))
-    cluster.allocator._clock = TickingClock()
+    cluster.put_node(node(NAMES[-1], free_gib=200))
+    cluster.make_looks_cost(0.002)
 
-    assert set(names()) == cluster.offered("a", *names())
+    assert set(NAMES) == cluster.offered("a", *NAMES)
 
 
 def test_a_round_of_the_wake_up_finds_it_as_well() -> None:
     cluster = large_cluster()
-    assert not cluster.offered("a", *names())
-    cluster.put_node(node(f"n{FULL_NODES - 1}", free_gib=200))
-    clock = TickingClock()
-    clock.advance(cluster.clock.now() - 1000)
-    cluster.allocator._clock = clock
+    assert not cluster.offered("a", *NAMES)
+    cluster.put_node(node(NAMES[-1], free_gib=200))
+    cluster.make_looks_cost(0.002)
 
-    assert ["a"] == [wakeup.name for wakeup in cluster.plan_wakeups()]
+    assert ["a"] == cluster.woken()
 
 
 sizes = st.sampled_from([0.0, 5.0, 10.0, 50.0, 100.0])

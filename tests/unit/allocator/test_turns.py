@@ -6,7 +6,7 @@ import pytest
 
 from controller.allocator.promises.turns import PAUSE_SECONDS, REST_SECONDS, TURN_SECONDS, WIDE_PAUSE_SECONDS, Turns
 from controller.settings import LiveSettings
-from tests.fakes.builders import TestCluster, disk
+from tests.fakes.builders import TestCluster
 
 AFTER = 300
 NODES = ("n1", "n2")
@@ -16,28 +16,22 @@ NODES = ("n1", "n2")
 def cluster() -> TestCluster:
     """`pair` has two volumes that Longhorn may put on one disk, on every node; small pods come all the time, so that
     something is always pending on each node."""
-    cluster = TestCluster(live=LiveSettings(enabled=True, starvation_after_seconds=AFTER))
-    cluster.add_class("roaming", dataLocality="disabled", numberOfReplicas="1")
-    for name in NODES:
-        cluster.add_node(name, disk("a", 100, node=name), disk("b", 100, node=name))
-    return cluster
+    return cluster_of(AFTER)
+
+
+def cluster_of(after: int) -> TestCluster:
+    cluster = TestCluster(live=LiveSettings(enabled=True, starvation_after_seconds=after))
+    return cluster.add_nodes(n1=(100, 100), n2=(100, 100))
 
 
 def add_pair(cluster: TestCluster, name: str) -> None:
-    cluster.add_claim(f"{name}-1", 60)
-    cluster.add_claim(f"{name}-2", 60)
-    cluster.add_pod(name, f"{name}-1", f"{name}-2")
-
-
-def come(cluster: TestCluster, name: str, *nodes: str, gib: float = 5, priority: int = 0) -> set[str]:
-    cluster.add_pod(name, gib=gib, priority=priority)
-    return cluster.offered(name, *(nodes or NODES))
+    cluster.add_pod(name, (f"{name}-1", 60), (f"{name}-2", 60))
 
 
 def starve(cluster: TestCluster, *names: str) -> None:
     """Something is pending on each node whenever the pods are asked about."""
     for node in NODES:
-        assert come(cluster, f"small-{node}", node)
+        assert cluster.ask(f"small-{node}", 5, node)
         cluster.select_node(f"small-{node}", node)
     for name in names or ("pair",):
         add_pair(cluster, name)
@@ -48,14 +42,14 @@ def starve(cluster: TestCluster, *names: str) -> None:
 
 def settle(cluster: TestCluster, node: str) -> None:
     cluster.run(f"small-{node}", f"small-{node}", node, 5)
-    cluster.place(f"pvc-uid-small-{node}", node, 5, disk_name="a")
+    cluster.place(f"pvc-uid-small-{node}", node, 5, disk_name="d0")
     cluster.let_figures_follow()
 
 
 def closed(cluster: TestCluster) -> set[str]:
     """Nodes on which a small newcomer is promised nothing."""
     name = f"probe-{cluster.clock.now()}"
-    found = set(NODES) - come(cluster, name, gib=1)
+    found = set(NODES) - cluster.ask(name, 1, *NODES)
     cluster.drop_pod(name)
     cluster.drop_claim(name)
     cluster.pass_time(3)
@@ -69,9 +63,7 @@ def test_without_others_it_needs_no_turn(cluster: TestCluster) -> None:
 
 def test_before_its_time_the_others_go_on(cluster: TestCluster) -> None:
     starve(cluster, "pair")
-    other = TestCluster(live=LiveSettings(enabled=True, starvation_after_seconds=2 * AFTER))
-    for name in NODES:
-        other.add_node(name, disk("a", 100, node=name), disk("b", 100, node=name))
+    other = cluster_of(2 * AFTER)
     starve(other, "pair")
 
     assert 1 == len(closed(cluster))
@@ -86,13 +78,12 @@ def test_nothing_new_is_promised_on_one_node_and_there_it_finds_its_room(cluster
     settle(cluster, node)
     assert {"pair"} == {wakeup.name for wakeup in cluster.plan_wakeups()}
     assert {node} == cluster.offered("pair", *NODES)
-    assert come(cluster, "next", *NODES)  # and everybody goes on
+    assert cluster.ask("next", 5, *NODES)  # and everybody goes on
 
 
 def test_what_roams_and_would_reach_the_node_waits_as_well(cluster: TestCluster) -> None:
     starve(cluster)
-    cluster.add_claim("anywhere", 1, class_name="roaming")
-    assert not come(cluster, "anywhere")
+    assert not cluster.ask("anywhere", 1, *NODES, class_name="roaming")
 
     cluster.clock.advance(TURN_SECONDS)
     cluster.allocator.sweep()
@@ -100,11 +91,9 @@ def test_what_roams_and_would_reach_the_node_waits_as_well(cluster: TestCluster)
 
 
 def test_a_pod_whose_volumes_roam_closes_all_that_they_reach(cluster: TestCluster) -> None:
-    for name in ("r1", "r2"):
-        cluster.add_claim(name, 60, class_name="roaming")
-    assert come(cluster, "small-n1", "n1")
+    assert cluster.ask("small-n1", 5, "n1")
     cluster.select_node("small-n1", "n1")
-    cluster.add_pod("roams", "r1", "r2")
+    cluster.add_pod("roams", ("r1", 60, "roaming"), ("r2", 60, "roaming"))
     assert not cluster.offered("roams", *NODES)
     cluster.clock.advance(AFTER)
     cluster.plan_wakeups()
@@ -118,7 +107,7 @@ def test_a_pod_of_higher_priority_and_one_whose_data_is_there_go_on(cluster: Tes
     starve(cluster)
     (node,) = closed(cluster)
     settle(cluster, node)
-    assert come(cluster, "urgent", node, priority=1)
+    assert cluster.ask("urgent", 5, node, priority=1)
 
     cluster.drop_pod(f"small-{node}")
     cluster.add_pod(f"small-{node}", uid="restarted")
@@ -175,7 +164,7 @@ def test_it_ends_with_its_pod(cluster: TestCluster) -> None:
 def test_a_pod_that_promises_alone_keep_out_gets_none(cluster: TestCluster) -> None:
     for node in NODES:
         for name in ("x", "y"):
-            assert come(cluster, f"{name}-{node}", node, gib=30)
+            assert cluster.ask(f"{name}-{node}", 30, node)
     cluster.add_pod("large", gib=70)
     assert not cluster.offered("large", *NODES)
     cluster.clock.advance(AFTER)
@@ -188,9 +177,9 @@ def land(cluster: TestCluster, number: int) -> None:
     """A small volume lands on each node where it may, and the figures show it."""
     for node in NODES:
         name = f"small-{node}-{number}"
-        if come(cluster, name, node, gib=0.125):
+        if cluster.ask(name, 0.125, node):
             cluster.run(name, name, node, 0.125)
-            cluster.place(f"pvc-uid-{name}", node, 0.125, disk_name="ab"[number % 2])
+            cluster.place(f"pvc-uid-{name}", node, 0.125, disk_name=f"d{number % 2}")
         else:
             cluster.drop_pod(name)
             cluster.drop_claim(name)

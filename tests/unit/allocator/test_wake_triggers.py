@@ -25,7 +25,7 @@ Step = Callable[[TestCluster], object]
 
 
 @dataclass(frozen=True)
-class Case:
+class TriggerCase:
     """How it comes that the pod finds no room, and what changes that."""
 
     name: str
@@ -139,7 +139,12 @@ def pressed(cluster: TestCluster) -> None:
     cluster.put_node(node("n1", replace(disk(), available_bytes=50 * GIB)))
 
 
-def longhorn_is_back(cluster: TestCluster) -> None:
+def longhorn_is_away(cluster: TestCluster) -> None:
+    """Nobody reports: its managers are gone, and with them what they say of nodes and disks."""
+    cluster.put_node(replace(node("n1", replace(disk(), schedulable=False)), ready=False))
+
+
+def switched_on_again(cluster: TestCluster) -> None:
     cluster.allocator.set_mode(Mode.CLOSED)
     cluster.put_node(node("n1", free_gib=100))
     cluster.allocator.set_mode(Mode.ACTIVE)
@@ -160,55 +165,52 @@ def large_but(step: Step) -> Step:
 
 
 CASES = (
-    Case("a replica went", taken, lambda cluster: cluster.delete_volume("other")),
-    Case("a disk was enabled", one_disk(replace(disk(), allow_scheduling=False)), LARGE),
-    Case("a disk can be scheduled to", one_disk(replace(disk(), schedulable=False)), LARGE),
-    Case("a disk is not evicted any more", one_disk(replace(disk(), eviction_requested=True)), LARGE),
-    Case("a disk was added", SMALL, put(node("n1", disk("d1", 50), disk("d2", 100)))),
-    Case("a disk is larger", SMALL, LARGE),
-    Case("less is reserved", one_disk(replace(disk(), reserved_bytes=350 * GIB)), LARGE),
-    Case("the file system has room", pressed, LARGE),
-    Case("a disk was tagged", nothing, one_disk(disk(tags=("ssd",))), (("diskSelector", "ssd"),)),
-    Case(
+    TriggerCase("a replica went", taken, lambda cluster: cluster.delete_volume("other")),
+    TriggerCase("a disk was enabled", one_disk(replace(disk(), allow_scheduling=False)), LARGE),
+    TriggerCase("a disk can be scheduled to", one_disk(replace(disk(), schedulable=False)), LARGE),
+    TriggerCase("a disk is not evicted any more", one_disk(replace(disk(), eviction_requested=True)), LARGE),
+    TriggerCase("a disk was added", SMALL, put(node("n1", disk("d1", 50), disk("d2", 100)))),
+    TriggerCase("a disk is larger", SMALL, LARGE),
+    TriggerCase("less is reserved", one_disk(replace(disk(), reserved_bytes=350 * GIB)), LARGE),
+    TriggerCase("the file system has room", pressed, LARGE),
+    TriggerCase("a disk was tagged", nothing, one_disk(disk(tags=("ssd",))), (("diskSelector", "ssd"),)),
+    TriggerCase(
         "a node was tagged",
         nothing,
         put(replace(node("n1"), tags=frozenset({"fast"}))),
         (("nodeSelector", "fast"),),
     ),
-    Case("a node became ready", put(replace(node("n1"), ready=False)), LARGE),
-    Case("a node was enabled", put(replace(node("n1"), allow_scheduling=False)), LARGE),
-    Case("a node was uncordoned", put(replace(node("n1"), schedulable=False)), LARGE),
-    Case("a node came to Longhorn", sees("node", "n1", None), LARGE),
-    Case(
+    TriggerCase("a node became ready", put(replace(node("n1"), ready=False)), LARGE),
+    TriggerCase("a node was enabled", put(replace(node("n1"), allow_scheduling=False)), LARGE),
+    TriggerCase("a node was uncordoned", put(replace(node("n1"), schedulable=False)), LARGE),
+    TriggerCase("a node came to Longhorn", sees("node", "n1", None), LARGE),
+    TriggerCase(
         "a node came to Kubernetes",
         large_but(unknown_to_kubernetes),
         sees("kube_node", "n1", KubeNode("n1", unschedulable=False)),
     ),
-    Case("a setting changed", SMALL, configures(LonghornSettings(space=SpacePolicy(over_provisioning_pct=200)))),
-    Case(
+    TriggerCase("a setting changed", SMALL, configures(LonghornSettings(space=SpacePolicy(over_provisioning_pct=200)))),
+    TriggerCase(
         "the size asked for became less",
         SMALL,
         lambda cluster: cluster.set_claim(replace(cluster.claims["p"], requested_bytes=50 * GIB)),
     ),
-    Case("the volume turned out smaller", too_large, made_smaller),
-    Case("a share-manager moved", shared, share_manager_went_elsewhere),
-    Case("Longhorn is back", SMALL, longhorn_is_back),
-    Case("a contention was resolved", held, lambda cluster: cluster.select_node("other", "n2")),
-    Case(
-        "a promise was withdrawn",
-        chosen,
-        other_goes,
-    ),
-    Case("a hold ended by time", held, time_passes),
-    Case("an answer was lost", held, lambda cluster: cluster.allocator.end_holds("pod-other", 1)),
-    Case("a pod with a hold went", held, other_goes),
-    Case("a backing image is there", on_image, image_is_there),
-    Case(
+    TriggerCase("the volume turned out smaller", too_large, made_smaller),
+    TriggerCase("a share-manager moved", shared, share_manager_went_elsewhere),
+    TriggerCase("Longhorn is back", longhorn_is_away, LARGE),
+    TriggerCase("the extender is switched on again", SMALL, switched_on_again),
+    TriggerCase("a contention was resolved", held, lambda cluster: cluster.select_node("other", "n2")),
+    TriggerCase("a promise was withdrawn", chosen, other_goes),
+    TriggerCase("a hold ended by time", held, time_passes),
+    TriggerCase("an answer was lost", held, lambda cluster: cluster.allocator.end_holds("pod-other", 1)),
+    TriggerCase("a pod with a hold went", held, other_goes),
+    TriggerCase("a backing image is there", on_image, image_is_there),
+    TriggerCase(
         "an engine image was deployed",
         large_but(sees("engine_image", "ei", EngineImage("ei", "engine:1", "deploying", frozenset()))),
         sees("engine_image", "ei", EngineImage("ei", "engine:1", "deployed", frozenset({"n1"}))),
     ),
-    Case(
+    TriggerCase(
         "an instance manager runs",
         large_but(sees("instance_manager", "im", InstanceManager("im", "n1", "v1", "im:1", "starting"))),
         sees("instance_manager", "im", InstanceManager("im", "n1", "v1", "im:1", "running")),
@@ -217,7 +219,7 @@ CASES = (
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_a_refused_pod_is_woken_when(case: Case) -> None:
+def test_a_refused_pod_is_woken_when(case: TriggerCase) -> None:
     cluster = TestCluster()
     cluster.add_class("its", dataLocality="best-effort", numberOfReplicas="1", **dict(case.parameters))
     cluster.add_node("n1", free_gib=1)
@@ -226,11 +228,11 @@ def test_a_refused_pod_is_woken_when(case: Case) -> None:
     cluster.add_pod("p", created=LATER)
     assert not cluster.offered("p", "n1")
     cluster.clock.advance(1)
-    assert "p" not in [wakeup.name for wakeup in cluster.plan_wakeups()]
+    assert "p" not in cluster.woken()
     version = cluster.allocator.version
 
     case.change(cluster)
 
     assert cluster.allocator.wait_for_change(version, 0)
-    assert "p" in [wakeup.name for wakeup in cluster.plan_wakeups()]
+    assert "p" in cluster.woken()
     assert cluster.offered("p", "n1")

@@ -9,42 +9,22 @@ import pytest
 from controller.allocator.outcome import Decision
 from controller.settings import LiveSettings
 from tests.fakes.builders import LATER, LATEST, TestCluster, disk, node
-from tests.fakes.clock import VirtualClock
-
-
-class TickingClock(VirtualClock):
-    """Every look at it takes two milliseconds."""
-
-    def now(self) -> float:
-        self.advance(0.002)
-        return super().now()
 
 
 def waiting(count: int, *, gib: float = 100, free_gib: float = 50) -> TestCluster:
     """Pods w0, w1, ..., each younger than the one before, refused on a node that is too small."""
-    cluster = TestCluster()
-    cluster.add_node("n1", free_gib=free_gib)
+    cluster = TestCluster().add_nodes(n1=free_gib)
     for number in range(count):
         cluster.add_pod(f"w{number}", gib=gib, created=f"2026-01-01T00:{number:02}:00Z")
         assert not cluster.offered(f"w{number}", "n1")
     return cluster
 
 
-def woken(cluster: TestCluster) -> list[str]:
-    return [wakeup.name for wakeup in cluster.plan_wakeups()]
-
-
-def ticking(cluster: TestCluster) -> None:
-    clock = TickingClock()
-    clock.advance(cluster.clock.now() - clock.now())
-    cluster.allocator._clock = clock
-
-
 def test_priority_goes_before_age() -> None:
     cluster = waiting(3)
     cluster.change_pod("w2", priority=5)
     cluster.put_node(node("n1", free_gib=200))
-    assert ["w2", "w0"] == woken(cluster)
+    assert ["w2", "w0"] == cluster.woken()
 
 
 def test_every_pod_is_reached_however_many_there_are() -> None:
@@ -53,26 +33,17 @@ def test_every_pod_is_reached_however_many_there_are() -> None:
         claim = cluster.claims[f"w{number}"]
         cluster.set_claim(replace(claim, requested_bytes=claim.requested_bytes * (100 + number)))
     cluster.put_node(node("n1", free_gib=100))
-    ticking(cluster)
+    cluster.make_looks_cost(0.002)
     slices = list(cluster.allocator.wake_slices())
 
     assert len(slices) > 5
     assert ["w29"] == [wakeup.name for wakeups in slices for wakeup in wakeups]
 
 
-def test_a_plan_in_slices_wakes_the_same_pods() -> None:
-    for is_ticking in (False, True):
-        cluster = waiting(12)
-        cluster.put_node(node("n1", free_gib=500))
-        if is_ticking:
-            ticking(cluster)
-        assert [f"w{number}" for number in range(5)] == woken(cluster)
-
-
 def test_a_pod_that_gets_its_room_during_the_plan_counts_once() -> None:
     cluster = waiting(8)
     cluster.put_node(node("n1", free_gib=300))
-    ticking(cluster)
+    cluster.make_looks_cost(0.002)
     found = []
     for wakeups in cluster.allocator.wake_slices():
         for wakeup in wakeups:
@@ -85,7 +56,7 @@ def test_a_pod_that_gets_its_room_during_the_plan_counts_once() -> None:
 def test_a_pod_that_goes_during_the_plan_leaves_its_room_to_the_next() -> None:
     cluster = waiting(4)
     cluster.put_node(node("n1", free_gib=200))
-    ticking(cluster)
+    cluster.make_looks_cost(0.002)
     found = []
     for wakeups in cluster.allocator.wake_slices():
         found += [wakeup.name for wakeup in wakeups]
@@ -97,7 +68,7 @@ def test_a_pod_that_goes_during_the_plan_leaves_its_room_to_the_next() -> None:
 
 def test_the_lock_is_free_between_slices() -> None:
     cluster = waiting(20)
-    ticking(cluster)
+    cluster.make_looks_cost(0.002)
     for _ in cluster.allocator.wake_slices():
         assert cluster.allocator._changed.acquire(blocking=False)
         cluster.allocator._changed.release()
@@ -105,44 +76,35 @@ def test_the_lock_is_free_between_slices() -> None:
 
 def test_volumes_that_may_lie_anywhere_count_against_the_whole_cluster() -> None:
     cluster = TestCluster()
-    cluster.add_class("roaming", dataLocality="disabled", numberOfReplicas="1")
     for name in ("compute-1", "compute-2", "compute-3"):
         cluster.add_node(name, free_gib=10)
     for number in range(3):
-        cluster.add_claim(f"w{number}", class_name="roaming")
-        cluster.add_pod(f"w{number}", created=f"2026-01-01T00:0{number}:00Z")
+        cluster.add_pod(f"w{number}", (f"w{number}", 100, "roaming"), created=f"2026-01-01T00:0{number}:00Z")
         assert Decision.REFUSED is cluster.filter(f"w{number}", "compute-1", "compute-2", "compute-3").decision
 
     cluster.add_node("storage", free_gib=200)
 
-    assert ["w0", "w1"] == woken(cluster)
+    assert ["w0", "w1"] == cluster.woken()
 
 
 def test_a_pod_that_needs_room_for_its_other_volume_beside_its_data_is_woken_for_that_node() -> None:
-    cluster = TestCluster()
-    cluster.add_node("n1", free_gib=100)
-    cluster.add_node("n2", free_gib=50)
+    cluster = TestCluster().add_nodes(n1=100, n2=50)
     cluster.add_pod("p", "data", gib=20)
     cluster.run("p", "data", "n2", gib=20)
     cluster.drop_pod("p")
-    cluster.add_claim("more", 60)
-    cluster.add_pod("again", "data", "more", created=LATEST)
+    cluster.add_pod("again", "data", ("more", 60), created=LATEST)
     assert not cluster.offered("again", "n2")
-    assert [] == woken(cluster)
+    assert [] == cluster.woken()
 
     cluster.put_node(node("n2", disk("d1", 50), disk("d2", 60)))
 
-    assert ["again"] == woken(cluster)
+    assert ["again"] == cluster.woken()
     assert {"n2"} == cluster.offered("again", "n2")
 
 
 def test_a_pod_that_may_be_offered_at_discretion_alone_is_woken() -> None:
-    cluster = TestCluster()
-    cluster.add_class("roaming", dataLocality="disabled", numberOfReplicas="1")
-    cluster.add_node("n1", free_gib=10)
-    cluster.add_claim("local", 60)
-    cluster.add_claim("roams", 30, class_name="roaming")
-    cluster.add_pod("p", "local", "roams")
+    cluster = TestCluster().add_nodes(n1=10)
+    cluster.add_pod("p", ("local", 60), ("roams", 30, "roaming"))
     assert not cluster.offered("p", "n1")
 
     cluster.put_node(node("n1", disk("d1", 80), disk("d2", 80)))
@@ -153,21 +115,20 @@ def test_a_pod_that_may_be_offered_at_discretion_alone_is_woken() -> None:
     cluster.put_node(node("n1", free_gib=10))
     assert not cluster.offered("q", "n1")
     cluster.put_node(node("n1", disk("d1", 80), disk("d2", 80)))
-    assert ["q"] == woken(cluster)
+    assert ["q"] == cluster.woken()
 
 
 def test_a_smaller_pod_is_woken_where_a_larger_one_found_nothing() -> None:
     cluster = waiting(2)
     cluster.set_claim(replace(cluster.claims["w1"], requested_bytes=cluster.claims["w1"].requested_bytes * 4 // 5))
     cluster.put_node(node("n1", free_gib=80))
-    assert ["w1"] == woken(cluster)
+    assert ["w1"] == cluster.woken()
 
 
 @pytest.mark.parametrize(("priority", "expected"), [(0, ["w1"]), (1, ["w0"])])
 def test_what_is_kept_for_one_pod_does_not_hide_its_room_from_that_pod(priority: int, expected: list[str]) -> None:
     """Two equal pods; the younger one waits for long, the older one came to know of the node only now."""
-    cluster = TestCluster(live=LiveSettings(enabled=True, starvation_after_seconds=300))
-    cluster.add_node("n1", free_gib=200)
+    cluster = TestCluster(live=LiveSettings(enabled=True, starvation_after_seconds=300)).add_nodes(n1=200)
     for name in ("tiny-1", "tiny-2"):  # in a cluster of fewer than three nodes nothing is kept
         cluster.add_node(name, free_gib=1)
     cluster.add_pod("other", gib=150)
@@ -176,7 +137,7 @@ def test_what_is_kept_for_one_pod_does_not_hide_its_room_from_that_pod(priority:
     cluster.add_pod("w1", created=LATER)
     assert not cluster.offered("w1", "n1")
     cluster.clock.advance(301)
-    assert [] == woken(cluster)  # from now on the node is kept for it
+    assert [] == cluster.woken()  # from now on the node is kept for it
     cluster.add_pod("w0", priority=priority)
     assert not cluster.offered("w0", "n1")
 
@@ -184,7 +145,7 @@ def test_what_is_kept_for_one_pod_does_not_hide_its_room_from_that_pod(priority:
     cluster.put_node(node("n1", free_gib=200))
     cluster.put_node(node("n1", free_gib=100))
 
-    assert expected == woken(cluster)
+    assert expected == cluster.woken()
 
 
 def test_a_contended_answer_begins_the_back_off_anew_but_no_hot_loop() -> None:
@@ -193,7 +154,7 @@ def test_a_contended_answer_begins_the_back_off_anew_but_no_hot_loop() -> None:
     cluster.put_node(node("n1", free_gib=100))
     wakes = 0
     for _ in range(100):
-        wakes += len(woken(cluster))
+        wakes += len(cluster.woken())
         cluster.allocator._refusals.refused("pod-w0", ["n1"], True, cluster.clock.now())
         cluster.clock.advance(0.1)
     assert 15 <= wakes <= 20
@@ -204,14 +165,14 @@ def test_the_back_off_grows_and_a_contended_answer_resets_it() -> None:
     cluster.put_node(node("n1", free_gib=100))
     waits = []
     for _ in range(6):
-        assert ["w0"] == woken(cluster)
+        assert ["w0"] == cluster.woken()
         cluster.allocator._refusals.refused("pod-w0", ["n1"], False, cluster.clock.now())
         waits.append(cluster.allocator.next_wakeup_due())
         cluster.clock.advance(waits[-1] or 0)
     assert [0.5, 1, 2, 5, 10, 10] == waits
 
     cluster.allocator._refusals.refused("pod-w0", ["n1"], True, cluster.clock.now())
-    assert ["w0"] == woken(cluster)
+    assert ["w0"] == cluster.woken()
     cluster.allocator._refusals.refused("pod-w0", ["n1"], False, cluster.clock.now())
     assert 0.5 == cluster.allocator.next_wakeup_due()
 
@@ -219,26 +180,23 @@ def test_the_back_off_grows_and_a_contended_answer_resets_it() -> None:
 def test_a_pod_that_waits_in_the_schedulers_queue_is_not_woken_again_and_keeps_its_room() -> None:
     cluster = waiting(2)
     cluster.put_node(node("n1", free_gib=100))
-    assert ["w0"] == woken(cluster)
+    assert ["w0"] == cluster.woken()
     cluster.clock.advance(4.9)
-    assert [] == woken(cluster)
+    assert [] == cluster.woken()
     cluster.clock.advance(0.2)
-    assert ["w1"] == woken(cluster)  # something else seems to keep the first one
+    assert ["w1"] == cluster.woken()  # something else seems to keep the first one
     cluster.clock.advance(4.9)
-    assert ["w0"] == woken(cluster)
+    assert ["w0"] == cluster.woken()
 
 
 def test_a_pod_with_data_takes_room_beside_it_even_where_more_is_promised() -> None:
-    cluster = TestCluster()
-    cluster.add_node("n1", free_gib=50)
-    cluster.add_node("n2", free_gib=50)
+    cluster = TestCluster().add_nodes(n1=50, n2=50)
     cluster.add_pod("p", "data", gib=20)
     cluster.run("p", "data", "n2", gib=20)
     cluster.drop_pod("p")
     cluster.add_pod("small", gib=5)
     assert {"n2"} == cluster.offered("small", "n2")
-    cluster.add_claim("more", 60)
-    cluster.add_pod("again", "data", "more", created=LATER)
+    cluster.add_pod("again", "data", ("more", 60), created=LATER)
     cluster.add_pod("q", created=LATEST)
     for name in ("again", "q"):
         assert not cluster.offered(name, "n1", "n2")
@@ -246,7 +204,7 @@ def test_a_pod_with_data_takes_room_beside_it_even_where_more_is_promised() -> N
     cluster.put_node(node("n1", free_gib=100))
     cluster.put_node(node("n2", free_gib=110))
 
-    assert ["again", "q"] == woken(cluster)
+    assert ["again", "q"] == cluster.woken()
 
 
 def test_a_search_among_many_nodes_goes_on_where_the_last_slice_ended() -> None:
@@ -257,7 +215,7 @@ def test_a_search_among_many_nodes_goes_on_where_the_last_slice_ended() -> None:
     cluster.add_pod("w0")
     assert not cluster.offered("w0", *names)
     cluster.put_node(node("n199", free_gib=100))
-    ticking(cluster)
+    cluster.make_looks_cost(0.002)
     found = []
     for number, wakeups in enumerate(cluster.allocator.wake_slices()):
         assert number < 20
@@ -282,4 +240,4 @@ def test_a_larger_pod_is_woken_where_a_smaller_ones_disk_is_promised() -> None:
     cluster.drop_claim("blocker")
     cluster.let_doubts_pass()
     cluster.clock.advance(10)
-    assert ["large"] == woken(cluster)
+    assert ["large"] == cluster.woken()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,30 +10,30 @@ import pytest
 from certs.keeper import Certificates, NoCertificates
 from controller.assembly.adapters import ServiceEndpoint
 from controller.assembly.certificates import CertificateWorker, MountedCertificates, certificate_worker
-from controller.errors import ConfigError, NotFoundError
+from controller.clock import SystemClock
+from controller.errors import NotFoundError
 from controller.kube.endpoint_slice import EndpointSlices
 from controller.kube.resources import ENDPOINT_SLICES, SECRETS
-from controller.process.worker import Worker
 from controller.serving.tls import ServerTls
 from controller.settings import ProcessSettings
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.clock import VirtualClock
-from tests.fakes.waiting import wait_until
 from tests.unit.serving.tls_files import Mounted, authority, server_of
+from tests.waiting import wait_until
 
 SPACE = "longhorn-system"
 
 
 def settings(**chosen: Any) -> ProcessSettings:
-    return ProcessSettings(pod_name="p", pod_ip="10.0.0.1", **chosen).checked()
+    return ProcessSettings(pod_name="p", pod_ip="10.0.0.1", **{"tls_mode": "self", **chosen}).checked()
 
 
 def worker(api: FakeApiServer, tls: ServerTls | None, *, is_leading: bool = True, **chosen: Any) -> CertificateWorker:
     return certificate_worker(settings(**chosen), api, VirtualClock(), tls, lambda: is_leading)
 
 
-def test_without_a_mode_there_is_plain_http_and_nothing_to_keep() -> None:
-    found = worker(FakeApiServer(), None)
+def test_with_plain_http_there_is_nothing_to_keep() -> None:
+    found = worker(FakeApiServer(), None, tls_mode="insecure-plain-http")
     assert isinstance(found, NoCertificates)
     assert found.is_serving
     assert {} == found.expiries()
@@ -45,9 +44,7 @@ def test_secrets_are_followed_in_every_mode(mode: str) -> None:
     assert isinstance(worker(FakeApiServer(), ServerTls(), tls_mode=mode), Certificates)
 
 
-def test_a_leader_makes_its_certificates_and_serves_with_them(tmp_path: Path) -> None:
-    from controller.clock import SystemClock
-
+def test_a_leader_makes_its_certificates_and_serves_with_them() -> None:
     api, tls = FakeApiServer(), ServerTls()
     found = certificate_worker(settings(tls_mode="self", tls_secret="mine"), api, SystemClock(), tls, lambda: True)
     found.start()
@@ -73,47 +70,17 @@ def test_a_directory_is_followed_in_place_of_a_secret(tmp_path: Path) -> None:
     found.stop()
 
 
-@pytest.mark.parametrize(
-    ("chosen", "named"),
-    [
-        ({"tls_mode": "on"}, "tls_mode"),
-        ({"tls_mode": ""}, "tls_mode"),
-        ({"tls_mode": "self", "tls_cert_dir": "/certs"}, "tls_cert_dir"),
-        ({"tls_cert_dir": "/certs"}, "tls_cert_dir"),
-        ({"tls_mode": "self", "tls_secret": ""}, "tls_secret"),
-        ({"tls_mode": "self", "tls_secret": "a", "tls_ca_secret": "a"}, "tls_secret"),
-        ({"tls_handshake_seconds": 0}, "tls_handshake_seconds"),
-        ({"tls_handshake_seconds": 61}, "tls_handshake_seconds"),
-        ({"tls_handshakes": 0}, "tls_handshakes"),
-    ],
-)
-def test_settings_that_cannot_work_are_named(chosen: dict[str, Any], named: str) -> None:
-    with pytest.raises(ConfigError, match=f"^{named}: "):
-        settings(**chosen)
-
-
-def test_plain_http_is_the_default() -> None:
-    assert "off" == settings().tls_mode
-
-
-class Later:
+class Later(NoCertificates):
     """Certificates that come when the test says so."""
 
-    workers: Sequence[Worker] = ()
-
-    def __init__(self) -> None:
-        self.is_serving = False
-        self.problems: tuple[str, ...] = ()
-
-    def start(self) -> None: ...
-    def stop(self) -> None: ...
-    def expiries(self) -> dict[str, float]:
-        return {}
+    is_serving = False
 
 
 def test_the_service_leads_nowhere_until_there_is_a_certificate() -> None:
     api, certificates = FakeApiServer(), Later()
-    endpoint = ServiceEndpoint(EndpointSlices(api, SPACE), settings(tls_mode="self"), certificates)
+    endpoint = ServiceEndpoint(
+        EndpointSlices(api, SPACE, is_leading=lambda: True), settings(tls_mode="self"), certificates
+    )
     with pytest.raises(NotFoundError, match="no certificate"):
         endpoint.point_here()
     assert not api.objects

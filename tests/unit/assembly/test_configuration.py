@@ -1,24 +1,29 @@
-"""Settings out of their stores, and how a change of the running Longhorn's version reaches a decision."""
+"""Settings out of their stores, and how a change of the running Longhorn's version reaches a decision and is shown."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator
+from functools import partial
 
+import msgspec
+import pytest
+
+from controller.assembly.assemble import Controller
 from controller.assembly.configuration import SettingsReader, synced_longhorn_values
+from controller.kube import resources
 from controller.kube.store import Store
+from controller.model.configured import ConfigMapFacts, config_map_named
 from controller.model.reader import text_at
-from controller.model.versions import NEWEST, UNKNOWN, behaviour_of
+from controller.model.versions import NEWEST, VERSION_SETTING, behaviour_of
+from controller.settings import ProcessSettings
+from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.builders import TestCluster
 from tests.fakes.saved import Raw, setting
+from tests.waiting import wait_until
 
 
-def stores() -> tuple[Store[Mapping[str, str]], Store[str]]:
-    def data(raw: Mapping[str, Any]) -> Mapping[str, str]:
-        found: Mapping[str, str] = raw["data"]
-        return found
-
-    return Store("config_map", data), Store("setting", lambda raw: text_at(raw, "", "value"))
+def stores() -> tuple[Store[ConfigMapFacts], Store[str]]:
+    return Store("config_map", config_map_named("settings")), Store("setting", lambda raw: text_at(raw, "", "value"))
 
 
 def version(text: str) -> Raw:
@@ -33,18 +38,6 @@ def test_settings_are_known_by_their_names_alone_and_only_when_all_were_seen() -
     assert {"current-longhorn-version": "v1.12.1"} == synced_longhorn_values(longhorn)
 
 
-def test_the_behaviour_follows_the_version_as_it_stands_now() -> None:
-    config_maps, longhorn = stores()
-    read = SettingsReader(config_maps, longhorn)
-    assert UNKNOWN == read().longhorn.behaviour
-    longhorn.apply("ADDED", version("v1.9.2"))
-    assert behaviour_of("v1.9.2") == read().longhorn.behaviour
-    longhorn.apply("MODIFIED", version("v1.12.1"))
-    assert NEWEST == read().longhorn.behaviour
-    longhorn.apply("MODIFIED", version("master-head"))
-    assert UNKNOWN == read().longhorn.behaviour
-
-
 def test_an_upgrade_of_longhorn_changes_the_next_decision() -> None:
     """Longhorn 1.9 places a new best-effort replica anywhere; from 1.10 on it needs room on the pod's own node."""
     config_maps, longhorn = stores()
@@ -57,3 +50,64 @@ def test_an_upgrade_of_longhorn_changes_the_next_decision() -> None:
         longhorn.apply("MODIFIED", version(text))
         cluster.allocator.configure(cluster.live, read().longhorn)
         assert expected == cluster.offered("p", "small", "large")
+
+
+# The whole process, on an API server in memory
+
+
+NAMESPACE = "longhorn-system"
+
+
+@pytest.fixture
+def server() -> FakeApiServer:
+    made = FakeApiServer()
+    made.create(resources.LONGHORN_SETTINGS, NAMESPACE, {"metadata": {"name": VERSION_SETTING}, "value": "v1.10.1"})
+    return made
+
+
+@pytest.fixture
+def controller(server: FakeApiServer) -> Iterator[Controller]:
+    settings = ProcessSettings(
+        pod_name="p", pod_ip="127.0.0.1", metrics_address="127.0.0.1", metrics_port=0, status_port=0
+    )
+    made = Controller(settings, "identity", server)
+    made.start()
+    try:
+        yield made
+    finally:
+        made.stop()
+
+
+@pytest.mark.parametrize(
+    ("mode", "knows_callers"), [("insecure-plain-http", False), ("self", True), ("provided", True)]
+)
+def test_whoever_calls_is_known_by_his_certificate_or_not_at_all(
+    server: FakeApiServer, mode: str, knows_callers: bool
+) -> None:
+    settings = ProcessSettings(pod_name="p", pod_ip="127.0.0.1", tls_mode=mode)
+    assert knows_callers is Controller(settings, "identity", server).preconditions.knows_callers
+
+
+def behaves_as(controller: Controller, version_text: str) -> bool:
+    configured = controller.lifecycle.configured
+    return configured is not None and configured.longhorn.behaviour == behaviour_of(version_text)
+
+
+def shows(controller: Controller, version: str | None, is_supported: bool) -> bool:
+    found = msgspec.json.decode(msgspec.json.encode(controller.status()))["longhorn"]
+    return found is not None and (found["version"], found["support"]["is_supported"]) == (version, is_supported)
+
+
+def test_a_new_version_decides_and_is_shown_at_once(controller: Controller, server: FakeApiServer) -> None:
+    assert behaviour_of("v1.10.1") != NEWEST
+    wait_until(lambda: behaves_as(controller, "v1.10.1") and shows(controller, "v1.10.1", True))
+    for version, is_supported in (("v1.12.1", True), ("v1.8.2", False), ("v1.12.1", True)):
+        server.patch(resources.LONGHORN_SETTINGS, NAMESPACE, VERSION_SETTING, {"value": version})
+        wait_until(partial(behaves_as, controller, version))
+        wait_until(partial(shows, controller, version, is_supported))
+
+
+def test_a_version_that_goes_is_not_known(controller: Controller, server: FakeApiServer) -> None:
+    wait_until(lambda: behaves_as(controller, "v1.10.1"))
+    server.delete(resources.LONGHORN_SETTINGS, NAMESPACE, VERSION_SETTING)
+    wait_until(lambda: behaves_as(controller, "unknown") and shows(controller, None, True))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -17,68 +18,14 @@ from controller.process.common_metrics import StoreState
 from controller.process.worker import Worker
 from controller.settings import LiveSettings
 from tests.fakes.builders import TestCluster
-from tests.fakes.waiting import wait_until
-
-
-class Parted:
-    """Every part writes what it was asked into one list."""
-
-    def __init__(self) -> None:
-        self.cluster = TestCluster(live=LiveSettings(enabled=True))
-        self.said: list[str] = []
-        self.live = LiveSettings(enabled=True)
-        self.problems: dict[str, str] = {}
-        self.read_fault: Exception | None = None
-        self.no_pod_opts_in = True
-        self.gate = FakeGate(self.said)
-        self.follower = FakeFollower(self.said)
-        self.endpoint = FakeEndpoint(self.said)
-        self.waker = FakeWaker(self.said)
-        self.lifecycle = Lifecycle(
-            Parts(
-                clock=self.cluster.clock,
-                allocator=self.cluster.allocator,
-                followers=[self.follower],
-                gate=self.gate,
-                elector=Named("elector", self.said),
-                sweeper=Named("sweeper", self.said),
-                waker=self.waker,
-                endpoint=self.endpoint,
-                always=[Named("recorder", self.said)],
-                read_settings=self.read_settings,
-                no_pod_opts_in=lambda: self.no_pod_opts_in,
-                end_process=lambda: self.said.append("end"),
-            )
-        )
-
-    def read_settings(self) -> Configured:
-        if self.read_fault is not None:
-            fault, self.read_fault = self.read_fault, None
-            raise fault
-        return Configured(self.live, LonghornSettings(), self.problems)
-
-    def step(self) -> list[str]:
-        """What the parts were asked in one step."""
-        self.said.clear()
-        self.lifecycle.step()
-        return list(self.said)
-
-    def leading(self) -> Parted:
-        self.lifecycle.step()
-        self.lifecycle.begin_term(1)
-        self.lifecycle.step()
-        return self
-
-    def mode(self) -> str:
-        return str(self.lifecycle.mode)
-
-    def set_live(self, **fields: object) -> None:
-        self.live = replace(self.live, **fields)  # type: ignore[arg-type]
-        self.lifecycle.settings_changed()
+from tests.waiting import wait_until
 
 
 class Named:
+    """A part that writes down what it is asked."""
+
     workers: Sequence[Worker] = ()
+    is_synced = catches_up = True
 
     def __init__(self, name: str, said: list[str]) -> None:
         self.name, self.said = name, said
@@ -89,27 +36,8 @@ class Named:
     def stop(self) -> None:
         self.said.append(f"{self.name} stop")
 
-
-class FakeWaker(Named):
-    def __init__(self, said: list[str]) -> None:
-        super().__init__("waker", said)
-
     def wake(self, wakeups: Iterable[Wakeup]) -> None:
         self.said.append("wake " + ",".join(sorted(wakeup.name for wakeup in wakeups)))
-
-
-class FakeFollower(Named):
-    is_synced = True
-    catches_up = True
-    on_start: Callable[[], None] | None = None
-
-    def start(self) -> None:
-        super().start()
-        if self.on_start is not None:
-            self.on_start()
-
-    def __init__(self, said: list[str]) -> None:
-        super().__init__("informer", said)
 
     def catch_up(self, timeout: float) -> bool:
         self.said.append("catch up")
@@ -119,11 +47,36 @@ class FakeFollower(Named):
         return StoreState("pods", self.is_synced, objects=0, bad=0, age_seconds=0.0)
 
 
-class FakeGate:
-    is_open = False
+class Parted:
+    """Every part writes what it was asked into one list; gate and endpoint are this object itself."""
 
-    def __init__(self, said: list[str]) -> None:
-        self.said = said
+    def __init__(self) -> None:
+        self.cluster = TestCluster(live=LiveSettings(enabled=True))
+        self.said: list[str] = []
+        self.told: list[tuple[str, bool]] = []
+        self.live = LiveSettings(enabled=True)
+        self.problems: dict[str, str] = {}
+        self.endpoint_failure: UnavailableError | None = None
+        self.no_pod_opts_in = True
+        self.is_open = False
+        self.follower = Named("informer", self.said)
+        self.lifecycle = Lifecycle(
+            Parts(
+                clock=self.cluster.clock,
+                allocator=self.cluster.allocator,
+                followers=[self.follower],
+                gate=self,
+                elector=Named("elector", self.said),
+                sweeper=Named("sweeper", self.said),
+                waker=Named("waker", self.said),
+                endpoint=self,
+                always=[Named("recorder", self.said)],
+                read_settings=lambda: self.read_settings(),  # noqa: PLW0108
+                tell=lambda reason, text, is_warning: self.told.append((f"{reason} {text}", is_warning)),
+                no_pod_opts_in=lambda: self.no_pod_opts_in,
+                end_process=lambda: self.said.append("end"),
+            )
+        )
 
     def open(self, term: int) -> None:
         self.said.append(f"gate open {term}")
@@ -133,20 +86,41 @@ class FakeGate:
         self.said.append("gate close")
         self.is_open = False
 
-
-class FakeEndpoint:
-    failure: UnavailableError | None = None
-
-    def __init__(self, said: list[str]) -> None:
-        self.said = said
-
     def point_here(self) -> None:
         self.said.append("point here")
-        if self.failure is not None:
-            raise self.failure
+        if self.endpoint_failure is not None:
+            raise self.endpoint_failure
 
     def clear(self) -> None:
         self.said.append("clear")
+
+    def read_settings(self) -> Configured:
+        return Configured(self.live, LonghornSettings(), dict(self.problems))
+
+    def step(self) -> list[str]:
+        """What the parts were asked in one step."""
+        self.said.clear()
+        self.lifecycle.step()
+        return list(self.said)
+
+    def next_mode(self) -> str:
+        """After one step."""
+        self.lifecycle.step()
+        return str(self.lifecycle.mode)
+
+    def elected(self) -> Parted:
+        """Just now, and nothing was done about it yet."""
+        self.lifecycle.step()
+        self.lifecycle.begin_term(1)
+        return self
+
+    def leading(self) -> Parted:
+        self.elected().lifecycle.step()
+        return self
+
+    def set_live(self, **fields: object) -> None:
+        self.live = replace(self.live, **fields)  # type: ignore[arg-type]
+        self.lifecycle.settings_changed()
 
 
 def test_nobody_stands_for_election_before_the_stores_are_synced() -> None:
@@ -170,13 +144,28 @@ def test_a_term_begins_with_caught_up_stores_and_ends_its_beginning_with_the_end
 
 
 def test_the_gate_stays_closed_until_the_stores_have_caught_up() -> None:
-    parted = Parted()
-    parted.step()
+    parted = Parted().elected()
     parted.follower.catches_up = False
-    parted.lifecycle.begin_term(1)
     assert parted.step() == ["catch up"]
 
     parted.follower.catches_up = True
+    assert parted.step()[:2] == ["catch up", "gate open 1"]
+
+
+@pytest.mark.parametrize("fault", [UnavailableError("away"), ValueError("odd")], ids=["expected", "not expected"])
+def test_a_fault_while_a_store_catches_up_keeps_the_gate_closed_and_is_not_swallowed(
+    fault: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parted = Parted().elected()
+
+    def fail(_timeout: float) -> bool:
+        raise fault
+
+    with monkeypatch.context() as broken:
+        broken.setattr(parted.follower, "catch_up", fail)
+        with pytest.raises(ValueError) if isinstance(fault, ValueError) else nullcontext():
+            parted.lifecycle.step()
+    assert not parted.is_open
     assert parted.step()[:2] == ["catch up", "gate open 1"]
 
 
@@ -191,38 +180,23 @@ def test_losing_the_lease_closes_the_gate_first_and_in_the_electors_own_thread()
     assert parted.lifecycle.term is None
 
 
-def test_a_lease_that_is_lost_while_the_stores_catch_up_opens_nothing() -> None:
-    parted = Parted()
-    parted.step()
-    parted.lifecycle.begin_term(1)
-    catch_up = parted.follower.catch_up
+@pytest.mark.parametrize("opens", [pytest.param(False, id="stores catch up"), pytest.param(True, id="gate opens")])
+def test_a_lease_that_is_lost_while_a_term_begins_leaves_the_gate_closed(
+    opens: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parted = Parted().elected()
+    part, name = (parted.cluster.allocator, "begin_term") if opens else (parted.follower, "catch_up")
+    asked = getattr(part, name)
 
-    def lost_meanwhile(timeout: float) -> bool:
+    def lost_meanwhile(*arguments: Any, **more: Any) -> Any:
+        answer = asked(*arguments, **more)
         parted.lifecycle.end_term()
-        return catch_up(timeout)
+        return answer
 
-    parted.follower.catch_up = lost_meanwhile  # type: ignore[method-assign]
+    monkeypatch.setattr(part, name, lost_meanwhile)
 
-    parted.step()
-
-    assert not parted.gate.is_open
-    assert "gate open 1" not in parted.said
-
-
-def test_a_lease_that_is_lost_as_the_gate_opens_closes_it_again() -> None:
-    parted = Parted()
-    parted.step()
-    parted.lifecycle.begin_term(1)
-    begin = parted.cluster.allocator.begin_term
-
-    def lost_meanwhile(*, has_predecessor: bool = True) -> None:
-        begin(has_predecessor=has_predecessor)
-        parted.lifecycle.end_term()
-
-    parted.cluster.allocator.begin_term = lost_meanwhile  # type: ignore[method-assign]
-
-    parted.step()
-    assert not parted.gate.is_open
+    assert opens is ("gate open 1" in parted.step())
+    assert not parted.is_open
     parted.step()
     assert parted.lifecycle.term is None
 
@@ -242,10 +216,10 @@ def test_the_endpoint_is_asserted_again_and_tried_again_when_it_failed() -> None
     parted = Parted().leading()
     assert parted.step() == []
     parted.cluster.clock.advance(10)
-    parted.endpoint.failure = UnavailableError("503")
+    parted.endpoint_failure = UnavailableError("503")
     assert parted.step() == ["point here"]
     assert parted.step() == []
-    parted.endpoint.failure = None
+    parted.endpoint_failure = None
     parted.cluster.clock.advance(1)
     assert parted.step() == ["point here"]
 
@@ -266,21 +240,61 @@ def test_bypass_wakes_every_pod_that_waits_and_once_more_those_refused_meanwhile
     assert parted.step() == []
 
 
+def test_a_term_that_begins_in_bypass_wakes_every_pod_that_waits() -> None:
+    """Those that an earlier leader refused: this process may have seen no change of mode."""
+    parted = Parted()
+    parted.cluster.add_pod("a")
+    parted.set_live(bypass=True)
+    parted.elected()
+
+    assert parted.step()[-2:] == ["point here", "wake a"]
+    parted.cluster.clock.advance(2)
+    assert parted.step() == ["wake a"]
+
+    parted.lifecycle.end_term()
+    parted.lifecycle.begin_term(2)
+    assert parted.step()[-1] == "wake a"
+
+
+def test_the_leader_tells_of_its_mode_and_of_every_setting_that_is_not_used() -> None:
+    parted = Parted()
+    parted.problems = {"one": "'x' is odd"}
+    parted.elected()
+    assert [] == parted.told  # nobody who only follows speaks
+
+    parted.step()
+    parted.step()
+    setting, mode = parted.told
+    assert ("SchedulerExtenderSetting one: 'x' is odd", True) == setting
+    assert (mode[0].startswith("SchedulerExtenderMode Mode active: "), mode[1]) == (True, False)
+
+    parted.told.clear()
+    parted.problems["two"] = "'y' is odd"
+    parted.set_live(bypass=True)
+    parted.step()
+    setting, mode = parted.told
+    assert ("SchedulerExtenderSetting two: 'y' is odd", True) == setting
+    assert (mode[0].startswith("SchedulerExtenderMode Mode bypass: "), mode[1]) == (True, True)
+
+    parted.told.clear()
+    parted.lifecycle.end_term()
+    parted.lifecycle.begin_term(2)
+    parted.step()
+    assert 3 == len(parted.told)  # to those who look after a change of leader
+
+
 def test_switched_off_it_lets_pods_pass_that_still_carry_the_resource_and_then_closes() -> None:
     parted = Parted().leading()
     parted.cluster.add_pod("a")
 
     parted.set_live(enabled=False)
-    parted.step()
-    assert parted.mode() == "bypass"
+    assert parted.next_mode() == "bypass"
 
     parted.cluster.change_pod("a", node_name="n1")
-    assert parted.step() == ["clear"]
-    assert parted.mode() == "closed"
+    assert (parted.step(), parted.lifecycle.mode) == (["clear"], Mode.CLOSED)
 
     parted.cluster.add_pod("late")
-    assert parted.step() == ["point here"]
-    assert parted.mode() == "bypass"
+    assert (parted.step(), parted.lifecycle.mode) == (["point here", "wake late"], Mode.BYPASS)
 
 
 def test_switched_off_pods_stop_opting_in_first_then_it_lets_pods_pass_and_then_it_closes() -> None:
@@ -288,14 +302,11 @@ def test_switched_off_pods_stop_opting_in_first_then_it_lets_pods_pass_and_then_
     parted.no_pod_opts_in = False
     parted.cluster.add_pod("a")
     parted.set_live(enabled=False)
-    parted.step()
-    assert parted.mode() == "active"
+    assert parted.next_mode() == "active"
     parted.no_pod_opts_in = True
-    parted.step()
-    assert parted.mode() == "bypass"
+    assert parted.next_mode() == "bypass"
     parted.cluster.change_pod("a", node_name="n1")
-    parted.step()
-    assert parted.mode() == "closed"
+    assert parted.next_mode() == "closed"
 
 
 def test_a_rule_that_cannot_be_taken_out_delays_bypass_for_seconds_and_closing_for_ever() -> None:
@@ -303,23 +314,16 @@ def test_a_rule_that_cannot_be_taken_out_delays_bypass_for_seconds_and_closing_f
     parted.no_pod_opts_in = False
     parted.set_live(enabled=False)
     parted.step()
-    parted.cluster.clock.advance(RULE_OUT_SECONDS - 0.1)
-    parted.step()
-    assert parted.mode() == "active"
-    parted.cluster.clock.advance(0.1)
-    parted.step()
-    assert parted.mode() == "bypass"
-    parted.cluster.clock.advance(3_600)
-    parted.step()
-    assert parted.mode() == "bypass"
+    for seconds, mode in ((RULE_OUT_SECONDS - 0.1, "active"), (0.1, "bypass"), (3_600, "bypass")):
+        parted.cluster.clock.advance(seconds)
+        assert parted.next_mode() == mode
 
 
 def test_bypass_waits_for_no_rule() -> None:
     parted = Parted().leading()
     parted.no_pod_opts_in = False
     parted.set_live(bypass=True)
-    parted.step()
-    assert parted.mode() == "bypass"
+    assert parted.next_mode() == "bypass"
 
 
 def test_switched_on_again_it_decides_again() -> None:
@@ -337,13 +341,15 @@ def test_switched_on_again_it_decides_again() -> None:
     ("enabled", "bypass", "pods", "mode"),
     [
         (True, False, True, Mode.ACTIVE),
+        (None, False, True, Mode.UNKNOWN),
+        (None, True, True, Mode.BYPASS),
         (True, True, True, Mode.BYPASS),
         (False, True, False, Mode.BYPASS),
         (False, False, True, Mode.BYPASS),
         (False, False, False, Mode.CLOSED),
     ],
 )
-def test_the_mode_follows_settings_and_pods(enabled: bool, bypass: bool, pods: bool, mode: Mode) -> None:
+def test_the_mode_follows_settings_and_pods(enabled: bool | None, bypass: bool, pods: bool, mode: Mode) -> None:
     cluster = TestCluster()
     if pods:
         cluster.add_pod("a")
@@ -354,39 +360,25 @@ def test_the_mode_follows_settings_and_pods(enabled: bool, bypass: bool, pods: b
 def run_until_it_points_here(parted: Parted) -> None:
     parted.lifecycle.begin_term(0)
     parted.lifecycle.start()
-    end = time.monotonic() + 30
-    while "point here" not in parted.said and time.monotonic() < end:
-        time.sleep(0.01)
+    wait_until(lambda: "point here" in parted.said)
 
 
-def test_a_stop_clears_the_endpoint_though_the_answer_to_the_write_was_lost() -> None:
+@pytest.mark.parametrize("how", ["its answer to the write was lost", "its lease has run out", "it never led"])
+def test_a_stop_clears_the_endpoint_unless_the_copy_never_led(how: str) -> None:
     parted = Parted()
-    parted.endpoint.failure = UnavailableError("no answer in time")
-    run_until_it_points_here(parted)
+    if how == "its answer to the write was lost":
+        parted.endpoint_failure = UnavailableError("no answer in time")
+        run_until_it_points_here(parted)
+    elif how == "its lease has run out":
+        parted.leading().is_open = False
+        parted.lifecycle.begin_stop()
+        parted.lifecycle.start()
+    else:
+        parted.lifecycle.start()
 
     parted.lifecycle.stop()
 
-    assert "clear" in parted.said
-
-
-def test_a_stop_clears_the_endpoint_though_the_lease_has_run_out() -> None:
-    parted = Parted().leading()
-    parted.gate.is_open = False
-    parted.lifecycle.begin_stop()
-    parted.lifecycle.start()
-
-    parted.lifecycle.stop()
-
-    assert "clear" in parted.said
-
-
-def test_a_copy_that_never_led_leaves_the_endpoint_alone() -> None:
-    parted = Parted()
-    parted.lifecycle.start()
-
-    parted.lifecycle.stop()
-
-    assert "clear" not in parted.said
+    assert ("clear" in parted.said) is (how != "it never led")
 
 
 def test_a_clean_stop_clears_the_endpoint_while_the_lease_is_still_ours() -> None:
@@ -414,33 +406,27 @@ def test_a_ledger_that_could_not_be_rebuilt_ends_the_process() -> None:
     assert ["gate close", "end"] == parted.step()
 
 
-def test_a_stop_that_is_asked_for_while_the_parts_start_is_heard() -> None:
+def test_a_stop_that_is_asked_for_while_the_parts_start_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
     parted = Parted()
-    parted.follower.on_start = parted.lifecycle.begin_stop
+    monkeypatch.setattr(parted.follower, "start", parted.lifecycle.begin_stop)
     parted.lifecycle.start()
     wait_until(lambda: "informer stop" in parted.said)
 
 
 @pytest.mark.parametrize("part", ["settings", "allocator"])
-def test_settings_that_could_not_be_applied_are_applied_again(part: str) -> None:
+def test_settings_that_could_not_be_applied_are_applied_again(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
     parted = Parted()
-    parted.read_fault = UnavailableError("odd") if part == "settings" else None
-    if part == "allocator":
-        parted.cluster.allocator.configure = raising(parted.cluster.allocator.configure)  # type: ignore[method-assign]
-    with pytest.raises(UnavailableError):
-        parted.lifecycle.step()
+
+    def fail(*_: object) -> None:
+        raise UnavailableError("odd")
+
+    with monkeypatch.context() as broken:
+        if part == "settings":
+            broken.setattr(parted, "read_settings", fail)
+        else:
+            broken.setattr(parted.cluster.allocator, "configure", fail)
+        with pytest.raises(UnavailableError):
+            parted.lifecycle.step()
     assert parted.lifecycle.configured is None
     parted.lifecycle.step()
     assert parted.lifecycle.configured is not None
-
-
-def raising(configure: Callable[..., None]) -> Callable[..., None]:
-    """The first call fails."""
-    faults = [UnavailableError("odd")]
-
-    def once(*args: object) -> None:
-        if faults:
-            raise faults.pop()
-        configure(*args)
-
-    return once

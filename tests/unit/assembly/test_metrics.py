@@ -19,13 +19,13 @@ from controller.allocator.promises.growths import HOLD_SECONDS
 from controller.allocator.promises.journal import NODE_RESERVATION, SCHEDULING_WAIT
 from controller.allocator.promises.memory import APPROVAL_SECONDS, KEPT_SECONDS
 from controller.allocator.verbs.grow import GrowthRequest
-from controller.assembly.metrics import Metrics, Sources
+from controller.assembly.metrics import LeaderMetrics, LeaderSources
 from controller.canary.proof import Finding, Wiring
 from controller.errors import ConfigError
 from controller.process.common_metrics import PREFIX, StoreState
-from controller.process.status_port import StatusServer, create_status_app
+from controller.process.status_port import StatusServer, create_metrics_app, create_status_app
 from controller.rules.reasons import Reason
-from tests.fakes.builders import GIB, TestCluster, disk, replica, volume
+from tests.fakes.builders import GIB, TestCluster, replica, volume
 
 PROPOSAL = {
     f"{PREFIX}_heartbeat": ("gauge", {"node"}),
@@ -44,9 +44,9 @@ class Page:
         self.problem = ""
         self.wiring: list[Finding] = []
         self.registry = CollectorRegistry()
-        self.metrics = Metrics(self.registry, node="worker-1", version="1.2.3")
+        self.metrics = LeaderMetrics(self.registry, node="worker-1", version="1.2.3")
         self.metrics.read_from(
-            Sources(
+            LeaderSources(
                 snapshot=self.cluster.allocator.snapshot,
                 drain_records=self.cluster.allocator.drain_records,
                 is_leading=lambda: self.is_leading,
@@ -57,13 +57,8 @@ class Page:
                 canaries=lambda: {"seen": 4, "lacking": 0},
             )
         )
-        app = create_status_app(
-            self.registry,
-            problem=lambda: self.problem,
-            is_ready=lambda: self.is_ready,
-            status=lambda: {"mode": "active"},
-        )
-        self.server = StatusServer(app, "127.0.0.1", 0)
+        app = create_metrics_app(self.registry, problem=lambda: self.problem, is_ready=lambda: self.is_ready)
+        self.server = StatusServer("metrics", app, "127.0.0.1", 0)
         self.server.start()
 
     def get(self, path: str) -> tuple[int, str]:
@@ -74,21 +69,20 @@ class Page:
             return error.code, error.read().decode()
 
     def families(self) -> dict[str, Metric]:
-        status, text = self.get("/metrics")
-        assert status == 200
-        return {family.name: family for family in text_string_to_metric_families(text)}
+        """As Prometheus reads the page."""
+        return {family.name: family for family in text_string_to_metric_families(self.get("/metrics")[1])}
 
     def value(self, name: str, **labels: str) -> float:
-        for family in self.families().values():
-            for sample in family.samples:
-                if sample.name == f"{PREFIX}_{name}" and sample.labels == labels:
-                    return sample.value
-        raise AssertionError(f"no sample {name} {labels}")
+        value = self.registry.get_sample_value(f"{PREFIX}_{name}", labels)
+        assert value is not None, f"no sample {name} {labels}"
+        return value
 
 
 @pytest.fixture
 def page() -> Iterator[Page]:
+    """With an empty node."""
     page = Page()
+    page.cluster.add_node("n1")
     yield page
     page.server.stop()
 
@@ -118,7 +112,6 @@ def test_the_wiring_of_a_scheduler_is_one_of_three_states_and_nothing_without_a_
 
 
 def test_holds_are_counted_with_their_bytes_and_their_age(page: Page) -> None:
-    page.cluster.add_node("n1")
     page.cluster.add_pod("a", gib=100)
     page.cluster.filter("a", "n1")
     page.cluster.clock.advance(1.5)
@@ -137,7 +130,6 @@ def test_holds_are_counted_with_their_bytes_and_their_age(page: Page) -> None:
 
 
 def test_an_expired_hold_counts_as_not_scheduled(page: Page) -> None:
-    page.cluster.add_node("n1")
     page.cluster.add_pod("a")
     page.cluster.filter("a", "n1")
     page.cluster.clock.advance(6)
@@ -149,12 +141,8 @@ def test_an_expired_hold_counts_as_not_scheduled(page: Page) -> None:
 
 
 def test_an_expansion_that_was_never_seen_is_counted(page: Page) -> None:
-    page.cluster.add_node("n1", disk("d1", 400))
-    page.cluster.add_claim("a", 100)
-    name = page.cluster.provision("a")
-    page.cluster.place(name, "n1", 100)
-    expansions = page.cluster.allocator.expansions
-    expansions.hold(GrowthRequest(name, 200 * GIB))
+    name = page.cluster.add_volume("a")
+    page.cluster.allocator.expansions.hold(GrowthRequest(name, 200 * GIB))
     assert page.value("expansion_holds_expired_total") == 0
 
     page.cluster.clock.advance(HOLD_SECONDS)
@@ -163,18 +151,15 @@ def test_an_expansion_that_was_never_seen_is_counted(page: Page) -> None:
 
 
 def test_an_expansion_that_is_put_off_after_a_change_of_leader_is_counted(page: Page) -> None:
-    page.cluster.add_node("n1", disk("d1", 400))
-    page.cluster.add_claim("a", 100)
-    name = page.cluster.provision("a")
-    page.cluster.place(name, "n1", 100)
+    name = page.cluster.add_volume("a")
     page.cluster.allocator.begin_term()
     page.cluster.allocator.expansions.hold(GrowthRequest(name, 200 * GIB))
     assert page.value("expansions_put_off_total") == 1
 
 
 def test_room_that_is_kept_for_a_pod_until_its_time_is_over_is_counted(page: Page) -> None:
-    for name in ("n1", "n2", "n3"):
-        page.cluster.add_node(name, free_gib=100)
+    for node in ("n1", "n2", "n3"):
+        page.cluster.add_node(node, free_gib=100)
     claim = page.cluster.add_claim("job", 100)
     page.cluster.set_claim(replace(claim, owner_pod_uid="pod-job"))
     page.cluster.add_pod("job")
@@ -194,7 +179,6 @@ def test_room_that_is_kept_for_a_pod_until_its_time_is_over_is_counted(page: Pag
 
 
 def test_a_nomination_that_came_to_nothing_is_counted(page: Page) -> None:
-    page.cluster.add_node("n1")
     page.cluster.add_pod("p")
     page.cluster.allocator.nodes_with_room(page.cluster.pods["p"].uid, ["n1"])
     page.cluster.change_pod("p", nominated_node="n1")
@@ -206,7 +190,6 @@ def test_a_nomination_that_came_to_nothing_is_counted(page: Page) -> None:
 
 
 def test_a_copy_that_longhorn_does_not_place_is_given_up_and_counted(page: Page) -> None:
-    page.cluster.add_node("n1")
     page.cluster.allocator.observe_volume("v", volume("v", locality="disabled", replica_count=1))
     page.cluster.allocator.observe_replica("v-r-1", replica("v-r-1", "v"))
     assert page.value("holds", state="assumed") == 1
@@ -254,24 +237,28 @@ def test_stores_wakeups_and_settings_are_shown(page: Page) -> None:
 
 
 def test_no_label_names_a_pod_or_a_volume(page: Page) -> None:
-    page.cluster.add_node("n1")
     page.cluster.add_pod("very-special-name")
     page.cluster.filter("very-special-name", "n1")
 
     assert "very-special-name" not in page.get("/metrics")[1]
 
 
-def test_health_readiness_status_and_nothing_else(page: Page) -> None:
+def test_health_and_readiness_are_for_the_network_and_the_status_document_is_not(page: Page) -> None:
     assert page.get("/healthz") == (200, "ok\n")
     page.problem = "thread sweeper has ended"
     assert page.get("/healthz") == (503, "thread sweeper has ended\n")
     assert page.get("/readyz")[0] == 200
     page.is_ready = False
     assert page.get("/readyz")[0] == 503
+    for path in ("/status", "/elsewhere"):
+        assert page.get(path)[0] == 404
+    page.server.stop()
+    page.server = StatusServer("status", create_status_app(lambda: {"mode": "active"}), "127.0.0.1", 0)
+    page.server.start()
     assert json.loads(page.get("/status")[1]) == {"mode": "active"}
-    assert page.get("/elsewhere")[0] == 404
+    assert page.get("/metrics")[0] == 404
 
 
 def test_a_port_that_is_taken_is_a_configuration_error_that_names_it(page: Page) -> None:
     with pytest.raises(ConfigError, match=f"metrics-port {page.server.port}"):
-        StatusServer(lambda _environ, _start: (), "127.0.0.1", page.server.port).start()
+        StatusServer("metrics", lambda _environ, _start: (), "127.0.0.1", page.server.port).start()

@@ -3,70 +3,76 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable
 
 import pytest
 from prometheus_client import CollectorRegistry
 
 from controller.assembly.assemble import Controller
-from controller.process.worker import Worker, health_problem
+from controller.clock import SystemClock
+from controller.process.worker import Part, Worker, health_problem
+from controller.serving.connection import RequestDeadlines
 from controller.settings import ProcessSettings
 from tests.fakes.apiserver import FakeApiServer
-from tests.fakes.waiting import wait_until
+from tests.waiting import wait_until
 from webhook.assemble import Webhook
 from webhook.settings import WebhookSettings
 
 OURS = "127.0.0.1"
 
 
-class Process(Protocol):
-    @property
-    def workers(self) -> Sequence[Worker]: ...
-    def start(self) -> None: ...
-    def stop(self) -> None: ...
-    def status(self) -> Any: ...
+Process = Controller | Webhook
 
 
-def controller(api: FakeApiServer) -> tuple[Process, CollectorRegistry, str]:
+def controller(api: FakeApiServer, serving: Part) -> tuple[Process, CollectorRegistry, str]:
     settings = ProcessSettings(
-        pod_name="p", pod_ip=OURS, metrics_address=OURS, metrics_port=0, grpc_address=OURS, grpc_port=0, tls_mode="off"
+        pod_name="p",
+        pod_ip=OURS,
+        metrics_address=OURS,
+        metrics_port=0,
+        status_port=0,
+        grpc_address=OURS,
+        grpc_port=0,
+        tls_mode="off",
     )
-    made = Controller(settings, "identity", api)
+    made = Controller(settings, "identity", api, serving=serving.workers)
     return made, made.metrics.registry, "longhorn_scheduler_extender"
 
 
-def webhook(api: FakeApiServer) -> tuple[Process, CollectorRegistry, str]:
-    settings = WebhookSettings(tls_mode="off", metrics_address=OURS, metrics_port=0)
-    made = Webhook(settings, api)
+def webhook(api: FakeApiServer, serving: Part) -> tuple[Process, CollectorRegistry, str]:
+    settings = WebhookSettings(tls_mode="off", metrics_address=OURS, metrics_port=0, status_port=0)
+    made = Webhook(settings, api, serving=serving.workers)
     return made, made.metrics.registry, "longhorn_scheduler_webhook"
 
 
-def fail_once(worker: Worker) -> None:
-    run, failures = worker._run, [ValueError("odd")]
+def fail_once(worker: Worker) -> threading.Event:
+    """Set when the round after the fault begins."""
+    run, failures, again = worker._run, [ValueError("odd")], threading.Event()
 
     def failing() -> float | None:
         if failures:
             raise failures.pop()
+        again.set()
         return run()
 
     worker._run = failing
     worker._retry_seconds = (0.01, 0.01)
+    return again
 
 
 @pytest.mark.parametrize("make", [controller, webhook])
 def test_a_fault_in_every_worker_ends_none_and_each_tells_of_its_own(
-    make: Callable[[FakeApiServer], tuple[Process, CollectorRegistry, str]],
+    make: Callable[[FakeApiServer, Part], tuple[Process, CollectorRegistry, str]],
 ) -> None:
-    process, registry, prefix = make(FakeApiServer())
+    serving = RequestDeadlines(SystemClock(), 10.0)
+    process, registry, prefix = make(FakeApiServer(), serving)
     before = set(threading.enumerate())
-    for worker in process.workers:
-        fail_once(worker)
+    rounds_after = [fail_once(worker) for worker in process.workers]
     process.start()
+    serving.start()  # as the server does
     try:
-        wait_until(lambda: all(worker.state().failures == 1 for worker in process.workers), 30)
-        # An informer's first good round lasts as long as its watch.
-        wait_until(lambda: all(worker.state().rounds >= 1 for worker in process.workers))
+        wait_until(lambda: all(again.is_set() for again in rounds_after), "second round of each", 30)
+        assert {1} == {worker.state().failures for worker in process.workers}
         assert "" == health_problem(process.workers)
         entries = process.status()["workers"]
         names = {worker.name for worker in process.workers}
@@ -75,8 +81,9 @@ def test_a_fault_in_every_worker_ends_none_and_each_tells_of_its_own(
         for name in names:
             assert 1 == registry.get_sample_value(f"{prefix}_worker_failures_total", {"worker": name})
         ours = {thread.name for thread in set(threading.enumerate()) - before if thread.name != "MainThread"}
-        helpers = {name for name in ours if name.startswith(("catch-up", "ThreadPool", "Thread-", "rpc_", "http"))}
+        helpers = {name for name in ours if name.startswith(("catch-up", "ThreadPool", "Thread-", "rpc_"))}
         assert names == ours - helpers
     finally:
+        serving.stop()
         process.stop()
     assert not [thread for thread in threading.enumerate() if thread.name in names]

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from base64 import b64encode
-from typing import Any
-
 import pytest
 
 from certs.authority import LeafSpec, Pair, bundle_of, make_authority, read_pair, sign
-from certs.keeper import Certificates, Mode, ServiceNames, extender_keeper, extender_leaves, extender_names
+from certs.keeper import CertificateMode, Certificates, ServiceNames, extender_keeper, extender_leaves, extender_names
 from certs.rotation import DAY, PINNED, YEAR
 from certs.secret import SecretStore
 from controller.errors import ConfigError, UnavailableError
 from controller.kube.resources import SECRETS, SERVICES, Resource
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.clock import VirtualClock
-from tests.fakes.waiting import wait_until
+from tests.fakes.secrets import put_leaf
+from tests.waiting import wait_until
 
 NAMES = extender_names("tls", "client", "ca")
 
 
-class World:
+class ServiceCluster:
     """One cluster, and servers that read their certificates from it."""
 
     def __init__(self) -> None:
@@ -30,25 +28,15 @@ class World:
         spec = {"clusterIPs": ["10.96.0.7"]}
         self.api.create(SERVICES, "longhorn-system", {"metadata": {"name": "extender"}, "spec": spec})
 
-    def server(self, mode: Mode = Mode.SELF) -> Server:
-        return Server(self, mode)
+    def server(self, mode: CertificateMode = CertificateMode.SELF) -> CertifiedServer:
+        return CertifiedServer(self, mode)
 
     def write(self, name: str, leaf: Pair, authority: Pair) -> None:
-        data = {"tls.crt": leaf.certificate, "tls.key": leaf.key, "ca.crt": authority.certificate}
-        body = {
-            "type": "kubernetes.io/tls",
-            "metadata": {"name": name},
-            "data": {key: b64encode(value).decode() for key, value in data.items()},
-        }
-        key = (SECRETS.path(), "longhorn-system", name)
-        if key in self.api.objects:
-            self.api.replace(SECRETS, "longhorn-system", name, body)
-        else:
-            self.api.create(SECRETS, "longhorn-system", body)
+        put_leaf(self.api, "longhorn-system", name, leaf, authority.certificate)
 
 
-class Server:
-    def __init__(self, world: World, mode: Mode) -> None:
+class CertifiedServer:
+    def __init__(self, world: ServiceCluster, mode: CertificateMode) -> None:
         self.world = world
         self.given: list[tuple[bytes, bytes, bytes]] = []
         store = SecretStore(world.api, "longhorn-system")
@@ -69,11 +57,19 @@ class Server:
 
 
 @pytest.fixture
-def world() -> World:
-    return World()
+def world() -> ServiceCluster:
+    return ServiceCluster()
 
 
-def test_a_follower_waits_for_the_leader_and_then_serves_the_same(world: World) -> None:
+@pytest.fixture
+def leader(world: ServiceCluster) -> CertifiedServer:
+    """A server that leads and has looked once."""
+    world.leader = made = world.server()
+    made.look()
+    return made
+
+
+def test_a_follower_waits_for_the_leader_and_then_serves_the_same(world: ServiceCluster) -> None:
     leader, follower = world.server(), world.server()
     follower.look()
     assert [] == follower.given
@@ -87,9 +83,7 @@ def test_a_follower_waits_for_the_leader_and_then_serves_the_same(world: World) 
     assert leader.given == follower.given
 
 
-def test_the_names_are_all_of_the_service_and_its_address(world: World) -> None:
-    world.leader = leader = world.server()
-    leader.look()
+def test_the_names_are_all_of_the_service_and_its_address(leader: CertifiedServer) -> None:
     certificate, key, _ = leader.given[0]
     facts = read_pair(certificate, key, what="x").facts
     base = "extender.longhorn-system"
@@ -98,9 +92,7 @@ def test_the_names_are_all_of_the_service_and_its_address(world: World) -> None:
     assert "CN=extender.longhorn-system.svc.cluster.local" in facts.subject
 
 
-def test_expiries_count_down_by_name(world: World) -> None:
-    world.leader = leader = world.server()
-    leader.look()
+def test_expiries_count_down_by_name(world: ServiceCluster, leader: CertifiedServer) -> None:
     ends = leader.certificates.expiries()
     expected = {"ca": 20 * YEAR, "server": 90 * DAY, "client": 10 * YEAR}
     assert {name: life.total_seconds() for name, life in expected.items()} == ends
@@ -108,10 +100,10 @@ def test_expiries_count_down_by_name(world: World) -> None:
     assert leader.certificates.expiries()["server"] < 0
 
 
-def test_the_servers_certificate_is_renewed_on_the_leader_and_reaches_the_follower(world: World) -> None:
-    world.leader = leader = world.server()
+def test_the_servers_certificate_is_renewed_on_the_leader_and_reaches_the_follower(
+    world: ServiceCluster, leader: CertifiedServer
+) -> None:
     follower = world.server()
-    leader.look()
     follower.look()
     world.clock.advance(61 * 86_400)
     follower.look()
@@ -123,10 +115,9 @@ def test_the_servers_certificate_is_renewed_on_the_leader_and_reaches_the_follow
     assert leader.given[0][2] == leader.given[1][2]
 
 
-def test_a_follower_goes_on_with_what_it_has_while_secrets_are_gone(world: World) -> None:
-    world.leader = leader = world.server()
+@pytest.mark.usefixtures("leader")
+def test_a_follower_goes_on_with_what_it_has_while_secrets_are_gone(world: ServiceCluster) -> None:
     follower = world.server()
-    leader.look()
     follower.look()
     before = dict(world.api.objects)
     for name in ("ca", "tls", "client"):
@@ -142,7 +133,7 @@ def test_a_follower_goes_on_with_what_it_has_while_secrets_are_gone(world: World
     assert before[key]["data"] == world.api.objects[key]["data"]
 
 
-def test_what_the_library_does_not_take_is_a_problem_and_no_end(world: World) -> None:
+def test_what_the_library_does_not_take_is_a_problem_and_no_end(world: ServiceCluster) -> None:
     world.leader = leader = world.server()
     world.refuses = True
     with pytest.raises(ConfigError):
@@ -150,8 +141,8 @@ def test_what_the_library_does_not_take_is_a_problem_and_no_end(world: World) ->
     assert not leader.certificates.is_serving
 
 
-@pytest.mark.parametrize("mode", [Mode.CERT_MANAGER, Mode.PROVIDED])
-def test_what_others_write_is_read_and_never_written(world: World, mode: Mode) -> None:
+@pytest.mark.parametrize("mode", [CertificateMode.CERT_MANAGER, CertificateMode.PROVIDED])
+def test_what_others_write_is_read_and_never_written(world: ServiceCluster, mode: CertificateMode) -> None:
     now = world.clock.now_utc()
     ca = make_authority("theirs", 10 * DAY, now)
     world.leader = server = world.server(mode)
@@ -172,10 +163,10 @@ def test_what_others_write_is_read_and_never_written(world: World, mode: Mode) -
     assert version == world.api.version
 
 
-def test_what_others_write_wrongly_is_named_and_the_last_good_one_stays(world: World) -> None:
+def test_what_others_write_wrongly_is_named_and_the_last_good_one_stays(world: ServiceCluster) -> None:
     now = world.clock.now_utc()
     ca, other = (make_authority("theirs", 10 * DAY, now) for _ in range(2))
-    server = world.server(Mode.PROVIDED)
+    server = world.server(CertificateMode.PROVIDED)
     good, bad = (sign(authority, LeafSpec("s", DAY, ("x",)), now) for authority in (ca, other))
     world.write("tls", good, ca)
     server.look()
@@ -187,10 +178,10 @@ def test_what_others_write_wrongly_is_named_and_the_last_good_one_stays(world: W
     assert server.certificates.is_serving
 
 
-def test_clients_of_an_authority_that_others_replace_are_let_in_for_a_day_more(world: World) -> None:
+def test_clients_of_an_authority_that_others_replace_are_let_in_for_a_day_more(world: ServiceCluster) -> None:
     now = world.clock.now_utc()
     old, new, elsewhere = (make_authority("theirs", 10 * DAY, now) for _ in range(3))
-    server = world.server(Mode.PROVIDED)
+    server = world.server(CertificateMode.PROVIDED)
     # Whom the client trusts is not whom the server lets in.
     world.write("client", sign(elsewhere, LeafSpec("c", DAY, is_client=True), now), elsewhere)
     for authority in (old, new):
@@ -204,10 +195,7 @@ def test_clients_of_an_authority_that_others_replace_are_let_in_for_a_day_more(w
     assert new.certificate == server.given[-1][2] == server.certificates.bundle
 
 
-def test_an_api_server_that_is_away_changes_nothing(world: World) -> None:
-    world.leader = leader = world.server()
-    leader.look()
-
+def test_an_api_server_that_is_away_changes_nothing(world: ServiceCluster, leader: CertifiedServer) -> None:
     def fail(_verb: str, _resource: Resource) -> None:
         raise UnavailableError("503")
 
@@ -218,7 +206,7 @@ def test_an_api_server_that_is_away_changes_nothing(world: World) -> None:
     assert 1 == len(leader.given)
 
 
-def test_its_thread_looks_until_it_is_stopped(world: World) -> None:
+def test_its_thread_looks_until_it_is_stopped(world: ServiceCluster) -> None:
     world.leader = leader = world.server()
     leader.certificates.start()
     wait_until(lambda: leader.certificates.is_serving)
@@ -226,13 +214,9 @@ def test_its_thread_looks_until_it_is_stopped(world: World) -> None:
     assert 1 == len(leader.given)
 
 
-def test_the_products_leaves_fit_its_policy() -> None:
+def test_the_products_leaves_fit_its_policy_and_end_with_their_authority() -> None:
     leaves = extender_leaves(["x" * 300, "a.b"])
     PINNED.checked(leaves.values())
     assert "a.b" == leaves["server"].spec.subject
-
-
-def test_nothing_is_pinned_that_ends_before_its_authority_is_replaced() -> None:
-    leaves: dict[str, Any] = extender_leaves(["a"])
     assert leaves["client"].spec.life <= PINNED.ca_life
     assert PINNED.settle is None

@@ -6,11 +6,13 @@ import bisect
 import random
 from dataclasses import replace
 from datetime import datetime, timedelta
+from operator import itemgetter
 
 import pytest
 
+from certs import rotation
 from certs.authority import read_authorities
-from certs.rotation import PINNED, ROTATING, Action, Chain, Evidence, Leaf, Policy, bring_up_to_date, next_step
+from certs.rotation import Action, Chain, Evidence, Leaf, RotationPolicy, bring_up_to_date, next_step
 from controller.errors import ConfigError
 from tests.unit.certs.chains import HOUR, LEAFS, NOW, POLICY, SUBJECT, fresh, trusts, up_to_date
 
@@ -134,11 +136,9 @@ def test_a_clock_far_back_neither_fails_nor_throws_the_authority_away() -> None:
 @pytest.mark.parametrize("interrupted", range(1, 7))
 def test_a_renewal_that_is_interrupted_anywhere_is_finished_by_the_next(interrupted: int) -> None:
     chain, now = up_to_date(fresh(), NOW + 76 * HOUR), NOW + 82 * HOUR
-    from certs.rotation import carry_out
-
     for _ in range(interrupted):
         if (step := next_step(chain, LEAFS, POLICY, now)) is not None:
-            chain = carry_out(chain, step, LEAFS, POLICY, now, SUBJECT)
+            chain = rotation.carry_out(chain, step, LEAFS, POLICY, now, SUBJECT)
     chain = up_to_date(chain, now)
     assert next_step(chain, LEAFS, POLICY, now) is None
     assert trusts(chain.bundle, chain.leaves["server"].certificate, now)
@@ -154,50 +154,40 @@ def test_a_renewal_that_is_interrupted_anywhere_is_finished_by_the_next(interrup
         replace(POLICY, settle=14 * HOUR, ca_renew_before=30 * HOUR),
     ],
 )
-def test_a_policy_that_leaves_a_gap_is_refused(policy: Policy) -> None:
+def test_a_policy_that_leaves_a_gap_is_refused(policy: RotationPolicy) -> None:
     with pytest.raises(ConfigError):
         policy.checked(LEAFS.values())
 
 
 def test_the_products_policies_leave_none() -> None:
-    PINNED.checked()
-    ROTATING.checked()
+    rotation.PINNED.checked()
+    rotation.ROTATING.checked()
     POLICY.checked(LEAFS.values())
 
 
-class Seen:
-    """A chain as it was published over time, for those who see it late."""
-
-    def __init__(self) -> None:
-        self._times: list[datetime] = []
-        self._chains: list[Chain] = []
-
-    def publish(self, now: datetime, chain: Chain) -> None:
-        self._times.append(now)
-        self._chains.append(chain)
-
-    def at(self, moment: datetime) -> Chain:
-        return self._chains[max(bisect.bisect_right(self._times, moment) - 1, 0)]
-
-
-def refusals(policy: Policy, lag: timedelta, seed: int) -> tuple[list[str], int, int]:
+def refusals(policy: RotationPolicy, lag: timedelta, seed: int) -> tuple[list[str], int, int]:
     """Who was refused while chains went on for 5 authorities, and how many leaves and authorities there were.
 
     Each client and each server sees what was published up to `lag` ago, each another moment of it.
     """
     rng = random.Random(seed)
-    chain, now, seen = Chain(), NOW, Seen()
+    chain, now, published = Chain(), NOW, list[tuple[datetime, Chain]]()
+
+    def seen(moment: datetime) -> Chain:
+        """What somebody has who sees it late."""
+        return published[max(bisect.bisect_right(published, moment, key=itemgetter(0)) - 1, 0)][1]
+
     leaves: set[str] = set()
     signers: set[str] = set()
     found: list[str] = []
     while len(signers) <= 5 or len(leaves) <= 20:
         chain = up_to_date(chain, now, policy)
-        seen.publish(now, chain)
+        published.append((now, chain))
         assert chain.signer is not None
         leaves.add(chain.leaves["server"].facts.fingerprint)
         signers.add(chain.signer.facts.fingerprint)
         for moment in (now, now + timedelta(minutes=rng.uniform(0, 29))):
-            client, server = (seen.at(moment - rng.choice((0, rng.random(), 1)) * lag) for _ in range(2))
+            client, server = (seen(moment - rng.choice((0, rng.random(), 1)) * lag) for _ in range(2))
             if not trusts(client.bundle, server.leaves["server"].certificate, moment):
                 found.append(f"server refused {moment - NOW}")
             if not trusts(server.bundle, client.leaves["client"].certificate, moment, as_client=True):
@@ -224,7 +214,7 @@ def test_over_many_rotations_nobody_who_sees_them_late_is_refused(seed: int) -> 
     ],
     ids=["no overlap", "nothing settles", "later than that"],
 )
-def test_without_the_distances_somebody_is_refused(policy: Policy, lag: timedelta) -> None:
+def test_without_the_distances_somebody_is_refused(policy: RotationPolicy, lag: timedelta) -> None:
     assert any(refusals(policy, lag, seed)[0] for seed in range(3))
 
 

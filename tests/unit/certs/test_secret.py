@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from base64 import b64encode
 from collections.abc import Callable
 from typing import Any
 
@@ -16,13 +15,14 @@ from controller.errors import ConflictError, UnavailableError
 from controller.kube.resources import SECRETS, SERVICES, Resource
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.clock import VirtualClock
+from tests.fakes.secrets import spoil_secret
 from tests.unit.certs.chains import LEAFS, POLICY, SUBJECT, trusts
 
 NAMES = SecretNames("ca", {"server": "tls", "client": "client"})
 HOUR_SECONDS = 3_600
 
 
-class World:
+class StoredChain:
     def __init__(self) -> None:
         self.api, self.clock = FakeApiServer(), VirtualClock()
         self.is_leading = True
@@ -36,11 +36,6 @@ class World:
 
     def raw(self, name: str) -> dict[str, Any]:
         return self.api.get(SECRETS, "n", name)
-
-    def spoil(self, name: str, **data: bytes) -> None:
-        raw = self.raw(name)
-        changed = {key.replace("_", "."): b64encode(value).decode() for key, value in data.items()}
-        self.api.replace(SECRETS, "n", name, {**raw, "data": {**raw["data"], **changed}})
 
     def delete(self, *names: str) -> None:
         for name in names:
@@ -57,8 +52,8 @@ class World:
 
 
 @pytest.fixture
-def world() -> World:
-    return World()
+def world() -> StoredChain:
+    return StoredChain()
 
 
 def signer_of(chain: Chain) -> Pair:
@@ -66,7 +61,7 @@ def signer_of(chain: Chain) -> Pair:
     return chain.signer
 
 
-def test_all_secrets_are_made_once_and_then_left_alone(world: World) -> None:
+def test_all_secrets_are_made_once_and_then_left_alone(world: StoredChain) -> None:
     keeper = world.keeper()
     assert ["ca", "tls", "client"] == list(world.keep(keeper).written)
     version = world.api.version
@@ -76,7 +71,7 @@ def test_all_secrets_are_made_once_and_then_left_alone(world: World) -> None:
     assert {"kubernetes.io/tls"} == {world.raw(name)["type"] for name in ("ca", "tls", "client")}
 
 
-def test_every_leaves_secret_says_whom_to_trust(world: World) -> None:
+def test_every_leaves_secret_says_whom_to_trust(world: StoredChain) -> None:
     world.keep(world.keeper())
     chain = world.stored()
     for name in ("tls", "client", "ca"):
@@ -84,7 +79,7 @@ def test_every_leaves_secret_says_whom_to_trust(world: World) -> None:
     assert world.server_is_taken(chain.bundle)
 
 
-def test_who_does_not_lead_writes_nothing(world: World) -> None:
+def test_who_does_not_lead_writes_nothing(world: StoredChain) -> None:
     world.is_leading = False
     kept = world.keep(world.keeper())
     assert [] == list(kept.written)
@@ -92,70 +87,54 @@ def test_who_does_not_lead_writes_nothing(world: World) -> None:
     assert kept.reading.problems
 
 
-def spoilings() -> list[tuple[str, Callable[[World], None]]]:
-    def spoil(name: str, **data: bytes) -> Callable[[World], None]:
-        return lambda world: world.spoil(name, **data)
-
-    def no_data(world: World) -> None:
-        raw = world.raw("ca")
-        world.api.replace(SECRETS, "n", "ca", {**raw, "data": None})
-
-    def no_base64(world: World) -> None:
-        raw = world.raw("tls")
-        world.api.replace(SECRETS, "n", "tls", {**raw, "data": {"tls.crt": "%%%", "tls.key": 3}})
-
-    return [
-        ("authority deleted", lambda world: world.delete("ca")),
-        ("server deleted", lambda world: world.delete("tls")),
-        ("client deleted", lambda world: world.delete("client")),
-        ("all deleted", lambda world: world.delete("ca", "tls", "client")),
-        ("authority's key garbage", spoil("ca", tls_key=b"garbage")),
-        ("authority's certificate garbage", spoil("ca", tls_crt=b"\x00\xff")),
-        ("previous garbage", spoil("ca", previous_crt=b"garbage")),
-        ("next without a certificate", spoil("ca", next_key=b"x")),
-        ("authority without data", no_data),
-        ("server's key garbage", spoil("tls", tls_key=b"garbage")),
-        ("server's certificate empty", spoil("tls", tls_crt=b"")),
-        ("server's bundle garbage", spoil("tls", ca_crt=b"garbage")),
-        ("server no base64", no_base64),
-        ("a key of somebody else", spoil("tls", more_key=b"x")),
-    ]
+def spoil(name: str, **data: bytes) -> Callable[[StoredChain], None]:
+    return lambda world: spoil_secret(world.api, "n", name, {key.replace("_", "."): data[key] for key in data})
 
 
-@pytest.mark.parametrize("spoiling", spoilings(), ids=lambda pair: pair[0])
-def test_what_was_read_whole_before_comes_back_as_it_was(
-    world: World, spoiling: tuple[str, Callable[[World], None]]
-) -> None:
+def change(name: str, **parts: Any) -> Callable[[StoredChain], object]:
+    return lambda world: world.api.replace(SECRETS, "n", name, {**world.raw(name), **parts})
+
+
+SPOILINGS: dict[str, Callable[[StoredChain], object]] = {
+    "authority deleted": lambda world: world.delete("ca"),
+    "server deleted": lambda world: world.delete("tls"),
+    "client deleted": lambda world: world.delete("client"),
+    "all deleted": lambda world: world.delete("ca", "tls", "client"),
+    "authority's key garbage": spoil("ca", tls_key=b"garbage"),
+    "authority's certificate garbage": spoil("ca", tls_crt=b"\x00\xff"),
+    "previous garbage": spoil("ca", previous_crt=b"garbage"),
+    "next without a certificate": spoil("ca", next_key=b"x"),
+    "authority without data": change("ca", data=None),
+    "server's key garbage": spoil("tls", tls_key=b"garbage"),
+    "server's certificate empty": spoil("tls", tls_crt=b""),
+    "server's bundle garbage": spoil("tls", ca_crt=b"garbage"),
+    "server no base64": change("tls", data={"tls.crt": "%%%", "tls.key": 3}),
+    "a key of somebody else": spoil("tls", more_key=b"x"),
+}
+
+
+@pytest.mark.parametrize("spoiling", SPOILINGS)
+@pytest.mark.parametrize("remembers", [True, False], ids=["who read it whole before", "who has just started"])
+def test_what_is_damaged_comes_back(world: StoredChain, spoiling: str, remembers: bool) -> None:
     keeper = world.keeper()
     world.keep(keeper)
     before = world.stored()
-    spoiling[1](world)
+    SPOILINGS[spoiling](world)
 
-    assert world.keep(keeper).written
-    after = world.stored()
-    assert before == after
-
-
-@pytest.mark.parametrize("spoiling", spoilings(), ids=lambda pair: pair[0])
-def test_a_program_that_has_just_started_repairs_too(
-    world: World, spoiling: tuple[str, Callable[[World], None]]
-) -> None:
-    world.keep(world.keeper())
-    before = world.stored()
-    spoiling[1](world)
-
-    keeper = world.keeper()
+    keeper = keeper if remembers else world.keeper()
     assert world.keep(keeper).written
     after = world.stored()
     assert world.server_is_taken(after.bundle)
-    if spoiling[0] != "all deleted":
+    if remembers:
+        assert before == after
+    elif spoiling != "all deleted":
         # Those who trusted the authority before go on being served, though its key may be lost.
         assert world.server_is_taken(before.bundle)
         assert signer_of(before).facts in {pair.facts for pair in read_authorities(after.bundle, what="")}
     assert [] == list(world.keep(keeper).written)
 
 
-def test_an_authority_that_is_lost_while_nobody_remembers_it_is_replaced_with_overlap(world: World) -> None:
+def test_an_authority_that_is_lost_while_nobody_remembers_it_is_replaced_with_overlap(world: StoredChain) -> None:
     world.keep(world.keeper())
     old = world.stored()
     world.delete("ca")
@@ -172,7 +151,7 @@ def test_an_authority_that_is_lost_while_nobody_remembers_it_is_replaced_with_ov
     assert world.server_is_taken(between.bundle)
 
 
-def test_a_conflict_is_decided_anew_on_what_the_other_wrote(world: World) -> None:
+def test_a_conflict_is_decided_anew_on_what_the_other_wrote(world: StoredChain) -> None:
     first, second = world.keeper(), world.keeper()
     interfered: list[bool] = []
 
@@ -189,7 +168,7 @@ def test_a_conflict_is_decided_anew_on_what_the_other_wrote(world: World) -> Non
     assert [] == list(world.keep(first).written)
 
 
-def test_conflicts_without_end_are_given_up(world: World) -> None:
+def test_conflicts_without_end_are_given_up(world: StoredChain) -> None:
     def refuse(verb: str, _resource: Resource) -> None:
         if verb == "create":
             raise ConflictError("409")
@@ -200,7 +179,7 @@ def test_conflicts_without_end_are_given_up(world: World) -> None:
 
 
 @pytest.mark.parametrize("stops_at", range(1, 4))
-def test_a_crash_between_two_writes_is_healed_by_the_next_leader(world: World, stops_at: int) -> None:
+def test_a_crash_between_two_writes_is_healed_by_the_next_leader(world: StoredChain, stops_at: int) -> None:
     keeper = world.keeper()
     world.keep(keeper)
     world.clock.advance(76 * HOUR_SECONDS)
@@ -227,13 +206,13 @@ def test_a_crash_between_two_writes_is_healed_by_the_next_leader(world: World, s
     assert world.server_is_taken(before.bundle)
 
 
-def test_who_lost_the_lead_in_the_middle_writes_no_more(world: World) -> None:
+def test_who_lost_the_lead_in_the_middle_writes_no_more(world: StoredChain) -> None:
     answers = iter([True, True, False, False, False])
     kept = world.keeper().keep(lambda: next(answers))
     assert ["ca"] == list(kept.written)
 
 
-def test_an_unreachable_api_server_is_no_missing_secret(world: World) -> None:
+def test_an_unreachable_api_server_is_no_missing_secret(world: StoredChain) -> None:
     keeper = world.keeper()
     world.keep(keeper)
     before = world.stored()
@@ -249,7 +228,7 @@ def test_an_unreachable_api_server_is_no_missing_secret(world: World) -> None:
     assert before == world.stored()
 
 
-def test_labels_and_the_type_of_a_secret_that_exists_stay(world: World) -> None:
+def test_labels_and_the_type_of_a_secret_that_exists_stay(world: StoredChain) -> None:
     body = {"type": "Opaque", "metadata": {"name": "tls", "labels": {"a": "b"}}, "data": {}}
     world.api.create(SECRETS, "n", body)
     world.keep(world.keeper())
@@ -266,7 +245,7 @@ def test_labels_and_the_type_of_a_secret_that_exists_stay(world: World) -> None:
         ({}, ()),
     ],
 )
-def test_a_service_has_its_cluster_addresses(world: World, spec: Any, addresses: tuple[str, ...]) -> None:
+def test_a_service_has_its_cluster_addresses(world: StoredChain, spec: Any, addresses: tuple[str, ...]) -> None:
     assert () == SecretStore(world.api, "n").service_addresses("s")
     world.api.create(SERVICES, "n", {"metadata": {"name": "s"}, "spec": spec})
     assert addresses == SecretStore(world.api, "n").service_addresses("s")

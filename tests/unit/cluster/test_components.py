@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.components import Layout, api_server, scheduler_config
+from tests.cluster.components import Layout, scheduler_config
 from tests.cluster.control import ControlError, ControlServer, call
-from tests.cluster.nodes import node_object
 
 
 def test_a_scheduler_configuration_is_completed_and_otherwise_left_alone() -> None:
@@ -18,31 +17,14 @@ def test_a_scheduler_configuration_is_completed_and_otherwise_left_alone() -> No
     assert config["leaderElection"] == {"leaderElect": False}
     assert config["profiles"] == given["profiles"]
     assert "kubeconfig" not in given["clientConnection"]
-    assert scheduler_config({"leaderElection": {"leaderElect": True}}, Path("/k"))["leaderElection"] == {
-        "leaderElect": True
-    }
-
-
-def test_given_flags_win_over_ours(tmp_path: Path) -> None:
-    flags = api_server(Layout(tmp_path), 1234, 2, {"authorization-mode": "AlwaysAllow", "egress-selector": "x"})
-    assert "--authorization-mode=AlwaysAllow" in flags
-    assert "--authorization-mode=Node,RBAC" not in flags
-    assert "--egress-selector=x" in flags
+    elects = {"leaderElect": True}
+    assert scheduler_config({"leaderElection": elects}, Path("/k"))["leaderElection"] == elects
 
 
 def test_a_folder_too_deep_for_a_socket_is_refused_with_its_name() -> None:
     Layout(Path("/" + "a" * 92)).check()
     with pytest.raises(ValueError, match="1 bytes too long"):
         Layout(Path("/" + "a" * 93)).check()
-
-
-def test_a_node_is_what_a_kubelet_would_register() -> None:
-    node = node_object("n1", cpu="4", labels={"zone": "a"})
-    assert node["metadata"]["labels"]["kubernetes.io/hostname"] == "n1"
-    assert node["metadata"]["labels"]["zone"] == "a"
-    assert node["metadata"]["annotations"]["volumes.kubernetes.io/controller-managed-attach-detach"] == "true"
-    assert node["status"]["allocatable"]["cpu"] == "4"
-    assert [c["status"] for c in node["status"]["conditions"] if c["type"] == "Ready"] == ["True"]
 
 
 def test_a_helper_answers_and_passes_its_errors_on(tmp_path: Path) -> None:
@@ -59,7 +41,6 @@ def test_a_helper_answers_and_passes_its_errors_on(tmp_path: Path) -> None:
         with pytest.raises(ControlError, match="port: not a number"):
             call(path, {"op": "fail"})
     finally:
-        server.shutdown()
-        server.server_close()
+        server.close()
     with pytest.raises(ControlError, match="hello"):
         call(path, {"op": "hello"})

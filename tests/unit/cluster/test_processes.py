@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.process import Record, find_marked, is_alive, send, spawn, start_ticks, stop_all, wait_ended
-from tests.cluster.state import State, end, find_all, inspect, own_record, read_state, update_state, write_state
+from tests.cluster.state import ClusterState, end, find_all, inspect, own_record, write_state
 from tests.cluster.supervisor import ClusterError, Supervisor, tidy_up
 
 WAITS = "import signal; signal.pause()"
@@ -27,14 +27,6 @@ def sleeper(tmp_path: Path) -> Iterator[Record]:
     yield record
     child.kill()
     child.wait()
-
-
-def test_a_process_is_alive_until_it_is_ended(sleeper: Record) -> None:
-    assert is_alive(sleeper)
-    assert not wait_ended(sleeper, 0)
-    assert stop_all([sleeper], timeout=10) == []
-    assert not is_alive(sleeper)
-    assert wait_ended(sleeper, 0)
 
 
 def test_a_pid_that_now_belongs_to_another_process_is_left_alone(sleeper: Record) -> None:
@@ -73,23 +65,11 @@ def test_processes_are_found_by_the_mark_in_their_environment(sleeper: Record, t
 
 def cluster_at(folder: Path, *processes: Record, kept: bool = False, owner: Record | None = None) -> Path:
     folder.mkdir()
-    write_state(folder, State(folder.name, owner or own_record(), kept=kept, processes=processes))
+    write_state(folder, ClusterState(folder.name, owner or own_record(), kept=kept, processes=processes))
     return folder
 
 
 DEAD = Record("etcd", 2**22, 1, "")  # above the highest pid that Linux gives out
-
-
-def test_a_state_is_read_as_it_was_written(tmp_path: Path, sleeper: Record) -> None:
-    folder = cluster_at(tmp_path / "a", sleeper)
-    changed = update_state(folder, lambda state: replace(state, ports={"etcd": 1}).with_process(DEAD))
-    assert read_state(folder) == changed
-    assert changed.processes == (sleeper, DEAD)
-    assert changed.without_process("etcd").processes == (sleeper,)
-    assert read_state(tmp_path / "none") is None
-    (folder / "state.json").write_text("{}")
-    with pytest.raises(ValueError, match=r"state\.json"):
-        read_state(folder)
 
 
 def test_what_is_left_of_a_cluster_is_told_apart(tmp_path: Path, sleeper: Record) -> None:
@@ -148,6 +128,7 @@ def test_a_process_that_ends_while_it_starts_is_an_error_with_its_last_words(tmp
 
 def test_ending_a_cluster_ends_its_processes_and_removes_its_folder(tmp_path: Path, sleeper: Record) -> None:
     folder = cluster_at(tmp_path / "a", sleeper, DEAD, kept=True)
+    assert is_alive(sleeper)
     assert end(folder) == [sleeper]
     assert not is_alive(sleeper)
     assert not folder.exists()

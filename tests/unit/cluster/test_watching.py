@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import ssl
 import threading
 from collections.abc import Iterator
@@ -13,58 +12,21 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.client import ApiClient, ApiError, Endpoint
-from tests.cluster.history import Follower, Kind, Writer, read_history
-from tests.cluster.http_stream import Stream
+from tests.cluster.client import ApiClient, ApiError, Endpoint, Stop
+from tests.cluster.history import HistoryFollower, RecordedKind, Writer, read_history
 from tests.cluster.kubeconfig import write_kubeconfig
 from tests.cluster.pki import Authority
 from tests.cluster.watch import Reflector
 
-PODS = Kind("", "v1", "pods", "Pod")
+PODS = RecordedKind("", "v1", "pods", "Pod")
 DEADLINE = 20.0
-
-
-def stream_of(*pieces: bytes) -> Stream:
-    ours, theirs = socket.socketpair()
-    theirs.sendall(b"".join(pieces))
-    theirs.close()
-    return Stream(ours)
-
-
-def test_lines_are_whole_however_the_chunks_are_cut() -> None:
-    head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
-    stream = stream_of(head, b"3\r\none\r\n", b"8\r\n\ntwo\n\nth\r\n", b"5;x=y\r\nree\n!\r\n", b"0\r\n\r\n")
-    assert stream.status == 200
-    assert list(stream.lines()) == [b"one", b"two", b"three"]
-
-
-def test_a_body_of_a_given_length_is_read_to_its_end() -> None:
-    assert stream_of(b"HTTP/1.1 410 Gone\r\nContent-Length: 4\r\n\r\nbody").read_all() == b"body"
-    assert stream_of(b"HTTP/1.1 410 Gone\r\n\r\nto the end").read_all() == b"to the end"
-
-
-def test_a_stream_that_breaks_off_is_an_error_and_not_an_end() -> None:
-    head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
-    with pytest.raises(ConnectionError, match="middle"):
-        list(stream_of(head, b"4\r\none\n\r\n9\r\ntw").lines())
-
-
-def test_a_stop_is_noticed_while_no_bytes_come() -> None:
-    ours, theirs = socket.socketpair()
-    theirs.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\none\n\r\n")
-    stop = threading.Event()
-    with ours, theirs:
-        lines = Stream(ours).lines(stop.is_set)
-        assert next(lines) == b"one"
-        stop.set()
-        assert list(lines) == []
 
 
 def obj(name: str, version: int, uid: str = "u") -> dict[str, Any]:
     return {"metadata": {"namespace": "d", "name": name, "uid": uid, "resourceVersion": str(version)}}
 
 
-class Script(ThreadingHTTPServer):
+class ScriptedApiServer(ThreadingHTTPServer):
     """Answers lists and watches from a script, in order; a watch beyond it stays open and silent.
 
     An answer is a list of objects (for a list) or of events (for a watch); an int is an HTTP status; the word
@@ -80,7 +42,7 @@ class Script(ThreadingHTTPServer):
 
 
 class Answers(BaseHTTPRequestHandler):
-    server: Script
+    server: ScriptedApiServer
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
@@ -105,9 +67,11 @@ class Answers(BaseHTTPRequestHandler):
         for event in answer or []:
             if event == "break":
                 self.close_connection = True
+                self.wfile.write(b"9\r\ntw")
                 return
             line = json.dumps({"type": event[0], "object": event[1]}).encode() + b"\n"
-            self.wfile.write(f"{len(line):x}\r\n".encode() + line + b"\r\n")
+            for piece in (line[:5], line[5:]):  # lines are whole however the chunks are cut
+                self.wfile.write(f"{len(piece):x}\r\n".encode() + piece + b"\r\n")
         if answer is None:
             self.server.finished.wait(DEADLINE)
         self.wfile.write(b"0\r\n\r\n")
@@ -130,10 +94,10 @@ def serve(tmp_path: Path) -> Iterator[Any]:
     certificate, key = authority.server("server", ["127.0.0.1"]).write(tmp_path, "server")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
-    running: list[Script] = []
+    running: list[ScriptedApiServer] = []
 
-    def start(lists: list[Any], watches: list[Any]) -> tuple[Script, ApiClient]:
-        server = Script(lists, watches)
+    def start(lists: list[Any], watches: list[Any]) -> tuple[ScriptedApiServer, ApiClient]:
+        server = ScriptedApiServer(lists, watches)
         server.socket = context.wrap_socket(server.socket, server_side=True)
         running.append(server)
         threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -173,6 +137,16 @@ def test_a_reflector_tells_what_a_relist_reveals(serve: Any) -> None:
     assert reflector.snapshot().keys() == {"d/same", "d/changed", "d/reborn", "d/fresh"}
 
 
+def test_a_stop_is_noticed_while_no_bytes_come(serve: Any) -> None:
+    _, api = serve([], [])
+    stop = Stop()
+    timer = threading.Timer(0.2, stop.set)
+    timer.start()
+    assert list(api.watch(PODS.path, "1", stop=stop)) == []
+    assert list(api.watch(PODS.path, "1", stop=stop)) == [], "one that was set before"
+    timer.join()
+
+
 def test_a_recorder_goes_on_after_a_broken_connection_without_loss(serve: Any, tmp_path: Path) -> None:
     server, api = serve([(5, [obj("a", 3)])], [[("MODIFIED", obj("a", 6)), "break"], [("DELETED", obj("a", 7))]])
     lines = _record(api, tmp_path, 4)
@@ -199,7 +173,7 @@ def _record(api: ApiClient, folder: Path, count: int) -> list[dict[str, Any]]:
             if count == 0:
                 enough.set()
 
-    follower = Follower(api, PODS, Counting(folder / "history.jsonl"))
+    follower = HistoryFollower(api, PODS, Counting(folder / "history.jsonl"))
     try:
         assert enough.wait(DEADLINE)
     finally:

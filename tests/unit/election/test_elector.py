@@ -11,13 +11,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from controller.election.elector import Decision, Elector, Timing, View, observe, step
+from controller.election.elector import Elector, LeaseMove, Timing, View, observe, step
 from controller.election.gate import Gate
 from controller.errors import ConflictError, NotLeaderError, UnavailableError
 from controller.kube.lease import ABSENT, LeaseRecord
 from tests.fakes.clock import VirtualClock
-
-TIMING = Timing()
 
 
 @dataclass
@@ -42,25 +40,21 @@ class FakeLeases:
         self.fault = ""
         self.before_write: Callable[[], None] = lambda: None
 
-    def read(self, timeout: float) -> LeaseRecord:
+    def _reach(self) -> None:
         if self.fault == "cut":
             raise UnavailableError("no connection")
+
+    def read(self, timeout: float) -> LeaseRecord:
+        self._reach()
         self.seen = self.shared.record.resource_version
         return self.shared.record
 
     def write(
-        self,
-        holder: str,
-        duration_seconds: int,
-        transitions: int,
-        *,
-        is_new_term: bool,
-        timeout: float,
+        self, holder: str, duration_seconds: int, transitions: int, *, is_new_term: bool, timeout: float
     ) -> LeaseRecord:
         happens, self.before_write = self.before_write, lambda: None
         happens()
-        if self.fault == "cut":
-            raise UnavailableError("no connection")
+        self._reach()
         if self.seen != self.shared.record.resource_version:
             raise ConflictError("changed meanwhile")
         written = self.shared.store(LeaseRecord(holder, transitions, duration_seconds, ""))
@@ -70,164 +64,136 @@ class FakeLeases:
         return written
 
     def release(self, holder: str, timeout: float) -> None:
-        if self.fault == "cut":
-            raise UnavailableError("no connection")
+        self._reach()
         if self.shared.record.holder == holder:
             self.shared.store(replace(self.shared.record, holder=""))
 
 
-class Process:
+class CandidateProcess:
     def __init__(self, name: str, shared: SharedLease, clock: VirtualClock) -> None:
-        self.name = name
+        self.name, self.clock = name, clock
         self.leases = FakeLeases(shared)
         self.gate = Gate(clock)
         self.terms: list[int] = []
         self.elector = Elector(
-            self.leases, self.gate, clock, name, TIMING, on_started=self.started, on_stopped=lambda: None
+            self.leases, self.gate, clock, name, Timing(), on_started=self.started, on_stopped=lambda: None
         )
 
     def started(self, term: int) -> None:
         self.terms.append(term)
         self.gate.open(term)
 
-
-def test_a_free_lease_is_taken_and_renewed() -> None:
-    clock, shared = VirtualClock(), SharedLease()
-    a = Process("a", shared, clock)
-    a.elector.run_once()
-    assert a.gate.is_open
-
-    for _ in range(30):
-        clock.advance(2)
-        a.elector.run_once()
-
-    assert a.gate.is_open
-    assert [0] == a.terms
+    def run(self, *, after: float = 0.0, times: int = 1) -> None:
+        """So many rounds, so many seconds apart."""
+        for _ in range(times):
+            self.clock.advance(after)
+            self.elector.run_once()
 
 
-def test_a_foreign_lease_is_taken_only_after_it_stood_still_for_its_duration() -> None:
-    clock, shared = VirtualClock(), SharedLease()
-    a, b = Process("a", shared, clock), Process("b", shared, clock)
-    a.elector.run_once()
-    b.elector.run_once()
-    clock.advance(15)
-    b.elector.run_once()
-    assert [] == b.terms
-
-    clock.advance(0.1)
-    b.elector.run_once()
-
-    assert [1] == b.terms
-    assert (False, True) == (a.gate.is_open, b.gate.is_open)
+class ThreeCandidates:
+    def __init__(self, record: LeaseRecord = ABSENT) -> None:
+        self.clock, self.shared = VirtualClock(), SharedLease(record)
+        self.processes = self.a, self.b, self.c = [CandidateProcess(name, self.shared, self.clock) for name in "abc"]
 
 
-def test_the_gate_closes_by_itself_when_the_elector_is_stuck() -> None:
-    clock, shared = VirtualClock(), SharedLease()
-    a = Process("a", shared, clock)
-    a.elector.run_once()
-    clock.advance(9.9)
-    a.gate.check()
+@pytest.fixture
+def scene() -> ThreeCandidates:
+    """In which a leads."""
+    scene = ThreeCandidates()
+    scene.a.run()
+    assert scene.a.gate.is_open
+    return scene
 
-    clock.advance(0.1)
+
+def test_a_free_lease_is_taken_and_renewed(scene: ThreeCandidates) -> None:
+    scene.a.run(after=2, times=30)
+
+    assert scene.a.gate.is_open
+    assert [0] == scene.a.terms
+
+
+def test_a_foreign_lease_is_taken_only_after_it_stood_still_for_its_duration(scene: ThreeCandidates) -> None:
+    scene.b.run()
+    scene.b.run(after=15)
+    assert [] == scene.b.terms
+
+    scene.b.run(after=0.1)
+
+    assert [1] == scene.b.terms
+    assert (False, True) == (scene.a.gate.is_open, scene.b.gate.is_open)
+
+
+def test_the_gate_closes_by_itself_when_the_elector_is_stuck(scene: ThreeCandidates) -> None:
+    scene.clock.advance(9.9)
+    scene.a.gate.check()
+
+    scene.clock.advance(0.1)
 
     with pytest.raises(NotLeaderError):
-        a.gate.check()
+        scene.a.gate.check()
 
 
-def test_a_renewal_whose_answer_was_lost_does_not_extend_the_term() -> None:
-    clock, shared = VirtualClock(), SharedLease()
-    a = Process("a", shared, clock)
-    a.elector.run_once()
-    a.leases.fault = "lost"
-    for _ in range(5):
-        clock.advance(2)
-        a.elector.run_once()
+def test_a_renewal_whose_answer_was_lost_does_not_extend_the_term(scene: ThreeCandidates) -> None:
+    scene.a.leases.fault = "lost"
+    scene.a.run(after=2, times=5)
 
-    assert not a.gate.is_open
-    assert not a.elector.is_leading
+    assert not scene.a.gate.is_open
+    assert not scene.a.elector.is_leading
 
 
-def test_a_lease_that_was_lost_and_won_again_begins_a_new_term() -> None:
-    clock, shared = VirtualClock(), SharedLease()
-    a = Process("a", shared, clock)
-    a.elector.run_once()
-    a.leases.fault = "cut"
-    for _ in range(6):
-        clock.advance(2)
-        a.elector.run_once()
-    assert not a.gate.is_open
-    a.leases.fault = ""
+def test_a_lease_that_was_lost_and_won_again_begins_a_new_term(scene: ThreeCandidates) -> None:
+    scene.a.leases.fault = "cut"
+    scene.a.run(after=2, times=6)
+    assert not scene.a.gate.is_open
+    scene.a.leases.fault = ""
 
-    a.elector.run_once()
+    scene.a.run()
 
-    assert [0, 1] == a.terms
-    a.gate.check()
+    assert [0, 1] == scene.a.terms
+    scene.a.gate.check()
 
 
-def test_a_released_lease_is_taken_at_once() -> None:
-    clock, shared = VirtualClock(), SharedLease()
-    a, b = Process("a", shared, clock), Process("b", shared, clock)
-    a.elector.run_once()
-    a.elector.let_go()
-    assert not a.gate.is_open
+def test_a_released_lease_is_taken_at_once(scene: ThreeCandidates) -> None:
+    scene.a.elector.let_go()
+    assert not scene.a.gate.is_open
 
-    b.elector.run_once()
+    scene.b.run()
 
-    assert b.gate.is_open
+    assert scene.b.gate.is_open
 
 
-def test_a_process_that_slept_through_a_foreign_term_begins_a_new_one() -> None:
-    clock, shared = VirtualClock(), SharedLease()
-    a, b = Process("a", shared, clock), Process("b", shared, clock)
-    a.elector.run_once()
-    b.elector.run_once()
-    clock.advance(16)
-    b.elector.run_once()
-    b.elector.let_go()
+def test_a_process_that_slept_through_a_foreign_term_begins_a_new_one(scene: ThreeCandidates) -> None:
+    scene.b.run()
+    scene.b.run(after=16)
+    scene.b.elector.let_go()
 
-    a.elector.run_once()  # finds a Lease that nobody holds, and last knew it as its own
+    scene.a.run()  # finds a Lease that nobody holds, and last knew it as its own
 
-    assert [0, 2] == a.terms
-    assert 2 == a.gate.term
+    assert [0, 2] == scene.a.terms
+    assert 2 == scene.a.gate.term
 
 
-def test_a_process_that_slept_for_longer_than_its_deadline_begins_a_new_term() -> None:
-    clock, shared = VirtualClock(), SharedLease()
-    a = Process("a", shared, clock)
-    a.elector.run_once()
-    clock.advance(10)
+def test_a_process_that_slept_for_longer_than_its_deadline_begins_a_new_term(scene: ThreeCandidates) -> None:
+    scene.a.run(after=10)
 
-    a.elector.run_once()
-
-    assert [0, 1] == a.terms
-    a.gate.check()
-
-
-def test_a_lease_without_a_duration_is_not_taken_before_ours_is_over() -> None:
-    lease = LeaseRecord("b", 3, 0, "7")
-    view = observe(View(), lease, 100.0)
-
-    assert Decision.WAIT is step(view, lease, "a", 115.0, 15)
-    assert Decision.ACQUIRE is step(view, lease, "a", 115.1, 15)
+    assert [0, 1] == scene.a.terms
+    scene.a.gate.check()
 
 
 def test_the_elector_goes_on_after_a_failure_that_nobody_foresaw() -> None:
-    shared, tries = SharedLease(), threading.Semaphore(0)
+    shared = SharedLease()
 
     class Broken(FakeLeases):
         def read(self, timeout: float) -> LeaseRecord:
-            tries.release()
             if self.seen:
                 return super().read(timeout)
             self.seen = "broken once"
             raise ValueError("no such thing")
 
-    clock = VirtualClock()
-    gate = Gate(clock)
-    leads = threading.Event()
+    clock, leads = VirtualClock(), threading.Event()
     timing = Timing(15, 10.0, 0.01)
     elector = Elector(
-        Broken(shared), gate, clock, "a", timing, on_started=lambda _: leads.set(), on_stopped=lambda: None
+        Broken(shared), Gate(clock), clock, "a", timing, on_started=lambda _: leads.set(), on_stopped=lambda: None
     )
     elector.start()
     try:
@@ -241,24 +207,27 @@ def test_the_step_is_pure_and_judges_by_what_it_saw_change() -> None:
     lease = LeaseRecord("b", 3, 15, "7", renewed_utc="2001-01-01T00:00:00.000000Z")
     view = observe(View(), lease, 100.0)
 
-    assert Decision.WAIT is step(view, lease, "a", 115.0)
-    assert Decision.ACQUIRE is step(view, lease, "a", 115.1)
-    assert Decision.RENEW is step(view, lease, "b", 100.0)
-    assert Decision.ACQUIRE is step(view, replace(lease, holder=""), "a", 100.0)
+    assert LeaseMove.WAIT is step(view, lease, "a", 115.0)
+    assert LeaseMove.ACQUIRE is step(view, lease, "a", 115.1)
+    assert LeaseMove.RENEW is step(view, lease, "b", 100.0)
+    assert LeaseMove.ACQUIRE is step(view, replace(lease, holder=""), "a", 100.0)
     assert view == observe(view, lease, 110.0)
+    # A Lease without a duration is not taken before ours would be over.
+    boundless = replace(lease, duration_seconds=0)
+    assert LeaseMove.WAIT is step(view, boundless, "a", 115.0, 15)
+    assert LeaseMove.ACQUIRE is step(view, boundless, "a", 115.1, 15)
 
 
-class Election(RuleBasedStateMachine):
+class Election(ThreeCandidates, RuleBasedStateMachine):
     """Three processes, each with its own rate of running, faults at random."""
 
     def __init__(self) -> None:
-        super().__init__()
-        self.clock, self.shared = VirtualClock(), SharedLease()
-        self.processes = [Process(name, self.shared, self.clock) for name in "abc"]
+        RuleBasedStateMachine.__init__(self)
+        ThreeCandidates.__init__(self)
 
     @rule(index=st.integers(0, 2))
     def run(self, index: int) -> None:
-        self.processes[index].elector.run_once()
+        self.processes[index].run()
 
     @rule(index=st.integers(0, 2), other=st.integers(0, 2), seconds=st.floats(0, 20))
     def run_slowly(self, index: int, other: int, seconds: float) -> None:
@@ -267,10 +236,10 @@ class Election(RuleBasedStateMachine):
         def meanwhile() -> None:
             self.clock.advance(seconds)
             if other != index:
-                self.processes[other].elector.run_once()
+                self.processes[other].run()
 
         self.processes[index].leases.before_write = meanwhile
-        self.processes[index].elector.run_once()
+        self.processes[index].run()
         self.processes[index].leases.before_write = lambda: None  # nothing was written
 
     @rule(index=st.integers(0, 2))
@@ -314,8 +283,8 @@ TestElection.settings = settings(max_examples=200, stateful_step_count=60, deadl
     ],
 )
 def test_it_tells_whether_a_predecessor_may_have_left_anything_behind(record: LeaseRecord, had_one: bool) -> None:
-    a = Process("a", SharedLease(record), VirtualClock())
-    a.elector.run_once()
+    a = ThreeCandidates(record).a
+    a.run()
 
     assert a.elector.is_leading
     assert had_one is a.elector.had_predecessor

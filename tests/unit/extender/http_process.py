@@ -7,7 +7,6 @@ to the file EVENTS, one line each. The name of the pod in a filter call says wha
 from __future__ import annotations
 
 import gc
-import json
 import os
 import select
 import socket
@@ -33,81 +32,14 @@ if TYPE_CHECKING:
 BODY_LIMIT = 1_000_000
 
 
-class ScriptedService:
-    def __init__(self, say: Callable[[str], None]) -> None:
-        self._say = say
-
-    def is_ready(self) -> bool:
-        return True
-
-    def filter_pod(self, args: wire.FilterArgs, is_client_gone: Callable[[], bool]) -> bytes:
-        match args.pod_name:
-            case "not-leading":
-                raise NotLeaderError("not leading")
-            case "gone":
-                raise PodFailedError("Longhorn: the pod does not exist")
-            case "bug":
-                raise BugError("secret detail")
-            case "crash":
-                os._exit(7)
-            case "patient":
-                self._wait_for_the_client_to_leave(is_client_gone)
-                raise ClientGoneError("gone")
-            case "nodelay":
-                return wire.encode_error(json.dumps({"nodelay": bool(_nodelay())}))
-            case "pauses":
-                installed = sum(isinstance(callback, Pauses) for callback in gc.callbacks)
-                return wire.encode_error(json.dumps({"pauses": installed}))
-        return wire.encode_filter_result(args, args.candidates, {})
-
-    def prioritize(self, args: wire.FilterArgs) -> bytes:
-        if args.pod_name == "gone":
-            raise PodFailedError("Longhorn: the pod does not exist")
-        return priorities.encode_priorities(dict.fromkeys(args.candidates, 7))
-
-    def preempt(self, args: preemption.PreemptionArgs) -> bytes:
-        if args.pod.name == "gone":
-            raise PodFailedError("Longhorn: the pod does not exist")
-        return preemption.encode_preemption_result(args.candidates, {"n1"})
-
-    def bind(self, args: binding.BindingArgs) -> str:
-        if args.pod.name == "gone":
-            raise PodFailedError("Longhorn: the pod does not exist")
-        return "" if args.node == "n1" else "no such node"
-
-    def _wait_for_the_client_to_leave(self, is_client_gone: Callable[[], bool]) -> None:
-        self._say(f"waiting gone={is_client_gone()}")
-        connection = request.environ["gunicorn.socket"]
-        poll = select.poll()
-        poll.register(connection.fileno(), select.POLLRDHUP)
-        poll.poll(20_000)
-        self._say(f"left gone={is_client_gone()}")
-
-
-def _nodelay() -> int:
-    connection: socket.socket = request.environ["gunicorn.socket"]
-    return connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
-
-
-class Answered:
-    def __init__(self, say: Callable[[str], None]) -> None:
-        self._say = say
-
-    def filter_answered(self, seconds: float) -> None:
-        self._say("answered" if seconds >= 0 else "answered before it was asked")
-
-    def failed(self, kind: str) -> None:
-        self._say(f"failed {kind}")
-
-
 class ScriptedProcess:
+    """The service of every verb, what observes the routes, and the process around them."""
+
     def __init__(self, events: Path) -> None:
         self._events = events
         self._say("built")
-        service = ScriptedService(self._say)
-        self.app: WSGIApplication = create_app(
-            Verbs(service, service, service, service), Answered(self._say), SystemClock(), max_body_bytes=BODY_LIMIT
-        ).wsgi_app
+        verbs = Verbs(self, self, self, self)
+        self.app: WSGIApplication = create_app(verbs, self, SystemClock(), max_body_bytes=BODY_LIMIT).wsgi_app
 
     def _say(self, line: str) -> None:
         with self._events.open("a") as file:
@@ -121,6 +53,64 @@ class ScriptedProcess:
 
     def stop(self) -> None:
         self._say("stopped")
+
+    def filter_answered(self, seconds: float) -> None:
+        self._say("answered" if seconds >= 0 else "answered before it was asked")
+
+    def failed(self, kind: str) -> None:
+        self._say(f"failed {kind}")
+
+    def is_ready(self) -> bool:
+        return True
+
+    def filter_pod(self, args: wire.FilterArgs, is_client_gone: Callable[[], bool]) -> bytes:
+        _check_there(args.pod_name)
+        match args.pod_name:
+            case "not-leading":
+                raise NotLeaderError("not leading")
+            case "bug":
+                raise BugError("secret detail")
+            case "crash":
+                os._exit(7)
+            case "patient":
+                self._wait_for_the_client_to_leave(is_client_gone)
+                raise ClientGoneError("gone")
+            case "nodelay":
+                return wire.encode_error(f"nodelay {_nodelay()}")
+            case "pauses":
+                installed = sum(isinstance(callback, Pauses) for callback in gc.callbacks)
+                return wire.encode_error(f"pauses {installed}")
+        return wire.encode_filter_result(args, args.candidates, {})
+
+    def prioritize(self, args: wire.FilterArgs) -> bytes:
+        _check_there(args.pod_name)
+        return priorities.encode_priorities(dict.fromkeys(args.candidates, 7))
+
+    def preempt(self, args: preemption.PreemptionArgs) -> bytes:
+        _check_there(args.pod.name)
+        return preemption.encode_preemption_result(args.candidates, {"n1"})
+
+    def bind(self, args: binding.BindingArgs) -> str:
+        _check_there(args.pod.name)
+        return "" if args.node == "n1" else "no such node"
+
+    def _wait_for_the_client_to_leave(self, is_client_gone: Callable[[], bool]) -> None:
+        self._say(f"waiting gone={is_client_gone()}")
+        connection = request.environ["gunicorn.socket"]
+        poll = select.poll()
+        poll.register(connection.fileno(), select.POLLRDHUP)
+        poll.poll(20_000)
+        self._say(f"left gone={is_client_gone()}")
+
+
+def _check_there(pod: str) -> None:
+    if pod == "gone":
+        raise PodFailedError("Longhorn: the pod does not exist")
+
+
+def _nodelay() -> bool:
+    connection: socket.socket = request.environ["gunicorn.socket"]
+    return bool(connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
 
 
 def main() -> None:

@@ -1,53 +1,32 @@
-"""The bind verb: the promise stays on the chosen node, and goes with a binding that failed."""
+"""The bind verb: no promise begins or ends by it."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from controller.allocator.outcome import Mode
-from controller.errors import ConflictError, MalformedRequestError, NotLeaderError, UnavailableError
+from controller.errors import ClusterError, ConflictError, MalformedRequestError, NotLeaderError
 from controller.model.workload import Pod
 from extender import binding
 from extender.binding import BindingArgs, BindingService
-from extender.preconditions import PodFailedError, Preconditions
+from extender.preconditions import PodFailedError
 from extender.wire import PodRef
-from tests.fakes.builders import TestCluster
-from tests.unit.extender.test_service import FakeGate, FakeLive
+from tests.fakes.edges import FakeBinder
+from tests.unit.extender.bench import VerbBench
 
 ARGS = {"PodName": "p", "PodNamespace": "ns", "PodUID": "u", "Node": "n1"}
 
 
-class FakeBinder:
-    """Remembers what was posted; `then` plays what else happens meanwhile, or fails."""
+class BindBench(VerbBench):
+    """A pod with a bound claim was offered two nodes."""
 
     def __init__(self) -> None:
-        self.posted: list[tuple[str, str, str, str]] = []
-        self.then: Callable[[], None] = lambda: None
-
-    def bind(self, namespace: str, name: str, uid: str, node: str) -> None:
-        self.posted.append((namespace, name, uid, node))
-        self.then()
-
-
-class Bench:
-    """The service over a real allocator; a pod with a bound claim was offered two nodes."""
-
-    def __init__(self) -> None:
-        self.cluster = TestCluster()
-        for name in ("n1", "n2"):
-            self.cluster.add_node(name, free_gib=100)
-        self.gate, self.binder, self.mode = FakeGate(), FakeBinder(), Mode.ACTIVE
-        allocator = self.cluster.allocator
-        self.live = FakeLive(allocator)
-        preconditions = Preconditions(
-            allocator, self.gate, self.live, self.cluster.clock, mode=lambda: self.mode, stale_kind=lambda: None
-        )
-        self.service = BindingService(allocator, preconditions, self.binder, self.live)
+        super().__init__(n1=100, n2=100)
+        self.binder = FakeBinder()
+        self.service = BindingService(self.preconditions, self.binder)
         self.pod = self.cluster.add_pod("a")
         self.cluster.provision("a")
         self.cluster.filter("a", "n1", "n2")
@@ -56,87 +35,34 @@ class Bench:
         facts = pod or self.pod
         return self.service.bind(BindingArgs(PodRef(facts.uid, facts.namespace, facts.name), node))
 
-    def fail(self, error: Exception) -> None:
-        def then() -> None:
-            raise error
-
-        self.binder.then = then
-
 
 @pytest.fixture
-def bench() -> Bench:
-    bench = Bench()
+def bench() -> BindBench:
+    bench = BindBench()
     assert bench.cluster.pending() == {"n1": 100, "n2": 100}
     return bench
 
 
-def test_a_binding_names_the_pods_uid_and_frees_the_other_nodes(bench: Bench) -> None:
-    seen: list[dict[str, int]] = []
-    bench.binder.then = lambda: seen.append(bench.cluster.pending())
+@pytest.mark.parametrize("failure", [None, ConflictError("409: pod a is already assigned")])
+def test_a_binding_names_the_pods_uid_and_tells_of_a_failure_in_the_api_servers_words(
+    bench: BindBench, failure: ClusterError | None
+) -> None:
+    bench.binder.failure = failure
 
-    assert bench.bind() == ""
+    assert bench.bind() == ("" if failure is None else str(failure))
     assert bench.binder.posted == [("ns", "a", "pod-a", "n1")]
-    assert seen == [{"n1": 100}]  # promised before the API server is asked
-    assert bench.cluster.pending() == {"n1": 100}
+    assert bench.cluster.pending() == {"n1": 100, "n2": 100}  # until the pod shows its node
 
 
-def test_the_promise_lasts_until_the_pod_shows_its_node_and_then_as_every_choice_does(bench: Bench) -> None:
-    bench.bind()
-    bench.cluster.change_pod("a", priority=5)  # an event from before the binding
-    assert bench.cluster.pending() == {"n1": 100}
-
-    bench.cluster.change_pod("a", node_name="n1")
-    assert bench.cluster.pending() == {"n1": 100}
-    bench.cluster.drop_pod("a")
-    bench.cluster.let_doubts_pass()
-    assert bench.cluster.pending() == {}
-
-
-def test_a_refused_binding_is_told_in_the_api_servers_words_and_leaves_no_promise(bench: Bench) -> None:
-    bench.fail(ConflictError("409: pod a is already assigned"))
-
-    assert bench.bind() == "409: pod a is already assigned"
-    assert bench.cluster.pending() == {}
-
-
-def test_a_binding_whose_answer_was_lost_keeps_its_promise_if_the_pod_shows_it(bench: Bench) -> None:
-    bench.fail(UnavailableError("timed out"))
-    bench.live.objects["pod", "ns", "a"] = replace(bench.pod, node_name="n1")
-
-    assert bench.bind() == "timed out"
-    assert bench.cluster.pending() == {"n1": 100}
-
-
-def test_a_binding_whose_answer_was_lost_leaves_nothing_if_the_pod_shows_none(bench: Bench) -> None:
-    bench.fail(UnavailableError("timed out"))
-    bench.live.objects["pod", "ns", "a"] = bench.pod
-
-    assert bench.bind() == "timed out"
-    assert bench.cluster.pending() == {}
-
-
-def test_a_choice_that_the_cluster_shows_survives_a_failed_binding(bench: Bench) -> None:
-    """Its claim names the node: Longhorn goes on there, whatever became of the binding."""
-    bench.cluster.add_pod("b")
-    bench.cluster.drop_pod("a")
-    bench.cluster.filter("b", "n2")
-    bench.cluster.select_node("b", "n2")
-    bench.fail(ConflictError("409"))
-
-    assert bench.bind("n2", bench.cluster.pods["b"]) == "409"
-    assert bench.cluster.pending() == {"n2": 100}
-
-
-def test_nothing_is_written_outside_a_term(bench: Bench) -> None:
-    bench.gate.closes_at = bench.gate.checks + 2  # right before the call
+def test_nothing_is_written_outside_a_term(bench: BindBench) -> None:
+    bench.gate.checks_left = 1  # right before the call
 
     with pytest.raises(NotLeaderError):
         bench.bind()
     assert bench.binder.posted == []
-    assert bench.cluster.pending() == {}
 
 
-def test_bypass_binds_and_promises_nothing(bench: Bench) -> None:
+def test_bypass_binds_and_promises_nothing(bench: BindBench) -> None:
     bench.mode = Mode.BYPASS
     bench.cluster.allocator.set_mode(Mode.BYPASS)
 
@@ -144,7 +70,7 @@ def test_bypass_binds_and_promises_nothing(bench: Bench) -> None:
     assert bench.cluster.pending() == {}
 
 
-def test_a_pod_that_is_bound_or_gone_is_an_error(bench: Bench) -> None:
+def test_a_pod_that_is_bound_or_gone_is_an_error(bench: BindBench) -> None:
     bench.cluster.change_pod("a", node_name="n2")
     with pytest.raises(PodFailedError, match="bound already"):
         bench.bind()

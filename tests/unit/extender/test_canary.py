@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -17,15 +18,18 @@ from extender.preconditions import PodFailedError
 NODES = ["n1", "n2"]
 
 
+@dataclass
 class Beneath:
     """What a filter call meets: the service, the terms, and the proof."""
 
-    def __init__(self) -> None:
-        self.recognition = Recognition.NO_CANARY
-        self.passed_on: list[str] = []
-        self.heard_of: list[tuple[str, str, str]] = []
-        self.is_open, self.term = True, 1
-        self.on_recognise: Callable[[], None] = lambda: None
+    recognition: Recognition = Recognition.NO_CANARY
+    is_open: bool = True
+    knows_callers: bool = True
+    term_at_end: int = 1
+    passed_on: list[str] = field(default_factory=list)
+    heard_of: list[tuple[str, str, str, bool]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
         self.filter = CanaryFilter(self, self, self)
 
     def is_ready(self) -> bool:
@@ -38,18 +42,17 @@ class Beneath:
     def begin(self) -> int:
         if not self.is_open:
             raise NotLeaderError("not leading")
-        return self.term
+        return 1
 
     def check_term(self, term: int) -> None:
-        if term != self.term:
+        if term != self.term_at_end:
             raise NotReadyError("another term")
 
     def recognise(self, pod_uid: str, pod_namespace: str, pod_name: str) -> Recognition:
-        self.on_recognise()
         return self.recognition
 
-    def heard(self, scheduler: str, pod_uid: str, pod_key: str) -> None:
-        self.heard_of.append((scheduler, pod_uid, pod_key))
+    def heard(self, scheduler: str, pod_uid: str, pod_key: str, *, is_sure: bool) -> None:
+        self.heard_of.append((scheduler, pod_uid, pod_key, is_sure))
 
     def ask(self, *, full: bool = False) -> bytes:
         pod = {"metadata": {"name": "p", "namespace": "ns", "uid": "u"}, "spec": {"schedulerName": "s"}}
@@ -58,10 +61,11 @@ class Beneath:
         return self.filter.filter_pod(wire.decode_filter_args(json.dumps(body).encode()), lambda: False)
 
 
-def test_a_pod_that_is_no_canary_is_evidence_and_goes_on() -> None:
-    beneath = Beneath()
+@pytest.mark.parametrize("knows_callers", [True, False])
+def test_a_pod_that_is_no_canary_is_evidence_and_goes_on(knows_callers: bool) -> None:
+    beneath = Beneath(knows_callers=knows_callers)
     assert b"answer" == beneath.ask()
-    assert (["u"], [("s", "u", "ns/p")]) == (beneath.passed_on, beneath.heard_of)
+    assert (["u"], [("s", "u", "ns/p", knows_callers)]) == (beneath.passed_on, beneath.heard_of)
 
 
 @pytest.mark.parametrize("full", [False, True])
@@ -70,8 +74,7 @@ def test_the_canary_is_refused_on_every_node_for_good_in_the_form_that_was_asked
     recognition: Recognition, full: bool
 ) -> None:
     """Late as well, when it has been deleted: an error would look like an attempt that failed."""
-    beneath = Beneath()
-    beneath.recognition = recognition
+    beneath = Beneath(recognition)
     answer = json.loads(beneath.ask(full=full))
     assert dict.fromkeys(NODES, REFUSAL) == answer["FailedAndUnresolvableNodes"]
     assert ("", {}) == (answer["Error"], answer["FailedNodes"])
@@ -82,30 +85,17 @@ def test_the_canary_is_refused_on_every_node_for_good_in_the_form_that_was_asked
     assert ([], []) == (beneath.passed_on, beneath.heard_of)
 
 
-def test_a_canary_of_another_leader_gets_an_error_and_never_a_node() -> None:
-    beneath = Beneath()
-    beneath.recognition = Recognition.STRAY
-    with pytest.raises(PodFailedError):
+@pytest.mark.parametrize(
+    ("changes", "error"),
+    [
+        pytest.param({"recognition": Recognition.STRAY}, PodFailedError, id="a canary of another leader, never a node"),
+        pytest.param({"is_open": False}, NotLeaderError, id="any pod, where nobody leads"),
+        pytest.param({"recognition": Recognition.OURS, "term_at_end": 2}, NotReadyError, id="a canary of a past term"),
+    ],
+)
+def test_what_may_not_be_answered_is_an_error_and_no_evidence(changes: dict[str, Any], error: type[Exception]) -> None:
+    beneath = Beneath(**changes)
+    with pytest.raises(error):
         beneath.ask()
     assert ([], []) == (beneath.passed_on, beneath.heard_of)
-
-
-def test_a_process_that_does_not_lead_takes_no_evidence() -> None:
-    beneath = Beneath()
-    beneath.is_open = False
-    with pytest.raises(NotLeaderError):
-        beneath.ask()
-    assert [] == beneath.heard_of
-    assert not beneath.filter.is_ready()
-
-
-def test_an_answer_about_a_canary_belongs_to_its_term() -> None:
-    beneath = Beneath()
-    beneath.recognition = Recognition.OURS
-
-    def end_term() -> None:
-        beneath.term = 2
-
-    beneath.on_recognise = end_term
-    with pytest.raises(NotReadyError):
-        beneath.ask()
+    assert beneath.is_open is beneath.filter.is_ready()

@@ -7,10 +7,7 @@ import json
 import os
 import signal
 import socket
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -18,47 +15,15 @@ from typing import Any
 import pytest
 
 from controller.serving.server import ServedApplication, ServerOptions, check_one_worker
-from tests.fakes.ports import free_port
 from tests.unit.extender.http_process import BODY_LIMIT
-
-ROOT = Path(__file__).parents[3]
-DEADLINE_SECONDS = 30.0
-
-
-def until(condition: Callable[[], Any], what: str) -> Any:
-    """The first true value of `condition`; fails when there is none in time."""
-    end = time.monotonic() + DEADLINE_SECONDS
-    while time.monotonic() < end:
-        value = condition()
-        if value:
-            return value
-        time.sleep(0.01)
-    raise AssertionError(f"not in time: {what}")
+from tests.unit.extender.http_server import DEADLINE_SECONDS, ServerProcess, call_for, exchange
+from tests.waiting import wait_until
 
 
-class Server:
-    """One gunicorn master with its worker, in a session of its own."""
-
-    def __init__(self, directory: Path, request_seconds: float = 20.0, drain_seconds: float = 0.0) -> None:
-        self.port, self.events_file = free_port(), directory / "events"
-        self.log = (directory / "log").open("wb")
-        self.process = subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                "tests.unit.extender.http_process",
-                str(self.port),
-                str(self.events_file),
-                str(request_seconds),
-                str(drain_seconds),
-            ],
-            cwd=ROOT,
-            stdout=self.log,
-            stderr=self.log,
-            start_new_session=True,
-        )
-        until(lambda: self.process.poll() is not None or self.events("started"), "the worker starts")
-        until(self._listens, "the port answers")
+class HttpServer(ServerProcess):
+    def __init__(self, folder: Path, request_seconds: float = 20.0, drain_seconds: float = 0.0) -> None:
+        super().__init__("tests.unit.extender.http_process", folder, request_seconds, drain_seconds)
+        self.wait_for(self._listens, "port that answers")
 
     def _listens(self) -> bool:
         try:
@@ -66,60 +31,20 @@ class Server:
         except OSError:
             return False
 
-    def events(self, ending: str = "") -> list[str]:
-        lines = self.events_file.read_text().splitlines() if self.events_file.exists() else []
-        return [line for line in lines if line.endswith(ending)]
-
-    def connection(self) -> http.client.HTTPConnection:
-        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=DEADLINE_SECONDS)
-
-    def call(self, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, Any, dict[str, str]]:
-        connection = self.connection()
-        try:
-            return exchange(connection, method, path, body, **headers)
-        finally:
-            connection.close()
-
-    def raw(self, data: bytes) -> socket.socket:
-        connection = socket.create_connection(("127.0.0.1", self.port), timeout=DEADLINE_SECONDS)
-        connection.sendall(data)
-        return connection
-
-    def stop(self) -> int:
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGTERM)
-        code = self.process.wait(DEADLINE_SECONDS)
-        self.log.close()
-        return code
-
-
-def exchange(
-    connection: http.client.HTTPConnection, method: str, path: str, body: Any = None, **headers: str
-) -> tuple[int, Any, dict[str, str]]:
-    connection.request(method, path, body if isinstance(body, bytes) or body is None else json.dumps(body), headers)
-    response = connection.getresponse()
-    data = response.read()
-    parsed = json.loads(data) if response.headers.get_content_type() == "application/json" else data
-    return response.status, parsed, dict(response.headers)
-
-
-def call_for(pod: str, *nodes: str) -> dict[str, Any]:
-    return {"Pod": {"metadata": {"name": pod, "namespace": "n", "uid": "u"}}, "NodeNames": list(nodes)}
-
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    server = Server(tmp_path_factory.mktemp("server"))
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HttpServer]:
+    server = HttpServer(tmp_path_factory.mktemp("server"))
     yield server
     server.stop()
 
 
 @pytest.fixture
-def own_server(tmp_path: Path) -> Iterator[Callable[..., Server]]:
-    started: list[Server] = []
+def own_server(tmp_path: Path) -> Iterator[Callable[..., HttpServer]]:
+    started: list[HttpServer] = []
 
-    def start(**options: Any) -> Server:
-        started.append(Server(tmp_path, **options))
+    def start(**options: Any) -> HttpServer:
+        started.append(HttpServer(tmp_path, **options))
         return started[-1]
 
     yield start
@@ -127,61 +52,54 @@ def own_server(tmp_path: Path) -> Iterator[Callable[..., Server]]:
         server.stop()
 
 
-@pytest.mark.parametrize("path", ["/filter", "/api/scheduler/filter", "/a/b/c/filter"])
-def test_filter_is_served_below_any_url_prefix(server: Server, path: str) -> None:
-    status, answer, headers = server.call("POST", path, call_for("p", "n1", "n2"))
-
-    assert status == 200
-    assert answer["NodeNames"] == ["n1", "n2"]
-    assert headers["Content-Type"] == "application/json"
-
-
-def test_prioritize_answers_every_node_in_the_form_of_a_list(server: Server) -> None:
-    _, answer, _ = server.call("POST", "/api/scheduler/prioritize", call_for("p", "n1", "n2"))
-    assert answer == [{"Host": "n1", "Score": 7}, {"Host": "n2", "Score": 7}]
-
-    _, answer, _ = server.call("POST", "/prioritize", call_for("gone", "n1"))
-    assert answer == [{"Host": "n1", "Score": 0}]
-
-
 def preemption_for(pod: str) -> dict[str, Any]:
     victims = {node: {"Pods": [{"UID": "v"}], "NumPDBViolations": 0} for node in ("n1", "n2")}
     return {"Pod": call_for(pod, "n1")["Pod"], "NodeNameToMetaVictims": victims}
 
 
-@pytest.mark.parametrize("path", ["/preempt", "/api/scheduler/preempt"])
-def test_preempt_is_served_below_any_url_prefix(server: Server, path: str) -> None:
-    status, answer, _ = server.call("POST", path, preemption_for("p"))
-
-    assert (status, list(answer["NodeNameToMetaVictims"])) == (200, ["n1"])
+def binding_for(pod: str, node: str) -> dict[str, str]:
+    return {"PodName": pod, "PodNamespace": "n", "PodUID": "u", "Node": node}
 
 
-def test_a_preemption_that_cannot_be_decided_evicts_nobody(server: Server) -> None:
-    status, answer, _ = server.call("POST", "/preempt", preemption_for("gone"))
-
-    assert (status, answer) == (200, {"NodeNameToMetaVictims": {}})
-
-
-def test_a_malformed_preemption_is_a_400_that_names_the_field(server: Server) -> None:
-    status, answer, _ = server.call("POST", "/preempt", {"Pod": call_for("p", "n1")["Pod"]})
-
-    assert status == 400
-    assert "NodeNameToMetaVictims" in answer["Error"]
+NO_POD = "Longhorn: the pod does not exist"
+PASSED: dict[str, Any] = {
+    "Nodes": None,
+    "NodeNames": ["n1", "n2"],
+    "FailedNodes": {},
+    "FailedAndUnresolvableNodes": {},
+    "Error": "",
+}
 
 
+@pytest.mark.parametrize("prefix", ["", "/api/scheduler", "/a/b/c"])
 @pytest.mark.parametrize(
-    ("pod", "node", "error"), [("p", "n1", ""), ("p", "n2", "no such node"), ("gone", "n1", "does not exist")]
+    ("verb", "request_", "expected"),
+    [
+        ("filter", call_for("p", "n1", "n2"), PASSED),
+        ("filter", call_for("gone", "n1"), {**PASSED, "NodeNames": [], "Error": NO_POD}),
+        ("prioritize", call_for("p", "n1", "n2"), [{"Host": "n1", "Score": 7}, {"Host": "n2", "Score": 7}]),
+        ("prioritize", call_for("gone", "n1"), [{"Host": "n1", "Score": 0}]),
+        (
+            "preempt",
+            preemption_for("p"),
+            {"NodeNameToMetaVictims": {"n1": {"Pods": [{"UID": "v"}], "NumPDBViolations": 0}}},
+        ),
+        ("preempt", preemption_for("gone"), {"NodeNameToMetaVictims": {}}),  # nobody is evicted
+        ("bind", binding_for("p", "n1"), {"Error": ""}),
+        ("bind", binding_for("p", "n2"), {"Error": "no such node"}),
+        ("bind", binding_for("gone", "n1"), {"Error": NO_POD}),
+    ],
 )
-def test_bind_says_by_its_error_whether_the_pod_is_bound(server: Server, pod: str, node: str, error: str) -> None:
-    request = {"PodName": pod, "PodNamespace": "n", "PodUID": "u", "Node": node}
-    status, answer, _ = server.call("POST", "/api/scheduler/bind", request)
+def test_each_verb_is_answered_below_any_url_prefix_also_about_a_pod_that_cannot_be_decided(
+    server: HttpServer, prefix: str, verb: str, request_: dict[str, Any], expected: object
+) -> None:
+    """Never by calling a node unsuitable; the answers of prioritize and preempt have no place for an error."""
+    status, answer, headers = server.call("POST", f"{prefix}/{verb}", request_)
 
-    assert status == 200
-    assert bool(answer["Error"]) == bool(error)
-    assert error in answer["Error"]
+    assert (status, headers["Content-Type"], answer) == (200, "application/json", expected)
 
 
-def test_many_calls_share_one_connection(server: Server) -> None:
+def test_many_calls_share_one_connection(server: HttpServer) -> None:
     connection = server.connection()
     for number in range(20):
         status, answer, _ = exchange(connection, "POST", "/filter", call_for("p", f"n{number}"))
@@ -190,48 +108,45 @@ def test_many_calls_share_one_connection(server: Server) -> None:
     connection.close()
 
 
-def test_answers_leave_at_once_although_headers_and_body_are_two_writes(server: Server) -> None:
-    _, answer, _ = server.call("POST", "/filter", call_for("nodelay", "n1"))
-
-    assert json.loads(answer["Error"]) == {"nodelay": True}
-
-
-def test_the_garbage_collector_is_kept_from_long_pauses(server: Server) -> None:
-    _, answer, _ = server.call("POST", "/filter", call_for("pauses", "n1"))
-    assert json.loads(answer["Error"]) == {"pauses": 1}
+@pytest.mark.parametrize(
+    "state",
+    [
+        pytest.param("nodelay True", id="answers leave at once although headers and body are two writes"),
+        pytest.param("pauses 1", id="the garbage collector is kept from long pauses"),
+    ],
+)
+def test_a_process_is_set_up_for_quick_answers(server: HttpServer, state: str) -> None:
+    assert server.call("POST", "/filter", call_for(state.partition(" ")[0], "n1"))[1]["Error"] == state
 
 
 @pytest.mark.parametrize(
-    ("body", "field"),
+    ("verb", "body", "field"),
     [
-        (b"", "body"),
-        (b"{", "body"),
-        (b'{"NodeNames":[]}', "Pod"),
-        (b"\x00\xff", "body"),
-        (b'{"Pod":3}', "Pod"),
+        ("filter", b"", "body"),
+        ("filter", b"{", "body"),
+        ("filter", b'{"NodeNames":[]}', "Pod"),
+        ("filter", b"\x00\xff", "body"),
+        ("filter", b'{"Pod":3}', "Pod"),
         # what nobody decodes here would be sent back as it came
-        (json.dumps(call_for("p", "n1")).encode()[:-1] + b',"Nodes":{"items":[{"x":"\xff"}]}}', "body"),
+        ("filter", json.dumps(call_for("p", "n1")).encode()[:-1] + b',"Nodes":{"items":[{"x":"\xff"}]}}', "body"),
+        ("preempt", json.dumps({"Pod": call_for("p")["Pod"]}).encode(), "NodeNameToMetaVictims"),
     ],
 )
-def test_a_malformed_body_is_a_400_that_names_the_field(server: Server, body: bytes, field: str) -> None:
-    status, answer, _ = server.call("POST", "/filter", body)
+def test_a_malformed_body_is_a_400_that_names_the_field(server: HttpServer, verb: str, body: bytes, field: str) -> None:
+    status, answer, _ = server.call("POST", f"/{verb}", body)
 
     assert status == 400
     assert answer["Error"].startswith(f"{field}: ")
 
 
-def test_failures_are_errors_and_never_say_that_nodes_are_unsuitable(server: Server) -> None:
-    status, answer, _ = server.call("POST", "/filter", call_for("gone", "n1"))
-    assert (status, answer["Error"]) == (200, "Longhorn: the pod does not exist")
-    assert answer["FailedAndUnresolvableNodes"] == {}
-
+def test_a_fault_of_ours_is_an_error_that_tells_nothing(server: HttpServer) -> None:
     status, answer, _ = server.call("POST", "/filter", call_for("bug", "n1"))
     assert status == 500
     assert "secret" not in answer["Error"]
     assert answer["Error"]
 
 
-def test_a_503_ends_its_connection_so_that_the_next_call_finds_the_leader(server: Server) -> None:
+def test_a_503_ends_its_connection_so_that_the_next_call_finds_the_leader(server: HttpServer) -> None:
     connection = server.connection()
 
     status, answer, headers = exchange(connection, "POST", "/filter", call_for("not-leading", "n1"))
@@ -242,18 +157,18 @@ def test_a_503_ends_its_connection_so_that_the_next_call_finds_the_leader(server
 
 
 @pytest.mark.parametrize(("method", "path", "status"), [("GET", "/filter", 405), ("POST", "/nothing", 404)])
-def test_other_routes_and_methods_do_not_exist(server: Server, method: str, path: str, status: int) -> None:
+def test_other_routes_and_methods_do_not_exist(server: HttpServer, method: str, path: str, status: int) -> None:
     assert server.call(method, path)[0] == status
 
 
-def test_a_body_over_the_limit_is_refused_before_it_is_read(server: Server) -> None:
+def test_a_body_over_the_limit_is_refused_before_it_is_read(server: HttpServer) -> None:
     head = b"POST /filter HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999\r\n\r\n{"
     with server.raw(head) as connection:
         assert connection.recv(65536).startswith(b"HTTP/1.1 413 ")
-    assert server.call("POST", "/filter", call_for("p", "n1"))[0] == 200
+    assert server.is_well()
 
 
-def test_a_chunked_body_over_the_limit_is_refused(server: Server) -> None:
+def test_a_chunked_body_over_the_limit_is_refused(server: HttpServer) -> None:
     connection = server.connection()
     chunks = (b"[" * 100_000 for _ in range(BODY_LIMIT // 100_000 + 2))
     connection.putrequest("POST", "/filter")
@@ -272,30 +187,23 @@ def test_a_chunked_body_over_the_limit_is_refused(server: Server) -> None:
                 pass
 
 
-def test_a_chunked_body_within_the_limit_is_read(server: Server) -> None:
+def test_a_chunked_body_within_the_limit_is_read(server: HttpServer) -> None:
     connection = server.connection()
     connection.request("POST", "/filter", iter([json.dumps(call_for("p", "n1")).encode()]), encode_chunked=True)
 
     assert json.loads(connection.getresponse().read())["NodeNames"] == ["n1"]
 
 
-def test_a_client_that_leaves_in_the_middle_of_its_body_harms_nobody(server: Server) -> None:
-    for _ in range(10):
-        server.raw(b"POST /filter HTTP/1.1\r\nHost: x\r\nContent-Length: 5000\r\n\r\n" + b'{"Pod":').close()
-
-    assert server.call("POST", "/filter", call_for("p", "n1"))[0] == 200
-
-
-def test_a_client_that_leaves_while_its_call_waits_is_noticed(server: Server) -> None:
+def test_a_client_that_leaves_while_its_call_waits_is_noticed(server: HttpServer) -> None:
     body = json.dumps(call_for("patient", "n1")).encode()
     head = f"POST /filter HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n".encode()
     connection = server.raw(head + body)
-    until(lambda: server.events("waiting gone=False"), "the call waits")
+    server.wait_event("waiting gone=False")
 
     connection.close()
 
-    until(lambda: server.events("left gone=True"), "the service sees that the client left")
-    until(lambda: server.events("failed client-gone"), "the call is counted")
+    server.wait_event("left gone=True")
+    server.wait_event("failed client-gone")
 
 
 HALVES = (
@@ -306,36 +214,26 @@ HALVES = (
 CHUNKED = b"POST /filter HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n32\r\n{"
 
 
-def test_a_hundred_half_requests_take_no_thread(own_server: Callable[..., Server]) -> None:
+@pytest.mark.parametrize(
+    ("said", "count", "ended"),
+    [
+        pytest.param(HALVES, 100, slice(0), id="half requests take no thread"),
+        pytest.param([CHUNKED], 20, slice(1, None), id="what only a thread can read takes few of them"),
+        pytest.param([b""], 300, slice(1), id="of more silent ones than may wait the oldest makes place"),
+        pytest.param(HALVES[:1], 300, slice(1), id="of more half requests than may wait the oldest makes place"),
+    ],
+)
+def test_connections_that_do_not_go_on_keep_nobody_out(
+    own_server: Callable[..., HttpServer], said: Sequence[bytes], count: int, ended: slice
+) -> None:
     server = own_server(request_seconds=600.0)
-    halves = [server.raw(HALVES[number % len(HALVES)]) for number in range(100)]
+    halves = [server.raw(said[number % len(said)]) for number in range(count)]
     for _ in range(10):
-        assert server.call("POST", "/filter", call_for("p", "n1"))[0] == 200  # three threads would be gone long ago
-    halves[2].sendall(b" " * 49)  # one that goes on is answered, if with a refusal of what it said
-    assert halves[2].recv(65_536).startswith(b"HTTP/1.1 400 ")
+        assert server.is_well()  # three threads would be gone long ago
+    assert all(map(is_ended, halves[ended]))
     for connection in halves:
         connection.close()
-    assert server.call("POST", "/filter", call_for("p", "n1"))[0] == 200
-
-
-def test_requests_that_only_a_thread_can_read_take_few_of_them(own_server: Callable[..., Server]) -> None:
-    server = own_server(request_seconds=600.0)
-    halves = [server.raw(CHUNKED) for _ in range(20)]
-    for _ in range(10):
-        assert server.call("POST", "/filter", call_for("p", "n1"))[0] == 200
-    ended = [connection for connection in halves[1:] if is_ended(connection)]
-    assert 19 == len(ended)
-    for connection in halves:
-        connection.close()
-
-
-def test_more_half_requests_than_may_wait_do_not_keep_others_out(own_server: Callable[..., Server]) -> None:
-    server = own_server(request_seconds=600.0)
-    halves = [server.raw(HALVES[0]) for _ in range(300)]
-    assert server.call("POST", "/filter", call_for("p", "n1"))[0] == 200
-    assert is_ended(halves[0])  # the oldest made place
-    for connection in halves:
-        connection.close()
+    assert server.is_well()
 
 
 def is_ended(connection: socket.socket) -> bool:
@@ -345,60 +243,56 @@ def is_ended(connection: socket.socket) -> bool:
         return True
 
 
-def test_half_a_request_ends_at_its_deadline(own_server: Callable[..., Server]) -> None:
+def test_half_a_request_that_goes_on_is_answered(server: HttpServer) -> None:
+    with server.raw(HALVES[2]) as half:
+        assert server.is_well()
+        half.sendall(b" " * 49)
+        assert half.recv(65_536).startswith(b"HTTP/1.1 400 ")  # a refusal of what it said
+
+
+def test_half_a_request_ends_at_its_deadline(own_server: Callable[..., HttpServer]) -> None:
     server = own_server(request_seconds=1.0)
-    half_bodies = [server.raw(b"POST /filter HTTP/1.1\r\nHost: x\r\nContent-Length: 50\r\n\r\n{") for _ in range(3)]
-    half_heads = [server.raw(b"POST /fil") for _ in range(3)]
-    half_heads.append(server.raw(CHUNKED))  # a thread reads this one
+    halves = [server.raw(data) for data in (*HALVES, CHUNKED) * 3]  # a thread reads the last ones
 
-    assert server.call("POST", "/filter", call_for("p", "n1"))[0] == 200
+    assert server.is_well()
 
-    for connection in half_bodies + half_heads:
+    for connection in halves:
         while connection.recv(65536):
             pass  # an answer or none: in the end the server has closed
         connection.close()
 
 
-def test_connections_that_say_nothing_take_no_thread(server: Server) -> None:
-    silent = [server.raw(b"") for _ in range(300)]  # more than may wait
-    assert server.call("POST", "/filter", call_for("p", "n1"))[0] == 200
-    assert silent[0].recv(1) == b""  # the oldest made place
-    for connection in silent:
-        connection.close()
-
-
-def test_clients_that_do_not_close_after_their_answer_keep_nobody_waiting(server: Server) -> None:
-    lingering = []
-    for _ in range(30):
-        connection = server.raw(b"nonsense\r\n\r\n")
+def test_clients_that_do_not_close_after_their_answer_keep_nobody_waiting(server: HttpServer) -> None:
+    lingering = [server.raw(b"nonsense\r\n\r\n") for _ in range(30)]
+    for connection in lingering:
         assert connection.recv(65_536).startswith(b"HTTP/1.1 400 ")
-        lingering.append(connection)  # the server has said that it closes; the client does not
-    assert server.call("POST", "/filter", call_for("p", "n1"))[0] == 200
+    # The server has said that it closes; the clients do not.
+    assert server.is_well()
     for connection in lingering:
         connection.close()
 
 
-def test_a_worker_that_dies_is_started_again(own_server: Callable[..., Server]) -> None:
+def test_a_worker_that_dies_is_started_again(own_server: Callable[..., HttpServer]) -> None:
     server = own_server()
 
     with pytest.raises((http.client.HTTPException, OSError)):
         server.call("POST", "/filter", call_for("crash", "n1"))
 
-    until(lambda: len(server.events("started")) == 2, "a second worker")
-    assert server.call("POST", "/filter", call_for("p", "n1"))[0] == 200
+    server.wait_for(lambda: len(server.events("started")) == 2, "second worker")
+    assert server.is_well()
     assert server.process.poll() is None
 
 
-def test_a_second_worker_is_not_built_while_the_first_one_lives(own_server: Callable[..., Server]) -> None:
+def test_a_second_worker_is_not_built_while_the_first_one_lives(own_server: Callable[..., HttpServer]) -> None:
     server = own_server()
     first = server.events("started")[0].split()[0]
 
     server.process.send_signal(signal.SIGTTIN)  # gunicorn: one worker more
-    second = until(lambda: workers_of(server.process.pid) - {first}, "a second process").pop()
+    second = wait_until(lambda: workers_of(server.process.pid) - {first}, "second process", DEADLINE_SECONDS).pop()
     assert server.events("built") == [f"{first} built"]
     os.kill(int(first), signal.SIGTERM)
 
-    until(lambda: f"{second} started" in server.events("started"), "the second worker's turn")
+    server.wait_for(lambda: f"{second} started" in server.events("started"), "second worker's turn")
     lines = server.events()
     assert lines.index(f"{first} stopped") < lines.index(f"{second} built")
 
@@ -408,11 +302,11 @@ def workers_of(master: int) -> set[str]:
 
 
 @pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_the_process_cleanly(own_server: Callable[..., Server], ending: signal.Signals) -> None:
+def test_a_signal_ends_the_process_cleanly(own_server: Callable[..., HttpServer], ending: signal.Signals) -> None:
     server = own_server()
     connection = server.connection()
     assert exchange(connection, "POST", "/filter", call_for("p", "n1"))[0] == 200
-    until(lambda: server.events("answered"), "the answer is counted")
+    server.wait_event("answered")
 
     os.killpg(server.process.pid, ending)  # a terminal's interrupt reaches master and worker alike
 
@@ -422,13 +316,13 @@ def test_a_signal_ends_the_process_cleanly(own_server: Callable[..., Server], en
     connection.close()
 
 
-def test_a_server_that_drains_goes_on_serving_and_sends_its_clients_away(own_server: Callable[..., Server]) -> None:
+def test_a_server_that_drains_goes_on_serving_and_sends_its_clients_away(own_server: Callable[..., HttpServer]) -> None:
     server = own_server(drain_seconds=5.0)
     kept = server.connection()
     assert "close" != exchange(kept, "POST", "/filter", call_for("p", "n1"))[2].get("Connection")
 
     server.process.send_signal(signal.SIGTERM)
-    until(lambda: server.events("asked to stop"), "the worker is told")
+    server.wait_event("asked to stop")
     for connection in (kept, server.connection()):
         status, _, headers = exchange(connection, "POST", "/filter", call_for("p", "n1"))
         assert (200, "close") == (status, headers["Connection"])

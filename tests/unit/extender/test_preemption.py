@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -11,41 +10,20 @@ import pytest
 from controller.allocator.outcome import Mode
 from controller.errors import NotLeaderError, NotReadyError, NotSyncedError, UnavailableError
 from controller.model.workload import Pod
-from extender.preconditions import PodFailedError, Preconditions
+from extender.preconditions import PodFailedError
 from extender.preemption import PreemptionArgs, PreemptionService, Victims
 from extender.wire import PodRef
-from tests.fakes.builders import TestCluster
-from tests.unit.extender.test_service import FakeGate, FakeLive
+from tests.fakes.builders import observe
+from tests.unit.extender.bench import VerbBench
 
 
-class Bench:
-    """The service over a real allocator, two nodes with room for one volume and one without."""
+class PreemptBench(VerbBench):
+    """Two nodes with room for one volume and one without."""
 
     def __init__(self) -> None:
-        self.cluster = TestCluster()
-        for name, free in (("n1", 100), ("n2", 100), ("n3", 99)):
-            self.cluster.add_node(name, free_gib=free)
+        super().__init__(n1=100, n2=100, n3=99)
         self.counted: list[tuple[int, int]] = []
-        self.gate, self.mode, self.stale = FakeGate(), Mode.ACTIVE, ""
-        self.told: list[tuple[str, list[str]]] = []
-        allocator = self.cluster.allocator
-        self.live = FakeLive(allocator)
-        self.service = PreemptionService(
-            allocator,
-            Preconditions(
-                allocator,
-                self.gate,
-                self.live,
-                self.cluster.clock,
-                mode=lambda: self.mode,
-                stale_kind=lambda: self.stale or None,
-            ),
-            self,
-            self,
-        )
-
-    def refused(self, uid: str, namespace: str, name: str, candidates: Sequence[str]) -> None:
-        self.told.append((name, list(candidates)))
+        self.service = PreemptionService(self.allocator, self.preconditions, self, self)
 
     def preempted(self, kept: int, dropped: int) -> None:
         self.counted.append((kept, dropped))
@@ -60,18 +38,18 @@ class Bench:
 
 
 @pytest.fixture
-def bench() -> Bench:
-    return Bench()
+def bench() -> PreemptBench:
+    return PreemptBench()
 
 
-def test_a_node_without_longhorn_room_loses_nobody(bench: Bench) -> None:
+def test_a_node_without_longhorn_room_loses_nobody(bench: PreemptBench) -> None:
     pod = bench.cluster.add_pod("a")
 
     assert bench.preempt(pod, n1=("x",), n3=("y",)) == {"n1": ["x"]}
     assert bench.counted == [(1, 1)]
 
 
-def test_room_that_is_promised_to_another_pod_is_no_room(bench: Bench) -> None:
+def test_room_that_is_promised_to_another_pod_is_no_room(bench: PreemptBench) -> None:
     bench.cluster.add_pod("b")
     bench.cluster.filter("b", "n1")
     pod = bench.cluster.add_pod("a")
@@ -79,7 +57,7 @@ def test_room_that_is_promised_to_another_pod_is_no_room(bench: Bench) -> None:
     assert bench.preempt(pod, n1=("x",), n2=("y",)) == {"n2": ["y"]}
 
 
-def test_the_pods_own_promise_is_not_in_its_way_and_nothing_is_held(bench: Bench) -> None:
+def test_the_pods_own_promise_is_not_in_its_way_and_nothing_is_held(bench: PreemptBench) -> None:
     pod = bench.cluster.add_pod("a")
     bench.cluster.filter("a", "n1")
 
@@ -87,7 +65,7 @@ def test_the_pods_own_promise_is_not_in_its_way_and_nothing_is_held(bench: Bench
     assert bench.cluster.pending() == {"n1": 100}
 
 
-def test_a_volume_that_may_lie_anywhere_needs_room_somewhere(bench: Bench) -> None:
+def test_a_volume_that_may_lie_anywhere_needs_room_somewhere(bench: PreemptBench) -> None:
     bench.cluster.allocator.observe_class("longhorn", None)
     bench.cluster.add_class("longhorn", dataLocality="disabled", numberOfReplicas="1")
     fits, too_large = bench.cluster.add_pod("a"), bench.cluster.add_pod("b", gib=200)
@@ -96,34 +74,21 @@ def test_a_volume_that_may_lie_anywhere_needs_room_somewhere(bench: Bench) -> No
     assert bench.preempt(too_large, n3=("x",)) == {}
 
 
-def test_a_candidate_without_victims_is_left_out_as_the_scheduler_takes_it_for_an_error(bench: Bench) -> None:
+def test_a_candidate_without_victims_is_left_out_as_the_scheduler_takes_it_for_an_error(bench: PreemptBench) -> None:
     pod = bench.cluster.add_pod("a")
 
     assert bench.preempt(pod, n1=(), n2=("y",)) == {"n2": ["y"]}
 
 
-def test_a_pod_without_claims_is_not_restricted(bench: Bench) -> None:
+@pytest.mark.parametrize("because", ["bypass", "no claims"])
+def test_bypass_and_a_pod_without_claims_are_not_restricted(bench: PreemptBench, because: str) -> None:
     pod = bench.cluster.add_pod("a")
+    bench.mode = Mode.BYPASS if because == "bypass" else Mode.ACTIVE
 
-    assert bench.preempt(pod, has_claims=False, n3=("x",)) == {"n3": ["x"]}
-
-
-def test_bypass_restricts_nobody(bench: Bench) -> None:
-    pod = bench.cluster.add_pod("a")
-    bench.mode = Mode.BYPASS
-
-    assert bench.preempt(pod, n3=("x",)) == {"n3": ["x"]}
+    assert bench.preempt(pod, has_claims=because != "no claims", n3=("x",)) == {"n3": ["x"]}
 
 
-def test_a_pod_that_does_not_exist_is_an_error(bench: Bench) -> None:
-    pod = bench.cluster.add_pod("a")
-    bench.cluster.drop_pod("a")
-
-    with pytest.raises(PodFailedError, match="does not exist"):
-        bench.preempt(pod, n1=("x",))
-
-
-def test_only_a_leader_with_fresh_data_answers(bench: Bench) -> None:
+def test_only_a_leader_with_fresh_data_answers(bench: PreemptBench) -> None:
     pod = bench.cluster.add_pod("a")
     bench.stale = "replica"
     with pytest.raises(NotSyncedError):
@@ -131,12 +96,12 @@ def test_only_a_leader_with_fresh_data_answers(bench: Bench) -> None:
     bench.stale, bench.mode = "", Mode.CLOSED
     with pytest.raises(NotReadyError):
         bench.preempt(pod, n1=("x",))
-    bench.mode, bench.gate.closes_at = Mode.ACTIVE, bench.gate.checks + 2  # right before the answer
+    bench.mode, bench.gate.checks_left = Mode.ACTIVE, 1  # right before the answer
     with pytest.raises(NotLeaderError):
         bench.preempt(pod, n1=("x",))
 
 
-def test_room_that_is_kept_for_a_waiting_pod_is_no_room(bench: Bench) -> None:
+def test_room_that_is_kept_for_a_waiting_pod_is_no_room(bench: PreemptBench) -> None:
     cluster = bench.cluster
     cluster.add_pod("large", gib=500)
     cluster.add_node("n4", free_gib=550)
@@ -152,22 +117,22 @@ def test_room_that_is_kept_for_a_waiting_pod_is_no_room(bench: Bench) -> None:
     assert bench.preempt(pod, n1=("x",), n4=("y",)) == {"n1": ["x"]}
 
 
-def test_the_owner_is_told_when_nobody_may_be_evicted_at_all(bench: Bench) -> None:
+def test_the_owner_is_told_when_nobody_may_be_evicted_at_all(bench: PreemptBench) -> None:
     pod = bench.cluster.add_pod("a")
     bench.preempt(pod, n1=("x",), n3=("y",))
     bench.preempt(pod, n1=())
     assert bench.told == []
 
     bench.preempt(pod, n3=("y",), n1=())
-    assert bench.told == [("a", ["n3"])]
+    assert bench.told == [(pod.uid, ("n3",))]
 
 
-def woken(bench: Bench) -> list[str]:
+def woken(bench: PreemptBench) -> list[str]:
     bench.cluster.clock.advance(11)
     return [wakeup.name for wakeup in bench.cluster.plan_wakeups()]
 
 
-def test_a_pod_that_we_failed_is_woken_since_nobody_asks_again(bench: Bench) -> None:
+def test_a_pod_that_we_failed_is_woken_since_nobody_asks_again(bench: PreemptBench) -> None:
     pod = bench.cluster.add_pod("a")
     bench.stale = "replica"
     version = bench.cluster.allocator.version
@@ -178,31 +143,21 @@ def test_a_pod_that_we_failed_is_woken_since_nobody_asks_again(bench: Bench) -> 
     assert woken(bench) == ["a"]
 
 
-def test_a_pod_whose_objects_could_not_be_read_is_woken(bench: Bench) -> None:
-    claim = bench.cluster.add_claim("c")
-    pod = bench.cluster.add_pod("a", "c")
-    bench.cluster.drop_claim("c")
-    bench.live.failure = UnavailableError("no answer")
-    with pytest.raises(PodFailedError):
-        bench.preempt(pod, n1=("x",))
-    bench.cluster.set_claim(claim)
-
-    assert woken(bench) == ["a"]
-
-
-def test_a_pod_that_could_not_be_read_is_woken_once_our_store_shows_it(bench: Bench) -> None:
+@pytest.mark.parametrize("kind", ["pod", "claim"])
+def test_a_pod_that_could_not_be_read_is_woken_once_our_stores_show_all_of_it(bench: PreemptBench, kind: str) -> None:
     pod = bench.cluster.add_pod("a")
-    bench.cluster.drop_pod("a")
-    bench.live.failure = UnavailableError("no answer")
+    facts = {"pod": pod, "claim": bench.cluster.claims["a"]}[kind]
+    observe(bench.allocator, kind, "ns/a", None)
+    bench.live.fails[""] = UnavailableError("no answer")
     with pytest.raises(PodFailedError):
         bench.preempt(pod, n1=("x",))
-    assert woken(bench) == []
-    bench.cluster.set_pod(pod)
+    assert kind == "claim" or woken(bench) == []
+    observe(bench.allocator, kind, "ns/a", facts)
 
     assert woken(bench) == ["a"]
 
 
-def test_a_pod_that_waits_no_more_is_not_remembered(bench: Bench) -> None:
+def test_a_pod_that_waits_no_more_is_not_remembered(bench: PreemptBench) -> None:
     pod = bench.cluster.add_pod("a")
     bench.cluster.bind("a", "n1")
     with pytest.raises(PodFailedError, match="bound"):

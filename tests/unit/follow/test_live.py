@@ -1,4 +1,4 @@
-"""A live read against a store that the watch moves at the worst moments."""
+"""A live read against a store that the watch moves at the worst moments, and that the allocator takes every kind."""
 
 from __future__ import annotations
 
@@ -8,13 +8,16 @@ from typing import Any
 
 import pytest
 
+from controller.allocator.outcome import Decision
 from controller.errors import ClusterError, NotFoundError, UnavailableError
-from controller.follow.kinds import Kind
+from controller.follow.kinds import KINDS, FollowedKind
 from controller.follow.live import LiveKind, LiveReader
 from controller.kube.resources import CLAIMS
+from controller.model.longhorn import BackingImage
 from controller.model.parse import class_facts
 from controller.model.reader import Raw
-from tests.fakes.builders import TestCluster
+from controller.rules.reasons import Reason
+from tests.fakes.builders import LATEST, TestCluster, volume
 
 NOBODY = TestCluster().allocator  # the kinds of these tests tell it nothing
 
@@ -33,83 +36,106 @@ class MovingStore:
         return self.items.get(key)
 
 
-class Seen:
+class LiveReading:
+    """A store, the objects that a read finds, and what the allocator was told."""
+
     def __init__(self) -> None:
-        self.facts: list[tuple[str, str, object | None]] = []
+        self.store = MovingStore()
+        self.told: list[tuple[str, str, object | None]] = []
 
-    def kind(self, name: str, parse: Callable[[Raw], Any] = itemgetter("text")) -> Kind[Any]:
-        def observe(_events: object, key: str, facts: object, _gone: object) -> None:
-            self.facts.append((name, key, facts))
+    def refresh(
+        self,
+        kind: str,
+        answer: Mapping[str, Any] | Exception,
+        *where: str,
+        in_namespace: str = "",
+        parse: Callable[[Raw], Any] = itemgetter("text"),
+    ) -> bool:
+        def read(namespace: str, name: str, timeout_seconds: float) -> Mapping[str, Any]:
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
 
-        return Kind(name, CLAIMS, parse, observe)
+        def tell(_events: object, key: str, facts: object, _gone: object) -> None:
+            self.told.append((kind, key, facts))
+
+        row = LiveKind(FollowedKind(kind, CLAIMS, parse, tell), read, self.store, in_namespace)
+        namespace, name = where or ("ns", "o")
+        return LiveReader({kind: row}, NOBODY).refresh(kind, namespace, name, 1)
+
+
+@pytest.fixture
+def scene() -> LiveReading:
+    return LiveReading()
 
 
 def raw(version: int, text: str) -> dict[str, Any]:
     return {"metadata": {"name": "o", "resourceVersion": str(version)}, "text": text}
 
 
-def reader(
-    store: MovingStore, seen: Seen, answer: Mapping[str, Any] | Exception, store_namespace: str = ""
-) -> LiveReader:
-    def read(namespace: str, name: str, timeout_seconds: float) -> Mapping[str, Any]:
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
+@pytest.mark.parametrize(
+    ("version", "items", "facts"),
+    [
+        pytest.param("5", {}, "read", id="that is older says nothing"),
+        pytest.param("20", {"ns/o": "newest"}, "newest", id="that is further speaks"),
+        pytest.param("20", {}, None, id="that has seen the object go keeps it gone"),
+    ],
+)
+def test_a_store(scene: LiveReading, version: str, items: dict[str, Any], facts: str | None) -> None:
+    scene.store.resource_version, scene.store.items = version, items
 
-    kinds = {name: LiveKind(seen.kind(name), read, store, store_namespace) for name in ("claim", "volume")}
-    return LiveReader(kinds, NOBODY)
-
-
-def test_an_object_that_the_watch_has_not_passed_yet_is_handed_over() -> None:
-    store, seen = MovingStore(), Seen()
-
-    assert reader(store, seen, raw(9, "new")).refresh("claim", "ns", "o", 1)
-    assert seen.facts == [("claim", "ns/o", "new")]
+    assert scene.refresh("claim", raw(9, "read"))
+    assert scene.told == [("claim", "ns/o", facts)]
 
 
-def test_a_store_that_is_further_than_the_answer_speaks() -> None:
-    store, seen = MovingStore(), Seen()
-    store.resource_version, store.items["ns/o"] = "20", "newest"
-
-    assert reader(store, seen, raw(9, "old")).refresh("claim", "ns", "o", 1)
-    assert seen.facts == [("claim", "ns/o", "newest")]
-
-
-def test_an_object_that_the_watch_has_seen_go_stays_gone() -> None:
-    store, seen = MovingStore(), Seen()
-    store.resource_version = "20"
-
-    reader(store, seen, raw(9, "ghost")).refresh("claim", "ns", "o", 1)
-
-    assert seen.facts == [("claim", "ns/o", None)]
-
-
-def test_a_store_that_moves_in_between_has_the_last_word() -> None:
-    store, seen = MovingStore(), Seen()
+def test_a_store_that_moves_in_between_has_the_last_word(scene: LiveReading) -> None:
+    store = scene.store
     store.resource_version, store.items["ns/o"] = "10", "first"
     store.on_get = [lambda: None, lambda: store.items.update({"ns/o": "second"})]
 
-    reader(store, seen, raw(9, "old")).refresh("claim", "ns", "o", 1)
+    scene.refresh("claim", raw(9, "old"))
 
-    assert seen.facts[-1] == ("claim", "ns/o", "second")
-
-
-def test_longhorns_objects_are_known_by_name_and_stored_with_their_namespace() -> None:
-    store, seen = MovingStore(), Seen()
-    store.resource_version, store.items["longhorn-system/v"] = "20", "stored"
-
-    reader(store, seen, raw(9, "read"), "longhorn-system").refresh("volume", "", "v", 1)
-
-    assert seen.facts == [("volume", "v", "stored")]
+    assert scene.told[-1] == ("claim", "ns/o", "second")
 
 
-def test_what_is_not_there_is_no_failure_and_what_cannot_be_read_is_one() -> None:
-    store, seen = MovingStore(), Seen()
+def test_longhorns_objects_are_known_by_name_and_stored_with_their_namespace(scene: LiveReading) -> None:
+    scene.store.resource_version, scene.store.items["longhorn-system/v"] = "20", "stored"
 
-    assert not reader(store, seen, NotFoundError("404")).refresh("claim", "ns", "o", 1)
+    scene.refresh("volume", raw(9, "read"), "", "v", in_namespace="longhorn-system")
+
+    assert scene.told == [("volume", "v", "stored")]
+
+
+def test_what_is_not_there_is_no_failure_and_what_cannot_be_read_is_one(scene: LiveReading) -> None:
+    assert not scene.refresh("claim", NotFoundError("404"))
     with pytest.raises(UnavailableError):
-        reader(store, seen, UnavailableError("503")).refresh("claim", "ns", "o", 1)
-    kind = LiveKind(seen.kind("class", class_facts), lambda *_: {"metadata": {"name": 3}}, store)
+        scene.refresh("claim", UnavailableError("503"))
     with pytest.raises(ClusterError, match=r"metadata\.name"):
-        LiveReader({"class": kind}, NOBODY).refresh("class", "", "o", 1)
-    assert seen.facts == []
+        scene.refresh("class", {"metadata": {"name": 3}}, parse=class_facts)
+    assert scene.told == []
+
+
+# The kinds
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_the_allocator_takes_the_loss_of_an_object_of_every_kind(kind: FollowedKind[Any]) -> None:
+    allocator = TestCluster().allocator
+    version = allocator.version
+    kind.observe(allocator, "ns/never-seen", None, None)
+    assert allocator.version > version
+
+
+def test_a_backing_images_tags_decide_once_it_is_known() -> None:
+    cluster = TestCluster()
+    cluster.add_node("n1")
+    cluster.add_pod("p")
+    name = cluster.run("p", "p", "n2")
+    cluster.drop_pod("p")
+    cluster.allocator.observe_volume(name, volume(name, backing_image="img"))
+    cluster.add_pod("again", "p", created=LATEST)
+    assert Decision.OFFERED == cluster.filter("again", "n1").decision
+    cluster.allocator.observe_backing_image("img", BackingImage("img", node_selector=("gpu",)))
+    assert {"n1": Reason.NODE_TAGS} == cluster.filter("again", "n1").refused
+    cluster.allocator.observe_backing_image("img", BackingImage("img"))
+    assert Decision.OFFERED == cluster.filter("again", "n1").decision

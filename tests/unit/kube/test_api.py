@@ -6,6 +6,7 @@ import json
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -23,11 +24,12 @@ from controller.errors import (
 )
 from controller.kube.api import ClientKubeApi
 from controller.kube.resources import CLAIMS, NODES, PODS
+from tests.waiting import wait_until
 
-Answer = Callable[["Handler"], None]
+Answer = Callable[["ScriptedHandler"], object]
 
 
-class Handler(BaseHTTPRequestHandler):
+class ScriptedHandler(BaseHTTPRequestHandler):
     """Answers as its server's script says, and notes what it was asked."""
 
     protocol_version = "HTTP/1.1"
@@ -48,15 +50,6 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    def begin_stream(self) -> None:
-        self.send_response(200)
-        self.send_header("Transfer-Encoding", "chunked")
-        self.end_headers()
-
-    def chunk(self, data: bytes) -> None:
-        self.wfile.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
-        self.wfile.flush()
-
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002
         """Nothing on the screen."""
 
@@ -65,7 +58,7 @@ class ScriptedServer(ThreadingHTTPServer):
     daemon_threads = True
 
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
+        super().__init__(("127.0.0.1", 0), ScriptedHandler)
         self.asked: list[tuple[str, str, object]] = []
         self.headers_seen: list[dict[str, str]] = []
         self.answer: Answer = lambda handler: handler.reply(200, b"{}")
@@ -77,6 +70,43 @@ class ScriptedServer(ThreadingHTTPServer):
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.server_address[1]}"
+
+    @property
+    def api(self) -> ClientKubeApi:
+        return api_at(self.url)
+
+
+def api_at(host: str) -> ClientKubeApi:
+    configuration = client.Configuration()
+    configuration.host = host
+    return ClientKubeApi(configuration)
+
+
+def status(code: int, message: str = "because") -> Answer:
+    return lambda handler: handler.reply(code, json.dumps({"kind": "Status", "message": message}).encode())
+
+
+def stream(*pieces: bytes, then: str = "ends") -> Answer:
+    """These pieces; then the stream ends as it should, is cut in the middle of a piece, or says nothing more."""
+
+    def answer(handler: ScriptedHandler) -> None:
+        handler.send_response(200)
+        handler.send_header("Transfer-Encoding", "chunked")
+        handler.end_headers()
+        for piece in pieces:
+            handler.wfile.write(f"{len(piece):x}\r\n".encode() + piece + b"\r\n")
+        if then == "ends":
+            handler.wfile.write(b"0\r\n\r\n")
+        elif then == "is cut":
+            handler.wfile.write(b'20\r\n{"b"')
+            handler.close_connection = True
+        else:
+            handler.server.released.wait(30)
+
+    return answer
+
+
+SILENT = stream(b'{"a":1}\n', then="is silent")
 
 
 @pytest.fixture
@@ -91,77 +121,55 @@ def server() -> Iterator[ScriptedServer]:
     server.server_close()
 
 
-@pytest.fixture
-def api(server: ScriptedServer) -> ClientKubeApi:
-    configuration = client.Configuration()
-    configuration.host = server.url
-    return ClientKubeApi(configuration)
+ERRORS = {
+    ClusterError: (401, 403, 422),
+    NotFoundError: (404,),
+    ConflictError: (409,),
+    GoneError: (410,),
+    UnavailableError: (429, 500, 503),
+}
 
 
-def status(code: int, message: str = "because") -> Answer:
-    return lambda handler: handler.reply(code, json.dumps({"kind": "Status", "message": message}).encode())
-
-
-@pytest.mark.parametrize(
-    ("code", "error"),
-    [
-        (401, ClusterError),
-        (403, ClusterError),
-        (404, NotFoundError),
-        (409, ConflictError),
-        (410, GoneError),
-        (422, ClusterError),
-        (429, UnavailableError),
-        (500, UnavailableError),
-        (503, UnavailableError),
-    ],
-)
+@pytest.mark.parametrize(("code", "error"), [(code, error) for error, codes in ERRORS.items() for code in codes])
 def test_every_status_becomes_its_error_with_the_servers_message(
-    server: ScriptedServer, api: ClientKubeApi, code: int, error: type[ClusterError]
+    server: ScriptedServer, code: int, error: type[ClusterError]
 ) -> None:
     server.answer = status(code)
     with pytest.raises(ClusterError, match=f"{code}: because") as caught:
-        api.get(PODS, "ns", "p")
+        server.api.get(PODS, "ns", "p")
     assert error is type(caught.value)
 
 
-@pytest.mark.parametrize("body", [b"not json", b"[]", b""])
+@pytest.mark.parametrize(
+    ("code", "body", "told"),
+    [(200, body, "/api/v1/namespaces/ns/pods/p") for body in (b"not json", b"[]", b"")]
+    + [(502, b"<html>bad gateway", "502: <html>bad gateway")],
+)
 def test_an_answer_that_is_no_object_is_a_failure_of_the_server(
-    server: ScriptedServer, api: ClientKubeApi, body: bytes
+    server: ScriptedServer, code: int, body: bytes, told: str
 ) -> None:
-    server.answer = lambda handler: handler.reply(200, body)
-    with pytest.raises(UnavailableError, match="/api/v1/namespaces/ns/pods/p"):
-        api.get(PODS, "ns", "p")
+    server.answer = lambda handler: handler.reply(code, body)
+    with pytest.raises(UnavailableError, match=told):
+        server.api.get(PODS, "ns", "p")
 
 
-def test_an_error_whose_body_is_no_status_keeps_its_text(server: ScriptedServer, api: ClientKubeApi) -> None:
-    server.answer = lambda handler: handler.reply(502, b"<html>bad gateway")
-    with pytest.raises(UnavailableError, match="502: <html>bad gateway"):
-        api.get(PODS, "ns", "p")
-
-
-def test_no_connection_and_no_answer_are_unavailable(server: ScriptedServer, api: ClientKubeApi) -> None:
-    def hang(_: Handler) -> None:
-        server.released.wait(30)
-
-    server.answer = hang
+def test_no_connection_and_no_answer_are_unavailable(server: ScriptedServer) -> None:
+    server.answer = lambda _: server.released.wait(30)
     with pytest.raises(UnavailableError, match="timed out"):
-        api.get(PODS, "ns", "p", timeout=0.1)
+        server.api.get(PODS, "ns", "p", timeout=0.1)
 
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # bound and not listening: connections are refused
-        configuration = client.Configuration()
-        configuration.host = f"http://127.0.0.1:{taken.getsockname()[1]}"
         with pytest.raises(UnavailableError):
-            ClientKubeApi(configuration).get(PODS, "ns", "p")
+            api_at(f"http://127.0.0.1:{taken.getsockname()[1]}").get(PODS, "ns", "p")
 
 
-def test_each_verb_asks_for_the_right_path_with_the_right_body(server: ScriptedServer, api: ClientKubeApi) -> None:
-    api.create(CLAIMS, "ns", {"a": 1})
-    api.replace(NODES, None, "n1", {"a": 2})
-    api.patch(PODS, "ns", "p", [{"op": "remove"}], kind="json", subresource="status")
-    api.delete(PODS, "ns", "odd/name", uid="u1")
-    api.delete(PODS, "ns", "p")
+def test_each_verb_asks_for_the_right_path_with_the_right_body(server: ScriptedServer) -> None:
+    server.api.create(CLAIMS, "ns", {"a": 1})
+    server.api.replace(NODES, None, "n1", {"a": 2})
+    server.api.patch(PODS, "ns", "p", [{"op": "remove"}], kind="json", subresource="status")
+    server.api.delete(PODS, "ns", "odd/name", uid="u1")
+    server.api.delete(PODS, "ns", "p")
 
     assert [
         ("POST", "/api/v1/namespaces/ns/persistentvolumeclaims", {"a": 1}),
@@ -173,11 +181,11 @@ def test_each_verb_asks_for_the_right_path_with_the_right_body(server: ScriptedS
     assert "application/json-patch+json" == server.headers_seen[2]["content-type"]
 
 
-def test_a_page_carries_items_version_and_the_way_on(server: ScriptedServer, api: ClientKubeApi) -> None:
+def test_a_page_carries_items_version_and_the_way_on(server: ScriptedServer) -> None:
     answer = {"metadata": {"resourceVersion": "7", "continue": "next"}, "items": [{"metadata": {"name": "a"}}]}
     server.answer = lambda handler: handler.reply(200, json.dumps(answer).encode())
 
-    page = api.list_page(PODS, limit=2, labelSelector="a=b", resourceVersion=None)
+    page = server.api.list_page(PODS, limit=2, labelSelector="a=b", resourceVersion=None)
 
     assert ([{"metadata": {"name": "a"}}], "7", "next") == (page.items, page.resource_version, page.continue_token)
     assert "/api/v1/pods?limit=2&labelSelector=a%3Db" == server.asked[0][1]
@@ -187,78 +195,41 @@ def watch(api: ClientKubeApi, read_timeout: float = 20.0) -> Iterator[bytes]:
     return iter(api.watch(PODS, None, "5", timeout_seconds=30, read_timeout=read_timeout))
 
 
-def test_lines_are_whole_however_they_were_cut(server: ScriptedServer, api: ClientKubeApi) -> None:
-    def answer(handler: Handler) -> None:
-        handler.begin_stream()
-        for piece in (b'{"a"', b":1}\n{", b'"b":2}\n\n{"c":3}\n', b""):
-            handler.chunk(piece)
+def test_lines_are_whole_however_they_were_cut(server: ScriptedServer) -> None:
+    server.answer = stream(b'{"a"', b":1}\n{", b'"b":2}\n\n{"c":3}\n')
 
-    server.answer = answer
-
-    assert [b'{"a":1}', b'{"b":2}', b'{"c":3}'] == list(watch(api))
+    assert [b'{"a":1}', b'{"b":2}', b'{"c":3}'] == list(watch(server.api))
     assert "/api/v1/pods?watch=true&allowWatchBookmarks=true&resourceVersion=5&timeoutSeconds=30" == server.asked[0][1]
 
 
-def test_a_watch_of_one_object_says_which(server: ScriptedServer, api: ClientKubeApi) -> None:
-    def answer(handler: Handler) -> None:
-        handler.begin_stream()
-        handler.chunk(b"")
-
-    server.answer = answer
+def test_a_watch_of_one_object_says_which(server: ScriptedServer) -> None:
+    server.answer = stream()
     selector = "metadata.name=a"
-    assert [] == list(api.watch(PODS, "n", "5", timeout_seconds=30, read_timeout=20.0, field_selector=selector))
+    assert [] == list(server.api.watch(PODS, "n", "5", timeout_seconds=30, read_timeout=20.0, field_selector=selector))
     assert server.asked[0][1].endswith("&timeoutSeconds=30&fieldSelector=metadata.name%3Da")
 
 
-def test_lines_arrive_while_the_watch_goes_on(server: ScriptedServer, api: ClientKubeApi) -> None:
-    def answer(handler: Handler) -> None:
-        handler.begin_stream()
-        handler.chunk(b'{"a":1}\n')
-        server.released.wait(30)
-
-    server.answer = answer
-
-    assert b'{"a":1}' == next(watch(api))
-
-
-def half_a_line(handler: Handler) -> None:
-    handler.begin_stream()
-    handler.chunk(b'{"a":1}\n{"b"')
-    handler.chunk(b"")
-
-
-def cut_in_a_chunk(handler: Handler) -> None:
-    handler.begin_stream()
-    handler.chunk(b'{"a":1}\n')
-    handler.wfile.write(b'20\r\n{"b"')
-    handler.close_connection = True
-
-
-def silent(handler: Handler) -> None:
-    handler.begin_stream()
-    handler.chunk(b'{"a":1}\n')
-    handler.server.released.wait(30)
-
-
-@pytest.mark.parametrize("answer", [half_a_line, cut_in_a_chunk, silent])
-def test_a_watch_that_breaks_is_unavailable_after_its_whole_lines(
-    server: ScriptedServer, api: ClientKubeApi, answer: Answer
+@pytest.mark.parametrize(
+    "answer", [stream(b'{"a":1}\n{"b"'), stream(b'{"a":1}\n', then="is cut"), SILENT], ids=["half", "cut", "silent"]
+)
+def test_a_watch_that_breaks_is_unavailable_after_its_whole_lines_which_came_while_it_went_on(
+    server: ScriptedServer, answer: Answer
 ) -> None:
     server.answer = answer
-    lines = watch(api, read_timeout=0.5)
+    lines = watch(server.api, read_timeout=0.5)
     assert b'{"a":1}' == next(lines)
     with pytest.raises(UnavailableError, match="watch: "):
         next(lines)
 
 
-def test_a_refused_watch_is_the_error_that_it_names(server: ScriptedServer, api: ClientKubeApi) -> None:
+def test_a_refused_watch_is_the_error_that_it_names(server: ScriptedServer) -> None:
     server.answer = status(410, "too old")
     with pytest.raises(GoneError, match="410: too old"):
-        watch(api)
+        watch(server.api)
 
 
-def test_a_refusal_that_never_ends_is_still_a_refusal(server: ScriptedServer, api: ClientKubeApi) -> None:
-    def answer(handler: Handler) -> None:
+def test_a_refusal_that_never_ends_is_still_a_refusal(server: ScriptedServer) -> None:
+    def answer(handler: ScriptedHandler) -> None:
         handler.send_response(503)
         handler.send_header("Content-Length", "100")
         handler.end_headers()
@@ -266,34 +237,26 @@ def test_a_refusal_that_never_ends_is_still_a_refusal(server: ScriptedServer, ap
 
     server.answer = answer
     with pytest.raises(UnavailableError, match="503"):
-        watch(api, read_timeout=0.2)
+        watch(server.api, read_timeout=0.2)
 
 
-def test_closing_ends_a_blocking_read_in_another_thread(server: ScriptedServer, api: ClientKubeApi) -> None:
-    server.answer = silent
-    stream = api.watch(PODS, None, "5", timeout_seconds=30, read_timeout=60)
+def test_closing_ends_a_blocking_read_in_another_thread(server: ScriptedServer) -> None:
+    server.answer = SILENT
+    stream = server.api.watch(PODS, None, "5", timeout_seconds=30, read_timeout=60)
     lines: list[bytes] = []
-    reading = threading.Event()
+    with ThreadPoolExecutor(1) as pool:
+        reader = pool.submit(lines.extend, stream)
+        wait_until(lambda: bool(lines))
 
-    def read() -> None:
-        for line in stream:
-            lines.append(line)
-            reading.set()
+        stream.close()
 
-    reader = threading.Thread(target=read)
-    reader.start()
-    assert reading.wait(10)
-
-    stream.close()
-
-    reader.join(10)
-    assert not reader.is_alive()
+        reader.result(10)
     assert [b'{"a":1}'] == lines
 
 
-def test_closing_ends_a_stream_whose_reader_is_busy_with_a_line(server: ScriptedServer, api: ClientKubeApi) -> None:
-    server.answer = silent
-    stream = api.watch(PODS, None, "5", timeout_seconds=30, read_timeout=60)
+def test_closing_ends_a_stream_whose_reader_is_busy_with_a_line(server: ScriptedServer) -> None:
+    server.answer = SILENT
+    stream = server.api.watch(PODS, None, "5", timeout_seconds=30, read_timeout=60)
     lines = iter(stream)
     assert b'{"a":1}' == next(lines)
     stream.close()

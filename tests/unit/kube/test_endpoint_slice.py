@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from controller.errors import ConflictError
+from collections.abc import Callable
+
+import pytest
+
+from controller.errors import ConflictError, NotLeaderError
 from controller.kube.endpoint_slice import EndpointSlices
 from controller.kube.resources import ENDPOINT_SLICES, Resource
 from tests.fakes.apiserver import FakeApiServer
@@ -13,21 +17,20 @@ def addresses(server: FakeApiServer) -> list[str]:
     return [address for endpoint in raw["endpoints"] for address in endpoint["addresses"]]
 
 
-def somebody_writes_twice(server: FakeApiServer) -> None:
-    """Each time just before the caller does."""
-    left = [2]
-
-    def fail(verb: str, _: Resource) -> None:
-        if verb == "replace" and left[0]:
-            left[0] -= 1
-            raise ConflictError("changed meanwhile")
-
-    server.fail = fail
+def slices_of(server: FakeApiServer, is_leading: Callable[[], bool] = lambda: True) -> EndpointSlices:
+    return EndpointSlices(server, "lh", is_leading=is_leading)
 
 
-def test_the_slice_names_its_service_and_this_pod() -> None:
-    server = FakeApiServer()
-    EndpointSlices(server, "lh").point_at("svc", "10.0.0.5", {"http": 9504}, node_name="n1", pod_name="p1")
+@pytest.fixture
+def slices(server: FakeApiServer) -> EndpointSlices:
+    return slices_of(server)
+
+
+MEANWHILE = ConflictError("somebody wrote just before")
+
+
+def test_the_slice_names_its_service_and_this_pod(server: FakeApiServer, slices: EndpointSlices) -> None:
+    slices.point_at("svc", "10.0.0.5", {"http": 9504}, node_name="n1", pod_name="p1")
 
     raw = server.get(ENDPOINT_SLICES, "lh", "svc")
     assert "svc" == raw["metadata"]["labels"]["kubernetes.io/service-name"]
@@ -36,41 +39,46 @@ def test_the_slice_names_its_service_and_this_pod() -> None:
              "targetRef": {"kind": "Pod", "namespace": "lh", "name": "p1"}}] == raw["endpoints"]  # fmt: skip
 
 
-def test_a_new_leader_takes_the_slice_over_also_when_somebody_writes_meanwhile() -> None:
-    server = FakeApiServer()
-    EndpointSlices(server, "lh").point_at("svc", "10.0.0.5", {"http": 9504})
-    somebody_writes_twice(server)
-    EndpointSlices(server, "lh").point_at("svc", "10.0.0.6", {"http": 9504})
+def test_a_new_leader_takes_the_slice_over_and_clears_it_also_when_somebody_writes_meanwhile(
+    server: FakeApiServer, slices: EndpointSlices
+) -> None:
+    slices.point_at("svc", "10.0.0.5", {"http": 9504})
+    server.fail_with(MEANWHILE, "replace", times=2)
+    slices.point_at("svc", "10.0.0.6", {"http": 9504})
+    assert ["10.0.0.6"] == addresses(server)
+
+    server.fail_with(MEANWHILE, "replace", times=2)
+    slices.clear("svc", "10.0.0.6")
+    assert [] == addresses(server)
+
+
+@pytest.mark.parametrize("mine", ["10.0.0.5", "fd00::5"])
+def test_a_former_leader_whose_read_was_slow_leaves_the_service_to_its_successor(
+    server: FakeApiServer, slices: EndpointSlices, mine: str
+) -> None:
+    leaders = ["old"]
+    slices.point_at("svc", "10.0.0.4", {"http": 9504})
+
+    def be_slow(verb: str, _: Resource) -> None:
+        if verb == "get" and leaders == ["old"]:
+            leaders.append("new")
+            slices.point_at("svc", "10.0.0.6", {"http": 9504})
+
+    server.fail = be_slow
+    with pytest.raises(NotLeaderError, match="svc"):
+        slices_of(server, lambda: leaders[-1] == "old").point_at("svc", mine, {"http": 9504})
 
     assert ["10.0.0.6"] == addresses(server)
 
 
-def test_clearing_leaves_a_new_leaders_endpoint_alone() -> None:
-    server = FakeApiServer()
-    slices = EndpointSlices(server, "lh")
+def test_clearing_leaves_a_new_leaders_endpoint_alone(server: FakeApiServer, slices: EndpointSlices) -> None:
     slices.clear("svc", "10.0.0.5")  # nothing there: nothing to do
     slices.point_at("svc", "10.0.0.6", {"http": 9504})
     slices.clear("svc", "10.0.0.5")
     assert ["10.0.0.6"] == addresses(server)
 
-    slices.clear("svc", "10.0.0.6")
 
-    assert [] == addresses(server)
-
-
-def test_clearing_goes_on_when_somebody_writes_meanwhile() -> None:
-    server = FakeApiServer()
-    slices = EndpointSlices(server, "lh")
-    slices.point_at("svc", "10.0.0.5", {"http": 9504})
-    somebody_writes_twice(server)
-    slices.clear("svc", "10.0.0.5")
-
-    assert [] == addresses(server)
-
-
-def test_an_address_of_the_other_family_gets_a_new_slice() -> None:
-    server = FakeApiServer()
-    slices = EndpointSlices(server, "lh")
+def test_an_address_of_the_other_family_gets_a_new_slice(server: FakeApiServer, slices: EndpointSlices) -> None:
     slices.point_at("svc", "10.0.0.5", {"http": 9504})
 
     slices.point_at("svc", "fd00::5", {"http": 9504})

@@ -16,7 +16,7 @@ from controller.kube.resources import CLAIMS, Resource
 from controller.kube.store import Change, Store
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.clock import VirtualClock
-from tests.fakes.waiting import wait_until
+from tests.waiting import wait_until
 
 
 def size_of(raw: Mapping[str, Any]) -> int:
@@ -33,47 +33,44 @@ def put(server: FakeApiServer, name: str, size: object) -> None:
         server.create(CLAIMS, "ns", body)
 
 
-def put_down(server: FakeApiServer, name: str, size: int) -> None:
+def put_unseen(server: FakeApiServer, name: str, size: int) -> None:
     """Written by somebody who reaches the server, while we do not."""
-    fail, server.fail = server.fail, lambda _verb, _resource: None
+    fail = server.fail
+    server.work()
     put(server, name, size)
     server.fail = fail
 
 
-class Follower:
+class FollowedClaims:
     def __init__(self, server: FakeApiServer, clock: Clock | None = None, backoff_seconds: float = 0.01) -> None:
+        self.server = server
         self.store: Store[int] = Store("claim", size_of)
         self.changes: list[Change[int]] = []
-        self.store.subscribe(self.note)
-        self.informer = Informer(
-            server,
-            CLAIMS,
-            self.store,
-            clock or SystemClock(),
-            backoff_seconds=backoff_seconds,
-        )
+        self.store.subscribe(self.changes.extend)
+        self.informer = Informer(server, CLAIMS, self.store, clock or SystemClock(), backoff_seconds=backoff_seconds)
 
     @contextmanager
-    def running(self) -> Iterator[Follower]:
+    def running(self, **sizes: int) -> Iterator[FollowedClaims]:
+        """It has seen these claims, which are made first."""
+        for name, size in sizes.items():
+            put(self.server, name, size)
         self.informer.start()
         try:
+            wait_until(self.store.synced.is_set)
+            self.wait_for(**sizes)
             yield self
         finally:
             self.informer.stop()
-
-    def note(self, changes: Sequence[Change[int]]) -> None:
-        self.changes.extend(changes)
 
     def wait_for(self, **sizes: int) -> None:
         wait_until(lambda: self.store.items() == {f"ns/{name}": size for name, size in sizes.items()})
 
 
-def following(server: FakeApiServer) -> AbstractContextManager[Follower]:
-    return Follower(server).running()
+def following(server: FakeApiServer, **sizes: int) -> AbstractContextManager[FollowedClaims]:
+    return FollowedClaims(server).running(**sizes)
 
 
-def test_of_one_object_it_follows_that_alone() -> None:
-    server = FakeApiServer()
+def test_of_one_object_it_follows_that_alone(server: FakeApiServer) -> None:
     store: Store[int] = Store("claim", size_of)
     informer = Informer(server, CLAIMS, store, SystemClock(), namespace="ns", name="ours")
     put(server, "ours", 1)
@@ -91,19 +88,13 @@ def test_of_one_object_it_follows_that_alone() -> None:
         informer.stop()
 
 
-def test_it_lists_in_pages_then_watches() -> None:
-    server = FakeApiServer()
+def test_it_lists_in_pages_then_watches(server: FakeApiServer) -> None:
     server.page_size = 2
-    for index in range(5):
-        put(server, f"c{index}", index)
-
-    with following(server) as follower:
-        follower.wait_for(c0=0, c1=1, c2=2, c3=3, c4=4)
+    with following(server, c0=0, c1=1, c2=2, c3=3, c4=4) as follower:
         put(server, "c5", 5)
         server.delete(CLAIMS, "ns", "c0")
         follower.wait_for(c1=1, c2=2, c3=3, c4=4, c5=5)
 
-    assert follower.store.synced.is_set()
     assert [("ns/c5", None, 5), ("ns/c0", 0, None)] == [(c.key, c.old, c.new) for c in follower.changes[5:]]
 
 
@@ -119,22 +110,16 @@ def test_it_lists_in_pages_then_watches() -> None:
         GoneError("410"),
     ],
 )
-def test_a_broken_watch_loses_nothing(fault: bytes | SchedulerError) -> None:
-    server = FakeApiServer()
-    put(server, "a", 1)
-    with following(server) as follower:
-        follower.wait_for(a=1)
+def test_a_broken_watch_loses_nothing(server: FakeApiServer, fault: bytes | SchedulerError) -> None:
+    with following(server, a=1) as follower:
         server.break_watches(lambda: fault)
         put(server, "b", 2)
         server.delete(CLAIMS, "ns", "a")
         follower.wait_for(b=2)
 
 
-def test_a_watch_that_is_too_old_is_listed_anew() -> None:
-    server = FakeApiServer()
-    put(server, "a", 1)
-    with following(server) as follower:
-        follower.wait_for(a=1)
+def test_a_watch_that_is_too_old_is_listed_anew(server: FakeApiServer) -> None:
+    with following(server, a=1) as follower:
         server.delete(CLAIMS, "ns", "a")
         put(server, "b", 2)
         server.oldest = server.version
@@ -144,60 +129,48 @@ def test_a_watch_that_is_too_old_is_listed_anew() -> None:
 
 
 @pytest.mark.parametrize("verb", ["list", "watch"])
-def test_a_server_that_fails_for_a_while_is_tried_again(verb: str) -> None:
-    server = FakeApiServer()
-    put(server, "a", 1)
-    left = [3]
-
-    def fail(called: str, _: Resource) -> None:
-        if called == verb and left[0]:
-            left[0] -= 1
-            raise UnavailableError("503")
-
-    server.fail = fail
-    with following(server) as follower:
-        follower.wait_for(a=1)
+def test_a_server_that_fails_for_a_while_is_tried_again(server: FakeApiServer, verb: str) -> None:
+    server.fail_with(UnavailableError("503"), verb, times=3)
+    with following(server, a=1) as follower:
         put(server, "b", 2)
         follower.wait_for(a=1, b=2)
 
 
-def test_a_kind_that_does_not_exist_is_known_to_be_empty() -> None:
-    server = FakeApiServer()
+def test_a_kind_that_does_not_exist_is_known_to_be_empty_and_found_by_catching_up_once_it_does(
+    server: FakeApiServer,
+) -> None:
     server.absent.add("persistentvolumeclaims")
     with following(server) as follower:
-        wait_until(follower.store.synced.is_set)
         assert 0 == len(follower.store)
         assert follower.informer.catch_up(1.0)
+        server.absent.clear()
+        put(server, "a", 1)
+
+        assert follower.informer.catch_up(5.0)  # less than the pause until the kind is looked for again
+        assert {"ns/a": 1} == follower.store.items()
 
 
-def test_one_bad_object_does_not_keep_the_others_out() -> None:
-    server = FakeApiServer()
+def test_one_bad_object_does_not_keep_the_others_out(server: FakeApiServer) -> None:
     put(server, "bad", "x")
-    put(server, "good", 1)
-    with following(server) as follower:
-        follower.wait_for(good=1)
+    with following(server, good=1) as follower:
         assert {"ns/bad": "size: is not a number"} == follower.store.bad
         put(server, "bad", 2)
         follower.wait_for(good=1, bad=2)
         assert {} == follower.store.bad
 
 
-def test_a_subscriber_that_fails_is_reported_and_gets_its_changes_again() -> None:
-    server = FakeApiServer()
-    follower = Follower(server)
+def test_a_subscriber_that_fails_is_reported_and_gets_its_changes_again(server: FakeApiServer) -> None:
+    follower = FollowedClaims(server)
     got: list[tuple[str, int | None]] = []
-    broken = threading.Event()
+    faults = [ValueError("broken")]
 
     def once_broken(changes: Sequence[Change[int]]) -> None:
-        if any(change.key == "ns/b" for change in changes) and not broken.is_set():
-            broken.set()
-            raise ValueError("broken")
+        if any(change.key == "ns/b" for change in changes) and faults:
+            raise faults.pop()
         got.extend((change.key, change.new) for change in changes)
 
     follower.store.subscribe(once_broken)
-    put(server, "a", 1)
-    with follower.running():
-        follower.wait_for(a=1)
+    with follower.running(a=1):
         put(server, "b", 2)
         wait_until(lambda: ("ns/b", 2) in got)
 
@@ -238,33 +211,22 @@ def test_a_parser_that_fails_on_one_object_and_an_object_without_a_name_keep_onl
     assert {"good": 1, "odd": 2} == store.items()
 
 
-def test_a_store_that_fell_behind_is_synced_again_only_when_a_bookmark_proves_it() -> None:
-    server, clock = FakeApiServer(), VirtualClock()
-    follower = Follower(server, clock)
-    is_down = threading.Event()
-
-    def fail(_verb: str, _resource: Resource) -> None:
-        if is_down.is_set():
-            raise UnavailableError("429: too many requests")
-
-    server.fail = fail
-    put(server, "a", 1)
-    with follower.running():
-        follower.wait_for(a=1)
-        is_down.set()
+def test_a_store_that_fell_behind_is_synced_again_only_when_a_bookmark_proves_it(
+    server: FakeApiServer, clock: VirtualClock
+) -> None:
+    with FollowedClaims(server, clock).running(a=1) as follower:
+        server.fail_with(UnavailableError("429: too many requests"))
         clock.advance(61)
         server.break_watches(lambda: UnavailableError("reset"))
         wait_until(lambda: not follower.store.synced.is_set())
-        put_down(server, "b", 2)
-        is_down.clear()
+        put_unseen(server, "b", 2)
+        server.work()
         wait_until(follower.store.synced.is_set)
         assert {"ns/a": 1, "ns/b": 2} == follower.store.items()
         assert 0 == follower.informer.age()
 
 
-def test_a_backlog_does_not_prove_that_the_store_is_current() -> None:
-    server, clock = FakeApiServer(), VirtualClock()
-    follower = Follower(server, clock)
+def test_a_backlog_does_not_prove_that_the_store_is_current(server: FakeApiServer, clock: VirtualClock) -> None:
     ages: list[float] = []
 
     def after_the_backlog() -> bytes:
@@ -276,9 +238,7 @@ def test_a_backlog_does_not_prove_that_the_store_is_current() -> None:
         server.cut = after_the_backlog
         return UnavailableError("reset")
 
-    put(server, "a", 1)
-    with follower.running():
-        follower.wait_for(a=1)
+    with FollowedClaims(server, clock).running(a=1) as follower:
         clock.advance(61)
         server.break_watches(behind)
         wait_until(lambda: follower.informer.resource_version == "999")
@@ -286,10 +246,8 @@ def test_a_backlog_does_not_prove_that_the_store_is_current() -> None:
     assert [61] == ages
 
 
-def test_without_bookmarks_a_doubtful_store_is_listed_anew() -> None:
-    server, clock = FakeApiServer(), VirtualClock()
+def test_without_bookmarks_a_doubtful_store_is_listed_anew(server: FakeApiServer, clock: VirtualClock) -> None:
     server.has_bookmarks = False
-    follower = Follower(server, clock)
     calls: list[str] = []
 
     def note(verb: str, _: Resource) -> None:
@@ -298,7 +256,7 @@ def test_without_bookmarks_a_doubtful_store_is_listed_anew() -> None:
             clock.advance(3)  # as long as a watch lasts that shall prove something
 
     server.fail = note
-    with follower.running():
+    with FollowedClaims(server, clock).running():
         wait_until(lambda: "watch" in calls)
         clock.advance(61)
         server.break_watches(lambda: UnavailableError("reset"))
@@ -306,36 +264,26 @@ def test_without_bookmarks_a_doubtful_store_is_listed_anew() -> None:
     assert ["list", "watch", "list", "watch", "list"] == calls[:5]  # the second list is of one object
 
 
-def test_a_kind_that_nobody_changes_is_proven_before_its_store_is_stale() -> None:
-    server, clock = FakeApiServer(), VirtualClock()
-    follower = Follower(server, clock)
-    put(server, "a", 1)
-    with follower.running():
-        follower.wait_for(a=1)
+def test_a_kind_that_nobody_changes_is_proven_before_its_store_is_stale(
+    server: FakeApiServer, clock: VirtualClock
+) -> None:
+    with FollowedClaims(server, clock).running(a=1) as follower:
         clock.advance(31)
         server.break_watches(lambda: UnavailableError("the server's end of a watch, without a bookmark"))
         wait_until(lambda: follower.informer.age() == 0)
         assert follower.store.synced.is_set()
 
 
-def test_the_age_counts_from_the_first_page_of_a_list() -> None:
-    server, clock = FakeApiServer(), VirtualClock()
+def test_the_age_counts_from_the_first_page_of_a_list(server: FakeApiServer, clock: VirtualClock) -> None:
     server.page_size = 1
-    put(server, "a", 1)
-    put(server, "b", 2)
-
-    def slow(verb: str, _: Resource) -> None:
-        clock.advance(5 if verb == "list" else 0)
-
-    server.fail = slow
-    follower = Follower(server, clock)
-    with follower.running():
-        wait_until(follower.store.synced.is_set)
+    follower = FollowedClaims(server, clock)
+    assert float("inf") == follower.informer.age()
+    server.fail = lambda verb, _: clock.advance(5 if verb == "list" else 0)
+    with follower.running(a=1, b=2):
         assert 10 == follower.informer.age()
 
 
-def test_a_watch_that_is_refused_for_long_makes_way_for_a_list() -> None:
-    server = FakeApiServer()
+def test_a_watch_that_is_refused_for_long_makes_way_for_a_list(server: FakeApiServer) -> None:
     lists: list[str] = []
 
     def fail(verb: str, _: Resource) -> None:
@@ -347,7 +295,7 @@ def test_a_watch_that_is_refused_for_long_makes_way_for_a_list() -> None:
     server.fail = fail
     with following(server) as follower:
         wait_until(lambda: len(lists) == 2)
-        put_down(server, "a", 1)
+        put_unseen(server, "a", 1)
         follower.wait_for(a=1)
 
 
@@ -356,17 +304,14 @@ def test_pauses_grow_up_to_their_limit() -> None:
     assert 10.0 == backoff_seconds(10**9, 0.25)
 
 
-def test_a_bookmark_alone_moves_the_position() -> None:
-    server = FakeApiServer()
+def test_a_bookmark_alone_moves_the_position(server: FakeApiServer) -> None:
     with following(server) as follower:
-        wait_until(follower.store.synced.is_set)
         server.version += 500
         server.send_bookmark()
         wait_until(lambda: follower.informer.resource_version == str(server.version))
 
 
-def test_watches_that_end_at_once_are_a_failure(caplog: pytest.LogCaptureFixture) -> None:
-    server = FakeApiServer()
+def test_watches_that_end_at_once_are_a_failure(server: FakeApiServer, caplog: pytest.LogCaptureFixture) -> None:
     server.ends_watches = True
     with following(server) as follower:
         wait_until(lambda: "watch: ended at once" in caplog.text)
@@ -375,9 +320,7 @@ def test_watches_that_end_at_once_are_a_failure(caplog: pytest.LogCaptureFixture
         follower.wait_for(a=1)
 
 
-def test_a_position_that_is_gone_again_and_again_is_not_listed_in_a_hot_loop() -> None:
-    server = FakeApiServer()
-    follower = Follower(server, backoff_seconds=100)
+def test_a_position_that_is_gone_again_and_again_is_not_listed_in_a_hot_loop(server: FakeApiServer) -> None:
     calls: list[str] = []
     is_gone = threading.Event()
     is_gone.set()
@@ -388,62 +331,24 @@ def test_a_position_that_is_gone_again_and_again_is_not_listed_in_a_hot_loop() -
             raise GoneError("410")
 
     server.fail = fail
-    with follower.running():
+    with FollowedClaims(server, backoff_seconds=100).running() as follower:
         wait_until(lambda: calls.count("watch") == 2, timeout=4)  # a pause would last five seconds at least
         is_gone.clear()
-        put_down(server, "a", 1)
+        put_unseen(server, "a", 1)
         assert follower.informer.catch_up(10.0)  # ends the pause
     assert ["list", "watch", "list", "watch", "list"] == calls[:5]
 
 
-def test_a_kind_that_begins_to_exist_is_found_by_catching_up() -> None:
-    server = FakeApiServer()
-    server.absent.add("persistentvolumeclaims")
-    with following(server) as follower:
-        wait_until(follower.store.synced.is_set)
-        server.absent.clear()
-        put(server, "a", 1)
-
-        assert follower.informer.catch_up(5.0)  # less than the pause until the kind is looked for again
-        assert {"ns/a": 1} == follower.store.items()
-
-
-def test_catching_up_proves_that_an_idle_store_has_seen_everything() -> None:
-    server = FakeApiServer()
-    put(server, "a", 1)
-    with following(server) as follower:
-        follower.wait_for(a=1)
+def test_catching_up_proves_that_an_idle_store_has_seen_everything_or_fails(server: FakeApiServer) -> None:
+    with following(server, a=1) as follower:
         server.version += 500  # other kinds were written meanwhile
-
         assert follower.informer.catch_up(5.0)
 
-
-def test_catching_up_fails_when_the_server_does_not_answer() -> None:
-    server = FakeApiServer()
-    with following(server) as follower:
-        wait_until(follower.store.synced.is_set)
-
-        def fail(_verb: str, _resource: Resource) -> None:
-            raise UnavailableError("no connection")
-
-        server.fail = fail
+        server.fail_with(UnavailableError("no connection"))
         assert not follower.informer.catch_up(0.2)
 
 
-def test_an_idle_watch_is_ended_at_once_by_stop() -> None:
-    server = FakeApiServer()
+def test_an_idle_watch_is_ended_at_once_by_stop(server: FakeApiServer) -> None:
     with following(server) as follower:
-        wait_until(follower.store.synced.is_set)
+        pass
     assert not [thread for thread in threading.enumerate() if thread.name == follower.informer.worker.name]
-
-
-def test_age_tells_when_the_store_was_last_known_to_be_current() -> None:
-    server = FakeApiServer()
-    follower = Follower(server)
-    assert float("inf") == follower.informer.age()
-    follower.informer.start()
-    try:
-        wait_until(follower.store.synced.is_set)
-        assert follower.informer.age() < 10
-    finally:
-        follower.informer.stop()

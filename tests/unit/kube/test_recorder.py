@@ -8,15 +8,15 @@ import pytest
 
 from controller.errors import ClusterError, UnavailableError
 from controller.kube.recorder import OBJECT_BURST, QUEUE_LIMIT, Recorder, Target
-from controller.kube.resources import EVENTS, Resource
+from controller.kube.resources import EVENTS
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.clock import VirtualClock
-from tests.fakes.waiting import wait_until
+from tests.waiting import wait_until
 
-POD = Target("Pod", "ns", "web-0", "uid-1")
+POD, OTHER = Target("Pod", "ns", "web-0", "uid-1"), Target("Pod", "ns", "web-1", "uid-2")
 
 
-class Scene:
+class RecorderBench:
     def __init__(self) -> None:
         self.server, self.clock = FakeApiServer(), VirtualClock()
         self.recorder = Recorder(self.server, self.clock, component="extender", instance="pod-a")
@@ -40,30 +40,26 @@ class Scene:
 
 
 @pytest.fixture
-def scene() -> Scene:
-    return Scene()
+def scene() -> RecorderBench:
+    return RecorderBench()
 
 
-def test_an_event_says_about_whom_what_and_who_tells(scene: Scene) -> None:
+def test_an_event_says_about_whom_what_and_who_tells(scene: RecorderBench) -> None:
     scene.note(is_warning=True)
     scene.write_due()
 
     (event,) = scene.events()
-    assert {"apiVersion": "v1", "kind": "Pod", "namespace": "ns", "name": "web-0", "uid": "uid-1"} == event[
-        "involvedObject"
-    ]
+    pod = {"apiVersion": "v1", "kind": "Pod", "namespace": "ns", "name": "web-0", "uid": "uid-1"}
+    assert pod == event["involvedObject"]
     assert ("Warning", "NoRoom", "no room", 1) == tuple(event[name] for name in ("type", "reason", "message", "count"))
-    assert ("extender", "extender", "pod-a") == (
-        event["source"]["component"],
-        event["reportingComponent"],
-        event["reportingInstance"],
-    )
+    teller = event["source"]["component"], event["reportingComponent"], event["reportingInstance"]
+    assert ("extender", "extender", "pod-a") == teller
     assert "2026-01-01T00:00:00Z" == event["firstTimestamp"] == event["lastTimestamp"]
     assert event["metadata"]["name"].startswith("web-0.")
     assert "ns" == event["metadata"]["namespace"]
 
 
-def test_an_object_of_the_whole_cluster_has_its_events_in_the_default_namespace(scene: Scene) -> None:
+def test_an_object_of_the_whole_cluster_has_its_events_in_the_default_namespace(scene: RecorderBench) -> None:
     scene.note(target=Target("Node", "", "n1"))
     scene.write_due()
 
@@ -72,7 +68,7 @@ def test_an_object_of_the_whole_cluster_has_its_events_in_the_default_namespace(
     assert {"apiVersion": "v1", "kind": "Node", "name": "n1"} == event["involvedObject"]
 
 
-def test_notes_of_the_same_words_are_one_event(scene: Scene) -> None:
+def test_notes_of_the_same_words_are_one_event(scene: RecorderBench) -> None:
     for _ in range(50):
         scene.note()
     scene.write_due()
@@ -91,41 +87,41 @@ def test_notes_of_the_same_words_are_one_event(scene: Scene) -> None:
     assert "2026-01-01T00:00:00Z" == scene.events()[0]["firstTimestamp"]
 
 
-def test_other_words_another_object_and_another_severity_are_events_of_their_own(scene: Scene) -> None:
+def test_other_words_another_object_and_another_severity_are_events_of_their_own(scene: RecorderBench) -> None:
     scene.note()
     scene.note("other")
-    scene.note(target=Target("Pod", "ns", "web-1", "uid-2"))
+    scene.note(target=OTHER)
     scene.note(is_warning=True)
     scene.write_due()
 
     assert [1, 1, 1, 1] == scene.counts()
 
 
-def test_a_repetition_after_a_long_time_is_a_new_event(scene: Scene) -> None:
+@pytest.mark.parametrize(
+    ("seconds", "is_forgotten", "counts"),
+    [
+        pytest.param(600, False, [1, 1], id="long after the first"),
+        pytest.param(20, True, [1], id="after the server forgot it"),
+    ],
+)
+def test_a_repetition_may_be_a_new_event(
+    scene: RecorderBench, seconds: int, is_forgotten: bool, counts: list[int]
+) -> None:
     scene.note()
     scene.write_due()
-    scene.clock.advance(600)
+    if is_forgotten:
+        scene.server.delete(EVENTS, "ns", scene.events()[0]["metadata"]["name"])
+    scene.clock.advance(seconds)
     scene.note()
     scene.write_due()
 
-    assert [1, 1] == scene.counts()
+    assert counts == scene.counts()
 
 
-def test_an_event_that_the_server_forgot_is_written_anew(scene: Scene) -> None:
-    scene.note()
-    scene.write_due()
-    scene.server.delete(EVENTS, "ns", scene.events()[0]["metadata"]["name"])
-    scene.clock.advance(20)
-    scene.note()
-    scene.write_due()
-
-    assert [1] == scene.counts()
-
-
-def test_a_noisy_object_is_quietened_and_others_are_heard(scene: Scene) -> None:
+def test_a_noisy_object_is_quietened_and_others_are_heard(scene: RecorderBench) -> None:
     for number in range(OBJECT_BURST + 5):
         scene.note(f"message {number}")
-    scene.note(target=Target("Pod", "ns", "web-1", "uid-2"))
+    scene.note(target=OTHER)
     scene.write_due()
     assert OBJECT_BURST + 1 == len(scene.events())
     assert 5 == scene.recorder.dropped
@@ -137,7 +133,7 @@ def test_a_noisy_object_is_quietened_and_others_are_heard(scene: Scene) -> None:
     assert OBJECT_BURST + 3 == len(scene.events())
 
 
-def test_the_queue_has_a_limit(scene: Scene) -> None:
+def test_the_queue_has_a_limit(scene: RecorderBench) -> None:
     for number in range(QUEUE_LIMIT + 7):
         scene.note(target=Target("Pod", "ns", f"p{number}"))
 
@@ -146,19 +142,8 @@ def test_the_queue_has_a_limit(scene: Scene) -> None:
     assert QUEUE_LIMIT == len(scene.events())
 
 
-def fail_writes(scene: Scene, error: ClusterError, times: int) -> None:
-    left = [times]
-
-    def fail(verb: str, _: Resource) -> None:
-        if verb in ("create", "patch") and left[0]:
-            left[0] -= 1
-            raise error
-
-    scene.server.fail = fail
-
-
-def test_a_server_that_is_away_is_tried_again_then_given_up(scene: Scene) -> None:
-    fail_writes(scene, UnavailableError("503"), 2)
+def test_a_server_that_is_away_is_tried_again_then_given_up(scene: RecorderBench) -> None:
+    scene.server.fail_with(UnavailableError("503"), "create", "patch", times=2)
     scene.note()
     for _ in range(3):
         scene.note()
@@ -166,7 +151,7 @@ def test_a_server_that_is_away_is_tried_again_then_given_up(scene: Scene) -> Non
         scene.clock.advance(2)
     assert [4] == scene.counts()
 
-    fail_writes(scene, UnavailableError("503"), 3)
+    scene.server.fail_with(UnavailableError("503"), "create", "patch", times=3)
     scene.note("other")
     for _ in range(3):
         scene.write_due()
@@ -175,18 +160,17 @@ def test_a_server_that_is_away_is_tried_again_then_given_up(scene: Scene) -> Non
     assert 1 == scene.recorder.dropped
 
 
-def test_a_refusal_is_not_tried_again(scene: Scene) -> None:
-    fail_writes(scene, ClusterError("403: forbidden"), 1)
+def test_a_refusal_is_not_tried_again(scene: RecorderBench) -> None:
+    scene.server.fail_with(ClusterError("403: forbidden"), "create", "patch", times=1)
     scene.note()
-    scene.write_due()
-    scene.clock.advance(60)
-    scene.write_due()
+    for _ in range(2):
+        scene.write_due()
+        scene.clock.advance(60)
 
-    assert [] == scene.events()
-    assert 1 == scene.recorder.dropped
+    assert ([], 1) == (scene.events(), scene.recorder.dropped)
 
 
-def test_a_message_is_cut_to_what_the_server_takes(scene: Scene) -> None:
+def test_a_message_is_cut_to_what_the_server_takes(scene: RecorderBench) -> None:
     scene.note("x" * 5_000, Target("Pod", "ns", "n" * 253))
     scene.write_due()
 
@@ -195,25 +179,17 @@ def test_a_message_is_cut_to_what_the_server_takes(scene: Scene) -> None:
     assert 253 >= len(event["metadata"]["name"])
 
 
-def test_the_thread_writes_what_comes_and_what_is_due_at_the_end(scene: Scene) -> None:
-    scene.recorder.start()
-    scene.note()
-    wait_until(lambda: len(scene.events()) == 1)
-    for number in range(10):
-        scene.note(f"last words {number}")
-    scene.recorder.stop(10)
-
-    assert 11 == len(scene.events())
-
-
-def test_a_repetition_that_waits_keeps_nothing_else_waiting(scene: Scene) -> None:
+def test_the_thread_writes_what_comes_and_what_is_due_at_the_end(scene: RecorderBench) -> None:
     scene.recorder.start()
     try:
         scene.note()
-        wait_until(lambda: len(scene.events()) == 1)
-        scene.note()  # due in ten seconds, on a clock that stands still
+        wait_until(lambda: [1] == scene.counts())
+        scene.note()  # due in ten seconds, on a clock that stands still; keeps nothing else waiting
         scene.note("other")
-        wait_until(lambda: len(scene.events()) == 2)
+        wait_until(lambda: [1, 1] == scene.counts())
+        for number in range(10):
+            scene.note(f"last words {number}")
     finally:
-        scene.recorder.stop()
-    assert [1, 1] == scene.counts()
+        scene.recorder.stop(10)
+
+    assert 12 == len(scene.events())

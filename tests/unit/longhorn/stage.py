@@ -16,14 +16,14 @@ from tests.cluster.watch import Reflector, key_of
 from tests.longhorn import paths
 from tests.longhorn.attach import Attacher
 from tests.longhorn.errands import Errands
-from tests.longhorn.figures import Figures
+from tests.longhorn.figures import FigureUpdates
 from tests.longhorn.longhorn import add_node
 from tests.longhorn.options import GIB, Delay, Delays, DiskOptions, LonghornOptions
 from tests.longhorn.provisioner import Provisioner
 from tests.longhorn.resize import Resizer
 from tests.longhorn.timers import Timers
 from tests.longhorn.volumes import Volumes
-from tests.longhorn.world import World
+from tests.longhorn.world import LonghornWorld
 
 Raw = dict[str, Any]
 NAMESPACE = "longhorn-system"
@@ -158,11 +158,15 @@ class ManualTimers(Timers):
                     watch.tell(verb, raw)
 
 
-class Stage:
-    """All controllers that have a part in placement. Delays that are not named are 0."""
+class LonghornStage:
+    """All controllers that have a part in placement, and nodes. Delays that are not named are 0."""
 
     def __init__(
-        self, preset: Mapping[str, Delay] | None = None, *, retry_seconds: float = _NEVER, **delays: Delay
+        self,
+        *nodes: str,
+        preset: Mapping[str, Delay] | None = None,
+        retry_seconds: float = _NEVER,
+        **delays: Delay,
     ) -> None:
         none: dict[str, Delay] = dict.fromkeys(vars(Delays()), 0.0)
         self.options = LonghornOptions(
@@ -171,13 +175,15 @@ class Stage:
         self.api = MemoryApi()
         self.timers = ManualTimers(self.api)
         api, reflector = cast(ApiClient, self.api), cast(type[Reflector], MemoryReflector)
-        self.world = World(api, self.options, timers=self.timers, reflector=reflector)
+        self.world = LonghornWorld(api, self.options, timers=self.timers, reflector=reflector)
         self.volumes = Volumes(self.world)
-        Figures(self.world)
+        FigureUpdates(self.world)
         Provisioner(self.world, self.volumes)
         Attacher(self.world, self.volumes, lambda _: None)
         Errands(self.world, self.volumes)
         Resizer(self.world)
+        for name in nodes:
+            self.node(name)
 
     def run(self, seconds: float = 0.0) -> None:
         self.timers.advance(seconds)

@@ -8,9 +8,9 @@ import pytest
 
 from tests.longhorn.capacity import rooms
 from tests.longhorn.classes import rounded
-from tests.longhorn.options import Delay, Delays, Dice, LonghornOptions
+from tests.longhorn.options import Delay, DelayDice, Delays, LonghornOptions
 from tests.longhorn.quantity import quantity_bytes
-from tests.unit.longhorn.worlds import Raw, disk, node
+from tests.longhorn_rules.objects import Raw, disk, node
 
 MIB = 1024**2
 
@@ -63,40 +63,36 @@ def test_a_room_is_what_the_limit_leaves_in_whole_numbers() -> None:
     assert [190, 0, 45] == rooms(entry, {}, 150)
 
 
-def test_available_bytes_make_no_difference_to_a_room() -> None:
-    assert [100] == rooms(node("a", disk(100, available=1)), {}, 100)
+EVICTED = node("a")
+EVICTED["spec"]["evictionRequested"] = True
+TAGGED = node("a", disk(1, tags=("ssd",)), disk(2, tags=("ssd", "fast")), tags=("x",))
+USABLE = (
+    disk(1, allowScheduling=False),
+    disk(2, evictionRequested=True),
+    disk(3, schedulable="False"),
+    disk(4, diskType="block"),
+    disk(5),
+)
 
 
-@pytest.mark.parametrize("unfit", [node("a", ready="False"), node("a", schedulable="False"), node("a", allow=False)])
-def test_an_unavailable_node_has_no_room(unfit: Raw) -> None:
-    assert [] == rooms(unfit, {}, 100)
-
-
-def test_an_evicting_node_has_no_room() -> None:
-    entry = node("a")
-    entry["spec"]["evictionRequested"] = True
-    assert [] == rooms(entry, {}, 100)
-
-
-def test_only_disks_that_may_be_used_have_room() -> None:
-    entry = node(
-        "a",
-        disk(1, allowScheduling=False),
-        disk(2, evictionRequested=True),
-        disk(3, schedulable="False"),
-        disk(4, diskType="block"),
-        disk(5),
-    )
-    assert [5] == rooms(entry, {}, 100)
-    assert [4] == rooms(entry, {"dataEngine": "v2"}, 100)
-
-
-def test_rooms_are_selected_by_tags() -> None:
-    entry = node("a", disk(1, tags=("ssd",)), disk(2, tags=("ssd", "fast")), tags=("x",))
-    assert [1, 2] == rooms(entry, {"nodeSelector": "x", "diskSelector": "ssd"}, 100)
-    assert [2] == rooms(entry, {"diskSelector": "fast,ssd"}, 100)
-    assert [] == rooms(entry, {"nodeSelector": "y"}, 100)
-    assert [] == rooms(entry, {"diskSelector": "ssd, fast"}, 100)  # not trimmed
+@pytest.mark.parametrize(
+    ("entry", "parameters", "expected"),
+    [
+        pytest.param(node("a", disk(100, available=1)), {}, [100], id="available bytes make no difference"),
+        pytest.param(node("a", ready="False"), {}, [], id="a node that is not ready has none"),
+        pytest.param(node("a", schedulable="False"), {}, [], id="nor has a cordoned one"),
+        pytest.param(node("a", allow=False), {}, [], id="nor a closed one"),
+        pytest.param(EVICTED, {}, [], id="nor one that is evicted"),
+        pytest.param(node("a", *USABLE), {}, [5], id="only disks that may be used"),
+        pytest.param(node("a", *USABLE), {"dataEngine": "v2"}, [4], id="of the engine's type"),
+        pytest.param(TAGGED, {"nodeSelector": "x", "diskSelector": "ssd"}, [1, 2], id="selected by tags"),
+        pytest.param(TAGGED, {"diskSelector": "fast,ssd"}, [2], id="all of them"),
+        pytest.param(TAGGED, {"nodeSelector": "y"}, [], id="of the node too"),
+        pytest.param(TAGGED, {"diskSelector": "ssd, fast"}, [], id="which are not trimmed"),
+    ],
+)
+def test_rooms(entry: Raw, parameters: dict[str, str], expected: list[int]) -> None:
+    assert expected == rooms(entry, parameters, 100)
 
 
 # Options
@@ -121,7 +117,7 @@ def test_an_unknown_option_is_named() -> None:
 
 
 def test_draws_repeat_with_the_seed_and_stay_in_range() -> None:
-    draws = [[Dice(seed).seconds((1, 2)) for _ in range(3)] for seed in (1, 1, 2)]
+    draws = [[DelayDice(seed).seconds((1, 2)) for _ in range(3)] for seed in (1, 1, 2)]
     assert draws[0] == draws[1] != draws[2]
     assert all(1 <= value <= 2 for value in draws[0])
-    assert 3 == Dice(0).seconds(3)
+    assert 3 == DelayDice(0).seconds(3)

@@ -7,9 +7,9 @@ import pytest
 from tests.longhorn import locality, paths
 from tests.longhorn.admission import claim_problem
 from tests.longhorn.classes import refusal, volume_spec
-from tests.longhorn.state import State
-from tests.unit.longhorn import worlds
-from tests.unit.longhorn.worlds import GIB, Raw, disk, node, replica
+from tests.longhorn.state import SearchState
+from tests.longhorn_rules import objects as worlds
+from tests.longhorn_rules.objects import GIB, Raw, disk, node, replica
 
 SETTINGS = {"default-replica-count": '{"v1":"3","v2":"2"}', "default-data-locality": "disabled"}
 
@@ -82,7 +82,7 @@ def problem(old: Raw, new: Raw, *, driver: str = paths.DRIVER, replicas: tuple[R
         new,
         lambda name: pv if name else None,
         lambda _: worlds.volume(10 * GIB),
-        lambda _: State(nodes={"a": full}, replicas=replicas, settings={}),
+        lambda _: SearchState(nodes={"a": full}, replicas=replicas, settings={}),
     )
 
 

@@ -6,13 +6,13 @@ import pytest
 
 from tests.longhorn import owners, paths
 from tests.longhorn.options import GIB, LATE_FIGURES, MEASURED, Delays
-from tests.unit.longhorn.stage import NAMESPACE, Raw, Stage
-from tests.unit.longhorn.worlds import node
+from tests.longhorn_rules.objects import node
+from tests.unit.longhorn.stage import NAMESPACE, LonghornStage, Raw
 
 MEASURED_WRITE = 0.1  # the longest of a single local replica
 
 
-def overfull(stage: Stage) -> float:
+def overfull(stage: LonghornStage) -> float:
     """Two volumes of 60 GiB are attached to a node of 100, the second 50 ms after the first; what it ends with."""
     stage.node("a")
     for name in ("v1", "v2"):
@@ -30,8 +30,7 @@ def overfull(stage: Stage) -> float:
 
 def test_figures_follow_a_replica_at_once_and_its_object_follows_the_choice_late() -> None:
     """`syncVolume` writes replicas in its deferred block."""
-    stage = Stage(write=0.1, disk_figures=0.03)
-    stage.node("a")
+    stage = LonghornStage("a", write=0.1, disk_figures=0.03)
     stage.volume("v")
     stage.attach("v", "a")
     stage.run(0.09)
@@ -43,20 +42,18 @@ def test_figures_follow_a_replica_at_once_and_its_object_follows_the_choice_late
 
 
 def test_a_choice_that_is_not_written_yet_is_not_seen_by_the_next_volume() -> None:
-    assert 120 == overfull(Stage(write=0.1, disk_figures=0.01))
-    assert 60 == overfull(Stage(write=0.0, disk_figures=0.01))
+    assert 120 == overfull(LonghornStage(write=0.1, disk_figures=0.01))
+    assert 60 == overfull(LonghornStage(write=0.0, disk_figures=0.01))
 
 
 def test_late_figures_with_immediate_writes_are_the_other_way_to_overfill_a_disk() -> None:
-    stage = Stage(LATE_FIGURES)
+    stage = LonghornStage(preset=LATE_FIGURES)
     assert 120 == overfull(stage)
 
 
 @pytest.mark.parametrize(("locality", "replicas"), [("disabled", 1), ("best-effort", 2)])
 def test_volumes_with_roaming_copies_are_written_later_than_local_ones(locality: str, replicas: int) -> None:
-    stage = Stage(write=0.1, write_roaming=1.0)
-    for name in ("a", "b"):
-        stage.node(name)
+    stage = LonghornStage("a", "b", write=0.1, write_roaming=1.0)
     stage.volume("local", locality="strict-local", node="a")
     stage.volume("roaming", locality=locality, replicas=replicas, node="a")
     stage.run(0.2)
@@ -66,17 +63,14 @@ def test_volumes_with_roaming_copies_are_written_later_than_local_ones(locality:
 
 
 def test_a_volumes_own_replicas_see_each_other_before_they_are_written() -> None:
-    stage = Stage(write_roaming=1.0)
-    for name in ("a", "b", "c"):
-        stage.node(name)
+    stage = LonghornStage("a", "b", "c", write_roaming=1.0)
     stage.volume("v", locality="disabled", replicas=3)
     stage.run(2)
     assert ["a", "b", "c"] == stage.places("v")
 
 
 def test_a_choice_is_lost_and_made_once_more_when_its_replica_was_changed_meanwhile() -> None:
-    stage = Stage(write=1.0)
-    stage.node("a")
+    stage = LonghornStage("a", write=1.0)
     stage.volume("v")
     stage.attach("v", "a")
     stage.run(0.5)
@@ -93,8 +87,7 @@ def test_a_choice_is_lost_and_made_once_more_when_its_replica_was_changed_meanwh
 
 def test_replicas_without_a_place_are_tried_again_at_every_event_of_a_node() -> None:
     """`volume_controller.go: enqueueNodeChange`."""
-    stage = Stage(placement=0.01, write=0.01, disk_figures=0.01)
-    stage.node("a")
+    stage = LonghornStage("a", placement=0.01, write=0.01, disk_figures=0.01)
     waiting = ("w1", "w2", "w3")
     stage.volume("large", 90)
     for name in waiting:
@@ -112,8 +105,7 @@ def test_replicas_without_a_place_are_tried_again_at_every_event_of_a_node() -> 
 
 
 def test_without_an_event_they_are_tried_again_after_a_while() -> None:
-    stage = Stage(retry_seconds=30.0)
-    stage.node("a")
+    stage = LonghornStage("a", retry_seconds=30.0)
     stage.volume("v", 80)
     stage.run()
     # Nothing tells of it: the informer learns it only with the next look.
@@ -132,9 +124,7 @@ def test_without_an_event_they_are_tried_again_after_a_while() -> None:
 
 
 def test_a_new_volume_has_all_its_replicas_at_once_wherever_they_will_fit() -> None:
-    stage = Stage()
-    for name in ("a", "b"):
-        stage.node(name)
+    stage = LonghornStage("a", "b")
     stage.volume("v", replicas=3)
     assert ["", "", ""] == stage.places("v")
     stage.attach("v", "a")
@@ -144,8 +134,7 @@ def test_a_new_volume_has_all_its_replicas_at_once_wherever_they_will_fit() -> N
 
 def test_a_new_best_effort_volume_comes_in_longhorns_order() -> None:
     """As measured: detached after 0.8 s, its PV after 1.2 s more, and a replica's place only once it is attached."""
-    stage = Stage(MEASURED)
-    stage.node("a")
+    stage = LonghornStage("a", preset=MEASURED)
     claim, volume = provision(stage)
     stage.run(0.01)
     assert ("creating", [""], "True") == (state(stage, volume), stage.places(volume), stage.scheduled(volume))
@@ -169,7 +158,7 @@ def test_a_new_best_effort_volume_comes_in_longhorns_order() -> None:
     assert ("attached", "a") == (state(stage, volume), stage.get("volumes", volume)["status"]["ownerID"])
 
 
-def provision(stage: Stage, **parameters: str) -> tuple[Raw, str]:
+def provision(stage: LonghornStage, **parameters: str) -> tuple[Raw, str]:
     """A claim with a node, of a class with these parameters; with its volume's name."""
     chosen = {"dataLocality": "best-effort", "numberOfReplicas": "1", **parameters}
     meta: Raw = {"name": "class"}
@@ -182,19 +171,18 @@ def provision(stage: Stage, **parameters: str) -> tuple[Raw, str]:
     return made, f"pvc-{made['metadata']['uid']}"
 
 
-def attach_for_a_pod(stage: Stage, volume: str, where: str) -> None:
+def attach_for_a_pod(stage: LonghornStage, volume: str, where: str) -> None:
     source = {"persistentVolumeName": volume}
     spec = {"attacher": paths.DRIVER, "nodeName": where, "source": source}
     stage.api.create(paths.ATTACHMENTS, {"metadata": {"name": f"{volume}-{where}"}, "spec": spec})
 
 
-def state(stage: Stage, volume: str) -> str:
+def state(stage: LonghornStage, volume: str) -> str:
     return str((stage.get("volumes", volume).get("status") or {}).get("state"))
 
 
 def test_no_attachment_comes_of_a_frontend_without_a_device() -> None:
-    stage = Stage()
-    stage.node("a")
+    stage = LonghornStage("a")
     _, volume = provision(stage, frontend="iscsi")
     stage.run(1)
     assert "iscsi" == stage.get("volumes", volume)["spec"]["frontend"]
@@ -209,15 +197,13 @@ def test_no_attachment_comes_of_a_frontend_without_a_device() -> None:
 @pytest.mark.parametrize("locality", ["best-effort", "strict-local"])
 def test_a_local_volume_counts_as_scheduled_before_anything_is_placed(locality: str) -> None:
     """`reconcileVolumeCondition` passes over local replicas that wait for a node."""
-    stage = Stage()
-    stage.node("a")
+    stage = LonghornStage("a")
     stage.volume("v", locality=locality)
     assert ([""], "True") == (stage.places("v"), stage.scheduled("v"))
 
 
 def test_a_volume_stays_unscheduled_while_it_has_a_replica_too_many() -> None:
-    stage = Stage(rebuild=5.0)
-    stage.node("a")
+    stage = LonghornStage("a", rebuild=5.0)
     stage.node("b", 5)
     stage.volume("v", node="a")
     stage.run(1)
@@ -244,7 +230,7 @@ def disk_of(raw: Raw) -> Raw:
 
 def test_a_displaced_best_effort_volume_takes_the_place_of_the_next_one() -> None:
     """`replica_scheduler.go` restricts the candidates to the volume's node only where there are any."""
-    stage = Stage()
+    stage = LonghornStage()
     for name in ("a", "b", "c"):
         stage.node(name, 5 if name == "a" else 20)
     stage.volume("v1", 10)
@@ -264,19 +250,17 @@ def test_a_displaced_best_effort_volume_takes_the_place_of_the_next_one() -> Non
 # Growth
 
 
-def grow(stage: Stage, volume: str, gib: int) -> None:
+def grow(stage: LonghornStage, volume: str, gib: int) -> None:
     stage.change("volumes", volume, lambda raw: raw["spec"].update(size=str(gib * GIB)))
 
 
-def own(stage: Stage, volume: str, owner: str) -> None:
+def own(stage: LonghornStage, volume: str, owner: str) -> None:
     stage.change("volumes", volume, lambda raw: raw["status"].update(ownerID=owner), status=True)
 
 
 def test_growth_places_a_volume_on_its_owners_node_whatever_node_a_pod_was_promised() -> None:
     """`volume_expansion_controller.go: reconcile` attaches it there."""
-    stage = Stage(own_attach=0.8, write=0.1, start=0.1, expand=0.2, rebuild=1.0)
-    for name in ("a", "b"):
-        stage.node(name)
+    stage = LonghornStage("a", "b", own_attach=0.8, write=0.1, start=0.1, expand=0.2, rebuild=1.0)
     stage.volume("v")
     own(stage, "v", "b")
     stage.run()
@@ -296,9 +280,7 @@ def test_growth_places_a_volume_on_its_owners_node_whatever_node_a_pod_was_promi
 
 
 def test_an_attached_volume_grows_where_it_is() -> None:
-    stage = Stage()
-    for name in ("a", "b"):
-        stage.node(name)
+    stage = LonghornStage("a", "b")
     stage.volume("v", node="a")
     own(stage, "v", "b")
     stage.run(1)
@@ -313,8 +295,7 @@ def test_an_attached_volume_grows_where_it_is() -> None:
 
 
 def test_an_engine_grows_only_while_its_volume_is_attached() -> None:
-    stage = Stage(own_attach=5.0, expand=1.0)
-    stage.node("a")
+    stage = LonghornStage("a", own_attach=5.0, expand=1.0)
     for name, where in (("idle", ""), ("used", "a")):
         stage.volume(name, node=where)
     stage.run(1)
@@ -331,9 +312,7 @@ def test_an_engine_grows_only_while_its_volume_is_attached() -> None:
 
 
 def test_a_volume_in_use_belongs_to_the_node_that_it_is_attached_to() -> None:
-    stage = Stage()
-    for name in ("a", "b"):
-        stage.node(name)
+    stage = LonghornStage("a", "b")
     stage.volume("v")
     own(stage, "v", "b")
     stage.attach("v", "a")
@@ -353,8 +332,7 @@ def test_a_volume_keeps_its_owner_while_that_is_ready() -> None:
 
 
 def test_a_deleted_replica_counts_until_its_finalizer_goes_and_so_does_its_volume() -> None:
-    stage = Stage(finalize=5.0)
-    stage.node("a")
+    stage = LonghornStage("a", finalize=5.0)
     stage.volume("v", node="a")
     stage.run(1)
     stage.volumes.delete("v")
@@ -368,9 +346,7 @@ def test_a_deleted_replica_counts_until_its_finalizer_goes_and_so_does_its_volum
 
 
 def test_a_replica_on_its_way_out_is_given_up_once() -> None:
-    stage = Stage(finalize=5.0)
-    for name in ("a", "b"):
-        stage.node(name)
+    stage = LonghornStage("a", "b", finalize=5.0)
     stage.volume("v", node="a")
     stage.run(1)
     stage.attach("v", "b")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
+from unittest.mock import Mock
 
-from tests.cluster.client import ApiError
 from tests.longhorn.figures import count
 from tests.longhorn.world import change, set_condition
-from tests.unit.longhorn.worlds import GIB, Raw
+from tests.longhorn_rules.objects import GIB, LONG_AGO, Raw
+from tests.unit.longhorn.stage import MemoryApi
 
 
 def ready_disk(**figures: object) -> Raw:
@@ -23,11 +23,8 @@ def replica(name: str, uuid: str, gib: int, **spec: object) -> Raw:
 
 
 def image(name: str, uuid: str, gib: int) -> Raw:
-    return {
-        "metadata": {"name": name},
-        "spec": {"diskFileSpecMap": {uuid: {}}},
-        "status": {"realSize": gib * GIB},
-    }
+    on_disk: Raw = {"spec": {"diskFileSpecMap": {uuid: {}}}, "status": {"realSize": gib * GIB}}
+    return {"metadata": {"name": name}, **on_disk}
 
 
 def test_replicas_and_images_of_the_disk_are_summed_and_listed() -> None:
@@ -41,18 +38,10 @@ def test_replicas_and_images_of_the_disk_are_summed_and_listed() -> None:
 
 def test_a_failed_an_evicting_an_inactive_and_a_deleting_replica_count_in_full() -> None:
     deleting = replica("d", "u1", 4)
-    deleting["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    deleting["metadata"]["deletionTimestamp"] = LONG_AGO
+    failed, evicting = replica("a", "u1", 1, failedAt=LONG_AGO), replica("b", "u1", 2, evictionRequested=True)
     disk = ready_disk()
-    count(
-        disk,
-        [
-            replica("a", "u1", 1, failedAt="2026-01-01T00:00:00Z"),
-            replica("b", "u1", 2, evictionRequested=True),
-            replica("c", "u1", 3, active=False),
-            deleting,
-        ],
-        [],
-    )
+    count(disk, [failed, evicting, replica("c", "u1", 3, active=False), deleting], [])
     assert 10 * GIB == disk["storageScheduled"]
 
 
@@ -82,26 +71,21 @@ def test_equal_figures_are_no_change() -> None:
     assert count(disk, [], [])
 
 
-class Server:
-    """One object with a resource version, and a record of what was asked for. Threads: one."""
+PATH = "/api/v1/configmaps/one"
 
-    def __init__(self, version: int, value: str) -> None:
-        self.stored: Raw | None = {"metadata": {"resourceVersion": str(version)}, "value": value}
-        self.calls: list[str] = []
 
-    def get_or_none(self, path: str) -> Raw | None:
-        self.calls.append("get")
-        return copy.deepcopy(self.stored)
+def holding(value: str) -> tuple[Mock, Raw]:
+    """An API server with one object of that value, and the object as it is there."""
+    api = MemoryApi()
+    return Mock(wraps=api), api.create("/api/v1/configmaps", {"metadata": {"name": "one"}, "value": value})
 
-    def replace(self, path: str, raw: Raw) -> Raw:
-        self.calls.append("put")
-        if self.stored is None:
-            raise ApiError(404, "NotFound", "gone")
-        version = self.stored["metadata"]["resourceVersion"]
-        if raw["metadata"]["resourceVersion"] != version:
-            raise ApiError(409, "Conflict", "stale")
-        self.stored = {**raw, "metadata": {"resourceVersion": str(int(version) + 1)}}
-        return copy.deepcopy(self.stored)
+
+def calls(api: Mock) -> list[str]:
+    return [name for name, *_ in api.method_calls]
+
+
+def stale(raw: Raw, value: str) -> Raw:
+    return {"metadata": {**raw["metadata"], "resourceVersion": "0"}, "value": value}
 
 
 def put(value: str) -> Callable[[Raw], bool]:
@@ -113,34 +97,28 @@ def put(value: str) -> Callable[[Raw], bool]:
     return edit
 
 
-def try_change(server: Server, edit: Callable[[Raw], bool], known: Raw | None) -> Raw | None:
-    return change(server, "/x/y", edit, known=known)  # type: ignore[arg-type]
-
-
 def test_a_write_on_what_is_known_needs_no_read() -> None:
-    server = Server(7, "old")
-    known = copy.deepcopy(server.stored)
-    changed = try_change(server, put("new"), known)
-    assert (["put"], "new") == (server.calls, (changed or {})["value"])
-    assert known is not None
+    api, known = holding("old")
+    changed = change(api, PATH, put("new"), known=known)
+    assert (["replace"], "new") == (calls(api), (changed or {})["value"])
     assert "old" == known["value"]  # the informer's copy stays as it is
 
 
 def test_a_write_on_what_is_stale_is_made_again_on_what_is_there() -> None:
-    server = Server(7, "old")
-    known = {"metadata": {"resourceVersion": "6"}, "value": "older"}
-    changed = try_change(server, lambda raw: put(f"{raw['value']}+")(raw), known)
-    assert (["put", "get", "put"], "old+") == (server.calls, (changed or {})["value"])
+    api, there = holding("old")
+    changed = change(api, PATH, lambda raw: put(f"{raw['value']}+")(raw), known=stale(there, "older"))
+    assert (["replace", "get_or_none", "replace"], "old+") == (calls(api), (changed or {})["value"])
 
 
 def test_that_nothing_is_to_be_written_is_never_believed_without_a_read() -> None:
-    server = Server(7, "old")
-    changed = try_change(server, put("new"), {"metadata": {"resourceVersion": "6"}, "value": "new"})
-    assert (["get", "put"], "new") == (server.calls, (changed or {})["value"])
-    assert ["get", "put", "get"] == (try_change(server, put("new"), None) and server.calls)
+    api, there = holding("old")
+    changed = change(api, PATH, put("new"), known=stale(there, "new"))
+    assert (["get_or_none", "replace"], "new") == (calls(api), (changed or {})["value"])
+    change(api, PATH, put("new"))
+    assert ["get_or_none", "replace", "get_or_none"] == calls(api)
 
 
 def test_what_is_known_and_gone_is_gone() -> None:
-    server = Server(7, "old")
-    known, server.stored = server.stored, None
-    assert try_change(server, put("new"), known) is None
+    api, known = holding("old")
+    api.delete(PATH)
+    assert change(api, PATH, put("new"), known=known) is None

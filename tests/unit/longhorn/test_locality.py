@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.longhorn import locality
-from tests.longhorn.figures import count
 from tests.longhorn.nodes import condition, settle
-from tests.unit.longhorn import worlds
-from tests.unit.longhorn.worlds import Raw, conditions, evicting, failed, node, replica
+from tests.longhorn_rules import objects as worlds
+from tests.longhorn_rules.objects import Raw, conditions, evicting, failed, node, replica
 
 LOCAL = replica("here", "b-d1")
 REMOTE = replica("there", "a-d1")
@@ -253,35 +252,3 @@ def test_the_zone_follows_the_label_where_there_is_one() -> None:
     assert not settle(entry, kube(), follows_cordons=True)
     assert settle(entry, kube(zone="z2"), follows_cordons=True)
     assert "z2" == entry["status"]["zone"]
-
-
-# Figures
-
-
-def test_every_replica_on_a_disk_counts_at_full_size_and_so_does_a_backing_image() -> None:
-    labelled = [
-        failed("r1", "a-d1", volumeSize="10"),
-        replica("r2", "a-d1", size=20, deleting=True),
-        replica("r3", size=40),
-    ]
-    for entry in labelled:
-        entry["metadata"]["labels"] = {"longhorndiskuuid": entry["spec"]["diskID"]}
-    images = [
-        {"metadata": {"name": "i1"}, "spec": {"diskFileSpecMap": {"a-d1": {}}}, "status": {"realSize": 5}},
-        {"metadata": {"name": "i2"}, "spec": {"diskFileSpecMap": {"b-d1": {}}}, "status": {"realSize": 7}},
-    ]
-    disk = ready_node()["status"]["diskStatus"]["d1"]
-    assert count(disk, labelled, images)
-    assert ({"r1": 10, "r2": 20}, {"i1": 5}, 35) == (
-        disk["scheduledReplica"],
-        disk["scheduledBackingImage"],
-        disk["storageScheduled"],
-    )
-    assert not count(disk, labelled, images)
-
-
-def test_a_disk_that_is_not_ready_lists_no_replica() -> None:
-    disk = ready_node()["status"]["diskStatus"]["d1"]
-    disk |= {"conditions": conditions(Ready="False"), "scheduledReplica": {"r": 40}, "scheduledBackingImage": {"i": 1}}
-    assert count(disk, [], [])
-    assert ({}, {"i": 1}, 0) == (disk["scheduledReplica"], disk["scheduledBackingImage"], disk["storageScheduled"])

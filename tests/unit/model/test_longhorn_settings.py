@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import Any
 
 import pytest
@@ -16,16 +17,12 @@ from controller.model.longhorn_settings import (
     parse_integer,
     per_engine,
 )
+from controller.model.versions import UNKNOWN
 
 
-@pytest.mark.parametrize("text", ["1", "t", "T", "TRUE", "true", "True"])
-def test_what_go_reads_as_true(text: str) -> None:
-    assert parse_flag(text)
-
-
-@pytest.mark.parametrize("text", ["0", "f", "F", "FALSE", "false", "False"])
-def test_what_go_reads_as_false(text: str) -> None:
-    assert not parse_flag(text)
+@pytest.mark.parametrize("text", ["1", "t", "T", "TRUE", "true", "True", "0", "f", "F", "FALSE", "false", "False"])
+def test_what_go_reads_as_a_boolean(text: str) -> None:
+    assert parse_flag(text) is (text.lower() in ("1", "t", "true"))
 
 
 @pytest.mark.parametrize("text", ["", "yes", "no", "tRUE", " true", "true\n", "2"])
@@ -72,13 +69,16 @@ def test_what_go_reads_as_no_integer_of_that_range(text: str) -> None:
         ("v1-data-engine", "false", "v1_engine", False),
         ("v2-data-engine", "true", "v2_engine", True),
         ("csi-allowed-topology-keys", " a, b ,,", "allowed_topology_keys", ("a", "b")),
+        ("storage-over-provisioning-percentage", "200", "space.over_provisioning_pct", 200),
+        ("storage-minimal-available-percentage", "0", "space.minimal_available_pct", 0),
+        ("allow-empty-disk-selector-volume", "false", "space.allow_empty_disk_selector", False),
         ("default-min-number-of-backing-image-copies", "1", "min_backing_image_copies", 1),
     ],
 )
 def test_a_setting_ends_up_in_its_field(name: str, value: str, field: str, expected: Any) -> None:
     assert name in LONGHORN_NAMES
     found, problems = longhorn_settings({name: value})
-    assert (expected, ()) == (getattr(found, field), problems)
+    assert (expected, ()) == (attrgetter(field)(found), problems)
 
 
 def test_the_newer_name_of_a_setting_wins() -> None:
@@ -87,43 +87,38 @@ def test_the_newer_name_of_a_setting_wins() -> None:
     assert longhorn_settings({})[0].fast_rebuild_v2 is None
 
 
-BAD = [
-    ("replica-soft-anti-affinity", ""),
-    ("replica-zone-soft-anti-affinity", "yes"),
-    ("replica-disk-soft-anti-affinity", '{"v1":"true"}'),
-    ("allow-empty-node-selector-volume", ""),
-    ("replica-auto-balance", "ignored"),
-    ("replica-auto-balance-disk-pressure-percentage", ""),
-    ("default-data-locality", ""),
-    ("storage-over-provisioning-percentage", "-1"),
-    ("storage-over-provisioning-percentage", '{"v1":"100"}'),
-    ("storage-over-provisioning-percentage", "9223372036854775808"),
-    ("storage-minimal-available-percentage", "101"),
-    ("storage-minimal-available-percentage", "25%"),
-    ("replica-replenishment-wait-interval", "10m"),
-    ("default-replica-count", '{"v1":"0"}'),
-    ("default-replica-count", '{"v1":3}'),
-    ("default-replica-count", '{"v1":null}'),
-    ("default-replica-count", '{"v1":"3"'),
-    ("default-replica-count", "{" * 5000),
-    ("fast-replica-rebuild-enabled", '{"v2":""}'),
-]
+BAD = {
+    "replica-soft-anti-affinity": [""],
+    "replica-zone-soft-anti-affinity": ["yes"],
+    "replica-disk-soft-anti-affinity": ['{"v1":"true"}'],
+    "allow-empty-node-selector-volume": [""],
+    "replica-auto-balance": ["ignored"],
+    "replica-auto-balance-disk-pressure-percentage": [""],
+    "default-data-locality": [""],
+    "storage-over-provisioning-percentage": ["-1", '{"v1":"100"}', "9223372036854775808"],
+    "storage-minimal-available-percentage": ["101", "25%"],
+    "replica-replenishment-wait-interval": ["10m"],
+    "default-replica-count": ['{"v1":"0"}', '{"v1":3}', '{"v1":null}', '{"v1":"3"', '{"v1":"21"}', "0", "{" * 5000],
+    "fast-replica-rebuild-enabled": ['{"v2":""}'],
+}
 
 
-@pytest.mark.parametrize(("name", "value"), BAD)
+@pytest.mark.parametrize(("name", "value"), [(name, value) for name in BAD for value in BAD[name]])
 def test_a_value_that_does_not_parse_is_named_and_the_last_one_stays(name: str, value: str) -> None:
-    before = LonghornSettings(soft_anti_affinity=True, auto_balance="least-effort", fast_rebuild_v2=False)
+    before = LonghornSettings(soft_anti_affinity=True, auto_balance="least-effort", default_replica_count_v1=2)
     found, problems = longhorn_settings({name: value}, before)
 
     assert {name} == {entry.name for entry in problems}
-    assert before.soft_anti_affinity or name != "replica-soft-anti-affinity"
+    assert (name == "replica-soft-anti-affinity") is found.soft_anti_affinity
     assert ("least-effort" if name == "replica-auto-balance" else "disabled") == found.auto_balance
+    assert (2 if name == "default-replica-count" else 3) == found.default_replica_count("v1")
     with pytest.raises(MalformedRequestError) as caught:
         checked_longhorn_settings({name: value})
     assert name == caught.value.field
 
 
 def test_what_is_no_setting_of_ours_is_not_looked_at() -> None:
+    assert (LonghornSettings(behaviour=UNKNOWN), ()) == longhorn_settings({})
     assert longhorn_settings({})[0] == checked_longhorn_settings({"node-drain-policy": "?", "unknown": ""})
 
 

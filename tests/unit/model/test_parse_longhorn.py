@@ -43,20 +43,12 @@ def test_a_volume_has_everything_that_placement_asks_for() -> None:
             topologyRequirement=[{"zone": "z"}, {"region": "r"}, {}],
         )
     )
-    assert ("ignored", "enabled", "disabled", "best-effort") == (
-        facts.soft_anti_affinity,
-        facts.zone_soft_anti_affinity,
-        facts.disk_soft_anti_affinity,
-        facts.auto_balance,
-    )
+    softness = facts.soft_anti_affinity, facts.zone_soft_anti_affinity, facts.disk_soft_anti_affinity
+    assert (("ignored", "enabled", "disabled"), "best-effort") == (softness, facts.auto_balance)
     assert ("linked-clone", "other", "initiated") == (facts.clone_mode, facts.source_volume, facts.clone_state)
     assert ("bi", "e:1", "ublk", "s3://b") == (facts.backing_image, facts.image, facts.frontend, facts.from_backup)
-    assert ("2026-01-01T00:00:00Z", "sharded", "n2") == (
-        facts.last_degraded_at,
-        facts.data_layout,
-        facts.migration_node_id,
-    )
-    assert facts.restore_required
+    found = facts.last_degraded_at, facts.data_layout, facts.migration_node_id, facts.restore_required
+    assert ("2026-01-01T00:00:00Z", "sharded", "n2", True) == found
     assert (TopologyTerm("z", ""), TopologyTerm("", "r"), TopologyTerm()) == facts.needs.topology
 
 
@@ -65,15 +57,9 @@ def test_empty_texts_mean_the_defaults() -> None:
     empty: dict[str, Any] = dict.fromkeys(enums, "")
     facts = parse.volume_facts(volume(size="", **empty))
     assert parse.volume_facts(volume()) == facts
-    assert (0, "v1", "disabled", "rwo", "ignored", "ignored", "") == (
-        facts.size_bytes,
-        facts.needs.data_engine,
-        facts.data_locality,
-        facts.access_mode,
-        facts.soft_anti_affinity,
-        facts.auto_balance,
-        facts.clone_mode,
-    )
+    found = facts.size_bytes, facts.needs.data_engine, facts.data_locality, facts.access_mode
+    assert (0, "v1", "disabled", "rwo") == found
+    assert ("ignored", "ignored", "") == (facts.soft_anti_affinity, facts.auto_balance, facts.clone_mode)
 
 
 @pytest.mark.parametrize(
@@ -105,11 +91,8 @@ def test_selectors_are_kept_as_they_stand() -> None:
     assert ((" ssd", ""), ("a b",)) == (facts.needs.node_selector, facts.needs.disk_selector)
 
 
-def test_a_negative_written_size_is_kept_as_it_stands() -> None:
+def test_the_largest_sizes_are_read_exactly_and_a_negative_one_that_was_written_stays() -> None:
     assert -5 == parse.volume_facts(volume({"actualSize": -5})).actual_size_bytes
-
-
-def test_the_largest_sizes_are_read_exactly() -> None:
     assert 2**63 - 1 == parse.volume_facts(volume(size=str(2**63 - 1))).size_bytes
     assert 2**53 + 1 == parse.volume_facts(volume({"actualSize": 2**53 + 1})).actual_size_bytes
 
@@ -203,6 +186,22 @@ def disk_status(**status: Any) -> dict[str, Any]:
             parse.node_facts,
             {"spec": {"disks": {"d": {"diskType": "tape"}}}, "status": {"diskStatus": {"d": {}}}},
             "spec.disks.d.diskType",
+        ),
+        (parse.volume_facts, volume(size="-5"), "spec.size"),
+        (parse.volume_facts, volume(size="99999999999999999999"), "spec.size"),
+        (parse.volume_facts, volume({"actualSize": 1.5}), "status.actualSize"),
+        (parse.volume_facts, volume(nodeSelector=["a", 1]), "spec.nodeSelector[1]"),
+        (parse.replica_facts, volume(active="yes"), "spec.active"),
+        (parse.node_facts, disk_status(storageMaximum=2**63), "status.diskStatus.d.storageMaximum"),
+        (parse.node_facts, {"spec": {"disks": []}}, "spec.disks"),
+        (parse.pod_facts, {"metadata": "x"}, "metadata"),
+        (parse.pod_facts, {"spec": {"volumes": {}}}, "spec.volumes"),
+        (parse.pod_facts, {"spec": {"priority": "high"}}, "spec.priority"),
+        (parse.pod_facts, {"spec": {"volumes": [{"name": 3}]}}, "spec.volumes[0].name"),
+        (
+            parse.claim_facts,
+            {"spec": {"resources": {"requests": {"storage": "1e3Ki"}}}},
+            "spec.resources.requests.storage",
         ),
     ],
 )

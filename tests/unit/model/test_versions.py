@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from controller.allocator.world.world import World
 from controller.model.longhorn import DiskNeeds
 from controller.model.longhorn_settings import longhorn_settings
 from controller.model.versions import (
@@ -22,13 +21,13 @@ from controller.model.versions import (
     parse_version,
     support_of,
 )
-from controller.model.workload import Claim, StorageClass
-from controller.rules.demand import VolumeDemand, demand_of_claim
+from controller.rules.demand import VolumeDemand
 from controller.rules.reuse import find_reusable
 from tests.fakes import saved
-from tests.fakes.builders import EPOCH
+from tests.fakes.builders import ONE_LOCAL
 from tests.fakes.saved import GIB, Raw, node, replica, volume
 from tests.unit.allocator import placing
+from tests.unit.rules import asking
 
 # A field, the last release before the boundary, the first after it, and the field's value after it.
 BOUNDARIES = [
@@ -48,11 +47,6 @@ BOUNDARIES = [
     ("expansion_needs_all_placed", "v1.12.0", "v1.12.1", False),
     ("expands_v2", "v1.9.3", "v1.10.0", True),
 ]
-
-
-@pytest.mark.parametrize(("field", "before", "after", "value"), BOUNDARIES)
-def test_each_boundary_lies_between_two_patches(field: str, before: str, after: str, value: bool) -> None:
-    assert (not value, value) == (getattr(behaviour_of(before), field), getattr(behaviour_of(after), field))
 
 
 def test_every_field_has_one_row_and_every_row_a_reason() -> None:
@@ -137,19 +131,12 @@ def admitted(objects: list[Raw], at: str, gib: int = 20, **settings: object) -> 
     return found
 
 
-def demand(claim: Claim, parameters: dict[str, str], at: str) -> VolumeDemand:
-    made = World()
-    made.put_class("sc", StorageClass("sc", "driver.longhorn.io", parameters, False, True, EPOCH))
-    found = demand_of_claim(claim, made, longhorn_settings({VERSION_SETTING: at})[0])
-    assert isinstance(found, VolumeDemand)
-    return found
-
-
-CLAIM = Claim("u", "ns", "c", "sc", "", GIB, "", False, False, "", "")
+def demand(parameters: dict[str, str], at: str) -> VolumeDemand:
+    return asking.demand(asking.world(**parameters), asking.claim(), longhorn_settings({VERSION_SETTING: at})[0])
 
 
 def best_effort_is_local(at: str) -> bool:
-    return demand(CLAIM, {"dataLocality": "best-effort", "numberOfReplicas": "1"}, at).is_local
+    return demand(ONE_LOCAL, at).is_local
 
 
 def attach_node_comes_first(at: str) -> list[str]:
@@ -200,7 +187,7 @@ def reuses_a_failed_v2_replica(at: str) -> bool:
 
 def class_anti_affinity_of_v2(at: str) -> str:
     parameters = {"dataEngine": "v2", "replicaSoftAntiAffinity": "enabled"}
-    return demand(CLAIM, parameters, at).facts.soft_anti_affinity
+    return demand(parameters, at).facts.soft_anti_affinity
 
 
 PLACED: Raw = {"conditions": [{"type": "Scheduled", "status": "True"}]}
@@ -244,7 +231,10 @@ DECISIONS: dict[str, tuple[Callable[[str], object], object, object]] = {
 
 
 @pytest.mark.parametrize(("field", "before", "after", "value"), BOUNDARIES)
-def test_a_decision_turns_on_every_boundary(field: str, before: str, after: str, value: bool) -> None:
+def test_a_decision_turns_on_every_boundary_which_lies_between_two_patches(
+    field: str, before: str, after: str, value: bool
+) -> None:
+    assert (not value, value) == (getattr(behaviour_of(before), field), getattr(behaviour_of(after), field))
     decide, *answers = DECISIONS[field]
     assert (answers[not value], answers[value]) == (decide(before), decide(after))
 

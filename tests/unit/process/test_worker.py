@@ -18,7 +18,7 @@ from controller.process.worker import (
     waiting,
     worker_entries,
 )
-from tests.fakes.waiting import wait_until
+from tests.waiting import wait_until
 
 NEVER = 600.0
 

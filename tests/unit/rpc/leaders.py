@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
-import threading
-from types import TracebackType
-from typing import Self
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Self
+
+import grpc
+import pytest
 
 from certs.authority import LeafSpec, Pair, sign
 from certs.webhook import CLIENT_SUBJECT
 from controller.allocator.outcome import Mode
 from controller.clock import SystemClock
 from controller.errors import NotLeaderError, NotReadyError
+from controller.rpc import disk_scheduler_pb2 as pb
+from controller.rpc.credentials import ReloadingChannel
 from controller.rpc.server import MOST_CONNECTIONS, RpcServer
 from controller.rpc.service import DiskScheduler
+from controller.rpc.wire import HOLD_EXPANSION
 from controller.serving.tls import Material
 from tests.fakes.builders import TestCluster
-from tests.fakes.waiting import wait_until
+from tests.fakes.edges import FakeReads
 from tests.unit.serving.tls_files import DAY, authority, now
+from tests.waiting import wait_until
 
 HOST = "127.0.0.1"
 NAME = "longhorn-replica-scheduler.longhorn-system.svc"
+Reply = pb.HoldExpansionReply
 
 
 class Chain:
@@ -49,6 +57,8 @@ class Checks:
 
     def begin(self) -> int:
         self.check_leading()
+        if self.mode in (Mode.CLOSED, Mode.UNKNOWN):
+            raise NotReadyError("switched off, or not known whether")
         return self.term
 
     def check_term(self, term: int) -> None:
@@ -61,18 +71,7 @@ class Checks:
             raise NotReadyError("what is known of claim is too old")
 
 
-class Reads:
-    """Live reads: what exists only there comes with the first read of it."""
-
-    def __init__(self) -> None:
-        self.reads: list[tuple[str, str]] = []
-
-    def refresh(self, kind: str, namespace: str, name: str, timeout_seconds: float) -> bool:
-        self.reads.append((kind, name))
-        return False
-
-
-class Endpoint:
+class CountedEndpoint:
     def __init__(self) -> None:
         self.points = 0
         self.cleared = 0
@@ -94,16 +93,45 @@ class Calls:
         self.outcomes.append(outcome)
 
 
+def hold_expansion(
+    way: ReloadingChannel,
+    request: pb.HoldExpansionRequest,
+    *,
+    method: str = HOLD_EXPANSION,
+    seconds: float = 10,
+    waits: bool = False,
+) -> Reply:
+    """`waits`: until a connection is made, if one cannot be made at once."""
+    with way.channel() as channel:
+        call = channel.unary_unary(
+            method,
+            request_serializer=pb.HoldExpansionRequest.SerializeToString,
+            response_deserializer=pb.HoldExpansionReply.FromString,
+        )
+        answer: Reply = call(request, timeout=seconds, wait_for_ready=waits)
+        return answer
+
+
+@contextmanager
+def caller(leader: Leader, material: Material) -> Iterator[ReloadingChannel]:
+    way = ReloadingChannel(leader.address, NAME, lambda: material)
+    try:
+        yield way
+    finally:
+        way.close()
+
+
 class Leader:
     """Threads: those of the server."""
 
     def __init__(
         self, chain: Chain, port: int = 0, *, connections: int = MOST_CONNECTIONS, client_name: str = CLIENT_SUBJECT
     ) -> None:
-        self.cluster, self.checks, self.reads = TestCluster(), Checks(), Reads()
-        self.endpoint, self.calls = Endpoint(), Calls()
+        self.chain = chain
+        self.cluster, self.checks = TestCluster(), Checks()
+        self.reads = FakeReads(self.cluster.allocator)
+        self.endpoint, self.calls = CountedEndpoint(), Calls()
         self.material: Material | None = chain.server
-        self.slow = threading.Event()  # set: answers wait until it is cleared
         scheduler = DiskScheduler(
             self.cluster.allocator.expansions, lambda: self.checks, self.reads, SystemClock(), self.calls
         )
@@ -126,7 +154,16 @@ class Leader:
         wait_until(lambda: self.server.port > 0)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.server.stop()
+
+    def ask(self, request: pb.HoldExpansionRequest, material: Material | None = None, **more: Any) -> Reply:
+        """By a client with that certificate, or the chain's."""
+        with caller(self, material or self.chain.client) as way:
+            return hold_expansion(way, request, **more)
+
+    def refusal(self, request: pb.HoldExpansionRequest, material: Material | None = None, **more: Any) -> str:
+        """The code and the words of the error that such a call gets."""
+        with pytest.raises(grpc.RpcError) as raised:
+            self.ask(request, material, **more)
+        return f"{raised.value.code().name}: {raised.value.details()}"

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from functools import partial
 
-import grpc
 import pytest
 from prometheus_client import CollectorRegistry
 
@@ -16,12 +16,13 @@ from controller.errors import ConfigError
 from controller.process.common_metrics import PREFIX
 from controller.rpc import disk_scheduler_pb2 as pb
 from controller.rpc.build import build_rpc
+from controller.serving.tls import Material
 from controller.settings import ProcessSettings
-from tests.cluster.components import free_ports
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.builders import TestCluster
-from tests.unit.rpc.leaders import HOST, NAME, Chain, Checks, Leader, Reads
-from tests.unit.rpc.test_service import ask
+from tests.fakes.edges import FakeReads
+from tests.ports import free_port
+from tests.unit.rpc.leaders import HOST, NAME, Chain, Checks, Leader, Reply
 from tests.unit.serving.tls_files import DAY
 from webhook.leader import LeaderClient, LeaderFailedError
 
@@ -31,20 +32,8 @@ LEAFS = webhook_leaves(
 )
 
 
-@pytest.fixture(scope="module")
-def chain() -> Chain:
-    return Chain()
-
-
 def client(subject: str, *names: str) -> LeafSpec:
     return LeafSpec(subject, DAY, names, is_client=True)
-
-
-def code_of(chain: Chain, leader: Leader, spec: LeafSpec) -> grpc.StatusCode:
-    with pytest.raises(grpc.RpcError) as raised:
-        ask(leader, chain.leaf(spec), REQUEST)
-    code: grpc.StatusCode = raised.value.code()
-    return code
 
 
 def test_the_certificate_that_mode_self_makes_has_the_name_that_is_asked_for() -> None:
@@ -53,8 +42,8 @@ def test_the_certificate_that_mode_self_makes_has_the_name_that_is_asked_for() -
 
 
 def test_another_name_is_for_certificates_that_others_make() -> None:
-    named = ProcessSettings(pod_name="p", pod_ip="10.0.0.1", webhook_client_name="ours")
-    with pytest.raises(ConfigError, match="webhook_client_name"):
+    named = ProcessSettings(pod_name="p", pod_ip="10.0.0.1", tls_mode="self", webhook_client_name="ours")
+    with pytest.raises(ConfigError, match="--webhook-client-name"):
         named.checked()
     for mode in ("cert-manager", "provided"):
         replace(named, webhook_tls_mode=mode).checked()
@@ -72,10 +61,9 @@ def test_another_name_is_for_certificates_that_others_make() -> None:
     ],
     ids=["common name", "DNS name", "among DNS names", "common name beside others", "as mode self makes it"],
 )
-def test_who_has_the_name_is_answered(chain: Chain, spec: LeafSpec) -> None:
-    with Leader(chain) as leader:
-        assert pb.HoldExpansionReply.NOT_CHECKED == ask(leader, chain.leaf(spec), REQUEST).verdict
-        assert ["not-checked"] == leader.calls.outcomes
+def test_who_has_the_name_is_answered(chain: Chain, leader: Leader, spec: LeafSpec) -> None:
+    assert Reply.NOT_CHECKED == leader.ask(REQUEST, chain.leaf(spec)).verdict
+    assert ["not-checked"] == leader.calls.outcomes
 
 
 @pytest.mark.parametrize(
@@ -89,61 +77,52 @@ def test_who_has_the_name_is_answered(chain: Chain, spec: LeafSpec) -> None:
     ],
     ids=["another", "longer", "other letters", "DNS names", "the server's names"],
 )
-def test_who_has_another_name_is_told_so_and_nothing_is_held(chain: Chain, spec: LeafSpec) -> None:
-    with Leader(chain) as leader:
-        with pytest.raises(grpc.RpcError, match=f"for {spec.subject}.*, not for {CLIENT_SUBJECT}") as raised:
-            ask(leader, chain.leaf(spec), REQUEST)
-        assert grpc.StatusCode.PERMISSION_DENIED is raised.value.code()
-        assert ["denied"] == leader.calls.outcomes
-        assert [] == leader.reads.reads
+def test_who_has_another_name_is_told_so_and_nothing_is_held(chain: Chain, leader: Leader, spec: LeafSpec) -> None:
+    refusal = leader.refusal(REQUEST, chain.leaf(spec))
+    assert re.match(f"PERMISSION_DENIED: .*for {spec.subject}.*, not for {CLIENT_SUBJECT}", refusal)
+    assert ["denied"] == leader.calls.outcomes
+    assert [] == leader.reads.reads
 
 
-def test_the_log_says_who_is_denied_and_nothing_that_he_wrote(chain: Chain, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_log_says_who_is_denied_and_nothing_that_he_wrote(
+    chain: Chain, leader: Leader, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level("DEBUG")
     request = pb.HoldExpansionRequest(volume_name="v\nforged", size_bytes=1)
-    with Leader(chain) as leader, pytest.raises(grpc.RpcError):
-        ask(leader, chain.leaf(client("somebody")), request)
+    leader.refusal(request, chain.leaf(client("somebody")))
     assert "somebody" in caplog.text
     assert "forged" not in caplog.text
 
 
-def test_a_stranger_is_denied_by_a_follower_too(chain: Chain) -> None:
-    with Leader(chain) as leader:
-        leader.checks.is_leading = False
-        assert grpc.StatusCode.PERMISSION_DENIED is code_of(chain, leader, client("another"))
+def test_a_stranger_is_denied_by_a_follower_too(chain: Chain, leader: Leader) -> None:
+    leader.checks.is_leading = False
+    assert "PERMISSION_DENIED" in leader.refusal(REQUEST, chain.leaf(client("another")))
 
 
 @pytest.mark.parametrize("name", ["webhook-server", "replica-scheduler-server"])
-def test_a_servers_certificate_does_not_even_get_in(chain: Chain, name: str) -> None:
-    with Leader(chain) as leader:
-        assert grpc.StatusCode.UNAVAILABLE is code_of(chain, leader, LEAFS[name].spec)
-        assert [] == leader.calls.outcomes
+def test_a_servers_certificate_does_not_even_get_in(chain: Chain, leader: Leader, name: str) -> None:
+    assert "UNAVAILABLE" in leader.refusal(REQUEST, chain.leaf(LEAFS[name].spec))
+    assert [] == leader.calls.outcomes
 
 
 def test_without_a_name_every_client_of_the_authority_is_answered(chain: Chain) -> None:
     with Leader(chain, client_name="") as leader:
         for spec in (client("another"), client(CLIENT_SUBJECT)):
-            assert pb.HoldExpansionReply.NOT_CHECKED == ask(leader, chain.leaf(spec), REQUEST).verdict
-        stranger = Chain().leaf(client(CLIENT_SUBJECT))
-        with pytest.raises(grpc.RpcError):
-            ask(leader, stranger, REQUEST)
-
-
-def test_another_name_may_be_asked_for(chain: Chain) -> None:
-    with Leader(chain, client_name="ours") as leader:
-        assert pb.HoldExpansionReply.NOT_CHECKED == ask(leader, chain.leaf(client("ours")), REQUEST).verdict
-        assert grpc.StatusCode.PERMISSION_DENIED is code_of(chain, leader, client(CLIENT_SUBJECT))
+            assert Reply.NOT_CHECKED == leader.ask(REQUEST, chain.leaf(spec)).verdict
+        stranger = Chain().client
+        for material in (stranger, Material(stranger.certificate, stranger.key, chain.client.client_ca)):
+            assert leader.refusal(REQUEST, material)
 
 
 def test_the_process_asks_for_the_name_in_its_settings_and_counts_who_is_denied(chain: Chain) -> None:
     registry, cluster = CollectorRegistry(), TestCluster()
-    settings = ProcessSettings(pod_ip=HOST, grpc_address=HOST, grpc_port=free_ports(1)[0], webhook_client_name="ours")
+    settings = ProcessSettings(pod_ip=HOST, grpc_address=HOST, grpc_port=free_port(), webhook_client_name="ours")
     built = build_rpc(
         settings,
         FakeApiServer(),
         SystemClock(),
         cluster.allocator,
-        Reads(),
+        FakeReads(cluster.allocator),
         registry,
         checks=Checks,
         is_leading=lambda: True,
@@ -155,7 +134,7 @@ def test_the_process_asks_for_the_name_in_its_settings_and_counts_who_is_denied(
     }
     built.part.start()
     try:
-        assert pb.HoldExpansionReply.NOT_CHECKED == clients["ours"].hold_expansion(REQUEST, 20).verdict
+        assert Reply.NOT_CHECKED == clients["ours"].hold_expansion(REQUEST, 20).verdict
         with pytest.raises(LeaderFailedError):
             clients[CLIENT_SUBJECT].hold_expansion(REQUEST, 20)
     finally:
@@ -167,12 +146,11 @@ def test_the_process_asks_for_the_name_in_its_settings_and_counts_who_is_denied(
         assert 1 == registry.get_sample_value(f"{PREFIX}_rpc_calls_total", labels)
 
 
-def test_a_webhook_that_is_denied_hears_at_once_that_the_leader_failed(chain: Chain) -> None:
-    with Leader(chain) as leader:
-        denied = LeaderClient(leader.address, NAME, lambda: chain.leaf(client("another")), SystemClock())
-        try:
-            with pytest.raises(LeaderFailedError, match=f"for another, not for {CLIENT_SUBJECT}"):
-                denied.hold_expansion(REQUEST, 10)
-        finally:
-            denied.stop()
-        assert ["denied"] == leader.calls.outcomes
+def test_a_webhook_that_is_denied_hears_at_once_that_the_leader_failed(chain: Chain, leader: Leader) -> None:
+    denied = LeaderClient(leader.address, NAME, lambda: chain.leaf(client("another")), SystemClock())
+    try:
+        with pytest.raises(LeaderFailedError, match=f"for another, not for {CLIENT_SUBJECT}"):
+            denied.hold_expansion(REQUEST, 10)
+    finally:
+        denied.stop()
+    assert ["denied"] == leader.calls.outcomes

@@ -8,30 +8,28 @@ from typing import Any
 from controller.allocator.world.world import World
 from controller.model.longhorn import LonghornSettings, Replica
 from controller.model.versions import behaviour_of
-from controller.model.workload import Claim, PersistentVolume, StorageClass
+from controller.model.workload import Claim, PersistentVolume
 from controller.rules.demand import VolumeDemand, demand_of_claim
-from tests.fakes.builders import EPOCH, GIB, replica, volume
+from tests.fakes import builders
+from tests.fakes.builders import DRIVER, EPOCH, GIB, replica, storage_class, volume
 
 SETTINGS = LonghornSettings()
 OLD = LonghornSettings(behaviour=behaviour_of("v1.9.2"))
-LONGHORN = "driver.longhorn.io"
-ONE_LOCAL = {"dataLocality": "best-effort", "numberOfReplicas": "1"}
 FAILED = {"healthy_at": EPOCH, "failed_at": EPOCH}
 
 
 def claim(**fields: Any) -> Claim:
-    facts = Claim("u", "ns", "c", "sc", "", GIB, "", False, False, "", "")
-    return replace(facts, **fields)
+    return replace(builders.claim("c", class_name="sc", uid="u"), **fields)
 
 
-def world(provisioner: str = LONGHORN, **parameters: str) -> World:
+def world(provisioner: str = DRIVER, **parameters: str) -> World:
     """A world with one class, called "sc"."""
     made = World()
-    made.put_class("sc", StorageClass("sc", provisioner, parameters, False, True, EPOCH))
+    made.put_class("sc", storage_class("sc", parameters, provisioner=provisioner))
     return made
 
 
-def bound(made: World, driver: str = LONGHORN, handle: str = "vol") -> Claim:
+def bound(made: World, driver: str = DRIVER, handle: str = "vol") -> Claim:
     made.put_pv("pv", PersistentVolume("pv", driver, handle, "u", "ns/c", GIB, EPOCH))
     return claim(volume_name="pv")
 

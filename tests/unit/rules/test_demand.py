@@ -13,14 +13,13 @@ from controller.model.longhorn import (
     LonghornSettings,
     Replica,
 )
-from controller.model.workload import PersistentVolume, Pod, PodVolume, StorageClass
+from controller.model.workload import PersistentVolume, Pod, PodVolume
 from controller.rules.demand import Missing, demand_of_claim, demands_of_pod
-from tests.fakes.builders import EPOCH, GIB, replica, volume
+from tests.fakes import builders
+from tests.fakes.builders import DRIVER, EPOCH, GIB, ONE_LOCAL, replica, storage_class, volume
 from tests.unit.rules.asking import (
     FAILED,
-    LONGHORN,
     OLD,
-    ONE_LOCAL,
     SETTINGS,
     bound,
     claim,
@@ -53,7 +52,7 @@ def test_the_newest_default_class_serves_a_claim_without_one() -> None:
     made = world()
     for name, created in (("old", "2026-01-01T00:00:00Z"), ("new", "2026-01-02T00:00:00Z")):
         parameters = ONE_LOCAL if name == "new" else {}
-        made.put_class(name, StorageClass(name, LONGHORN, parameters, True, True, created))
+        made.put_class(name, storage_class(name, parameters, is_default=True, created=created))
     assert demand(made, claim(class_name=None)).is_local
 
 
@@ -67,10 +66,8 @@ def test_what_is_not_in_the_stores_is_missing_not_nothing() -> None:
 def test_a_volume_is_found_by_its_pvs_handle_whatever_its_name() -> None:
     made = with_volume()
     made.put_volume("by-hand", volume("by-hand", 7))
-    assert ("by-hand", 7 * GIB) == (
-        (found := demand(made, bound(made, handle="by-hand"))).volume,
-        found.size_bytes,
-    )
+    found = demand(made, bound(made, handle="by-hand"))
+    assert ("by-hand", 7 * GIB) == (found.volume, found.size_bytes)
 
 
 def test_a_volume_that_is_made_already_counts_before_its_claim_is_bound() -> None:
@@ -85,7 +82,7 @@ def test_a_volume_that_is_made_already_counts_before_its_claim_is_bound() -> Non
 
 
 def pod(*volumes: PodVolume) -> Pod:
-    return Pod("p", "ns", "pod", EPOCH, 0, True, "", "", False, False, volumes)
+    return builders.pod("pod", uid="p", volumes=volumes)
 
 
 def test_an_ephemeral_volumes_claim_counts_if_the_pod_owns_it_and_another_pods_is_still_to_be_made() -> None:
@@ -98,20 +95,17 @@ def test_an_ephemeral_volumes_claim_counts_if_the_pod_owns_it_and_another_pods_i
         assert (count, 1 - count) == (len(demands), len(missing))
 
 
-def test_a_claim_that_the_pod_names_twice_counts_once() -> None:
-    made = world(**ONE_LOCAL)
-    made.put_claim("ns/c", claim())
-    demands, _ = demands_of_pod(pod(PodVolume("a", "c"), PodVolume("b", "c")), made, SETTINGS)
-    assert ["u"] == [entry.key for entry in demands]
-
-
-def test_one_longhorn_volume_behind_two_claims_of_a_pod_counts_once() -> None:
+def test_a_claim_that_the_pod_names_twice_counts_once_as_does_one_volume_behind_two_claims() -> None:
     made = with_volume()
     for uid in ("u1", "u2"):
         made.put_claim(f"ns/{uid}", claim(uid=uid, name=uid, volume_name=f"pv-{uid}"))
-        made.put_pv(f"pv-{uid}", PersistentVolume(f"pv-{uid}", LONGHORN, "vol", uid, f"ns/{uid}", GIB, EPOCH))
-    demands, _ = demands_of_pod(pod(PodVolume("a", "u1"), PodVolume("b", "u2")), made, SETTINGS)
-    assert ["vol"] == [entry.volume for entry in demands]
+        made.put_pv(f"pv-{uid}", PersistentVolume(f"pv-{uid}", DRIVER, "vol", uid, f"ns/{uid}", GIB, EPOCH))
+    made.put_claim("ns/c", claim())
+    for names, expected in ((("c", "c"), ["pvc-u"]), (("u1", "u2"), ["vol"])):
+        demands, _ = demands_of_pod(
+            pod(*(PodVolume(f"v{index}", name) for index, name in enumerate(names))), made, SETTINGS
+        )
+        assert expected == [entry.volume for entry in demands]
 
 
 # Data locality and replica count
@@ -137,29 +131,44 @@ def test_where_an_existing_volume_goes(locality: str, count: int, placed: tuple[
     made = with_volume(*(on(name) for name in placed), locality=locality, replica_count=count)
     found = demand(made, bound(made))
     assert expected == placing(found)
-    assert (frozenset(placed), frozenset(placed), frozenset(placed)) == (
-        found.placed_nodes,
-        found.usable_nodes,
-        found.home_nodes,
-    )
+    assert [set(placed)] * 3 == [found.placed_nodes, found.usable_nodes, found.home_nodes]
     assert count - len(placed) == found.copies
 
 
+STRICT = {**ONE_LOCAL, "dataLocality": "strict-local"}
+
+
 @pytest.mark.parametrize(
-    ("parameters", "expected"),
+    ("parameters", "shared", "settings", "expected"),
     [
-        (ONE_LOCAL, "local"),
-        ({"dataLocality": "strict-local", "numberOfReplicas": "1"}, "local"),
-        ({"dataLocality": "best-effort", "numberOfReplicas": "2"}, "roams"),
-        ({"dataLocality": "best-effort"}, "roams"),  # three by default
-        ({"numberOfReplicas": "1"}, "roams"),
-        ({}, "roams"),
-        ({**ONE_LOCAL, "numberOfReplicas": "0"}, "roams"),  # as if it were not given
-        ({**ONE_LOCAL, "numberOfReplicas": "one"}, "roams"),
+        (ONE_LOCAL, False, SETTINGS, "local"),
+        (STRICT, False, SETTINGS, "local"),
+        ({**ONE_LOCAL, "numberOfReplicas": "2"}, False, SETTINGS, "roams"),
+        ({"dataLocality": "best-effort"}, False, SETTINGS, "roams"),  # three by default
+        ({"numberOfReplicas": "1"}, False, SETTINGS, "roams"),
+        ({}, False, SETTINGS, "roams"),
+        ({**ONE_LOCAL, "numberOfReplicas": "0"}, False, SETTINGS, "roams"),  # as if it were not given
+        ({**ONE_LOCAL, "numberOfReplicas": "one"}, False, SETTINGS, "roams"),
+        # Shared volumes pin nobody unless they migrate
+        (ONE_LOCAL, True, SETTINGS, "roams"),
+        ({**ONE_LOCAL, "migratable": "true"}, True, SETTINGS, "local"),
+        ({**ONE_LOCAL, "migratable": "1"}, True, SETTINGS, "local"),  # as Go reads booleans
+        ({**ONE_LOCAL, "migratable": "yes"}, True, SETTINGS, "roams"),
+        ({**ONE_LOCAL, "migratable": "true"}, False, SETTINGS, "local"),
+        ({**ONE_LOCAL, "share": "true"}, False, SETTINGS, "roams"),
+        # Releases that place best-effort volumes when they are made
+        (ONE_LOCAL, False, OLD, "roams"),
+        (STRICT, False, OLD, "local"),
+        # Sharded volumes restrict nothing
+        ({**ONE_LOCAL, "dataLayout.type": "sharded"}, False, SETTINGS, "nowhere"),
+        ({**STRICT, "dataLayout.type": "sharded"}, False, SETTINGS, "nowhere"),
+        ({"numberOfReplicas": "1", "dataLayout.type": "sharded"}, False, SETTINGS, "nowhere"),
     ],
 )
-def test_where_a_new_volume_goes(parameters: dict[str, str], expected: str) -> None:
-    assert expected == placing(demand(world(**parameters), claim()))
+def test_where_a_new_volume_goes(
+    parameters: dict[str, str], shared: bool, settings: LonghornSettings, expected: str
+) -> None:
+    assert expected == placing(demand(world(**parameters), claim(is_shared=shared), settings))
 
 
 @pytest.mark.parametrize(
@@ -196,45 +205,37 @@ def test_best_effort_volumes_with_several_copies_prefer_the_pods_node(fields: di
     assert prefers == demand(made, bound(made)).prefers_local
 
 
-# Access modes
-
-
 @pytest.mark.parametrize(
-    ("shared", "parameters", "expected"),
+    ("fields", "replicas", "settings", "expected"),
     [
-        (False, {}, "local"),
-        (True, {}, "roams"),
-        (True, {"migratable": "true"}, "local"),
-        (True, {"migratable": "1"}, "local"),  # as Go reads booleans
-        (True, {"migratable": "yes"}, "roams"),
-        (False, {"migratable": "true"}, "local"),
-        (False, {"share": "true"}, "roams"),
+        # Shared volumes pin nobody unless they migrate
+        ({"access_mode": "rwx"}, (), SETTINGS, "roams"),
+        ({"access_mode": "rwx", "attached_to": "n1"}, (), SETTINGS, "roams"),  # wherever the share manager runs
+        ({"access_mode": "rwx"}, (on("n1"),), SETTINGS, "nowhere"),
+        ({"access_mode": "rwx", "migratable": True}, (), SETTINGS, "local"),
+        ({"access_mode": "rwop"}, (), SETTINGS, "local"),
+        ({"access_mode": "rwo", "migratable": True}, (), SETTINGS, "local"),
+        # Sharded volumes restrict nothing
+        ({"data_layout": "sharded", "locality": "disabled"}, (), SETTINGS, "nowhere"),
+        ({"data_layout": "sharded", "locality": "best-effort"}, (), SETTINGS, "nowhere"),
+        ({"data_layout": "sharded", "locality": "strict-local"}, (), SETTINGS, "nowhere"),
+        # Standby and restoring volumes ask as others do
+        ({"is_standby": True}, (), SETTINGS, "local"),
+        ({"restore_required": True}, (), SETTINGS, "local"),
+        ({"from_backup": "s3://x"}, (), SETTINGS, "local"),
+        ({"frontend": ""}, (), SETTINGS, "local"),
+        # A replica on its way out pins nothing
+        ({"locality": "strict-local"}, (on("n1", deleting=True),), SETTINGS, "local"),
+        # Releases that place best-effort volumes when they are made
+        ({}, (), OLD, "roams"),
+        ({}, (on("n1"),), OLD, "local"),  # what follows the engine later goes to its node
     ],
 )
-def test_new_shared_volumes_pin_nobody_unless_they_migrate(
-    shared: bool, parameters: dict[str, str], expected: str
+def test_which_existing_volumes_go_elsewhere_than_their_locality_says(
+    fields: dict[str, Any], replicas: tuple[Replica, ...], settings: LonghornSettings, expected: str
 ) -> None:
-    assert expected == placing(demand(world(**ONE_LOCAL, **parameters), claim(is_shared=shared)))
-
-
-@pytest.mark.parametrize(
-    ("fields", "expected"),
-    [
-        ({"access_mode": "rwx"}, "roams"),
-        ({"access_mode": "rwx", "attached_to": "n1"}, "roams"),  # wherever the share manager runs
-        ({"access_mode": "rwx", "migratable": True}, "local"),
-        ({"access_mode": "rwop"}, "local"),
-        ({"access_mode": "rwo", "migratable": True}, "local"),
-    ],
-)
-def test_existing_shared_volumes_pin_nobody_unless_they_migrate(fields: dict[str, Any], expected: str) -> None:
-    made = with_volume(**fields)
-    assert expected == placing(demand(made, bound(made)))
-
-
-def test_a_shared_volume_with_all_its_copies_asks_for_nothing() -> None:
-    made = with_volume(on("n1"), access_mode="rwx")
-    assert "nowhere" == placing(demand(made, bound(made)))
+    made = with_volume(*replicas, **fields)
+    assert expected == placing(demand(made, bound(made), settings))
 
 
 # Replicas
@@ -292,67 +293,25 @@ def test_a_strict_local_volume_runs_next_to_its_replica_whatever_that_ones_state
     assert (True, frozenset({"n1"})) == (found.is_pinned, found.home_nodes)
 
 
-def test_a_replica_on_its_way_out_pins_nothing() -> None:
-    made = with_volume(on("n1", deleting=True), locality="strict-local")
-    assert "local" == placing(demand(made, bound(made)))
-
-
-def test_copies_that_evict_or_are_lost_are_to_be_placed_again_and_failed_ones_that_come_back_are_not() -> None:
-    made = with_volume(on("n1"), on("n2", eviction_requested=True), on("n3", **FAILED), replica_count=3)
-    assert 1 == demand(made, bound(made)).copies
-    made.put_replica("r-n3", on("n3", **FAILED, rebuild_retry_count=5))
-    assert 2 == demand(made, bound(made)).copies
-
-
-def test_inactive_twins_are_no_further_copies() -> None:
-    twin = replica("twin", "vol", on="n1", active=False)
-    made = with_volume(on("n1"), twin, replica_count=2)
-    assert 1 == demand(made, bound(made)).copies
-
-
-# Sharded volumes, and what makes no difference
-
-
-@pytest.mark.parametrize("locality", ["disabled", "best-effort", "strict-local"])
-def test_sharded_volumes_restrict_nothing(locality: str) -> None:
-    made = with_volume(data_layout="sharded", locality=locality)
-    assert "nowhere" == placing(demand(made, bound(made)))
-    parameters = {"dataLayout.type": "sharded", "dataLocality": locality, "numberOfReplicas": "1"}
-    assert "nowhere" == placing(demand(world(**parameters), claim()))
-
-
 @pytest.mark.parametrize(
-    "fields", [{"is_standby": True}, {"restore_required": True}, {"from_backup": "s3://x"}, {"frontend": ""}]
+    ("count", "replicas", "copies"),
+    [
+        pytest.param(
+            3, (on("n1"), on("n2", eviction_requested=True), on("n3", **FAILED)), 1, id="a failed one comes back"
+        ),
+        pytest.param(
+            3,
+            (on("n1"), on("n2", eviction_requested=True), on("n3", **FAILED, rebuild_retry_count=5)),
+            2,
+            id="an evicting one and a lost one do not",
+        ),
+        pytest.param(2, (on("n1"), replica("twin", "vol", on="n1", active=False)), 1, id="a twin is no further copy"),
+    ],
 )
-def test_standby_and_restoring_volumes_ask_as_others_do(fields: dict[str, Any]) -> None:
-    made = with_volume(**fields)
-    assert "local" == placing(demand(made, bound(made)))
+def test_how_many_copies_are_to_be_placed(count: int, replicas: tuple[Replica, ...], copies: int) -> None:
+    made = with_volume(*replicas, replica_count=count)
+    assert copies == demand(made, bound(made)).copies
 
 
 def test_an_encrypted_volume_counts_with_its_plain_size() -> None:
     assert demand(world(encrypted="true"), claim()).size_bytes == GIB
-
-
-# Releases that place best-effort volumes when they are made
-
-
-@pytest.mark.parametrize(
-    ("settings", "replicas", "expected"),
-    [
-        (OLD, (), "roams"),
-        (OLD, (on("n1"),), "local"),  # what follows the engine later goes to its node
-        (SETTINGS, (), "local"),
-        (SETTINGS, (on("n1"),), "local"),
-    ],
-)
-def test_old_releases_place_best_effort_volumes_anywhere(
-    settings: LonghornSettings, replicas: tuple[Replica, ...], expected: str
-) -> None:
-    made = with_volume(*replicas)
-    assert expected == placing(demand(made, bound(made), settings))
-
-
-def test_old_releases_place_strict_local_volumes_at_attach_as_well() -> None:
-    assert "roams" == placing(demand(world(**ONE_LOCAL), claim(), OLD))
-    parameters = {"dataLocality": "strict-local", "numberOfReplicas": "1"}
-    assert "local" == placing(demand(world(**parameters), claim(), OLD))

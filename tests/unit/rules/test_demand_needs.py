@@ -17,14 +17,12 @@ from controller.model.longhorn import (
     TopologyTerm,
 )
 from controller.model.versions import behaviour_of
-from controller.model.workload import PersistentVolume, StorageClass
+from controller.model.workload import PersistentVolume
 from controller.rules.demand import VolumeDemand, demand_of_claim
-from tests.fakes.builders import EPOCH, GIB, replica, volume
+from tests.fakes.builders import DRIVER, EPOCH, GIB, ONE_LOCAL, replica, storage_class, volume
 from tests.unit.rules.asking import (
     FAILED,
-    LONGHORN,
     OLD,
-    ONE_LOCAL,
     SETTINGS,
     bound,
     claim,
@@ -61,38 +59,32 @@ def with_source() -> World:
     """A volume of 9 GiB, bound to the claim "source" of the same namespace."""
     made = world()
     made.put_volume("src", volume("src", 9))
-    made.put_pv("pv-src", PersistentVolume("pv-src", LONGHORN, "src", "us", "ns/source", GIB, EPOCH))
+    made.put_pv("pv-src", PersistentVolume("pv-src", DRIVER, "src", "us", "ns/source", GIB, EPOCH))
     made.put_claim("ns/source", claim(uid="us", name="source", volume_name="pv-src"))
     return made
 
 
 @pytest.mark.parametrize(
-    ("source", "gib"),
+    ("of_claim", "of_class", "gib"),
     [
-        ("PersistentVolumeClaim/source", 9),
-        ("PersistentVolumeClaim/unknown", 1),
-        ("VolumeSnapshot/of-source", 1),  # Longhorn takes no other request than the source's size
-        ("", 1),
+        ("PersistentVolumeClaim/source", "", 9),
+        ("PersistentVolumeClaim/unknown", "", 1),
+        ("PersistentVolumeClaim/unbound", "", 1),
+        ("VolumeSnapshot/of-source", "", 1),  # Longhorn takes no other request than the source's size
+        ("", "", 1),
+        ("", "vol://src", 9),
+        ("", "snap://src/s1", 9),
+        ("", "vol://unknown", 1),
+        ("", "bak://src/b1", 1),
+        ("", "src", 1),
     ],
 )
-def test_a_clone_has_the_size_of_its_source_where_that_is_known(source: str, gib: int) -> None:
-    found = demand(with_source(), claim(data_source=source))
+def test_a_clone_has_the_size_of_its_source_where_that_is_known(of_claim: str, of_class: str, gib: int) -> None:
+    made = with_source()
+    made.put_claim("ns/unbound", claim(uid="uu", name="unbound"))
+    made.put_class("sc", storage_class("sc", {"dataSource": of_class} if of_class else {}))
+    found = demand(made, claim(data_source=of_claim))
     assert (gib * GIB, 0) == (found.size_bytes, found.required_bytes)
-
-
-def test_a_clone_of_an_unbound_claim_has_the_size_that_is_asked_for() -> None:
-    made = with_source()
-    made.put_claim("ns/source", claim(uid="us", name="source"))
-    assert demand(made, claim(data_source="PersistentVolumeClaim/source")).size_bytes == GIB
-
-
-@pytest.mark.parametrize(
-    ("source", "gib"), [("vol://src", 9), ("snap://src/s1", 9), ("vol://unknown", 1), ("bak://src/b1", 1), ("src", 1)]
-)
-def test_a_class_may_name_the_source(source: str, gib: int) -> None:
-    made = with_source()
-    made.put_class("sc", StorageClass("sc", LONGHORN, {"dataSource": source}, False, True, EPOCH))
-    assert gib * GIB == demand(made, claim()).size_bytes
 
 
 def test_a_restored_volume_counts_with_the_request_until_it_is_there() -> None:
@@ -116,7 +108,7 @@ def test_a_claim_that_a_populator_fills_asks_for_nothing_and_its_prime_claim_doe
 def test_a_volume_that_a_populator_hands_on_is_at_every_moment_the_demand_of_one_claim() -> None:
     made = world(**ONE_LOCAL)
     prime, target = claim(uid="p", name="prime-u", volume_name="pvc-p"), claim(data_source="VolumeImportSource/x")
-    pv = PersistentVolume("pvc-p", LONGHORN, "pvc-p", "p", "ns/prime-u", GIB, EPOCH)
+    pv = PersistentVolume("pvc-p", DRIVER, "pvc-p", "p", "ns/prime-u", GIB, EPOCH)
     made.put_volume("pvc-p", volume("pvc-p"))
     made.put_claim("ns/prime-u", prime)
     made.put_claim("ns/c", target)
@@ -137,7 +129,7 @@ def test_a_volume_that_a_populator_hands_on_is_at_every_moment_the_demand_of_one
 
 def test_a_pv_promised_to_a_claim_by_name_alone_is_that_claims() -> None:
     made = with_volume()
-    made.put_pv("pv", PersistentVolume("pv", LONGHORN, "vol", "", "ns/c", GIB, EPOCH))
+    made.put_pv("pv", PersistentVolume("pv", DRIVER, "vol", "", "ns/c", GIB, EPOCH))
     assert "u" == demand(made, claim(volume_name="pv")).key
 
 
@@ -161,11 +153,6 @@ def test_selectors_are_split_at_commas_and_not_trimmed(text: str | None, expecte
         assert expected == getattr(demand(made, claim()).needs, field)
 
 
-def test_the_data_engine_is_the_classes() -> None:
-    assert "v1" == demand(world(), claim()).needs.data_engine
-    assert "v2" == demand(world(dataEngine="v2"), claim()).needs.data_engine
-
-
 def test_an_existing_volumes_needs_are_its_own() -> None:
     needs = DiskNeeds(("node",), ("disk",), "v2", (TopologyTerm("z1"),))
     made = with_volume(needs=needs)
@@ -180,7 +167,8 @@ def test_the_engine_image_is_the_volumes_and_of_a_new_one_longhorns_default() ->
     assert "engine:2" == demand(made, claim()).needs.engine_image  # on most nodes
     made.put_settings(replace(SETTINGS, default_engine_image="engine:1"))
     assert "engine:1" == demand(made, claim()).needs.engine_image
-    assert "" == demand(world(dataEngine="v2"), claim()).needs.engine_image
+    v2 = demand(world(dataEngine="v2"), claim()).needs
+    assert ("v2", "") == (v2.data_engine, v2.engine_image)
     made.put_volume("vol", volume("vol", image="engine:0"))
     assert "engine:0" == demand(made, bound(made)).needs.engine_image
 
@@ -189,12 +177,11 @@ def test_a_backing_images_selectors_become_needs() -> None:
     image = BackingImage("img", ("node",), ("disk",), real_size_bytes=3 * GIB)
     existing = with_volume(backing_image="img")
     for made, of in ((world(backingImage="img"), claim()), (existing, bound(existing))):
-        assert (ImageNeeds(name="img"), None) == ((found := demand(made, of)).needs.image, found.image)
+        unknown = demand(made, of)
+        assert (ImageNeeds(name="img"), None) == (unknown.needs.image, unknown.image)
         made.put_backing_image("img", image)
-        assert (ImageNeeds(("node",), ("disk",), "img"), image) == (
-            (found := demand(made, of)).needs.image,
-            found.image,
-        )
+        known = demand(made, of)
+        assert (ImageNeeds(("node",), ("disk",), "img"), image) == (known.needs.image, known.image)
 
 
 def test_an_image_that_is_made_with_the_volume_has_the_classes_selectors() -> None:
@@ -264,7 +251,7 @@ def test_a_linked_clone_goes_to_the_disks_of_its_sources_healthy_replicas(
 ) -> None:
     made = with_source()
     made.put_replica("s", replica("s", "src", on="n1", **source))
-    made.put_class("sc", StorageClass("sc", LONGHORN, {"cloneMode": "linked-clone"}, False, True, EPOCH))
+    made.put_class("sc", storage_class("sc", {"cloneMode": "linked-clone"}))
     found = demand(made, claim(data_source="PersistentVolumeClaim/source"), settings)
     assert (frozenset({"n1-d1"}) if is_found else frozenset()) == found.clone_disks
     made.put_volume("vol", volume("vol", clone_mode="linked-clone", data_source="snap://src/s1"))

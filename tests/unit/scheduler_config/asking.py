@@ -6,30 +6,71 @@
 from __future__ import annotations
 
 import argparse
+import re
+from base64 import b64encode
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from certs.authority import LeafSpec, make_authority, sign
+from controller.errors import NotFoundError
+from controller.kube.resources import SECRETS, SERVICES, Resource
 from controller.scheduler_config import command
 from controller.scheduler_config.config import Rendered
+from controller.scheduler_config.options import SERVICE
 
 GOLDEN = Path(__file__).parent / "golden"
 IMAGE = "registry.k8s.io/kube-scheduler:v1.36.3"
 CASES: dict[str, list[str]] = {
     "plain": [],
-    "kubeadm": ["--service-address", "10.96.0.7"],
-    "k3s": ["--service-address", "192.0.2.10", "--port", "30504"],
-    "rke2": ["--service-address", "fd00:10::7", "--ignorable", "--large-cluster"],
-    "second": ["--image", IMAGE],
+    "kubeadm": [],
+    "k3s": ["--service-address", "192.0.2.10", "--port", "30504", "--insecure-plain-http"],
+    "rke2": ["--service-address", "fd00:10::7", "--ignorable", "--certificate-dir", "/etc/extender"],
+    "second": ["--image", IMAGE, "--large-cluster"],
 }
+CLUSTER_IP = "10.96.0.7"
+Get = Callable[[Resource, str, str], dict[str, Any]]
 
 
-def ask(*words: str) -> Rendered:
-    """What the command prints to these words. Raises ConfigError, and SystemExit as argparse does."""
+@cache
+def secret() -> dict[str, bytes]:
+    """What the leader keeps for kube-scheduler."""
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    ca = make_authority("ca", timedelta(days=9), now)
+    leaf = sign(ca, LeafSpec("client", timedelta(days=8), is_client=True), now)
+    return {"ca.crt": ca.certificate, "tls.crt": leaf.certificate, "tls.key": leaf.key}
+
+
+def cluster(resource: Resource, namespace: str, name: str) -> dict[str, Any]:
+    """One object of a cluster in which the leader has made its Secrets."""
+    if (resource, name) == (SERVICES, SERVICE):
+        return {"spec": {"clusterIP": CLUSTER_IP}}
+    if (resource, name) == (SECRETS, command.CLIENT_SECRET):
+        return {"data": {key: b64encode(content).decode() for key, content in secret().items()}}
+    raise NotFoundError(f"{namespace}/{name}")
+
+
+def ask(*words: str, get: Get | None = cluster, told: list[str] | None = None) -> Rendered:
+    """What the command prints to these words. Raises ConfigError, and SystemExit as argparse does.
+
+    `get` None: the cluster that the words name is read; `told` gets what is said meanwhile.
+    """
     parser = argparse.ArgumentParser()
     command.add_parser(parser.add_subparsers(dest="command"))
-    return command.render(parser.parse_args([command.NAME, *words]))
+    notes = told if told is not None else []
+    return command.render(parser.parse_args([command.NAME, *words]), notes.append, get=get)
+
+
+def whole(*words: str) -> str:
+    """All that is printed, with names in the place of certificates and checksums, which are others in each run."""
+    text = command.printed(ask(*words), "")
+    for name, content in secret().items():
+        text = text.replace(b64encode(content).decode(), f"BASE64-OF-{name}")
+    return re.sub("[0-9a-f]{64}", "SHA256", text)
 
 
 def config(*words: str) -> dict[str, Any]:
@@ -44,7 +85,7 @@ def golden_path(platform: str) -> Path:
 
 def main() -> None:
     for platform, words in CASES.items():
-        golden_path(platform).write_text(ask("--for", platform, *words).text)
+        golden_path(platform).write_text(whole("--for", platform, *words))
 
 
 if __name__ == "__main__":

@@ -13,45 +13,12 @@ from hypothesis import strategies as st
 from controller.errors import ConfigError
 from controller.model.names import EXTENDER_RESOURCE
 from controller.scheduler_config.config import Rendered, merged_config, new_config
-from controller.scheduler_config.options import PLATFORMS, Certificates, Options
+from controller.scheduler_config.options import PLATFORMS, CertificateData, Options
+from tests.unit.scheduler_config.asking import ask
 
 HEAD = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
-FOREIGN = {"urlPrefix": "http://gpu.example.org:80/", "filterVerb": "filter", "managedResources": [{"name": "a.b/gpu"}]}
-FULL = """\
-# Our cluster's scheduler. Ask Ann before you touch it.
-apiVersion: kubescheduler.config.k8s.io/v1   # since 1.25
-kind: KubeSchedulerConfiguration
-clientConnection:
-    # mounted by the installer
-    kubeconfig: "/etc/k/scheduler.conf"  # quoted
-    qps: 800
-
-leaderElection: {leaderElect: false}   # one machine only
-
-# pack batch jobs
-profiles:
-- schedulerName: default-scheduler   # everybody
-- schedulerName: batch
-  plugins:
-    score:
-      disabled: [{name: NodeResourcesBalancedAllocation}]   # we pack
-  pluginConfig:
-  - name: NodeResourcesFit
-    args:
-      scoringStrategy:
-        type: MostAllocated
-# the card in the basement
-extenders:
-# first the cards
-- urlPrefix: "http://gpu.example.org:80/"
-  filterVerb: filter
-  managedResources:
-  # only these
-  - name: a.b/gpu   # the name
-    ignoredByScheduler: true
-
-# the end
-"""
+GIVEN = {path.stem: path.read_text() for path in (Path(__file__).parent / "given").iterdir()}
+FULL, ORDERED, TWO_WAYS, UNNAMED = (GIVEN[name] for name in ("full", "ordered", "two_ways", "unnamed"))
 
 
 def options(**changes: Any) -> Options:
@@ -67,26 +34,36 @@ def read(text: str) -> dict[str, Any]:
     return document
 
 
+def merged(parts: str, **changes: Any) -> dict[str, Any]:
+    """What becomes of a file with these parts, read back."""
+    return read(merge(HEAD + parts, **changes).text)
+
+
+def kept_comments(before: str, after: str) -> bool:
+    """All of them, in their order."""
+    return comments(before) == [comment for comment in comments(after) if comment in comments(before)]
+
+
 def comments(text: str) -> list[str]:
     """All that stands behind a number sign; no value in these files has one."""
     return [line.partition("#")[2].strip() for line in text.splitlines() if "#" in line]
 
 
-def ours(text: str) -> dict[str, Any]:
-    (entry,) = [
-        entry
-        for entry in read(text)["extenders"]
-        if [{"name": EXTENDER_RESOURCE, "ignoredByScheduler": True}] == entry.get("managedResources")
-    ]
+def ours(document: dict[str, Any]) -> dict[str, Any]:
+    managed = [{"name": EXTENDER_RESOURCE, "ignoredByScheduler": True}]
+    (entry,) = [entry for entry in document["extenders"] if managed == entry.get("managedResources")]
     found: dict[str, Any] = entry
     return found
+
+
+NEW = read(new_config(options()).text)
 
 
 def test_what_is_there_stays_in_its_words_and_its_order() -> None:
     after = merge(FULL).text
     kept = [line for line in after.splitlines() if line in FULL.splitlines()]
     # Lists and mappings of another depth than the first ones are brought to theirs; the words stay.
-    assert comments(FULL) == [comment for comment in comments(after) if comment in comments(FULL)]
+    assert kept_comments(FULL, after)
     assert kept[:7] == FULL.splitlines()[:7]
     before, now = read(FULL), read(after)
     assert before["profiles"] == now["profiles"]
@@ -97,12 +74,7 @@ def test_what_is_there_stays_in_its_words_and_its_order() -> None:
 
 
 def test_our_entry_comes_last_and_is_the_one_that_is_written_anew() -> None:
-    assert read(new_config(options()).text)["extenders"][0] == read(merge(FULL).text)["extenders"][1]
-
-
-def test_a_second_time_changes_nothing() -> None:
-    once = merge(FULL).text
-    assert Rendered(once) == merge(once)
+    assert NEW["extenders"][0] == read(merge(FULL).text)["extenders"][1]
 
 
 def test_a_file_that_was_written_anew_is_merged_into_itself() -> None:
@@ -112,20 +84,15 @@ def test_a_file_that_was_written_anew_is_merged_into_itself() -> None:
         assert Rendered(text) == merged_config(text, "FILE", wanted)
 
 
-def test_the_smallest_file_becomes_the_one_that_is_written_anew() -> None:
-    assert read(new_config(options()).text) == read(merge(HEAD).text)
-
-
 @pytest.mark.parametrize(
-    "empty", ["extenders:\n", "extenders: []\n", "extenders: null\n", "clientConnection: {}\n", "---\n# none\n"]
+    "empty", ["", "extenders:\n", "extenders: []\n", "extenders: null\n", "clientConnection: {}\n", "---\n# none\n"]
 )
-def test_empty_parts_are_filled(empty: str) -> None:
-    assert read(new_config(options()).text) == read(merge(HEAD + empty).text)
+def test_the_smallest_file_and_empty_parts_become_what_is_written_anew(empty: str) -> None:
+    assert NEW == merged(empty)
 
 
 def test_lists_and_mappings_in_a_line_are_added_to() -> None:
-    text = HEAD + "clientConnection: {kubeconfig: /k}\nextenders: [{urlPrefix: http://x, filterVerb: f}]\n"
-    after = read(merge(text).text)
+    after = merged("clientConnection: {kubeconfig: /k}\nextenders: [{urlPrefix: http://x, filterVerb: f}]\n")
     assert {"kubeconfig": "/k", "qps": 500, "burst": 1000} == after["clientConnection"]
     assert {"urlPrefix": "http://x", "filterVerb": "f"} == after["extenders"][0]
     assert 2 == len(after["extenders"])
@@ -147,7 +114,7 @@ def test_our_older_entry_is_replaced_where_it_stands(older: str) -> None:
     after = merge(text, service_address="10.96.0.7").text
     found = read(after)["extenders"]
     assert ["http://a", "http://10.96.0.7:9504", "http://b"] == [entry["urlPrefix"] for entry in found]
-    assert ours(after) == found[1]
+    assert ours(read(after)) == found[1]
     lines = after.splitlines()
     assert "- urlPrefix: http://b   # b" == lines[lines.index("# next") + 1]
     assert {"old", "next", "b", "last"} <= set(comments(after))
@@ -179,34 +146,21 @@ extenders:
 
 
 @pytest.fixture(scope="module")
-def certificates() -> Certificates:
-    return Certificates(b"ca", b"certificate", b"key")
+def certificates() -> CertificateData:
+    return CertificateData(b"ca", b"certificate", b"key")
 
 
-@pytest.mark.parametrize(
-    ("text", "field"),
-    [
-        (SECURE, "enableHTTPS"),
-        (SECURE.replace("HTTPS: true", "HTTPS: on"), "enableHTTPS"),
-        (SECURE.replace("https://", "http://"), "enableHTTPS"),
-        (SECURE.replace("  enableHTTPS: true\n", ""), "urlPrefix"),
-    ],
-)
-def test_https_is_not_given_up_by_leaving_options_out(text: str, field: str, certificates: Certificates) -> None:
-    with pytest.raises(ConfigError, match=rf"^FILE: extenders\[0\]\.{field}: .*--ca-file.*--scheme http"):
-        merge(HEAD + text, service_address="10.96.0.7")
-    asked = read(merge(HEAD + text, service_address="10.96.0.7", scheme="http").text)["extenders"][0]
-    assert ("http://10.96.0.7:9504", None, None) == (
-        asked["urlPrefix"],
-        asked.get("enableHTTPS"),
-        asked.get("tlsConfig"),
-    )
-    kept = read(merge(HEAD + text, service_address="10.96.0.7", certificates=certificates).text)["extenders"][0]
+def test_https_is_given_up_only_when_plain_http_is_asked_for(certificates: CertificateData) -> None:
+    text = SECURE
+    (asked,) = merged(text, service_address="10.96.0.7")["extenders"]  # no certificates: --insecure-plain-http
+    found = asked["urlPrefix"], asked.get("enableHTTPS"), asked.get("tlsConfig")
+    assert ("http://10.96.0.7:9504", None, None) == found
+    (kept,) = merged(text, service_address="10.96.0.7", certificates=certificates)["extenders"]
     assert ("https://10.96.0.7:9504", True) == (kept["urlPrefix"], kept["enableHTTPS"])
     assert "Y2E=" == kept["tlsConfig"]["caData"]
 
 
-def test_what_somebody_chose_in_our_older_entry_stays_and_is_noted(certificates: Certificates) -> None:
+def test_what_somebody_chose_in_our_older_entry_stays_and_is_noted(certificates: CertificateData) -> None:
     rendered = merge(HEAD + SECURE, service_address="10.96.0.7", certificates=certificates)
     (entry,) = read(rendered.text)["extenders"]
     assert (7, "bind", True) == (entry["weight"], entry["bindVerb"], entry["ignorable"])
@@ -218,15 +172,15 @@ def test_what_somebody_chose_in_our_older_entry_stays_and_is_noted(certificates:
 
 @pytest.mark.parametrize(("written", "is_true"), [("true", True), ("yes", True), ("false", False), ("no", False)])
 def test_what_happens_while_the_extender_is_away_stays_unless_it_is_asked_for(written: str, is_true: bool) -> None:
-    text = f"{HEAD}extenders:\n{OLDER[0]}  ignorable: {written}\n"
-    found = [ours(merge(text, ignorable=asked).text)["ignorable"] for asked in (None, True, False)]
+    text = f"extenders:\n{OLDER[0]}  ignorable: {written}\n"
+    found = [ours(merged(text, ignorable=asked))["ignorable"] for asked in (None, True, False)]
     assert [is_true, True, False] == found
-    assert not any(".ignorable" in note and "kept" in note for note in merge(text, ignorable=is_true).notes)
+    assert not any(".ignorable" in note and "kept" in note for note in merge(HEAD + text, ignorable=is_true).notes)
 
 
 def test_a_weight_that_kube_scheduler_refuses_is_not_kept() -> None:
     for weight in ("0", "-3", "'7'", "true", "1.5"):
-        assert "1" == str(ours(merge(f"{HEAD}extenders:\n{OLDER[0]}  weight: {weight}\n").text)["weight"])
+        assert "1" == str(ours(merged(f"extenders:\n{OLDER[0]}  weight: {weight}\n"))["weight"])
 
 
 # What was decided by somebody
@@ -236,31 +190,23 @@ def test_a_slow_client_is_made_faster_and_a_faster_one_stays() -> None:
     rendered = merge(HEAD + "clientConnection:\n  qps: 50\n  burst: 5000\n")
     assert (500, 5000) == tuple(read(rendered.text)["clientConnection"].values())[:2]
     assert ("FILE: clientConnection.qps: was 50, is 500",) == rendered.notes
-    assert 60 == read(merge(HEAD + "clientConnection: {qps: 900}\n", qps=60).text)["clientConnection"]["qps"]
+    assert 60 == merged("clientConnection: {qps: 900}\n", qps=60)["clientConnection"]["qps"]
 
 
 def test_a_share_of_nodes_that_somebody_chose_stays_and_is_noted() -> None:
-    rendered = merge(HEAD + "percentageOfNodesToScore: 30\n")
-    assert 30 == read(rendered.text)["percentageOfNodesToScore"]
-    assert (
-        "FILE: percentageOfNodesToScore: 30 is kept; with 100 the extender sees all nodes at once",
-    ) == rendered.notes
+    share = "percentageOfNodesToScore: 30"
     # 0 stands for kube-scheduler's own choice, as in files that it wrote itself.
-    assert 100 == read(merge(HEAD + "percentageOfNodesToScore: 0\n").text)["percentageOfNodesToScore"]
-    asked = merge(HEAD + "percentageOfNodesToScore: 30\n", large_cluster=True)
-    assert 25 == read(asked.text)["percentageOfNodesToScore"]
-
-
-def test_a_share_of_nodes_in_a_profile_is_noted() -> None:
-    text = HEAD + "profiles:\n- schedulerName: x\n  percentageOfNodesToScore: 5\n"
-    assert ("FILE: profiles[0].percentageOfNodesToScore: 5 is kept, and wins for the pods of that profile",) == merge(
-        text
-    ).notes
+    found = [merged(share), merged(share, large_cluster=True), merged("percentageOfNodesToScore: 0")]
+    assert [30, 25, 100] == [document["percentageOfNodesToScore"] for document in found]
+    assert (f"FILE: {share} is kept; with 100 the extender sees all nodes at once",) == merge(HEAD + share).notes
+    profile = "profiles:\n- schedulerName: x\n  percentageOfNodesToScore: 5\n"
+    note = "FILE: profiles[0].percentageOfNodesToScore: 5 is kept, and wins for the pods of that profile"
+    assert (note,) == merge(HEAD + profile).notes
 
 
 def test_kubeconfig_and_election_stay_unless_they_are_asked_for() -> None:
-    text = HEAD + "clientConnection:\n  kubeconfig: /a\nleaderElection:\n  leaderElect: false\n  resourceName: r\n"
-    kept, asked = read(merge(text).text), read(merge(text, kubeconfig="/b", leader_elect=True).text)
+    text = "clientConnection:\n  kubeconfig: /a\nleaderElection:\n  leaderElect: false\n  resourceName: r\n"
+    kept, asked = merged(text), merged(text, kubeconfig="/b", leader_elect=True)
     assert ("/a", False) == (kept["clientConnection"]["kubeconfig"], kept["leaderElection"]["leaderElect"])
     assert ("/b", True) == (asked["clientConnection"]["kubeconfig"], asked["leaderElection"]["leaderElect"])
     assert "r" == asked["leaderElection"]["resourceName"]
@@ -276,34 +222,15 @@ def test_a_profile_is_added_when_it_is_asked_for_and_not_there() -> None:
 
 # What older and newer YAML read otherwise
 
-TWO_WAYS = """\
-leaderElection:
-  # for certain
-  leaderElect: yes   # as ever
-enableProfiling: off
-clientConnection: {qps: 1e3, burst: 5_000}
-parallelism: 020   # sixteen
-podMaxBackoffSeconds: 1_0
-profiles:
-- schedulerName: a
-  pluginConfig:
-  - &sets
-    name: Foreign
-    args: {mode: 0755, at: 12:30:00, day: 2026-01-02, late: on, text: "no", off: x, 7: z}
-- schedulerName: b
-  pluginConfig: [*sets]
-# the end
-"""
-
 
 def test_values_that_older_yaml_reads_otherwise_stay_as_they_are_written() -> None:
-    before, after = HEAD + TWO_WAYS, merge(HEAD + TWO_WAYS, platform="k3s", service_address="10.96.0.7").text
+    before, after = TWO_WAYS, merge(TWO_WAYS, platform="k3s", service_address="10.96.0.7").text
     kept = before.replace("{qps: 1e3, burst: 5_000}", "").splitlines()
     assert [] == [line for line in kept if line.rstrip() not in map(str.rstrip, after.splitlines())]
     assert {"  qps: 1e3", "  burst: 5_000"} <= set(after.splitlines())
     for name in ("leaderElection", "enableProfiling", "parallelism", "podMaxBackoffSeconds", "profiles"):
         assert read(before)[name] == read(after)[name]
-    assert comments(before) == [comment for comment in comments(after) if comment in comments(before)]
+    assert kept_comments(before, after)
 
 
 def test_a_key_that_cannot_be_kept_is_named() -> None:
@@ -316,62 +243,30 @@ def test_a_key_that_cannot_be_kept_is_named() -> None:
 
 @pytest.mark.parametrize("none", ["", "profiles:\n", "profiles: []\n"])
 def test_where_no_profile_is_listed_that_of_ordinary_pods_is_listed_first(none: str) -> None:
-    found = read(merge(HEAD + none, scheduler_name="mine").text)["profiles"]
+    found = merged(none, scheduler_name="mine")["profiles"]
     assert [{"schedulerName": "default-scheduler"}, {"schedulerName": "mine"}] == found
-
-
-UNNAMED = """\
-profiles:
-# all of them
--   # the only one
-  # packs
-  pluginConfig:
-  - name: NodeResourcesFit   # as ever
-    args: {scoringStrategy: {type: MostAllocated}}
-# the end
-"""
 
 
 def test_a_single_profile_without_a_name_is_that_of_ordinary_pods() -> None:
     before = read(UNNAMED)["profiles"]
-    assert before == read(merge(HEAD + UNNAMED, scheduler_name="default-scheduler").text)["profiles"]
-    assert before == read(merge(HEAD + UNNAMED).text)["profiles"]
-    rendered = merge(HEAD + UNNAMED, scheduler_name="mine")
-    assert [{"schedulerName": "default-scheduler", **before[0]}, {"schedulerName": "mine"}] == read(rendered.text)[
-        "profiles"
-    ]
-    assert comments(UNNAMED) == [comment for comment in comments(rendered.text) if comment in comments(UNNAMED)]
+    for changes in ({}, {"scheduler_name": "default-scheduler"}):
+        assert before == read(merge(UNNAMED, **changes).text)["profiles"]
+    rendered = merge(UNNAMED, scheduler_name="mine")
+    profiles = read(rendered.text)["profiles"]
+    assert [{"schedulerName": "default-scheduler", **before[0]}, {"schedulerName": "mine"}] == profiles
+    assert kept_comments(UNNAMED, rendered.text)
     (note,) = rendered.notes
     assert note.startswith("FILE: profiles[0].schedulerName: was not set, is default-scheduler")
 
 
 @pytest.mark.parametrize("profile", ["- schedulerName:\n  plugins: {}\n", "- {}\n", "- plugins: {}\n"])
 def test_a_single_profile_without_a_name_is_named_in_all_its_forms(profile: str) -> None:
-    found = read(merge(f"{HEAD}profiles:\n{profile}", scheduler_name="mine").text)["profiles"]
+    found = merged(f"profiles:\n{profile}", scheduler_name="mine")["profiles"]
     assert ["default-scheduler", "mine"] == [profile["schedulerName"] for profile in found]
 
 
-ORDERED = """\
-profiles:
-- schedulerName: default-scheduler
-  plugins:
-    queueSort:
-      enabled:
-      - name: "on"   # ours
-      disabled: [{name: '*'}]
-    score:
-      disabled: [{name: ImageLocality}]
-  pluginConfig:
-  - name: NodeResourcesFit
-    args: {}
-  - name: "on"
-    args: {wait: "0755"}
-# the end
-"""
-
-
 def test_an_added_profile_orders_the_queue_as_the_others_do() -> None:
-    rendered = merge(HEAD + ORDERED, scheduler_name="mine")
+    rendered = merge(ORDERED, scheduler_name="mine")
     first, added = read(rendered.text)["profiles"]
     assert first == read(ORDERED)["profiles"][0]
     assert {
@@ -379,7 +274,7 @@ def test_an_added_profile_orders_the_queue_as_the_others_do() -> None:
         "plugins": {"queueSort": first["plugins"]["queueSort"]},
         "pluginConfig": [{"name": "on", "args": {"wait": "0755"}}],
     } == added
-    assert comments(ORDERED) == [comment for comment in comments(rendered.text) if comment in comments(ORDERED)]
+    assert kept_comments(ORDERED, rendered.text)
     assert "profiles[0].plugins.queueSort: is copied to the profile mine" in rendered.notes[0]
 
 
@@ -394,8 +289,8 @@ def test_an_added_profile_orders_the_queue_as_the_others_do() -> None:
     ],
 )
 def test_a_profile_with_the_usual_order_is_not_copied_from(plugins: str) -> None:
-    text = f"{HEAD}profiles:\n- schedulerName: a\n  plugins: {plugins}\n"
-    assert {"schedulerName": "mine"} == read(merge(text, scheduler_name="mine").text)["profiles"][1]
+    text = f"profiles:\n- schedulerName: a\n  plugins: {plugins}\n"
+    assert {"schedulerName": "mine"} == merged(text, scheduler_name="mine")["profiles"][1]
 
 
 @pytest.mark.parametrize(
@@ -403,10 +298,7 @@ def test_a_profile_with_the_usual_order_is_not_copied_from(plugins: str) -> None
     [
         ("{multiPoint: {disabled: [{name: PrioritySort}], enabled: [{name: Other}]}}", "multiPoint"),
         ("{multiPoint: {disabled: [{name: '*'}], enabled: [{name: Other}]}}", "multiPoint"),
-        (
-            "{multiPoint: {enabled: [{name: Other}]}, queueSort: {disabled: [{name: PrioritySort}]}}",
-            "multiPoint",
-        ),
+        ("{multiPoint: {enabled: [{name: Other}]}, queueSort: {disabled: [{name: PrioritySort}]}}", "multiPoint"),
         ("{multiPoint: {disabled: [{name: '*'}]}, queueSort: {enabled: [{name: Other}]}}", "queueSort"),
         ("{queueSort: 3}", "queueSort: is not a mapping"),
     ],
@@ -465,8 +357,6 @@ def test_the_field_that_is_in_the_way_is_named(text: str, where: str) -> None:
 
 
 def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
-    from tests.unit.scheduler_config.asking import ask
-
     path = tmp_path / "binary"
     path.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(ConfigError, match=r"^--merge: .*binary: is not UTF-8 text"):
@@ -511,7 +401,7 @@ def files(draw: st.DrawFn) -> str:
     return note("") + HEAD + "".join(parts[name] for name in wanted) + note("")
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(files())
 def test_nothing_is_lost_from_any_file(text: str) -> None:
     before, once = read(text), merge(text).text

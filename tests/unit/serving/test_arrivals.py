@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import selectors
 import socket
 import ssl
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, cast
 
 import pytest
@@ -13,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.serving.arrivals import HEAD_BYTES, UNKNOWN, Arrivals, Received, length_of
-from tests.fakes.clock import VirtualClock
+from tests.unit.serving.loop import Loop
 
 GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 POST = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhello"
@@ -72,12 +71,11 @@ class End:
         self.sock, self.beyond = sock, b""
 
 
-class World:
-    def __init__(self, most: int = 4) -> None:
-        self.poller, self.clock = selectors.DefaultSelector(), VirtualClock()
+class ArrivalsLoop(Loop):
+    def __init__(self, most: int) -> None:
+        super().__init__()
         self.taken: list[tuple[bytes, bool]] = []
         self.dropped: list[End] = []
-        self.open: list[socket.socket] = []
         self.arrivals = Arrivals(
             self.poller,
             self.clock,
@@ -94,40 +92,22 @@ class World:
 
     def connect(self, first: bytes) -> tuple[socket.socket, End]:
         """A client that has said so much."""
-        client, server = socket.socketpair()
-        self.open += [client, server]
+        server, client = self.pair()
         client.sendall(first)
         end = End(server)
         self.arrivals.begin(end)
         return client, end
 
-    def turn(self) -> None:
-        for key, _ in self.poller.select(0):
-            callback: Callable[[Any], None] = key.data
-            callback(key.fileobj)
-
 
 @pytest.fixture
-def make() -> Iterator[Callable[..., World]]:
-    worlds: list[World] = []
-
-    def build(**options: int) -> World:
-        worlds.append(World(**options))
-        return worlds[-1]
-
-    yield build
-    for world in worlds:
-        world.poller.close()
-        for sock in world.open:
-            sock.close()
+def world(request: pytest.FixtureRequest) -> Iterator[ArrivalsLoop]:
+    """Its parameter, where it has one: how many requests it lets wait."""
+    made = ArrivalsLoop(getattr(request, "param", 4))
+    yield made
+    made.close()
 
 
-@pytest.fixture
-def world(make: Callable[..., World]) -> World:
-    return make()
-
-
-def test_a_request_that_is_there_is_handed_on_at_once(world: World) -> None:
+def test_a_request_that_is_there_is_handed_on_at_once(world: ArrivalsLoop) -> None:
     world.connect(GET)
     world.connect(POST)
     assert [(GET, True), (POST, True)] == world.taken
@@ -135,7 +115,7 @@ def test_a_request_that_is_there_is_handed_on_at_once(world: World) -> None:
     assert {} == dict(world.poller.get_map())
 
 
-def test_one_that_comes_byte_by_byte_is_handed_on_when_it_is_whole(world: World) -> None:
+def test_one_that_comes_byte_by_byte_is_handed_on_when_it_is_whole(world: ArrivalsLoop) -> None:
     client, _ = world.connect(POST[:1])
     for byte in POST[1:]:
         assert [] == world.taken
@@ -144,7 +124,7 @@ def test_one_that_comes_byte_by_byte_is_handed_on_when_it_is_whole(world: World)
     assert [(POST, True)] == world.taken
 
 
-def test_what_comes_behind_it_is_kept_for_the_next(world: World) -> None:
+def test_what_comes_behind_it_is_kept_for_the_next(world: ArrivalsLoop) -> None:
     _, end = world.connect(POST + GET + b"GET /ha")
     assert [(POST, True)] == world.taken
     world.arrivals.begin(end)
@@ -154,7 +134,7 @@ def test_what_comes_behind_it_is_kept_for_the_next(world: World) -> None:
     assert b"" == end.beyond
 
 
-def test_half_a_request_ends_at_its_deadline_though_bytes_go_on_coming(world: World) -> None:
+def test_half_a_request_ends_at_its_deadline_though_bytes_go_on_coming(world: ArrivalsLoop) -> None:
     client, end = world.connect(POST[:10])
     for byte in POST[10:19]:
         world.clock.advance(1.0)
@@ -169,7 +149,7 @@ def test_half_a_request_ends_at_its_deadline_though_bytes_go_on_coming(world: Wo
     assert [] == world.taken
 
 
-def test_the_oldest_makes_place_when_there_are_too_many(world: World) -> None:
+def test_the_oldest_makes_place_when_there_are_too_many(world: ArrivalsLoop) -> None:
     ends = [world.connect(POST[:10])[1] for _ in range(6)]
     assert ends[:2] == world.dropped
     assert 4 == len(world.arrivals)
@@ -177,8 +157,8 @@ def test_the_oldest_makes_place_when_there_are_too_many(world: World) -> None:
     assert [(GET, True)] == world.taken
 
 
-def test_together_they_take_no_more_than_twice_the_largest(make: Callable[..., World]) -> None:
-    world = make(most=100)
+@pytest.mark.parametrize("world", [100], indirect=True)
+def test_together_they_take_no_more_than_twice_the_largest(world: ArrivalsLoop) -> None:
     head = f"POST / HTTP/1.1\r\nContent-Length: {LARGEST}\r\n\r\n".encode()
     ends = [world.connect(head + b"x" * (LARGEST - 1))[1] for _ in range(20)]
     held = 2 * (LARGEST + HEAD_BYTES) // (len(head) + LARGEST - 1)
@@ -186,19 +166,19 @@ def test_together_they_take_no_more_than_twice_the_largest(make: Callable[..., W
     assert ends[: 20 - held] == world.dropped
 
 
-def test_a_body_over_the_limit_is_handed_on_unread_to_be_refused(world: World) -> None:
+def test_a_body_over_the_limit_is_handed_on_unread_to_be_refused(world: ArrivalsLoop) -> None:
     head = f"POST / HTTP/1.1\r\nContent-Length: {LARGEST + HEAD_BYTES + 1}\r\n\r\n".encode()
     world.connect(head)
     assert [(head, False)] == world.taken
 
 
-def test_one_whose_end_is_unknown_is_handed_on_with_its_header(world: World) -> None:
+def test_one_whose_end_is_unknown_is_handed_on_with_its_header(world: ArrivalsLoop) -> None:
     head = b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"
     world.connect(head + b"5\r\nhe")
     assert [(head + b"5\r\nhe", False)] == world.taken
 
 
-def test_a_client_that_leaves_ends_its_request(world: World) -> None:
+def test_a_client_that_leaves_ends_its_request(world: ArrivalsLoop) -> None:
     client, end = world.connect(POST[:10])
     client.close()
     world.turn()
@@ -206,7 +186,7 @@ def test_a_client_that_leaves_ends_its_request(world: World) -> None:
     assert 0 == len(world.arrivals)
 
 
-def test_one_that_says_all_and_then_no_more_is_answered(world: World) -> None:
+def test_one_that_says_all_and_then_no_more_is_answered(world: ArrivalsLoop) -> None:
     client, _ = world.connect(POST[:10])
     client.sendall(POST[10:])
     client.shutdown(socket.SHUT_WR)
@@ -215,7 +195,7 @@ def test_one_that_says_all_and_then_no_more_is_answered(world: World) -> None:
     assert [] == world.dropped
 
 
-def test_when_the_process_ends_they_get_little_time(world: World) -> None:
+def test_when_the_process_ends_they_get_little_time(world: ArrivalsLoop) -> None:
     world.connect(POST[:10])
     world.arrivals.end_overdue(2.0)
     world.clock.advance(2.0)
@@ -223,7 +203,7 @@ def test_when_the_process_ends_they_get_little_time(world: World) -> None:
     assert 1 == len(world.dropped)
 
 
-def test_they_end_more_often_than_the_log_has_lines(world: World, caplog: pytest.LogCaptureFixture) -> None:
+def test_they_end_more_often_than_the_log_has_lines(world: ArrivalsLoop, caplog: pytest.LogCaptureFixture) -> None:
     for _ in range(20):
         world.connect(POST[:10])
     assert 1 == len(caplog.records)
@@ -253,9 +233,8 @@ class WantsToWrite:
         return getattr(self._sock, name)
 
 
-def test_a_socket_that_has_written_wakes_the_loop_no_more(world: World) -> None:
-    client, server = socket.socketpair()
-    world.open += [client, server]
+def test_a_socket_that_has_written_wakes_the_loop_no_more(world: ArrivalsLoop) -> None:
+    server, client = world.pair()
     sock = WantsToWrite(server)
     world.arrivals.begin(End(cast(socket.socket, sock)))
     assert 2 == len(sock.left)

@@ -2,67 +2,53 @@
 
 from __future__ import annotations
 
-import selectors
 import socket
 import ssl
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import Any
+from pathlib import Path
 
 import pytest
 
-from controller.serving.handshakes import CROWDED, DONE, FAILED, LATE, NO_CERTIFICATE, Closing, Handshakes
+from controller.serving.handshakes import CROWDED, DONE, FAILED, LATE, NO_CERTIFICATE, ClosingSockets, Handshakes
 from controller.serving.tls import Material, ServerTls, make_context
-from tests.fakes.clock import VirtualClock
-from tests.unit.serving.tls_files import authority, client_of, server_of
+from tests.unit.serving.loop import Loop
+from tests.unit.serving.tls_files import authority, client_of, context, server_of
 
 
-class World:
-    """A server's loop by hand, and its clients on the other ends."""
+class HandshakesLoop(Loop):
+    """A server's handshakes and closings."""
 
     def __init__(self) -> None:
-        self.poller, self.clock, self.tls = selectors.DefaultSelector(), VirtualClock(), ServerTls()
-        self.ca = authority()
+        super().__init__()
+        self.tls, self.ca = ServerTls(), authority()
         server = server_of(self.ca)
         self.tls.use(server.certificate, server.key, self.ca.certificate)
-        self.closing = Closing(self.poller, self.clock, seconds=2.0, most=3)
+        self.closing = ClosingSockets(self.poller, self.clock, seconds=2.0, most=3)
         self.handshakes = self.make_handshakes(self.tls)
         self.ended: list[socket.socket | None] = []
-        self._open: list[socket.socket] = []
 
     def make_handshakes(self, tls: ServerTls) -> Handshakes:
         return Handshakes(self.poller, tls, self.clock, self.closing.begin, seconds=5.0, most=3)
 
-    def pair(self) -> tuple[socket.socket, socket.socket]:
-        ours, theirs = socket.socketpair()
-        theirs.settimeout(10)
-        self._open += [ours, theirs]
-        return ours, theirs
-
     def begin(self) -> socket.socket:
         ours, theirs = self.pair()
-        self.handshakes.begin(ours, self.ended.append)
+        self.handshakes.begin(ours, self._end)
         return theirs
 
-    def turn(self) -> None:
-        """One turn of the loop: everything that is ready now."""
-        for key, _ in self.poller.select(0):
-            key.data(key.fileobj)
-
-    def close(self) -> None:
-        for sock in [*self._open, *filter(None, self.ended)]:
-            sock.close()
-        self.poller.close()
+    def _end(self, sock: socket.socket | None) -> None:
+        self.ended.append(sock)
+        self.open += [sock] if sock is not None else []
 
 
 @pytest.fixture
-def world() -> Iterator[World]:
-    world = World()
+def world() -> Iterator[HandshakesLoop]:
+    world = HandshakesLoop()
     yield world
     world.close()
 
 
-class Client:
+class TlsClient:
     """A client's side of TLS, byte by byte."""
 
     def __init__(self, sock: socket.socket, context: ssl.SSLContext) -> None:
@@ -85,18 +71,8 @@ class Client:
         return True
 
 
-def client_context(world: World, tmp_path: Any) -> ssl.SSLContext:
-    client = client_of(world.ca)
-    file = tmp_path / "client.pem"
-    file.write_bytes(client.certificate + client.key)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.load_verify_locations(cadata=world.ca.certificate.decode())
-    context.load_cert_chain(file)
-    return context
-
-
-def test_a_handshake_is_done_in_turns_of_the_loop(world: World, tmp_path: Any) -> None:
-    client = Client(world.begin(), client_context(world, tmp_path))
+def test_a_handshake_is_done_in_turns_of_the_loop(world: HandshakesLoop, tmp_path: Path) -> None:
+    client = TlsClient(world.begin(), context(tmp_path, world.ca.certificate, client_of(world.ca)))
     turns = 0
     while not world.ended:
         client.step()
@@ -110,7 +86,7 @@ def test_a_handshake_is_done_in_turns_of_the_loop(world: World, tmp_path: Any) -
     assert not world.poller.get_map()
 
 
-def test_half_a_handshake_ends_at_its_deadline(world: World) -> None:
+def test_half_a_handshake_ends_at_its_deadline(world: HandshakesLoop) -> None:
     first = world.begin()
     world.clock.advance(2)
     world.begin()
@@ -131,7 +107,7 @@ def test_half_a_handshake_ends_at_its_deadline(world: World) -> None:
     assert not world.poller.get_map()
 
 
-def test_the_oldest_makes_place_when_there_are_too_many(world: World) -> None:
+def test_the_oldest_makes_place_when_there_are_too_many(world: HandshakesLoop) -> None:
     clients = [world.begin() for _ in range(5)]
     assert 3 == len(world.handshakes)
     assert [None, None] == world.ended
@@ -139,30 +115,22 @@ def test_the_oldest_makes_place_when_there_are_too_many(world: World) -> None:
     assert [b"", b""] == [client.recv(1) for client in clients[:2]]
 
 
-def test_nonsense_ends_a_handshake_at_once(world: World) -> None:
+@pytest.mark.parametrize("is_there", [True, False], ids=["nonsense", "a client that leaves"])
+def test_what_cannot_become_one_ends_a_handshake_at_once(world: HandshakesLoop, is_there: bool) -> None:
     client = world.begin()
-    client.sendall(b"GET / HTTP/1.1\r\n\r\n")
+    client.sendall(b"GET / HTTP/1.1\r\n\r\n") if is_there else client.close()
     world.turn()
     assert [None] == world.ended
     assert {FAILED: 1} == world.tls.counts()
 
 
-def test_a_client_that_leaves_ends_it_too(world: World) -> None:
-    world.begin().close()
-    world.turn()
-    assert [None] == world.ended
-    assert {FAILED: 1} == world.tls.counts()
-
-
-def test_without_a_certificate_a_connection_is_closed_at_once() -> None:
-    world = World()
+def test_without_a_certificate_a_connection_is_closed_at_once(world: HandshakesLoop) -> None:
     world.handshakes = world.make_handshakes(ServerTls())
     assert b"" == world.begin().recv(1)
     assert [None] == world.ended
-    world.close()
 
 
-def test_all_are_ended_with_the_process(world: World) -> None:
+def test_all_are_ended_with_the_process(world: HandshakesLoop) -> None:
     for _ in range(3):
         world.begin()
     world.handshakes.end_all()
@@ -170,7 +138,7 @@ def test_all_are_ended_with_the_process(world: World) -> None:
     assert not world.poller.get_map()
 
 
-def test_a_connection_that_is_closed_is_drained_until_the_client_closes(world: World) -> None:
+def test_a_connection_that_is_closed_is_drained_until_the_client_closes(world: HandshakesLoop) -> None:
     ours, theirs = world.pair()
     world.closing.begin(ours)
     assert b"" == theirs.recv(1)  # told at once
@@ -183,7 +151,7 @@ def test_a_connection_that_is_closed_is_drained_until_the_client_closes(world: W
     assert -1 == ours.fileno()
 
 
-def test_a_client_that_never_closes_is_left_after_a_while(world: World) -> None:
+def test_a_client_that_never_closes_is_left_after_a_while(world: HandshakesLoop) -> None:
     ours, _theirs = world.pair()
     world.closing.begin(ours)
     world.clock.advance(1.9)
@@ -194,7 +162,7 @@ def test_a_client_that_never_closes_is_left_after_a_while(world: World) -> None:
     assert -1 == ours.fileno()
 
 
-def test_closings_are_bounded_and_the_oldest_goes(world: World) -> None:
+def test_closings_are_bounded_and_the_oldest_goes(world: HandshakesLoop) -> None:
     pairs = [world.pair() for _ in range(5)]
     for ours, _ in pairs:
         world.closing.begin(ours)
@@ -202,7 +170,7 @@ def test_closings_are_bounded_and_the_oldest_goes(world: World) -> None:
     assert [-1, -1] == [ours.fileno() for ours, _ in pairs[:2]]
 
 
-def test_what_ended_in_the_same_turn_of_the_loop_is_left_alone(world: World) -> None:
+def test_what_ended_in_the_same_turn_of_the_loop_is_left_alone(world: HandshakesLoop) -> None:
     ours, theirs = world.pair()
     world.closing.begin(ours)
     theirs.close()
@@ -218,14 +186,16 @@ def test_what_ended_in_the_same_turn_of_the_loop_is_left_alone(world: World) -> 
     assert [None] == world.ended
 
 
-def test_a_connection_that_is_gone_needs_no_closing(world: World) -> None:
+def test_a_connection_that_is_gone_needs_no_closing(world: HandshakesLoop) -> None:
     ours, _theirs = world.pair()
     ours.close()
     world.closing.begin(ours)
     assert 0 == len(world.closing)
 
 
-def test_handshakes_that_fail_outnumber_lines_of_the_log(world: World, caplog: pytest.LogCaptureFixture) -> None:
+def test_handshakes_that_fail_outnumber_lines_of_the_log(
+    world: HandshakesLoop, caplog: pytest.LogCaptureFixture
+) -> None:
     for _ in range(10):
         world.begin().close()
         world.turn()
@@ -237,17 +207,17 @@ def test_handshakes_that_fail_outnumber_lines_of_the_log(world: World, caplog: p
     assert {FAILED: 11} == world.tls.counts()
 
 
-def test_a_context_asks_for_new_tls_and_for_a_certificate_and_resumes_nothing(world: World) -> None:
+def test_a_context_asks_for_new_tls_and_for_a_certificate_and_resumes_nothing(world: HandshakesLoop) -> None:
     server = server_of(world.ca)
-    context = make_context(Material(server.certificate, server.key, world.ca.certificate))
-    assert ssl.TLSVersion.TLSv1_2 == context.minimum_version
-    assert ssl.CERT_REQUIRED == context.verify_mode
-    assert 0 == context.num_tickets
+    made = make_context(Material(server.certificate, server.key, world.ca.certificate))
+    assert ssl.TLSVersion.TLSv1_2 == made.minimum_version
+    assert ssl.CERT_REQUIRED == made.verify_mode
+    assert 0 == made.num_tickets
     assert NO_CERTIFICATE not in world.tls.counts()
     assert "PRIVATE" not in repr(Material(server.certificate, server.key, world.ca.certificate))
 
 
-def test_the_same_certificates_make_no_new_context(world: World) -> None:
+def test_the_same_certificates_make_no_new_context(world: HandshakesLoop) -> None:
     before = world.tls.context
     server = server_of(world.ca)
     assert world.tls.use(server.certificate, server.key, world.ca.certificate)

@@ -7,63 +7,43 @@ import http.client
 import json
 import socket
 import ssl
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from certs.authority import Pair, bundle_of
-from tests.fakes.ports import free_port
-from tests.unit.extender.test_http import DEADLINE_SECONDS, ROOT, call_for, exchange, until
+from tests.unit.extender.http_server import DEADLINE_SECONDS, ServerProcess, call_for, exchange
 from tests.unit.serving import tls_files
 from tests.unit.serving.tls_files import CLIENT, HOST, Mounted, authority, client_of, expired, server_of
 
 REFUSED = (ssl.SSLError, ConnectionError, http.client.HTTPException)
 
 
-class TlsServer:
-    """One gunicorn that serves the files of a directory, and how clients call it."""
+class TlsServer(ServerProcess):
+    """It serves the files of a directory; clients show a certificate of its authority, unless told otherwise."""
 
     def __init__(self, folder: Path, *, handshake_seconds: float = 60.0, handshakes: int = 256) -> None:
-        self.folder, self.port = folder, free_port()
         self.files = Mounted(folder / "tls")
-        self.events_file = folder / "events"
-        self.log_file = folder / "log"
         self.ca = authority()
         self.client = client_of(self.ca)
-        self._log = self.log_file.open("wb")
-        arguments = [self.port, self.events_file, self.files.path, handshake_seconds, handshakes]
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.unit.serving.tls_process", *map(str, arguments)],
-            cwd=ROOT,
-            stdout=self._log,
-            stderr=self._log,
-            start_new_session=True,
-        )
-        until(lambda: self.process.poll() is not None or self.events("started"), "the worker starts")
-
-    def events(self, ending: str = "") -> list[str]:
-        lines = self.events_file.read_text().splitlines() if self.events_file.exists() else []
-        return [line for line in lines if line.endswith(ending)]
+        arguments = (self.files.path, handshake_seconds, handshakes)
+        super().__init__("tests.unit.serving.tls_process", folder, *arguments)
 
     def serve(self, leaf: Pair, trusted: bytes | None = None) -> None:
         """Have the server take this leaf, and wait until it does."""
         self.files.put(leaf, trusted if trusted is not None else self.ca.certificate)
-        until(lambda: self.served_leaf() == leaf.facts.fingerprint, "the new certificate is served")
+        self.wait_for(lambda: self.served_leaf() == leaf.facts.fingerprint, "new leaf")
 
     def served_leaf(self) -> str:
         """The fingerprint of the certificate that a new connection is shown."""
         blind = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         blind.check_hostname, blind.verify_mode = False, ssl.CERT_NONE
         try:
-            with (
-                socket.create_connection((HOST, self.port), timeout=DEADLINE_SECONDS) as plain,
-                blind.wrap_socket(plain) as sock,
-            ):
+            with self.connected(blind) as sock:
                 return hashlib.sha256(sock.getpeercert(binary_form=True) or b"").hexdigest()
         except OSError:
             return ""
@@ -71,28 +51,17 @@ class TlsServer:
     def context(self, client: Pair | None = None, trusted: bytes | None = None) -> ssl.SSLContext:
         return tls_files.context(self.folder, trusted or self.ca.certificate, client or self.client)
 
-    def call(self, context: ssl.SSLContext, pod: str = "p") -> tuple[int, Any, dict[str, str]]:
-        connection = http.client.HTTPSConnection(HOST, self.port, timeout=DEADLINE_SECONDS, context=context)
-        try:
-            return exchange(connection, "POST", "/filter", call_for(pod, "n1"))
-        finally:
-            connection.close()
+    def connected(self, context: ssl.SSLContext | None = None) -> ssl.SSLSocket:
+        plain = socket.create_connection((HOST, self.port), timeout=DEADLINE_SECONDS)
+        return (context or self.context()).wrap_socket(plain, server_hostname=HOST)
 
-    def is_well(self) -> bool:
-        status, answer, _ = self.call(self.context())
-        return (status, answer["NodeNames"]) == (200, ["n1"])
+    def connection(self, context: ssl.SSLContext | None = None) -> http.client.HTTPSConnection:
+        return http.client.HTTPSConnection(HOST, self.port, timeout=DEADLINE_SECONDS, context=context or self.context())
 
-    def raw(self, data: bytes) -> socket.socket:
-        connection = socket.create_connection((HOST, self.port), timeout=DEADLINE_SECONDS)
-        connection.sendall(data)
-        return connection
-
-    def stop(self) -> int:
-        if self.process.poll() is None:
-            self.process.terminate()
-        code = self.process.wait(DEADLINE_SECONDS)
-        self._log.close()
-        return code
+    def call_with(self, context: ssl.SSLContext) -> int:
+        """The status of a good call."""
+        with closing(self.connection(context)) as connection:
+            return exchange(connection, "POST", "/filter", call_for("p", "n1"))[0]
 
 
 @pytest.fixture(scope="module")
@@ -107,8 +76,10 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TlsServer]:
 def own_server(tmp_path: Path) -> Iterator[Any]:
     started: list[TlsServer] = []
 
-    def start(**options: Any) -> TlsServer:
+    def start(*, serves: bool = True, **options: Any) -> TlsServer:
         started.append(TlsServer(tmp_path, **options))
+        if serves:
+            started[-1].serve(server_of(started[-1].ca))
         return started[-1]
 
     yield start
@@ -134,15 +105,13 @@ def is_closed(connection: socket.socket) -> bool:
         return True
 
 
-def test_a_client_of_our_authority_is_answered(server: TlsServer) -> None:
-    assert server.is_well()
-
-
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
-def test_both_versions_of_tls_are_spoken(server: TlsServer, version: ssl.TLSVersion) -> None:
+def test_a_client_of_our_authority_is_answered_in_both_versions_of_tls(
+    server: TlsServer, version: ssl.TLSVersion
+) -> None:
     context = server.context()
     context.minimum_version = context.maximum_version = version
-    assert 200 == server.call(context)[0]
+    assert 200 == server.call_with(context)
 
 
 @pytest.mark.filterwarnings("ignore:ssl.TLSVersion")
@@ -152,13 +121,15 @@ def test_older_versions_are_not(server: TlsServer) -> None:
     context.options &= ~(ssl.OP_NO_TLSv1 | ssl.OP_NO_TLSv1_1)
     context.minimum_version, context.maximum_version = ssl.TLSVersion.TLSv1, ssl.TLSVersion.TLSv1_1
     with pytest.raises(REFUSED):
-        server.call(context)
+        server.call_with(context)
 
 
-def test_who_shows_no_certificate_is_refused(server: TlsServer) -> None:
+def test_who_shows_no_certificate_is_refused_and_the_log_says_why(server: TlsServer) -> None:
     context = tls_files.context(server.folder, server.ca.certificate, None)
     with pytest.raises(REFUSED):
-        server.call(context, "unknown")
+        server.call_with(context)
+    refusal = b"PEER_DID_NOT_RETURN_A_CERTIFICATE"
+    server.wait_for(lambda: refusal in server.log_file.read_bytes(), "reason in the log")
     assert server.is_well()
 
 
@@ -167,13 +138,13 @@ def test_a_client_of_another_authority_is_refused(server: TlsServer, version: ss
     context = server.context(client_of(authority()))
     context.minimum_version = context.maximum_version = version
     with pytest.raises(REFUSED):
-        server.call(context)
+        server.call_with(context)
     assert server.is_well()
 
 
 def test_a_servers_certificate_makes_no_client(server: TlsServer) -> None:
     with pytest.raises(REFUSED):
-        server.call(server.context(server_of(server.ca)))
+        server.call_with(server.context(server_of(server.ca)))
 
 
 def test_plain_http_is_refused(server: TlsServer) -> None:
@@ -184,42 +155,34 @@ def test_plain_http_is_refused(server: TlsServer) -> None:
 
 
 def test_an_expired_client_is_refused(own_server: Any) -> None:
-    server = own_server()
+    server = own_server(serves=False)
     ca, late = expired(CLIENT)
     server.serve(server_of(ca), ca.certificate)
     with pytest.raises(REFUSED):
-        server.call(server.context(late, ca.certificate))
-    assert 200 == server.call(server.context(client_of(ca), ca.certificate))[0]
+        server.call_with(server.context(late, ca.certificate))
+    assert 200 == server.call_with(server.context(client_of(ca), ca.certificate))
 
 
 def test_clients_refuse_a_server_that_has_expired_or_is_not_ours(own_server: Any) -> None:
-    server = own_server()
+    server = own_server(serves=False)
     ca, late = expired(tls_files.SERVER)
     server.serve(late, ca.certificate)
     with pytest.raises(ssl.SSLCertVerificationError, match="expired"):
-        server.call(server.context(client_of(ca), ca.certificate))
+        server.call_with(server.context(client_of(ca), ca.certificate))
 
     server.serve(server_of(ca), ca.certificate)
     with pytest.raises(ssl.SSLCertVerificationError):
-        server.call(server.context(client_of(ca), authority().certificate))
-    assert 200 == server.call(server.context(client_of(ca), ca.certificate))[0]
+        server.call_with(server.context(client_of(ca), authority().certificate))
+    assert 200 == server.call_with(server.context(client_of(ca), ca.certificate))
 
 
-def test_many_calls_share_one_connection(server: TlsServer) -> None:
-    connection = http.client.HTTPSConnection(HOST, server.port, timeout=DEADLINE_SECONDS, context=server.context())
-    for number in range(20):
-        status, answer, _ = exchange(connection, "POST", "/filter", call_for("p", f"n{number}"))
-        assert (status, answer["NodeNames"]) == (200, [f"n{number}"])
-        assert connection.sock is not None
-    connection.close()
-
-
-def test_a_large_body_is_read_whole(server: TlsServer) -> None:
-    connection = http.client.HTTPSConnection(HOST, server.port, timeout=DEADLINE_SECONDS, context=server.context())
+def test_a_large_body_is_read_whole_and_its_connection_stays(server: TlsServer) -> None:
     nodes = [f"node-{number:05}" for number in range(50_000)]
-    status, answer, _ = exchange(connection, "POST", "/filter", call_for("p", *nodes))
-    assert (status, nodes) == (200, answer["NodeNames"])
-    connection.close()
+    with closing(server.connection()) as connection:
+        for asked in (nodes, nodes[:1]):
+            status, answer, _ = exchange(connection, "POST", "/filter", call_for("p", *asked))
+            assert (status, asked) == (200, answer["NodeNames"])
+            assert connection.sock is not None
 
 
 def test_a_second_request_in_the_same_record_is_answered_too(server: TlsServer) -> None:
@@ -228,10 +191,7 @@ def test_a_second_request_in_the_same_record_is_answered_too(server: TlsServer) 
     body += b" " * (9_000 - len(body))
     one = f"POST /filter HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
     two = b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
-    with (
-        socket.create_connection((HOST, server.port), timeout=DEADLINE_SECONDS) as plain,
-        server.context().wrap_socket(plain, server_hostname=HOST) as sock,
-    ):
+    with server.connected() as sock:
         sock.sendall(one + two)
         answers = b""
         while data := sock.recv(65_536):
@@ -239,25 +199,17 @@ def test_a_second_request_in_the_same_record_is_answered_too(server: TlsServer) 
     assert 2 == answers.count(b"HTTP/1.1 200 ")
 
 
-def test_a_503_ends_its_connection(server: TlsServer) -> None:
-    connection = http.client.HTTPSConnection(HOST, server.port, timeout=DEADLINE_SECONDS, context=server.context())
-    status, _, headers = exchange(connection, "POST", "/filter", call_for("not-leading", "n1"))
-    assert (503, "close") == (status, headers["Connection"])
-    assert connection.sock is None
-
-
 def test_a_client_that_leaves_while_its_call_waits_is_noticed(server: TlsServer) -> None:
     body = json.dumps(call_for("patient", "n1")).encode()
-    plain = socket.create_connection((HOST, server.port), timeout=DEADLINE_SECONDS)
-    sock = server.context().wrap_socket(plain, server_hostname=HOST)
+    sock = server.connected()
     sock.sendall(f"POST /filter HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body)
-    until(lambda: server.events("waiting gone=False"), "the call waits")
+    server.wait_event("waiting gone=False")
     sock.close()
-    until(lambda: server.events("left gone=True"), "the service sees that the client left")
+    server.wait_event("left gone=True")
 
 
 def test_without_a_certificate_nobody_is_served_and_with_one_everybody(own_server: Any) -> None:
-    server = own_server()
+    server = own_server(serves=False)
     with pytest.raises(REFUSED):
         server.is_well()
     server.serve(server_of(server.ca))
@@ -265,10 +217,9 @@ def test_without_a_certificate_nobody_is_served_and_with_one_everybody(own_serve
 
 
 def test_files_that_cannot_be_used_leave_the_certificate_in_use(own_server: Any) -> None:
-    server = own_server()
-    good = server_of(server.ca)
+    server = own_server(serves=False)
+    good, other = server_of(server.ca), server_of(server.ca)
     server.serve(good)
-    other = server_of(server.ca)
     trusted = server.ca.certificate
     spoilings: list[Callable[[], object]] = [
         lambda: server.files.put(other, trusted, key=good.key),
@@ -279,14 +230,14 @@ def test_files_that_cannot_be_used_leave_the_certificate_in_use(own_server: Any)
     ]
     for number, spoil in enumerate(spoilings, start=1):
         spoil()
-        until(lambda: server.log_file.read_bytes().count(b"are not used: ") >= number, "the log names the problem")  # noqa: B023
+        server.wait_for(lambda: server.log_file.read_bytes().count(b"are not used: ") >= number, "it in the log")  # noqa: B023
         assert good.facts.fingerprint == server.served_leaf()
         assert server.is_well()
     server.serve(other)
     assert server.is_well()
 
 
-class Load:
+class TlsLoad:
     """Threads that call without a pause; half of them keep their connection."""
 
     def __init__(self, server: TlsServer, context: ssl.SSLContext, threads: int = 4) -> None:
@@ -298,7 +249,7 @@ class Load:
             threading.Thread(target=self._run, args=(bool(number % 2),), daemon=True) for number in range(threads)
         ]
 
-    def __enter__(self) -> Load:
+    def __enter__(self) -> TlsLoad:
         for thread in self._threads:
             thread.start()
         return self
@@ -310,10 +261,10 @@ class Load:
 
     def wait_for_more(self, calls: int) -> None:
         wanted = self.calls + calls
-        until(lambda: self.calls >= wanted or self.failures, f"{calls} more calls")
+        self._server.wait_for(lambda: self.calls >= wanted or self.failures, "more calls")
 
     def _run(self, keeps: bool) -> None:
-        connection = self._connect()
+        connection = self._server.connection(self._context)
         while not self._stop.is_set():
             try:
                 status, answer, _ = exchange(connection, "POST", "/filter", call_for("p", "n1"))
@@ -326,19 +277,16 @@ class Load:
                     self.failures.append(problem)
             if problem or not keeps:
                 connection.close()
-                connection = self._connect()
+                connection = self._server.connection(self._context)
         connection.close()
-
-    def _connect(self) -> http.client.HTTPSConnection:
-        return http.client.HTTPSConnection(HOST, self._server.port, timeout=DEADLINE_SECONDS, context=self._context)
 
 
 def test_certificates_change_under_load_without_a_failed_call(own_server: Any) -> None:
-    server = own_server()
+    server = own_server(serves=False)
     old, new = server.ca, authority()
     both = bundle_of((old, new))
     server.serve(server_of(old), both)
-    with Load(server, server.context(trusted=both)) as load:
+    with TlsLoad(server, server.context(trusted=both)) as load:
         for _ in range(6):
             server.serve(server_of(old), both)
             load.wait_for_more(20)
@@ -350,13 +298,12 @@ def test_certificates_change_under_load_without_a_failed_call(own_server: Any) -
     # Once the old authority is gone, so are its clients; those of the new one are served.
     server.serve(server_of(new), new.certificate)
     with pytest.raises(REFUSED):
-        server.call(server.context(trusted=both))
-    assert 200 == server.call(server.context(client_of(new), both))[0]
+        server.call_with(server.context(trusted=both))
+    assert 200 == server.call_with(server.context(client_of(new), both))
 
 
 def test_a_hundred_half_handshakes_take_no_thread(own_server: Any) -> None:
     server = own_server(handshake_seconds=600.0)
-    server.serve(server_of(server.ca))
     hello = client_hello()
     halves = [server.raw(hello[: len(hello) // 2]) for _ in range(50)]
     halves += [server.raw(hello) for _ in range(25)]  # and then nothing
@@ -371,17 +318,14 @@ def test_a_hundred_half_handshakes_take_no_thread(own_server: Any) -> None:
 
 def test_a_hundred_half_requests_take_no_thread(own_server: Any) -> None:
     server = own_server()
-    server.serve(server_of(server.ca))
     begun = [
         b"POST /filter HTTP/1.1\r\nHost: x",
         b"POST /filter HTTP/1.1\r\nHost: x\r\nContent-Length: 90000\r\n\r\n" + b" " * 40_000,
     ]
     halves = []
     for number in range(100):
-        plain = socket.create_connection((HOST, server.port), timeout=DEADLINE_SECONDS)
-        sock = server.context().wrap_socket(plain, server_hostname=HOST)
-        sock.sendall(begun[number % 2])
-        halves.append(sock)
+        halves.append(server.connected())
+        halves[-1].sendall(begun[number % 2])
     for _ in range(10):
         assert server.is_well()
     for sock in halves:
@@ -389,57 +333,24 @@ def test_a_hundred_half_requests_take_no_thread(own_server: Any) -> None:
     assert server.is_well()
 
 
-def test_half_a_handshake_ends_at_its_deadline_though_bytes_go_on_coming(own_server: Any) -> None:
-    server = own_server(handshake_seconds=1.0)
-    server.serve(server_of(server.ca))
-    hello = client_hello()
-    silent = server.raw(hello[:40])
-    trickling = server.raw(hello[:40])
-    ended = threading.Event()
-
-    def trickle() -> None:
-        for byte in hello[40:]:
-            if ended.wait(0.1):
-                return
-            try:
-                trickling.sendall(bytes([byte]))
-            except OSError:
-                return
-
-    thread = threading.Thread(target=trickle, daemon=True)
-    thread.start()
-    assert is_closed(silent)
-    assert thread.is_alive()
-    assert is_closed(trickling)
-    ended.set()
-    thread.join()
+@pytest.mark.parametrize(
+    ("options", "ended"),
+    [({"handshake_seconds": 1.0}, -1), ({"handshake_seconds": 600.0, "handshakes": 8}, 0)],
+    ids=["at its deadline", "as the oldest of too many"],
+)
+def test_a_half_handshake_ends_and_keeps_nobody_out(own_server: Any, options: dict[str, Any], ended: int) -> None:
+    server = own_server(**options)
+    halves = [server.raw(client_hello()[:40]) for _ in range(100)]
     assert server.is_well()
-
-
-def test_more_half_handshakes_than_are_let_wait_do_not_keep_others_out(own_server: Any) -> None:
-    server = own_server(handshake_seconds=600.0, handshakes=8)
-    server.serve(server_of(server.ca))
-    hello = client_hello()
-    halves = [server.raw(hello[:40]) for _ in range(100)]
-    assert server.is_well()
-    assert is_closed(halves[0])  # the oldest made place
+    assert is_closed(halves[ended])
     for connection in halves:
         connection.close()
 
 
 def test_the_process_ends_although_handshakes_are_under_way(own_server: Any) -> None:
     server = own_server(handshake_seconds=600.0)
-    server.serve(server_of(server.ca))
     halves = [server.raw(client_hello()[:40]) for _ in range(20)]
     assert 0 == server.stop()
     assert server.events()[-1].endswith(" stopped")
     for connection in halves:
         connection.close()
-
-
-def test_the_log_says_why_a_client_was_refused(own_server: Any) -> None:
-    server = own_server()
-    server.serve(server_of(server.ca))
-    with pytest.raises(REFUSED):
-        server.call(tls_files.context(server.folder, server.ca.certificate, None))
-    until(lambda: b"PEER_DID_NOT_RETURN_A_CERTIFICATE" in server.log_file.read_bytes(), "the reason in the log")

@@ -8,7 +8,19 @@ from typing import Any
 
 import pytest
 
-from bench import admission_rate, burst, handshakes, node_bodies, pod_review, wake_up
+from bench import (
+    admission_rate,
+    burst,
+    expansion_lock,
+    filter_latency,
+    fit_speed,
+    handshakes,
+    node_bodies,
+    pod_review,
+    prioritize,
+    race_timing,
+    wake_up,
+)
 from bench.verdicts import Verdict, conclude, never
 
 MET, MISSED = Verdict("1.00 x", True, "at most 1.1"), Verdict("1.20 x", False, "at most 1.1")
@@ -40,7 +52,7 @@ def test_every_limit_has_a_line() -> None:
     assert "  met     1.00 x (asked: at most 1.1)\n  NOT MET 1.20 x (asked: at most 1.1)\n" == said.getvalue()
 
 
-ROUND = wake_up.Round(4, 500, 5, 10, 2.0, 3.0, 4)
+ROUND = wake_up.WakeRound(4, 500, 5, 10, 2.0, 3.0, 4)
 
 
 @pytest.mark.parametrize(
@@ -53,15 +65,17 @@ ROUND = wake_up.Round(4, 500, 5, 10, 2.0, 3.0, 4)
     ],
 )
 def test_a_wake_up_counts_patches_the_first_bind_and_promises(
-    entry: wake_up.Round, violations: int, expected: list[str]
+    entry: wake_up.WakeRound, violations: int, expected: list[str]
 ) -> None:
     assert expected == unmet(wake_up.verdicts([entry], violations))
 
 
-def case(name: str, *, ours: dict[str, Any], stock: dict[str, Any], others: int = 0, pods: int = 100) -> burst.Case:
+def case(
+    name: str, *, ours: dict[str, Any], stock: dict[str, Any], others: int = 0, pods: int = 100
+) -> burst.BurstCase:
     usual = {"bound": pods, "rate": 10.0, "others_bound": others, "others_rate": 10.0, "others_p99": 0.01}
-    runs = [burst.Run(burst.WITH, **(usual | ours)), burst.Run(burst.WITHOUT, **(usual | stock))]
-    return burst.Case(name, pods, others, runs)
+    runs = [burst.BurstRun(burst.WITH, **(usual | ours)), burst.BurstRun(burst.WITHOUT, **(usual | stock))]
+    return burst.BurstCase(name, pods, others, runs)
 
 
 @pytest.mark.parametrize(
@@ -87,7 +101,7 @@ def case(name: str, *, ours: dict[str, Any], stock: dict[str, Any], others: int 
         ),
     ],
 )
-def test_a_burst_is_compared_with_stock(found: burst.Case, expected: list[str]) -> None:
+def test_a_burst_is_compared_with_stock(found: burst.BurstCase, expected: list[str]) -> None:
     assert expected == unmet(burst.verdicts([found]))
 
 
@@ -141,3 +155,47 @@ def test_the_rate_of_admission_has_a_limit_with_claims_and_no_change_without() -
     assert [] == unmet(admission_rate.verdicts(result(95.0)))
     assert 2 == len(unmet(admission_rate.verdicts(result(92.0))))
     assert 4 == len(unmet(admission_rate.verdicts(result(89.0))))
+
+
+def test_a_run_that_did_not_bind_every_pod_is_told_beside_the_times_of_the_others() -> None:
+    whole, cut = (race_timing.RaceRun(race_timing.OURS, bound, 10.0, 0, 4) for bound in (64, 63))
+    stock = race_timing.RaceRun(race_timing.NONE, 64, 10.0, 3, 6)
+    found = race_timing.RaceCase("64 pods, ample space", 64, 8, [whole, stock, cut])
+
+    assert ["64 pods, ample space: 1 runs with the extender did not bind all pods (1 pods)"] == unmet(
+        race_timing.verdicts([found])
+    )
+    assert "of the 1 that bound all pods" in found.line(race_timing.OURS)
+
+
+@pytest.mark.parametrize(("usual", "beside", "expected"), [(1.5, 2.0, 0), (3.1, 2.0, 1), (1.5, 2.1, 1)])
+def test_a_filter_call_has_a_limit_beside_an_echo_and_beside_pending_volumes(
+    usual: float, beside: float, expected: int
+) -> None:
+    same = {"nodes": 1000, "max_offers": 100, "full_every": 0, "disks": 4, "passed": 100}
+    quiet = {**same, "roaming": 0, "ratio": usual, "filter": {"median_ms": 1.0}}
+    crowded = {**same, "roaming": 1000, "ratio": 9.0, "filter": {"median_ms": beside}}
+
+    assert expected == len(unmet(filter_latency.verdicts([quiet, crowded])))
+
+
+def test_prioritize_has_a_limit_and_looks_at_every_node() -> None:
+    result = {"nodes": 1000, "volumes": 1, "points": [7], "filter_of_echo": 3.0, "prioritize_of_echo": 10.0}
+
+    assert [] == unmet(prioritize.verdicts([result]))
+    assert 1 == len(unmet(prioritize.verdicts([{**result, "prioritize_of_echo": 10.1}])))
+    assert 1 == len(unmet(prioritize.verdicts([{**result, "points": [0, 7]}])))
+
+
+def test_judging_nodes_has_a_limit_in_units_and_in_time() -> None:
+    (case,) = (case for case in fit_speed.CASES if case.name == "half nearly full, one volume")
+
+    assert [] == unmet(fit_speed.verdicts(case, {"warm_units": 30.0, "warm_ms": 50.0}))
+    assert 2 == len(unmet(fit_speed.verdicts(case, {"warm_units": 30.1, "warm_ms": 50.1})))
+
+
+def test_an_expansion_that_is_not_refused_measures_nothing() -> None:
+    size = {"is_refused": True, "median_ms": 100.0, "worst_ms": 320.0}
+
+    assert [] == unmet(expansion_lock.verdicts({"pending": 1, "150Gi": size}))
+    assert 2 == len(unmet(expansion_lock.verdicts({"150Gi": {**size, "is_refused": False, "worst_ms": 321.0}})))

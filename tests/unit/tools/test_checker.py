@@ -9,307 +9,210 @@ import pytest
 from tests.e2e.checker import HistoryError
 from tests.e2e.explained import Recorded
 from tests.e2e.history_facts import DiskFacts, bytes_of, volume_bytes
-from tests.fakes.histories import GIB, History, history
+from tests.fakes.histories import GIB, history
+
+BOUND = "claim c pv=pv; pv pv v; pod p c node=n1; "
+WITHOUT_DISK = "claim c pv=pv; pv pv v; volume v{}; pod p c node=n1; wait 100; storage_class later"  # tells the time
+
+# What is promised on n1, and n2, in GiB wherever the steps say so.
+PROMISED = {
+    "a replica that has no disk yet counts nothing": "replica r v n1 -; = 0",
+    "a selected node counts while the claim is unbound and a pod waits for it": (
+        "claim c selected=n1; = 0; pod p c; = 100; gone Pod p; = 0"
+    ),
+    "a claim without a choice counts nothing": "claim c; pod p c; = 0",
+    "the annotation of a bound claim speaks only for a pod that is older than the volume": (
+        "pod p c; claim c selected=n1; pv pv v; claim c selected=n1 pv=pv; = 100; gone Pod p; = 0; pod p c; = 0"
+    ),
+    "a bound pod chooses for its claim until the replica is placed anywhere": (
+        f"{BOUND}replica r v; = 100; replica r v n2 n2-d0; = 0"
+    ),
+    "a placed replica and the claim behind it are counted once": f"{BOUND}replica r v n1 n1-d0; = 100",
+    "the replica of a claim that is not bound yet belongs to it": "claim c selected=n1; replica r @c n1 n1-d0; = 100",
+    "two pods of one claim count once and where Longhorn attaches it": (
+        f"node n2 400; {BOUND}volume v node=n2; pod q c node=n2; = 0 100"
+    ),
+    "a finished pod chooses nothing": f"{BOUND}= 100; pod p c node=n1 phase=Succeeded; = 0; "
+    "pod p c node=n1; = 100; pod p c node=n1 phase=Failed; = 0",
+    "a deleted pod still counts on its node": f"{BOUND}pod p c node=n1 deleting=1; = 100",
+    "a deleted pod that was never bound does not": (
+        "pod p c; claim c selected=n1; pv pv v; claim c selected=n1 pv=pv; pod p c deleting=1; = 0"
+    ),
+    "only volumes of one copy beside their pod are demand on a node": (
+        "pod p c; claim c selected=n1; = 100; storage_class lh strict-local; = 100; "
+        "storage_class lh best-effort 2; = 0; storage_class lh disabled; = 0"
+    ),
+    "a class that leaves locality and copies open takes Longhorn's settings": (
+        "pod p c; storage_class lh - -; claim c selected=n1; = 0; "
+        "setting default-data-locality best-effort; setting default-replica-count 1; = 100; "
+        'setting default-replica-count 3; = 0; setting default-replica-count {"v1":"1","v2":"3"}; = 100; '
+        'setting default-replica-count {"v1":"3","v2":"1"}; = 0'
+    ),
+    "what the volume says wins over claim and class": (
+        "pod p c; storage_class lh disabled; claim c 1 selected=n1; volume @c 7; = 7; volume @c 7 replicas=2; = 0"
+    ),
+    "a volume tells itself whether it lives beside its pod": (
+        "claim c pv=pv storageClassName=-; pv pv v; pod p c node=n1; volume v locality=strict-local; = 100; "
+        "volume v; = 100; volume v replicas=2; = 0"
+    ),
+    "shared claims and other drivers are no demand": (
+        "storage_class other provisioner=example.com/disk; claim a selected=n1 storageClassName=other; "
+        "claim b selected=n1 accessModes=ReadWriteMany,; claim c selected=n1 storageClassName=missing; = 0"
+    ),
+    "an ephemeral volume is a claim named after pod and volume": (
+        "claim p-scratch pv=pv; pv pv v; pod p node=n1 ephemeral=scratch,; = 100"
+    ),
+    "a recreated object of the same name is a new one": (
+        "claim c selected=n1; gone PersistentVolumeClaim c; = 0; claim c; = 0"
+    ),
+    "volumes that may go anywhere count with every replica that has a disk": (
+        "node n2 400; volume v 60 locality=disabled replicas=3; claim c 60 pv=pv accessModes=ReadWriteMany,; pv pv v; "
+        "replica r1 v n1 n1-d0 60; replica r2 v n2 n2-d0 60; replica r3 v gib=60; = 60 60; "
+        "replica r3 v n1 n1-d0 60; = 120 60"
+    ),
+}
 
 
-def promised_at_end(made: History) -> int:
-    return made.check().series[-1].node_bytes["n1"] // GIB
-
-
-def test_replicas_up_to_the_limit_are_no_violation_and_one_byte_more_is() -> None:
+@pytest.mark.parametrize("steps", PROMISED.values(), ids=PROMISED)
+def test_it_counts_what_is_promised(steps: str) -> None:
     made = history()
-    for number in range(4):
-        made.replica(f"r{number}", f"v{number}", "n1", "n1-d0")
-    assert [] == made.check().violations
-
-    rv = made.put(
-        "Replica",
-        "r4",
-        {"spec": {"volumeName": "v4", "nodeID": "n1", "diskID": "n1-d0", "volumeSize": "1"}},
-        namespace="longhorn-system",
-    )
-
-    (violation,) = made.check().violations
-    assert ("node n1", rv, 1) == (violation.place, violation.rv, violation.over_bytes)
-    assert {f"replica r{number}" for number in range(5)} == {item.name for item in violation.items}
-
-
-def test_a_replica_that_has_no_disk_yet_counts_nothing() -> None:
-    made = history()
-    made.replica("r", "v", "n1", "")
-    assert 0 == promised_at_end(made)
-
-
-def test_a_violation_lasts_until_it_ends_and_keeps_its_worst_amount() -> None:
-    made = history(100)
-    made.replica("a", "va", "n1", "n1-d0")
-    made.replica("b", "vb", "n1", "n1-d0", gib=10)
-    made.replica("c", "vc", "n1", "n1-d0", gib=20)
-    made.gone("Replica", "c")
-    made.gone("Replica", "b")
-    made.replica("d", "vd", "n1", "n1-d0", gib=1)
-
-    assert [30 * GIB, 1 * GIB] == [violation.over_bytes for violation in made.check().violations]
-
-
-def test_reserved_bytes_and_over_provisioning_shape_the_limit_with_truncation() -> None:
-    made = history()
-    made.node("n1", 400, reserved_gib=100)
-    made.put("Setting", "storage-over-provisioning-percentage", {"value": "33"}, namespace="longhorn-system")
-
-    assert {"n1": int(300 * GIB * 33 / 100)} == made.check().node_limits
-
-
-def test_selected_node_counts_while_the_claim_is_unbound_even_without_a_pod() -> None:
-    made = history()
-    made.claim("c", selected="n1")
-    assert 100 == promised_at_end(made)
-
-
-def test_a_claim_without_a_choice_counts_nothing() -> None:
-    made = history()
-    made.claim("c")
-    made.pod("p", "c")
-    assert 0 == promised_at_end(made)
-
-
-def test_the_annotation_of_a_bound_claim_speaks_only_for_a_pod_that_is_older_than_the_volume() -> None:
-    made = history()
-    made.pod("p", "c")
-    made.claim("c", selected="n1")
-    made.pv("pv", "v")
-    made.claim("c", selected="n1", pv="pv")
-    assert 100 == promised_at_end(made)
-
-    made.gone("Pod", "p")
-    assert 0 == promised_at_end(made)
-
-    made.pod("p", "c")
-    assert 0 == promised_at_end(made)
-
-
-def test_a_bound_pod_chooses_for_its_claim_until_the_replica_is_placed_anywhere() -> None:
-    made = history()
-    made.claim("c", pv="pv")
-    made.pv("pv", "v")
-    made.pod("p", "c", node="n1")
-    made.replica("r", "v")
-    assert 100 == promised_at_end(made)
-
-    made.replica("r", "v", "n2", "n2-d0")
-    assert 0 == promised_at_end(made)
-
-
-def test_a_placed_replica_and_the_claim_behind_it_are_counted_once() -> None:
-    made = history()
-    made.claim("c", pv="pv")
-    made.pv("pv", "v")
-    made.pod("p", "c", node="n1")
-    made.replica("r", "v", "n1", "n1-d0")
-    assert 100 == promised_at_end(made)
-
-
-def test_the_replica_of_a_claim_that_is_not_bound_yet_belongs_to_it() -> None:
-    made = history()
-    made.claim("c", selected="n1")
-    uid = made.lines[-1]["object"]["metadata"]["uid"]
-    made.replica("r", f"pvc-{uid}", "n1", "n1-d0")
-    assert 100 == promised_at_end(made)
-
-
-def test_two_pods_of_one_claim_count_once_and_where_longhorn_attaches_it() -> None:
-    made = history()
-    made.node("n2", 400)
-    made.claim("c", pv="pv")
-    made.pv("pv", "v")
-    made.volume("v", node="n2")
-    made.pod("p", "c", node="n1")
-    made.pod("q", "c", node="n2")
-
-    assert {"n1": 0, "n2": 100 * GIB} == made.check().series[-1].node_bytes
-
-
-@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
-def test_a_finished_pod_chooses_nothing(phase: str) -> None:
-    made = history()
-    made.claim("c", pv="pv")
-    made.pv("pv", "v")
-    made.pod("p", "c", node="n1", phase=phase)
-    assert 0 == promised_at_end(made)
-
-
-def test_a_deleted_pod_still_counts_on_its_node_but_not_if_it_was_never_bound() -> None:
-    made = history()
-    made.claim("c", pv="pv")
-    made.pv("pv", "v")
-    made.pod("p", "c", node="n1", deleting=True)
-    assert 100 == promised_at_end(made)
-
-    unbound = history()
-    unbound.pod("p", "c")
-    unbound.claim("c", selected="n1")
-    unbound.pv("pv", "v")
-    unbound.claim("c", selected="n1", pv="pv")
-    unbound.pod("p", "c", deleting=True)
-    assert 0 == promised_at_end(unbound)
+    for step in steps.split("; "):
+        if not step.startswith("= "):
+            made.play(step)
+            continue
+        expected = [int(gib) * GIB for gib in step.split()[1:]]
+        assert expected == list(made.check().series[-1].node_bytes.values()), step
 
 
 @pytest.mark.parametrize(
-    ("locality", "replicas", "counts"),
-    [("best-effort", "1", True), ("strict-local", "1", True), ("best-effort", "2", False), ("disabled", "1", False)],
+    ("disks", "steps", "expected"),
+    [
+        pytest.param((100,), "replica a va n1 n1-d0", {}, id="up to the limit"),
+        pytest.param(
+            (100,),
+            "replica a va n1 n1-d0; replica b vb n1 n1-d0 10; replica c vc n1 n1-d0 20; gone Replica c; "
+            "gone Replica b; replica d vd n1 n1-d0 1",
+            {"node n1": [30, 1]},
+            id="each lasts until it ends and keeps its worst amount",
+        ),
+        pytest.param(
+            (100, 100),
+            "replica a va n1 n1-d0 80; replica b vb n1 n1-d0 30",
+            {"disk n1-d0 of n1": [10]},
+            id="of several disks each answers for its replicas",
+        ),
+        pytest.param(
+            (100, 100),
+            "replica a va n1 n1-d0 80; pod p c d; claim c 110 selected=n1; claim d 11 selected=n1",
+            {"node n1": [1]},
+            id="the node answers for the sum",
+        ),
+    ],
 )
-def test_only_volumes_of_one_copy_beside_their_pod_are_demand_on_a_node(
-    locality: str, replicas: str, counts: bool
+def test_it_finds_the_places_that_are_promised_too_much(
+    disks: tuple[int, ...], steps: str, expected: dict[str, list[int]]
 ) -> None:
-    made = history()
-    made.storage_class(locality=locality, replicas=replicas)
-    made.claim("c", selected="n1")
-    assert (100 if counts else 0) == promised_at_end(made)
+    found: dict[str, list[int]] = {}
+    for violation in history(*disks, steps=steps).check().violations:
+        found.setdefault(violation.place, []).append(violation.over_bytes // GIB)
+    assert expected == found
 
 
-def test_a_class_that_leaves_locality_and_copies_open_takes_longhorns_settings() -> None:
-    made = history()
-    made.storage_class(locality="", replicas="")
-    made.claim("c", selected="n1")
-    assert 0 == promised_at_end(made)
+def test_one_byte_more_than_the_limit_is_a_violation_and_says_what_lies_there() -> None:
+    made = history(steps="replica r0 v0 n1 n1-d0 300")
+    spec = {"volumeName": "v1", "nodeID": "n1", "diskID": "n1-d0", "volumeSize": str(100 * GIB + 1)}
+    rv = made.put("Replica", "r1", {"spec": spec}, namespace="longhorn-system")
 
-    made.put("Setting", "default-data-locality", {"value": "best-effort"}, namespace="longhorn-system")
-    made.put("Setting", "default-replica-count", {"value": '{"v1":"1","v2":"3"}'}, namespace="longhorn-system")
-    assert 100 == promised_at_end(made)
-
-
-def test_what_the_volume_says_wins_over_claim_and_class() -> None:
-    made = history()
-    made.storage_class(locality="disabled")
-    made.claim("c", gib=1, selected="n1")
-    uid = made.lines[-1]["object"]["metadata"]["uid"]
-    made.volume(f"pvc-{uid}", gib=7)
-    assert 7 == promised_at_end(made)
-
-    made.volume(f"pvc-{uid}", gib=7, replicas=2)
-    assert 0 == promised_at_end(made)
+    (violation,) = made.check().violations
+    assert ("node n1", rv, 1) == (violation.place, violation.rv, violation.over_bytes)
+    assert ["replica r0", "replica r1"] == [item.name for item in violation.items]
 
 
-def test_shared_claims_and_other_drivers_are_no_demand() -> None:
-    made = history()
-    made.put("StorageClass", "other", {"provisioner": "example.com/disk"})
-    made.claim("a", selected="n1", storageClassName="other")
-    made.claim("b", selected="n1", accessModes=["ReadWriteMany"])
-    made.claim("c", selected="n1", storageClassName="missing")
-    assert 0 == promised_at_end(made)
+def test_reserved_bytes_and_over_provisioning_shape_the_limit_with_truncation() -> None:
+    made = history(steps="node n1 400 reserved_gib=100; setting storage-over-provisioning-percentage 33")
+    assert {"n1": int(300 * GIB * 33 / 100)} == made.check().node_limits
 
 
-def test_an_ephemeral_volume_is_a_claim_named_after_pod_and_volume() -> None:
-    made = history()
-    made.claim("p-scratch", pv="pv")
-    made.pv("pv", "v")
-    made.put(
-        "Pod", "p", {"spec": {"nodeName": "n1", "volumes": [{"name": "scratch", "ephemeral": {}}]}}, namespace="ns"
-    )
-    assert 100 == promised_at_end(made)
-
-
-def test_of_several_disks_each_answers_for_its_replicas_and_the_node_for_the_sum() -> None:
-    made = history(100, 100)
-    made.replica("a", "va", "n1", "n1-d0", gib=80)
-    made.replica("b", "vb", "n1", "n1-d0", gib=30)
-    assert ["disk n1-d0 of n1"] == [violation.place for violation in made.check().violations]
-
-    made = history(100, 100)
-    made.replica("a", "va", "n1", "n1-d0", gib=80)
-    made.claim("c", gib=110, selected="n1")
-    assert [] == made.check().violations
-    made.claim("d", gib=11, selected="n1")
-    assert ["node n1"] == [violation.place for violation in made.check().violations]
-
-
-def test_a_violation_elsewhere_is_not_judged_when_nodes_are_given() -> None:
-    made = history()
-    made.node("n2", 10)
-    made.replica("a", "va", "n2", "n2-d0")
+def test_only_the_nodes_and_the_time_that_are_asked_for_are_judged() -> None:
+    made = history(steps="node n2 10; replica a va n2 n2-d0")
     assert 1 == len(made.check().violations)
     assert [] == made.check(nodes={"n1"}).violations
 
-
-def test_what_came_before_is_known_but_not_judged_when_a_revision_is_given() -> None:
-    made = history()
-    made.replica("a", "va", "n1", "n1-d0", gib=300)
-    made.replica("b", "vb", "n1", "n1-d0", gib=300)
-    made.pod("p")
+    made = history(steps="replica a va n1 n1-d0 300; replica b vb n1 n1-d0 300; pod p")
     before = made.gone("Replica", "b")
-    assert [] == made.check(after=before).violations
-    assert {} == made.check(after=before).pods
-
+    assert ([], {}) == (made.check(after=before).violations, made.check(after=before).pods)
     rv = made.replica("c", "vc", "n1", "n1-d0", gib=101)
     assert [rv] == [violation.rv for violation in made.check(after=before).violations]
 
 
-def test_a_ready_pod_whose_only_replica_is_elsewhere_is_a_locality_miss() -> None:
-    made = history()
-    for name, node in (("here", "n1"), ("away", "n2")):
-        made.claim(f"c-{name}", pv=f"pv-{name}")
-        made.pv(f"pv-{name}", f"v-{name}")
-        made.replica(f"r-{name}", f"v-{name}", node, f"{node}-d0")
-        made.ready_pod(name, f"c-{name}", node="n1")
-
-    report = made.check()
-    assert ["ns/here"] == [pod.key for pod in report.local]
-    assert [("ns/away", ("ns/c-away",))] == [(pod.key, pod.missed) for pod in report.misses]
-    assert ["ns/away ready on n1 away from ns/c-away"] == report.complaints()
+AWAY, BARE = "ns/p ready on n1 away from ns/c", "ns/p bound to n1, no disk for ns/c"
+PLACED = "; replica r1 v n1 n1-d0; replica r2 v"
 
 
-def test_pods_are_counted_with_their_times_and_refusals() -> None:
-    made = history()
-    made.refused_pod("p", "c")
-    made.refused_pod("p", "c")
-    made.pod("p", "c")
-    made.refused_pod("p", "c")
-    made.refused_pod("p", "c", "d")
+@pytest.mark.parametrize(
+    ("steps", "expected"),
+    [
+        pytest.param(f"{BOUND}replica r v n1 n1-d0; ready_pod p c node=n1", [], id="ready beside its replica"),
+        pytest.param(f"{BOUND}replica r v n2 n2-d0; ready_pod p c node=n1", [AWAY], id="ready away from it"),
+        pytest.param(f"{BOUND}replica r v n1 -; ready_pod p c node=n1", [AWAY], id="ready before it has a disk"),
+        pytest.param("ready_pod p node=n1", [], id="ready without a volume"),
+        pytest.param(WITHOUT_DISK.format(""), [BARE], id="bound for long without a disk"),
+        pytest.param(WITHOUT_DISK.format(" locality=disabled"), [BARE], id="the same, where it may go anywhere"),
+        pytest.param(WITHOUT_DISK.format(" locality=disabled replicas=3"), [BARE], id="the same, with three copies"),
+        pytest.param(WITHOUT_DISK.format(" replicas=3") + PLACED, [], id="one of its copies has a disk"),
+        pytest.param(WITHOUT_DISK.format("") + "; pod p c node=n1 deleting=1", [], id="it goes"),
+        pytest.param(WITHOUT_DISK.format("") + "; pod p c node=n1 phase=Succeeded", [], id="it is done"),
+        pytest.param(WITHOUT_DISK.format("") + "; gone Pod p", [], id="it is gone"),
+        pytest.param(WITHOUT_DISK.format("") + "; pv pv v driver=example.com", [], id="a volume of another driver"),
+        pytest.param(
+            WITHOUT_DISK.format("") + "; claim c pv=pv accessModes=ReadWriteMany,; pod q c; pod r c node=n2; wait 100; "
+            "storage_class again",
+            [BARE, "ns/r bound to n2, no disk for ns/c"],
+            id="every bound pod of a shared claim",
+        ),
+    ],
+)
+def test_it_complains_of_pods_whose_data_is_elsewhere_or_nowhere(steps: str, expected: list[str]) -> None:
+    made = history(steps=steps)
+    assert expected == made.check(no_disk_seconds=60).complaints()
+    assert [] == made.check(no_disk_seconds=300).without_disk, "not for so long"
+
+
+@pytest.mark.parametrize("told", ["remote", "at_discretion"])
+def test_a_pod_that_was_told_may_run_away_from_its_replica(told: str) -> None:
+    made = history(steps=f"{BOUND}replica r v n2 n2-d0; ready_pod p c node=n1")
+    uids = frozenset({made.uid("Pod", "p")})
+    report = made.check(recorded=Recorded(remote=uids) if told == "remote" else Recorded(at_discretion=uids))
+    assert ([], ["ns/p"]) == (report.complaints(), [pod.key for pod in report.misses])
+    assert [AWAY] == made.check(recorded=Recorded(remote=frozenset({"another"}))).complaints()
+
+
+def test_pods_are_counted_with_the_times_when_they_first_were_and_their_refusals() -> None:
+    made = history(steps="refused_pod p c; refused_pod p c; pod p c; refused_pod p c; refused_pod p c d")
     bound = made.pod("p", "c", node="n1")
     ready = made.ready_pod("p", "c", node="n1")
-    made.pod("stuck")
+    made.play("pod p c node=n1; ready_pod p c node=n1; pod stuck")
 
     report = made.check()
     assert [(2, 1000.0 + bound, 1000.0 + ready)] == [(pod.refusals, pod.bound_at, pod.ready_at) for pod in report.bound]
-    assert {"n1": 1} == report.pods_per_node()
-    assert 2 == len(report.pods)
-    assert 1 == len(report.refused)
+    assert ({"n1": 1}, 2, 1) == (report.pods_per_node(), len(report.pods), len(report.refused))
     assert {} == made.check(namespaces={"other"}).pods
 
 
 def test_the_series_has_a_sample_for_every_change_of_what_is_promised() -> None:
-    made = history()
-    made.replica("a", "va", "n1", "n1-d0")
-    made.pod("unrelated")
-    made.gone("Replica", "a")
-
-    report = made.check()
+    report = history(steps="replica a va n1 n1-d0; pod unrelated; gone Replica a").check()
     assert [0, 100, 0] == [sample.node_bytes["n1"] // GIB for sample in report.series if sample.node_bytes]
     assert {"n1": 100 * GIB} == report.peaks()
 
 
-def test_a_recreated_object_of_the_same_name_is_a_new_one() -> None:
+def test_a_history_with_a_gap_in_a_kind_that_matters_or_without_it_cannot_be_judged() -> None:
     made = history()
-    made.claim("c", selected="n1")
-    made.gone("PersistentVolumeClaim", "c")
-    assert 0 == promised_at_end(made)
-    made.claim("c")
-    assert 0 == promised_at_end(made)
-
-
-def test_a_gap_in_a_kind_that_matters_cannot_be_judged() -> None:
-    made = history()
-    made.lines.append(
-        {"rv": 99, "type": "GAP", "kind": "Lease", "group": "coordination.k8s.io", "at": 0, "object": None}
-    )
+    gap: dict[str, Any] = {"rv": 99, "type": "GAP", "at": 0, "object": None}
+    made.lines.append({**gap, "kind": "Lease", "group": "coordination.k8s.io"})
     made.check()
-    made.lines.append({"rv": 100, "type": "GAP", "kind": "Replica", "group": "longhorn.io", "at": 0, "object": None})
+    made.lines.append({**gap, "kind": "Replica", "group": "longhorn.io"})
     with pytest.raises(HistoryError, match="Replica"):
         made.check()
-
-
-def test_a_history_that_never_recorded_replicas_cannot_be_judged() -> None:
-    made = history()
     made.lines = [line for line in made.lines if line["kind"] != "Replica"]
     with pytest.raises(HistoryError, match="Replica"):
         made.check()
@@ -329,153 +232,9 @@ def test_what_is_no_quantity_is_refused(text: str) -> None:
         bytes_of(text)
 
 
-def test_volume_sizes_are_rounded_as_longhorn_does() -> None:
-    assert [10 * 2**20, 12 * 2**20, 100 * GIB] == [
-        volume_bytes(1),
-        volume_bytes(10 * 2**20 + 1),
-        volume_bytes(100 * GIB),
-    ]
-
-
-def test_the_limit_is_rounded_where_longhorns_floats_round_it() -> None:
-    """Whole numbers would give one byte less in the first line, one more in the second."""
+def test_sizes_and_limits_are_rounded_as_longhorn_does() -> None:
+    """Whole numbers would give one byte less in the first limit, one more in the second."""
+    mib = 2**20
+    assert [10 * mib, 12 * mib, 100 * GIB] == [volume_bytes(1), volume_bytes(10 * mib + 1), volume_bytes(100 * GIB)]
     assert (2**46 + 37) * 199 // 100 + 1 == DiskFacts("d", 2**46 + 37, 0).limit_bytes(199)
     assert (2**48 + 6) * 150 // 100 - 1 == DiskFacts("d", 2**48 + 6, 0).limit_bytes(150)
-
-
-@pytest.mark.parametrize(
-    ("locality", "replicas", "gib"), [("strict-local", 1, 100), ("best-effort", 1, 100), ("best-effort", 2, 0)]
-)
-def test_a_volume_tells_itself_whether_it_lives_beside_its_pod(locality: str, replicas: int, gib: int) -> None:
-    made = history()
-    made.claim("c", pv="pv", storageClassName="")
-    made.pv("pv", "v")
-    made.volume("v", locality=locality, replicas=replicas)
-    made.pod("p", "c", node="n1")
-    assert gib == promised_at_end(made)
-
-
-def test_a_class_of_another_driver_is_no_demand_whatever_its_parameters_say() -> None:
-    made = history()
-    parameters = {"dataLocality": "best-effort", "numberOfReplicas": "1"}
-    made.put("StorageClass", "lh", {"provisioner": "example.com/disk", "parameters": parameters})
-    made.claim("c", selected="n1")
-    assert 0 == promised_at_end(made)
-
-
-@pytest.mark.parametrize(("value", "gib"), [("1", 100), ("3", 0), ('{"v1":"3","v2":"1"}', 0)])
-def test_a_class_that_leaves_only_copies_open_takes_those_of_the_first_engine(value: str, gib: int) -> None:
-    made = history()
-    made.storage_class(replicas="")
-    made.put("Setting", "default-replica-count", {"value": value}, namespace="longhorn-system")
-    made.claim("c", selected="n1")
-    assert gib == promised_at_end(made)
-
-
-def test_a_replica_without_a_disk_is_not_beside_its_pod() -> None:
-    made = history()
-    made.claim("c", pv="pv")
-    made.pv("pv", "v")
-    made.replica("r", "v", "n1", "")
-    made.ready_pod("p", "c", node="n1")
-    assert ["ns/p"] == [pod.key for pod in made.check().misses]
-
-
-def test_a_ready_pod_without_a_local_volume_is_neither_local_nor_a_miss() -> None:
-    made = history()
-    made.ready_pod("p", node="n1")
-    report = made.check()
-    assert ([], [], 1) == (report.local, report.misses, len(report.ready))
-
-
-def test_a_pod_is_ready_when_it_first_was_and_refused_once_until_it_is_not() -> None:
-    made = history()
-    first = made.ready_pod("p", node="n1")
-    made.pod("p", node="n1")
-    made.ready_pod("p", node="n1")
-    made.refused_pod("q", "c")
-    made.refused_pod("q", "c", "d")  # something else of it changes
-
-    report = made.check()
-    assert [1000.0 + first] == [pod.ready_at for pod in report.ready]
-    assert [1] == [pod.refusals for pod in report.refused]
-
-
-def bound_without_disk(**volume: Any) -> History:
-    made = history()
-    made.claim("c", pv="pv")
-    made.pv("pv", "v")
-    made.volume("v", **volume)
-    made.pod("p", "c", node="n1")
-    made.wait(100)
-    made.storage_class("later")  # tells the time
-    return made
-
-
-@pytest.mark.parametrize("volume", [{}, {"locality": "disabled"}, {"locality": "disabled", "replicas": 3}])
-def test_a_pod_that_is_bound_for_long_without_a_disk_for_its_volume_is_a_complaint(
-    volume: dict[str, Any],
-) -> None:
-    made = bound_without_disk(**volume)
-    assert ["ns/p bound to n1, no disk for ns/c"] == made.check(no_disk_seconds=60).complaints()
-    assert [] == made.check().without_disk  # not for so long
-
-    made.replica("r1", "v", "n1", "n1-d0")
-    made.replica("r2", "v")
-    assert [] == made.check(no_disk_seconds=60).complaints()
-
-
-def test_a_shared_claim_without_a_disk_is_a_complaint_of_each_pod_that_is_bound() -> None:
-    made = bound_without_disk(locality="disabled")
-    made.claim("c", pv="pv", accessModes=["ReadWriteMany"])
-    made.pod("q", "c")
-    made.pod("r", "c", node="n2")
-    made.wait(100)
-    made.storage_class("later again")
-    assert {"ns/p", "ns/r"} == {pod.key for pod in made.check(no_disk_seconds=60).without_disk}
-
-
-def test_pods_that_go_or_are_done_need_no_disk_any_more() -> None:
-    ends: list[dict[str, Any]] = [{"deleting": True}, {"phase": "Succeeded"}]
-    for end in ends:
-        made = bound_without_disk()
-        made.pod("p", "c", node="n1", **end)
-        assert [] == made.check(no_disk_seconds=60).complaints()
-    made = bound_without_disk()
-    made.gone("Pod", "p")
-    assert [] == made.check(no_disk_seconds=60).complaints()
-
-
-def test_volumes_of_other_drivers_need_no_disk_of_longhorns() -> None:
-    made = bound_without_disk()
-    made.put("PersistentVolume", "pv", {"spec": {"csi": {"driver": "example.com", "volumeHandle": "v"}}})
-    assert [] == made.check(no_disk_seconds=60).complaints()
-
-
-@pytest.mark.parametrize("told", ["remote", "at_discretion"])
-def test_a_pod_that_was_told_may_run_away_from_its_replica(told: str) -> None:
-    made = history()
-    for name in ("told", "not-told"):
-        made.claim(f"c-{name}", pv=f"pv-{name}")
-        made.pv(f"pv-{name}", f"v-{name}")
-        made.replica(f"r-{name}", f"v-{name}", "n2", "n2-d0")
-        made.ready_pod(name, f"c-{name}", node="n1")
-    uids = frozenset({made.uid("Pod", "told")})
-    report = made.check(recorded=Recorded(remote=uids) if told == "remote" else Recorded(at_discretion=uids))
-    assert ["ns/not-told ready on n1 away from ns/c-not-told"] == report.complaints()
-    assert {"ns/told", "ns/not-told"} == {pod.key for pod in report.misses}
-
-
-@pytest.mark.parametrize("locality", ["disabled", "best-effort"])
-def test_volumes_that_may_go_anywhere_count_with_every_replica_that_has_a_disk(locality: str) -> None:
-    made = history(100)
-    made.node("n2", 100)
-    made.volume("v", 60, locality=locality, replicas=3)
-    made.claim("c", 60, pv="pv", accessModes=["ReadWriteMany"])
-    made.pv("pv", "v")
-    made.replica("r1", "v", "n1", "n1-d0", 60)
-    made.replica("r2", "v", "n2", "n2-d0", 60)
-    made.replica("r3", "v", gib=60)
-    assert {"n1": 60 * GIB, "n2": 60 * GIB} == made.check().series[-1].node_bytes
-    made.replica("r3", "v", "n1", "n1-d0", 60)
-    assert [20 * GIB] == [violation.over_bytes for violation in made.check().violations]

@@ -10,348 +10,231 @@ from tests.e2e.checker import Report
 from tests.e2e.explained import ReachRecord, Recorded, merged, reach_records
 from tests.fakes.histories import GIB, History, history
 
-ROAMING: dict[str, Any] = {"locality": "disabled"}
+Verdict = tuple[dict[str, int], int]  # GiB by explanation, and GiB that nothing explains
 
 
-def record(made: History, change: str, gib: int = 0, *, node: str = "n1", disk: str = "d0") -> ReachRecord:
-    """What the product recorded when the last line was written."""
-    return ReachRecord(made.now + 0.1, node, disk, change, gib * GIB)
+def played(steps: str, *disks_gib: int) -> tuple[History, list[ReachRecord]]:
+    """Steps of a history on a node n1 with these disks, and what the product recorded: `record CHANGE GIB [NODE DISK]`
+    is what it wrote right after the last line."""
+    made, records = history(*disks_gib), list[ReachRecord]()
+    for step in steps.split("; "):
+        if step.startswith("record"):
+            _, change, gib, node, disk = (*step.split(), "n1", "d0")[:5]
+            records.append(ReachRecord(made.now + 0.1, node, disk, change, int(gib) * GIB))
+        else:
+            made.play(step)
+    return made, records
 
 
-def judged(made: History, *reach: ReachRecord, **recorded: Any) -> tuple[dict[str, int], int]:
-    """GiB by explanation, and GiB that nothing explains."""
-    report = made.check(recorded=Recorded(reach, **recorded))
-    return gib_of(report), sum(violation.unexplained_bytes for violation in report.violations) // GIB
+def verdict_on(report: Report) -> Verdict:
+    explained = {name: size // GIB for name, size in report.explained_bytes().items()}
+    return explained, sum(violation.unexplained_bytes for violation in report.violations) // GIB
 
 
-def gib_of(report: Report) -> dict[str, int]:
-    return {name: size // GIB for name, size in report.explained_bytes().items()}
+def judged(steps: str, *disks_gib: int, told: str = "", **recorded: Any) -> Verdict:
+    """`told`: the pod that was told of discretion."""
+    made, records = played(steps, *(disks_gib or (100,)))
+    pods = frozenset({made.uid("Pod", told)} if told else ())
+    return verdict_on(made.check(recorded=Recorded(records, at_discretion=pods, **recorded)))
 
 
-def replica(made: History, name: str, volume: str, gib: int) -> None:
-    made.replica(name, volume, "n1", "n1-d0", gib)
-
-
-# A change of reach
-
-
-def after_more_room(was_gib: int, *, is_late: bool = False) -> tuple[History, ReachRecord]:
-    """A volume of 60 GiB and one of 50 come to a disk of 100 of which so much was scheduled until all of it went. When
-    `is_late`, the cluster chose for the second one only afterwards."""
-    made = history(100)
-    made.node("n1", 100, scheduled_gib=was_gib)
-    (large,) = made.chosen("large", 60, **ROAMING)
-    small = [] if is_late else made.chosen("small", 50)
-    made.wait()
-    made.node("n1", 100)
-    found = record(made, "more-room", was_gib)
-    made.wait()
-    small = small or made.chosen("small", 50)
-    replica(made, "large", large, 60)
-    replica(made, "small", small[0], 50)
-    return made, found
-
-
-def test_without_records_nothing_explains_an_excess() -> None:
-    made, _ = after_more_room(50)
-    (violation,) = made.check().violations
-    assert (10 * GIB, {}) == (violation.unexplained_bytes, violation.explained)
-    assert [] == made.check().explained
-    assert ({}, 10) == judged(made, tolerance_pct=0)
-
-
-def test_more_room_explains_a_replica_that_was_too_large_before() -> None:
-    made, found = after_more_room(50)
-    assert ({"more-room": 10}, 0) == judged(made, found, tolerance_pct=0)
-    report = made.check(recorded=Recorded([found], tolerance_pct=0))
-    assert [] == report.complaints()
-    assert ["node n1"] == [violation.place for violation in report.explained]
-
-
-def test_more_room_explains_no_replica_that_would_have_found_room_before() -> None:
-    made, found = after_more_room(40)
-    assert ({}, 10) == judged(made, found, tolerance_pct=0)
-
-
-def test_more_room_explains_nothing_to_what_was_promised_after_it() -> None:
-    made, found = after_more_room(50, is_late=True)
-    assert ({}, 10) == judged(made, found, tolerance_pct=0)
-
-
-@pytest.mark.parametrize("other", [{"node": "n2"}, {"disk": "d1"}, {"gib": 49}])
-def test_a_record_speaks_only_of_its_disk_and_of_what_the_history_shows(other: dict[str, Any]) -> None:
-    made, found = after_more_room(50)
-    wrong = ReachRecord(
-        found.at, other.get("node", "n1"), other.get("disk", "d0"), found.change, other.get("gib", 50) * GIB
-    )
-    assert ({}, 10) == judged(made, wrong, tolerance_pct=0)
-
-
-def test_a_record_long_after_the_replica_landed_explains_nothing() -> None:
-    made = history(100)
-    made.node("n1", 100, scheduled_gib=50)
-    (large,) = made.chosen("large", 60, **ROAMING)
-    (small,) = made.chosen("small", 50)
-    replica(made, "large", large, 60)
-    replica(made, "small", small, 50)
-    made.wait()
-    made.node("n1", 100)
-    assert ({}, 10) == judged(made, record(made, "more-room", 50), tolerance_pct=0)
-
-
-def two_come_after(made: History, change: str, gib: int = 0, **node: Any) -> ReachRecord:
-    """Two volumes were chosen, then the node changed so, then both came to its disk of 100 GiB."""
-    (large,) = made.chosen("large", 60, **ROAMING)
-    (small,) = made.chosen("small", 50)
-    made.wait()
-    made.node("n1", 100, **node)
-    found = record(made, change, gib)
-    made.wait()
-    replica(made, "large", large, 60)
-    replica(made, "small", small, 50)
-    return found
-
-
-def test_a_disk_that_was_closed_before_was_in_nobodys_reach() -> None:
-    made = history(100)
-    made.node("n1", 100, is_open=False)
-    found = two_come_after(made, "opened", 100)
-    assert ({"opened": 10}, 0) == judged(made, found, tolerance_pct=0)
-
-
-def test_a_disk_that_closes_was_in_reach_before() -> None:
-    made = history(100)
-    found = two_come_after(made, "closed", is_open=False)
-    assert ({}, 10) == judged(made, found, tolerance_pct=0)
-
-
-def test_a_change_before_there_was_a_pod_explains_nothing() -> None:
-    made = history(100)
-    made.node("n1", 100, is_open=False)
-    made.node("n1", 100)
-    opened = ReachRecord(made.now, "n1", "d0", "opened", 100 * GIB)
-    made.step = 0.1  # the cluster chooses at once
-    (large,) = made.chosen("large", 60, **ROAMING)
-    (small,) = made.chosen("small", 50)
-    replica(made, "large", large, 60)
-    replica(made, "small", small, 50)
-    assert ({}, 10) == judged(made, opened, tolerance_pct=0)
-
-
-@pytest.mark.parametrize(("selector", "expected"), [(["fast"], ({"retagged": 10}, 0)), ([], ({}, 10))])
-def test_new_tags_explain_only_volumes_that_did_not_suit_before(selector: list[str], expected: object) -> None:
-    made = history(100)
-    (large,) = made.chosen("large", 60, disk_selector=selector, **ROAMING)
-    (small,) = made.chosen("small", 50)
-    made.wait()
-    made.node("n1", 100, tags=["fast"])
-    found = record(made, "retagged")
-    made.wait()
-    replica(made, "large", large, 60)
-    replica(made, "small", small, 50)
-    assert expected == judged(made, found, tolerance_pct=0)
-
-
-@pytest.mark.parametrize(("gib", "unexplained"), [(20, 0), (15, 5)])
-def test_a_lower_limit_explains_no_more_than_its_bytes(gib: int, unexplained: int) -> None:
-    made = history(100)
-    (volume,) = made.chosen("p", 100)
-    replica(made, "r", volume, 100)
-    made.wait()
-    made.node("n1", 80)
-    assert ({"lower-limit": 20 - unexplained}, unexplained) == judged(made, record(made, "lower-limit", gib))
-
-
-def test_a_lower_limit_explains_nothing_to_what_was_promised_after_it() -> None:
-    made = history(100)
-    made.node("n1", 80)
-    found = record(made, "lower-limit", 20)
-    made.wait()
-    (volume,) = made.chosen("p", 100)
-    replica(made, "r", volume, 100)
-    assert ({}, 20) == judged(made, found)
-
-
-def test_an_image_explains_no_more_than_its_bytes() -> None:
-    made = history(100)
-    (volume,) = made.chosen("p", 110, **ROAMING)
-    made.wait()
-    found = record(made, "backing-image", 4)
-    made.wait()
-    replica(made, "r", volume, 110)
-    assert ({"backing-image": 4}, 6) == judged(made, found, tolerance_pct=0)
-
-
-# Discretion
-
-
-def own_volumes(*, beside_gib: int = 0) -> History:
-    """Two volumes of 60 GiB of one pod come to one disk of 100, after a volume of another pod."""
-    made = history(100, 100)
-    if beside_gib:
-        (other,) = made.chosen("other", beside_gib)
-        replica(made, "other", other, beside_gib)
-    made.wait()
-    for number, volume in enumerate(made.chosen("p", 60, 60)):
-        replica(made, f"r{number}", volume, 60)
-    return made
-
-
-def test_discretion_explains_that_a_pods_own_volumes_lie_on_one_disk() -> None:
-    made = own_volumes()
-    told = frozenset({made.uid("Pod", "p")})
-    assert ({"discretion": 20}, 0) == judged(made, at_discretion=told)
-    assert ({}, 20) == judged(made)
-
-
-def test_discretion_of_another_pod_explains_nothing() -> None:
-    made = own_volumes(beside_gib=10)
-    assert ({}, 30) == judged(made, at_discretion=frozenset({made.uid("Pod", "other")}))
-
-
-def test_discretion_explains_no_more_than_all_of_the_pods_volumes_but_the_largest() -> None:
-    made = own_volumes(beside_gib=50)
-    assert ({"discretion": 60}, 10) == judged(made, at_discretion=frozenset({made.uid("Pod", "p")}))
-
-
-# Tolerance
-
-
-def roamers(*gib: int) -> History:
-    made = history(100)
-    volumes = [made.chosen(f"p{number}", size, **ROAMING)[0] for number, size in enumerate(gib)]
-    for number, volume in enumerate(volumes):
-        replica(made, f"r{number}", volume, gib[number])
-    return made
+# A volume that roams and a local one come to a disk of 100 GiB.
+LARGE, SMALL = "chosen large 60 locality=disabled; ", "chosen small 50; "
+LANDED = "replica large @large-0 n1 n1-d0 60; replica small @small-0 n1 n1-d0 50"
+FILLED = f"node n1 100 scheduled_gib=50; {LARGE}{SMALL}wait; node n1 100; "
+TAGGED = "wait; node n1 100 tags=fast,; record retagged 0; wait; "
+NOTHING: Verdict = ({}, 10)
 
 
 @pytest.mark.parametrize(
-    ("gib", "pct", "expected"),
+    ("steps", "expected"),
     [
-        ((60, 60), 25, ({"tolerance": 20}, 0)),
-        ((60, 65), 25, ({"tolerance": 25}, 0)),
-        ((60, 66), 25, ({"tolerance": 25}, 1)),
-        ((60, 60), 10, ({"tolerance": 10}, 10)),
-        ((60, 60), 0, ({}, 20)),
+        pytest.param(f"{FILLED}wait; {LANDED}", NOTHING, id="nothing without a record"),
+        pytest.param(
+            f"{FILLED}record more-room 50; wait; {LANDED}", ({"more-room": 10}, 0), id="it was too large before"
+        ),
+        pytest.param(
+            f"{FILLED.replace('=50', '=40')}record more-room 40; wait; {LANDED}", NOTHING, id="it had found room before"
+        ),
+        pytest.param(
+            f"node n1 100 scheduled_gib=50; {LARGE}wait; node n1 100; record more-room 50; wait; {SMALL}{LANDED}",
+            NOTHING,
+            id="what was promised afterwards",
+        ),
+        pytest.param(f"{FILLED}record more-room 50 n2; wait; {LANDED}", NOTHING, id="a record of another node"),
+        pytest.param(f"{FILLED}record more-room 50 n1 d1; wait; {LANDED}", NOTHING, id="a record of another disk"),
+        pytest.param(f"{FILLED}record more-room 49; wait; {LANDED}", NOTHING, id="not what the history shows"),
+        pytest.param(
+            f"node n1 100 scheduled_gib=50; {LARGE}{SMALL}{LANDED}; wait; node n1 100; record more-room 50",
+            NOTHING,
+            id="a record long after the replica landed",
+        ),
+        pytest.param(
+            f"node n1 100 is_open=0; {LARGE}{SMALL}wait; node n1 100; record opened 100; wait; {LANDED}",
+            ({"opened": 10}, 0),
+            id="the disk was closed before",
+        ),
+        pytest.param(
+            f"{LARGE}{SMALL}wait; node n1 100 is_open=0; record closed 0; wait; {LANDED}",
+            NOTHING,
+            id="a disk that closes was in reach",
+        ),
+        pytest.param(
+            f"node n1 100 is_open=0; node n1 100; record opened 100; hurry; {LARGE}{SMALL}{LANDED}",
+            NOTHING,
+            id="a change before there was a pod",
+        ),
+        pytest.param(
+            f"{LARGE[:-2]} disk_selector=fast,; {SMALL}{TAGGED}{LANDED}",
+            ({"retagged": 10}, 0),
+            id="new tags, which it wants",
+        ),
+        pytest.param(f"{LARGE}{SMALL}{TAGGED}{LANDED}", NOTHING, id="new tags, which it does not want"),
+        pytest.param(
+            "chosen p 110 locality=disabled; wait; record backing-image 4; wait; replica r @p-0 n1 n1-d0 110",
+            ({"backing-image": 4}, 6),
+            id="an image, up to its bytes",
+        ),
     ],
 )
-def test_volumes_that_roam_may_exceed_a_disk_by_the_tolerance(gib: tuple[int, ...], pct: int, expected: object) -> None:
-    assert expected == judged(roamers(*gib), tolerance_pct=pct)
+def test_a_change_explains_what_could_not_come_before_it(steps: str, expected: Verdict) -> None:
+    assert expected == judged(steps, tolerance_pct=0)
 
 
-def test_there_is_no_tolerance_for_a_local_volume_that_comes_on_top() -> None:
-    made = roamers(60)
-    made.wait()
-    (local,) = made.chosen("local", 50)
-    replica(made, "local", local, 50)
-    assert ({}, 10) == judged(made)
+def test_what_is_explained_is_no_complaint() -> None:
+    made, records = played(f"{FILLED}record more-room 50; wait; {LANDED}", 100)
+    (violation,) = made.check().violations
+    assert (10 * GIB, {}) == (violation.unexplained_bytes, violation.explained)
+    assert [] == made.check().explained
+
+    report = made.check(recorded=Recorded(records, tolerance_pct=0))
+    assert ([], ["node n1"]) == (report.complaints(), [violation.place for violation in report.explained])
 
 
-def test_there_is_no_tolerance_while_a_local_volume_is_pending() -> None:
-    made = history(100)
-    (local,) = made.chosen("local", 50)
-    (roaming,) = made.chosen("p", 60, **ROAMING)
-    made.wait()
-    replica(made, "r", roaming, 60)
-    replica(made, "local", local, 50)
-    assert ({}, 10) == judged(made)
+P_LANDS = "replica r @p-0 n1 n1-d0 100"
 
 
-@pytest.mark.parametrize(("is_placed", "expected"), [(False, ({}, 20)), (True, ({"tolerance": 20}, 0))])
-def test_there_is_no_tolerance_while_a_local_volume_is_pending_for_another_disk(
-    is_placed: bool, expected: object
-) -> None:
-    made = history(100, 100)
-    (local,) = made.chosen("local", 50)
-    if is_placed:
-        made.replica("local", local, "n1", "n1-d1", 50)
-    made.wait()
-    (roaming,) = made.chosen("p", 120, **ROAMING)
-    made.wait()
-    replica(made, "r", roaming, 120)
-    made.replica("local", local, "n1", "n1-d1", 50)
-    assert expected == judged(made)
+@pytest.mark.parametrize(
+    ("steps", "expected"),
+    [
+        (f"chosen p 100; {P_LANDS}; wait; node n1 80; record lower-limit 20", ({"lower-limit": 20}, 0)),
+        (f"chosen p 100; {P_LANDS}; wait; node n1 80; record lower-limit 15", ({"lower-limit": 15}, 5)),
+        (f"node n1 80; record lower-limit 20; wait; chosen p 100; {P_LANDS}", ({}, 20)),
+    ],
+    ids=["all of it", "no more than its bytes", "nothing of what was promised after it"],
+)
+def test_a_lower_limit_explains_what_was_there(steps: str, expected: Verdict) -> None:
+    assert expected == judged(steps)
 
 
-def test_there_is_tolerance_beside_a_local_volume_that_has_its_disk() -> None:
-    made = history(100)
-    (local,) = made.chosen("local", 50)
-    replica(made, "local", local, 50)
-    made.wait()
-    (roaming,) = made.chosen("p", 60, **ROAMING)
-    replica(made, "r", roaming, 60)
-    assert ({"tolerance": 10}, 0) == judged(made)
+def own_volumes(beside_gib: int = 0) -> str:
+    """Two volumes of 60 GiB of one pod come to one disk of 100, after a volume of another pod."""
+    other = f"chosen other {beside_gib}; replica other @other-0 n1 n1-d0 {beside_gib}; " if beside_gib else ""
+    return f"{other}wait; chosen p 60 60; replica r0 @p-0 n1 n1-d0 60; replica r1 @p-1 n1 n1-d0 60"
 
 
-def test_there_is_no_tolerance_for_growth() -> None:
-    made = roamers(60)
-    made.wait()
-    made.claim("p0-0", 110, selected="n1")
-    replica(made, "r0", f"pvc-{made.uid('PersistentVolumeClaim', 'p0-0')}", 110)
-    assert ({}, 10) == judged(made)
-
-
-# What was never promised
-
-
-def with_stranger(*, is_before: bool) -> History:
-    made = history(100)
-    promised: list[str] = [] if is_before else made.chosen("p", 60)
-    made.wait()
-    (stranger,) = made.chosen("stranger", 50, asks=False, **ROAMING)
-    replica(made, "s", stranger, 50)
-    made.wait()
-    promised = promised or made.chosen("p", 60)
-    replica(made, "r", promised[0], 60)
-    return made
-
-
-def test_a_pod_that_never_asked_explains_its_bytes() -> None:
-    assert ({"unasked": 10}, 0) == judged(with_stranger(is_before=False))
-    assert ({}, 10) == judged(with_stranger(is_before=False), everybody_asked=True, tolerance_pct=0)
-
-
-def test_a_pod_that_never_asked_explains_nothing_to_what_was_promised_after_it() -> None:
-    assert ({}, 10) == judged(with_stranger(is_before=True))
-
-
-@pytest.mark.parametrize(("copies", "expected"), [(1, ({"rebuild": 10}, 0)), (2, ({}, 10))])
-def test_a_copy_beyond_what_its_volume_wants_is_longhorns_own(copies: int, expected: object) -> None:
-    made = history(100)
-    made.node("n2", 100)
-    (rebuilt,) = made.chosen("rebuilt", 50, replicas=copies, **ROAMING)
-    made.replica("first", rebuilt, "n2", "n2-d0", 50)
-    made.gone("Replica", "first")
-    (promised,) = made.chosen("p", 60)
-    made.wait()
-    replica(made, "second", rebuilt, 50)
-    replica(made, "r", promised, 60)
-    assert expected == judged(made, tolerance_pct=0)
-
-
-@pytest.mark.parametrize(("gib", "expected"), [(50, ({"longhorn-copy": 10}, 0)), (40, ({}, 10))])
-def test_a_recorded_copy_explains_one_replica_of_its_size(gib: int, expected: object) -> None:
-    made = history(100)
-    (copied,) = made.chosen("copied", 50, **ROAMING)
-    (promised,) = made.chosen("p", 60)
-    made.wait()
-    replica(made, "c", copied, 50)
-    found = record(made, "longhorn-copy", gib)
-    made.wait()
-    replica(made, "r", promised, 60)
-    assert expected == judged(made, found, tolerance_pct=0)
+@pytest.mark.parametrize(
+    ("beside_gib", "told", "expected"),
+    [
+        pytest.param(0, "p", ({"discretion": 20}, 0), id="its own volumes on one disk"),
+        pytest.param(0, "", ({}, 20), id="not told"),
+        pytest.param(10, "other", ({}, 30), id="another pod was told"),
+        pytest.param(50, "p", ({"discretion": 60}, 10), id="all of its volumes but the largest"),
+    ],
+)
+def test_discretion_explains_a_pods_own_volumes(beside_gib: int, told: str, expected: Verdict) -> None:
+    assert expected == judged(own_volumes(beside_gib), 100, 100, told=told)
 
 
 def test_a_node_whose_disks_are_judged_by_themselves_is_not_blamed_for_them_again() -> None:
-    made = own_volumes()
-    (other,) = made.chosen("other", 90)
-    made.replica("other", other, "n1", "n1-d1", 90)
+    made, _ = played(f"{own_volumes()}; chosen other 90; replica other @other-0 n1 n1-d1 90", 100, 100)
     report = made.check(recorded=Recorded(at_discretion=frozenset({made.uid("Pod", "p")})))
     assert [] == report.complaints()
     assert {"disk n1-d0 of n1", "node n1"} == {violation.place for violation in report.explained}
 
 
-# Records
+LOCAL = "chosen local 50; "
+LOCAL_LANDS = "; replica local @local-0 n1 n1-d{} 50"
+
+
+def roamers(*gib: int) -> str:
+    chosen = (f"chosen p{number} {size} locality=disabled" for number, size in enumerate(gib))
+    placed = (f"replica r{number} @p{number}-0 n1 n1-d0 {size}" for number, size in enumerate(gib))
+    return "; ".join([*chosen, *placed])
+
+
+@pytest.mark.parametrize(
+    ("steps", "pct", "expected"),
+    [
+        pytest.param(roamers(60, 60), 25, ({"tolerance": 20}, 0), id="volumes that roam"),
+        pytest.param(roamers(60, 65), 25, ({"tolerance": 25}, 0), id="just as much"),
+        pytest.param(roamers(60, 66), 25, ({"tolerance": 25}, 1), id="too much"),
+        pytest.param(roamers(60, 60), 10, ({"tolerance": 10}, 10), id="a smaller one"),
+        pytest.param(roamers(60, 60), 0, ({}, 20), id="none"),
+        pytest.param(
+            roamers(60) + f"; wait; {LOCAL.strip('; ')}" + LOCAL_LANDS.format(0), 25, NOTHING, id="a local one on top"
+        ),
+        pytest.param(
+            f"{LOCAL}{roamers(60).replace('; ', '; wait; ')}" + LOCAL_LANDS.format(0), 25, NOTHING, id="one is pending"
+        ),
+        pytest.param(
+            f"{LOCAL.strip('; ')}{LOCAL_LANDS.format(0)}; wait; {roamers(60)}",
+            25,
+            ({"tolerance": 10}, 0),
+            id="beside a local one that has its disk",
+        ),
+        pytest.param(
+            roamers(60) + "; wait; claim p0-0 110 selected=n1; replica r0 @p0-0 n1 n1-d0 110", 25, NOTHING, id="growth"
+        ),
+    ],
+)
+def test_there_is_tolerance_for_volumes_that_roam_unless_a_local_one_waits(
+    steps: str, pct: int, expected: Verdict
+) -> None:
+    assert expected == judged(steps, tolerance_pct=pct)
+
+
+@pytest.mark.parametrize(("is_placed", "expected"), [(False, ({}, 20)), (True, ({"tolerance": 20}, 0))])
+def test_there_is_no_tolerance_while_a_local_volume_is_pending_for_another_disk(
+    is_placed: bool, expected: Verdict
+) -> None:
+    placed = LOCAL_LANDS.format(1)
+    first = f"{LOCAL.strip('; ')}{placed if is_placed else ''}; wait; "
+    assert expected == judged(f"{first}{roamers(120).replace('; ', '; wait; ')}{placed}", 100, 100)
+
+
+STRANGER = "chosen stranger 50 asks=0 locality=disabled; replica s @stranger-0 n1 n1-d0 50; "
+PROMISED, LANDS = "chosen p 60; ", "replica r @p-0 n1 n1-d0 60"
+
+
+@pytest.mark.parametrize(
+    ("steps", "recorded", "expected"),
+    [
+        pytest.param(f"{PROMISED}wait; {STRANGER}wait; {LANDS}", {}, ({"unasked": 10}, 0), id="after the promise"),
+        pytest.param(
+            f"{PROMISED}wait; {STRANGER}wait; {LANDS}",
+            {"everybody_asked": True, "tolerance_pct": 0},
+            NOTHING,
+            id="unless everybody asked",
+        ),
+        pytest.param(f"{STRANGER}wait; {PROMISED}{LANDS}", {}, NOTHING, id="not what was promised after it"),
+    ],
+)
+def test_a_pod_that_never_asked_explains_its_bytes(steps: str, recorded: dict[str, Any], expected: Verdict) -> None:
+    assert expected == judged(steps, **recorded)
+
+
+@pytest.mark.parametrize(("copies", "expected"), [(1, ({"rebuild": 10}, 0)), (2, NOTHING)])
+def test_a_copy_beyond_what_its_volume_wants_is_longhorns_own(copies: int, expected: Verdict) -> None:
+    steps = f"node n2 100; chosen rebuilt 50 replicas={copies} locality=disabled; "
+    steps += f"replica first @rebuilt-0 n2 n2-d0 50; gone Replica first; {PROMISED}wait; "
+    assert expected == judged(f"{steps}replica second @rebuilt-0 n1 n1-d0 50; {LANDS}", tolerance_pct=0)
+
+
+@pytest.mark.parametrize(("gib", "expected"), [(50, ({"longhorn-copy": 10}, 0)), (40, NOTHING)])
+def test_a_recorded_copy_explains_one_replica_of_its_size(gib: int, expected: Verdict) -> None:
+    steps = f"chosen copied 50 locality=disabled; {PROMISED}wait; replica c @copied-0 n1 n1-d0 50; "
+    assert expected == judged(f"{steps}record longhorn-copy {gib}; wait; {LANDS}", tolerance_pct=0)
 
 
 def test_records_are_dated_by_their_age_and_kept_once() -> None:

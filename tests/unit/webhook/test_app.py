@@ -1,177 +1,92 @@
-"""The routes, from the bytes of a review to the bytes of its answer."""
+"""The whole webhook on an API server in memory: from the bytes of a review to the bytes of its answer, what it follows,
+when it is ready, and what an outage does."""
 
 from __future__ import annotations
 
-import base64
-import json
-from collections.abc import Mapping
-from typing import Any
+from io import BytesIO
 
-import jsonpatch
 import pytest
-from flask.testing import FlaskClient
+from gunicorn.http.errors import InvalidChunkSize
 
-from controller.errors import NotFoundError, UnavailableError
+from controller.errors import UnavailableError
+from controller.kube import resources
 from controller.kube.resources import Resource
-from tests.fakes.clock import VirtualClock
-from webhook.app import create_app
-from webhook.pod_opt_in import Policy
-from webhook.service import LIVE_SECONDS, PodService
-from webhook.stores import Stores
-
-Raw = dict[str, Any]
-RESOURCE = "longhorn.io/scheduler-extender"
-CLASS: Raw = {"metadata": {"name": "lh"}, "provisioner": "driver.longhorn.io"}
-CLAIM: Raw = {"metadata": {"namespace": "ns", "name": "c", "uid": "u"}, "spec": {"storageClassName": "lh"}}
+from controller.settings import MEBIBYTE
+from tests.unit.webhook.stage import CONFIG_MAP, NAMESPACE, Raw, WebhookStage, pod, review
+from tests.waiting import wait_until
+from webhook.service import LIVE_SECONDS
+from webhook.settings import WebhookSettings
 
 
-class World:
-    """Stores, the API server behind them, and what was counted. Each read takes `read_seconds`."""
-
-    def __init__(self) -> None:
-        self.clock = VirtualClock()
-        self.stores = Stores.empty()
-        self.stores.classes.replace([CLASS])
-        self.stores.namespaces.replace([{"metadata": {"name": "ns"}}])
-        self.live: dict[str, Raw] = {}
-        self.reads: list[str] = []
-        self.read_outcomes: list[str] = []
-        self.read_seconds = 0.0
-        self.failures: list[tuple[str, str]] = []
-        self.outcomes: list[str] = []
-        self.answers: list[str] = []
-        self.error: Exception | None = None
-        self.is_ready = False
-        service = PodService(self.stores, self.read, self.clock, self.policy, self)
-        app = create_app({"mutate-pods": service}, lambda: self.is_ready, self, self.clock, max_body_bytes=100_000)
-        self.client: FlaskClient = app.test_client()
-
-    def policy(self) -> Policy:
-        if self.error is not None:
-            raise self.error
-        return Policy()
-
-    def read(self, resource: Resource, namespace: str, name: str, timeout: float) -> Mapping[str, Any]:
-        self.reads.append(f"{resource.plural} {namespace}/{name}")
-        if self.read_seconds > timeout:
-            self.clock.advance(timeout)
-            raise UnavailableError("timed out")
-        self.clock.advance(self.read_seconds)
-        try:
-            return self.live[f"{resource.plural} {namespace}/{name}"]
-        except KeyError:
-            raise NotFoundError(name) from None
-
-    def pod_reviewed(self, outcome: str) -> None:
-        self.outcomes.append(outcome)
-
-    def share_manager_reviewed(self, outcome: str) -> None:
-        raise AssertionError(outcome)
-
-    def read_live(self, kind: str, outcome: str) -> None:
-        self.read_outcomes.append(f"{kind} {outcome}")
-
-    def answered(self, route: str, seconds: float) -> None:
-        self.answers.append(route)
-
-    def failed(self, route: str, kind: str) -> None:
-        self.failures.append((route, kind))
-
-    def post(self, raw: Raw, **changes: Any) -> Raw:
-        """The response part of the answer."""
-        reply = self.client.post("/mutate-pods", data=review(raw, **changes), content_type="application/json")
-        assert (200, "application/json") == (reply.status_code, reply.mimetype)
-        response: Raw = json.loads(reply.data)["response"]
-        assert "u-1" == response["uid"]
-        reply.close()
-        return response
+def test_it_is_ready_once_it_knows_the_cluster_and_answers_without_a_call(started: WebhookStage) -> None:
+    assert [200, 200] == [started.client.get(path).status_code for path in ("/readyz", "/healthz")]
+    assert started.opts_in(pod("c"))
+    assert [] == started.api.reads
+    assert 1 == started.outcomes("opted-in")
+    assert 1 == started.sample("review_duration_seconds_count", route="mutate-pods")
+    assert 1 == started.sample("store_synced", kind="claim")
+    assert 0 == started.sample("certificate_problems")
+    assert 0 == started.sample("live_reads_total", kind="persistentvolumeclaims", outcome="found")
 
 
-@pytest.fixture
-def world() -> World:
-    return World()
+def test_a_pod_without_claims_is_answered_without_a_patch(stage: WebhookStage) -> None:
+    assert {"uid": "u-1", "allowed": True} == stage.post(pod())
+    assert ([], 1) == (stage.api.reads, stage.outcomes("no-claim"))
 
 
-def pod(*claims: str) -> Raw:
-    volumes = [{"name": claim, "persistentVolumeClaim": {"claimName": claim}} for claim in claims]
-    return {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "main"}], "volumes": volumes}}
+def test_what_the_stores_lack_is_read_once(stage: WebhookStage) -> None:
+    assert {"uid": "u-1", "allowed": True} == stage.post(pod("other"))
+    assert ["namespaces /ns", "persistentvolumeclaims ns/other", "storageclasses /nfs"] == stage.api.reads
+    for kind in ("persistentvolumeclaims", "storageclasses"):
+        assert 1 == stage.sample("live_reads_total", kind=kind, outcome="found")
 
 
-def review(raw: Raw, **changes: Any) -> bytes:
-    request = {
-        "uid": "u-1",
-        "kind": {"kind": "Pod"},
-        "resource": {"resource": "pods"},
-        "operation": "CREATE",
-        "namespace": "ns",
-        "object": raw,
-        **changes,
-    }
-    return json.dumps({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}).encode()
+def test_a_body_in_bad_chunks_is_the_callers_fault(stage: WebhookStage) -> None:
+    class BadChunks(BytesIO):
+        def read(self, _size: int | None = -1) -> bytes:
+            raise InvalidChunkSize(b"zz")
 
+        readinto = read  # type: ignore[assignment]
 
-def patched(raw: Raw, response: Raw) -> Raw:
-    assert "JSONPatch" == response["patchType"]
-    result: Raw = jsonpatch.apply_patch(raw, json.loads(base64.b64decode(response["patch"])))
-    return result
-
-
-def test_a_pod_with_a_longhorn_claim_opts_in_without_any_call(world: World) -> None:
-    world.stores.claims.replace([CLAIM])
-    response = world.post(pod("c"))
-    asked = {RESOURCE: "1"}
-    assert {"limits": asked, "requests": asked} == patched(pod("c"), response)["spec"]["containers"][0]["resources"]
-    assert ([], ["opted-in"], ["mutate-pods"]) == (world.reads, world.outcomes, world.answers)
-
-
-def test_a_pod_without_claims_is_answered_without_a_patch(world: World) -> None:
-    assert {"uid": "u-1", "allowed": True} == world.post(pod())
-    assert ([], ["no-claim"]) == (world.reads, world.outcomes)
-
-
-def test_what_the_stores_lack_is_read_once(world: World) -> None:
-    world.live["persistentvolumeclaims ns/c"] = {**CLAIM, "spec": {"storageClassName": "nfs"}}
-    world.live["storageclasses /nfs"] = {"metadata": {"name": "nfs"}, "provisioner": "nfs.example"}
-    assert {"uid": "u-1", "allowed": True} == world.post(pod("c"))
-    assert ["persistentvolumeclaims ns/c", "storageclasses /nfs"] == world.reads
-    assert ["persistentvolumeclaims found", "storageclasses found"] == world.read_outcomes
+    environ = {"wsgi.input": BadChunks(), "wsgi.input_terminated": True}
+    answer = stage.client.post("/mutate-pods", content_type="application/json", environ_overrides=environ)
+    assert 400 == answer.status_code
+    assert answer.text.startswith("body: cannot be read: ")
 
 
 @pytest.mark.parametrize("meta", [{"name": "p"}, {"generateName": "p-"}], ids=["named", "unnamed"])
-def test_an_ephemeral_volume_of_a_known_class_costs_no_call(world: World, meta: Raw) -> None:
+def test_an_ephemeral_volume_of_a_known_class_costs_no_call(started: WebhookStage, meta: Raw) -> None:
     template = {"spec": {"storageClassName": "lh", "accessModes": ["ReadWriteOnce"]}}
-    entry = {"name": "e", "ephemeral": {"volumeClaimTemplate": template}}
-    raw = {**pod(), "metadata": meta}
-    raw["spec"]["volumes"] = [entry]
-    assert patched(raw, world.post(raw))
-    assert [] == world.reads
+    assert started.opts_in(pod(meta=meta, ephemeral={"volumeClaimTemplate": template}))
+    assert [] == started.api.reads
 
 
-def test_reads_of_one_pod_share_their_time(world: World) -> None:
-    world.read_seconds = 0.3
-    started = world.clock.now()
-    response = world.post(pod("a", "b", "c", "d"))
-    assert patched(pod("a", "b", "c", "d"), response)
-    assert LIVE_SECONDS == pytest.approx(world.clock.now() - started)
-    assert 2 == len(world.reads)
+def test_reads_of_one_pod_share_their_time(stage: WebhookStage) -> None:
+    stage.api.read_seconds = 0.3
+    begun = stage.clock.now()
+    assert stage.opts_in(pod("a", "b", "c", "d"))
+    assert LIVE_SECONDS == pytest.approx(stage.clock.now() - begun)
+    assert 2 == len(stage.api.reads)
 
 
 @pytest.mark.parametrize(
     "changes",
     [{"operation": "UPDATE"}, {"resource": {"resource": "deployments"}}, {"subResource": "status"}, {"operation": ""}],
 )
-def test_what_nobody_should_have_asked_is_allowed(world: World, changes: Raw) -> None:
-    assert {"uid": "u-1", "allowed": True} == world.post(pod("c"), **changes)
-    assert ["not-asked-for"] == world.outcomes
+def test_what_nobody_should_have_asked_is_allowed(stage: WebhookStage, changes: Raw) -> None:
+    assert {"uid": "u-1", "allowed": True} == stage.post(pod("c"), **changes)
+    assert 1 == stage.outcomes("not-asked-for")
 
 
-def test_a_failure_of_ours_lets_the_pod_through_and_says_so(world: World) -> None:
-    world.error = RuntimeError("broken")
-    response = world.post(pod("c"))
-    assert response["allowed"]
+def test_a_failure_of_ours_lets_the_pod_through_and_says_so(stage: WebhookStage) -> None:
+    def break_down(_verb: str, _resource: Resource) -> None:
+        raise RuntimeError("broken")
+
+    stage.api.fail = break_down
+    response = stage.post(pod("c"))
     assert "patch" not in response
     assert ["let through unchanged" in warning for warning in response["warnings"]] == [True]
-    assert [("mutate-pods", "internal")] == world.failures
+    assert 1 == stage.sample("failures_total", route="mutate-pods", kind="internal")
 
 
 @pytest.mark.parametrize(
@@ -182,26 +97,65 @@ def test_a_failure_of_ours_lets_the_pod_through_and_says_so(world: World) -> Non
         (review({"spec": {"volumes": 5}}), "application/json", 400, "malformed", "spec.volumes"),
         (review({**pod("c"), "metadata": "x"}), "application/json", 400, "malformed", "metadata"),
         (review(pod("c")), "text/plain", 415, "http", "application/json"),
-        (b"x" * 100_001, "application/json", 413, "too-large", ""),
+        (b"x" * (MEBIBYTE + 1), "application/json", 413, "too-large", ""),
     ],
 )
 def test_what_is_no_review_gets_a_4xx(
-    world: World, sent: bytes, content_type: str, status: int, kind: str, word: str
+    stage: WebhookStage, sent: bytes, content_type: str, status: int, kind: str, word: str
 ) -> None:
-    reply = world.client.post("/mutate-pods", data=sent, content_type=content_type)
+    reply = stage.client.post("/mutate-pods", data=sent, content_type=content_type)
     assert status == reply.status_code
     assert word in reply.text
-    assert [("mutate-pods", kind)] == world.failures
+    assert 1 == stage.sample("failures_total", route="mutate-pods", kind=kind)
 
 
-def test_other_paths_and_methods(world: World) -> None:
-    assert 404 == world.client.post("/nothing").status_code
-    assert 405 == world.client.get("/mutate-pods").status_code
-    assert ("other", "http") in world.failures
+def test_other_paths_and_methods(stage: WebhookStage) -> None:
+    assert 404 == stage.client.post("/nothing").status_code
+    for method in ("GET", "PUT", "DELETE", "PATCH"):
+        assert 405 == stage.client.open("/mutate-pods", method=method).status_code
+    assert 5 == stage.sample("failures_total", route="other", kind="http")
 
 
-def test_it_is_ready_when_the_process_says_so(world: World) -> None:
-    assert 503 == world.client.get("/readyz").status_code
-    world.is_ready = True
-    assert 200 == world.client.get("/readyz").status_code
-    assert 200 == world.client.get("/healthz").status_code
+def test_without_the_api_server_admission_goes_on_from_what_is_known(started: WebhookStage) -> None:
+    def be_away(_verb: str, _resource: Resource) -> None:
+        raise UnavailableError("no connection")
+
+    started.api.fail = be_away
+    started.api.break_watches(lambda: UnavailableError("cut"))
+    started.clock.advance(60.0)
+    wait_until(lambda: started.sample("store_age_seconds", kind="claim") > 0)
+    assert [True, False] == [started.opts_in(pod(claim)) for claim in ("c", "other")]
+    assert started.opts_in(pod("unknown"))  # may be Longhorn's
+    for store in vars(started.webhook.following)["_informers"].values():
+        store.store.synced.clear()  # as after a minute
+    assert started.webhook.is_ready()
+
+
+def test_once_it_is_told_to_end_it_is_not_ready_and_answers_all_the_same(started: WebhookStage) -> None:
+    started.webhook.begin_stop()
+    assert not started.webhook.is_ready()
+    assert started.opts_in(pod("c"))
+
+
+def test_live_settings_are_followed_and_what_does_not_fit_is_told(started: WebhookStage) -> None:
+    started.configure(opt_in_only_marked="true", strategy="upwards")
+    wait_until(lambda: started.webhook.live.current.only_marked)
+    assert not started.opts_in(pod("c"))
+    assert 1 == started.sample("settings_problems")
+    status = started.webhook.status()
+    assert ["scheduler-extender-strategy"] == list(status["settings_problems"])
+    kinds = {store["kind"] for store in status["stores"]}
+    assert {"claim", "pv", "class", "namespace", "config_map", "setting"} == kinds
+    started.api.delete(resources.CONFIG_MAPS, NAMESPACE, CONFIG_MAP)
+    wait_until(lambda: list(started.webhook.status()["settings_problems"]) == ["scheduler-extender-enabled"])
+    assert not started.opts_in(pod("c"))  # as was read last
+    started.configure()
+    wait_until(lambda: not started.webhook.live.current.only_marked)
+    assert started.opts_in(pod("c"))
+    assert 0 == started.sample("settings_problems")
+
+
+def test_longhorns_own_namespace_is_left_alone_beside_those_that_are_named() -> None:
+    settings = WebhookSettings(namespace="storage", excluded_namespaces="kube-system, ops,")
+    assert {"storage", "kube-system", "ops"} == settings.left_alone
+    assert "longhorn-replica-scheduler.storage.svc:9504" == settings.leader

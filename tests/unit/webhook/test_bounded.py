@@ -3,168 +3,135 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
-from controller.clock import SystemClock
+from controller.clock import Clock, SystemClock
 from controller.rpc import disk_scheduler_pb2 as pb
 from tests.fakes.clock import VirtualClock
-from tests.fakes.waiting import wait_until
+from tests.waiting import wait_until
 from webhook.bounded import PATIENCE_SECONDS, BoundedLeader, CrowdedError
 from webhook.leader import LeaderAwayError
 
 MOST = 3
+CALL_SECONDS = 3.5
 
 
 class Scripted:
-    """A leader that answers when it is told to, or says that it is away."""
+    """A leader behind its bound, which answers as often as it is told to, or raises; and the calls of threads."""
 
-    def __init__(self) -> None:
-        self.answers = threading.Event()
-        self.is_away = False
-        self.seconds: list[float] = []
-        self.lock = threading.Lock()
-        self.inside = self.most_inside = 0
+    def __init__(self, most: int = MOST, clock: Clock | None = None) -> None:
+        self.answers = threading.Semaphore(0)
+        self.error: Exception | None = None
+        self.seconds: list[float] = []  # of each call that got through
+        self.ended = 0
+        self.most_inside = 0
+        self._lock = threading.Lock()
+        self.bounded = BoundedLeader(self, most, clock or SystemClock())
+        self._pool = ThreadPoolExecutor(40)
 
     def hold_expansion(self, request: pb.HoldExpansionRequest, seconds: float) -> pb.HoldExpansionReply:
-        with self.lock:
-            self.inside += 1
-            self.most_inside = max(self.inside, self.most_inside)
+        with self._lock:
             self.seconds.append(seconds)
-        self.answers.wait(30)
-        with self.lock:
-            self.inside -= 1
-        if self.is_away:
-            raise LeaderAwayError("away")
+            self.most_inside = max(self.most_inside, self.inside)
+        assert self.answers.acquire(timeout=30)
+        with self._lock:
+            self.ended += 1
+        if self.error is not None:
+            raise self.error
         return pb.HoldExpansionReply()
 
+    @property
+    def inside(self) -> int:
+        return len(self.seconds) - self.ended
 
-class Callers:
-    """Threads that call, and what became of their calls."""
+    @property
+    def waiting(self) -> int:
+        return len(vars(self.bounded)["_changed"]._waiters)
 
-    def __init__(self, leader: BoundedLeader) -> None:
-        self._leader = leader
-        self.outcomes: list[str] = []
-        self.threads: list[threading.Thread] = []
-
-    def call(self, count: int) -> None:
-        for _ in range(count):
-            thread = threading.Thread(target=self._call, daemon=True)
-            thread.start()
-            self.threads.append(thread)
-
-    def _call(self) -> None:
+    def ask(self) -> str:
         try:
-            self._leader.hold_expansion(pb.HoldExpansionRequest(), 3.5)
-        except LeaderAwayError as error:
-            self.outcomes.append(str(error))
-        else:
-            self.outcomes.append("answered")
+            self.bounded.hold_expansion(pb.HoldExpansionRequest(), CALL_SECONDS)
+        except Exception as error:
+            return type(error).__name__
+        return "answered"
+
+    def call(self, count: int) -> list[Future[str]]:
+        return [self._pool.submit(self.ask) for _ in range(count)]
+
+    def end(self) -> None:
+        self.answers.release(100)
+        self._pool.shutdown()
 
 
 @pytest.fixture
-def scripted() -> Iterator[Scripted]:
-    made = Scripted()
-    yield made
-    made.answers.set()
+def make() -> Iterator[Callable[..., Scripted]]:
+    made: list[Scripted] = []
+
+    def build(most: int = MOST, clock: Clock | None = None) -> Scripted:
+        made.append(Scripted(most, clock))
+        return made[-1]
+
+    yield build
+    for scripted in made:
+        scripted.end()
 
 
-def test_while_the_leader_answers_everybody_gets_a_turn(scripted: Scripted) -> None:
-    callers = Callers(BoundedLeader(scripted, MOST, SystemClock()))
-    scripted.answers.set()
-    callers.call(40)
-    wait_until(lambda: len(callers.outcomes) == 40)
-    assert {"answered"} == set(callers.outcomes)
+def outcomes(calls: list[Future[str]]) -> Counter[str]:
+    return Counter(call.result(30) for call in calls)
+
+
+def test_while_the_leader_answers_everybody_gets_a_turn(make: Callable[..., Scripted]) -> None:
+    scripted = make()
+    scripted.answers.release(40)
+    assert {"answered": 40} == outcomes(scripted.call(40))
     assert scripted.most_inside <= MOST
 
 
-def test_once_it_does_not_those_beyond_the_bound_fail_at_once(scripted: Scripted) -> None:
+def test_once_it_does_not_those_beyond_the_bound_fail_at_once(make: Callable[..., Scripted]) -> None:
     clock = VirtualClock()
-    bounded = BoundedLeader(scripted, MOST, clock)
-    callers = Callers(bounded)
-    callers.call(MOST)
+    scripted = make(MOST, clock)
+    first = scripted.call(MOST)
     wait_until(lambda: scripted.inside == MOST)
     clock.advance(PATIENCE_SECONDS)
-    with pytest.raises(CrowdedError):
-        bounded.hold_expansion(pb.HoldExpansionRequest(), 3.5)
+    assert CrowdedError.__name__ == scripted.ask()
 
     # The first ones give up, others take their places; nobody waits for a turn until somebody is answered.
-    scripted.is_away = True
-    scripted.answers.set()
-    wait_until(lambda: callers.outcomes == ["away"] * MOST)
-    scripted.answers.clear()
-    callers.call(MOST)
+    scripted.error = LeaderAwayError("away")
+    scripted.answers.release(MOST)
+    assert {LeaderAwayError.__name__: MOST} == outcomes(first)
+    second = scripted.call(MOST)
     wait_until(lambda: scripted.inside == MOST)
-    with pytest.raises(CrowdedError):
-        bounded.hold_expansion(pb.HoldExpansionRequest(), 3.5)
+    assert CrowdedError.__name__ == scripted.ask()
 
-    scripted.is_away = False
-    scripted.answers.set()
-    wait_until(lambda: callers.outcomes[MOST:] == ["answered"] * MOST)
+    scripted.error = None
+    scripted.answers.release(MOST)
+    assert {"answered": MOST} == outcomes(second)
     assert MOST == scripted.most_inside
 
 
-def test_what_was_waited_is_taken_off_the_calls_time(scripted: Scripted) -> None:
+def test_what_was_waited_is_taken_off_the_calls_time_and_whoever_waits_gives_up_in_time_though_others_are_answered(
+    make: Callable[..., Scripted],
+) -> None:
     clock = VirtualClock()
-    bounded = BoundedLeader(scripted, 1, clock)
-    callers = Callers(bounded)
-    callers.call(1)
-    wait_until(lambda: scripted.inside == 1)
-    callers.call(1)
-    wait_until(lambda: bool(vars(bounded)["_changed"]._waiters))
-    clock.advance(1.0)
-    scripted.answers.set()
-    wait_until(lambda: len(callers.outcomes) == 2)
-    assert [3.5, 2.5] == scripted.seconds
-
-
-def test_whoever_waits_gives_up_in_time_though_others_are_answered() -> None:
-    clock = VirtualClock()
-    begun = list[float]()
-
-    class Slow:
-        """Each answer takes 1.2 s."""
-
-        def hold_expansion(self, request: pb.HoldExpansionRequest, seconds: float) -> pb.HoldExpansionReply:
-            begun.append(seconds)
-            number = len(begun)
-            assert released[number - 1].wait(30)
-            return pb.HoldExpansionReply()
-
-    released = [threading.Event() for _ in range(5)]
-    bounded = BoundedLeader(Slow(), 1, clock)
-    outcomes = list[str]()
-
-    def call() -> None:
-        try:
-            bounded.hold_expansion(pb.HoldExpansionRequest(), 3.5)
-        except CrowdedError:
-            outcomes.append("crowded")
-        else:
-            outcomes.append("answered")
-
-    threads = [threading.Thread(target=call, daemon=True) for _ in range(5)]
-    for thread in threads:
-        thread.start()
-    wait_until(lambda: len(begun) == 1 and len(vars(bounded)["_changed"]._waiters) == 4)
+    scripted = make(1, clock)
+    calls = scripted.call(5)
+    wait_until(lambda: (scripted.inside, scripted.waiting) == (1, 4))
     clock.advance(1.2)
-    released[0].set()
-    wait_until(lambda: len(begun) == 2)
+    scripted.answers.release()
+    wait_until(lambda: (scripted.ended, scripted.inside) == (1, 1))
     clock.advance(PATIENCE_SECONDS - 1.2)
-    wait_until(lambda: len(outcomes) == 4)
-    released[1].set()
-    wait_until(lambda: len(outcomes) == 5)
-    assert ["answered", "answered", "crowded", "crowded", "crowded"] == sorted(outcomes)
-    assert [3.5, 2.3] == [round(seconds, 1) for seconds in begun]
+    wait_until(lambda: sum(call.done() for call in calls) == 4)
+    scripted.answers.release()
+    assert {"answered": 2, CrowdedError.__name__: 3} == outcomes(calls)
+    assert [CALL_SECONDS, CALL_SECONDS - 1.2] == pytest.approx(scripted.seconds)
 
 
-def test_a_failure_of_another_kind_gives_the_turn_back() -> None:
-    class Broken:
-        def hold_expansion(self, request: pb.HoldExpansionRequest, seconds: float) -> pb.HoldExpansionReply:
-            raise ValueError("broken")
-
-    bounded = BoundedLeader(Broken(), 1, VirtualClock())
-    for _ in range(3):
-        with pytest.raises(ValueError, match="broken"):
-            bounded.hold_expansion(pb.HoldExpansionRequest(), 3.5)
+def test_a_failure_of_another_kind_gives_the_turn_back(make: Callable[..., Scripted]) -> None:
+    scripted = make(1)
+    scripted.error = ValueError("broken")
+    scripted.answers.release(3)
+    assert ["ValueError"] * 3 == [scripted.ask() for _ in range(3)]

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from base64 import b64encode
-from dataclasses import dataclass
-from datetime import timedelta
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,46 +17,36 @@ from controller.kube.resources import SECRETS, Resource
 from controller.serving.tls import Material, ServerTls
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.clock import VirtualClock
-from tests.fakes.waiting import wait_until
+from tests.fakes.secrets import put_leaf, put_secret
 from tests.unit.serving.tls_files import Mounted
+from tests.waiting import wait_until
 from webhook.certificates import WebhookCertificates, certificate_worker
+from webhook.settings import WebhookSettings
 
-SPACE = "longhorn-system"
+SETTINGS = WebhookSettings(tls_secret="server", tls_client_secret="client")
+SPACE = SETTINGS.namespace
 HOUR_SECONDS = 3_600.0
 
 
-@dataclass(frozen=True)
-class Settings:
-    namespace: str = SPACE
-    tls_mode: str = "self"
-    tls_secret: str = "server"
-    tls_client_secret: str = "client"
-    tls_cert_dir: str = ""
-    tls_client_cert_dir: str = ""
-
-
-class World:
-    def __init__(self) -> None:
+class CertifiedWebhook:
+    def __init__(self, *, settings: WebhookSettings = SETTINGS, secrets: Sequence[str] = ()) -> None:
         self.api, self.clock, self.tls = FakeApiServer(), VirtualClock(), ServerTls(lets_anybody_in=True)
         self.ca = make_authority("ca", 300 * DAY, self.clock.now_utc())
-        made = certificate_worker(Settings(), self.api, self.clock, self.tls)
+        for name in secrets:
+            self.put(name)
+        made = certificate_worker(settings, self.api, self.clock, self.tls)
         assert isinstance(made, WebhookCertificates)
         self.worker = made
         self.told: list[Material | None] = []
         made.subscribe(lambda: self.told.append(made.client_credentials()))
 
-    def leaf(self, name: str, life: timedelta = 90 * DAY) -> Pair:
-        spec = LeafSpec(name, life, is_client=name == "client", names=() if name == "client" else ("webhook",))
+    def leaf(self, name: str) -> Pair:
+        spec = LeafSpec(name, 90 * DAY, is_client=name == "client", names=() if name == "client" else ("webhook",))
         return sign(self.ca, spec, self.clock.now_utc())
 
-    def write(self, name: str, data: dict[str, bytes]) -> None:
-        encoded = {key: b64encode(value).decode() for key, value in data.items()}
-        self.api.objects.pop((SECRETS.path(), SPACE, name), None)
-        self.api.create(SECRETS, SPACE, {"metadata": {"name": name}, "data": encoded})
-
-    def put(self, name: str, leaf: Pair | None = None) -> Pair:
-        leaf = leaf or self.leaf(name)
-        self.write(name, {"tls.crt": leaf.certificate, "tls.key": leaf.key, "ca.crt": self.ca.certificate})
+    def put(self, name: str) -> Pair:
+        leaf = self.leaf(name)
+        put_leaf(self.api, SPACE, name, leaf, self.ca.certificate)
         return leaf
 
     def look_for(self, hours: float) -> None:
@@ -68,17 +57,20 @@ class World:
     def refuse(self, *_: object) -> None:
         raise UnavailableError("the API server: timeout")
 
+    @property
+    def used(self) -> tuple[bool, bool]:
+        """Whether it serves, and whether it calls with a certificate."""
+        return self.worker.is_serving, self.worker.client_credentials() is not None
+
 
 @pytest.fixture
-def world() -> World:
-    world = World()
-    world.put("server")
-    world.put("client")
+def world() -> CertifiedWebhook:
+    world = CertifiedWebhook(secrets=("server", "client"))
     world.worker.look()
     return world
 
 
-def test_both_certificates_are_taken_from_their_secrets(world: World) -> None:
+def test_both_certificates_are_taken_from_their_secrets(world: CertifiedWebhook) -> None:
     assert world.worker.is_serving
     client = world.worker.client_credentials()
     assert client is not None
@@ -89,7 +81,7 @@ def test_both_certificates_are_taken_from_their_secrets(world: World) -> None:
     assert [] == list(world.worker.problems)
 
 
-def test_new_ones_are_taken_and_whoever_calls_is_told_once(world: World) -> None:
+def test_new_ones_are_taken_and_whoever_calls_is_told_once(world: CertifiedWebhook) -> None:
     before = world.tls.context
     world.put("server")
     leaf = world.put("client")
@@ -102,23 +94,13 @@ def test_new_ones_are_taken_and_whoever_calls_is_told_once(world: World) -> None
     assert leaf.certificate == client.certificate
 
 
-def test_before_there_is_a_certificate_nothing_is_served() -> None:
-    world = World()
+@pytest.mark.parametrize("secrets", [(), ("server",), ("client",)])
+def test_each_is_used_without_the_other(secrets: tuple[str, ...]) -> None:
+    world = CertifiedWebhook(secrets=secrets)
     world.worker.look()
-    assert not world.worker.is_serving
-    assert world.worker.client_credentials() is None
-    assert 2 == len(world.worker.problems)
-
-
-def test_each_is_used_without_the_other() -> None:
-    for name in ("server", "client"):
-        world = World()
-        world.put(name)
-        world.worker.look()
-        assert (name == "server") == world.worker.is_serving
-        assert (name == "client") == (world.worker.client_credentials() is not None)
-        (problem,) = world.worker.problems
-        assert "does not exist" in problem
+    assert ("server" in secrets, "client" in secrets) == world.used
+    assert 2 - len(secrets) == len(world.worker.problems)
+    assert all("does not exist" in problem for problem in world.worker.problems)
 
 
 @pytest.mark.parametrize("name", ["server", "client"])
@@ -132,10 +114,10 @@ def test_each_is_used_without_the_other() -> None:
     ids=["empty", "garbage", "empty values"],
 )
 def test_damage_and_loss_leave_what_is_in_use_for_as_long_as_it_takes(
-    world: World, name: str, data: dict[str, bytes]
+    world: CertifiedWebhook, name: str, data: dict[str, bytes]
 ) -> None:
     before = world.worker.client_credentials(), world.tls.context
-    world.write(name, data)
+    put_secret(world.api, SPACE, name, data)
     world.look_for(24)
     assert before == (world.worker.client_credentials(), world.tls.context)
     assert 1 == len(world.worker.problems)
@@ -148,40 +130,37 @@ def test_damage_and_loss_leave_what_is_in_use_for_as_long_as_it_takes(
     assert before != (world.worker.client_credentials(), world.tls.context)
 
 
-def test_another_ones_key_is_not_used(world: World) -> None:
+def test_another_ones_key_is_not_used(world: CertifiedWebhook) -> None:
     before = world.tls.context
     leaf, other = world.leaf("server"), world.leaf("server")
-    world.write("server", {"tls.crt": leaf.certificate, "tls.key": other.key, "ca.crt": world.ca.certificate})
+    put_leaf(world.api, SPACE, "server", replace(leaf, key=other.key), world.ca.certificate)
     world.worker.look()
     assert before is world.tls.context
     assert "the key is not the one of the certificate" in world.worker.problems[0]
 
 
-def test_who_is_cut_off_stops_after_half_a_day_and_goes_on_when_it_is_back(world: World) -> None:
+def test_who_is_cut_off_stops_after_half_a_day_and_goes_on_when_it_is_back(world: CertifiedWebhook) -> None:
     world.api.fail = world.refuse
     world.look_for(12)
-    assert world.worker.is_serving
-    assert world.worker.client_credentials() is not None
+    assert (True, True) == world.used
     world.look_for(0.5)
-    assert world.tls.context is None
-    assert world.worker.client_credentials() is None
+    assert (False, False) == world.used
     assert any("not been confirmed" in problem for problem in world.worker.problems)
 
     world.api.fail = lambda _verb, _resource: None
     world.worker.look()
-    assert world.worker.is_serving
-    assert world.worker.client_credentials() is not None
+    assert (True, True) == world.used
     assert [True, False, True] == [told is not None for told in world.told]
 
 
-def test_who_was_suspended_stops_before_it_serves_again(world: World) -> None:
+def test_who_was_suspended_stops_before_it_serves_again(world: CertifiedWebhook) -> None:
     world.clock.advance(30 * HOUR_SECONDS)
     world.api.fail = world.refuse
     world.worker.look()
     assert not world.worker.is_serving
 
 
-def test_one_secret_that_may_not_be_read_costs_only_its_own_certificate(world: World) -> None:
+def test_one_secret_that_may_not_be_read_costs_only_its_own_certificate(world: CertifiedWebhook) -> None:
     read = world.api.get
     shown = world.tls.context
 
@@ -203,53 +182,46 @@ def test_half_a_day_is_less_than_the_distances_of_a_rotation() -> None:
 
 
 def test_files_are_followed_and_need_no_confirmation(tmp_path: Path) -> None:
-    world = World()
     server, client = Mounted(tmp_path / "server"), Mounted(tmp_path / "client")
-    settings = Settings(tls_mode="provided", tls_cert_dir=str(server.path), tls_client_cert_dir=str(client.path))
-    worker = certificate_worker(settings, world.api, world.clock, world.tls)
-    assert isinstance(worker, WebhookCertificates)
-    worker.look()
-    assert 2 == len(worker.problems)
+    settings = replace(
+        SETTINGS, tls_mode="provided", tls_cert_dir=str(server.path), tls_client_cert_dir=str(client.path)
+    )
+    world = CertifiedWebhook(settings=settings)
+    world.worker.look()
+    assert 2 == len(world.worker.problems)
     server.put(world.leaf("server"), b"not looked at")
     client.put(world.leaf("client"), world.ca.certificate)
-    worker.look()
-    assert [] == list(worker.problems)
-    assert worker.is_serving
-    assert worker.client_credentials() is not None
+    world.worker.look()
+    assert [] == list(world.worker.problems)
+    assert (True, True) == world.used
     world.clock.advance(48 * HOUR_SECONDS)
     (server.path / "..data").unlink()
-    worker.look()
-    assert worker.is_serving
-    assert 1 == len(worker.problems)
+    world.worker.look()
+    assert world.worker.is_serving
+    assert 1 == len(world.worker.problems)
 
 
 def test_without_a_clients_directory_only_the_server_is_followed(tmp_path: Path) -> None:
-    world, server = World(), Mounted(tmp_path / "server")
-    settings = Settings(tls_mode="provided", tls_cert_dir=str(server.path))
-    worker = certificate_worker(settings, world.api, world.clock, world.tls)
+    server = Mounted(tmp_path / "server")
+    world = CertifiedWebhook(settings=replace(SETTINGS, tls_mode="provided", tls_cert_dir=str(server.path)))
     server.put(world.leaf("server"), b"")
-    assert isinstance(worker, WebhookCertificates)
-    worker.look()
-    assert [] == list(worker.problems)
-    assert worker.is_serving
-    assert worker.client_credentials() is None
+    world.worker.look()
+    assert [] == list(world.worker.problems)
+    assert (True, False) == world.used
 
 
 def test_without_tls_there_is_nothing_to_keep() -> None:
-    world = World()
-    assert isinstance(certificate_worker(Settings(tls_mode="off"), world.api, world.clock, None), NoCertificates)
+    off = certificate_worker(WebhookSettings(tls_mode="off"), FakeApiServer(), VirtualClock(), None)
+    assert isinstance(off, NoCertificates)
 
 
 def test_a_clients_directory_alone_is_refused() -> None:
-    world = World()
     with pytest.raises(ConfigError, match="tls_client_cert_dir"):
-        certificate_worker(Settings(tls_client_cert_dir="/x"), world.api, world.clock, world.tls)
+        CertifiedWebhook(settings=replace(SETTINGS, tls_client_cert_dir="/x"))
 
 
-def test_its_thread_looks_until_it_is_stopped(world: World) -> None:
-    fresh = World()
-    fresh.put("server")
-    fresh.put("client")
+def test_its_thread_looks_until_it_is_stopped() -> None:
+    fresh = CertifiedWebhook(secrets=("server", "client"))
     fresh.worker.start()
     wait_until(lambda: fresh.worker.is_serving)
     fresh.worker.stop()

@@ -7,7 +7,6 @@ over gRPC. The wall clock is the real one and does not move: only seconds of the
 from __future__ import annotations
 
 import ssl
-from base64 import b64decode, b64encode
 from collections.abc import Iterator
 from concurrent import futures
 from datetime import UTC, datetime
@@ -21,12 +20,13 @@ from certs.authority import LeafSpec, Pair, bundle_of, is_rooted_in, make_author
 from certs.rotation import DAY
 from controller.assembly.certificates import KeptWebhookChain, webhook_chain
 from controller.errors import ClusterError
-from controller.kube.resources import OUR_CONFIGURATIONS, SECRETS, Resource
+from controller.kube.resources import OUR_CONFIGURATIONS, Resource
 from controller.rpc.credentials import SERVER_OPTIONS, ReloadingChannel, server_credentials
 from controller.serving.tls import Material, ServerTls
 from controller.settings import ProcessSettings
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.clock import VirtualClock
+from tests.fakes.secrets import publish, published, put_leaf, spoil_secret
 from webhook.certificates import WebhookCertificates, certificate_worker
 from webhook.settings import WebhookSettings
 
@@ -78,7 +78,7 @@ class Echo(grpc.GenericRpcHandler):
         return grpc.unary_unary_rpc_method_handler(lambda request, _context: request)
 
 
-class Cluster:
+class ForeignCluster:
     """Secrets that the test writes, one leader, one webhook, and a kube-apiserver that is late."""
 
     def __init__(self, mode: str, shared: Pair, server: Pair | None = None) -> None:
@@ -107,8 +107,18 @@ class Cluster:
     def webhook_shows(self) -> Material | None:
         return self.worker.client_credentials()
 
+    @property
+    def in_grpc(self) -> tuple[Material, Material]:
+        """What the webhook and the leader show each other."""
+        client, server = self.webhook_shows(), self.leader_shows()
+        assert client is not None
+        assert server is not None
+        return client, server
+
     def start_leader(self) -> None:
-        settings = ProcessSettings(pod_name="p", pod_ip="10.0.0.1", webhook_tls_mode=self.mode).checked()
+        settings = ProcessSettings(
+            pod_name="p", pod_ip="10.0.0.1", tls_mode="self", webhook_tls_mode=self.mode
+        ).checked()
         leader = webhook_chain(settings, self.api, self.clock, lambda: True)
         assert isinstance(leader, KeptWebhookChain)
         self.leader = leader
@@ -119,20 +129,18 @@ class Cluster:
         assert isinstance(worker, WebhookCertificates)
         self.worker = worker
 
-    def put(self, secret: str, ca: Pair, *, bundle: bytes | None = None, leaf: Pair | None = None) -> None:
-        leaf = leaf or leaf_of(ca, secret)
-        data = {
-            "tls.crt": leaf.certificate,
-            "tls.key": leaf.key,
-            "ca.crt": ca.certificate if bundle is None else bundle,
-        }
-        encoded = {key: b64encode(value).decode() for key, value in data.items()}
-        self.api.objects.pop((SECRETS.path(), SPACE, secret), None)
-        self.api.create(SECRETS, SPACE, {"metadata": {"name": secret}, "data": encoded})
+    def put(self, secret: str, ca: Pair, *, bundle: bytes | None = None) -> None:
+        put_leaf(self.api, SPACE, secret, leaf_of(ca, secret), bundle or ca.certificate)
+
+    def put_all(self, ca: Pair) -> None:
+        for secret in SPECS:
+            self.put(secret, ca)
+
+    def shows_one_of(self, ca: Pair) -> bool:
+        return is_taken(self.tls.context, ca.certificate, WEBHOOK)
 
     def damage(self, secret: str, value: bytes) -> None:
-        data = self.api.objects[SECRETS.path(), SPACE, secret]["data"]
-        self.api.objects[SECRETS.path(), SPACE, secret]["data"] = {**data, "ca.crt": b64encode(value).decode()}
+        spoil_secret(self.api, SPACE, secret, {"ca.crt": value})
 
     def round(self) -> None:
         """The webhook looks before the leader: it is the first to hold a new leaf."""
@@ -140,7 +148,7 @@ class Cluster:
         self.leader.look()
         bundle = self.leader.ca_bundle()
         if bundle:
-            self.publish(bundle)
+            publish(self.api, bundle)
         self.bundles.append((self.clock.now(), self.published))
 
     def pass_time(self, seconds: float) -> None:
@@ -152,19 +160,9 @@ class Cluster:
             rest -= step
             self.round()
 
-    def publish(self, bundle: bytes) -> None:
-        config = {"caBundle": b64encode(bundle).decode()}
-        for resource, name in OUR_CONFIGURATIONS.items():
-            self.api.objects.pop((resource.path(), "", name), None)
-            self.api.create(
-                resource, None, {"metadata": {"name": name}, "webhooks": [{"name": "pods", "clientConfig": config}]}
-            )
-
     @property
     def published(self) -> bytes:
-        resource, name = next(iter(OUR_CONFIGURATIONS.items()))
-        found = self.api.objects[resource.path(), "", name]["webhooks"][0]["clientConfig"]["caBundle"]
-        return b64decode(found)
+        return published(self.api)
 
     def check(self) -> None:
         """Nobody is refused now: by the caBundle of now and of half a minute ago, and by gRPC, on a new connection."""
@@ -196,56 +194,53 @@ OLD = authority()
 
 
 @pytest.fixture
-def cluster() -> Iterator[Cluster]:
-    made = Cluster("provided", OLD)
+def cluster() -> Iterator[ForeignCluster]:
+    made = ForeignCluster("provided", OLD)
     yield made
     made.stop()
 
 
 @pytest.mark.parametrize("order", ORDERS, ids=["-".join(name.split("-")[-2] for name in order) for order in ORDERS])
-def test_nobody_is_refused_while_the_secrets_change_one_after_the_other(cluster: Cluster, order: tuple[str]) -> None:
+def test_nobody_is_refused_while_the_secrets_change_one_after_the_other(
+    cluster: ForeignCluster, order: tuple[str]
+) -> None:
     new = authority()
     cluster.check()
     for secret in order:
         cluster.put(secret, new)
         cluster.check_for(100.0)
-    for material in (cluster.worker.client_credentials(), cluster.leader.grpc_server()):
-        assert material is not None
-        assert is_rooted_in(material.certificate, [new])
-    assert is_taken(cluster.tls.context, new.certificate, WEBHOOK)
+    assert all(is_rooted_in(material.certificate, [new]) for material in cluster.in_grpc)
+    assert cluster.shows_one_of(new)
 
 
 @pytest.mark.parametrize("mode", ["cert-manager", "provided"])
 def test_nobody_is_refused_when_all_change_at_once(mode: str) -> None:
-    cluster, new = Cluster(mode, OLD), authority()
-    for secret in SPECS:
-        cluster.put(secret, new)
+    cluster, new = ForeignCluster(mode, OLD), authority()
+    cluster.put_all(new)
     cluster.check_for(200.0)
-    assert is_taken(cluster.tls.context, new.certificate, WEBHOOK)  # all that is shown is of the new one
+    assert cluster.shows_one_of(new)  # all that is shown is of the new one
     cluster.stop()
 
 
-def test_a_leader_that_starts_in_between_trusts_whom_the_one_before_had_published(cluster: Cluster) -> None:
+def test_a_leader_that_starts_in_between_trusts_whom_the_one_before_had_published(cluster: ForeignCluster) -> None:
     new = authority()
-    for secret in SPECS:
-        cluster.put(secret, new)
+    cluster.put_all(new)
     cluster.round()
     cluster.start_leader()
     cluster.check_for(10.0)
-    assert is_taken(cluster.tls.context, OLD.certificate, WEBHOOK)  # the webhook waits with its new certificate
+    assert cluster.shows_one_of(OLD)  # the webhook waits with its new certificate
     cluster.check_for(100.0)
-    assert is_taken(cluster.tls.context, new.certificate, WEBHOOK)
+    assert cluster.shows_one_of(new)
 
 
-def test_before_it_is_known_who_was_trusted_nothing_is_published(cluster: Cluster) -> None:
+def test_before_it_is_known_who_was_trusted_nothing_is_published(cluster: ForeignCluster) -> None:
     new, before = authority(), cluster.published
 
     def refuse(_verb: str, resource: Resource) -> None:
         if resource in OUR_CONFIGURATIONS:
             raise ClusterError("403: forbidden")
 
-    for secret in SPECS:
-        cluster.put(secret, new)
+    cluster.put_all(new)
     cluster.start_leader()
     cluster.api.fail = refuse
     cluster.leader.look()
@@ -257,23 +252,19 @@ def test_before_it_is_known_who_was_trusted_nothing_is_published(cluster: Cluste
     assert [] == list(cluster.leader.problems)
 
 
-def test_a_withdrawn_authority_is_trusted_no_longer_after_the_settling_time(cluster: Cluster) -> None:
+def test_a_withdrawn_authority_is_trusted_no_longer_after_the_settling_time(cluster: ForeignCluster) -> None:
     new, old_client = authority(), cluster.worker.client_credentials()
     old_server = ServerTls(lets_anybody_in=True)
     leaf = leaf_of(OLD, SERVER_SECRET)
     old_server.use(leaf.certificate, leaf.key, b"")
-    for secret in SPECS:
-        cluster.put(secret, new)
+    cluster.put_all(new)
     cluster.pass_time(A_DAY - 10 * MINUTE)
     assert is_taken(old_server.context, cluster.published, WEBHOOK)
     cluster.check()
     cluster.pass_time(20 * MINUTE)
     cluster.check()
     assert not is_taken(old_server.context, cluster.published, WEBHOOK)
-    client, shown = cluster.worker.client_credentials(), cluster.leader.grpc_server()
-    assert client is not None
-    assert shown is not None
-    assert {new.certificate} == {client.client_ca, shown.client_ca, cluster.published}
+    assert {new.certificate} == {cluster.published, *(material.client_ca for material in cluster.in_grpc)}
 
     cluster.worker.client_credentials = lambda: old_client  # type: ignore[method-assign]
     assert "StatusCode.UNAVAILABLE" == cluster.call()
@@ -284,7 +275,7 @@ def test_a_withdrawn_authority_is_trusted_no_longer_after_the_settling_time(clus
 )
 @pytest.mark.parametrize("secret", list(SPECS))
 def test_a_damaged_file_of_authorities_takes_no_trust_away(secret: str, damage: bytes) -> None:
-    cluster = Cluster("provided", OLD, server=authority())  # one names an authority that no other does
+    cluster = ForeignCluster("provided", OLD, server=authority())  # one names an authority that no other does
     cluster.damage(secret, damage)
     cluster.pass_time(2 * A_DAY)
     cluster.check()
@@ -295,7 +286,7 @@ def test_a_damaged_file_of_authorities_takes_no_trust_away(secret: str, damage: 
     cluster.stop()
 
 
-def test_a_leader_that_starts_among_damage_lets_nobody_settle(cluster: Cluster) -> None:
+def test_a_leader_that_starts_among_damage_lets_nobody_settle(cluster: ForeignCluster) -> None:
     lonely = authority()  # named by one Secret alone
     cluster.put(LEADER_SECRET, OLD, bundle=bundle_of([OLD, lonely]))
     cluster.round()
@@ -305,36 +296,32 @@ def test_a_leader_that_starts_among_damage_lets_nobody_settle(cluster: Cluster) 
     assert lonely.certificate in cluster.published
 
 
-def test_a_leaf_that_is_written_before_its_authority_waits_for_it(cluster: Cluster) -> None:
+def test_a_leaf_that_is_written_before_its_authority_waits_for_it(cluster: ForeignCluster) -> None:
     new = authority()
     for secret in SPECS:
         cluster.put(secret, new, bundle=OLD.certificate)
         cluster.check_for(30.0)
     for secret in SPECS:
-        leaf = leaf_of(new, secret)
-        cluster.put(secret, new, bundle=bundle_of([OLD, new]), leaf=leaf)
+        cluster.put(secret, new, bundle=bundle_of([OLD, new]))
         cluster.check_for(100.0)
-    assert is_taken(cluster.tls.context, new.certificate, WEBHOOK)
+    assert cluster.shows_one_of(new)
 
 
-def test_a_leader_that_nobody_will_ever_know_waits_half_a_day_and_not_longer(cluster: Cluster) -> None:
-    before = cluster.leader.grpc_server()
+def test_a_leader_that_nobody_will_ever_know_waits_half_a_day_and_not_longer(cluster: ForeignCluster) -> None:
+    _, before = cluster.in_grpc
     cluster.put(LEADER_SECRET, authority())
     cluster.pass_time(12 * HOUR - 10 * MINUTE)
     cluster.check()
-    shown = cluster.leader.grpc_server()
-    assert before is not None
-    assert shown is not None
+    _, shown = cluster.in_grpc
     assert before.certificate == shown.certificate
     cluster.pass_time(20 * MINUTE)
     assert "" != cluster.call()
 
 
-def test_a_renewal_under_the_same_authority_is_shown_at_once(cluster: Cluster) -> None:
-    before = cluster.tls.context, cluster.worker.client_credentials(), cluster.leader.grpc_server()
-    for secret in SPECS:
-        cluster.put(secret, OLD)
+def test_a_renewal_under_the_same_authority_is_shown_at_once(cluster: ForeignCluster) -> None:
+    before = cluster.tls.context, *cluster.in_grpc
+    cluster.put_all(OLD)
     cluster.round()
-    after = cluster.tls.context, cluster.worker.client_credentials(), cluster.leader.grpc_server()
+    after = cluster.tls.context, *cluster.in_grpc
     assert all(one != other for one, other in zip(before, after, strict=True))
     cluster.check()

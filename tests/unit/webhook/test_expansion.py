@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from controller.errors import MalformedRequestError, NotFoundError, SchedulerError, UnavailableError
 from controller.kube.resources import Resource
 from controller.rpc import disk_scheduler_pb2 as pb
 from tests.fakes.clock import VirtualClock
 from webhook.bounded import CrowdedError
-from webhook.expansion import LEADER_SECONDS, READ_SECONDS, ExpansionService, exact_text, growth_of_volume
+from webhook.expansion import LEADER_SECONDS, POLICY, READ_SECONDS, ExpansionService, exact_text, growth_of_volume
 from webhook.leader import LeaderAwayError, LeaderFailedError
 from webhook.review import MAX_WARNING_CHARACTERS, decode_review
-from webhook.stores import Stores
+from webhook.stores import WebhookStores
 
 Raw = dict[str, Any]
 GIB = 1024**3
@@ -28,12 +25,12 @@ REVIEW = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}
 ADMITTED = pb.HoldExpansionReply(verdict=pb.HoldExpansionReply.ADMITTED)
 
 
-class World:
+class ExpansionReviews:
     """The service, a leader that answers what the test says, and what both were asked and told."""
 
     def __init__(self) -> None:
         self.clock = VirtualClock()
-        self.stores = Stores.empty()
+        self.stores = WebhookStores.empty()
         self.stores.pvs.replace([pv("pvc-1"), pv("foreign", "other.csi")])
         self.reply: pb.HoldExpansionReply | Exception = ADMITTED
         self.policy = "allow"
@@ -61,37 +58,59 @@ class World:
     def expansion_reviewed(self, kind: str, outcome: str, seconds: float) -> None:
         self.outcomes.append((kind, outcome))
 
-    def review(self, route: str, **request: Any) -> Raw:
-        body = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {"uid": "u-1", **request}}
+    def refuse(
+        self, size_gib: float, largest_gib: float, *problems: pb.ExpansionProblem, more_may_fit: bool = False
+    ) -> None:
+        """The leader's answer from now on."""
+        self.reply = pb.HoldExpansionReply(
+            verdict=pb.HoldExpansionReply.REFUSED,
+            volume_name="pvc-1",
+            size_bytes=int(size_gib * GIB),
+            largest_bytes=int(largest_gib * GIB),
+            more_may_fit=more_may_fit,
+            problems=problems,
+        )
+
+    def _review(self, route: str, request: Raw, allowed: bool) -> Raw:
+        body = {**REVIEW, "request": {"uid": "u-1", "operation": "UPDATE", **request}}
         answer: Raw = json.loads(self.reviewers[route].review(decode_review(json.dumps(body).encode())))
-        assert ("admission.k8s.io/v1", "AdmissionReview") == (answer["apiVersion"], answer["kind"])
+        assert REVIEW == {part: answer[part] for part in REVIEW}
         response: Raw = answer["response"]
         assert "u-1" == response["uid"]
+        assert allowed is response["allowed"]
         return response
 
-    def grow_claim(self, old: Any, new: Any, *, volume: Any = "pvc-1", **request: Any) -> Raw:
+    def grow_claim(
+        self,
+        old: Any,
+        new: Any,
+        *,
+        volume: str | None = "pvc-1",
+        class_name: str | None = "lh",
+        allowed: bool = True,
+        **request: Any,
+    ) -> Raw:
+        """The response, which has to say `allowed`."""
         given = {
             "resource": {"resource": "persistentvolumeclaims"},
-            "operation": "UPDATE",
             "namespace": "ns",
             "name": "data-0",
-            "object": claim(new, volume),
-            "oldObject": claim(old, volume),
+            "object": claim(new, volume, class_name),
+            "oldObject": claim(old, volume, class_name),
             **request,
         }
-        return self.review("validate-pvcs", **given)
+        return self._review("validate-pvcs", given, allowed)
 
-    def grow_volume(self, old: Any, new: Any, **request: Any) -> Raw:
+    def grow_volume(self, old: Any, new: Any, *, allowed: bool = True, **request: Any) -> Raw:
         given = {
             "resource": {"group": "longhorn.io", "resource": "volumes"},
-            "operation": "UPDATE",
             "namespace": "longhorn-system",
             "name": "pvc-1",
             "object": {"metadata": {"name": "pvc-1"}, "spec": {"size": new}},
             "oldObject": {"metadata": {"name": "pvc-1"}, "spec": {"size": old}},
             **request,
         }
-        return self.review("validate-volumes", **given)
+        return self._review("validate-volumes", given, allowed)
 
 
 def pv(name: str, driver: str = "driver.longhorn.io") -> Raw:
@@ -108,33 +127,21 @@ def claim(size: Any, volume: str | None, class_name: str | None = "lh") -> Raw:
 
 
 @pytest.fixture
-def world() -> World:
-    return World()
+def world() -> ExpansionReviews:
+    return ExpansionReviews()
 
 
-def test_growth_of_a_claim_is_asked_of_the_leader_as_it_stands(world: World) -> None:
-    assert world.grow_claim("10Gi", "20Gi") == {"uid": "u-1", "allowed": True}
-    assert [
-        pb.HoldExpansionRequest(
-            claim_namespace="ns",
-            claim_name="data-0",
-            volume_name="pvc-1",
-            size_bytes=20 * GIB,
-        )
-    ] == world.asked
-    assert [("claim", "admitted")] == world.outcomes
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_growth_is_asked_of_the_leader_as_it_stands_and_a_dry_run_as_one(
+    world: ExpansionReviews, dry_run: bool
+) -> None:
+    assert {"uid": "u-1", "allowed": True} == world.grow_claim("10Gi", "20Gi", dryRun=dry_run)
+    assert {"uid": "u-1", "allowed": True} == world.grow_volume(str(10 * GIB), str(20 * GIB), dryRun=dry_run)
+    asked: Raw = {"volume_name": "pvc-1", "size_bytes": 20 * GIB, "dry_run": dry_run}
+    claim_asked = pb.HoldExpansionRequest(claim_namespace="ns", claim_name="data-0", **asked)
+    assert [claim_asked, pb.HoldExpansionRequest(**asked)] == world.asked
+    assert [("claim", "admitted"), ("volume", "admitted")] == world.outcomes
     assert [] == world.reads
-
-
-def test_growth_of_a_volume_is_asked_of_the_leader(world: World) -> None:
-    assert world.grow_volume(str(10 * GIB), str(20 * GIB))["allowed"]
-    assert [pb.HoldExpansionRequest(volume_name="pvc-1", size_bytes=20 * GIB)] == world.asked
-
-
-def test_a_dry_run_is_passed_on(world: World) -> None:
-    world.grow_claim("1Gi", "2Gi", dryRun=True)
-    world.grow_volume("1", "2", dryRun=True)
-    assert [True, True] == [request.dry_run for request in world.asked]
 
 
 @pytest.mark.parametrize(
@@ -150,8 +157,8 @@ def test_a_dry_run_is_passed_on(world: World) -> None:
         ("1Gi", None),
     ],
 )
-def test_what_does_not_grow_is_not_asked_about(world: World, old: Any, new: Any) -> None:
-    assert world.grow_claim(old, new)["allowed"]
+def test_what_does_not_grow_is_not_asked_about(world: ExpansionReviews, old: Any, new: Any) -> None:
+    world.grow_claim(old, new)
     assert [] == world.asked
     assert [("claim", "nothing-to-check")] == world.outcomes
 
@@ -169,7 +176,9 @@ def test_what_does_not_grow_is_not_asked_about(world: World, old: Any, new: Any)
         ("1G", 10**10, 10**10),
     ],
 )
-def test_every_form_of_a_quantity_is_read_as_the_api_server_does(world: World, old: Any, new: Any, size: int) -> None:
+def test_every_form_of_a_quantity_is_read_as_the_api_server_does(
+    world: ExpansionReviews, old: Any, new: Any, size: int
+) -> None:
     world.grow_claim(old, new)
     assert [size] == [request.size_bytes for request in world.asked]
 
@@ -177,56 +186,44 @@ def test_every_form_of_a_quantity_is_read_as_the_api_server_does(world: World, o
 @pytest.mark.parametrize(
     "change", [{"operation": "CREATE"}, {"subResource": "status"}, {"resource": {"resource": "pods"}}]
 )
-def test_what_is_no_update_of_the_object_itself_is_allowed(world: World, change: Raw) -> None:
-    assert world.grow_claim("1Gi", "2Gi", **change)["allowed"]
-    assert world.grow_volume("1", "2", **change)["allowed"]
+def test_what_is_no_update_of_the_object_itself_is_allowed(world: ExpansionReviews, change: Raw) -> None:
+    world.grow_claim("1Gi", "2Gi", **change)
+    world.grow_volume("1", "2", **change)
     assert [] == world.asked
 
 
-def test_a_claim_that_is_not_bound_is_allowed(world: World) -> None:
-    assert world.grow_claim("1Gi", "2Gi", volume=None)["allowed"]
-    assert world.grow_claim("1Gi", "2Gi", volume="")["allowed"]
-    assert [] == world.asked
-
-
-def test_another_drivers_volume_is_allowed_whatever_the_leader_does(world: World) -> None:
-    world.policy, world.reply = "deny", LeaderAwayError("gone")
-    assert world.grow_claim("1Gi", "2Gi", volume="foreign") == {"uid": "u-1", "allowed": True}
+@pytest.mark.parametrize("volume", [None, ""])
+def test_a_claim_that_is_not_bound_is_allowed(world: ExpansionReviews, volume: str | None) -> None:
+    world.grow_claim("1Gi", "2Gi", volume=volume)
     assert [] == world.asked
 
 
 @pytest.mark.parametrize("class_name", [None, "", "lh"])
-def test_the_driver_of_the_volume_counts_and_not_the_class(world: World, class_name: str | None) -> None:
-    for name, asked in (("foreign", 0), ("pvc-1", 1)):
-        world.asked.clear()
-        given: Raw = {"object": claim("2Gi", name, class_name), "oldObject": claim("1Gi", name, class_name)}
-        assert world.grow_claim("", "", **given)["allowed"]
-        assert asked == len(world.asked)
+def test_another_drivers_volume_is_allowed_whatever_its_class_and_the_leader_does(
+    world: ExpansionReviews, class_name: str | None
+) -> None:
+    world.policy, world.reply = "deny", LeaderAwayError("gone")
+    world.grow_claim("1Gi", "2Gi", volume="foreign", class_name=class_name)
+    assert [] == world.asked
+    world.grow_claim("1Gi", "2Gi", class_name=class_name, allowed=False)
+    assert 1 == len(world.asked)
 
 
-def test_a_volume_that_is_not_known_is_read_once_and_else_left_to_the_leader(world: World) -> None:
-    assert world.grow_claim("1Gi", "2Gi", volume="pvc-new")["allowed"]
+def test_a_volume_that_is_not_known_is_read_once_and_else_left_to_the_leader(world: ExpansionReviews) -> None:
+    world.grow_claim("1Gi", "2Gi", volume="pvc-new")
     world.read_error = UnavailableError("no connection")
-    assert world.grow_claim("1Gi", "2Gi", volume="pvc-new")["allowed"]
+    world.grow_claim("1Gi", "2Gi", volume="pvc-new")
     assert ["pvc-new", "pvc-new"] == world.reads
     assert ["pvc-new", "pvc-new"] == [request.volume_name for request in world.asked]
     assert READ_SECONDS + LEADER_SECONDS < 5
 
 
-def test_a_refusal_names_volume_node_disk_missing_bytes_and_the_largest_size_that_fits(world: World) -> None:
-    world.reply = pb.HoldExpansionReply(
-        verdict=pb.HoldExpansionReply.REFUSED,
-        volume_name="pvc-1",
-        size_bytes=500 * GIB,
-        largest_bytes=300 * GIB + 2 * 1024**2,
-        problems=[
-            pb.ExpansionProblem(
-                node="n1", disk="d1", missing_bytes=200 * GIB, reason="InsufficientStorage", message="d1: too much"
-            )
-        ],
+def test_a_refusal_names_volume_node_disk_missing_bytes_and_the_largest_size_that_fits(world: ExpansionReviews) -> None:
+    problem = pb.ExpansionProblem(
+        node="n1", disk="d1", missing_bytes=200 * GIB, reason="InsufficientStorage", message="d1: too much"
     )
-    response = world.grow_claim("10Gi", "500Gi")
-    assert not response["allowed"]
+    world.refuse(500, 300 + 1 / 512, problem)
+    response = world.grow_claim("10Gi", "500Gi", allowed=False)
     assert 403 == response["status"]["code"]
     assert response["status"]["message"] == (
         "Longhorn cannot grow claim ns/data-0 (volume pvc-1) to 500Gi: node n1, disk d1 lacks 200Gi "
@@ -235,66 +232,41 @@ def test_a_refusal_names_volume_node_disk_missing_bytes_and_the_largest_size_tha
     assert [("claim", "refused")] == world.outcomes
 
 
-def test_a_refusal_of_a_volume_that_cannot_grow_says_so_and_names_no_more_than_three(world: World) -> None:
-    world.reply = pb.HoldExpansionReply(
-        verdict=pb.HoldExpansionReply.REFUSED,
-        volume_name="pvc-1",
-        size_bytes=2 * GIB,
-        largest_bytes=GIB,
-        problems=[pb.ExpansionProblem(node=f"n{number}", message="no") for number in range(5)],
-    )
-    message = world.grow_volume(str(GIB), str(2 * GIB))["status"]["message"]
+def test_a_refusal_of_a_volume_that_cannot_grow_says_so_and_names_no_more_than_three(world: ExpansionReviews) -> None:
+    world.refuse(2, 1, *[pb.ExpansionProblem(node=f"n{number}", message="no") for number in range(5)])
+    message = world.grow_volume(str(GIB), str(2 * GIB), allowed=False)["status"]["message"]
     assert message == (
         "Longhorn cannot grow volume pvc-1 to 2Gi: node n0: no; node n1: no; node n2: no; and 2 more. "
         "It cannot grow at all now."
     )
 
 
-def test_the_leader_away_allows_with_a_warning(world: World) -> None:
-    world.reply = LeaderAwayError("failed to connect to all addresses; last error: ipv4:10.96.4.2:9504")
-    response = world.grow_claim("1Gi", "2Gi")
-    assert response["allowed"]
-    (warning,) = response["warnings"]
-    assert warning == (
-        "Longhorn scheduler extender: allowed unchecked, the leader is away; Longhorn's own check still decides"
-    )
-    assert len(response["warnings"][0]) < MAX_WARNING_CHARACTERS
-    assert [("claim", "allowed-unchecked")] == world.outcomes
-
-
-def test_the_leader_away_denies_where_that_is_set(world: World) -> None:
-    world.policy, world.reply = "deny", LeaderAwayError("it did not answer in time")
-    response = world.grow_volume("1", "2")
-    assert not response["allowed"]
-    assert "the leader is away" in response["status"]["message"]
-    assert "it did not answer in time" not in response["status"]["message"]
-    assert "scheduler-extender-expansion-policy" in response["status"]["message"]
-    assert [("volume", "denied-unchecked")] == world.outcomes
-
-
 @pytest.mark.parametrize(
     ("error", "cause"),
     [
-        (LeaderAwayError("ipv4:10.96.4.2:9504"), "the leader is away"),
+        (LeaderAwayError("failed to connect to all addresses; last error: ipv4:10.96.4.2:9504"), "the leader is away"),
         (LeaderFailedError("Exception calling application: ipv4:10.96.4.2"), "the leader failed"),
         (CrowdedError("8 expansions wait"), "too many expansions at once"),
     ],
 )
-@pytest.mark.parametrize("policy", ["allow", "deny"])
-def test_every_failure_of_ours_has_its_own_name_and_its_details_go_to_the_log_alone(
-    world: World, caplog: pytest.LogCaptureFixture, error: Exception, cause: str, policy: str
+def test_every_failure_of_ours_is_answered_as_is_set_and_its_details_go_to_the_log_alone(
+    world: ExpansionReviews, caplog: pytest.LogCaptureFixture, error: Exception, cause: str
 ) -> None:
-    world.policy, world.reply = policy, error
-    response = world.grow_claim("1Gi", "2Gi")
-    assert (policy == "allow") is response["allowed"]
-    text = response["warnings"][0] if response["allowed"] else response["status"]["message"]
-    assert cause in text
-    assert str(error) not in text
+    world.reply = error
+    (warning,) = world.grow_claim("1Gi", "2Gi")["warnings"]
+    assert warning == (f"Longhorn scheduler extender: allowed unchecked, {cause}; Longhorn's own check still decides")
+    assert len(warning) < MAX_WARNING_CHARACTERS
+    world.policy = "deny"
+    message = world.grow_volume("1", "2", allowed=False)["status"]["message"]
+    assert cause in message
+    assert POLICY in message
+    assert str(error) not in message
     assert str(error) in caplog.text
+    assert [("claim", "allowed-unchecked"), ("volume", "denied-unchecked")] == world.outcomes
 
 
 @pytest.mark.parametrize(("policy", "allowed"), [("allow", True), ("off", True), ("deny", False)])
-def test_a_fault_of_ours_is_answered_by_the_policy(world: World, policy: str, allowed: bool) -> None:
+def test_a_fault_of_ours_is_answered_by_the_policy(world: ExpansionReviews, policy: str, allowed: bool) -> None:
     world.policy, world.reply = policy, SchedulerError("broken")
     with pytest.raises(SchedulerError):
         world.grow_claim("1Gi", "2Gi")
@@ -306,13 +278,13 @@ def test_a_fault_of_ours_is_answered_by_the_policy(world: World, policy: str, al
 
 
 @pytest.mark.parametrize("size", ["x", "1Zi", [], {}, "1e99999999", "9" * 70])
-def test_a_claim_whose_size_is_none_is_named(world: World, size: Any) -> None:
+def test_a_claim_whose_size_is_none_is_named(world: ExpansionReviews, size: Any) -> None:
     with pytest.raises(MalformedRequestError, match=r"spec\.resources\.requests\.storage"):
         world.grow_claim("1Gi", size)
 
 
 @pytest.mark.parametrize("size", ["x", "-1", "1Gi", "1.5", True, [], "9" * 30])
-def test_a_volume_whose_size_is_none_is_named(world: World, size: Any) -> None:
+def test_a_volume_whose_size_is_none_is_named(world: ExpansionReviews, size: Any) -> None:
     with pytest.raises(MalformedRequestError, match=r"object\.spec\.size"):
         world.grow_volume("1", size)
 
@@ -325,48 +297,9 @@ def test_a_number_that_no_text_can_hold_is_a_wrong_size_too(sign: int) -> None:
         growth_of_volume(replace(review, object={"spec": {"size": sign * 10**5000}}))
 
 
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
-    lambda inner: (
-        st.lists(inner, max_size=2)
-        | st.dictionaries(
-            st.sampled_from(
-                ["spec", "metadata", "resources", "requests", "storage", "size", "name", "uid", "volumeName"]
-            ),
-            inner,
-            max_size=4,
-        )
-    ),
-    max_leaves=12,
-)
-
-
-@given(new=JSON, old=JSON, route=st.sampled_from(["validate-pvcs", "validate-volumes"]))
-def test_any_object_gets_an_answer_or_a_clear_error(new: Any, old: Any, route: str) -> None:
-    world = World()
-    resource = "persistentvolumeclaims" if route == "validate-pvcs" else "volumes"
-    with suppress(MalformedRequestError):
-        world.review(route, resource={"resource": resource}, operation="UPDATE", object=new, oldObject=old)
-
-
 @pytest.mark.parametrize(("count", "text"), [(GIB, "1Gi"), (GIB + 2 * 1024**2, "1026Mi"), (1025, "1025"), (0, "0Gi")])
 def test_sizes_are_told_as_they_may_be_typed(count: int, text: str) -> None:
     assert exact_text(count) == text
-
-
-def refused(world: World, largest: int, *reasons: str, more_may_fit: bool = False) -> str:
-    """How the refusal of 10 -> 500 GiB ends; sizes in GiB."""
-    world.reply = pb.HoldExpansionReply(
-        verdict=pb.HoldExpansionReply.REFUSED,
-        volume_name="pvc-1",
-        size_bytes=500 * GIB,
-        largest_bytes=largest * GIB,
-        more_may_fit=more_may_fit,
-        problems=[pb.ExpansionProblem(node="n1", reason=reason, message="text") for reason in reasons],
-    )
-    message: str = world.grow_claim("10Gi", "500Gi")["status"]["message"]
-    assert message.startswith("Longhorn cannot grow claim ns/data-0 (volume pvc-1) to 500Gi: node n1: text")
-    return message.partition("text. ")[2]
 
 
 PROMISED = "Nothing surely fits beside what is promised to pods that are being placed. Try again in a minute."
@@ -377,6 +310,8 @@ PROMISED = "Nothing surely fits beside what is promised to pods that are being p
     [
         (10, ["Contended"], False, PROMISED),
         (10, ["InsufficientStorage"], False, "It cannot grow at all now."),
+        # One problem that stays is enough to ask for no other try.
+        (10, ["Contended", "InsufficientStorage"], False, "It cannot grow at all now."),
         (10, ["NotEvaluated"], True, "What fits now was not found in time. Try again in a minute."),
         (10, ["InsufficientStorage"], True, "What fits now was not found in time."),
         (50, ["Contended"], False, "The largest size that fits now is 50Gi. Try again in a minute."),
@@ -385,10 +320,10 @@ PROMISED = "Nothing surely fits beside what is promised to pods that are being p
     ],
 )
 def test_what_passes_in_seconds_is_not_said_to_be_for_ever(
-    world: World, largest: int, reasons: list[str], more_may_fit: bool, text: str
+    world: ExpansionReviews, largest: int, reasons: list[str], more_may_fit: bool, text: str
 ) -> None:
-    assert text == refused(world, largest, *reasons, more_may_fit=more_may_fit)
-
-
-def test_one_problem_that_stays_is_enough_to_ask_for_no_other_try(world: World) -> None:
-    assert refused(world, 10, "Contended", "InsufficientStorage").endswith("It cannot grow at all now.")
+    problems = [pb.ExpansionProblem(node="n1", reason=reason, message="text") for reason in reasons]
+    world.refuse(500, largest, *problems, more_may_fit=more_may_fit)
+    message = world.grow_claim("10Gi", "500Gi", allowed=False)["status"]["message"]
+    told = "; ".join(["node n1: text"] * len(reasons))
+    assert message == f"Longhorn cannot grow claim ns/data-0 (volume pvc-1) to 500Gi: {told}. {text}"

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from copy import deepcopy
-from dataclasses import dataclass, field
 from typing import Any
 
 import jsonpatch
 import pytest
 
 from controller.errors import MalformedRequestError
-from controller.model import parse
-from controller.model.workload import Claim, PersistentVolume, StorageClass
-from webhook.pod_opt_in import OptIn, Policy, plan_opt_in
+from controller.rules.opt_in import OptInPolicy
+from tests.fakes.clock import VirtualClock
+from webhook.pod_opt_in import OptIn, plan_opt_in
+from webhook.stores import RequestLookup, WebhookStores
 
 Raw = dict[str, Any]
 RESOURCE = "longhorn.io/scheduler-extender"
@@ -21,50 +21,36 @@ CO_SCHEDULE = "kubevirt-scheduler/co-schedule"
 ASKED = {"limits": {RESOURCE: "1"}, "requests": {RESOURCE: "1"}}
 
 
-def storage_class(name: str, provisioner: str = "driver.longhorn.io", **parameters: str) -> StorageClass:
-    return parse.class_facts({"metadata": {"name": name}, "provisioner": provisioner, "parameters": parameters})
+class Known(RequestLookup):
+    """What the webhook knows, without any time to read what it does not: claims `ours` and `theirs`, of the classes
+    `lh`, which is the default class, and `nfs`."""
 
+    def __init__(self) -> None:
+        self.stores = WebhookStores.empty()
+        unused: Any = None
+        super().__init__(self.stores, unused, VirtualClock(), 0.0, unused)
+        self.set_default("lh")
+        self.add_claim("ours", storageClassName="lh")
+        self.add_claim("theirs", storageClassName="nfs")
 
-@dataclass
-class Stores:
-    """What the webhook knows. `default` names the default class."""
+    def set_default(self, name: str) -> None:
+        for known, provisioner in (("lh", "driver.longhorn.io"), ("nfs", "nfs.example")):
+            self.add_class(known, provisioner, is_default=str(known == name).lower())
 
-    claims: dict[str, Claim] = field(default_factory=dict)
-    pvs: dict[str, PersistentVolume] = field(default_factory=dict)
-    classes: dict[str, StorageClass] = field(default_factory=dict)
-    mark: str = ""
-    default: str = ""
-
-    def claim(self, namespace: str, name: str) -> Claim | None:
-        return self.claims.get(f"{namespace}/{name}")
-
-    def known_claim(self, namespace: str, name: str) -> Claim | None:
-        return self.claim(namespace, name)
-
-    def pv(self, name: str) -> PersistentVolume | None:
-        return self.pvs.get(name)
-
-    def storage_class(self, name: str | None) -> StorageClass | None:
-        return self.classes.get(self.default if name is None else name)
-
-    def namespace_mark(self, name: str) -> str:
-        return self.mark if name == "ns" else ""
+    def add_class(
+        self, name: str, provisioner: str = "driver.longhorn.io", *, is_default: str = "false", **parameters: str
+    ) -> None:
+        meta = {"name": name, "annotations": {"storageclass.kubernetes.io/is-default-class": is_default}}
+        self.stores.classes.apply("ADDED", {"metadata": meta, "provisioner": provisioner, "parameters": parameters})
 
     def add_claim(self, name: str, **spec: Any) -> None:
-        raw = {"metadata": {"namespace": "ns", "name": name, "uid": f"u-{name}"}, "spec": spec}
-        self.claims[f"ns/{name}"] = parse.claim_facts(raw)
+        self.stores.claims.apply("ADDED", {"metadata": {"namespace": "ns", "name": name, "uid": "u"}, "spec": spec})
 
     def add_pv(self, name: str, driver: str) -> None:
-        self.pvs[name] = parse.pv_facts({"metadata": {"name": name}, "spec": {"csi": {"driver": driver}}})
+        self.stores.pvs.apply("ADDED", {"metadata": {"name": name}, "spec": {"csi": {"driver": driver}}})
 
-
-def stores() -> Stores:
-    """Claims `ours` and `theirs`, of the classes `lh` and `nfs`; `lh` is the default class."""
-    made = Stores(default="lh")
-    made.classes = {"lh": storage_class("lh"), "nfs": storage_class("nfs", "nfs.example")}
-    made.add_claim("ours", storageClassName="lh")
-    made.add_claim("theirs", storageClassName="nfs")
-    return made
+    def mark(self, value: str) -> None:
+        self.stores.namespaces.apply("ADDED", {"metadata": {"name": "ns", "labels": {MARK: value}}})
 
 
 def pod(*claims: str, volumes: list[Raw] | None = None, meta: Raw | None = None, **spec: Any) -> Raw:
@@ -75,8 +61,12 @@ def pod(*claims: str, volumes: list[Raw] | None = None, meta: Raw | None = None,
     }
 
 
-def plan(raw: Raw, found: Stores | None = None, policy: Policy | None = None, namespace: str = "ns") -> OptIn:
-    return plan_opt_in(raw, namespace, found or stores(), policy or Policy())
+def ephemeral(**spec: Any) -> Raw:
+    return {"name": "scratch", "ephemeral": {"volumeClaimTemplate": {"spec": spec}}}
+
+
+def plan(raw: Raw, found: Known | None = None, policy: OptInPolicy | None = None, namespace: str = "ns") -> OptIn:
+    return plan_opt_in(raw, namespace, found or Known(), policy or OptInPolicy())
 
 
 def patched(raw: Raw, opt_in: OptIn) -> Raw:
@@ -86,7 +76,7 @@ def patched(raw: Raw, opt_in: OptIn) -> Raw:
     return result
 
 
-def opts_in(raw: Raw, found: Stores | None = None, policy: Policy | None = None, namespace: str = "ns") -> bool:
+def opts_in(raw: Raw, found: Known | None = None, policy: OptInPolicy | None = None, namespace: str = "ns") -> bool:
     return bool(plan(raw, found, policy, namespace).operations)
 
 
@@ -147,7 +137,7 @@ def test_pods_without_claims_of_longhorns_are_left_alone() -> None:
 
 
 def test_a_bound_claim_is_its_volumes_drivers() -> None:
-    found = stores()
+    found = Known()
     found.add_pv("pv-1", "nfs.example")
     found.add_pv("pv-2", "driver.longhorn.io")
     found.add_pv("pv-3", "io.rancher.longhorn")
@@ -158,7 +148,7 @@ def test_a_bound_claim_is_its_volumes_drivers() -> None:
 
 
 def test_what_is_not_known_yet_may_be_longhorns() -> None:
-    found = stores()
+    found = Known()
     assert opts_in(pod("comes-later"), found)
     found.add_claim("c", storageClassName="comes-later")
     assert opts_in(pod("c"), found)
@@ -167,12 +157,12 @@ def test_what_is_not_known_yet_may_be_longhorns() -> None:
 
 
 def test_no_class_is_the_default_class() -> None:
-    found = stores()
+    found = Known()
     found.add_claim("c")
     assert opts_in(pod("c"), found)
-    found.default = "nfs"
+    found.set_default("nfs")
     assert not opts_in(pod("c"), found)
-    found.default = "none"
+    found.set_default("none")
     assert opts_in(pod("c"), found)
 
 
@@ -185,16 +175,9 @@ def test_no_class_is_the_default_class() -> None:
         ({"storageClassName": "gone"}, True),
     ],
 )
-def test_ephemeral_volumes_go_by_their_template(template: Raw, opted: bool) -> None:
-    entry = {"name": "scratch", "ephemeral": {"volumeClaimTemplate": {"spec": template}}}
-    assert opted == opts_in(pod(volumes=[entry]))
-
-
-def test_an_ephemeral_volumes_claim_tells_when_it_is_there() -> None:
-    found = stores()
-    entry = {"name": "scratch", "ephemeral": {"volumeClaimTemplate": {"spec": {"storageClassName": "nfs"}}}}
-    raw = pod(volumes=[entry], meta={"name": "p"})
-    assert not opts_in(raw, found)
+def test_ephemeral_volumes_go_by_their_template_until_their_claim_is_there(template: Raw, opted: bool) -> None:
+    found, raw = Known(), pod(volumes=[ephemeral(**template)], meta={"name": "p"})
+    assert opted == opts_in(raw, found)
     found.add_claim("p-scratch", storageClassName="lh")
     assert opts_in(raw, found)
 
@@ -204,7 +187,7 @@ def test_pods_that_kube_scheduler_does_not_place_are_left_alone() -> None:
     assert "scheduler" == plan(pod("ours", schedulerName="volcano")).skipped
     assert opts_in(pod("ours", schedulerName="default-scheduler"))
     assert opts_in(pod("ours", schedulerName=""))
-    second = Policy(scheduler_names=frozenset({"second"}))
+    second = OptInPolicy(scheduler_names=frozenset({"second"}))
     assert opts_in(pod("ours", schedulerName="second"), policy=second)
     assert not opts_in(pod("ours"), policy=second)
 
@@ -216,19 +199,19 @@ def test_namespaces_of_the_system_are_left_alone(namespace: str) -> None:
 
 @pytest.mark.parametrize("place", ["labels", "annotations"])
 def test_a_pod_or_its_namespace_opts_out(place: str) -> None:
-    found = stores()
+    found = Known()
     assert "opted-out" == plan(pod("ours", meta={place: {MARK: "false"}}), found).skipped
-    found.mark = "false"
+    found.mark("false")
     assert "opted-out" == plan(pod("ours"), found).skipped
     assert opts_in(pod("ours", meta={place: {MARK: "True"}}), found)  # the pod's own word stands
 
 
 def test_only_marked_pods_where_that_is_asked_for() -> None:
-    found, policy = stores(), Policy(only_marked=True)
+    found, policy = Known(), OptInPolicy(only_marked=True)
     assert "not-marked" == plan(pod("ours"), found, policy).skipped
     assert opts_in(pod("ours", meta={"labels": {MARK: "true"}}), found, policy)
     assert not opts_in(pod("theirs", meta={"labels": {MARK: "true"}}), found, policy)
-    found.mark = "true"
+    found.mark("true")
     assert opts_in(pod("ours"), found, policy)
     assert not opts_in(pod("ours", meta={"annotations": {MARK: "false"}}), found, policy)
 
@@ -240,13 +223,13 @@ def launcher(*claims: str, **labels: str) -> Raw:
     return pod(*claims, meta={"labels": {"kubevirt.io": "virt-launcher", **labels}})
 
 
-def co_scheduled(raw: Raw, found: Stores) -> str | None:
+def co_scheduled(raw: Raw, found: Known) -> str | None:
     value: str | None = patched(raw, plan(raw, found))["metadata"].get("annotations", {}).get(CO_SCHEDULE)
     return value
 
 
 def test_launcher_pods_with_a_shared_volume_follow_its_share_manager() -> None:
-    found = stores()
+    found = Known()
     found.add_claim("shared", storageClassName="lh", accessModes=["ReadWriteMany"])
     found.add_claim("foreign", storageClassName="nfs", accessModes=["ReadWriteMany"])
     assert "true" == co_scheduled(launcher("shared"), found)
@@ -261,7 +244,7 @@ def test_launcher_pods_with_a_shared_volume_follow_its_share_manager() -> None:
 
 
 def test_what_a_launcher_pod_says_itself_stands() -> None:
-    found = stores()
+    found = Known()
     found.add_claim("shared", storageClassName="lh", accessModes=["ReadWriteMany"])
     raw = launcher("shared")
     raw["metadata"]["annotations"] = {CO_SCHEDULE: "false"}
@@ -274,13 +257,13 @@ def test_what_a_launcher_pod_says_itself_stands() -> None:
 
 
 def test_strict_local_for_several_nodes_is_warned_of() -> None:
-    found = stores()
+    found = Known()
     for parameters, warned in (
         ({"dataLocality": "strict-local"}, True),
         ({"dataLocality": "strict-local", "migratable": "true"}, False),
         ({"dataLocality": "best-effort"}, False),
     ):
-        found.classes["strict"] = storage_class("strict", **parameters)
+        found.add_class("strict", **parameters)
         found.add_claim("shared", storageClassName="strict", accessModes=["ReadWriteMany"])
         found.add_claim("own", storageClassName="strict", accessModes=["ReadWriteOnce"])
         opt_in = plan(pod("shared", "own", "shared"), found)
@@ -301,8 +284,8 @@ def test_strict_local_for_several_nodes_is_warned_of() -> None:
     ],
 )
 def test_a_warning_tells_what_is_not_found_and_the_pod_is_opted_in(claim: str, default: str, missing: str) -> None:
-    found = stores()
-    found.default = default
+    found = Known()
+    found.set_default(default)
     found.add_claim("typo", storageClassName="typo")
     found.add_claim("default")
     found.add_claim("lost", storageClassName="lh", volumeName="gone")
@@ -314,8 +297,7 @@ def test_a_warning_tells_what_is_not_found_and_the_pod_is_opted_in(claim: str, d
 
 
 def test_a_warning_about_an_ephemeral_volume_names_its_claim() -> None:
-    entry = {"name": "scratch", "ephemeral": {"volumeClaimTemplate": {"spec": {"storageClassName": "typo"}}}}
-    (warning,) = plan(pod(volumes=[entry], meta={"name": "p"})).warnings
+    (warning,) = plan(pod(volumes=[ephemeral(storageClassName="typo")], meta={"name": "p"})).warnings
     assert "claim p-scratch: StorageClass typo was not found yet" in warning
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
@@ -11,7 +10,9 @@ import pytest
 
 from controller.errors import ConfigError
 from controller.kube.store import Store
-from tests.fakes.waiting import wait_until
+from controller.model.configured import ConfigMapFacts, config_map_named, data_of
+from controller.settings import ENABLED, UNREAD, flag_of
+from tests.waiting import wait_until
 from webhook.cli import EXIT_CONFIG, main, webhook_settings
 from webhook.expansion import POLICY
 from webhook.settings import LiveSettingsReader, WebhookSettings
@@ -34,6 +35,7 @@ def test_flags_come_before_the_environment() -> None:
         ("namespace", ""),
         ("port", 0),
         ("metrics_port", 65_536),
+        ("status_port", 0),
         ("threads", 0),
         ("body_limit_bytes", 1000),
         ("drain_seconds", -1),
@@ -50,15 +52,17 @@ def test_flags_come_before_the_environment() -> None:
     ],
 )
 def test_what_cannot_work_is_named(name: str, value: Any) -> None:
-    with pytest.raises(ConfigError, match=f"^{name}: "):
+    with pytest.raises(ConfigError, match=f"^{flag_of(name)}: "):
         webhook_settings({name: value}, {})
 
 
-def test_the_program_ends_with_code_2(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_program_ends_with_code_2(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    # Else the log of later tests would go to this one's captured output.
+    monkeypatch.setattr("webhook.cli.configure_logging", lambda *_: None)
     assert EXIT_CONFIG == main(["run", "--port", "0"])
-    assert "configuration: port: is not a port\n" == capsys.readouterr().err
+    assert "configuration: --port: is not a port\n" == capsys.readouterr().err
     assert EXIT_CONFIG == main(["run", "--kubeconfig", "/nowhere"])
-    assert "kubeconfig" in capsys.readouterr().err
+    assert "configuration: kubeconfig /nowhere: No such file or directory\n" == capsys.readouterr().err
 
 
 def test_every_flag_has_a_help_text(capsys: pytest.CaptureFixture[str]) -> None:
@@ -68,39 +72,43 @@ def test_every_flag_has_a_help_text(capsys: pytest.CaptureFixture[str]) -> None:
     assert [] == [field.name for field in fields(WebhookSettings) if f"--{field.name.replace('_', '-')}" not in text]
 
 
-class Held(Store[str]):
-    """A store whose reader is held up once."""
-
-    def __init__(self) -> None:
-        super().__init__("setting", lambda raw: str(raw.get("value", "")))
-        self.is_held, self.is_read, self.go_on = False, threading.Event(), threading.Event()
-
-    def items(self) -> dict[str, str]:
-        found = super().items()
-        if self.is_held:
-            self.is_held = False
-            self.is_read.set()
-            assert self.go_on.wait(30)
-        return found
-
-
-def test_a_slow_reading_does_not_undo_a_later_one() -> None:
-    config_maps: Store[Mapping[str, str]] = Store("configmap", lambda raw: raw["data"])
-    longhorn = Held()
+def test_a_slow_reading_does_not_undo_a_later_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    config_maps: Store[ConfigMapFacts] = Store("configmap", config_map_named("settings"))
+    longhorn: Store[str] = Store("setting", lambda raw: str(raw["value"]))
     reader = LiveSettingsReader(config_maps, longhorn)
+    is_read, go_on = threading.Event(), threading.Event()
+
+    def items() -> dict[str, str]:
+        """The first one is held up."""
+        if not is_read.is_set():
+            is_read.set()
+            assert go_on.wait(30)
+        return {}
 
     def write(policy: str) -> None:
         config_maps.apply("MODIFIED", {"metadata": {"name": "settings"}, "data": {POLICY: policy}})
 
     write("allow")
-    longhorn.is_held = True
+    monkeypatch.setattr(longhorn, "items", items)
     slow = threading.Thread(target=reader.read)
     slow.start()
-    assert longhorn.is_read.wait(30)
+    assert is_read.wait(30)
     later = threading.Thread(target=write, args=("deny",))
     later.start()
-    wait_until(lambda: config_maps.values() == [{POLICY: "deny"}])
-    longhorn.go_on.set()
+    wait_until(lambda: data_of(config_maps.values()) == {POLICY: "deny"})
+    go_on.set()
     slow.join(30)
     later.join(30)
     assert "deny" == reader.current.expansion_policy
+
+
+def test_what_a_webhook_has_not_read_lets_nothing_through_and_what_it_has_read_stays() -> None:
+    config_maps: Store[ConfigMapFacts] = Store("configmap", config_map_named("settings"))
+    reader = LiveSettingsReader(config_maps, Store("setting", lambda raw: str(raw["value"])))
+    assert (UNREAD, [ENABLED]) == (reader.current, [problem.name for problem in reader.problems])
+    raw = {"metadata": {"name": "settings"}, "data": {ENABLED: "true", POLICY: "allow"}}
+    config_maps.apply("ADDED", raw)
+    assert ("allow", ()) == (reader.current.expansion_policy, reader.problems)
+    config_maps.apply("DELETED", raw)
+    assert (True, "allow") == (reader.current.enabled, reader.current.expansion_policy)
+    assert [ENABLED] == [problem.name for problem in reader.problems]

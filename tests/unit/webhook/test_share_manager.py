@@ -7,13 +7,13 @@ from typing import Any
 import jsonpatch
 import pytest
 
-from controller.errors import MalformedRequestError, NotFoundError, UnavailableError
-from controller.kube.resources import Resource
-from webhook.review import Review
-from webhook.service import ATTACHMENT_SECONDS, ShareManagerService
+from controller.errors import MalformedRequestError
+from controller.kube.resources import LONGHORN_ATTACHMENTS
+from tests.unit.webhook.stage import NAMESPACE, Raw, WebhookStage
+from tests.waiting import wait_until
+from webhook.service import ATTACHMENT_SECONDS
 from webhook.share_manager import MOST_NODES, consumer_nodes, plan_affinity, volume_of
 
-Raw = dict[str, Any]
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
@@ -112,85 +112,66 @@ def test_what_is_no_pod_is_refused(bad: Raw) -> None:
 # The service
 
 
-class Watched:
-    """The service over one answer of the API server."""
+def is_pointed(stage: WebhookStage, raw: Raw | None = None, **changes: str) -> bool:
+    answer = stage.post(raw or pod(), to="mutate-share-managers", **{"namespace": NAMESPACE, **changes})
+    return "patch" in answer
 
-    def __init__(self, answer: Raw | Exception, *, wanted: bool = True) -> None:
-        self.answer = answer
-        self.reads: list[tuple[str, str, str, float]] = []
-        self.outcomes: list[str] = []
-        self.service = ShareManagerService("longhorn-system", self.read, lambda: wanted, self)
 
-    def read(self, resource: Resource, namespace: str, name: str, timeout: float) -> Raw:
-        self.reads.append((resource.plural, namespace, name, timeout))
-        if isinstance(self.answer, Exception):
-            raise self.answer
-        return self.answer
+def attach(stage: WebhookStage, raw: Raw) -> None:
+    stage.api.put(LONGHORN_ATTACHMENTS, NAMESPACE, {"metadata": {"name": "pvc-1"}, **raw})
 
-    def share_manager_reviewed(self, outcome: str) -> None:
-        self.outcomes.append(outcome)
 
-    def pod_reviewed(self, outcome: str) -> None:
-        raise AssertionError(outcome)
-
-    def read_live(self, kind: str, outcome: str) -> None:
-        raise AssertionError(kind, outcome)
-
-    def patches(self, raw: Raw | None = None, **changes: str) -> bool:
-        fields = {"namespace": "longhorn-system", "operation": "CREATE", "sub_resource": "", **changes}
-        review = Review(
-            uid="u",
-            kind="Pod",
-            resource="pods",
-            name="",
-            is_dry_run=False,
-            object=raw or pod(),
-            old_object={},
-            **fields,
-        )
-        answer = self.service.review(review)
-        assert b'"allowed":true' in answer
-        return b'"patch"' in answer
+def outcomes(stage: WebhookStage, outcome: str) -> float:
+    return stage.sample("share_manager_reviews_total", outcome=outcome)
 
 
 FOUND = attachment(a=ticket("n1"))
 
 
-def test_one_read_within_its_time_tells_the_node() -> None:
-    watched = Watched(FOUND)
-    assert watched.patches()
-    assert [("volumeattachments", "longhorn-system", "pvc-1", ATTACHMENT_SECONDS)] == watched.reads
-    assert ["pointed"] == watched.outcomes
+def test_one_read_tells_the_node(stage: WebhookStage) -> None:
+    attach(stage, FOUND)
+    assert is_pointed(stage)
+    assert ["volumeattachments longhorn-system/pvc-1"] == stage.api.reads
+    assert 1 == outcomes(stage, "pointed")
 
 
 @pytest.mark.parametrize(
     ("answer", "outcome"),
     [
-        (NotFoundError("gone"), "no-consumer"),
+        (None, "no-consumer"),
         (attachment(), "no-consumer"),
-        (UnavailableError("slow"), "unread"),
         ({"spec": {"attachmentTickets": {"a": 5}}}, "unread"),
         ({"spec": []}, "unread"),
     ],
 )
-def test_whatever_goes_wrong_the_pod_is_let_through(answer: Raw | Exception, outcome: str) -> None:
-    watched = Watched(answer)
-    assert not watched.patches()
-    assert [outcome] == watched.outcomes
+def test_whatever_goes_wrong_the_pod_is_let_through(stage: WebhookStage, answer: Raw | None, outcome: str) -> None:
+    if answer is not None:
+        attach(stage, answer)
+    assert not is_pointed(stage)
+    assert 1 == outcomes(stage, outcome)
 
 
-def test_nobody_is_read_about_who_is_no_share_manager() -> None:
-    watched = Watched(FOUND)
+def test_a_slow_read_is_given_up_in_time_and_the_pod_is_let_through(stage: WebhookStage) -> None:
+    attach(stage, FOUND)
+    stage.api.read_seconds, begun = 10.0, stage.clock.now()
+    assert not is_pointed(stage)
+    assert ATTACHMENT_SECONDS == stage.clock.now() - begun
+    assert 1 == outcomes(stage, "unread")
+
+
+def test_nobody_is_read_about_who_is_no_share_manager(stage: WebhookStage) -> None:
     plain = pod()
     plain["metadata"]["labels"] = {"longhorn.io/component": "longhorn-ui"}
-    assert not watched.patches(plain)
-    assert not watched.patches(namespace="default")
-    assert not watched.patches(operation="UPDATE")
-    assert not watched.patches(sub_resource="status")
-    assert (["not-asked-for"] * 4, []) == (watched.outcomes, watched.reads)
+    assert not is_pointed(stage, plain)
+    assert not is_pointed(stage, namespace="default")
+    assert not is_pointed(stage, operation="UPDATE")
+    assert not is_pointed(stage, subResource="status")
+    assert (4, []) == (outcomes(stage, "not-asked-for"), stage.api.reads)
 
 
-def test_it_can_be_switched_off() -> None:
-    watched = Watched(FOUND, wanted=False)
-    assert not watched.patches()
-    assert (["off"], []) == (watched.outcomes, watched.reads)
+def test_it_can_be_switched_off(started: WebhookStage) -> None:
+    attach(started, FOUND)
+    started.configure(share_managers="false")
+    wait_until(lambda: not started.webhook.live.current.share_managers)
+    assert not is_pointed(started)
+    assert (1, []) == (outcomes(started, "off"), started.api.reads)

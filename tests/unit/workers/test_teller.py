@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,10 +13,10 @@ from controller.kube.resources import EVENTS
 from controller.workers.teller import EVERY_SECONDS, Teller
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.builders import TestCluster
-from tests.fakes.waiting import wait_until
+from tests.waiting import wait_until
 
 
-class Scene:
+class TellerBench:
     """One node with 100 GiB, of which 60 are promised to the pod `a`."""
 
     def __init__(self) -> None:
@@ -25,6 +26,14 @@ class Scene:
         self.cluster.filter("a", "n1")
         self.recorder = Recorder(self.server, self.cluster.clock, component="extender", instance="pod-a")
         self.teller = Teller(self.cluster.allocator, self.recorder, self.cluster.clock)
+
+    def add_stranger(self, name: str, gib: float) -> None:
+        """A pod of another namespace with a claim of that name, to which the node is promised as well."""
+        claim = replace(self.cluster.add_claim(name, gib), namespace="theirs")
+        self.cluster.allocator.observe_claim(f"ns/{name}", None)
+        self.cluster.set_claim(claim)
+        self.cluster.set_pod(replace(self.cluster.add_pod(name), uid=f"of-{name}", namespace="theirs"))
+        self.cluster.filter(name, "n1")
 
     def refuse(self, name: str, *nodes: str) -> None:
         self.teller.refused(self.cluster.pods[name].uid, "ns", name, nodes)
@@ -39,11 +48,11 @@ class Scene:
 
 
 @pytest.fixture
-def scene() -> Scene:
-    return Scene()
+def scene() -> TellerBench:
+    return TellerBench()
 
 
-def test_the_event_has_the_numbers_and_whose_promise_stands_in_the_way(scene: Scene) -> None:
+def test_the_event_has_the_numbers_and_whose_promise_stands_in_the_way(scene: TellerBench) -> None:
     scene.cluster.add_pod("b", gib=50)
     scene.refuse("b", "n1")
 
@@ -51,12 +60,25 @@ def test_the_event_has_the_numbers_and_whose_promise_stands_in_the_way(scene: Sc
     assert (event["type"], event["reason"]) == ("Warning", "LonghornNoRoom")
     assert event["involvedObject"]["name"] == "b"
     assert event["message"] == (
-        "No Longhorn room for ns/b 50Gi: 1 node Contended (n1: 64424509440 bytes are promised there, "
-        "0 bytes may come from anywhere: ns/a 60Gi)"
+        "No Longhorn room for ns/b 50Gi: 1 node Contended (n1: 60Gi is promised there, 0 may come from "
+        "anywhere: ns/a 60Gi)"
     )
 
 
-def test_reasons_are_counted_with_the_numbers_of_one_node_each(scene: Scene) -> None:
+def test_of_other_namespaces_the_event_has_numbers_and_no_names(scene: TellerBench) -> None:
+    scene.add_stranger("payroll", 10)
+    scene.add_stranger("ledger", 5)
+    for name in ("x", "y", "z"):
+        scene.cluster.ask(name, 1, "n1")
+    scene.cluster.add_pod("b", gib=50)
+    scene.refuse("b", "n1")
+    (event,) = scene.tell()
+    told = ": ns/a 60Gi, ns/x 1Gi, ns/y 1Gi, 1 more of this namespace, 2 volumes of other namespaces 15Gi)"
+    assert event["message"].endswith(told)
+    assert not [word for word in ("payroll", "ledger", "theirs") if word in event["message"]]
+
+
+def test_reasons_are_counted_with_the_numbers_of_one_node_each(scene: TellerBench) -> None:
     scene.cluster.add_node("n2", free_gib=40)
     scene.cluster.add_node("n3", free_gib=40)
     scene.cluster.add_pod("b", gib=50)
@@ -64,12 +86,12 @@ def test_reasons_are_counted_with_the_numbers_of_one_node_each(scene: Scene) -> 
 
     (event,) = scene.tell()
     assert event["message"].startswith("No Longhorn room for ns/b 50Gi: 2 nodes InsufficientStorage (pvc-uid-b: d1: ")
-    assert "is more than 42949672960" in event["message"]
+    assert "50Gi + 0 scheduled is 10Gi more than 40Gi, " in event["message"]
     assert "1 node Contended" in event["message"]
     assert "1 node NoLonghornNode" in event["message"]
 
 
-def test_a_refusal_by_preempt_is_told_together_with_that_by_filter_which_still_waits(scene: Scene) -> None:
+def test_a_refusal_by_preempt_is_told_together_with_that_by_filter_which_still_waits(scene: TellerBench) -> None:
     scene.cluster.add_node("n2", free_gib=40)
     scene.cluster.add_pod("b", gib=50)
     scene.refuse("b", "n1")
@@ -81,20 +103,15 @@ def test_a_refusal_by_preempt_is_told_together_with_that_by_filter_which_still_w
     assert "1 node Contended (n1: " in event["message"]
 
 
-def test_a_pod_is_told_of_once_a_minute(scene: Scene) -> None:
+def test_a_pod_is_told_of_once_a_minute(scene: TellerBench) -> None:
     scene.cluster.add_pod("b", gib=50)
-    scene.refuse("b", "n1")
-    scene.tell()
-    scene.cluster.clock.advance(EVERY_SECONDS / 2)
-    scene.refuse("b", "n1")
-    assert [1] == [event["count"] for event in scene.tell()]
-
-    scene.cluster.clock.advance(EVERY_SECONDS / 2)
-    scene.refuse("b", "n1")
-    assert [2] == [event["count"] for event in scene.tell()]
+    for counts in ([1], [1], [2]):
+        scene.refuse("b", "n1")
+        assert counts == [event["count"] for event in scene.tell()]
+        scene.cluster.clock.advance(EVERY_SECONDS / 2)
 
 
-def test_a_pod_that_has_room_by_now_or_is_gone_is_not_told_of(scene: Scene) -> None:
+def test_a_pod_that_has_room_by_now_or_is_gone_is_not_told_of(scene: TellerBench) -> None:
     scene.cluster.add_pod("b", gib=50)
     scene.cluster.add_pod("c", gib=50)
     scene.refuse("b", "n1")
@@ -110,7 +127,9 @@ def test_a_pod_that_has_room_by_now_or_is_gone_is_not_told_of(scene: Scene) -> N
     ("decision", "reason"),
     [(Decision.REMOTE, "LonghornRemoteFallback"), (Decision.AT_DISCRETION, "AtLonghornsDiscretion")],
 )
-def test_a_pod_that_is_let_through_all_the_same_is_told_why(scene: Scene, decision: Decision, reason: str) -> None:
+def test_a_pod_that_is_let_through_all_the_same_is_told_why(
+    scene: TellerBench, decision: Decision, reason: str
+) -> None:
     pod = scene.cluster.pods["a"]
     scene.refuse("a", "n1")  # told just before
     scene.teller.let_through(pod.uid, "ns", "a", decision)
@@ -119,18 +138,18 @@ def test_a_pod_that_is_let_through_all_the_same_is_told_why(scene: Scene, decisi
     assert (event["type"], event["reason"]) == ("Normal", reason)
 
 
-def test_a_pod_that_a_fault_of_ours_concerns_is_told_once_a_minute(scene: Scene) -> None:
+def test_a_pod_that_a_fault_of_ours_concerns_is_told_once_a_minute(scene: TellerBench) -> None:
     pod = scene.cluster.add_pod("b")
     for seconds in (0, 30, 31):
         scene.cluster.clock.advance(seconds)
-        scene.teller.broken(pod.uid, "ns", "b", "HOLD of nothing")
+        scene.teller.broken(pod.uid, "ns", "b")
         scene.tell()
     (event,) = scene.tell()
     assert ("Warning", "LonghornSchedulerExtenderFault", 2) == (event["type"], event["reason"], event["count"])
-    assert event["message"].endswith("worth a report: HOLD of nothing")
+    assert event["message"].endswith("its log says more")
 
 
-def test_the_thread_tells_and_ends(scene: Scene) -> None:
+def test_the_thread_tells_and_ends(scene: TellerBench) -> None:
     scene.cluster.add_pod("b", gib=50)
     scene.recorder.start()
     scene.teller.start()

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from controller.allocator.waiting.refusals import Wakeup
-from controller.clock import SystemClock
+from controller.clock import Clock, SystemClock
 from controller.errors import NotFoundError, UnavailableError
 from controller.workers.waker import Waker, annotation_patch, condition_patch
 from tests.fakes.clock import VirtualClock
-from tests.fakes.waiting import wait_until
+from tests.waiting import wait_until
 
 WAKE = [Wakeup("u1", "ns", "a", 1), Wakeup("u2", "ns", "b", 3)]
 
@@ -18,9 +18,9 @@ WAKE = [Wakeup("u1", "ns", "a", 1), Wakeup("u2", "ns", "b", 3)]
 class Source:
     """An allocator that has news once."""
 
-    def __init__(self, wakeups: list[Wakeup]) -> None:
+    def __init__(self, wakeups: Sequence[Wakeup] = ()) -> None:
         self.version = 1
-        self.wakeups = wakeups
+        self.wakeups = list(wakeups)
         self.planned = 0
 
     def wait_for_change(self, version: int, timeout: float) -> bool:
@@ -29,17 +29,20 @@ class Source:
     def wake_slices(self) -> Iterator[list[Wakeup]]:
         self.planned += 1
         wakeups, self.wakeups = self.wakeups, []
-        for wakeup in wakeups:
-            yield [wakeup]
+        return ([wakeup] for wakeup in wakeups)
 
     def next_wakeup_due(self) -> float | None:
         return None
 
 
 class Patcher:
-    def __init__(self, failing: Mapping[str, Exception] | None = None) -> None:
-        self.failing = failing or {}
+    def __init__(self, **failing: Exception) -> None:
+        self.failing = failing
         self.sent: list[tuple[str, str, Any, str]] = []
+
+    @property
+    def names(self) -> list[str]:
+        return [name for _, name, _, _ in self.sent]
 
     def patch_pod(self, namespace: str, name: str, patch: Mapping[str, Any], subresource: str) -> None:
         if name in self.failing:
@@ -47,13 +50,17 @@ class Patcher:
         self.sent.append((namespace, name, patch, subresource))
 
 
-def waker(source: Source, patcher: Patcher, *, annotation: bool = False, leading: bool = True) -> Waker:
-    return Waker(source, patcher, VirtualClock(), with_annotation=lambda: annotation, is_leading=lambda: leading)
+def waker(
+    source: Source, patcher: Patcher, *, annotation: bool = False, leading: bool = True, clock: Clock | None = None
+) -> Waker:
+    return Waker(
+        source, patcher, clock or VirtualClock(), with_annotation=lambda: annotation, is_leading=lambda: leading
+    )
 
 
 def test_a_refused_pod_gets_a_condition_of_ours_through_its_status() -> None:
     patcher = Patcher()
-    waker(Source([]), patcher).wake(WAKE)
+    waker(Source(), patcher).wake(WAKE)
 
     assert [("ns", "a", "status"), ("ns", "b", "status")] == [(ns, name, sub) for ns, name, _, sub in patcher.sent]
     (condition,) = patcher.sent[1][2]["status"]["conditions"]
@@ -68,7 +75,7 @@ def test_every_patch_is_a_change() -> None:
 
 def test_a_scheduler_without_queueing_hints_gets_an_annotation() -> None:
     patcher = Patcher()
-    waker(Source([]), patcher, annotation=True).wake(WAKE[:1])
+    waker(Source(), patcher, annotation=True).wake(WAKE[:1])
 
     assert [""] == [sub for *_, sub in patcher.sent]
     assert "metadata" in patcher.sent[0][2]
@@ -76,10 +83,10 @@ def test_a_scheduler_without_queueing_hints_gets_an_annotation() -> None:
 
 def test_a_pod_that_is_gone_or_cannot_be_patched_does_not_keep_the_others_asleep() -> None:
     for error, failed in ((NotFoundError("404"), 0), (UnavailableError("503"), 1)):
-        patcher = Patcher({"a": error})
-        made = waker(Source([]), patcher)
+        patcher = Patcher(a=error)
+        made = waker(Source(), patcher)
         made.wake(WAKE)
-        assert (["b"], 1, failed) == ([name for _, name, _, _ in patcher.sent], made.woken, made.failed)
+        assert (["b"], 1, failed) == (patcher.names, made.woken, made.failed)
 
 
 def test_a_follower_wakes_nobody() -> None:
@@ -92,8 +99,8 @@ def test_a_follower_wakes_nobody() -> None:
 
 
 def test_the_thread_plans_after_a_change_and_ends_when_told() -> None:
-    patcher, source = Patcher(), Source(list(WAKE))
-    made = Waker(source, patcher, SystemClock(), with_annotation=lambda: False, is_leading=lambda: True)
+    patcher = Patcher()
+    made = waker(Source(WAKE), patcher, clock=SystemClock())
     made.start()
     try:
         wait_until(lambda: len(patcher.sent) == 2)
@@ -103,7 +110,7 @@ def test_the_thread_plans_after_a_change_and_ends_when_told() -> None:
 
 
 def test_a_patch_that_failed_is_sent_again_in_the_next_round() -> None:
-    patcher, source = Patcher({"a": UnavailableError("503")}), Source(WAKE[:1])
+    patcher, source = Patcher(a=UnavailableError("503")), Source(WAKE[:1])
     made = waker(source, patcher)
     made.run_once()
     assert ([], 1) == (patcher.sent, made.failed)
@@ -113,4 +120,4 @@ def test_a_patch_that_failed_is_sent_again_in_the_next_round() -> None:
         source.version = version
         made.run_once()
 
-    assert (["a"], 1) == ([name for _, name, _, _ in patcher.sent], made.woken)
+    assert (["a"], 1) == (patcher.names, made.woken)

@@ -1,0 +1,120 @@
+"""Pods that the webhook has missed: by its rules they would have opted in, and they do not ask for the extender.
+
+The webhook is asked as far as it can be reached, and pods are created without it (`failurePolicy: Ignore`). Such a pod
+is placed unchecked, and nothing but a new pod mends that. All of them are looked for anew every now and then, so that
+nothing is remembered of any pod.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from controller.admission.reconciler import Standing
+from controller.admission.stuck import EventNotes
+from controller.clock import Clock
+from controller.kube.recorder import Target
+from controller.kube.store import Store
+from controller.model.names import EXTENDER_RESOURCE
+from controller.model.workload import Claim, Namespace, PersistentVolume, Pod, StorageClass, default_class
+from controller.rules.opt_in import OptInPolicy, is_longhorns
+
+LOOK_SECONDS: Final = 10.0
+LISTED: Final = 100  # workloads that the status page names
+NAMED: Final = 5  # pods that an Event names
+TOLD_AT_ONCE: Final = 100  # Events of one look; the others come with the next
+REASON: Final = "LonghornPodsNotOptedIn"
+TEXT: Final = (
+    f"{{count}} with Longhorn volumes, made past the webhook, {{do}} not ask for {EXTENDER_RESOURCE}, so that no room "
+    "is checked or held for {them}: {names}. A pod that is made anew opts in"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class KnownObjects:
+    """The stores that decide."""
+
+    pods: Store[Pod]
+    claims: Store[Claim]
+    pvs: Store[PersistentVolume]
+    classes: Store[StorageClass]
+    namespaces: Store[Namespace]
+
+
+class MissedPods:
+    """The missed pods of the last look, by workload.
+
+    Threads: `look` from one, the rest from any. Blocks: never. I/O: none; Events are the recorder's.
+    """
+
+    def __init__(self, clock: Clock, notes: EventNotes, known: KnownObjects) -> None:
+        self._clock, self._notes, self._known = clock, notes, known
+        self._look_at = float("-inf")
+        self._missed: Mapping[Target, list[str]] = {}  # pods' names; replaced as a whole
+        self._told: frozenset[Target] = frozenset()
+
+    def look(self, rule: Standing | None, policy: Callable[[frozenset[str]], OptInPolicy]) -> None:
+        """Look for them, if it is time, and tell of workloads that were not told of yet; for the leader.
+
+        `rule`: our mutating configuration as it stands; `policy`: by the schedulers whose pods opt in by it. Costs: a
+        glance at each pod that is known, a closer look at those with claims that do not ask.
+        """
+        if self._clock.now() < self._look_at:
+            return
+        self._look_at = self._clock.now() + LOOK_SECONDS
+        missed: dict[Target, list[str]] = {}
+        if rule is not None and rule.schedulers and self._known.namespaces.synced.is_set():
+            rules, default = policy(frozenset(rule.schedulers.split(","))), default_class(self._known.classes.values())
+            for pod in self._known.pods.values():
+                if not pod.is_opted_in and pod.created_utc > rule.created_utc and self._is_missed(pod, rules, default):
+                    missed.setdefault(_workload_of(pod), []).append(pod.name)
+        self._missed = missed
+        self._told &= missed.keys()
+        for workload in [one for one in missed if one not in self._told][:TOLD_AT_ONCE]:
+            self._told |= {workload}
+            self._notes.note(workload, REASON, _text(missed[workload]), is_warning=True)
+
+    def forget(self) -> None:
+        """The term has ended: somebody else looks for them."""
+        self._look_at, self._missed = float("-inf"), {}
+
+    def __len__(self) -> int:
+        return sum(map(len, self._missed.values()))
+
+    def status(self) -> Mapping[str, Any]:
+        missed = self._missed
+        workloads = {f"{one.kind} {one.namespace}/{one.name}": len(pods) for one, pods in missed.items()}
+        return {"count": sum(workloads.values()), "workloads": dict(sorted(workloads.items())[:LISTED])}
+
+    def _is_missed(self, pod: Pod, policy: OptInPolicy, default: StorageClass | None) -> bool:
+        if pod.is_finished or pod.is_deleting or policy.leaves_alone(pod.namespace, pod.scheduler_name):
+            return False
+        namespace = self._known.namespaces.get(pod.namespace)
+        if policy.refuses(pod.opt_in_mark or (namespace.opt_in_mark if namespace is not None else "")):
+            return False
+        return any(self._is_longhorns(f"{pod.namespace}/{volume.claim}", default) for volume in pod.volumes)
+
+    def _is_longhorns(self, key: str, default: StorageClass | None) -> bool:
+        claim = self._known.claims.get(key)
+        if claim is None:
+            return False
+        pv = self._known.pvs.get(claim.volume_name) if claim.volume_name else None
+        made_by = default if claim.class_name is None else self._known.classes.get(claim.class_name)
+        return is_longhorns(claim, pv, made_by) is True
+
+
+def _workload_of(pod: Pod) -> Target:
+    """What made the pod, or the pod itself."""
+    owner = pod.owner
+    if owner is None:
+        return Target("Pod", pod.namespace, pod.name, pod.uid)
+    return Target(owner.kind, pod.namespace, owner.name, owner.uid, owner.api_version)
+
+
+def _text(pods: list[str]) -> str:
+    count, named = len(pods), sorted(pods)[:NAMED]
+    listed = ", ".join(named) + (f" and {count - len(named)} more" if count > len(named) else "")
+    one = count == 1
+    what, do, them = ("1 pod", "does", "it") if one else (f"{count} pods", "do", "them")
+    return TEXT.format(count=what, do=do, them=them, names=listed)

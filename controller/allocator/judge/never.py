@@ -1,0 +1,41 @@
+"""Whether a pod's volume is larger than any disk that suits it could ever take, so that waiting does not help."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from controller.allocator.world.world import World
+from controller.rules.demand import VolumeDemand
+from controller.rules.eligibility import check_disk_tags, check_node_tags, disk_type_of, provisioning_limit
+
+
+class TooLarge(NamedTuple):
+    """A volume, and what the largest disk that suits it could take if it were empty."""
+
+    demand: VolumeDemand
+    largest_bytes: int
+
+
+def too_large(world: World, demands: Iterable[VolumeDemand]) -> TooLarge | None:
+    """The first volume without any replica that fits on no disk, were they all empty; None also where that cannot be
+    told, since the figures of a disk are missing or no disk suits it at all."""
+    for demand in demands:
+        largest = 0 if demand.placed_nodes or not (demand.is_local or demand.is_roaming) else _largest(world, demand)
+        if 0 < largest < demand.size_bytes:
+            return TooLarge(demand, largest)
+    return None
+
+
+def _largest(world: World, demand: VolumeDemand) -> int:
+    largest, needs, space = 0, demand.needs, world.settings.space
+    for node in world.nodes.values():
+        if not check_node_tags(node.tags, needs, space):
+            continue
+        for disk in node.disks:
+            if disk.type != disk_type_of(needs.data_engine) or not check_disk_tags(disk.tags, needs, space):
+                continue
+            if not disk.ready or disk.maximum_bytes <= 0:
+                return 0
+            largest = max(largest, provisioning_limit(disk, space))
+    return largest

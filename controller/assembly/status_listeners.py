@@ -1,0 +1,92 @@
+"""Where the status document is served: on loopback, and, where a flag asks for it, on the network.
+
+On the network it is served over TLS, to those whose bearer token the API server knows (TokenReview) and whose account
+it lets `get` the path (SubjectAccessReview), as kubelet and kube-scheduler guard pages of theirs.
+"""
+
+from __future__ import annotations
+
+import logging
+import ssl
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from controller.errors import ClusterError, ConfigError
+from controller.kube.api import KubeApi
+from controller.kube.resources import ACCESS_REVIEWS, TOKEN_REVIEWS
+from controller.process.status_port import LOOPBACK, StatusServer, create_status_app
+from controller.serving.tls import make_context, read_directory
+from controller.settings import ProcessSettings
+
+REVIEW_SECONDS: Final = 3.0
+MOST_REVIEWS: Final = 4  # callers that are reviewed at a time; a further one is told to come back
+
+log = logging.getLogger(__name__)
+
+
+class StatusCallers:
+    """Who may read what. Threads: any. Blocks: for two calls of the API server. I/O: those."""
+
+    def __init__(self, api: KubeApi) -> None:
+        self._api, self._places = api, threading.BoundedSemaphore(MOST_REVIEWS)
+
+    def refusal(self, authorization: str, path: str) -> tuple[str, str] | None:
+        """None: may. Otherwise the HTTP status and why not."""
+        scheme, _, token = authorization.partition(" ")
+        if scheme.lower() != "bearer" or not token.strip():
+            return "401 Unauthorized", "a bearer token is needed"
+        if not self._places.acquire(blocking=False):
+            return "503 Service Unavailable", "too many callers at once"
+        try:
+            return self._review(token.strip(), path)
+        except ClusterError as error:
+            log.warning("the caller of %s was not reviewed: %s", path, error)
+            return "503 Service Unavailable", "the API server did not say who may read this"
+        finally:
+            self._places.release()
+
+    def _review(self, token: str, path: str) -> tuple[str, str] | None:
+        body = {"apiVersion": TOKEN_REVIEWS.api_version, "kind": TOKEN_REVIEWS.kind, "spec": {"token": token}}
+        found = self._api.create(TOKEN_REVIEWS, None, body, timeout=REVIEW_SECONDS).get("status") or {}
+        if found.get("authenticated") is not True:
+            return "401 Unauthorized", "the API server does not know this token"
+        who = found.get("user") or {}
+        spec = {"user": who.get("username"), **{key: who[key] for key in ("uid", "groups", "extra") if key in who}}
+        body = {
+            "apiVersion": ACCESS_REVIEWS.api_version,
+            "kind": ACCESS_REVIEWS.kind,
+            "spec": {**spec, "nonResourceAttributes": {"path": path, "verb": "get"}},
+        }
+        verdict = self._api.create(ACCESS_REVIEWS, None, body, timeout=REVIEW_SECONDS).get("status") or {}
+        if verdict.get("allowed") is not True:
+            return "403 Forbidden", f"this account may not get {path}"
+        return None
+
+
+def status_servers(
+    settings: ProcessSettings, api: KubeApi, status: Callable[[], Mapping[str, Any]]
+) -> Sequence[StatusServer]:
+    """ConfigError where the certificate for the network cannot be used."""
+    servers = [StatusServer("status", create_status_app(status), LOOPBACK, settings.status_port)]
+    if settings.status_tls_port:
+        directory = Path(settings.status_tls_cert_dir)
+        _context(directory)
+        app = create_status_app(status, StatusCallers(api).refusal)
+        address, port = settings.metrics_address, settings.status_tls_port
+        servers.append(StatusServer("status-tls", app, address, port, lambda: _present_context(directory)))
+    return servers
+
+
+def _context(directory: Path) -> ssl.SSLContext:
+    return make_context(read_directory(directory, with_client_ca=False), lets_anybody_in=True)
+
+
+def _present_context(directory: Path) -> ssl.SSLContext:
+    """Made anew for each connection, of which there are few, so that a renewed certificate needs nobody's care."""
+    try:
+        return _context(directory)
+    except ConfigError as error:
+        log.error("status-tls-cert-dir: %s", error)
+        raise OSError(str(error)) from error  # which ends this connection alone

@@ -1,0 +1,42 @@
+"""The webhook in front of the scene's API server, which reviews growth; it can be away."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.e2e.harness import Scene
+from tests.e2e.scheduling import NAMESPACE
+from tests.e2e.webhooks import OURS, Webhook
+from tests.waiting import wait_until
+
+LEADER_SERVICE, LEADER_PORT = "longhorn-replica-scheduler", 9504
+WAIT_SECONDS: Final = 60.0
+
+
+class Gate:
+    """The one copy of the webhook that the API server reaches. Threads: one at a time."""
+
+    def __init__(self, scene: Scene) -> None:
+        self._scene = scene
+        self.webhook: Webhook | None = None
+
+    def open(self) -> None:
+        """Start it, unless it runs, and wait until the API server is told to ask it."""
+        if self.webhook is None:
+            host, port = self._scene.cluster.services.address(NAMESPACE, LEADER_SERVICE, LEADER_PORT)
+            self.webhook = Webhook(self._scene.cluster, ("--leader-address", f"{host}:{port}"))
+        self.webhook.wait_ready()
+        wait_until(lambda: is_configured(self._scene), "configuration with both entries", WAIT_SECONDS)
+
+    def close(self) -> None:
+        if self.webhook is not None:
+            self.webhook.stop()
+            self.webhook = None
+
+    def reviews(self) -> float:
+        return self.webhook.counted("expansion_reviews_total") if self.webhook is not None else 0.0
+
+
+def is_configured(scene: Scene) -> bool:
+    found = scene.api.get_or_none(OURS[1])
+    return found is not None and len(found.get("webhooks") or ()) == 2

@@ -1,0 +1,204 @@
+"""What somebody with the ClusterRole `edit` in his own namespace cannot do to others, on a real control plane.
+
+He writes what kube-scheduler writes, asks for what no disk can hold, and has pods wait that can never run; the pods of
+somebody else are placed all the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from tests.cluster.client import ApiClient, ApiError, Object
+from tests.e2e import workloads
+from tests.e2e.gate import Gate
+from tests.e2e.harness import CLASSES, Cell, Scene
+from tests.e2e.history_facts import SELECTED_NODE
+from tests.e2e.view import CLAIMS, LONGHORN_REPLICAS, PODS
+from tests.waiting import wait_until
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+
+GIB = 400  # of the one disk of each node
+WAIT_SECONDS, PUT_OFF_SECONDS = 60.0, 70.0
+STARVATION_SECONDS, KEPT_AFTER_SECONDS = 2, 6.0
+NEXT_SECONDS = 30.0  # within which somebody else's pod is bound; what is promised to nobody must not keep it longer
+PROVISIONERS = ("volume.kubernetes.io/storage-provisioner", "volume.beta.kubernetes.io/storage-provisioner")
+
+
+class Tenant:
+    """A ServiceAccount that may edit a namespace of its own, and what it does there."""
+
+    def __init__(self, cell: Cell, gate: Gate) -> None:
+        scene, self.cell, self.gate, self.namespace = cell.scene, cell, gate, f"{cell.name}-tenant"
+        self.scene = scene
+        scene.cluster.create_namespace(self.namespace)
+        scene.api.create(f"/api/v1/namespaces/{self.namespace}/serviceaccounts", {"metadata": {"name": "tenant"}})
+        scene.api.create(
+            f"/apis/rbac.authorization.k8s.io/v1/namespaces/{self.namespace}/rolebindings",
+            {
+                "metadata": {"name": "tenant"},
+                "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "edit"},
+                "subjects": [{"kind": "ServiceAccount", "name": "tenant", "namespace": self.namespace}],
+            },
+        )
+        file = scene.cluster.state_dir / f"{self.namespace}.kubeconfig"
+        self._api = ApiClient.from_kubeconfig(scene.cluster.service_account_kubeconfig(self.namespace, "tenant", file))
+        self.free = f"{cell.class_name}-free"  # Longhorn places it at once, on any of the cell's nodes
+        free = workloads.storage_class(self.free, locality="disabled", binding="Immediate", node_selector=cell.name)
+        scene.api.create(CLASSES, free)
+        wait_until(self._may_edit, "rights of an editor", WAIT_SECONDS)
+
+    def _may_edit(self) -> bool:
+        try:
+            self._api.list(self.path("persistentvolumeclaims"))
+        except ApiError as error:
+            if error.forbidden:
+                return False
+            raise
+        return True
+
+    def path(self, plural: str, name: str = "") -> str:
+        return f"/api/v1/namespaces/{self.namespace}/{plural}" + (f"/{name}" if name else "")
+
+    def claim(self, name: str, gib: int, *, node: str = "", class_name: str = "", source: str = "") -> None:
+        claim = workloads.claim(name, class_name or self.cell.class_name, gib)
+        if node:
+            claim["metadata"]["annotations"] = {SELECTED_NODE: node}
+        if source:
+            claim["spec"]["dataSource"] = {"kind": "PersistentVolumeClaim", "name": source}
+        self._api.create(self.path("persistentvolumeclaims"), claim)
+
+    def placed_claim(self, name: str, gib: int) -> str:
+        """The node where its volume lies."""
+        self.claim(name, gib, class_name=self.free)
+        return self.scene.view.wait_for(lambda: self._node_of(name), "placed volume of the tenant", WAIT_SECONDS)
+
+    def _node_of(self, name: str) -> str:
+        claim = self.scene.view.get(CLAIMS, f"{self.namespace}/{name}") or {}
+        if (claim.get("status") or {}).get("phase") != "Bound":
+            return ""
+        replicas = self.scene.view.all(LONGHORN_REPLICAS)
+        volume = claim["spec"]["volumeName"]
+        return next((one["spec"].get("nodeID", "") for one in replicas if one["spec"]["volumeName"] == volume), "")
+
+    def pod(self, name: str, *claims: str, **options: Any) -> None:
+        self._api.create(self.path("pods"), workloads.pod(name, *claims, selector=self.cell.selector, **options))
+
+    def change(self, name: str, size: str = "", annotations: Object | None = None, **query: Any) -> str:
+        """Change a claim; "" or what the API server refuses it with."""
+        patch: Object = {"metadata": {"annotations": annotations or {}}}
+        if size:
+            patch["spec"] = {"resources": {"requests": {"storage": size}}}
+        try:
+            self._api.patch(self.path("persistentvolumeclaims", name), patch, **query)
+        except ApiError as error:
+            if not error.forbidden:
+                raise
+            return error.message
+        return ""
+
+    def told(self, reason: str) -> list[str]:
+        events = self.scene.api.list(self.path("events"))["items"]
+        return [event["message"] for event in events if event["reason"] == reason]
+
+    def wait_told(self, reason: str, *words: str) -> None:
+        def is_told() -> bool:
+            return any(all(word in text for word in words) for text in self.told(reason))
+
+        wait_until(is_told, f"Event {reason} with {words}", WAIT_SECONDS)
+
+    def least_wait(self, prefix: str) -> float:
+        """Seconds since kube-scheduler said no to the latest of these pods; 0 while it has not to one of them."""
+        pods = [pod for pod in self.scene.view.all(PODS, self.namespace) if pod["metadata"]["name"].startswith(prefix)]
+        said = [
+            datetime.fromisoformat(condition["lastTransitionTime"])
+            for pod in pods
+            for condition in (pod.get("status") or {}).get("conditions") or ()
+            if condition["type"] == "PodScheduled" and condition["status"] == "False"
+        ]
+        return (datetime.now(UTC) - max(said)).total_seconds() if said and len(said) == len(pods) else 0.0
+
+    def leave(self) -> None:
+        api = self.scene.api
+        api.delete(self.path("pods"), gracePeriodSeconds=0)
+        api.delete(self.path("persistentvolumeclaims"))
+
+
+@pytest.fixture(scope="module")
+def gate(shared_scene: Scene) -> Iterator[Gate]:
+    found = Gate(shared_scene)
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def tenant(scene: Scene, gate: Gate, make_cell: Callable[..., Cell]) -> Iterator[Tenant]:
+    """Beside three nodes with a disk each, which he may use like everybody else."""
+    gate.open()
+    found = Tenant(make_cell(nodes=3, fillers=0), gate)
+    yield found
+    found.leave()
+    scene.set_settings(namespace_cap_percent="10", starvation_after="300")
+
+
+def assert_others_are_placed(tenant: Tenant, *sizes: int) -> None:
+    """Pods of somebody else, with a volume of each of these sizes on a node of its own."""
+    for number, gib in enumerate(sizes):
+        tenant.cell.claim(f"data-{number}", gib)
+        tenant.cell.pod(f"p-{number}", f"data-{number}")
+    tenant.cell.wait_bound(len(sizes), NEXT_SECONDS)
+
+
+def test_claims_without_pods_are_promised_nothing_by_the_node_that_their_owner_writes(tenant: Tenant) -> None:
+    for number, node in enumerate(tenant.cell.nodes):
+        tenant.claim(f"grab-{number}", GIB, node=node, source="nothing")
+    assert_others_are_placed(tenant, GIB, GIB, 1 + GIB // 2)
+
+
+def test_a_namespace_is_promised_little_for_pods_that_no_scheduler_asks_about(tenant: Tenant) -> None:
+    tenant.scene.set_settings(namespace_cap_percent="1")
+    for number, node in enumerate(tenant.cell.nodes):
+        tenant.claim(f"grab-{number}", GIB, node=node, source="nothing")
+        tenant.pod(f"wait-{number}", f"grab-{number}", schedulerName="nobody")
+    assert_others_are_placed(tenant, GIB, GIB, GIB)
+    tenant.wait_told("LonghornRoomNotPromised", "400Gi", "scheduler-extender-namespace-cap-percent")
+
+
+def test_growth_is_reviewed_whatever_the_annotations_say(tenant: Tenant) -> None:
+    node = tenant.placed_claim("mine", 1)
+    foreign = dict.fromkeys(PROVISIONERS, "nfs.example.org")
+    wait_until(lambda: "try again" not in tenant.change("mine", "2Gi", dryRun="All"), "growth", PUT_OFF_SECONDS)
+
+    assert "Longhorn cannot grow claim" in tenant.change("mine", "100Ti", foreign)
+    assert not tenant.change("mine", annotations=foreign)
+    assert "Longhorn cannot grow claim" in tenant.change("mine", "100Ti")
+    assert node in tenant.cell.nodes
+    assert_others_are_placed(tenant, GIB, GIB, GIB - 1)
+
+
+def test_growth_that_no_disk_can_hold_takes_no_room_and_is_told(tenant: Tenant) -> None:
+    tenant.placed_claim("mine", 1)
+    tenant.gate.close()
+    assert not tenant.change("mine", "900Gi")
+    assert_others_are_placed(tenant, GIB, GIB, GIB - 1)
+    tenant.wait_told("LonghornCannotGrow", "asks for 900Gi", "400Gi", "Ask for less")
+
+
+def test_pods_that_can_never_fit_keep_no_room_and_are_told(tenant: Tenant) -> None:
+    tenant.scene.set_settings(starvation_after=str(STARVATION_SECONDS))
+    waiting = f"{tenant.cell.class_name}-wait"
+    tenant.scene.api.create(
+        CLASSES, workloads.storage_class(waiting, locality="disabled", node_selector=tenant.cell.name)
+    )
+    for number in range(4):
+        tenant.claim(f"huge-{number}", GIB + 100, class_name=waiting)
+        tenant.claim(f"small-{number}", GIB // 10)
+        tenant.pod(f"never-{number}", f"huge-{number}", f"small-{number}")
+    for number in range(4):
+        tenant.wait_told("LonghornNoRoom", f"huge-{number} asks for 500Gi, and the largest disk takes 400Gi")
+    wait_until(lambda: tenant.least_wait("never-") > KEPT_AFTER_SECONDS, "time after which room is kept", WAIT_SECONDS)
+    assert_others_are_placed(tenant, GIB, GIB, GIB)

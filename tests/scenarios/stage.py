@@ -1,0 +1,380 @@
+"""The language of transcripts: what happens to a small cluster, line by line, and what must come of it.
+
+A file holds scenes, with an empty line between two. A scene begins with `# a sentence that says what it promises`; one
+that begins with `# Given` is played before each scene below it, down to the next such one. A line is a command, and
+behind `->` what must come of it, with `...` for whatever else is told there. `each X: a | b` plays the scene with `a`
+in the place of X, then with `b`. Sizes are GiB, times seconds, `-` is no node. A pod P that names no claims has a claim
+P; the class of a claim that names none is best-effort with one copy.
+
+The cluster, and what its objects say:
+
+    node N D1 [D2 ...]        a node with disks of those sizes, also for what it has become
+    press N, relieve N        its disks come under pressure, or out of it
+    set WORD VALUE            a setting, of ours or of Longhorn's; no namespace has a cap unless it is set
+    class K LOCALITY [COPIES] [PARAMETER=VALUE]    a StorageClass; `-`: it does not say
+    claim C S [K] [shared]    a claim, of several nodes when shared
+    pod P [C ...]             a pending pod; `again P [C ...]`: one that is made again, after its volumes
+    remove P, delete P        the pod goes; the pod goes with its claim, volume and replica
+    has C S N [DISK]          a claim with its volume placed there; `job P S N`: a pod runs, and its volume goes with it
+    change KIND NAME FIELD VALUE  a fact of a node or pod, or of a claim's claim, pv, volume or replica
+    resize KIND C S           claim, pv, volume or replica says that size
+    touch KIND NAME           an object changes in a way that means nothing
+    lose KIND NAME            an object goes; the second replica of C is replica C/2
+
+The scheduler, provisioning and Longhorn:
+
+    filter P [S] on N ...     -> the nodes offered, or none; then `node Reason` of those refused. S makes the pod
+    probe S on N ...          -> the same for a pod that has just come and goes again
+    strangers                 from here on anybody may ask, and answers add up
+    account P on N ...        -> what a person reads of the pod
+    room P on N ...           -> the nodes that preemption is told to have room
+    choose C N                the scheduler's choice shows in the claim; `nominate P N` the same in the pod
+    see KIND C [late]         of the provisioned volume this is seen: claim (that it is bound), pv, volume, replica;
+                              its PV may be later than others
+    provision C [late]        all of these; then `bind P N`, `attach C N [attached]`, `place C N [NUMBER]`
+    run C N                   all this, from the choice to the placed replica
+    refuse C N                attached to the node, and Longhorn says that it cannot place the replica
+    grow C S [dry] [volume]   -> what a growth is answered, where the volume's own review asks and not the claim's
+
+Time, leadership, and what is told:
+
+    advance T                 time passes, second by second, with the sweeper's work; `stall T`: without it
+    figures                   nodes report what lies on them
+    leader [first]            another leader takes over, or there was none before; `off`, `on`: the extender is switched
+    ledger                    -> claim node size state [growth]; ...
+    claimants                 -> who claims any room: pods by their uids, Longhorn's volumes for replicas to place
+    due                       -> what time may end, with what is read before
+    wakes                     -> the pods that are woken, in that order
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from typing import Any, Final
+
+from controller.allocator.outcome import Decision, FilterOutcome, Mode
+from controller.allocator.promises.growths import GROWTH
+from controller.allocator.verbs.grow import GrowthRequest
+from controller.errors import NotSyncedError
+from controller.model.longhorn import Disk, SpacePolicy
+from controller.model.workload import PersistentVolume
+from controller.settings import LiveSettings
+from tests.fakes import builders
+from tests.fakes.builders import EPOCH, GIB, LATER, LATEST, TestCluster, observe
+
+_PLAIN: Final = (Decision.OFFERED, Decision.REFUSED, Decision.CONTENDED)  # what the nodes say of themselves
+_LIVE: Final = {field.name for field in fields(LiveSettings)}
+_SPACE: Final = {field.name for field in fields(SpacePolicy)}
+
+
+class Stage:
+    """Plays the lines of one scene on a made-up cluster."""
+
+    def __init__(self) -> None:
+        self.cluster = TestCluster(live=LiveSettings(enabled=True, namespace_cap_pct=0))
+        self.world = self.cluster.allocator._world
+        self.room: dict[str, int] = {}  # the largest that the node has had
+        self.disks: dict[str, list[Disk]] = {}
+        self.kinds: dict[str | None, tuple[str, int]] = {"longhorn": ("best-effort", 1)}
+        self.wanted: set[str] = set()  # claims that a pod has used
+        self.chosen: dict[str, str] = {}  # nodes by claim
+        self.placed: dict[tuple[str, str], str] = {}  # nodes by claim and number of the replica
+
+    def play(self, line: str) -> str:
+        """Do what the line says; what came of it, as the transcript would write it."""
+        verb, *words = line.split()
+        return str(getattr(self, f"do_{verb}")(*words) or "")
+
+    # The cluster, and what its objects say
+
+    def do_node(self, name: str, *sizes: str) -> None:
+        self.disks[name] = [builders.disk(f"d{index}", float(size)) for index, size in enumerate(sizes, start=1)]
+        self.cluster.add_node(name, *self.disks[name])
+        self.room[name] = max(sum(int(size) for size in sizes), self.room.get(name, 0))
+
+    def do_press(self, name: str) -> None:
+        pressed = [replace(entry, schedulable=False, is_under_pressure=True) for entry in self.disks[name]]
+        self.cluster.put_node(builders.node(name, *pressed))
+
+    def do_relieve(self, name: str) -> None:
+        self.cluster.put_node(builders.node(name, *self.disks[name]))
+
+    def do_set(self, word: str, value: str) -> None:
+        change = {word: _value(value)}
+        live, longhorn = self.cluster.live, self.world.settings
+        if word in _LIVE:
+            live = self.cluster.live = replace(live, **change)
+        elif word in _SPACE:
+            longhorn = replace(longhorn, space=replace(longhorn.space, **change))
+        else:
+            longhorn = replace(longhorn, **change)
+        self.cluster.allocator.configure(live, longhorn)
+
+    def do_class(self, name: str, locality: str, copies: str = "1", *others: str) -> None:
+        said = {"dataLocality": locality, "numberOfReplicas": copies} | dict(other.split("=") for other in others)
+        self.cluster.add_class(name, **{key: value for key, value in said.items() if value != "-"})
+        self.kinds[name] = locality, int(copies.replace("-", "1"))
+
+    def do_claim(self, name: str, size: str, *words: str) -> None:
+        kind = next((word for word in words if word != "shared"), "longhorn")
+        self.cluster.add_claim(name, float(size), class_name=kind, shared="shared" in words)
+
+    def do_pod(self, name: str, *claims: str) -> None:
+        self.add_pod(name, *claims)
+
+    def do_again(self, name: str, *claims: str) -> None:
+        for claim in self.add_pod(name, *claims, uid=f"pod-{name}-again", created=LATEST):
+            if self.cluster.claims[claim].volume_name:
+                self.chosen.pop(claim, None)  # what was chosen for the pod before it
+
+    def do_remove(self, pod: str) -> None:
+        self.cluster.drop_pod(pod)
+
+    def do_delete(self, pod: str) -> None:
+        self.cluster.delete_volume(pod)
+        self.chosen.pop(pod, None)
+        self.placed = {key: node for key, node in self.placed.items() if key[0] != pod}
+
+    def do_has(self, claim: str, size: str, node: str, disk: str = "d1") -> None:
+        self.do_claim(claim, size)
+        self.do_provision(claim)
+        self.do_place(claim, node, "1", disk)
+
+    def do_job(self, pod: str, size: str, node: str) -> None:
+        claim = self.cluster.add_claim(pod, float(size))
+        self.cluster.set_claim(replace(claim, owner_pod_uid=f"pod-{pod}"))
+        self.do_pod(pod)
+        self.do_run(pod, node)
+
+    def do_lose(self, kind: str, name: str) -> None:
+        if kind == "claim":
+            self.cluster.drop_claim(name)
+        else:
+            observe(self.cluster.allocator, kind, self.key(kind, name), None)
+
+    def do_change(self, kind: str, name: str, field: str, value: str) -> None:
+        self.change(kind, name, **{field: _value(value)})
+
+    def do_touch(self, kind: str, name: str) -> None:
+        changes: dict[str, dict[str, Any]] = {
+            "pod": {"unschedulable_since_utc": LATER},
+            "pv": {"capacity_bytes": 101 * GIB},
+            "volume": {"robustness": "unknown"},
+            "replica": {"image": "unknown"},
+        }
+        if kind == "claim":
+            changes["claim"] = {"version": 7, "requested_bytes": int(self.size(name) * GIB) - 1}
+        self.change(kind, name, **changes[kind])
+
+    def do_resize(self, kind: str, claim: str, size: str) -> None:
+        field = {"claim": "requested_bytes", "pv": "capacity_bytes"}.get(kind, "size_bytes")
+        self.change(kind, claim, **{field: int(size) * GIB})
+
+    # The scheduler, provisioning and Longhorn
+
+    def do_filter(self, pod: str, *words: str) -> str:
+        *sizes, _on = words[: words.index("on") + 1]
+        if pod not in self.cluster.pods:
+            self.add_pod(pod, gib=float(*sizes))
+        try:
+            return _told(self.cluster.filter(pod, *words[len(sizes) + 1 :]))
+        except NotSyncedError:
+            return "not known yet"
+
+    def do_probe(self, size: str, *words: str) -> str:
+        self.cluster.add_pod("probe", gib=float(size), created=LATER)
+        told = self.do_filter("probe", *words)
+        self.cluster.drop_pod("probe")
+        self.cluster.drop_claim("probe")
+        return told
+
+    def do_strangers(self) -> None:
+        self.cluster.adds_up = True
+
+    def do_account(self, pod: str, _on: str, *nodes: str) -> str:
+        return self.cluster.allocator.account_of(self.cluster.pods[pod].uid, nodes)
+
+    def do_room(self, pod: str, _on: str, *nodes: str) -> str:
+        uid = self.cluster.pods[pod].uid
+        found = self.cluster.allocator.nodes_with_room(uid, list(nodes), adds_up=self.cluster.adds_up)
+        return " ".join(sorted(found)) or "none"
+
+    def do_choose(self, claim: str, node: str) -> None:
+        self.cluster.select_node(claim, _node(node))
+        self.chosen[claim] = node
+
+    def do_nominate(self, pod: str, node: str) -> None:
+        self.cluster.change_pod(pod, nominated_node=_node(node))
+
+    def do_see(self, kind: str, claim: str, late: str = "") -> None:
+        facts, name = self.cluster.claims[claim], self.key("volume", claim)
+        if kind == "claim":
+            self.cluster.set_claim(replace(facts, volume_name=name))
+        elif kind == "pv":
+            size = facts.requested_bytes
+            created = LATEST if late else LATER
+            pv = PersistentVolume(
+                name, "driver.longhorn.io", name, facts.uid, facts.key, size, created, len(self.world.pvs) + 1
+            )
+            self.cluster.allocator.observe_pv(name, pv)
+        elif kind == "volume":
+            self.do_attach(claim, "-")
+        else:
+            for number in range(1, self.kinds[facts.class_name][1] + 1):
+                self.do_place(claim, "-", str(number))
+
+    def do_provision(self, claim: str, late: str = "") -> None:
+        for kind in ("volume", "replica", "pv", "claim"):
+            self.do_see(kind, claim, late)
+
+    def do_bind(self, pod: str, node: str) -> None:
+        self.cluster.bind(pod, node)
+
+    def do_attach(self, claim: str, node: str, state: str = "attaching", **other: Any) -> None:
+        facts = self.cluster.claims[claim]
+        locality, copies = self.kinds[facts.class_name]
+        other |= {
+            "frontend": "blockdev",
+            "locality": locality,
+            "replica_count": copies,
+            "access_mode": "rwx" if facts.is_shared else "rwo",
+        }
+        if node != "-":
+            other["state"] = state
+        self.cluster.attach(self.key("volume", claim), _node(node), self.size(claim), **other)
+
+    def do_refuse(self, claim: str, node: str) -> None:
+        self.do_attach(claim, node, scheduled=False)
+
+    def do_place(self, claim: str, node: str, number: str = "1", disk: str = "d1") -> None:
+        name = self.key("replica", f"{claim}/{number}")
+        facts = builders.replica(name, self.key("volume", claim), self.size(claim), on=_node(node), disk_name=disk)
+        self.cluster.allocator.observe_replica(name, replace(facts, healthy_at="" if node == "-" else EPOCH))
+        self.placed[claim, number] = node
+
+    def do_run(self, claim: str, node: str) -> None:
+        self.do_choose(claim, node)
+        self.do_provision(claim)
+        self.do_bind(self.users(claim)[0], node)
+        self.do_attach(claim, node)
+        self.do_place(claim, node)
+
+    def do_grow(self, claim: str, size: str, *words: str) -> str:
+        facts = self.cluster.claims[claim]
+        asks = ("", "") if "volume" in words else (facts.namespace, facts.name)
+        request = GrowthRequest(facts.volume_name, int(float(size) * GIB), *asks, is_dry_run="dry" in words)
+        outcome = self.cluster.allocator.expansions.hold(request)
+        if not outcome.obstacles:
+            return str(outcome.verdict)
+        told = [
+            " ".join(filter(None, (one.node, one.disk, f"{one.missing_bytes // GIB}", one.rejection.reason)))
+            for one in outcome.obstacles
+        ]
+        return f"{outcome.verdict}, at most {outcome.largest_bytes // GIB}: {'; '.join(told)}"
+
+    # Time, leadership, and what is told
+
+    def do_advance(self, seconds: str) -> None:
+        self.cluster.pass_time(int(seconds))
+
+    def do_stall(self, seconds: str) -> None:
+        self.cluster.clock.advance(float(seconds))
+
+    def do_figures(self) -> None:
+        self.cluster.let_figures_follow()
+
+    def do_leader(self, first: str = "") -> None:
+        self.cluster.allocator.end_term()
+        self.cluster.allocator.begin_term(has_predecessor=not first)
+
+    def do_off(self) -> None:
+        self.cluster.allocator.set_mode(Mode.BYPASS)
+
+    def do_on(self) -> None:
+        self.cluster.allocator.set_mode(Mode.ACTIVE)
+
+    def do_ledger(self) -> str:
+        rows = []
+        for one in self.cluster.allocator.snapshot().promises:
+            claim = one.claim.removeprefix("ns/") or one.volume.removeprefix("pvc-uid-")
+            growth = " growth" if one.kind == "expansion" else ""
+            rows.append(f"{claim} {one.node} {one.size_bytes // GIB} {one.state}{growth}")
+        return "; ".join(sorted(rows)) or "empty"
+
+    def do_claimants(self) -> str:
+        return " ".join(sorted(self.cluster.claimants())) or "nobody"
+
+    def do_due(self) -> str:
+        rows = []
+        for due in self.cluster.allocator.due():
+            who = due.volume if due.claimant == GROWTH else due.claimant
+            reads = ", ".join(f"{kind} {key.removeprefix('ns/')}" for kind, key in due.reads)
+            rows.append(f"{who}: {reads}" + (", or without" if due.is_capped else ""))
+        return "; ".join(rows) or "nothing"
+
+    def do_wakes(self) -> str:
+        return " ".join(wakeup.name for wakeup in self.cluster.plan_wakeups()) or "nobody"
+
+    # What the stage itself knows
+
+    def key(self, kind: str, name: str) -> str:
+        """The name under which the kind's objects of that claim, or node, are known."""
+        if kind in ("node", "kube_node"):
+            return name
+        claim, _, number = name.partition("/")
+        volume = f"pvc-{self.cluster.claims[claim].uid}"
+        return f"{volume}-r-{number or 1}" if kind == "replica" else volume
+
+    def size(self, claim: str) -> float:
+        return self.cluster.claims[claim].requested_bytes / GIB
+
+    def change(self, kind: str, name: str, **changes: Any) -> None:
+        if kind == "pod":
+            self.cluster.change_pod(name, **changes)
+        elif kind == "claim":
+            self.cluster.set_claim(replace(self.cluster.claims[name], **changes))
+        else:
+            key = self.key(kind, name)
+            facts: dict[str, Mapping[str, Any]] = {
+                "node": self.world.nodes,
+                "pv": self.world.pvs,
+                "volume": self.world.volumes,
+                "replica": self.world.replicas_of(key.partition("-r-")[0]),
+            }
+            observe(self.cluster.allocator, kind, key, replace(facts[kind][key], **changes))
+
+    def add_pod(self, name: str, *claims: str, **other: Any) -> list[str]:
+        """The claims that it uses."""
+        used = [volume.claim for volume in self.cluster.add_pod(name, *claims, **other).volumes]
+        self.wanted.update(used)
+        return used
+
+    def users(self, claim: str) -> list[str]:
+        """The pods that use it."""
+        return [pod.name for pod in self.cluster.pods.values() if claim in {volume.claim for volume in pod.volumes}]
+
+    def promised(self, node: str) -> float:
+        """What the cluster itself has promised on the node: placed replicas, and chosen volumes without one."""
+        here = [self.size(claim) for (claim, _), where in self.placed.items() if where == node]
+        for claim, where in self.chosen.items():
+            facts = self.cluster.claims[claim]
+            is_local = self.kinds[facts.class_name][0] != "disabled" and not facts.is_shared
+            is_wanted = self.users(claim) or not facts.volume_name
+            if where == node and is_local and is_wanted and self.placed.get((claim, "1"), "-") == "-":
+                here.append(self.size(claim))
+        return sum(here)
+
+
+def _node(word: str) -> str:
+    return "" if word == "-" else word
+
+
+def _value(word: str) -> Any:
+    return int(word) if word.isdigit() else {"true": True, "false": False, "-": ""}.get(word, word)
+
+
+def _told(outcome: FilterOutcome) -> str:
+    kind = "" if outcome.decision in _PLAIN else f"{outcome.decision}: "
+    refused = [f"{node} {reason}" for node, reason in sorted(outcome.refused.items())]
+    return "; ".join([kind + (" ".join(sorted(outcome.passed)) or "none"), *refused])

@@ -1,0 +1,169 @@
+"""Pods that the webhook has missed: which they are, and what is told of the workloads that they belong to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from controller.admission.missed import LISTED, LOOK_SECONDS, REASON, TOLD_AT_ONCE, KnownObjects, MissedPods
+from controller.admission.reconciler import Standing
+from controller.kube.recorder import Target
+from controller.kube.store import Store
+from controller.model import parse
+from controller.rules.opt_in import OptInPolicy
+from tests.fakes.clock import VirtualClock
+
+Raw = dict[str, Any]
+RULE = Standing((), {}, "default-scheduler", created_utc="2026-01-01T00:00:00Z")
+MARK = "scheduling.longhorn.io/opt-in"
+ASKS = {"requests": {"longhorn.io/scheduler-extender": "1"}}
+
+
+def owned_by(name: str, kind: str = "StatefulSet") -> list[Raw]:
+    return [{"apiVersion": "apps/v1", "kind": kind, "name": name, "uid": f"u-{name}", "controller": True}]
+
+
+class Rig:
+    """Namespace `ns`, and `out`, which stays out; claims `ours`, bound to a Longhorn volume, `new` of Longhorn's class,
+    which is the default, `unnamed` of no class by name, `theirs` of another driver, and `odd` of a class that is not
+    there."""
+
+    def __init__(self) -> None:
+        self.clock = VirtualClock()
+        self.known = KnownObjects(
+            Store("pod", parse.pod_facts),
+            Store("claim", parse.claim_facts),
+            Store("pv", parse.pv_facts),
+            Store("class", parse.class_facts),
+            Store("namespace", parse.namespace_facts),
+        )
+        self.known.namespaces.synced.set()
+        self.notes: list[tuple[str, str]] = []
+        self.missed = MissedPods(self.clock, self, self.known)
+        self.only_marked = False
+        known = self.known
+        for name, labels in (("ns", {}), ("out", {MARK: "false"})):
+            known.namespaces.apply("ADDED", {"metadata": {"name": name, "labels": labels}})
+        default = {"storageclass.kubernetes.io/is-default-class": "true"}
+        for name, provisioner, notes in (("lh", "driver.longhorn.io", default), ("nfs", "nfs.example", {})):
+            known.classes.apply("ADDED", {"metadata": {"name": name, "annotations": notes}, "provisioner": provisioner})
+        known.pvs.apply("ADDED", {"metadata": {"name": "pv"}, "spec": {"csi": {"driver": "driver.longhorn.io"}}})
+        for namespace in ("ns", "out", "kube-system"):
+            for name, spec in (
+                ("ours", {"volumeName": "pv", "storageClassName": "nfs"}),
+                ("new", {"storageClassName": "lh"}),
+                ("unnamed", {}),
+                ("theirs", {"storageClassName": "nfs"}),
+                ("odd", {"storageClassName": "odd"}),
+            ):
+                known.claims.apply("ADDED", {"metadata": {"namespace": namespace, "name": name}, "spec": spec})
+
+    def note(self, target: Target, reason: str, message: str, *, is_warning: bool = False) -> None:
+        assert (REASON, True) == (reason, is_warning)
+        self.notes.append((f"{target.api_version} {target.kind} {target.namespace}/{target.name}", message))
+
+    def add(self, name: str, claim: str = "ours", *, namespace: str = "ns", **changes: Any) -> None:
+        """A pod of that claim that runs; `spec_...` changes its spec, everything else its metadata."""
+        meta = {"namespace": namespace, "name": name, "uid": name, "creationTimestamp": "2026-01-02T00:00:00Z"}
+        spec = {"nodeName": "n", "schedulerName": "default-scheduler", "containers": [{}]}
+        spec["volumes"] = [{"name": "v", "persistentVolumeClaim": {"claimName": claim}}]
+        status = {"phase": changes.pop("phase", "Running")}
+        for key, value in changes.items():
+            (spec if key.startswith("spec_") else meta)[key.removeprefix("spec_")] = value
+        self.known.pods.apply("ADDED", {"metadata": meta, "spec": spec, "status": status})
+
+    def drop(self, name: str) -> None:
+        self.known.pods.apply("DELETED", {"metadata": {"namespace": "ns", "name": name}})
+
+    def look(self, rule: Standing | None = RULE) -> int:
+        self.clock.advance(LOOK_SECONDS)
+        self.missed.look(rule, self.policy)
+        return len(self.missed)
+
+    def policy(self, schedulers: frozenset[str]) -> OptInPolicy:
+        return OptInPolicy(schedulers, only_marked=self.only_marked)
+
+
+@pytest.fixture
+def rig() -> Rig:
+    return Rig()
+
+
+@pytest.mark.parametrize(
+    ("pod", "expected"),
+    [
+        ({}, 1),
+        ({"spec_nodeName": ""}, 1),
+        ({"claim": "new"}, 1),
+        ({"claim": "unnamed"}, 1),
+        ({"labels": {MARK: "true"}, "namespace": "out"}, 1),
+        ({"claim": "theirs"}, 0),
+        ({"claim": "odd"}, 0),
+        ({"claim": "nowhere"}, 0),
+        ({"spec_containers": [{"resources": ASKS}]}, 0),
+        ({"labels": {MARK: "false"}}, 0),
+        ({"namespace": "out"}, 0),
+        ({"namespace": "kube-system"}, 0),
+        ({"spec_schedulerName": "another"}, 0),
+        ({"phase": "Succeeded"}, 0),
+        ({"deletionTimestamp": "2026-01-03T00:00:00Z"}, 0),
+        ({"creationTimestamp": "2025-12-31T23:59:59Z"}, 0),  # before there was a webhook
+    ],
+)
+def test_missed_is_who_would_opt_in_and_does_not_ask(rig: Rig, pod: Raw, expected: int) -> None:
+    rig.add("p", **pod)
+    assert expected == rig.look()
+    assert expected == len(rig.notes)
+    rig.only_marked = True
+    assert (expected if MARK in pod.get("labels", {}) else 0) == rig.look()
+
+
+def test_nobody_is_missed_while_no_pod_opts_in_or_namespaces_are_not_known(rig: Rig) -> None:
+    rig.add("p")
+    assert 0 == rig.look(None)
+    assert 0 == rig.look(Standing((), {}, "", created_utc=RULE.created_utc))
+    rig.known.namespaces.synced.clear()
+    assert 0 == rig.look()
+    rig.known.namespaces.synced.set()
+    assert 1 == rig.look()
+    rig.missed.forget()
+    assert 0 == len(rig.missed)
+
+
+def test_each_workload_is_told_of_once_until_it_has_no_missed_pod_left(rig: Rig) -> None:
+    for number in range(7):
+        rig.add(f"web-{number}", ownerReferences=owned_by("web"))
+    rig.add("alone")
+    assert 8 == rig.look() == rig.look()
+    web, alone = rig.notes
+    assert "apps/v1 StatefulSet ns/web" == web[0]
+    assert web[1].startswith("7 pods with Longhorn volumes, made past the webhook, do not ask for ")
+    assert ": web-0, web-1, web-2, web-3, web-4 and 2 more. " in web[1]
+    assert ("v1 Pod ns/alone", True) == (alone[0], alone[1].startswith("1 pod "))
+    assert {"count": 8, "workloads": {"Pod ns/alone": 1, "StatefulSet ns/web": 7}} == rig.missed.status()
+
+    rig.drop("alone")
+    rig.look()
+    rig.add("alone")
+    rig.look()
+    assert ["v1 Pod ns/alone"] == [target for target, _ in rig.notes[2:]]
+
+
+def test_of_many_workloads_some_are_told_of_at_each_look(rig: Rig) -> None:
+    for number in range(TOLD_AT_ONCE + 20):
+        rig.add(f"p{number}")
+    rig.look()
+    assert TOLD_AT_ONCE == len(rig.notes)
+    rig.look()
+    rig.look()
+    assert TOLD_AT_ONCE + 20 == len({target for target, _ in rig.notes}) == len(rig.notes)
+    assert (TOLD_AT_ONCE + 20, LISTED) == (rig.missed.status()["count"], len(rig.missed.status()["workloads"]))
+
+
+def test_looks_are_far_apart(rig: Rig) -> None:
+    rig.look()
+    rig.add("p")
+    rig.missed.look(RULE, rig.policy)
+    assert 0 == len(rig.missed)
+    assert 1 == rig.look()

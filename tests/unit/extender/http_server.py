@@ -1,0 +1,84 @@
+"""The product's server in a process of its own, and how a client calls it."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from tests.ports import HOST, free_port
+from tests.waiting import wait_until
+
+ROOT = Path(__file__).parents[3]
+DEADLINE_SECONDS = 30.0
+
+
+class ServerProcess:
+    """One gunicorn master with its worker, in a session of its own; `module` is the program, a `ScriptedProcess`."""
+
+    def __init__(self, module: str, folder: Path, *arguments: object) -> None:
+        self.folder, self.port = folder, free_port()
+        self.events_file, self.log_file = folder / "events", folder / "log"
+        self._log = self.log_file.open("wb")
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", module, *map(str, (self.port, self.events_file, *arguments))],
+            cwd=ROOT,
+            stdout=self._log,
+            stderr=self._log,
+            start_new_session=True,
+        )
+        self.wait_for(lambda: self.process.poll() is not None or self.events("started"), "worker that starts")
+
+    @staticmethod
+    def wait_for(condition: Callable[[], object], what: str) -> None:
+        wait_until(condition, what, DEADLINE_SECONDS)
+
+    def events(self, ending: str = "") -> list[str]:
+        lines = self.events_file.read_text().splitlines() if self.events_file.exists() else []
+        return [line for line in lines if line.endswith(ending)]
+
+    def wait_event(self, ending: str) -> None:
+        self.wait_for(lambda: self.events(ending), ending)
+
+    def connection(self) -> http.client.HTTPConnection:
+        return http.client.HTTPConnection(HOST, self.port, timeout=DEADLINE_SECONDS)
+
+    def call(self, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, Any, dict[str, str]]:
+        with closing(self.connection()) as connection:
+            return exchange(connection, method, path, body, **headers)
+
+    def is_well(self) -> bool:
+        status, answer, _ = self.call("POST", "/filter", call_for("p", "n1"))
+        return (status, answer["NodeNames"]) == (200, ["n1"])
+
+    def raw(self, data: bytes) -> socket.socket:
+        connection = socket.create_connection((HOST, self.port), timeout=DEADLINE_SECONDS)
+        connection.sendall(data)
+        return connection
+
+    def stop(self) -> int:
+        if self.process.poll() is None:
+            self.process.terminate()
+        code = self.process.wait(DEADLINE_SECONDS)
+        self._log.close()
+        return code
+
+
+def exchange(
+    connection: http.client.HTTPConnection, method: str, path: str, body: Any = None, **headers: str
+) -> tuple[int, Any, dict[str, str]]:
+    connection.request(method, path, body if isinstance(body, bytes) or body is None else json.dumps(body), headers)
+    response = connection.getresponse()
+    data = response.read()
+    parsed = json.loads(data) if response.headers.get_content_type() == "application/json" else data
+    return response.status, parsed, dict(response.headers)
+
+
+def call_for(pod: str, *nodes: str) -> dict[str, Any]:
+    return {"Pod": {"metadata": {"name": pod, "namespace": "n", "uid": "u"}}, "NodeNames": list(nodes)}

@@ -1,0 +1,109 @@
+"""What every program of the product does with a command line or a file that is wrong: a text that names it, code 2."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import certs.cli
+import controller.cli
+import controller.plan.command
+import webhook.cli
+from controller.errors import ConfigError
+from controller.kube.api import ClientKubeApi
+
+Main = Callable[[Sequence[str]], int]
+PROGRAMS: list[Main] = [controller.cli.main, webhook.cli.main, certs.cli.main, controller.plan.command.main]
+CLUSTER = {"server": "https://127.0.0.1:1"}
+GOOD: dict[str, Any] = {
+    "apiVersion": "v1",
+    "kind": "Config",
+    "current-context": "c",
+    "clusters": [{"name": "k", "cluster": CLUSTER}],
+    "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
+    "users": [{"name": "u", "user": {}}],
+}
+
+
+@pytest.fixture(autouse=True)
+def as_in_a_pod(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Else the log of later tests would go to this one's captured output.
+    for program in ("controller", "webhook"):
+        monkeypatch.setattr(f"{program}.cli.configure_logging", lambda *_: None)
+    for name, value in (("POD_NAME", "p"), ("POD_IP", "127.0.0.1"), ("KUBERNETES_SERVICE_HOST", "")):
+        monkeypatch.setenv(name, value)
+
+
+@pytest.mark.parametrize("main", PROGRAMS)
+def test_every_program_tells_its_version(main: Main, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+    assert 0 == ended.value.code
+    assert capsys.readouterr().out.strip()
+
+
+@pytest.mark.parametrize(
+    ("main", "command"),
+    [
+        (controller.cli.main, "run --tls-mode=self"),
+        (controller.cli.main, "remove-webhooks"),
+        (webhook.cli.main, "run"),
+        (certs.cli.main, "show"),
+    ],
+)
+def test_a_kubeconfig_that_is_none_is_named_with_its_path(
+    main: Main, command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "kubeconfig"
+    path.write_text("just text")
+    assert 2 == main([*command.split(), "--kubeconfig", str(path)])
+    assert f"kubeconfig {path}: it does not have a kubeconfig's fields\n" in capsys.readouterr().err
+    assert 2 == main(command.split())
+    assert "there is no --kubeconfig, and no service account of a pod: " in capsys.readouterr().err
+
+
+def with_cluster(**fields: Any) -> str:
+    return yaml.safe_dump({**GOOD, "clusters": [{"name": "k", "cluster": {**CLUSTER, **fields}}]})
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (None, "No such file or directory"),
+        (b"\xff", "'utf-8' codec can't decode byte 0xff in position 0"),
+        (b"not: [yaml", "while parsing a flow sequence"),
+        (b"", "file is empty"),
+        (b"[1]", "it does not have a kubeconfig's fields"),
+        (yaml.safe_dump({**GOOD, "users": 5}), "it does not have a kubeconfig's fields"),
+        (yaml.safe_dump({**GOOD, "clusters": []}), "Expected object with name k"),
+        (with_cluster(server="nowhere"), "the server is not an http or https address: 'nowhere'"),
+        (with_cluster(server=5), "it does not have a kubeconfig's fields"),
+        (with_cluster(**{"certificate-authority": "/nowhere/ca.crt"}), "File does not exist: /nowhere/ca.crt"),
+        (with_cluster(**{"certificate-authority-data": "aGVsbG8="}), "its certificates cannot be used: "),
+    ],
+)
+def test_what_is_wrong_with_a_kubeconfig_is_told_in_one_line(
+    content: str | bytes | None, problem: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "kubeconfig"
+    if content is not None:
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+    with pytest.raises(ConfigError) as refused:
+        ClientKubeApi.load(str(path))
+    text = str(refused.value)
+    assert text.startswith(f"kubeconfig {path}: ")
+    assert problem in text
+    assert "\n" not in text
+
+
+def test_an_api_server_that_cannot_be_reached_has_a_code_of_its_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "kubeconfig"
+    path.write_text(yaml.safe_dump(GOOD))
+    assert 3 == controller.cli.main(["remove-webhooks", "--kubeconfig", str(path)])
+    assert "webhooks not removed: the API server: " in capsys.readouterr().err
