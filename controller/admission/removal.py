@@ -36,27 +36,32 @@ def remove_webhooks(
     *,
     pause: Callable[[float], None] = time.sleep,
 ) -> Sequence[str]:
-    """What was done, a line each. ClusterError when they cannot be emptied, or come back; ConfigError when the live
-    settings are not where they are said to be: what runs elsewhere would not hear of it.
+    """What is so now, a line each: the switch, each configuration that is there, whoever emptied it (the leader, which
+    hears of the switch as well, may be first), and each former one that was deleted. ClusterError when they cannot be
+    emptied, or come back; ConfigError when the live settings are not where they are said to be: what runs elsewhere
+    would not hear of it.
 
     Threads: one. Blocks: for TOTAL_SECONDS at most, beside its calls.
     """
-    done = [_switch_off(api, namespace, config_map)]
+    switched = _switch_off(api, namespace, config_map)
+    empty: dict[str, None] = {}
+    deleted: list[str] = []
     began = gone_since = clock.now()
     while clock.now() < gone_since + GONE_SECONDS:
         for resource, name in OUR_CONFIGURATIONS.items():
-            if _empty(api, resource, name):
-                done.append(f"{resource.kind} {name}: emptied")
-                gone_since = clock.now()
+            with contextlib.suppress(NotFoundError):
+                if _empty(api, resource, name):
+                    gone_since = clock.now()
+                empty[f"{resource.kind} {name}: empty"] = None
             for former in FORMER_CONFIGURATIONS[resource]:
                 if _delete(api, resource, former):
-                    done.append(f"{resource.kind} {former}: deleted")
+                    deleted.append(f"{resource.kind} {former}: deleted")
                     gone_since = clock.now()
         if clock.now() > began + TOTAL_SECONDS:
             names = ", ".join(OUR_CONFIGURATIONS.values())
             raise ClusterError(f"webhook configurations {names} come back: somebody writes them again")
         pause(PAUSE_SECONDS)
-    return done
+    return [switched, *empty, *deleted]
 
 
 def _switch_off(api: KubeApi, namespace: str, config_map: str) -> str:
@@ -78,11 +83,8 @@ def _switch_off(api: KubeApi, namespace: str, config_map: str) -> str:
 
 
 def _empty(api: KubeApi, resource: Resource, name: str) -> bool:
-    """Whether it had entries."""
-    try:
-        raw = api.get(resource, None, name)
-    except NotFoundError:
-        return False
+    """Whether it had entries; NotFoundError when it is not there."""
+    raw = api.get(resource, None, name)
     if not raw.get("webhooks"):
         return False
     with contextlib.suppress(ConflictError):  # somebody writes it now; the next round sees what

@@ -416,6 +416,7 @@ class TestRemoval:
         assert ([], []) == (rig.entries(), rig.entries(VALIDATING_WEBHOOKS))
         assert {"scheduler-extender-enabled": "false", "other": "stays"} == self.config_map(rig)["data"]
         assert 3 == len(done)
+        assert done == self.remove(rig)  # somebody else was first: the same report
 
     def test_it_deletes_what_an_earlier_release_left(self, rig: ReconcilerRig) -> None:
         self.install(rig)
