@@ -29,9 +29,10 @@ from typing import TYPE_CHECKING, Any
 import grpc
 from prometheus_client import CollectorRegistry
 
+from bench.certificates import DAY, write_certificates
 from bench.pod_review import Allow, no_read
 from bench.verdicts import Verdict, add_report_only, conclude, lines_of
-from certs.authority import LeafSpec, make_authority, sign
+from certs.authority import LeafSpec
 from controller.clock import SystemClock
 from controller.rpc import disk_scheduler_pb2 as pb
 from controller.rpc.credentials import ReloadingChannel
@@ -43,7 +44,6 @@ from tests.fakes.builders import GIB, TestCluster, disk, replica, volume
 from tests.fakes.edges import FakeReads
 from tests.ports import free_port
 from tests.unit.rpc.leaders import Calls, Checks, CountedEndpoint
-from tests.unit.serving.tls_files import DAY, now
 from tests.waiting import wait_until
 from webhook import review as reviews
 from webhook.app import Reviewer, create_app
@@ -57,6 +57,11 @@ if TYPE_CHECKING:
 
 NODES, VOLUMES, COPIES, DISK_GIB = 100, 5_000, 3, 10_000
 HOST, NAME = "127.0.0.1", "leader.bench"
+LEAVES = {
+    "leader": LeafSpec("leader", DAY, (NAME,)),
+    "webhook": LeafSpec("webhook", DAY, (HOST,)),
+    "client": LeafSpec("client", DAY, is_client=True),
+}
 ECHO, ALLOW = "/Bench/Echo", "allow"
 START_SECONDS = 120.0
 WARM_UP = 50
@@ -164,21 +169,6 @@ def volume_review(number: int) -> bytes:
     return json.dumps({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}).encode()
 
 
-def write_certificates(folder: Path) -> None:
-    ca = make_authority("bench", DAY, now())
-    leaves = {
-        "leader": LeafSpec("leader", DAY, (NAME,)),
-        "webhook": LeafSpec("webhook", DAY, (HOST,)),
-        "client": LeafSpec("client", DAY, is_client=True),
-    }
-    for name, spec in leaves.items():
-        leaf = sign(ca, spec, now())
-        (folder / name).mkdir()
-        (folder / name / "tls.crt").write_bytes(leaf.certificate)
-        (folder / name / "tls.key").write_bytes(leaf.key)
-        (folder / name / "ca.crt").write_bytes(ca.certificate)
-
-
 def measure(calls: int, leader_port: int, webhook_port: int, folder: Path) -> Raw:
     material = read_directory(folder / "client")
     bare = bare_call(leader_port, material)
@@ -273,7 +263,7 @@ def main() -> int:
     ports = free_port(), free_port()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        write_certificates(folder)
+        write_certificates(folder, LEAVES)
         common = ["--ports", *map(str, ports), "--folder", name]
         command = [sys.executable, "-m", "bench.expansion_review", *common, "--serve"]
         root = Path(__file__).parents[1]

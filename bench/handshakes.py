@@ -24,22 +24,21 @@ import sys
 import tempfile
 import threading
 import time
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from flask import Flask
 
+from bench.certificates import DAY, write_certificates
 from bench.served import serving
 from bench.verdicts import Verdict, add_report_only, conclude, lines_of
-from certs.authority import LeafSpec, make_authority, sign
+from certs.authority import LeafSpec
 from controller.serving.server import ServerOptions, serve
 from controller.serving.tls import ServerTls, read_directory
 
 HOST = "127.0.0.1"
 HALVES, CALLERS, RATE, SECONDS, ROUNDS = 100, 8, 100.0, 8.0, 7
 HANDSHAKE_SECONDS = 5.0  # the server's default
-DAY = timedelta(days=1)
 START_SECONDS = 60.0
 P99_RATIO = 1.5  # asked of us
 BODY = json.dumps({"pad": "x" * 2_000}).encode()
@@ -265,14 +264,10 @@ def main() -> int:
         halve(options.halve)
         return 0
     with tempfile.TemporaryDirectory() as folder:
-        now = datetime.now(UTC)
-        authority = make_authority("bench", 2 * DAY, now)
-        leaf = sign(authority, LeafSpec("server", DAY, (HOST,)), now)
-        (Path(folder) / "tls.crt").write_bytes(leaf.certificate)
-        (Path(folder) / "tls.key").write_bytes(leaf.key)
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        context.load_verify_locations(cadata=authority.certificate.decode())
-        with serving("bench.handshakes", "--directory", folder) as server:
+        write_certificates(Path(folder), {"server": LeafSpec("server", DAY, (HOST,))})
+        directory = Path(folder) / "server"
+        context = ssl.create_default_context(cafile=str(directory / "ca.crt"))
+        with serving("bench.handshakes", "--directory", str(directory)) as server:
             wait_serving(server.port, context, server.process)
             result = measure(server.port, context)
     checks = verdicts(result)

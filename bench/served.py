@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import signal
+import ssl
 import statistics
 import subprocess
 import sys
@@ -28,11 +29,17 @@ class ServedProgram:
     port: int
     process: subprocess.Popen[bytes]
 
-    def connect(self) -> http.client.HTTPConnection:
+    def connection(self, tls: ssl.SSLContext | None = None) -> http.client.HTTPConnection:
+        """One that its first call opens."""
+        if tls is None:
+            return http.client.HTTPConnection(LOOPBACK, self.port, timeout=30)
+        return http.client.HTTPSConnection(LOOPBACK, self.port, timeout=30, context=tls)
+
+    def connect(self, tls: ssl.SSLContext | None = None) -> http.client.HTTPConnection:
         """A connection that has been answered; SystemExit when none was in time."""
         end = time.monotonic() + START_SECONDS
         while time.monotonic() < end and self.process.poll() is None:
-            connection = http.client.HTTPConnection(LOOPBACK, self.port, timeout=30)
+            connection = self.connection(tls)
             try:
                 connection.request("GET", "/healthz")
                 if connection.getresponse().read():
