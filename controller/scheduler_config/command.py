@@ -170,10 +170,13 @@ def _options(
     arguments: argparse.Namespace, read: Callable[[str], bytes], get: Get, tell: Callable[[str], None]
 ) -> Options:
     platform, address = PLATFORMS[arguments.platform], arguments.service_address
-    certificates = _certificates(arguments, read, get, tell)
+    needs_cluster = arguments.part != "wiring"  # which says neither whom to ask nor with what
+    if not address and needs_cluster and platform.on_host_network:
+        address = service_address(get, arguments.namespace)
+    certificates = _certificates(arguments, read, get if needs_cluster else None, tell)
     return Options(
         platform=platform,
-        service_address=address or (service_address(get, arguments.namespace) if platform.on_host_network else ""),
+        service_address=address,
         port=arguments.port,
         namespace=arguments.namespace,
         certificates=certificates,
@@ -193,9 +196,9 @@ def _options(
 
 
 def _certificates(
-    arguments: argparse.Namespace, read: Callable[[str], bytes], get: Get, tell: Callable[[str], None]
+    arguments: argparse.Namespace, read: Callable[[str], bytes], get: Get | None, tell: Callable[[str], None]
 ) -> CertificateData | CertificateDirectory | None:
-    """Those that the options name, one way and no two; else those of the cluster."""
+    """Those that the options name, one way and no two; else those of the cluster, if it is to be asked."""
     given = {name: getattr(arguments, name) for name in _FILES}
     ways = {
         "--insecure-plain-http": arguments.insecure_plain_http,
@@ -209,6 +212,8 @@ def _certificates(
     if arguments.certificate_dir:
         return CertificateDirectory(arguments.certificate_dir)
     if not asked:
+        if get is None:
+            return None
         secret = arguments.client_secret
         data = client_certificate(get, arguments.namespace, secret, arguments.wait, tell)
         return _checked({key: (f"--client-secret: {secret}: {key}", data[key]) for key in (CA, CERTIFICATE, KEY)})

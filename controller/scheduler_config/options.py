@@ -152,14 +152,6 @@ class Options:
 
     def _check_address(self) -> None:
         require(_is_name(self.namespace, subdomain=False), "--namespace", f"is not a namespace: {self.namespace!r}")
-        if self.platform.on_host_network:
-            require(
-                bool(self.service_address),
-                "--service-address",
-                f"is needed: kube-scheduler of {self.platform.title} runs on the host's network, whose resolver does "
-                "not know the Service's name. Give the Service's ClusterIP: kubectl -n "
-                f"{self.namespace} get service {SERVICE} -o jsonpath='{{.spec.clusterIP}}'",
-            )
         require(
             not self.service_address or is_address(self.service_address) or _is_name(self.service_address),
             "--service-address",

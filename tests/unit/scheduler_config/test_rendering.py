@@ -275,6 +275,14 @@ def test_nothing_is_read_from_the_cluster_when_all_is_given(tmp_path: Path, pem:
         assert ask("--for", "kubeadm", *ADDRESS, *words, get=unreachable).text
 
 
+@pytest.mark.parametrize("platform", ON_HOSTS)
+def test_the_wiring_alone_reads_nothing_as_it_says_neither_whom_to_ask_nor_with_what(platform: str) -> None:
+    assert (
+        ask("--for", platform, "--part", "wiring", get=unreachable).text
+        == ask("--for", platform, "--part", "wiring").text
+    )
+
+
 def unreachable(resource: Resource, namespace: str, name: str) -> dict[str, Any]:
     raise UnavailableError(f"no answer about {resource.kind} {namespace}/{name}")
 
