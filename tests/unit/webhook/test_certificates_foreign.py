@@ -21,7 +21,7 @@ from certs.rotation import DAY
 from controller.assembly.certificates import KeptWebhookChain, webhook_chain
 from controller.errors import ClusterError
 from controller.kube.resources import OUR_CONFIGURATIONS, Resource
-from controller.rpc.credentials import SERVER_OPTIONS, ReloadingChannel, server_credentials
+from controller.rpc.credentials import ReloadingChannel, server_credentials
 from controller.serving.tls import Material, ServerTls
 from controller.settings import ProcessSettings
 from tests.fakes.apiserver import FakeApiServer
@@ -73,6 +73,10 @@ def is_taken(server: ssl.SSLContext | None, trusted: bytes, name: str) -> bool:
     return True
 
 
+# The product gives up a handshake after 5 s: a busy machine needs that long at times.
+PATIENT = [("grpc.server_handshake_timeout_ms", 60_000)]
+
+
 class Echo(grpc.GenericRpcHandler):
     def service(self, handler_call_details: Any) -> Any:
         return grpc.unary_unary_rpc_method_handler(lambda request, _context: request)
@@ -89,7 +93,7 @@ class ForeignCluster:
         self.start_leader()
         self.start_webhook()
         self.bundles: list[tuple[float, bytes]] = []
-        self._grpc = grpc.server(futures.ThreadPoolExecutor(2), [Echo()], options=list(SERVER_OPTIONS))
+        self._grpc = grpc.server(futures.ThreadPoolExecutor(2), [Echo()], options=PATIENT)
         self.leader.look()
         port = self._grpc.add_secure_port("127.0.0.1:0", server_credentials(self.leader_shows))
         self._grpc.start()
