@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from datetime import datetime
 
+import grpc
 import pytest
 
 from controller.allocator.outcome import Mode
 from controller.allocator.verbs.grow import Caller, GrowthOutcome, GrowthRequest
 from controller.rpc import disk_scheduler_pb2 as pb
 from tests.fakes.builders import GIB
-from tests.unit.rpc.leaders import Chain, Leader, Reply
+from tests.unit.rpc.leaders import Chain, Leader, Reply, caller, hold_expansion
 from tests.waiting import wait_until
 
 
@@ -62,9 +63,9 @@ def test_an_answer_that_was_decided_in_a_term_that_has_ended_is_not_given(
     name = volume_of(leader)
     real = leader.cluster.allocator.expansions.hold
 
-    def hold(request: GrowthRequest, now_utc: datetime, caller: Caller) -> GrowthOutcome:
+    def hold(request: GrowthRequest, now_utc: datetime, asker: Caller) -> GrowthOutcome:
         leader.checks.term += 1
-        return real(request, now_utc, caller)
+        return real(request, now_utc, asker)
 
     monkeypatch.setattr(leader.cluster.allocator.expansions, "hold", hold)
     assert "term" in leader.refusal(of_claim(name, 200))
@@ -140,11 +141,16 @@ def test_nothing_is_judged_or_held_for_a_caller_that_has_gone(leader: Leader, mo
     name = volume_of(leader)
     real = leader.cluster.allocator.expansions.hold
 
-    def hold(request: GrowthRequest, now_utc: datetime, caller: Caller) -> GrowthOutcome:
-        wait_until(lambda: caller.has_left)  # its turn at the ledger comes late
-        return real(request, now_utc, caller)
+    def hold(request: GrowthRequest, now_utc: datetime, asker: Caller) -> GrowthOutcome:
+        wait_until(lambda: asker.has_left)  # its turn at the ledger comes late
+        return real(request, now_utc, asker)
 
-    monkeypatch.setattr(leader.cluster.allocator.expansions, "hold", hold)
-    assert leader.refusal(of_claim(name, 200), seconds=0.3).startswith("DEADLINE_EXCEEDED: ")
-    wait_until(lambda: leader.calls.outcomes == ["gone"])
+    with caller(leader, leader.chain.client) as way:
+        hold_expansion(way, of_claim(name, 200, dry_run=True))  # connected: what follows is not the handshake's time
+        before = len(leader.calls.outcomes)
+        monkeypatch.setattr(leader.cluster.allocator.expansions, "hold", hold)
+        with pytest.raises(grpc.RpcError) as raised:
+            hold_expansion(way, of_claim(name, 200), seconds=0.3)
+    assert grpc.StatusCode.DEADLINE_EXCEEDED is raised.value.code()
+    wait_until(lambda: leader.calls.outcomes[before:] == ["gone"])
     assert 0 == leader.cluster.allocator.snapshot().held_bytes
