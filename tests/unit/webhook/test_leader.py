@@ -42,7 +42,7 @@ def test_one_that_does_not_lead_is_told_with_its_own_words(chain: Chain, port: i
     with Leader(chain, port) as leader:
         leader.checks.is_leading = False
         with pytest.raises(LeaderAwayError, match="does not lead"):
-            client.hold_expansion(REQUEST, 0.5)
+            client.hold_expansion(REQUEST, 2.0)
         assert len(leader.calls.outcomes) > 1  # it was tried again
 
 
