@@ -238,10 +238,11 @@ class InstanceManager:
     image: str
     state: str
     type: str = "aio"
+    deleting: bool = False
 
     @property
     def is_running(self) -> bool:
-        return self.state == "running"
+        return self.state == "running" and not self.deleting
 
 
 @dataclass(frozen=True, slots=True)

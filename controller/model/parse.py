@@ -360,14 +360,15 @@ def engine_image_facts(raw: Raw) -> EngineImage:
 
 
 def instance_manager_facts(raw: Raw) -> InstanceManager:
-    spec = mapping_at(raw, "", "spec")
+    spec, meta = mapping_at(raw, "", "spec"), mapping_at(raw, "", "metadata")
     return InstanceManager(
-        name=text_at(mapping_at(raw, "", "metadata"), "metadata", "name"),
+        name=text_at(meta, "metadata", "name"),
         node=text_at(spec, "spec", "nodeID"),
         data_engine=choice_at(spec, "spec", "dataEngine", _ENGINES, "v1"),
         image=text_at(spec, "spec", "image"),
         state=text_at(mapping_at(raw, "", "status"), "status", "currentState"),
         type=text_at(spec, "spec", "type") or "aio",
+        deleting=meta.get("deletionTimestamp") is not None,
     )
 
 

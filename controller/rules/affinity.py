@@ -96,11 +96,11 @@ class Usage:
 
 
 def is_replacement_due(volume: Volume, settings: LonghornSettings, now_utc: datetime | None) -> bool:
-    """Whether a degraded volume has waited long enough for its failed replicas to come back."""
+    """Whether a degraded volume has waited long enough for its failed replicas to come back: at that moment, too."""
     if volume.robustness != "degraded" or not volume.last_degraded_at or now_utc is None:
         return False
     waited = (now_utc - utc_time(volume.last_degraded_at)).total_seconds()
-    return waited > settings.replenishment_wait_seconds
+    return waited >= settings.replenishment_wait_seconds
 
 
 def counted_replicas(replicas: Iterable[Replica], *, ignore_failed: bool, replacement_due: bool) -> list[Replica]:

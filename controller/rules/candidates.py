@@ -114,6 +114,11 @@ def find_candidates(view: PlacementView, volume: Volume, replica: Replica) -> Ca
         rejection = Rejection(
             Reason.BACKING_IMAGE_NOT_FOUND, f"{volume.name}: there is no backing image {volume.backing_image!r}"
         )
+    if rejection is None and volume.robustness == "degraded" and not volume.last_degraded_at:
+        rejection = Rejection(
+            Reason.DEGRADED_SINCE_UNKNOWN,
+            f"{volume.name}: it is degraded, and status.lastDegradedAt does not say since when",
+        )
     if rejection is not None:
         return Candidates((), (Refusal("", "", rejection),))
     needs = needs_of(volume, replica, view.backing_image)
@@ -174,7 +179,7 @@ def scheduled_for(disk: Disk, node: str, replicas: Iterable[Replica], *, per_nod
     fresh = sum(
         replica.size_bytes
         for replica in replicas
-        if (replica.node == node if per_node else replica.disk_uuid == disk.uuid) and replica.name not in listed
+        if replica.node == node and (per_node or replica.disk_uuid == disk.uuid) and replica.name not in listed
     )
     return wrapped(disk.scheduled_bytes + fresh)
 

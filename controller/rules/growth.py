@@ -14,7 +14,7 @@ from typing import Final
 from controller.model.longhorn import Disk, LonghornNode, Replica, SpacePolicy, Volume, shared_disk_uuids
 from controller.model.quantity import bytes_text
 from controller.model.versions import NEWEST, Behaviour
-from controller.rules.eligibility import limit_text, minimal_available, provisioning_limit
+from controller.rules.eligibility import file_system_limit, limit_text, minimal_available, provisioning_limit
 from controller.rules.reasons import Reason, Rejection
 
 GRANULE_BYTES: Final = 2 * 1024**2
@@ -68,6 +68,11 @@ def plan_expansion(
         else:
             refused = check_growth(disk, growth, space, behaviour)
             most = max(0, largest_growth(disk, space, behaviour)) // count
+            limit = file_system_limit(volume.needs.data_engine, disk.filesystem)
+            if limit is not None and new_bytes > volume.size_bytes:
+                refused = _check_file(disk, new_bytes, limit) or refused
+            if limit is not None:
+                most = min(most, max(0, limit - 1 - volume.size_bytes))
         disks.append(DiskGrowth(node, disk.name if disk is not None else "", uuid, growth, refused))
         room = most if room is None else min(room, most)
     admitted = rejection is None and all(entry.rejection is None for entry in disks)
@@ -131,6 +136,15 @@ def check_growth(disk: Disk, growth_bytes: int, space: SpacePolicy, behaviour: B
             f"{limit_text(disk, total - limit, limit, space)}",
         )
     return None
+
+
+def _check_file(disk: Disk, new_bytes: int, limit_bytes: int) -> Rejection | None:
+    """Longhorn's webhook looks at one placed replica's disk, whichever comes first; so that none refuses, all must
+    do."""
+    if new_bytes < limit_bytes:
+        return None
+    text = f"{disk.name}: {bytes_text(new_bytes)} is not below {bytes_text(limit_bytes)}, {disk.filesystem}'s limit"
+    return Rejection(Reason.INCOMPATIBLE_SIZE, text)
 
 
 def largest_growth(disk: Disk, space: SpacePolicy, behaviour: Behaviour = NEWEST) -> int:

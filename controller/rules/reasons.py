@@ -41,6 +41,7 @@ class Reason(StrEnum):
     BACKING_IMAGE_NOT_FOUND = "BackingImageNotFound"
     ALREADY_SCHEDULED = "ReplicaAlreadyScheduled"
     UNUSED_FAILED_REPLICA = "UnusedFailedReplica"
+    DEGRADED_SINCE_UNKNOWN = "DegradedSinceUnknown"
     NOT_REUSABLE = "ReplicaNotReusable"
     NOT_EXPANDABLE = "NotExpandable"
     NO_ROOM_IN_CLUSTER = "NoRoomInCluster"
@@ -85,6 +86,7 @@ _TEXTS = {
     Reason.BACKING_IMAGE_NOT_FOUND: "Longhorn: the volume's backing image does not exist",
     Reason.ALREADY_SCHEDULED: "Longhorn: the replica is placed already",
     Reason.UNUSED_FAILED_REPLICA: "Longhorn: the replica failed before it was ever healthy",
+    Reason.DEGRADED_SINCE_UNKNOWN: "Longhorn: it is not known since when the volume is degraded",
     Reason.NOT_REUSABLE: "Longhorn: the failed replica cannot be brought back",
     Reason.NOT_EXPANDABLE: "Longhorn: the volume cannot be expanded in its present state",
     Reason.NO_ROOM_IN_CLUSTER: "Longhorn: no disk in the cluster can take the volume's replica",

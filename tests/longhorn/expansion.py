@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from tests.longhorn.placement import SIZE, file_system_takes
 from tests.longhorn.release import at_least
 from tests.longhorn.space import growth_problem, int64
 from tests.longhorn.state import Raw, SearchState
@@ -61,18 +62,24 @@ def check_expansion(state: SearchState, volume: Raw, size: int) -> list[DiskGrow
         if replica["spec"].get("nodeID")
     )
     old = int(volume["spec"]["size"])
-    found = [_grow(state, node, uuid, int64(count * (size - old))) for (node, uuid), count in counts.items()]
+    file = size if size > old and (volume["spec"].get("dataEngine") or "v1") == "v1" else 0
+    found = [_grow(state, node, uuid, int64(count * (size - old)), file) for (node, uuid), count in counts.items()]
     found.sort(key=lambda entry: (entry.node, entry.disk))
     problem = volume_problem(state, volume) if size > old else ""
     return [DiskGrowth("", "", 0, NOT_EXPANDABLE, problem), *found] if problem else found
 
 
-def _grow(state: SearchState, node: str, uuid: str, growth: int) -> DiskGrowth:
+def _grow(state: SearchState, node: str, uuid: str, growth: int, file: int) -> DiskGrowth:
+    """`file`: how large the replica's file becomes, 0 where nobody asks. Longhorn looks at the disk of one replica,
+    whichever comes first, so that growth is certain only where all take it."""
     raw = state.nodes.get(node)
     specs = ((raw or {}).get("spec") or {}).get("disks") or {}
     for name, status in (((raw or {}).get("status") or {}).get("diskStatus") or {}).items():
         if uuid and status.get("diskUUID") == uuid and name in specs:
             problem = growth_problem(state, specs[name], status, growth)
+            kind = str(status.get("filesystemType") or "")
+            if not file_system_takes(kind, file):
+                problem = SIZE, f"{file} bytes on {kind}"
             return DiskGrowth(node, name, growth, *(problem or ()))
     return DiskGrowth(node, "", growth, "disk not found", f"no disk {uuid} on node {node}")
 

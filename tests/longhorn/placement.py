@@ -51,6 +51,9 @@ def find_candidates(state: SearchState, volume: Raw, replica: Raw, *, leave_out:
     refusals: list[Refusal] = []
     if spec.get("backingImage") and spec["backingImage"] not in state.backing_images:
         return SearchAnswer([], [Refusal("", "", NO_OBJECT, f"there is no backing image {spec['backingImage']}")])
+    status = volume.get("status") or {}
+    if status.get("robustness") == "degraded" and not status.get("lastDegradedAt"):
+        return SearchAnswer([], [Refusal("", "", NO_OBJECT, "the time left until replacement is not known")])
     is_clone = spec.get("cloneMode") == "linked-clone" and at_least(state.release, (1, 10, 0))
     sources = source_disks(state, replica) if is_clone else None
     nodes = _node_candidates(state, spec, replica, sources, refusals)
@@ -154,6 +157,7 @@ def with_engine(state: SearchState, spec: Raw, replica: Raw, nodes: dict[str, Ra
             for entry in state.instance_managers
             if (entry["spec"].get("dataEngine") or "v1") == engine
             and (entry.get("status") or {}).get("currentState") == "running"
+            and not entry["metadata"].get("deletionTimestamp")
             and (engine == "v2" or _is_default_manager(state, entry))
         }
         nodes = {name: node for name, node in nodes.items() if name in running}
@@ -245,7 +249,7 @@ def replacement_is_due(state: SearchState, volume: Raw) -> bool:
     if status.get("robustness") != "degraded" or not since or state.now is None:
         return False
     wait = timedelta(seconds=state.number("replica-replenishment-wait-interval", 600))
-    return state.now > datetime.fromisoformat(since.replace("Z", "+00:00")) + wait
+    return state.now >= datetime.fromisoformat(since.replace("Z", "+00:00")) + wait
 
 
 def _zone(node: Raw) -> str:
@@ -313,7 +317,7 @@ def _disk_problem(state: SearchState, volume: Raw, node: str, spec: Raw, status:
     if (spec.get("diskType") or "filesystem") != ("block" if engine == "v2" else "filesystem"):
         return DISKS_UNAVAILABLE, f"type {spec.get('diskType')} does not serve engine {engine}"
     size = int(wanted.get("size") or 0)
-    if engine == "v1" and not _file_system_takes(status.get("filesystemType") or "", size):
+    if engine == "v1" and not file_system_takes(status.get("filesystemType") or "", size):
         return SIZE, f"{size} bytes on {status.get('filesystemType')}"
     tags = set(spec.get("tags") or ())
     allow_empty = state.flag("allow-empty-disk-selector-volume", True)
@@ -324,7 +328,7 @@ def _disk_problem(state: SearchState, volume: Raw, node: str, spec: Raw, status:
     return space_problem(state, spec, status, size, required, fresh_bytes(state, node, status))
 
 
-def _file_system_takes(kind: str, size: int) -> bool:
+def file_system_takes(kind: str, size: int) -> bool:
     if kind.startswith("ext"):
         return size < 16 * TIB
     return size < 8 * EIB - 1 if kind == "xfs" else True
@@ -340,10 +344,10 @@ def fresh_bytes(state: SearchState, node: str, status: Raw) -> int:
     listed = status.get("scheduledReplica") or {}
     total = 0
     for replica in state.replicas:
-        place = replica["spec"].get("nodeID")
-        is_here = place == node if per_node else place and replica["spec"].get("diskID") == status.get("diskUUID")
+        spec = replica["spec"]
+        is_here = spec.get("nodeID") == node and (per_node or spec.get("diskID") == status.get("diskUUID"))
         if is_here and replica["metadata"]["name"] not in listed:
-            total += int(replica["spec"].get("volumeSize") or 0)
+            total += int(spec.get("volumeSize") or 0)
     return total
 
 

@@ -113,7 +113,8 @@ def _manager(name: str, given: Raw) -> Raw:
     """On the node that it is named after, unless another is named."""
     spec = {"nodeID": given.get("at", name), "type": "aio", "dataEngine": "v1", "image": "manager"}
     status = {"currentState": given.get("state", "running")}
-    return longhorn("InstanceManager", name, spec={**spec, **without(given, "at", "state")}, status=status)
+    spec |= without(given, "at", "state", "deleting")
+    return longhorn("InstanceManager", name, deleting=given.get("deleting", False), spec=spec, status=status)
 
 
 def _kube(name: str, labels: Raw) -> Raw:

@@ -30,6 +30,7 @@ _LONGHORN: Final = {
     Reason.INSUFFICIENT_STORAGE: "insufficient storage",
     Reason.PHYSICAL_SPACE: "insufficient storage",
     Reason.BACKING_IMAGE_NOT_FOUND: "longhorn client operation failed",
+    Reason.DEGRADED_SINCE_UNKNOWN: "longhorn client operation failed",
     Reason.ALREADY_SCHEDULED: "replica already scheduled",
     Reason.UNUSED_FAILED_REPLICA: "unused failed replica is not supported",
 }

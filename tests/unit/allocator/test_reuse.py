@@ -188,7 +188,8 @@ def test_a_linked_clones_replica_needs_its_source_on_the_same_disk() -> None:
         ({"robustness": "healthy"}, "", NewReplica(True)),
         ({"robustness": "degraded"}, "n1", NewReplica(True)),
         ({"last_degraded_at": "2026-01-01T11:49:59Z"}, "", NewReplica(True)),
-        ({"last_degraded_at": "2026-01-01T11:50:00Z"}, "", NewReplica(False, 1)),
+        ({"last_degraded_at": "2026-01-01T11:50:00Z"}, "", NewReplica(True)),
+        ({"last_degraded_at": "2026-01-01T11:50:01Z"}, "", NewReplica(False, 2)),
         ({"last_degraded_at": "2026-01-01T11:59:00Z"}, "", NewReplica(False, 541)),
     ],
 )

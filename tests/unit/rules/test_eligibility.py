@@ -223,7 +223,7 @@ def image(reference: str = "e:1", state: str = "deployed", nodes: tuple[str, ...
     return EngineImage("ei-1", reference, state, frozenset(nodes))
 
 
-def manager(engine: str = "v1", image: str = "im:1", state: str = "running", **other: str) -> InstanceManager:
+def manager(engine: str = "v1", image: str = "im:1", state: str = "running", **other: Any) -> InstanceManager:
     return replace(InstanceManager("im", "n1", engine, image, state), **other)
 
 
