@@ -26,7 +26,8 @@ CHANNEL_OPTIONS: Final[Options] = (
     ("grpc.enable_http_proxy", 0),  # the leader is in the cluster
     ("grpc.use_local_subchannel_pool", 1),  # a new channel makes a new connection
     ("grpc.initial_reconnect_backoff_ms", 200),
-    ("grpc.min_reconnect_backoff_ms", 200),
+    # An attempt to connect may take so long, whatever the name says (gRPC, connection-backoff.md: MIN_CONNECT_TIMEOUT).
+    ("grpc.min_reconnect_backoff_ms", 5_000),
     ("grpc.max_reconnect_backoff_ms", 2_000),
 )
 _COMMON_NAME: Final = "x509_common_name"

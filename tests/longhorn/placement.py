@@ -157,7 +157,7 @@ def with_engine(state: SearchState, spec: Raw, replica: Raw, nodes: dict[str, Ra
             for entry in state.instance_managers
             if (entry["spec"].get("dataEngine") or "v1") == engine
             and (entry.get("status") or {}).get("currentState") == "running"
-            and not entry["metadata"].get("deletionTimestamp")
+            and not (entry.get("metadata") or {}).get("deletionTimestamp")
             and (engine == "v2" or _is_default_manager(state, entry))
         }
         nodes = {name: node for name, node in nodes.items() if name in running}

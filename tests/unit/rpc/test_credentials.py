@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
 import threading
 from collections.abc import Iterator
 from concurrent import futures
@@ -16,7 +18,7 @@ from controller.rpc import disk_scheduler_pb2 as pb
 from controller.rpc.credentials import ReloadingChannel, server_credentials
 from controller.rpc.wire import HOLD_EXPANSION
 from controller.serving.tls import Material
-from tests.unit.rpc.leaders import NAME, Chain, Leader, Reply, hold_expansion
+from tests.unit.rpc.leaders import HOST, NAME, Chain, Leader, Reply, hold_expansion
 from tests.unit.serving.tls_files import DAY, authority, now
 from tests.waiting import wait_until
 
@@ -139,6 +141,28 @@ def test_a_new_certificate_is_used_by_a_new_connection_and_calls_under_way_end_w
     assert first.result(SECONDS)
     wait_until(lambda: _is_closed(before))
     answers.shutdown()
+
+
+def test_a_connection_may_take_longer_than_the_pause_before_the_next_try(server: Leader, ca: Pair) -> None:
+    """As it does on a busy machine, or from far away: nothing comes back for a second."""
+    shown = material(ca, client=True)
+    with socket.create_server((HOST, 0)) as listener, futures.ThreadPoolExecutor(3) as threads:
+        way = ReloadingChannel(f"{HOST}:{listener.getsockname()[1]}", NAME, lambda: shown)
+        answer = threads.submit(hold_expansion, way, REQUEST, seconds=SECONDS)
+        near, far = listener.accept()[0], socket.create_connection((HOST, server.server.port))
+        assert not futures.wait([answer], timeout=1.0).done
+        for source, sink in ((near, far), (far, near)):
+            threads.submit(_pass_on, source, sink)
+        assert Reply.NOT_CHECKED == answer.result(SECONDS).verdict
+        way.close()
+
+
+def _pass_on(source: socket.socket, sink: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        while data := source.recv(65_536):
+            sink.sendall(data)
+    with contextlib.suppress(OSError):
+        sink.shutdown(socket.SHUT_RDWR)
 
 
 def test_a_dropped_channel_is_made_anew_once(client: CallingClient) -> None:
