@@ -152,7 +152,7 @@ def _resize(world: OracleWorld, size: int, maximum: int) -> None:
         status["storageMaximum"] = maximum + dice.between(0, 4095)
         status["storageAvailable"] = status["storageMaximum"] - dice.between(0, maximum // 3)
         status["storageScheduled"] = dice.one((0, dice.between(0, maximum // 4)))
-        status["scheduledReplica"] = dict.fromkeys(status["scheduledReplica"], size)
+        status["scheduledReplica"] = dict.fromkeys(status.get("scheduledReplica") or (), size)
         spec["storageReserved"] = dice.one((0, dice.between(0, maximum // 5)))
 
 

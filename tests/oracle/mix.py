@@ -66,9 +66,9 @@ WEIGHTS: Final[dict[Change, int]] = {
     volumes.strangers: 2,
     volumes.other_releases: 4,
     volumes.sizeless_replicas: 2,
-    scenes.pressed_nodes: 14,
+    scenes.pressed_nodes: 17,
     scenes.late_replacements: 20,
-    scenes.dead_neighbours: 8,
+    scenes.dead_neighbours: 11,
     scenes.moving_replicas: 6,
     scenes.leaving_replicas: 4,
     scenes.piled_replicas: 6,
@@ -109,7 +109,7 @@ def ask_for_growth(world: OracleWorld) -> None:
     world.asked = []
     where = dice.shuffled(world.nodes)
     for _ in range(dice.one((0, 1, 1, 2, 3))):
-        place_replica(world, where[0] if dice.chance(0.7) else dice.one(where))
+        place_replica(world, where[0] if dice.chance(0.8) else dice.one(where))
     if dice.chance(0.2):
         volumes.failed_replicas(world)
     kind = dice.one(("small", "small", "large", "large", "large", "odd", "shrink", "same"))
@@ -128,6 +128,9 @@ def ask_for_growth(world: OracleWorld) -> None:
         volumes.stuck_volume(world)
     if dice.chance(0.3):
         roomy_but_used(world)
+    if dice.chance(0.1):
+        disks.file_system_limits(world)
+        world.grown_size = world.size + dice.between(0, 2)
     if world.size > 2**61:
         world.grown_size = world.size
 

@@ -190,6 +190,7 @@ SOFT: Final[Mapping[str, Rule]] = {
     for what, field, setting, default in FLAGS
     for at_volume in (True, False)
 }
+FILE_SYSTEM: Final = each(_disk_statuses, "filesystemType", "", always)
 UNAVAILABLE: Final = "nodes are unavailable"
 NO_DISK: Final = "disks are unavailable"
 TAGS: Final = "tags not fulfilled"
@@ -230,7 +231,7 @@ PLACEMENT: Final[Mapping[str, tuple[str, Rule]]] = {
     ),
     "disk type": (NO_DISK, _disk_type),
     "disk in status only": ("", _missing_disk),
-    "file-system limit": ("incompatible volume size", each(_disk_statuses, "filesystemType", "", always)),
+    "file-system limit": ("incompatible volume size", FILE_SYSTEM),
     "over-provisioning": (SPACE, SCHEDULED),
     "reserved bytes": (SPACE, RESERVED),
     "minimal available": (SPACE, MINIMAL),
@@ -307,6 +308,7 @@ GROWTH: Final[Mapping[str, tuple[str, Rule]]] = {
     "minimal available (growth)": (SPACE, MINIMAL),
     "reserved bytes (growth)": (SPACE, RESERVED),
     "disk of a replica is gone (growth)": ("disk not found", _lost),
+    "file-system limit (growth)": ("incompatible volume size", FILE_SYSTEM),
     "volume cannot grow as it is": ("", STUCK),
     "failed replicas grow": ("", _failed_grow),
     "several replicas on a disk (growth)": ("", _twice),
