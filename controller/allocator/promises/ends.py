@@ -14,7 +14,7 @@ from itertools import chain, islice
 from typing import Final
 
 from controller.allocator.promises.claims import CLAIM
-from controller.allocator.promises.growths import GROWTH, HOLD_SECONDS, MOST_HELD_SECONDS
+from controller.allocator.promises.growths import GROWTH, MOST_HELD_SECONDS
 from controller.allocator.promises.journal import Journal
 from controller.allocator.promises.ledger import Ledger
 from controller.allocator.promises.memory import Memory
@@ -116,14 +116,13 @@ class Ends:
             if promise.until is not None and now >= promise.until:
                 claim = self._world.claim_of_volume(promise.volume)
                 reads = (("claim", claim.key),) if claim is not None else ()
-                is_capped = now >= promise.since + MOST_HELD_SECONDS + HOLD_SECONDS
+                is_capped = now >= promise.since + MOST_HELD_SECONDS
                 yield Due(GROWTH, promise.volume, (*reads, ("volume", promise.volume)), is_capped)
 
     def expire(self, due: Due, now: float, live: LiveSettings) -> bool:
         """A last look showed nothing; whether anything has ended. Nothing happens to a hold that is not due."""
         if due.claimant == GROWTH:
-            promise = self._settler.growths.get(due.volume)
-            if promise is None or promise.until is None or now < promise.until:
+            if not self._settler.growths.look(due.volume, now):
                 return False
             self._journal.counters["expansions_expired"] += 1
             self._settler.settle_growth(due.volume, now, ends_hold=True)
