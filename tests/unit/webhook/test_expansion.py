@@ -13,9 +13,8 @@ from controller.errors import MalformedRequestError, NotFoundError, SchedulerErr
 from controller.kube.resources import Resource
 from controller.rpc import disk_scheduler_pb2 as pb
 from tests.fakes.clock import VirtualClock
-from webhook.bounded import CrowdedError
 from webhook.expansion import LEADER_SECONDS, POLICY, READ_SECONDS, ExpansionService, exact_text, growth_of_volume
-from webhook.leader import LeaderAwayError, LeaderFailedError
+from webhook.leader import CrowdedError, LeaderAwayError, LeaderFailedError
 from webhook.review import MAX_WARNING_CHARACTERS, decode_review
 from webhook.stores import WebhookStores
 
