@@ -228,7 +228,7 @@ class WebhookCertificates(Part):
             found = Path(self._client_ca_file).read_bytes()
         except OSError as error:
             raise ConfigError(f"client_ca_file: {self._client_ca_file}: {error.strerror or error}") from error
-        if found != self._client_ca:
+        if not found or found != self._client_ca:
             read_authorities(found, what=f"client_ca_file: {self._client_ca_file}")
             self._client_ca = found
 
