@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -28,8 +29,9 @@ from tests.e2e import workloads
 from tests.e2e.gate import Gate
 from tests.e2e.growing_cell import GrowingCell
 from tests.e2e.harness import GIB, Cell, Scene
+from tests.e2e.neighbours import ForeignWebhook
 from tests.e2e.scheduling import RESOURCE
-from tests.e2e.webhooks import OURS
+from tests.e2e.webhooks import OURS, VALIDATING
 from tests.longhorn.options import LonghornOptions
 from tests.unit.serving.tls_files import DAY, now
 from tests.waiting import wait_until
@@ -39,7 +41,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 EXAMPLES, PKI = REPOSITORY / "docs" / "examples", "/etc/kubernetes/pki/"
 PODS_ENTRY = "pods.scheduling.longhorn.io"
 WAIT_SECONDS = 60.0
-HELD_SECONDS, UNSTORED_SECONDS = 60.0, 5.0  # as docs/how-it-decides.md says
+HELD_SECONDS, STORED_SECONDS = 60.0, 5.0  # as docs/how-it-decides.md says
 FORGERS, VICTIMS = 200, 60
 ANSWER_SECONDS = 2.5  # the API server gives up after 3
 READS_A_SECOND, BURST = 50, 100  # as docs/settings.md says
@@ -226,6 +228,55 @@ def test_a_hold_ends_a_minute_after_its_first_review_whoever_asks_again(stage: G
         stage.cell.claim("victim", 300)
         stage.cell.pod("victim", "victim")
         stage.cell.wait_bound(1, WAIT_SECONDS / 2)
+
+
+class Hesitant:
+    """Somebody else's webhook, which answers about a cell's claims once it is let. Threads: its own."""
+
+    def __init__(self, stage: GrowingCell, folder: Path) -> None:
+        self.go_on = threading.Event()
+        self._webhook = ForeignWebhook(
+            stage.scene.api,
+            folder,
+            "hesitant",
+            self._answer,
+            collection=VALIDATING,
+            operation="UPDATE",
+            resource="persistentvolumeclaims",
+            namespaceSelector={"matchLabels": {"kubernetes.io/metadata.name": stage.cell.namespace}},
+            timeoutSeconds=30,
+        )
+
+    def _answer(self, _: str, request: Object) -> Object:
+        return {"allowed": bool(request.get("dryRun")) or self.go_on.wait(25)}
+
+    def __enter__(self) -> Hesitant:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.go_on.set()
+        self._webhook.stop()
+
+
+def test_what_another_webhook_keeps_for_long_is_held_until_it_is_stored(stage: GrowingCell, tmp_path: Path) -> None:
+    stage.scene.set_settings(namespace_cap_percent="100")
+    stage.add("a", gib=100)
+    with Hesitant(stage, tmp_path) as other, ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(stage.grow, "a", 300)
+        wait_until(lambda: held_for(stage) > 2 * STORED_SECONDS, "an old hold", WAIT_SECONDS)
+        stage.cell.claim("beside", 101)
+        stage.cell.pod("beside", "beside")
+        stage.cell.wait_refused(1)
+        other.go_on.set()
+        assert "" == asked.result(WAIT_SECONDS)
+    stage.wait_grown(300, "a")
+    assert [] == stage.cell.bound()
+    assert [] == stage.scene.judge(stage.cell).complaints()
+
+
+def held_for(stage: GrowingCell) -> float:
+    promises = stage.scene.controllers[-1].status()["promises"]
+    return max((one["age_seconds"] for one in promises if one["kind"] == "expansion"), default=0.0)
 
 
 @contextmanager

@@ -28,6 +28,7 @@ from controller.settings import LiveSettings
 
 OWN_SECONDS: Final = 90.0  # that Longhorn has for copies of its own; a manager that is dead must not close a cluster
 MOST_DUE: Final = 100  # that are told at a time
+MOST_GROWTHS_DUE: Final = 10  # among them: strangers may have many read
 ALONE_SECONDS: Final = 60.0  # that a claim without a pod is waited for until its volume shows
 
 
@@ -83,7 +84,7 @@ class Ends:
     def due(self, now: float, live: LiveSettings, later: Collection[str] = ()) -> tuple[Due, ...]:
         """What has reached its end by time, unless a last look at the API server shows more: `MOST_DUE` at a time,
         those of the claimants and volumes named in `later` last."""
-        growths = islice(self._due_growths(now, later), MOST_DUE // 2)  # neither keeps the other from its turn
+        growths = islice(self._due_growths(now, later), MOST_GROWTHS_DUE)
         return tuple(islice(chain(growths, self._due_holds(now, live, later)), MOST_DUE))
 
     def _due_holds(self, now: float, live: LiveSettings, later: Collection[str]) -> Iterator[Due]:

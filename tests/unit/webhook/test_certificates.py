@@ -263,8 +263,9 @@ def let_in(world: CertifiedWebhook) -> tuple[ssl.VerifyMode, list[str]]:
     """Whether certificates are demanded, and of which authorities, by name."""
     context = world.tls.context
     assert context is not None
-    authorities = [x509.load_der_x509_certificate(found) for found in context.get_ca_certs(binary_form=True)]
-    return context.verify_mode, sorted(str(found.subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value) for found in authorities)
+    found = [x509.load_der_x509_certificate(one).subject for one in context.get_ca_certs(binary_form=True)]
+    names = [subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value for subject in found]
+    return context.verify_mode, sorted(map(str, names))
 
 
 def test_without_tls_there_is_nothing_to_keep() -> None:
