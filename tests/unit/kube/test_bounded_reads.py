@@ -87,7 +87,7 @@ def test_what_was_found_is_not_kept_for_ever(reads: Reads) -> None:
     assert len(vars(reads.bounded)["_reads"]) <= BURST_SECONDS * A_SECOND
 
 
-class Held:
+class HeldReads:
     """Reads that go on until the test lets them, and threads that ask."""
 
     def __init__(self, limits: ReadLimits = LIMITS) -> None:
@@ -128,11 +128,11 @@ class Held:
 
 
 @pytest.fixture
-def make() -> Iterator[Callable[..., Held]]:
-    made: list[Held] = []
+def make() -> Iterator[Callable[..., HeldReads]]:
+    made: list[HeldReads] = []
 
-    def build(limits: ReadLimits = LIMITS) -> Held:
-        made.append(Held(limits))
+    def build(limits: ReadLimits = LIMITS) -> HeldReads:
+        made.append(HeldReads(limits))
         return made[-1]
 
     yield build
@@ -140,7 +140,7 @@ def make() -> Iterator[Callable[..., Held]]:
         held.end()
 
 
-def test_who_asks_the_same_at_the_same_time_shares_one_read(make: Callable[..., Held]) -> None:
+def test_who_asks_the_same_at_the_same_time_shares_one_read(make: Callable[..., HeldReads]) -> None:
     held = make()
     asked = held.begin("a", 5)
     held.go_on.set()
@@ -157,7 +157,7 @@ def test_who_asks_the_same_at_the_same_time_shares_one_read(make: Callable[..., 
     ],
 )
 def test_what_fails_fails_for_all_who_wait_and_is_read_anew(
-    make: Callable[..., Held], error: BaseException, told: list[str]
+    make: Callable[..., HeldReads], error: BaseException, told: list[str]
 ) -> None:
     held = make()
     held.error = error
@@ -168,7 +168,7 @@ def test_what_fails_fails_for_all_who_wait_and_is_read_anew(
     assert "object a" == held.ask("a")
 
 
-def test_threads_that_read_or_wait_are_few_and_nobody_waits_for_a_turn(make: Callable[..., Held]) -> None:
+def test_threads_that_read_or_wait_are_few_and_nobody_waits_for_a_turn(make: Callable[..., HeldReads]) -> None:
     held = make(ReadLimits(a_second=1_000, at_once=4))
     asked = held.begin("a", 3) + held.begin("b", 1)
     assert ["TooManyReadsError", "TooManyReadsError"] == [held.ask("a"), held.ask("c")]
@@ -177,7 +177,7 @@ def test_threads_that_read_or_wait_are_few_and_nobody_waits_for_a_turn(make: Cal
     assert "object c" == held.ask("c")
 
 
-def test_who_waits_for_another_ones_read_gives_up_in_time(make: Callable[..., Held]) -> None:
+def test_who_waits_for_another_ones_read_gives_up_in_time(make: Callable[..., HeldReads]) -> None:
     held = make()
     held.begin("a", 1)
     assert "UnavailableError" == held.ask("a", 0.01)
