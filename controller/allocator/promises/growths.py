@@ -126,9 +126,9 @@ class Growths:
         if volume is None:
             return old is not None and self._drop(Verb.FORGET, old)
         asked = self._world.asked_bytes(volume)
-        self._memory.note_stored(name, asked)
         if asked > volume.size_bytes and not self._can_be(volume, asked, old):
             asked = volume.size_bytes
+        self._memory.note_stored(name, asked)
         is_held = old is not None and old.state is State.HELD and old.size_bytes > asked and not ends_hold
         if old is not None and is_held:
             return self._put(Verb.HOLD, volume, old.size_bytes, old.since, old.until, old.charged_to)
