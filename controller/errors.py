@@ -56,5 +56,9 @@ class GoneError(ClusterError):
     """410: the resource version is too old."""
 
 
+class TooManyReadsError(ClusterError):
+    """So much is being read for reviews that this was not: the API server was not asked."""
+
+
 class UnavailableError(ClusterError):
     """429, 5xx, a timeout or no connection: worth another try."""

@@ -9,6 +9,7 @@ from prometheus_client import CollectorRegistry
 
 from controller.clock import Clock, SystemClock
 from controller.kube.api import KubeApi
+from controller.kube.bounded_reads import ReadLimits
 from controller.kube.resources import Resource
 from controller.process.common_metrics import store_entries
 from controller.process.status_port import LOOPBACK, StatusServer, create_metrics_app, create_status_app
@@ -26,6 +27,7 @@ from webhook.leader import LeaderClient
 from webhook.metrics import WebhookMetrics, WebhookSources
 from webhook.service import PodService, ShareManagerService
 from webhook.settings import LiveSettingsReader, WebhookSettings
+from webhook.stores import SHARED_SECONDS, BoundedReader
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication
@@ -95,9 +97,12 @@ class Webhook:
     # Parts
 
     def _reviewers(self) -> dict[str, Reviewer]:
+        # Pods need threads that neither read nor wait for the leader.
+        limits = ReadLimits(self.settings.live_reads_per_second, max(1, self.settings.threads // 4), SHARED_SECONDS)
+        read = BoundedReader(self._read, self.clock, limits, self.metrics).read
         expansions = ExpansionService(
             self.following.stores,
-            self._read,
+            read,
             self.clock,
             BoundedLeader(self._leader, max(1, self.settings.threads // 2), self.clock),  # the rest is for pods
             lambda: self._live_settings().expansion_policy,
@@ -105,9 +110,9 @@ class Webhook:
         )
         return {
             **expansions.reviewers(),
-            MUTATE_PODS: PodService(self.following.stores, self._read, self.clock, self._policy, self.metrics),
+            MUTATE_PODS: PodService(self.following.stores, read, self.clock, self._policy, self.metrics),
             MUTATE_SHARE_MANAGERS: ShareManagerService(
-                self.settings.namespace, self._read, lambda: self._live_settings().share_managers, self.metrics
+                self.settings.namespace, read, lambda: self._live_settings().share_managers, self.metrics
             ),
         }
 

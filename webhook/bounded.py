@@ -13,15 +13,10 @@ from contextlib import contextmanager
 from typing import Final
 
 from controller.clock import Clock
-from controller.errors import SchedulerError
 from controller.rpc import disk_scheduler_pb2 as pb
-from webhook.leader import Leader, LeaderAwayError
+from webhook.leader import CrowdedError, Leader, LeaderAwayError
 
 PATIENCE_SECONDS: Final = 1.6  # a call that is under way for so long has failed in its first try
-
-
-class CrowdedError(SchedulerError):
-    """So many calls of this process are under way that this one got no turn; the leader was not asked."""
 
 
 class BoundedLeader:

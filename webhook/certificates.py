@@ -8,6 +8,9 @@ was asked for them. Otherwise nothing is served or called with any more. So the 
 uses what it replaced longer ago than that, though a process was cut off or suspended. A Secret that is missing or
 damaged is an answer, too: there is nothing newer than what is in use.
 
+Where clients need a certificate, whoever has none of the authorities in a file is not served. What cannot be read in
+that file changes nothing; as long as nothing could be read, nobody is served.
+
 Where others write, an authority may change without notice, and not in all Secrets at once: see certs.trust.
 """
 
@@ -115,9 +118,12 @@ class WebhookCertificates(Part):
         pace: Pace = DEFAULT_PACE,
         *,
         is_foreign: bool = False,
+        client_ca_file: str = "",
     ) -> None:
         self._source, self._tls, self._clock, self._pace = source, tls, clock, pace
         self._client: Material | None = None
+        self._client_ca_file = client_ca_file
+        self._client_ca = b""  # of the API server
         self._is_foreign = is_foreign
         self._trust = (
             Trust(source.leaves, pace.settle_seconds) if is_foreign else Trust([CLIENT], 0.0)  # its chain has its own
@@ -177,6 +183,10 @@ class WebhookCertificates(Part):
                 named[name] = authorities
             except SchedulerError as error:
                 problems.append(str(error))
+        try:
+            self._read_client_ca()
+        except SchedulerError as error:
+            problems.append(str(error))
         self._trust.update(named, self._clock.now(), self._clock.now_utc())
         uses = {CLIENT: self._use_client, SERVER: self._use_server}
         for name in self._source.leaves:
@@ -207,7 +217,20 @@ class WebhookCertificates(Part):
 
     def _use_server(self, material: Material) -> bool:
         # The API server shows no certificate of its own, unless it is configured to.
-        return self._tls.use(material.certificate, material.key, b"")
+        if self._client_ca_file and not self._client_ca:
+            return False
+        return self._tls.use(material.certificate, material.key, self._client_ca)
+
+    def _read_client_ca(self) -> None:
+        if not self._client_ca_file:
+            return
+        try:
+            found = Path(self._client_ca_file).read_bytes()
+        except OSError as error:
+            raise ConfigError(f"client_ca_file: {self._client_ca_file}: {error.strerror or error}") from error
+        if not found or found != self._client_ca:
+            read_authorities(found, what=f"client_ca_file: {self._client_ca_file}")
+            self._client_ca = found
 
     def _use_client(self, material: Material) -> bool:
         is_new, self._client = material != self._client, material
@@ -235,14 +258,16 @@ def certificate_worker(
     """What keeps `tls` and the client's certificate current. Does nothing yet."""
     if tls is None or settings.tls_mode == OFF:
         return NoCertificates()
-    is_foreign = settings.tls_mode != CertificateMode.SELF
+    is_foreign, client_ca_file = settings.tls_mode != CertificateMode.SELF, settings.client_ca_file
     if settings.tls_cert_dir:
         directories = {SERVER: Path(settings.tls_cert_dir)}
         if settings.tls_client_cert_dir:
             directories[CLIENT] = Path(settings.tls_client_cert_dir)
-        return WebhookCertificates(DirectorySource(directories), tls, clock, pace, is_foreign=is_foreign)
+        return WebhookCertificates(
+            DirectorySource(directories), tls, clock, pace, is_foreign=is_foreign, client_ca_file=client_ca_file
+        )
     if settings.tls_client_cert_dir:
         raise ConfigError("tls_client_cert_dir: needs tls_cert_dir beside it")
     names = {SERVER: settings.tls_secret, CLIENT: settings.tls_client_secret}
     source = SecretSource(SecretStore(api, settings.namespace), names)
-    return WebhookCertificates(source, tls, clock, pace, is_foreign=is_foreign)
+    return WebhookCertificates(source, tls, clock, pace, is_foreign=is_foreign, client_ca_file=client_ca_file)

@@ -26,6 +26,7 @@ _HELP: Final = {
     "status_port": "port of the status document on loopback",
     "config_map": "ConfigMap with the live settings",
     "threads": "reviews that are answered at once",
+    "live_reads_per_second": "objects that are read from the API server for reviews, a second",
     "body_limit_bytes": "largest request body",
     "drain_seconds": "goes on serving for so long when it is told to end",
     "tls_mode": "off, self, cert-manager or provided: who makes the certificates",
@@ -33,6 +34,7 @@ _HELP: Final = {
     "tls_client_cert_dir": "directory with tls.crt, tls.key and ca.crt for calls to the leader, in place of the Secret",
     "tls_secret": "Secret with the server's certificate",
     "tls_client_secret": "Secret with the certificate for calls to the leader",
+    "client_ca_file": "PEM file with the authorities of the API server's client certificate; default: none is demanded",
     "leader_address": "host:port of the leader's gRPC server; default: its Service",
     "tls_handshake_seconds": "a TLS handshake that takes longer is ended",
     "tls_handshakes": "TLS handshakes at a time",
@@ -67,7 +69,7 @@ def _run(settings: WebhookSettings) -> int:
     from webhook.assemble import Webhook
 
     ClientKubeApi.load(settings.kubeconfig or None)  # what is wrong with it is said here, not in the worker
-    tls = ServerTls(lets_anybody_in=True) if settings.tls_mode != TLS_OFF else None
+    tls = ServerTls(lets_anybody_in=not settings.client_ca_file) if settings.tls_mode != TLS_OFF else None
     options = ServerOptions(
         settings.address,
         settings.port,

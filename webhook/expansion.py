@@ -17,17 +17,16 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from controller.clock import Clock
-from controller.errors import MalformedRequestError
+from controller.errors import MalformedRequestError, TooManyReadsError
 from controller.model import parse
 from controller.model.names import LONGHORN_DRIVERS
 from controller.model.quantity import bytes_text, quantity_bytes
 from controller.model.reader import Raw, mapping_at, text_at
 from controller.rpc import disk_scheduler_pb2 as pb
 from webhook import review as reviews
-from webhook.bounded import CrowdedError
-from webhook.leader import Leader, LeaderAwayError, LeaderFailedError
+from webhook.leader import CrowdedError, Leader, LeaderAwayError, LeaderFailedError
 from webhook.review import Review
-from webhook.stores import Read, ReadObserver, RequestLookup, WebhookStores
+from webhook.stores import Read, RequestLookup, WebhookStores
 
 READ_SECONDS: Final = 0.5
 LEADER_SECONDS: Final = 3.5  # with the read, well inside the 5 s that the API server waits
@@ -37,12 +36,13 @@ DENY: Final = "deny"
 CLAIM, VOLUME = "claim", "volume"
 VALIDATE_CLAIMS, VALIDATE_VOLUMES = "validate-pvcs", "validate-volumes"
 _MIB: Final = 1024**2
+_CROWDED: Final = "too many expansions at once"
 _PASSING: Final = frozenset({"Contended", "NotEvaluated"})  # the reasons for which a little later may be enough
 
 log = logging.getLogger(__name__)
 
 
-class ExpansionObserver(ReadObserver, Protocol):
+class ExpansionObserver(Protocol):
     def expansion_reviewed(self, kind: str, outcome: str, seconds: float) -> None: ...
 
 
@@ -88,7 +88,10 @@ class ExpansionService:
 
     def review(self, kind: str, review: Review, growth_of: Callable[[Review], Growth | None]) -> bytes:
         started = self._clock.now()
-        answer = self._answer(review, growth_of(review))
+        try:
+            answer = self._answer(review, growth_of(review))
+        except TooManyReadsError as error:
+            answer = self._by_policy(review, _CROWDED, error)
         self._observer.expansion_reviewed(kind, answer.outcome, self._clock.now() - started)
         return answer.body
 
@@ -106,7 +109,7 @@ class ExpansionService:
         except LeaderFailedError as error:
             return self._by_policy(review, "the leader failed", error)
         except CrowdedError as error:
-            return self._by_policy(review, "too many expansions at once", error)
+            return self._by_policy(review, _CROWDED, error)
         if reply.verdict in (pb.HoldExpansionReply.REFUSED, pb.HoldExpansionReply.TRY_AGAIN):
             message = refusal(growth, reply)
             log.info("expansion refused %s", message)
@@ -150,9 +153,12 @@ class ExpansionService:
         return Growth(f"claim {claim.key}", old, request)
 
     def _is_foreign(self, pv_name: str) -> bool:
-        """Whether the volume is surely not Longhorn's. What cannot be read now may be, and the leader knows."""
-        lookup = RequestLookup(self._stores, self._read, self._clock, READ_SECONDS, self._observer)
+        """Whether the volume is surely not Longhorn's. What cannot be read now may be, and the leader knows. While so
+        many are asked about that no more are read, the leader is not asked either: TooManyReadsError."""
+        lookup = RequestLookup(self._stores, self._read, self._clock, READ_SECONDS)
         pv = lookup.pv(pv_name)
+        if lookup.was_refused:
+            raise TooManyReadsError("the volume was not read")
         return pv is not None and pv.driver not in LONGHORN_DRIVERS
 
 

@@ -38,9 +38,14 @@ class LeaderFailedError(SchedulerError):
     """The leader answered that it failed. The text is for the log; the leader's own log has the reason."""
 
 
+class CrowdedError(SchedulerError):
+    """So much is asked at once that this got no turn: here, or at the leader."""
+
+
 class Leader(Protocol):
     def hold_expansion(self, request: pb.HoldExpansionRequest, seconds: float) -> pb.HoldExpansionReply:
-        """LeaderAwayError: nobody who leads answered within `seconds`. LeaderFailedError: the leader is broken."""
+        """LeaderAwayError: nobody who leads answered within `seconds`. LeaderFailedError: the leader is
+        broken. CrowdedError: it has too much to read."""
         ...
 
 
@@ -62,7 +67,7 @@ class LeaderClient:
 
     def hold_expansion(self, request: pb.HoldExpansionRequest, seconds: float) -> pb.HoldExpansionReply:
         """The leader's answer. LeaderAwayError after `seconds`, or at once where nothing can be called with;
-        LeaderFailedError at once."""
+        LeaderFailedError and CrowdedError at once."""
         deadline = self._clock.now() + seconds
         pause = FIRST_PAUSE_SECONDS
         while True:
@@ -73,6 +78,8 @@ class LeaderClient:
                 raise LeaderAwayError(str(error)) from error
             except grpc.RpcError as error:
                 text = _text(error)
+                if error.code() is grpc.StatusCode.ABORTED:
+                    raise CrowdedError(text) from error
                 if error.code() not in _TRY_AGAIN:
                     raise LeaderFailedError(text) from error
                 log.debug("leader: %s", text)

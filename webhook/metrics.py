@@ -26,8 +26,11 @@ POD_OUTCOMES: Final = (
     *("opted-out", "not-marked", "not-asked-for"),
 )
 SHARE_MANAGER_OUTCOMES: Final = ("pointed", "as-it-is", "no-consumer", "unread", "off", "not-asked-for")
-READ_OUTCOMES: Final = ("found", "absent", "failed")
-READ_KINDS: Final = ("persistentvolumeclaims", "persistentvolumes", "storageclasses", "namespaces")
+READ_OUTCOMES: Final = ("found", "absent", "failed", "shared", "refused")
+READ_KINDS: Final = (
+    *("persistentvolumeclaims", "persistentvolumes", "storageclasses", "namespaces"),
+    "volumeattachments",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +64,9 @@ class WebhookMetrics:
         self._share_managers = self._counter(
             "share_manager_reviews", "Share-manager pods that were looked at, by what came of it.", "outcome"
         )
-        self._reads = self._counter("live_reads", "Reads of what the stores lacked.", "kind", "outcome")
+        self._reads = self._counter(
+            "live_reads", "What the stores lacked, by what came of reading it.", "kind", "outcome"
+        )
         self._expansions = self._counter(
             "expansion_reviews", "Expansions that were looked at, by what came of it.", "kind", "outcome"
         )

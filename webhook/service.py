@@ -47,7 +47,7 @@ class PodService:
         if not _is_new_pod(review):
             self.observer.pod_reviewed("not-asked-for")
             return reviews.encode_allowed(review.uid)
-        lookup = RequestLookup(self.stores, self.read, self.clock, LIVE_SECONDS, self.observer)
+        lookup = RequestLookup(self.stores, self.read, self.clock, LIVE_SECONDS)
         opt_in = plan_opt_in(review.object, review.namespace, lookup, self.policy())
         outcome = opt_in.skipped or "opted-in"
         self.observer.pod_reviewed(outcome)

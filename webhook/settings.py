@@ -32,6 +32,7 @@ class WebhookSettings:
     status_port: int = 9507  # on loopback
     config_map: str = "longhorn-scheduler-extender"
     threads: int = 16
+    live_reads_per_second: int = 50
     body_limit_bytes: int = 8 * MEBIBYTE  # an object is at most 1.5 MiB in etcd; a review may carry it twice
     drain_seconds: int = 5
     tls_mode: str = "self"
@@ -39,6 +40,7 @@ class WebhookSettings:
     tls_client_cert_dir: str = ""
     tls_secret: str = "longhorn-scheduler-webhook-tls"
     tls_client_secret: str = "longhorn-scheduler-webhook-client-tls"
+    client_ca_file: str = ""  # "": whoever reaches the port may ask
     leader_address: str = ""  # "": the Service of the leader's gRPC server, in `namespace`
     tls_handshake_seconds: int = 5
     tls_handshakes: int = 256
@@ -74,6 +76,7 @@ class WebhookSettings:
         for name in ("port", "metrics_port", "status_port"):
             require(0 < getattr(self, name) < 65_536, name, "is not a port")
         require(1 <= self.threads <= 256, "threads", "is not between 1 and 256")
+        require(1 <= self.live_reads_per_second <= 1000, "live_reads_per_second", "is not between 1 and 1000")
         require(self.body_limit_bytes >= MEBIBYTE, "body_limit_bytes", "is below 1 MiB")
         require(0 <= self.drain_seconds <= 60, "drain_seconds", "is not between 0 and 60")
         modes = (*CERTIFICATE_MODES, TLS_OFF)
@@ -92,6 +95,9 @@ class WebhookSettings:
             bool(self.tls_secret) and bool(self.tls_client_secret) and self.tls_secret != self.tls_client_secret,
             "tls_secret",
             "two Secrets need two names",
+        )
+        require(
+            not self.client_ca_file or self.tls_mode != TLS_OFF, "client_ca_file", f"needs TLS, not the mode {TLS_OFF}"
         )
         require(1 <= self.tls_handshake_seconds <= 60, "tls_handshake_seconds", "is not between 1 and 60")
         require(1 <= self.tls_handshakes <= 900, "tls_handshakes", "is not between 1 and 900")

@@ -8,14 +8,17 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from controller.clock import Clock
-from controller.errors import ClusterError, MalformedRequestError, NotFoundError
+from controller.errors import ClusterError, MalformedRequestError, NotFoundError, TooManyReadsError
 from controller.kube import resources
+from controller.kube.bounded_reads import BoundedReads, ReadLimits
 from controller.kube.resources import Resource
 from controller.kube.store import Store
 from controller.model import parse
 from controller.model.workload import Claim, Namespace, PersistentVolume, StorageClass, default_class
 
 LEAST_SECONDS: Final = 0.05  # a shorter read is not worth starting
+MOST_READS: Final = 16  # for one review
+SHARED_SECONDS: Final = 1.0  # that what was found is told to other reviews
 
 log = logging.getLogger(__name__)
 Read = Callable[[Resource, str, str, float], Mapping[str, Any]]  # resource, namespace, name, timeout in seconds
@@ -42,21 +45,51 @@ class WebhookStores:
 
 class ReadObserver(Protocol):
     def read_live(self, kind: str, outcome: str) -> None:
-        """`outcome`: found, absent or failed."""
+        """`outcome`: found, absent, failed, shared (another review had it read) or refused."""
         ...
 
 
+class BoundedReader:
+    """The one way in which reviews read the API server: see controller.kube.bounded_reads.
+
+    Threads: any. Blocks: for the seconds that are given. I/O: the reads.
+    """
+
+    def __init__(self, read: Read, clock: Clock, limits: ReadLimits, observer: ReadObserver) -> None:
+        self._read, self._observer = read, observer
+        self._bounded: BoundedReads[Mapping[str, Any]] = BoundedReads(clock, limits)
+
+    def read(self, resource: Resource, namespace: str, name: str, seconds: float) -> Mapping[str, Any]:
+        """NotFoundError; TooManyReadsError at once; another ClusterError where it cannot be read."""
+        outcome = "failed"
+        try:
+            found, is_shared = self._bounded.get(
+                (resource.plural, namespace, name), lambda: self._read(resource, namespace, name, seconds), seconds
+            )
+            outcome = "shared" if is_shared else "found"
+            return found
+        except NotFoundError:
+            outcome = "absent"
+            raise
+        except TooManyReadsError:
+            outcome = "refused"
+            raise
+        finally:
+            self._observer.read_live(resource.plural, outcome)
+
+
 class RequestLookup:
-    """The stores for one request. What they lack is read live, within `seconds` for all reads together; what cannot be
-    read in that time is not there.
+    """The stores for one request. What they lack is read live: at most MOST_READS objects, within `seconds` for all
+    together; what is not read is not there.
 
     Threads: one. Blocks: for `seconds` in all. I/O: a GET for each object that the stores lack.
     """
 
-    def __init__(self, stores: WebhookStores, read: Read, clock: Clock, seconds: float, observer: ReadObserver) -> None:
-        self._stores, self._read, self._clock, self._observer = stores, read, clock, observer
+    def __init__(self, stores: WebhookStores, read: Read, clock: Clock, seconds: float) -> None:
+        self._stores, self._read, self._clock = stores, read, clock
         self._until = clock.now() + seconds
         self.reads = 0
+        self.was_refused = False  # whether something was not read since too much is being read
 
     def claim(self, namespace: str, name: str) -> Claim | None:
         found = self._stores.claims.get(f"{namespace}/{name}")
@@ -81,16 +114,15 @@ class RequestLookup:
 
     def _live(self, resource: Resource, namespace: str, name: str, parsed: Callable[[Mapping[str, Any]], Any]) -> Any:
         left = self._until - self._clock.now()
-        if left < LEAST_SECONDS or not name:
+        if left < LEAST_SECONDS or not name or self.reads >= MOST_READS:
             return None
         self.reads += 1
-        found, outcome = None, "found"
         try:
-            found = parsed(self._read(resource, namespace, name, left))
+            return parsed(self._read(resource, namespace, name, left))
         except NotFoundError:
-            outcome = "absent"
+            pass
+        except TooManyReadsError:
+            self.was_refused = True
         except (ClusterError, MalformedRequestError) as error:
-            outcome = "failed"
             log.warning("live read kind=%s key=%s/%s error=%s", resource.kind, namespace, name, error)
-        self._observer.read_live(resource.plural, outcome)
-        return found
+        return None

@@ -76,7 +76,7 @@ _TOTALS: Final = (  # metric, the allocator's counter, help
     (
         "expansions_capped",
         "expansions_capped",
-        "Expansions that were to be asked for again, because of what is promised to their namespace without pods.",
+        "Times that an expansion which was admitted was not held, or no longer, since it or its like are not stored.",
     ),
     (
         "expansions_impossible",

@@ -12,13 +12,23 @@ import grpc
 from controller.allocator.outcome import Mode
 from controller.allocator.verbs.grow import Caller, Expansions, GrowthOutcome, GrowthRequest, GrowthVerdict
 from controller.clock import Clock
-from controller.errors import CallerGoneError, ClusterError, MalformedRequestError, NotReadyError, NotSyncedError
+from controller.errors import (
+    CallerGoneError,
+    ClusterError,
+    MalformedRequestError,
+    NotReadyError,
+    NotSyncedError,
+    TooManyReadsError,
+)
 from controller.follow.live import LiveReads
+from controller.kube.bounded_reads import BoundedReads, ReadLimits
 from controller.rpc import disk_scheduler_pb2 as pb
 from controller.rpc.credentials import StrangerError, check_caller
 from controller.rpc.wire import SERVICE, checked
+from controller.rules.demand import Missing
 
 LIVE_READ_SECONDS: Final = 1.0  # for all that our stores lack
+LIMITS: Final = ReadLimits(a_second=20.0, at_once=4)
 _MOST_READS: Final = 3
 
 log = logging.getLogger(__name__)
@@ -58,6 +68,7 @@ class DiskScheduler:
     ) -> None:
         self._expansions, self._checks, self._live, self._clock = expansions, checks, live, clock
         self._observer = observer
+        self._reads: BoundedReads[bool] = BoundedReads(clock, LIMITS)
 
     def handler(self, client_name: str) -> grpc.GenericRpcHandler:
         """What a server serves. `client_name`: who may call, by the name in his certificate; empty: whoever got in."""
@@ -69,8 +80,9 @@ class DiskScheduler:
         return grpc.method_handlers_generic_handler(SERVICE, {"HoldExpansion": hold})
 
     def hold_expansion(self, request: pb.HoldExpansionRequest, caller: Caller | None = None) -> pb.HoldExpansionReply:
-        """Raises NotReadyError when this process cannot answer, MalformedRequestError for a request that is none.
-        Nothing is judged or held for a `caller` who has left."""
+        """Raises NotReadyError when this process cannot answer, MalformedRequestError for a request that is none,
+        TooManyReadsError when it would have to read and must not. Nothing is judged or held for a `caller` who has
+        left."""
         growth = _growth(checked(request))
         checks = self._checks()
         checks.check_leading()
@@ -97,11 +109,19 @@ class DiskScheduler:
             if left <= 0:
                 break
             try:
-                if not self._live.refresh(missing.kind, missing.namespace, missing.name, left):
+                if not self._read(missing, left):
                     return
+            except TooManyReadsError:
+                raise
             except ClusterError as error:
                 raise NotSyncedError(f"the API server did not answer about the {missing.kind}: {error}") from error
         raise NotSyncedError("the volume could not be read in time")
+
+    def _read(self, missing: Missing, seconds: float) -> bool:
+        def read() -> bool:
+            return self._live.refresh(missing.kind, missing.namespace, missing.name, seconds)
+
+        return self._reads.get(missing, read, seconds)[0]
 
     def _known_callers(self, client_name: str, request: Any, context: grpc.ServicerContext) -> pb.HoldExpansionReply:
         started = self._clock.now()
@@ -133,6 +153,10 @@ class DiskScheduler:
         except CallerGoneError as error:
             outcome = "gone"
             context.abort(grpc.StatusCode.CANCELLED, str(error))
+            raise
+        except TooManyReadsError as error:
+            outcome = "too-many-reads"
+            context.abort(grpc.StatusCode.ABORTED, str(error))
             raise
         except NotReadyError as error:
             outcome = "not-ready"

@@ -51,7 +51,6 @@ class Reason(StrEnum):
     NOT_EVALUATED = "NotEvaluated"
     NEVER_PLACED = "NeverPlaced"
     LEADER_CHANGED = "LeaderChanged"
-    NAMESPACE_CAP = "NamespaceCap"
 
     @property
     def text(self) -> str:
@@ -95,7 +94,6 @@ _TEXTS = {
     Reason.KEPT: "Longhorn: space is kept for a pod that has waited for long",
     Reason.NOT_EVALUATED: "Longhorn: node was not evaluated in time",
     Reason.LEADER_CHANGED: "Longhorn: what was admitted before the leader changed is not seen yet",
-    Reason.NAMESPACE_CAP: "Longhorn: too much was admitted for the namespace and never stored",
     Reason.NEVER_PLACED: "Longhorn: refuses every volume of that StorageClass",
 }
 

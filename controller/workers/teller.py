@@ -48,6 +48,11 @@ CAPPED_TEXT: Final = (
     "namespace that no scheduled pod stands for may be promised {most} in all "
     "(scheduler-extender-namespace-cap-percent)"
 )
+NOT_HELD_TEXT: Final = (
+    "An expansion of this claim to {asked} was asked for, and no room is held for it: it was not stored, or one before "
+    "was not, as when a quota or another webhook refuses it. If nobody has asked, somebody who should not calls the "
+    "webhook. The claim may grow all the same while there is room"
+)
 TOO_FAR_TEXT: Final = (
     "The claim asks for {asked}, and its volume can never have more than {most} on the disk where it lies ({where}), "
     "so Longhorn does not grow it; no room is kept for that. Ask for less, or make the disk larger"
@@ -59,6 +64,7 @@ LATER_TEXT: Final = (
 # By what is told of a claim: the Event's reason and text.
 OF_CLAIMS: Final[Mapping[Tale, tuple[str, str]]] = {
     Tale.CAPPED: ("LonghornRoomNotPromised", CAPPED_TEXT),
+    Tale.GROWTH_NOT_HELD: ("LonghornGrowthNotHeld", NOT_HELD_TEXT),
     Tale.GROWS_TOO_FAR: ("LonghornCannotGrow", TOO_FAR_TEXT),
     Tale.GROWS_LATER: ("LonghornGrowsLater", LATER_TEXT),
 }

@@ -66,7 +66,7 @@ def etcd(layout: Layout) -> list[str]:
     ]
 
 
-def api_server(layout: Layout, port: int, log_level: int) -> list[str]:
+def api_server(layout: Layout, port: int, log_level: int, extra: Mapping[str, str]) -> list[str]:
     flags = {
         "etcd-servers": f"unix://{layout.etcd_socket}",
         "bind-address": LOOPBACK,
@@ -85,6 +85,7 @@ def api_server(layout: Layout, port: int, log_level: int) -> list[str]:
         "allow-privileged": "true",
         "egress-selector-config-file": str(layout.egress),
         "v": str(log_level),
+        **extra,
     }
     return _words(flags)
 

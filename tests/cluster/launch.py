@@ -6,7 +6,7 @@ import functools
 import ssl
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +53,7 @@ class ClusterOptions:
     start_scheduler: bool = True
     log_level: int = 2
     record_history: bool = True
+    api_server_flags: Mapping[str, str] = field(default_factory=dict)  # beside those that it always has
 
 
 class Launcher:
@@ -68,7 +69,7 @@ class Launcher:
         self._write_pki()
         progress(f"starting etcd and kube-apiserver; logs are in {folder}")
         self._supervisor.spawn("etcd", self._programs.command("etcd") + components.etcd(self._layout))
-        self._start_api_server()
+        self._start_api_server(options.api_server_flags)
         self._write_kubeconfigs()
         progress("kube-apiserver is ready; starting the rest")
         helpers = self._start_helpers(options)
@@ -131,13 +132,13 @@ class Launcher:
         KeyPair(public_pem(key), key_pem(key)).write(folder, "service-account")
         (folder / "service-account.crt").rename(folder / "service-account.pub")
 
-    def _start_api_server(self) -> None:
+    def _start_api_server(self, flags: Mapping[str, str]) -> None:
         words = self._programs.command("kube-apiserver")
         configuration = egress.configuration(self._layout.folder)
         self._layout.egress.write_text(yaml.safe_dump(configuration, sort_keys=False))
         wait = self._supervisor.start_serving(
             "kube-apiserver",
-            lambda port: words + components.api_server(self._layout, port, self._log_level),
+            lambda port: words + components.api_server(self._layout, port, self._log_level, flags),
             lambda port: self.page(port, "/readyz") == "ok",
         )
         wait()

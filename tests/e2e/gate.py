@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from tests.e2e.harness import Scene
@@ -16,15 +17,15 @@ WAIT_SECONDS: Final = 60.0
 class Gate:
     """The one copy of the webhook that the API server reaches. Threads: one at a time."""
 
-    def __init__(self, scene: Scene) -> None:
-        self._scene = scene
+    def __init__(self, scene: Scene, flags: Sequence[str] = ()) -> None:
+        self._scene, self._flags = scene, flags
         self.webhook: Webhook | None = None
 
     def open(self) -> None:
         """Start it, unless it runs, and wait until the API server is told to ask it."""
         if self.webhook is None:
             host, port = self._scene.cluster.services.address(NAMESPACE, LEADER_SERVICE, LEADER_PORT)
-            self.webhook = Webhook(self._scene.cluster, ("--leader-address", f"{host}:{port}"))
+            self.webhook = Webhook(self._scene.cluster, ("--leader-address", f"{host}:{port}", *self._flags))
         self.webhook.wait_ready()
         wait_until(lambda: is_configured(self._scene), "configuration with both entries", WAIT_SECONDS)
 

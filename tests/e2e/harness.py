@@ -83,10 +83,12 @@ class Scene:
         *,
         name: str = "",
         run_scheduler: bool = True,
+        api_server_flags: Mapping[str, str] | None = None,
         progress: Callable[[str], None] = _silent,
     ) -> Self:
         """About ten seconds. The scheduler is configured as the product's documents say."""
-        cluster = Cluster.start(ClusterOptions(name=name, start_scheduler=False), progress=progress)
+        wanted = ClusterOptions(name=name, start_scheduler=False, api_server_flags=api_server_flags or {})
+        cluster = Cluster.start(wanted, progress=progress)
         try:
             scene = cls(cluster, options)
             if run_scheduler:

@@ -4,24 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from functools import partial
-from typing import Any
 
 import pytest
 
-from tests.cluster.client import ApiError, Object
-from tests.e2e import workloads
+from tests.cluster.client import ApiError
 from tests.e2e.gate import Gate
-from tests.e2e.harness import CLASSES, GIB, Cell, Scene, longhorn_node
+from tests.e2e.growing_cell import WAIT_SECONDS, GrowingCell
+from tests.e2e.harness import GIB, Cell, Scene
 from tests.e2e.scheduling import NAMESPACE
-from tests.e2e.view import CLAIMS, LONGHORN_REPLICAS
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
 LONGHORN = f"/apis/longhorn.io/v1beta2/namespaces/{NAMESPACE}/volumes"
-WAIT_SECONDS, PUT_OFF_SECONDS = 60.0, 70.0
 POD_GIB = 100
 
 
@@ -32,90 +27,11 @@ def gate(shared_scene: Scene) -> Iterator[Gate]:
     found.close()
 
 
-@dataclass
-class GrowingCell:
-    """A cell with one disk, on which Longhorn places volumes as soon as they are asked for."""
-
-    scene: Scene
-    cell: Cell
-    gate: Gate
-
-    @property
-    def immediate(self) -> str:
-        return f"{self.cell.class_name}-immediate"
-
-    def add(self, *names: str, gib: int) -> None:
-        """Claims with placed volumes, without any pod."""
-        for name in names:
-            self.cell.create("persistentvolumeclaims", workloads.claim(name, self.immediate, gib))
-        self.wait(lambda: all(self.replica(name) for name in names), f"{len(names)} placed volumes")
-        # For a minute after a leader that was killed, perhaps by an earlier test, its successor puts expansions off.
-        refusal = partial(self.grow, names[0], gib + 1, dryRun="All")
-        wait_until(lambda: "try again" not in refusal(), "a leader that admits growth", PUT_OFF_SECONDS)
-
-    def claim(self, name: str) -> Object:
-        found = self.scene.view.get(CLAIMS, f"{self.cell.namespace}/{name}")
-        return found or {"spec": {}}
-
-    def volume_name(self, name: str) -> str:
-        return str(self.claim(name)["spec"].get("volumeName") or "")
-
-    def replica(self, name: str) -> Object | None:
-        """The volume's replica, once it has a disk and the claim is bound: no claim grows before."""
-        volume = self.volume_name(name)
-        if (self.claim(name).get("status") or {}).get("phase") != "Bound":
-            return None
-        replicas = self.scene.view.all(LONGHORN_REPLICAS)
-        return next((r for r in replicas if r["spec"]["volumeName"] == volume and r["spec"].get("diskID")), None)
-
-    def size_gib(self, name: str) -> float:
-        replica = self.replica(name)
-        return int(replica["spec"]["volumeSize"]) / GIB if replica is not None else 0.0
-
-    def capacity(self, name: str) -> str:
-        return str(((self.claim(name).get("status") or {}).get("capacity") or {}).get("storage"))
-
-    def scheduled_gib(self) -> float:
-        node = self.scene.api.get(longhorn_node(self.cell.nodes[0]))
-        return sum(int(disk["storageScheduled"]) for disk in node["status"]["diskStatus"].values()) / GIB
-
-    def grow(self, name: str, size: str | int, **query: Any) -> str:
-        """Ask for that size (GiB, or as text); "" or what the API server refuses it with."""
-        patch = {"spec": {"resources": {"requests": {"storage": size if isinstance(size, str) else f"{size}Gi"}}}}
-        try:
-            self.scene.api.patch(self.cell.path("persistentvolumeclaims", name), patch, **query)
-        except ApiError as error:
-            if not error.forbidden:
-                raise
-            return error.message
-        return ""
-
-    def growths(self) -> dict[str, tuple[str, int]]:
-        """State and GiB, by claim, of the expansions in the leader's ledger."""
-        return {
-            promise["claim"].partition("/")[2]: (promise["state"], promise["size_bytes"] // GIB)
-            for promise in self.scene.controllers[-1].status()["promises"]
-            if promise["kind"] == "expansion" and promise["claim"].startswith(f"{self.cell.namespace}/")
-        }
-
-    def wait(self, condition: Callable[[], object], what: str, timeout: float = WAIT_SECONDS) -> None:
-        self.scene.view.wait_for(condition, what, timeout)
-
-    def wait_grown(self, gib: int, *names: str) -> None:
-        self.wait(lambda: all(self.size_gib(name) == gib for name in names), f"{len(names)} volumes of {gib} GiB")
-
-
 @pytest.fixture
 def stage(scene: Scene, gate: Gate, make_cell: Callable[..., Cell]) -> Iterator[GrowingCell]:
     """One node with one disk of 400 GiB."""
     gate.open()
-    cell = make_cell(nodes=1, fillers=0)
-    found = GrowingCell(scene, cell, gate)
-    storage_class = workloads.storage_class(
-        found.immediate, locality="disabled", binding="Immediate", node_selector=cell.name
-    )
-    scene.api.create(CLASSES, storage_class)
-    yield found
+    yield GrowingCell.of(scene, make_cell(nodes=1, fillers=0), gate)
     scene.set_settings(expansion_policy="allow")
     scene.longhorn.resume()
 

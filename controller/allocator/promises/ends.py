@@ -14,7 +14,7 @@ from itertools import chain, islice
 from typing import Final
 
 from controller.allocator.promises.claims import CLAIM
-from controller.allocator.promises.growths import GROWTH, HOLD_SECONDS, MOST_HELD_SECONDS
+from controller.allocator.promises.growths import GROWTH, MOST_HELD_SECONDS
 from controller.allocator.promises.journal import Journal
 from controller.allocator.promises.ledger import Ledger
 from controller.allocator.promises.memory import Memory
@@ -28,6 +28,7 @@ from controller.settings import LiveSettings
 
 OWN_SECONDS: Final = 90.0  # that Longhorn has for copies of its own; a manager that is dead must not close a cluster
 MOST_DUE: Final = 100  # that are told at a time
+MOST_GROWTHS_DUE: Final = 10  # among them: strangers may have many read
 ALONE_SECONDS: Final = 60.0  # that a claim without a pod is waited for until its volume shows
 
 
@@ -83,7 +84,7 @@ class Ends:
     def due(self, now: float, live: LiveSettings, later: Collection[str] = ()) -> tuple[Due, ...]:
         """What has reached its end by time, unless a last look at the API server shows more: `MOST_DUE` at a time,
         those of the claimants and volumes named in `later` last."""
-        growths = islice(self._due_growths(now, later), MOST_DUE // 2)  # neither keeps the other from its turn
+        growths = islice(self._due_growths(now, later), MOST_GROWTHS_DUE)
         return tuple(islice(chain(growths, self._due_holds(now, live, later)), MOST_DUE))
 
     def _due_holds(self, now: float, live: LiveSettings, later: Collection[str]) -> Iterator[Due]:
@@ -116,14 +117,13 @@ class Ends:
             if promise.until is not None and now >= promise.until:
                 claim = self._world.claim_of_volume(promise.volume)
                 reads = (("claim", claim.key),) if claim is not None else ()
-                is_capped = now >= promise.since + MOST_HELD_SECONDS + HOLD_SECONDS
+                is_capped = now >= promise.since + MOST_HELD_SECONDS
                 yield Due(GROWTH, promise.volume, (*reads, ("volume", promise.volume)), is_capped)
 
     def expire(self, due: Due, now: float, live: LiveSettings) -> bool:
         """A last look showed nothing; whether anything has ended. Nothing happens to a hold that is not due."""
         if due.claimant == GROWTH:
-            promise = self._settler.growths.get(due.volume)
-            if promise is None or promise.until is None or now < promise.until:
+            if not self._settler.growths.look(due.volume, now):
                 return False
             self._journal.counters["expansions_expired"] += 1
             self._settler.settle_growth(due.volume, now, ends_hold=True)

@@ -3,6 +3,12 @@
 HELD: an expansion was admitted, and the cluster does not ask for that size yet. ASSUMED: the cluster asks for it (the
 claim's request is beyond the volume, or the volume beyond its replicas), so Longhorn takes it when it can. The second
 is worked out of the facts whenever they change, so that a follower and a new leader know it as well.
+
+Nothing in a review proves who sent it. What is asked for in earnest is stored, nearly always in a moment. So a hold
+has one end, counted from its first review; who asks again changes nothing. It counts for its namespace, beside what
+claims without pods are promised, once a live read has shown that it is not stored yet; what is beyond the cap then ends
+at once. After a hold that ended in vain the volume is judged as ever, and for a while nothing is held for it: a forged
+review takes room once, and never keeps an owner from growing.
 """
 
 from __future__ import annotations
@@ -21,9 +27,10 @@ from controller.rules.eligibility import provisioning_limit
 
 _ADMITTED: Final = "admitted"  # by this leader
 GROWTH: Final = "growth:"  # the claimant; its volume is Longhorn's, by name
-HOLD_SECONDS: Final = 60.0  # longer than the API server's own deadline for a request
+HOLD_SECONDS: Final = 60.0  # from the first review; longer than the API server's own deadline for a request
 STORE_SECONDS: Final = 5.0  # within which nearly every growth that was admitted is stored
-MOST_HELD_SECONDS: Final = 240.0  # after which asking again does not prolong it, so that it ends within five minutes
+MOST_HELD_SECONDS: Final = 300.0  # after which it ends although the API server cannot be asked
+_OF_NOBODY: Final = "-"  # the namespace of volumes without a claim; no namespace has that name
 
 
 class GrantedBy:
@@ -45,7 +52,7 @@ class Growths:
     def __init__(
         self, world: World, ledger: Ledger, memory: Memory, journal: Journal, cap_bytes: Callable[[], int]
     ) -> None:
-        """`cap_bytes`: what one namespace may be granted without storing it; 0: anything."""
+        """`cap_bytes`: what one namespace may be promised without a pod that was scheduled; 0: anything."""
         self._world, self._ledger, self._memory, self._journal = world, ledger, memory, journal
         self._cap_bytes = cap_bytes
 
@@ -60,18 +67,56 @@ class Growths:
         return max(volume.size_bytes, promise.size_bytes if promise is not None else 0)
 
     def hold(self, name: str, size_bytes: int, now: float) -> bool:
-        """An expansion to that size was admitted; of one that is held already, its time begins again. Whether anything
-        is promised that was not."""
-        promise = self.get(name)
-        until = now + HOLD_SECONDS
-        if promise is not None and promise.state is State.HELD and size_bytes <= promise.size_bytes:
-            self._ledger.put(Verb.HOLD, replace(promise, until=until))
-            return False
+        """An expansion to that size was admitted. Whether anything is promised that was not."""
         if size_bytes <= self.granted(name):
             return False
-        is_held = promise is not None and promise.state is State.HELD
-        since = promise.since if promise is not None and is_held else now
-        self._put(Verb.HOLD, self._world.volumes[name], size_bytes, since, until)
+        volume, promise = self._world.volumes[name], self.get(name)
+        held = promise if promise is not None and promise.state is State.HELD else None
+        if not self._may_hold(volume, held, size_bytes, now):
+            self._not_held(name, size_bytes)
+            return False
+        if held is not None:  # its time goes on
+            self._put(Verb.HOLD, volume, size_bytes, held.since, held.until, held.charged_to)
+        else:
+            self._put(Verb.HOLD, volume, size_bytes, now, now + STORE_SECONDS)
+        return True
+
+    def _may_hold(self, volume: Volume, held: Promise | None, size_bytes: int, now: float) -> bool:
+        """What nobody has looked at yet may be of any size, or many growths at once would be refused."""
+        if held is None and self._memory.is_unstored(volume.name, now):
+            return False
+        namespace = self._namespace(volume.name)
+        asked = sum(grown for _, _, grown in self._growth(volume, size_bytes))
+        if held is not None:
+            return not held.charged_to or self._is_within_cap(namespace, asked - held.most_bytes, now)
+        is_trusted = not self._memory.unstored_bytes(namespace, now)
+        return is_trusted or self._is_within_cap(namespace, asked, now)
+
+    def _is_within_cap(self, namespace: str, more_bytes: int, now: float) -> bool:
+        """Beside claims, what is held and not stored, and what was so a while ago."""
+        cap = self._cap_bytes()
+        spent = self._ledger.charged(namespace) + self._memory.unstored_bytes(namespace, now)
+        return not cap or spent + more_bytes <= cap
+
+    def _not_held(self, name: str, size_bytes: int) -> None:
+        self._journal.counters["expansions_capped"] += 1
+        claim = self._world.claim_of_volume(name)
+        if claim is not None:
+            self._journal.tell(Tale.GROWTH_NOT_HELD, claim, size_bytes, self._cap_bytes())
+
+    def look(self, name: str, now: float) -> bool:
+        """A live read showed that what is held has reached an end of its time and is not stored. Whether it ended."""
+        held = self.get(name)
+        if held is None or held.until is None or now < held.until:
+            return False
+        namespace = self._namespace(name)
+        if not held.charged_to:
+            if now < held.since + HOLD_SECONDS and self._is_within_cap(namespace, held.most_bytes, now):
+                until = held.since + HOLD_SECONDS
+                self._ledger.put(Verb.HOLD, replace(held, until=until, charged_to=namespace))
+                return False
+            if now < held.since + HOLD_SECONDS:
+                self._not_held(name, held.size_bytes)
         return True
 
     def settle(self, name: str, now: float, *, ends_hold: bool = False) -> bool:
@@ -83,17 +128,18 @@ class Growths:
         asked = self._world.asked_bytes(volume)
         if asked > volume.size_bytes and not self._can_be(volume, asked, old):
             asked = volume.size_bytes
+        self._memory.note_stored(name, asked)
         is_held = old is not None and old.state is State.HELD and old.size_bytes > asked and not ends_hold
         if old is not None and is_held:
-            return self._put(Verb.HOLD, volume, old.size_bytes, old.since, old.until)
+            return self._put(Verb.HOLD, volume, old.size_bytes, old.since, old.until, old.charged_to)
+        if old is not None and old.state is State.HELD and old.size_bytes > asked:
+            self._memory.note_unstored(name, self._namespace(name), old.most_bytes, old.size_bytes, now)
         smaller = any(entry.size_bytes < asked for entry in self._world.replicas_of(name).values())
         if asked > volume.size_bytes or (smaller and self._can_be(volume, asked, old)):
             since = old.since if old is not None and old.state is State.ASSUMED else now
             return self._put(Verb.ASSUME, volume, asked, since, None)
         if old is None:
             return False
-        if ends_hold and old.state is State.HELD:
-            self._memory.note_never_stored(self._namespace(name), old.most_bytes, now)
         return self._drop(Verb.EXPIRE if ends_hold else Verb.CONFIRM, old)
 
     def _can_be(self, volume: Volume, size_bytes: int, old: Promise | None) -> bool:
@@ -128,13 +174,19 @@ class Growths:
         if claim is not None:
             self._journal.tell(tale, claim, asked_bytes, most_bytes, where)
 
-    def _put(self, verb: Verb, volume: Volume, size_bytes: int, since: float, until: float | None) -> bool:
-        old = self.get(volume.name)
-        growth = tuple(
+    def _growth(self, volume: Volume, size_bytes: int) -> tuple[tuple[str, str, int], ...]:
+        """Bytes more of each replica that has a disk, with node and disk."""
+        return tuple(
             (entry.node, entry.disk_uuid, size_bytes - entry.size_bytes)
             for entry in self._world.replicas_of(volume.name).values()
             if entry.node and entry.size_bytes < size_bytes
         )
+
+    def _put(
+        self, verb: Verb, volume: Volume, size_bytes: int, since: float, until: float | None, charged_to: str = ""
+    ) -> bool:
+        old = self.get(volume.name)
+        growth = self._growth(volume, size_bytes)
         promise = Promise(
             volume=volume.name,
             claimant=GROWTH,
@@ -147,6 +199,7 @@ class Growths:
             places=OnDisks(growth),
             since=since,
             until=until,
+            charged_to=charged_to,
             situation=_ADMITTED if verb is Verb.HOLD or _was_admitted(old, size_bytes) else None,
         )
         if promise == old:
@@ -157,23 +210,7 @@ class Growths:
 
     def _namespace(self, name: str) -> str:
         claim = self._world.claim_of_volume(name)
-        return claim.namespace if claim is not None else ""
-
-    def is_capped(self, name: str, size_bytes: int, now: float) -> bool:
-        """Whether the volume's namespace has been granted too much that it does not store, were the volume let grow to
-        that size as well. What is to be stored is stored in a moment, so that many growths at once are no matter."""
-        namespace = self._namespace(name)
-        unstored = self._memory.never_stored(namespace, now) + sum(
-            one.most_bytes
-            for one in self._ledger.growths()
-            if one.state is State.HELD
-            and one.volume != name
-            and now - one.since >= STORE_SECONDS
-            and self._namespace(one.volume) == namespace
-        )
-        replicas = [entry for entry in self._world.replicas_of(name).values() if entry.node]
-        asked = sum(max(0, size_bytes - entry.size_bytes) for entry in replicas)
-        return unstored > 0 and 0 < self._cap_bytes() < unstored + asked
+        return claim.namespace if claim is not None else _OF_NOBODY
 
     def _drop(self, verb: Verb, promise: Promise) -> bool:
         self._ledger.drop(verb, promise.volume, GROWTH)

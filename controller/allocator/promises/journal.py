@@ -20,6 +20,7 @@ class Tale(StrEnum):
     """What the owner of a claim is to be told."""
 
     CAPPED = "capped"  # nothing is promised to it: its namespace has as much without pods as one may have
+    GROWTH_NOT_HELD = "growth-not-held"  # what is asked for is not stored, or was not the last time
     GROWS_TOO_FAR = "grows-too-far"  # no disk of it can ever have that size
     GROWS_LATER = "grows-later"  # what lies there leaves no room for it now
 

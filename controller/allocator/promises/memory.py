@@ -9,7 +9,7 @@
 | answered | a claim's owner can write its selected node: it is kube-scheduler's where we had said yes to the pod |
 | refused | we said no to the pod the last time, so that nobody is about to bind it |
 | inherited | the leader before may have said that yes |
-| never stored | expansions that were admitted again and again for nothing keep room from others |
+| unstored | an expansion that was admitted and never stored would keep room as often as it is asked for |
 | unproven_until | how long a claim has counted by its owner's word alone, whatever came and went meanwhile |
 | approvals | preemption may evict for a pod on these nodes; its nomination names one of them later |
 | kept_until | until when room is kept for a pod; afterwards others have their turn |
@@ -36,7 +36,7 @@ QUIET_SECONDS: Final = 2.0  # no choice of anybody for so long: nothing is under
 APPROVAL_SECONDS: Final = 300.0
 KEPT_SECONDS: Final = 600.0  # that room is kept for one pod
 BIND_SECONDS: Final = 600.0  # that kube-scheduler waits for a volume to be provisioned, before it asks again
-UNSTORED_SECONDS: Final = 600.0  # that a namespace is remembered for expansions that it never stored
+UNSTORED_SECONDS: Final = 600.0  # that an expansion is remembered that was admitted and never stored
 REST_SECONDS: Final = 600.0  # without kept room, for a pod for which it was kept long enough
 MOST_APPROVALS: Final = 1_000  # at a time; the oldest is forgotten first
 _NO_NODES: Final[frozenset[str]] = frozenset()
@@ -50,6 +50,16 @@ class Approval:
     until: float
     serial: int
     is_nominated: bool = False  # its nomination named one of them already
+
+
+@dataclass(frozen=True, slots=True)
+class Unstored:
+    """An expansion to `size_bytes` that was held and never stored. It counts for its namespace, with `growth_bytes`."""
+
+    namespace: str
+    growth_bytes: int
+    size_bytes: int
+    until: float
 
 
 @dataclass(slots=True)
@@ -70,7 +80,7 @@ class Memory:
     refused: set[str] = field(default_factory=set)  # pod uids
     inherited: dict[str, float] = field(default_factory=dict)  # pod uid -> until when it may be about to be bound
     unproven_until: dict[str, float] = field(default_factory=dict)  # claim uid -> when its owner's word counts no more
-    _never_stored: dict[str, tuple[int, float]] = field(default_factory=dict)  # namespace -> bytes, until when
+    _unstored: dict[str, Unstored] = field(default_factory=dict)  # by volume, the earliest end first
     _spent: dict[str, dict[str, Hashable]] = field(default_factory=dict)  # volume -> claimant -> in which situation
     _approved: int = 0
 
@@ -142,15 +152,30 @@ class Memory:
         for uid in [uid for uid, until in self.inherited.items() if until <= now]:
             del self.inherited[uid]
 
-    def note_never_stored(self, namespace: str, size_bytes: int, now: float) -> None:
-        """An expansion in that namespace was admitted, and its hold has ended without it."""
-        before = self.never_stored(namespace, now)
-        self._never_stored[namespace] = before + size_bytes, now + UNSTORED_SECONDS
+    def note_unstored(self, volume: str, namespace: str, growth_bytes: int, size_bytes: int, now: float) -> None:
+        """An expansion of that volume was held, and the hold has ended without it."""
+        self._unstored.pop(volume, None)
+        self._unstored[volume] = Unstored(namespace, growth_bytes, size_bytes, now + UNSTORED_SECONDS)
 
-    def never_stored(self, namespace: str, now: float) -> int:
-        """Bytes of such expansions; none once the latest is some time ago."""
-        size_bytes, until = self._never_stored.get(namespace, (0, now))
-        return size_bytes if now < until else 0
+    def note_stored(self, volume: str, size_bytes: int) -> None:
+        """The cluster asks for that size of the volume, so that somebody had asked in earnest."""
+        found = self._unstored.get(volume)
+        if found is not None and found.size_bytes <= size_bytes:
+            del self._unstored[volume]
+
+    def is_unstored(self, volume: str, now: float) -> bool:
+        """Whether the last expansion of that volume, not long ago, was held and never stored."""
+        self._forget_unstored(now)
+        return volume in self._unstored
+
+    def unstored_bytes(self, namespace: str, now: float) -> int:
+        """Of all such expansions in that namespace. Costs: a look at all there are."""
+        self._forget_unstored(now)
+        return sum(one.growth_bytes for one in self._unstored.values() if one.namespace == namespace)
+
+    def _forget_unstored(self, now: float) -> None:
+        while self._unstored and (first := next(iter(self._unstored))) and self._unstored[first].until <= now:
+            del self._unstored[first]
 
     def falls_back(self, pod_uid: str) -> bool | None:
         """Whether a volume of the pod may find no disk on the offered node beside its other ones; None if it was not

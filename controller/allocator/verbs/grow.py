@@ -17,10 +17,9 @@ from enum import StrEnum
 from typing import Final
 
 from controller.allocator.judge.growth import Obstacle, plan_growth
-from controller.allocator.promises.growths import MOST_HELD_SECONDS, Growths
+from controller.allocator.promises.growths import Growths
 from controller.allocator.promises.journal import Journal
 from controller.allocator.promises.ledger import Ledger
-from controller.allocator.promises.promise import State
 from controller.allocator.world.world import World
 from controller.clock import Clock
 from controller.errors import CallerGoneError
@@ -31,19 +30,9 @@ from controller.rules.provisioning import rounded_volume_bytes
 from controller.rules.reasons import Reason, Rejection
 
 UNKNOWN_SECONDS: Final = 60.0  # after a change of leader; longer than the API server's own deadline for a request
-_NEVER_STORED: Final = Rejection(
-    Reason.NOT_EXPANDABLE,
-    "it was admitted again and again for four minutes and never stored, as when another webhook refuses it; first its "
-    "room is given back: try again in a minute",
-)
 _LEADER_CHANGED: Final = Rejection(
     Reason.LEADER_CHANGED,
     "the leader changed a moment ago, and what the one before has admitted may not be stored yet",
-)
-_CAPPED: Final = Rejection(
-    Reason.NAMESPACE_CAP,
-    "of what was admitted for its namespace in the last minutes, more was not stored than "
-    "scheduler-extender-namespace-cap-percent allows, as when a quota refuses it",
 )
 
 
@@ -148,10 +137,6 @@ class Expansions:
 
     def _judge(self, name: str, size: int, request: GrowthRequest, now_utc: datetime | None) -> GrowthOutcome:
         granted = self._under_lock.growths().granted(name)
-        if self._is_held_too_long(name, size):
-            self._count("expansions_refused", request)
-            shown = self._world.volumes[name].size_bytes
-            return GrowthOutcome(GrowthVerdict.REFUSED, name, size, shown, (Obstacle("", "", 0, _NEVER_STORED),))
         if size <= granted:
             return GrowthOutcome(GrowthVerdict.ADMITTED, name, size)
         plan = plan_growth(self._world, self._under_lock.ledger(), name, size, self._clock, now_utc)
@@ -162,23 +147,12 @@ class Expansions:
         if self.is_unknown_locked():
             self._count("expansions_put_off", request)
             return GrowthOutcome(GrowthVerdict.TRY_AGAIN, name, size, granted, (Obstacle("", "", 0, _LEADER_CHANGED),))
-        if self._under_lock.growths().is_capped(name, size, self._clock.now()):
-            self._count("expansions_capped", request)
-            return GrowthOutcome(GrowthVerdict.TRY_AGAIN, name, size, granted, (Obstacle("", "", 0, _CAPPED),))
         self._count("expansions_admitted", request)
         return GrowthOutcome(GrowthVerdict.ADMITTED, name, size)
 
     def _count(self, counter: str, request: GrowthRequest) -> None:
         if not request.is_dry_run:
             self._journal.counters[counter] += 1
-
-    def _is_held_too_long(self, name: str, size: int) -> bool:
-        """Whether no more is to be admitted of that volume until its hold has ended. It cannot end at once: a request
-        that was admitted a moment ago may still be stored."""
-        held = self._under_lock.growths().get(name)
-        if held is None or held.state is not State.HELD or size <= self._world.asked_bytes(self._world.volumes[name]):
-            return False
-        return self._clock.now() - held.since >= MOST_HELD_SECONDS
 
     def _resolve(self, request: GrowthRequest) -> Volume | Missing | None:
         """The Longhorn volume, as Longhorn shows it; None when it is none of Longhorn's."""
@@ -193,7 +167,7 @@ class Expansions:
         return world.volumes.get(handle) or Missing("volume", "", handle)
 
     def _keep(self, volume: Volume, size_bytes: int) -> None:
-        """Hold what the cluster does not ask for yet; of a hold that is there, its time begins again."""
+        """Hold what the cluster does not ask for yet, unless the volume's last hold was for nothing."""
         if self._under_lock.growths().hold(volume.name, size_bytes, self._clock.now()):
             self._under_lock.settle(volume.name)
 

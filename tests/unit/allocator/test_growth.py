@@ -10,7 +10,6 @@ from dataclasses import replace
 import pytest
 
 from controller.allocator.outcome import Mode
-from controller.allocator.promises.growths import MOST_HELD_SECONDS
 from controller.allocator.verbs.grow import GrowthRequest, GrowthVerdict
 from controller.model.longhorn import LonghornSettings, SpacePolicy
 from controller.model.workload import PersistentVolume
@@ -144,15 +143,6 @@ def test_who_leaves_tells_whether_an_expansion_is_under_way_that_nobody_sees() -
 
 
 # What a person reads
-
-
-def test_growth_that_is_never_stored_is_told_who_may_refuse_it() -> None:
-    world = Growing()
-    world.add("a", 100)
-    for _ in range(8):
-        assert GrowthVerdict.ADMITTED is world.ask("a", 300).verdict
-        world.cluster.clock.advance(MOST_HELD_SECONDS / 8)
-    assert "another webhook" in world.ask("a", 300).obstacles[0].rejection.message
 
 
 def test_where_a_volume_is_to_be_placed_the_missing_bytes_are_told_and_the_node_once() -> None:

@@ -9,7 +9,9 @@ import pytest
 
 from controller.allocator.outcome import Mode
 from controller.allocator.verbs.grow import Caller, GrowthOutcome, GrowthRequest
+from controller.kube.bounded_reads import BURST_SECONDS
 from controller.rpc import disk_scheduler_pb2 as pb
+from controller.rpc.service import LIMITS
 from tests.fakes.builders import GIB
 from tests.unit.rpc.leaders import Chain, Leader, Reply, caller, hold_expansion
 from tests.waiting import wait_until
@@ -85,6 +87,21 @@ def test_nothing_is_allowed_while_it_is_not_known_whether_it_is_on(leader: Leade
 def test_what_the_stores_lack_is_read_once_and_taken_for_absent_if_it_is(leader: Leader) -> None:
     assert Reply.NOT_CHECKED == leader.ask(of_claim("pvc-gone", 10)).verdict
     assert [("pv", "pvc-gone")] == leader.reads.reads
+
+
+def test_of_volumes_that_nobody_has_so_many_are_read_and_the_others_not_judged(leader: Leader) -> None:
+    most = int(BURST_SECONDS * LIMITS.a_second)
+    refused = ""
+    for number in range(20 * most):
+        try:
+            leader.ask(of_claim(f"pvc-{number}", 10))
+        except grpc.RpcError as error:
+            refused = f"{error.code().name}"
+            break
+    assert "ABORTED" == refused
+    assert most <= len(leader.reads.reads)
+    assert "too-many-reads" == leader.calls.outcomes[-1]
+    assert Reply.ADMITTED == leader.ask(of_claim(volume_of(leader), 200)).verdict  # nothing has to be read
 
 
 @pytest.mark.parametrize(

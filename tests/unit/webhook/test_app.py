@@ -16,6 +16,7 @@ from tests.unit.webhook.stage import CONFIG_MAP, NAMESPACE, Raw, WebhookStage, p
 from tests.waiting import wait_until
 from webhook.service import LIVE_SECONDS
 from webhook.settings import WebhookSettings
+from webhook.stores import MOST_READS
 
 
 def test_it_is_ready_once_it_knows_the_cluster_and_answers_without_a_call(started: WebhookStage) -> None:
@@ -59,6 +60,29 @@ def test_an_ephemeral_volume_of_a_known_class_costs_no_call(started: WebhookStag
     template = {"spec": {"storageClassName": "lh", "accessModes": ["ReadWriteOnce"]}}
     assert started.opts_in(pod(meta=meta, ephemeral={"volumeClaimTemplate": template}))
     assert [] == started.api.reads
+
+
+def test_of_one_pod_few_claims_are_read_and_the_others_may_be_longhorns(stage: WebhookStage) -> None:
+    assert stage.opts_in(pod(*(f"made-up-{number}" for number in range(200))))
+    assert MOST_READS == len(stage.api.reads)
+
+
+def test_once_too_much_is_read_for_others_a_pod_is_opted_in_without(stage: WebhookStage) -> None:
+    for number in range(100):
+        assert stage.opts_in(pod(*(f"made-up-{number}-{claim}" for claim in range(20))))
+    assert 2 * stage.webhook.settings.live_reads_per_second == len(stage.api.reads)
+    refused = stage.sample("live_reads_total", kind="persistentvolumeclaims", outcome="refused")
+    assert stage.opts_in(pod("other"))
+    assert refused + 1 == stage.sample("live_reads_total", kind="persistentvolumeclaims", outcome="refused")
+    stage.clock.advance(1.0)
+    assert not stage.opts_in(pod("other"))
+
+
+def test_equal_questions_of_many_pods_are_one_read(stage: WebhookStage) -> None:
+    for _ in range(50):
+        assert not stage.opts_in(pod("other"))
+    assert ["namespaces /ns", "persistentvolumeclaims ns/other", "storageclasses /nfs"] == stage.api.reads
+    assert 49 == stage.sample("live_reads_total", kind="storageclasses", outcome="shared")
 
 
 def test_reads_of_one_pod_share_their_time(stage: WebhookStage) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from cryptography import x509
+from cryptography.x509.oid import NameOID
 
 from certs.authority import LeafSpec, Pair, make_authority, sign
 from certs.keeper import NoCertificates
@@ -30,7 +33,8 @@ HOUR_SECONDS = 3_600.0
 
 class CertifiedWebhook:
     def __init__(self, *, settings: WebhookSettings = SETTINGS, secrets: Sequence[str] = ()) -> None:
-        self.api, self.clock, self.tls = FakeApiServer(), VirtualClock(), ServerTls(lets_anybody_in=True)
+        self.api, self.clock = FakeApiServer(), VirtualClock()
+        self.tls = ServerTls(lets_anybody_in=not settings.client_ca_file)
         self.ca = make_authority("ca", 300 * DAY, self.clock.now_utc())
         for name in secrets:
             self.put(name)
@@ -208,6 +212,60 @@ def test_without_a_clients_directory_only_the_server_is_followed(tmp_path: Path)
     world.worker.look()
     assert [] == list(world.worker.problems)
     assert (True, False) == world.used
+
+
+# Who may ask
+
+
+def demanding(path: Path) -> CertifiedWebhook:
+    return CertifiedWebhook(settings=replace(SETTINGS, client_ca_file=str(path)), secrets=("server", "client"))
+
+
+@pytest.mark.parametrize("content", [None, b"", b"no certificate"])
+def test_who_is_to_know_the_api_server_and_does_not_serves_nobody(tmp_path: Path, content: bytes | None) -> None:
+    path = tmp_path / "ca.crt"
+    if content is not None:
+        path.write_bytes(content)
+    world = demanding(path)
+    world.worker.look()
+    assert (False, True) == world.used
+    assert [str(path) in problem for problem in world.worker.problems] == [True]
+
+    path.write_bytes(world.ca.certificate)
+    world.worker.look()
+    assert (True, True) == world.used
+    assert [] == list(world.worker.problems)
+
+
+def test_the_authorities_of_the_api_server_are_followed_and_damage_changes_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "ca.crt"
+    first, second = (make_authority(name, DAY, VirtualClock().now_utc()) for name in ("first", "second"))
+    path.write_bytes(first.certificate)
+    world = demanding(path)
+    world.worker.look()
+    assert ssl.CERT_REQUIRED == let_in(world)[0]
+    for content in (first.certificate + second.certificate, b"damaged"):
+        path.write_bytes(content)
+        world.worker.look()
+        assert (ssl.CERT_REQUIRED, ["first", "second"]) == let_in(world)
+    before = world.tls.context
+    world.put("server")
+    world.worker.look()
+    assert before is not world.tls.context
+    assert (ssl.CERT_REQUIRED, ["first", "second"]) == let_in(world)
+
+
+def test_without_such_a_file_no_certificate_is_demanded(world: CertifiedWebhook) -> None:
+    assert (ssl.CERT_NONE, []) == let_in(world)
+
+
+def let_in(world: CertifiedWebhook) -> tuple[ssl.VerifyMode, list[str]]:
+    """Whether certificates are demanded, and of which authorities, by name."""
+    context = world.tls.context
+    assert context is not None
+    found = [x509.load_der_x509_certificate(one).subject for one in context.get_ca_certs(binary_form=True)]
+    names = [subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value for subject in found]
+    return context.verify_mode, sorted(map(str, names))
 
 
 def test_without_tls_there_is_nothing_to_keep() -> None:

@@ -9,13 +9,12 @@ from typing import Any
 
 import pytest
 
-from controller.errors import MalformedRequestError, NotFoundError, SchedulerError, UnavailableError
+from controller.errors import MalformedRequestError, NotFoundError, SchedulerError, TooManyReadsError, UnavailableError
 from controller.kube.resources import Resource
 from controller.rpc import disk_scheduler_pb2 as pb
 from tests.fakes.clock import VirtualClock
-from webhook.bounded import CrowdedError
 from webhook.expansion import LEADER_SECONDS, POLICY, READ_SECONDS, ExpansionService, exact_text, growth_of_volume
-from webhook.leader import LeaderAwayError, LeaderFailedError
+from webhook.leader import CrowdedError, LeaderAwayError, LeaderFailedError
 from webhook.review import MAX_WARNING_CHARACTERS, decode_review
 from webhook.stores import WebhookStores
 
@@ -51,9 +50,6 @@ class ExpansionReviews:
     def read(self, resource: Resource, namespace: str, name: str, timeout: float) -> Mapping[str, Any]:
         self.reads.append(name)
         raise self.read_error
-
-    def read_live(self, kind: str, outcome: str) -> None:
-        pass
 
     def expansion_reviewed(self, kind: str, outcome: str, seconds: float) -> None:
         self.outcomes.append((kind, outcome))
@@ -216,6 +212,16 @@ def test_a_volume_that_is_not_known_is_read_once_and_else_left_to_the_leader(wor
     assert ["pvc-new", "pvc-new"] == world.reads
     assert ["pvc-new", "pvc-new"] == [request.volume_name for request in world.asked]
     assert READ_SECONDS + LEADER_SECONDS < 5
+
+
+def test_a_volume_that_must_not_be_read_is_answered_by_the_policy_and_nobody_is_asked(world: ExpansionReviews) -> None:
+    world.read_error = TooManyReadsError("50 reads a second")
+    (warning,) = world.grow_claim("1Gi", "2Gi", volume="made-up")["warnings"]
+    assert "allowed unchecked, too many expansions at once" in warning
+    world.policy = "deny"
+    world.grow_claim("1Gi", "2Gi", volume="made-up", allowed=False)
+    assert [] == world.asked
+    assert [("claim", "allowed-unchecked"), ("claim", "denied-unchecked")] == world.outcomes
 
 
 def test_a_refusal_names_volume_node_disk_missing_bytes_and_the_largest_size_that_fits(world: ExpansionReviews) -> None:

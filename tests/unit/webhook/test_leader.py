@@ -8,10 +8,11 @@ from collections.abc import Iterator
 import pytest
 
 from controller.clock import SystemClock
+from controller.errors import TooManyReadsError
 from controller.rpc import disk_scheduler_pb2 as pb
 from tests.ports import free_port
 from tests.unit.rpc.leaders import HOST, NAME, Chain, Leader
-from webhook.leader import LeaderAwayError, LeaderClient, LeaderFailedError
+from webhook.leader import CrowdedError, LeaderAwayError, LeaderClient, LeaderFailedError
 
 REQUEST = pb.HoldExpansionRequest(volume_name="v", size_bytes=1)
 
@@ -74,6 +75,18 @@ def test_a_fault_of_the_leader_is_no_absence(chain: Chain, port: int, client: Le
         with pytest.raises(LeaderFailedError):
             client.hold_expansion(REQUEST, 10)
         assert ["internal"] == leader.calls.outcomes
+
+
+def test_a_leader_that_reads_too_much_is_not_asked_again(chain: Chain, port: int, client: LeaderClient) -> None:
+    with Leader(chain, port) as leader:
+
+        def refuse(*_: object) -> bool:
+            raise TooManyReadsError("20 reads a second")
+
+        leader.reads.refresh = refuse  # type: ignore[method-assign,assignment]
+        with pytest.raises(CrowdedError):
+            client.hold_expansion(REQUEST, 10)
+        assert ["too-many-reads"] == leader.calls.outcomes
 
 
 def test_a_leader_that_hangs_is_left_in_time(chain: Chain, port: int, client: LeaderClient) -> None:

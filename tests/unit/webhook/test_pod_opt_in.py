@@ -28,7 +28,7 @@ class Known(RequestLookup):
     def __init__(self) -> None:
         self.stores = WebhookStores.empty()
         unused: Any = None
-        super().__init__(self.stores, unused, VirtualClock(), 0.0, unused)
+        super().__init__(self.stores, unused, VirtualClock(), 0.0)
         self.set_default("lh")
         self.add_claim("ours", storageClassName="lh")
         self.add_claim("theirs", storageClassName="nfs")

@@ -37,6 +37,7 @@ def test_flags_come_before_the_environment() -> None:
         ("metrics_port", 65_536),
         ("status_port", 0),
         ("threads", 0),
+        ("live_reads_per_second", 0),
         ("body_limit_bytes", 1000),
         ("drain_seconds", -1),
         ("tls_mode", "on"),
@@ -54,6 +55,11 @@ def test_flags_come_before_the_environment() -> None:
 def test_what_cannot_work_is_named(name: str, value: Any) -> None:
     with pytest.raises(ConfigError, match=f"^{flag_of(name)}: "):
         webhook_settings({name: value}, {})
+
+
+def test_without_tls_no_certificate_can_be_demanded() -> None:
+    with pytest.raises(ConfigError, match=f"^{flag_of('client_ca_file')}: "):
+        webhook_settings({"client_ca_file": "/ca.crt", "tls_mode": "off"}, {})
 
 
 def test_the_program_ends_with_code_2(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

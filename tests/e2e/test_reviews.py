@@ -1,0 +1,318 @@
+"""Reviews that the API server never sent: what somebody who reaches the webhook's port can hold, and whom he can delay.
+
+The API server shows a certificate to the webhook, as docs/security.md says; the webhook of most tests demands none.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import ssl
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from certs.authority import LeafSpec, Pair, make_authority, sign
+from tests.cluster.cache import REPOSITORY
+from tests.cluster.client import Object
+from tests.cluster.components import LOOPBACK
+from tests.e2e import workloads
+from tests.e2e.gate import Gate
+from tests.e2e.growing_cell import GrowingCell
+from tests.e2e.harness import GIB, Cell, Scene
+from tests.e2e.neighbours import ForeignWebhook
+from tests.e2e.scheduling import RESOURCE
+from tests.e2e.webhooks import OURS, VALIDATING
+from tests.longhorn.options import LonghornOptions
+from tests.unit.serving.tls_files import DAY, now
+from tests.waiting import wait_until
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+
+EXAMPLES, PKI = REPOSITORY / "docs" / "examples", "/etc/kubernetes/pki/"
+PODS_ENTRY = "pods.scheduling.longhorn.io"
+WAIT_SECONDS = 60.0
+HELD_SECONDS, STORED_SECONDS = 60.0, 5.0  # as docs/how-it-decides.md says
+FORGERS, VICTIMS = 200, 60
+ANSWER_SECONDS = 2.5  # the API server gives up after 3
+READS_A_SECOND, BURST = 50, 100  # as docs/settings.md says
+
+
+def client_pair(authority: Pair) -> Pair:
+    return sign(authority, LeafSpec("front-proxy-client", DAY, is_client=True), now())
+
+
+@pytest.fixture(scope="module")
+def pki(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What a control plane node has: the authority of the API server's certificate, and that."""
+    folder = tmp_path_factory.mktemp("pki")
+    authority = make_authority("front-proxy-ca", DAY, now())
+    (folder / "front-proxy-ca.crt").write_bytes(authority.certificate)
+    write_pair(folder, "front-proxy-client", client_pair(authority))
+    write_pair(folder, "stranger", client_pair(make_authority("front-proxy-ca", DAY, now())))
+    return folder
+
+
+def write_pair(folder: Path, name: str, pair: Pair) -> None:
+    (folder / f"{name}.crt").write_bytes(pair.certificate)
+    (folder / f"{name}.key").write_bytes(pair.key)
+
+
+@pytest.fixture(scope="module")
+def shared_scene(pki: Path) -> Iterator[Scene]:
+    """Its API server is configured by the documented files."""
+    kubeconfig, control = pki / "kubeconfig.yaml", pki / "admission-control.yaml"
+    kubeconfig.write_text((EXAMPLES / "admission-kubeconfig.yaml").read_text().replace(PKI, f"{pki}/"))
+    written = yaml.safe_load((EXAMPLES / control.name).read_text())
+    for plugin in written["plugins"]:
+        plugin["configuration"]["kubeConfigFile"] = str(kubeconfig)
+    control.write_text(yaml.safe_dump(written))
+    with Scene.start(LonghornOptions(), api_server_flags={"admission-control-config-file": str(control)}) as scene:
+        scene.set_settings(opt_in="always")
+        yield scene
+
+
+@contextmanager
+def opened(scene: Scene, *flags: str) -> Iterator[Gate]:
+    gate = Gate(scene, flags)
+    gate.open()
+    wait_until(lambda: asks_about_pods(scene), "an entry for pods", WAIT_SECONDS)
+    yield gate
+    gate.close()
+
+
+def asks_about_pods(scene: Scene) -> bool:
+    entries = (scene.api.get_or_none(OURS[0]) or {}).get("webhooks") or ()
+    return any(entry["name"] == PODS_ENTRY for entry in entries)
+
+
+@pytest.fixture
+def stage(scene: Scene, make_cell: Callable[..., Cell]) -> Iterator[GrowingCell]:
+    """One node with one disk of 400 GiB, and a webhook that lets anybody ask."""
+    with opened(scene) as gate:
+        yield GrowingCell.of(scene, make_cell(nodes=1, fillers=0), gate)
+    scene.set_settings(namespace_cap_percent="10")
+
+
+@pytest.fixture
+def closed_stage(scene: Scene, make_cell: Callable[..., Cell], pki: Path) -> Iterator[GrowingCell]:
+    """The same with a webhook that demands the API server's certificate."""
+    with opened(scene, "--client-ca-file", str(pki / "front-proxy-ca.crt")) as gate:
+        yield GrowingCell.of(scene, make_cell(nodes=1, fillers=0), gate)
+
+
+def forge(stage: GrowingCell, name: str, gib: int, client: Path | None = None) -> bool:
+    """Review a growth that nobody asked for; whether it is allowed. `client`: a certificate to show, without its
+    suffix. OSError where the webhook does not speak with such."""
+    assert stage.gate.webhook is not None
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    if client is not None:
+        context.load_cert_chain(f"{client}.crt", f"{client}.key")
+    connection = http.client.HTTPSConnection(LOOPBACK, stage.gate.webhook.port, timeout=10, context=context)
+    try:
+        connection.request("POST", "/validate-pvcs", growth(stage, name, gib), {"Content-Type": "application/json"})
+        answer: Object = json.loads(connection.getresponse().read())
+    finally:
+        connection.close()
+    return bool(answer["response"]["allowed"])
+
+
+def growth(stage: GrowingCell, name: str, gib: int) -> bytes:
+    def claim(size: int) -> Object:
+        spec: Any = {"volumeName": stage.volume_name(name), "resources": {"requests": {"storage": str(size * GIB)}}}
+        return {"metadata": {"name": name, "namespace": stage.cell.namespace}, "spec": spec}
+
+    request = {
+        "uid": "forged",
+        "kind": {"kind": "PersistentVolumeClaim"},
+        "resource": {"resource": "persistentvolumeclaims"},
+        "operation": "UPDATE",
+        "namespace": stage.cell.namespace,
+        "object": claim(gib),
+        "oldObject": claim(1),
+    }
+    return json.dumps({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}).encode()
+
+
+class Forger:
+    """Asks for the same growth again and again. Threads: its own."""
+
+    def __init__(self, stage: GrowingCell, name: str, gib: int) -> None:
+        self._stage, self._name, self._gib = stage, name, gib
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self.allowed = 0
+        self.failure = ""
+
+    def __enter__(self) -> Forger:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join(30)
+        assert not self.failure, self.failure
+
+    def _run(self) -> None:
+        try:
+            while not self._stop.wait(0.2):
+                self.allowed += forge(self._stage, self._name, self._gib)
+        except Exception as error:  # thread top
+            self.failure = repr(error)
+
+
+def opts_in(stage: GrowingCell, name: str, claim: str, **query: Any) -> bool:
+    """Create a pod that does not ask for the extender itself; whether it does then."""
+    cell = stage.cell
+    pod = workloads.pod(name, claim, selector=cell.selector, opted_in=False)
+    made = cell.scene.api.create(cell.path("pods"), pod, **query)
+    return RESOURCE in (made["spec"]["containers"][0]["resources"].get("requests") or {})
+
+
+def test_whoever_has_not_the_api_servers_certificate_is_not_heard(closed_stage: GrowingCell, pki: Path) -> None:
+    stage = closed_stage
+    stage.add("a", gib=100)
+    assert opts_in(stage, "p", "a", dryRun="All")
+    assert "Longhorn cannot grow claim" in stage.grow("a", 500)
+    assert not stage.grow("a", 110)
+    stage.wait_grown(110, "a")
+
+    for client in (None, pki / "stranger"):
+        with pytest.raises((ssl.SSLError, ConnectionError)):
+            forge(stage, "a", 385, client)
+    assert {} == stage.growths()
+    assert stage.gate.webhook is not None and stage.gate.webhook.answers_ready()
+    # That the request itself is in order:
+    assert forge(stage, "a", 385, pki / "front-proxy-client")
+    assert {"a": ("HELD", 275)} == stage.growths()
+
+
+def test_what_is_asked_for_again_and_again_and_never_stored_keeps_no_pod_waiting(stage: GrowingCell) -> None:
+    stage.add("a", gib=100)
+    assert forge(stage, "a", 385)
+    assert {"a": ("HELD", 285)} == stage.growths()
+    with Forger(stage, "a", 385) as forger:
+        stage.cell.claim("victim", 200)
+        stage.cell.pod("victim", "victim")
+        stage.cell.wait_bound(1, WAIT_SECONDS / 2)
+        # Nor is the owner kept from growing.
+        assert not stage.grow("a", 190)
+        stage.wait_grown(190, "a")
+    assert forger.allowed > 0
+    events = stage.scene.api.list(stage.cell.path("events"))["items"]
+    assert {"a"} == {one["involvedObject"]["name"] for one in events if one["reason"] == "LonghornGrowthNotHeld"}
+    assert [] == stage.scene.judge(stage.cell).complaints()
+
+
+def test_a_hold_ends_a_minute_after_its_first_review_whoever_asks_again(stage: GrowingCell) -> None:
+    stage.scene.set_settings(namespace_cap_percent="0")
+    stage.add("a", gib=100)
+    with Forger(stage, "a", 385) as forger:
+        wait_until(lambda: stage.growths() == {"a": ("HELD", 285)}, "the hold", WAIT_SECONDS)
+        began = time.monotonic()
+        wait_until(lambda: not stage.growths(), "the hold's end", HELD_SECONDS + 10)
+        print(f"held for {time.monotonic() - began:.1f} s")
+        seen = forger.allowed
+        wait_until(lambda: forger.allowed > seen + 20, "further reviews", WAIT_SECONDS)
+        assert {} == stage.growths()
+        stage.cell.claim("victim", 300)
+        stage.cell.pod("victim", "victim")
+        stage.cell.wait_bound(1, WAIT_SECONDS / 2)
+
+
+class Hesitant:
+    """Somebody else's webhook, which answers about a cell's claims once it is let. Threads: its own."""
+
+    def __init__(self, stage: GrowingCell, folder: Path) -> None:
+        self.go_on = threading.Event()
+        self._webhook = ForeignWebhook(
+            stage.scene.api,
+            folder,
+            "hesitant",
+            self._answer,
+            collection=VALIDATING,
+            operation="UPDATE",
+            resource="persistentvolumeclaims",
+            namespaceSelector={"matchLabels": {"kubernetes.io/metadata.name": stage.cell.namespace}},
+            timeoutSeconds=30,
+        )
+
+    def _answer(self, _: str, request: Object) -> Object:
+        return {"allowed": bool(request.get("dryRun")) or self.go_on.wait(25)}
+
+    def __enter__(self) -> Hesitant:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.go_on.set()
+        self._webhook.stop()
+
+
+def test_what_another_webhook_keeps_for_long_is_held_until_it_is_stored(stage: GrowingCell, tmp_path: Path) -> None:
+    stage.scene.set_settings(namespace_cap_percent="100")
+    stage.add("a", gib=100)
+    with Hesitant(stage, tmp_path) as other, ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(stage.grow, "a", 300)
+        wait_until(lambda: held_for(stage) > 2 * STORED_SECONDS, "an old hold", WAIT_SECONDS)
+        stage.cell.claim("beside", 101)
+        stage.cell.pod("beside", "beside")
+        stage.cell.wait_refused(1)
+        other.go_on.set()
+        assert "" == asked.result(WAIT_SECONDS)
+    stage.wait_grown(300, "a")
+    assert [] == stage.cell.bound()
+    assert [] == stage.scene.judge(stage.cell).complaints()
+
+
+def held_for(stage: GrowingCell) -> float:
+    promises = stage.scene.controllers[-1].status()["promises"]
+    return max((one["age_seconds"] for one in promises if one["kind"] == "expansion"), default=0.0)
+
+
+@contextmanager
+def flooded(stage: GrowingCell) -> Iterator[None]:
+    """With so many forged reviews of pods at a time, from another process."""
+    webhook = stage.gate.webhook
+    assert webhook is not None
+    before = webhook.counted("pod_reviews_total")
+    command = [sys.executable, "-m", "tests.e2e.flood", str(webhook.port), str(FORGERS)]
+    with subprocess.Popen(command, cwd=REPOSITORY) as process:
+        try:
+            wait_until(lambda: webhook.counted("pod_reviews_total") > before + FORGERS, "a flood", WAIT_SECONDS)
+            yield
+            assert process.poll() is None
+        finally:
+            process.kill()
+
+
+def claims_read(scene: Scene) -> int:
+    """How many reads of single claims the API server has answered."""
+    samples = [line for line in scene.api.text("/metrics").splitlines() if line.startswith("apiserver_request_total{")]
+    wanted = ('resource="persistentvolumeclaims"', 'verb="GET"')
+    return sum(int(float(line.rsplit(" ", 1)[1])) for line in samples if all(part in line for part in wanted))
+
+
+def test_a_flood_of_reviews_costs_few_reads_and_keeps_no_pod_from_opting_in(stage: GrowingCell) -> None:
+    stage.add("a", gib=1)
+    before, began, slowest = claims_read(stage.scene), time.monotonic(), 0.0
+    with flooded(stage):
+        for number in range(VICTIMS):
+            asked = time.monotonic()
+            # One whose claim is known, and one whose claim is not: what is not read may be Longhorn's.
+            assert opts_in(stage, f"p-{number}", "a" if number % 2 else f"later-{number}", dryRun="All"), number
+            slowest = max(slowest, time.monotonic() - asked)
+    seconds = time.monotonic() - began
+    reads = claims_read(stage.scene) - before
+    print(f"slowest of the pods: {slowest:.3f} s; reads: {reads} in {seconds:.1f} s")
+    assert slowest <= ANSWER_SECONDS
+    assert reads <= BURST + READS_A_SECOND * (seconds + 1)
