@@ -16,6 +16,7 @@ from controller.allocator.judge.search import in_order, look
 from controller.allocator.judge.verdict import CONTENDED, LATE
 from controller.allocator.outcome import Decision, FilterOutcome
 from controller.allocator.promises.choice import Choice
+from controller.allocator.promises.claims import CLAIM
 from controller.allocator.promises.holds import Holds, places_of
 from controller.allocator.promises.ledger import Ledger
 from controller.allocator.promises.memory import Memory
@@ -200,16 +201,18 @@ class Filtering:
         return node
 
     def _is_covered(self, pod: Pod, choice: Choice, demand: VolumeDemand) -> bool:
-        """Whether the volume needs nothing more on the chosen node than what is promised there as chosen. What counts
-        as the pod's own promise only because the leader before may have made it was checked by nobody that we know."""
+        """Whether the volume needs nothing more on the chosen node than what is promised there as chosen. A claim may
+        have been made for an earlier pod of the same name, and room that was given to another one since: without our
+        answer or kube-scheduler's nomination its annotation proves nothing to a new leader."""
         node = choice.node
         if node in demand.home_nodes or not (demand.is_local or demand.is_roaming or demand.never):
             return True
-        is_known = demand.key in choice.about or node in self.memory.offered(pod.uid)
+        is_ours = self.memory.was_let_through(pod.uid, node) or pod.nominated_node == node
+        is_known = (is_ours and demand.key in choice.about) or node in self.memory.offered(pod.uid)
         return any(
             one.state is State.ASSUMED
             and one.places.includes(node)
-            and (is_known or one.claimant != pod.uid)
+            and (is_known or one.claimant not in ((pod.uid,) if is_ours else (pod.uid, CLAIM)))
             and not one.charged_to
             for one in self.ledger.of_volume(demand.key)
         )
