@@ -69,7 +69,7 @@ class LeaderClient:
         """The leader's answer. LeaderAwayError after `seconds`, or at once where nothing can be called with;
         LeaderFailedError and CrowdedError at once."""
         deadline = self._clock.now() + seconds
-        pause = FIRST_PAUSE_SECONDS
+        pause, told = FIRST_PAUSE_SECONDS, ""
         while True:
             left = deadline - self._clock.now()
             try:
@@ -83,10 +83,12 @@ class LeaderClient:
                 if error.code() not in _TRY_AGAIN:
                     raise LeaderFailedError(text) from error
                 log.debug("leader: %s", text)
+                if error.code() is not grpc.StatusCode.DEADLINE_EXCEEDED:
+                    told = text  # says more than that the last, short try came to nothing
                 if self._stop.wait(min(pause, max(0.0, deadline - self._clock.now()))):
                     raise LeaderAwayError("this process ends") from error
                 if deadline - self._clock.now() < LEAST_SECONDS:
-                    raise LeaderAwayError(text) from error
+                    raise LeaderAwayError(told or text) from error
             pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
 
     def _try(self, request: pb.HoldExpansionRequest, seconds: float) -> pb.HoldExpansionReply:
