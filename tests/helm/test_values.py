@@ -12,7 +12,7 @@ import yaml
 from controller.settings import LIVE_NAMES, PREFIX
 from tests.helm.chart import CHART, IMAGE, Helm, made, readme
 from tests.helm.combinations import API_VERSIONS, COMBINATIONS, Values
-from tests.helm.schema import Value, schema_of, values_of
+from tests.helm.schema import schema_of, values_of
 
 TEXT = (CHART / "values.yaml").read_text()
 
@@ -87,20 +87,6 @@ def test_each_value_of_the_combination_does_something(helm: Helm, name: str) -> 
 def test_the_combinations_say_every_value() -> None:
     said = {path for values in (IMAGE, *COMBINATIONS.values()) for path in leaves(values)}
     assert [] == [value.name for value in values_of(TEXT) if value.is_leaf and value.path not in said]
-
-
-def test_every_value_is_told_about() -> None:
-    """A value's own words, or those of its choices; names that say it all are few."""
-    plain = {"replicas", "enabled", "resources", "nodeSelector", "tolerations", "priorityClassName", "podLabels"}
-    plain |= {"podAnnotations", "extraEnv", "minAvailable", "annotations", "kind", "group", "renewBefore", "burst"}
-    plain |= {"affinity", "topologySpreadConstraints", "livenessProbe", "readinessProbe", "extraArgs", "repository"}
-    plain |= {"name", "digest", "terminationGracePeriodSeconds", "ipFamilies", "interval", "renewDeadlineSeconds"}
-    plain |= {"leaseDurationSeconds", "retryPeriodSeconds", "priorityLevel"}
-
-    def says(value: Value) -> bool:
-        return bool(value.text or "enum" in value.schema or value.path[-1] in plain or not value.is_leaf)
-
-    assert [] == [value.name for value in values_of(TEXT) if not says(value)]
 
 
 # The wrong values, and what the error names.

@@ -177,16 +177,16 @@ spec:
 {{/* Flags that controller and webhook share. */}}
 {{- define "lse.commonFlags" -}}
 {{- with include "lse.schedulerNames" . }}
-- --scheduler-names={{ . }}
+- {{ printf "--scheduler-names=%v" . | quote }}
 {{- end }}
 {{- with .Values.excludedNamespaces }}
-- --excluded-namespaces={{ join "," . }}
+- {{ printf "--excluded-namespaces=%v" (join "," .) | quote }}
 {{- end }}
 {{- if ne .Values.logLevel "info" }}
-- --log-level={{ .Values.logLevel }}
+- {{ printf "--log-level=%v" .Values.logLevel | quote }}
 {{- end }}
 {{- if ne .Values.logFormat "text" }}
-- --log-format={{ .Values.logFormat }}
+- {{ printf "--log-format=%v" .Values.logFormat | quote }}
 {{- end }}
 {{- end }}
 

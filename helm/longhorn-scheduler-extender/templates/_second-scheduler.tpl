@@ -15,6 +15,12 @@ leaderElection:
 percentageOfNodesToScore: {{ $values.percentageOfNodesToScore }}
 profiles:
   - schedulerName: {{ $values.name }}
+    {{- if $values.allPods }}
+    pluginConfig:
+      - name: NodeResourcesFit
+        args:
+          ignoredResources: [longhorn.io/scheduler-extender]
+    {{- end }}
 extenders:
   - urlPrefix: {{ $tls | ternary "https" "http" }}://{{ $host }}:9504
     filterVerb: filter
