@@ -52,7 +52,7 @@ RELEASES ?= 1.36 1.34
 FORMS ?= names nodes
 COMPAT := $(wildcard $(addprefix tests/e2e/test_,race.py answers.py verbs.py modes.py holds.py forms.py wake_up.py wiring.py goals.py))
 # What does not depend on the form runs once on each release.
-COMPAT_ADMISSION := $(wildcard $(addprefix tests/e2e/test_,opt_in.py admission_config.py expansion.py))
+COMPAT_ADMISSION := $(wildcard $(addprefix tests/e2e/test_,opt_in.py admission_config.py expansion.py) tests/helm/test_cluster.py)
 
 # Every part but `mixed`, `race`, `worlds`, `oracle`, `mutate` and `fuzz`, which look for what nobody knows yet.
 .PHONY: test-long

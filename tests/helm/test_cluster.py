@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ from tests.cluster.client import ApiClient
 from tests.cluster.cluster import Cluster
 from tests.helm.chart import CHART, EXAMPLES, NAME, NAMESPACE, Helm
 from tests.helm.combinations import API_VERSIONS, COMBINATIONS, Values
+from tests.helm.openapi import LOCATION, write_schemas
 from tests.helm.test_values import merged, with_image
 from tests.waiting import wait_until
 
@@ -52,6 +55,24 @@ def test_pod_security_would_warn_about_less(site: Cluster, helm: Helm) -> None:
     text = helm.rendered({}).replace("allowPrivilegeEscalation: false", "allowPrivilegeEscalation: true")
     done = site.kubectl("apply", "--dry-run=server", "-f", "-", input=text)
     assert 2 == done.stderr.count('would violate PodSecurity "restricted')
+
+
+def test_kubeconform_finds_nothing_by_the_servers_own_schemas(
+    site: Cluster, helm: Helm, kubeconform: Path, tmp_path: Path
+) -> None:
+    assert write_schemas(site.api().get("/openapi/v2"), tmp_path) > 100
+    command = [str(kubeconform), "-schema-location", f"{tmp_path}/{LOCATION}", "-summary", "-output", "json", "-"]
+
+    def findings(text: str) -> tuple[int, list[str]]:
+        done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=120, check=False)
+        report = json.loads(done.stdout)
+        return report["summary"]["valid"], [one["msg"] for one in report["resources"]]
+
+    texts = [helm.rendered(with_image(values), *API_VERSIONS) for values in COMBINATIONS.values()]
+    count = sum(len([one for one in yaml.safe_load_all(text) if one]) for text in texts)
+    assert (count, []) == findings("\n---\n".join(texts))
+    (finding,) = findings(helm.rendered({}).replace("minAvailable:", "minAvailabel:", 1))[1]
+    assert "minAvailabel" in finding
 
 
 # Everything that the chart has, but for what needs another's programs or values of the site.
@@ -188,13 +209,39 @@ def test_helm_takes_over_what_was_applied_by_hand(site: Cluster, helm: Helm, tmp
     done = site.kubectl("apply", *files)
     assert (0, "") == (done.returncode, done.stderr)
     lead(site, tmp_path)
-    identity = api.get(f"{DEPLOYMENTS}/{NAME}")["metadata"]["uid"]
+
+    def specs() -> list[tuple[str, int]]:
+        """Another generation would be another pod."""
+        found = api.list(DEPLOYMENTS)["items"]
+        return [(one["metadata"]["uid"], one["metadata"]["generation"]) for one in found]
+
+    by_hand = specs()
     release.helm("install", "--take-ownership", values=with_image({}))
-    assert identity == api.get(f"{DEPLOYMENTS}/{NAME}")["metadata"]["uid"]
+    assert by_hand == specs()
     assert [[ENTRY["name"]]] * 2 == entries(api)
     assert "true" == api.get(CONFIG_MAP)["data"]["scheduler-extender-enabled"]
     release.helm("uninstall", "--wait")
     gone_again(site, before)
+
+
+def test_renewals_of_the_lease_are_ranked_with_the_clusters_own(site: Cluster, helm: Helm, tmp_path: Path) -> None:
+    """The API server says in each answer which FlowSchema a call was under."""
+    release = Release(site, helm)
+    release.helm("install", values=with_image({}))
+    schemas = "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas"
+    kubeconfig = site.service_account_kubeconfig(NAMESPACE, NAME, tmp_path / "kubeconfig")
+
+    def schema_of(*words: str) -> str:
+        done = site.kubectl("--kubeconfig", str(kubeconfig), "--namespace", NAMESPACE, "get", *words, "-v=8")
+        uids = re.findall(r'X-Kubernetes-Pf-Flowschema-Uid: ?"?([0-9a-f-]+)', done.stderr, re.IGNORECASE)
+        names = {one["metadata"]["uid"]: one["metadata"]["name"] for one in site.api().list(schemas)["items"]}
+        return str(names[uids[-1]])
+
+    # The API server takes a new FlowSchema into account a moment later.
+    ours = f"{NAME}-leases"
+    wait_until(lambda: ours == schema_of("lease", "longhorn-manager-disk-scheduler-lock"), "the FlowSchema in use", 30)
+    assert "service-accounts" == schema_of("configmap", NAME)
+    release.helm("uninstall", "--wait")
 
 
 NOTES: list[tuple[Values, str, list[str]]] = [

@@ -45,7 +45,7 @@ def test_secrets_are_written_only_where_the_leader_makes_them(helm: Helm) -> Non
     all_of = EXTENDER_SECRETS | WEBHOOK_SECRETS
     others = {"tls": {"mode": "provided"}, "webhook": {"tls": {"mode": "provided"}}}
     plain: Values = {"tls": {"mode": "insecure-plain-http"}}
-    expected = (
+    expected: tuple[tuple[Values, set[tuple[str, str]]], ...] = (
         ({}, {("create", "")} | {(verb, name) for verb in ("get", "update") for name in all_of}),
         (others, {("get", name) for name in all_of if not name.endswith("-ca")}),
         (plain, {("create", "")} | {(verb, name) for verb in ("get", "update") for name in WEBHOOK_SECRETS}),

@@ -127,10 +127,13 @@ topologySpreadConstraints:
 terminationGracePeriodSeconds: {{ .values.terminationGracePeriodSeconds }}
 {{- end }}
 
-{{/* Labels and annotations of a Deployment's pods. */}}
+{{/* Labels and annotations of a Deployment's pods; nothing of the chart's version, which would make other pods. */}}
 {{- define "lse.podMetadata" -}}
 labels:
-  {{- include "lse.labels" (dict "root" .root "of" .of "extra" .values.podLabels) | nindent 2 }}
+  app.kubernetes.io/name: {{ .of }}
+  {{- with merge (dict) .values.podLabels .root.Values.commonLabels }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
 {{- with merge (dict) (.annotations | default dict) .values.podAnnotations .root.Values.commonAnnotations }}
 annotations:
   {{- toYaml . | nindent 2 }}
