@@ -74,8 +74,15 @@ def test_names_of_secrets_reach_flags_roles_and_certificates_alike(helm: Helm) -
     made = {one["spec"]["secretName"] for one in objects(helm, values, "Certificate")}
     assert names == made - {"longhorn-scheduler-extender-authority"}
     assert {("get", name) for name in names} == granted(helm, values, "secrets")
-    words = [word for container in containers(helm, values).values() for word in container.get("args", ())]
-    assert names == {name for name in names if any(word.endswith(f"={name}") for word in words)}
+    found = {program: set(one.get("args", ())) for program, one in containers(helm, values).items()}
+    assert {
+        "--tls-secret=extender-server",
+        "--tls-client-secret=extender-client",
+        "--webhook-tls-secret=webhook-server",
+        "--webhook-client-tls-secret=webhook-client",
+        "--replica-scheduler-tls-secret=leader-server",
+    } <= found["longhorn-scheduler-extender"]
+    assert {"--tls-secret=webhook-server", "--tls-client-secret=webhook-client"} <= found["longhorn-scheduler-webhook"]
 
 
 def containers(helm: Helm, values: Values) -> dict[str, Object]:
@@ -98,6 +105,21 @@ def test_the_programs_take_the_flags_of_the_combination(helm: Helm, name: str) -
         if program in found:
             options = vars(parser().parse_args(found[program]["args"]))  # exits where one is unknown
             settings(options, environment)
+
+
+def test_pods_for_control_planes_tolerate_their_taints(helm: Helm) -> None:
+    pods = {
+        one["metadata"]["name"]: one["spec"]["template"]["spec"]
+        for one in objects(helm, with_image(COMBINATIONS["control planes"]), "Deployment")
+    }
+    assert 3 == len(pods)
+    kinds = {"longhorn-scheduler-webhook": "preferredDuringSchedulingIgnoredDuringExecution"}
+    for name, pod in pods.items():
+        tolerated = {(one["key"], one["operator"], one["effect"]) for one in pod["tolerations"]}
+        assert ("node-role.kubernetes.io/control-plane", "Exists", "NoSchedule") in tolerated
+        kind = kinds.get(name, "requiredDuringSchedulingIgnoredDuringExecution")
+        assert {kind} == set(pod["affinity"]["nodeAffinity"])
+        assert "podAntiAffinity" in pod["affinity"]
 
 
 def test_no_other_image_than_those_that_are_named(helm: Helm) -> None:

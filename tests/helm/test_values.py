@@ -39,10 +39,10 @@ def test_the_manifests_of_the_examples_are_what_the_chart_renders(helm: Helm) ->
 
 
 def test_every_live_setting_can_be_said(helm: Helm) -> None:
-    numbers = {"opt-in": "always", "strategy": "off", "expansion-policy": "deny"}
+    others = {"opt-in": "always", "strategy": "off", "expansion-policy": "deny", "max-offers": 1000000}
     settings: Values = {}
     for name in (name.removeprefix(PREFIX) for name in LIVE_NAMES):
-        settings[name] = numbers.get(name, 7)
+        settings[name] = others.get(name, 7)
     flags = ("enabled", "bypass", "wake-with-annotation", "opt-in-only-marked", "share-managers", "allow-stranding")
     settings |= dict.fromkeys(flags, True)
     documents = yaml.safe_load_all(helm.rendered({"settings": settings}))
