@@ -6,10 +6,11 @@ those who do without Helm.
 
 from __future__ import annotations
 
+import copy
 import json
 import re
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -23,8 +24,21 @@ NAME: Final = "longhorn-scheduler-extender"
 NAMESPACE: Final = "longhorn-system"
 CHART: Final = REPOSITORY / "helm" / NAME
 EXAMPLES: Final = REPOSITORY / "docs" / "examples"
-IMAGE: Final = {"image": {"registry": "REGISTRY", "tag": "TAG"}}
-Values = Mapping[str, Any]
+IMAGE: Final[dict[str, Any]] = {"image": {"registry": "REGISTRY", "tag": "TAG"}}
+Values = dict[str, Any]
+
+
+def merged(one: Values, other: Values) -> Values:
+    """`one` with what `other` says, as Helm merges two files of values."""
+    both = copy.deepcopy(one)
+    for key, value in other.items():
+        both[key] = merged(both[key], value) if isinstance(both.get(key), dict) and isinstance(value, dict) else value
+    return both
+
+
+def with_image(values: Values) -> Values:
+    """With a registry and a tag, unless they are said."""
+    return merged(IMAGE, values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +64,7 @@ class Helm:
 
     def rendered(self, values: Values, *flags: str, namespace: str = NAMESPACE) -> str:
         """Raises RuntimeError with Helm's words."""
-        done = self.template({**IMAGE, **values}, *flags, namespace=namespace)
+        done = self.template(with_image(values), *flags, namespace=namespace)
         if done.returncode != 0:
             raise RuntimeError(done.stderr)
         return done.stdout

@@ -18,18 +18,19 @@ _WIDER: Final[dict[str, Schema]] = {
 LOCATION: Final = "{{.Group}}_{{.ResourceKind}}_{{.ResourceAPIVersion}}.json"
 
 
-def write_schemas(document: Schema, folder: Path) -> int:
-    """A file for each kind, whole in itself; how many there are."""
+def write_schemas(document: Schema, folder: Path) -> set[str]:
+    """A file for each kind, whole in itself; the kinds."""
     definitions = {name: _WIDER.get(name) or _closed(schema) for name, schema in document["definitions"].items()}
-    count = 0
+    kinds = set()
     for name, schema in document["definitions"].items():
         for kind in schema.get("x-kubernetes-group-version-kind", ()):
             needed = {one: definitions[one] for one in _reached(name, definitions)}
             whole = {"$ref": f"{_PREFIX}{name}", "definitions": needed}
-            path = folder / f"{kind['group']}_{kind['kind'].lower()}_{kind['version']}.json"
+            group = kind["group"] or kind["version"]  # as kubeconform names the core group
+            path = folder / f"{group}_{kind['kind'].lower()}_{kind['version']}.json"
             path.write_text(json.dumps(whole))
-            count += 1
-    return count
+            kinds.add(kind["kind"])
+    return kinds
 
 
 def _closed(schema: Any) -> Any:

@@ -16,10 +16,9 @@ import yaml
 from controller.cli import _parser
 from tests.cluster.client import ApiClient
 from tests.cluster.cluster import Cluster
-from tests.helm.chart import CHART, EXAMPLES, NAME, NAMESPACE, Helm
-from tests.helm.combinations import API_VERSIONS, COMBINATIONS, Values
+from tests.helm.chart import CHART, EXAMPLES, NAME, NAMESPACE, Helm, merged, with_image
+from tests.helm.combinations import API_VERSIONS, COMBINATIONS, Values, kinds_of_others
 from tests.helm.openapi import LOCATION, write_schemas
-from tests.helm.test_values import merged, with_image
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.timeout(600)
@@ -60,7 +59,8 @@ def test_pod_security_would_warn_about_less(site: Cluster, helm: Helm) -> None:
 def test_kubeconform_finds_nothing_by_the_servers_own_schemas(
     site: Cluster, helm: Helm, kubeconform: Path, tmp_path: Path
 ) -> None:
-    assert write_schemas(site.api().get("/openapi/v2"), tmp_path) > 100
+    wanted = {definition["spec"]["names"]["kind"] for definition in kinds_of_others()}
+    wait_until(lambda: wanted <= write_schemas(site.api().get("/openapi/v2"), tmp_path), "the schemas of all kinds", 30)
     command = [str(kubeconform), "-schema-location", f"{tmp_path}/{LOCATION}", "-summary", "-output", "json", "-"]
 
     def findings(text: str) -> tuple[int, list[str]]:
@@ -149,6 +149,13 @@ def release(site: Cluster, request: pytest.FixtureRequest) -> Iterator[Release]:
     release.helm("uninstall", "--ignore-not-found")
 
 
+@pytest.fixture
+def release_3(site: Cluster, helm: Helm) -> Iterator[Release]:
+    release = Release(site, helm)
+    yield release
+    release.helm("uninstall", "--ignore-not-found")
+
+
 def gone_again(site: Cluster, before: Listing) -> None:
     """The API server and its garbage collector have ended what belonged to what was deleted."""
     left: Callable[[], Listing] = lambda: {one for one in listing(site) ^ before if one[0] != "Lease"}  # noqa: E731
@@ -203,45 +210,43 @@ def test_a_forced_upgrade_empties_what_the_leader_then_fills(release: Release, t
     gone_again(site, before)
 
 
-def test_helm_takes_over_what_was_applied_by_hand(site: Cluster, helm: Helm, tmp_path: Path) -> None:
-    release, before, api = Release(site, helm), listing(site), site.api()
+def test_helm_takes_over_what_was_applied_by_hand(release_3: Release, tmp_path: Path) -> None:
+    release, site = release_3, release_3.site
+    api, before = site.api(), listing(site)
     files = [word for name in ("install.yaml", "webhook.yaml") for word in ("-f", str(EXAMPLES / name))]
     done = site.kubectl("apply", *files)
     assert (0, "") == (done.returncode, done.stderr)
     lead(site, tmp_path)
 
-    def specs() -> list[tuple[str, int]]:
-        """Another generation would be another pod."""
-        found = api.list(DEPLOYMENTS)["items"]
-        return [(one["metadata"]["uid"], one["metadata"]["generation"]) for one in found]
+    def specs() -> list[tuple[str, Object]]:
+        return [(one["metadata"]["uid"], one["spec"]) for one in api.list(DEPLOYMENTS)["items"]]
 
     by_hand = specs()
     release.helm("install", "--take-ownership", values=with_image({}))
-    assert by_hand == specs()
+    assert by_hand == specs()  # the same pods
     assert [[ENTRY["name"]]] * 2 == entries(api)
     assert "true" == api.get(CONFIG_MAP)["data"]["scheduler-extender-enabled"]
     release.helm("uninstall", "--wait")
     gone_again(site, before)
 
 
-def test_renewals_of_the_lease_are_ranked_with_the_clusters_own(site: Cluster, helm: Helm, tmp_path: Path) -> None:
+def test_renewals_of_the_lease_are_ranked_with_the_clusters_own(release_3: Release, tmp_path: Path) -> None:
     """The API server says in each answer which FlowSchema a call was under."""
-    release = Release(site, helm)
+    release, site = release_3, release_3.site
     release.helm("install", values=with_image({}))
     schemas = "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas"
     kubeconfig = site.service_account_kubeconfig(NAMESPACE, NAME, tmp_path / "kubeconfig")
 
-    def schema_of(*words: str) -> str:
-        done = site.kubectl("--kubeconfig", str(kubeconfig), "--namespace", NAMESPACE, "get", *words, "-v=8")
+    def schema_of(path: str) -> str:
+        done = site.kubectl("--kubeconfig", str(kubeconfig), "get", "--raw", path, "-v=8")
         uids = re.findall(r'X-Kubernetes-Pf-Flowschema-Uid: ?"?([0-9a-f-]+)', done.stderr, re.IGNORECASE)
         names = {one["metadata"]["uid"]: one["metadata"]["name"] for one in site.api().list(schemas)["items"]}
         return str(names[uids[-1]])
 
     # The API server takes a new FlowSchema into account a moment later.
-    ours = f"{NAME}-leases"
-    wait_until(lambda: ours == schema_of("lease", "longhorn-manager-disk-scheduler-lock"), "the FlowSchema in use", 30)
-    assert "service-accounts" == schema_of("configmap", NAME)
-    release.helm("uninstall", "--wait")
+    lease = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/longhorn-manager-disk-scheduler-lock"
+    wait_until(lambda: f"{NAME}-leases" == schema_of(lease), "the FlowSchema in use", 30)
+    assert "service-accounts" == schema_of(CONFIG_MAP)
 
 
 NOTES: list[tuple[Values, str, list[str]]] = [

@@ -12,9 +12,8 @@ import controller.cli
 import webhook.cli
 from controller.scheduler_config.command import add_parser, render
 from controller.settings import ProcessSettings
-from tests.helm.chart import IMAGE, Helm
+from tests.helm.chart import IMAGE, Helm, with_image
 from tests.helm.combinations import API_VERSIONS, COMBINATIONS, Values
-from tests.helm.test_values import with_image
 
 Object = dict[str, Any]
 EXTENDER_SECRETS = {f"longhorn-scheduler-extender-{name}" for name in ("ca", "tls", "client")}

@@ -10,22 +10,11 @@ import pytest
 import yaml
 
 from controller.settings import LIVE_NAMES, PREFIX
-from tests.helm.chart import CHART, IMAGE, Helm, made, readme
+from tests.helm.chart import CHART, IMAGE, Helm, made, merged, readme, with_image
 from tests.helm.combinations import API_VERSIONS, COMBINATIONS, Values
 from tests.helm.schema import schema_of, values_of
 
 TEXT = (CHART / "values.yaml").read_text()
-
-
-def merged(one: Values, other: Values) -> Values:
-    both = copy.deepcopy(one)
-    for key, value in other.items():
-        both[key] = merged(both[key], value) if isinstance(both.get(key), dict) and isinstance(value, dict) else value
-    return both
-
-
-def with_image(values: Values) -> Values:
-    return merged(IMAGE, values)
 
 
 def test_schema_and_readme_are_made_from_the_values() -> None:
