@@ -194,8 +194,8 @@ def readme() -> str:
     """The chart's README: what stands in README.md.in, with the table of the values."""
     about = yaml.safe_load((CHART / "Chart.yaml").read_text())
     text = (CHART / "README.md.in").read_text()
-    for name in ("version", "kubeVersion"):
-        text = text.replace(f"@{name}@", str(about[name]).removesuffix("-0"))
+    text = text.replace("@version@", about["version"])
+    text = text.replace("@kubeVersion@", about["kubeVersion"].removeprefix(">=").removesuffix(".0-0"))
     return text.replace("@values@\n", table_of((CHART / "values.yaml").read_text()))
 
 
