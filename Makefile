@@ -36,7 +36,7 @@ demo: venv ## the race for sixteen volumes on a real kube-scheduler, three ways
 	@$(RUN) -m bench.demo
 
 .PHONY: test
-test: venv cluster ## all tests: unit, scenarios, end to end
+test: venv cluster helm ## all tests: unit, scenarios, end to end
 	@$(RUN) -m pytest $(SIDE_BY_SIDE) -m "not long" $(PYTEST_ARGS)
 
 .PHONY: test-unit
@@ -52,7 +52,7 @@ RELEASES ?= 1.36 1.34
 FORMS ?= names nodes
 COMPAT := $(wildcard $(addprefix tests/e2e/test_,race.py answers.py verbs.py modes.py holds.py forms.py wake_up.py wiring.py goals.py))
 # What does not depend on the form runs once on each release.
-COMPAT_ADMISSION := $(wildcard $(addprefix tests/e2e/test_,opt_in.py admission_config.py expansion.py))
+COMPAT_ADMISSION := $(wildcard $(addprefix tests/e2e/test_,opt_in.py admission_config.py expansion.py) tests/helm/test_cluster.py)
 
 # Every part but `mixed`, `race`, `worlds`, `oracle`, `mutate` and `fuzz`, which look for what nobody knows yet.
 .PHONY: test-long
@@ -149,6 +149,14 @@ proto: venv ## generate the code of controller/rpc/*.proto
 .PHONY: cluster
 cluster: venv ## build the control plane of the tests (5 to 10 minutes once, then nothing)
 	@$(RUN) -m tests.cluster build
+
+.PHONY: helm
+helm: venv ## build Helm 3 and 4 and kubeconform (3 minutes once, then nothing)
+	@$(RUN) -m tests.helm build
+
+.PHONY: chart
+chart: venv ## what is made from the chart: its schema and README, and the manifests in docs/examples
+	@$(RUN) -m tests.helm write
 
 .PHONY: venv
 venv: ## the virtual environment .venv, exactly the locked versions

@@ -34,7 +34,6 @@ CONTESTED_REASON: Final = "WebhookConfigurationContested"
 SCHEDULERS_ANNOTATION: Final = "scheduling.longhorn.io/opted-in-schedulers"
 LABELS: Final = {
     "app.kubernetes.io/name": PRODUCT,
-    "app.kubernetes.io/managed-by": PRODUCT,
     # AKS adds a selector to every webhook configuration that does not say this, and adds it again after each repair.
     "admissions.enforcer/disabled": "true",
 }

@@ -129,11 +129,19 @@ def build(progress: Progress = print, *, release: str = "", module: Path = MODUL
 
 
 def build_program(
-    go_mod: Path, path: Path, what: str, progress: Progress, flags: str, *, cache: Path | None = None
+    go_mod: Path,
+    path: Path,
+    what: str,
+    progress: Progress,
+    flags: str,
+    *,
+    package: str = ".",
+    cache: Path | None = None,
 ) -> Path:
     """The path of a Go program, `path` in the cache but for the key of its sources; builds it when it is not there yet.
 
-    Safe to call from several processes at once: one builds, the others wait and say so. Raises BuildError.
+    `package` is that of the program: the module itself, or one that its go.mod asks for. Safe to call from several
+    processes at once: one builds, the others wait and say so. Raises BuildError.
     """
     cache = cache or cache_root()
     go = choose_go(go_mod)
@@ -143,11 +151,13 @@ def build_program(
     lock = cache / "build.lock"
     with locked(lock, lambda: progress(f"another process is building already (lock {lock}); waiting for it")):
         if not binary.exists():
-            _build_locked(go, go_mod, cache, binary, what, progress, flags)
+            _build_locked(go, go_mod, cache, binary, package, what, progress, flags)
     return binary
 
 
-def _build_locked(go: Go, go_mod: Path, cache: Path, binary: Path, what: str, progress: Progress, flags: str) -> None:
+def _build_locked(
+    go: Go, go_mod: Path, cache: Path, binary: Path, package: str, what: str, progress: Progress, flags: str
+) -> None:
     started = time.monotonic()
     progress(f"building {what}, once, into {binary.parent}")
     if go.path is None:
@@ -162,8 +172,8 @@ def _build_locked(go: Go, go_mod: Path, cache: Path, binary: Path, what: str, pr
         return _run(command, go_mod.parent, env, lambda lines: progress(f"  {_minutes(started)}  {lines} {step}"))
 
     try:
-        total = len(run("modules downloaded", "list", "-deps", "."))
-        words = ["build", "-v", "-trimpath", "-ldflags", flags, "-o", str(fresh / binary.name), "."]
+        total = len(run("modules downloaded", "list", "-deps", package))
+        words = ["build", "-v", "-trimpath", "-ldflags", flags, "-o", str(fresh / binary.name), package]
         run(f"of at most {total} packages compiled", *words)
         fresh.replace(binary.parent)
     finally:

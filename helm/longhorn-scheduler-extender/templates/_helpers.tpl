@@ -1,0 +1,251 @@
+{{/* Our objects have fixed names: kube-scheduler's file, the policies and the program itself refer to them. */}}
+{{- define "lse.extender" -}}longhorn-scheduler-extender{{- end }}
+{{- define "lse.webhook" -}}longhorn-scheduler-webhook{{- end }}
+{{- define "lse.replicaScheduler" -}}longhorn-replica-scheduler{{- end }}
+
+{{/* Labels of an object that belongs to the program .of. */}}
+{{- define "lse.labels" -}}
+app.kubernetes.io/name: {{ .of }}
+app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .root.Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace "+" "_" }}
+{{- with merge (dict) (.extra | default dict) .root.Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{/* Name, namespace unless .cluster is true, labels, annotations. .labels and .annotations are added. */}}
+{{- define "lse.metadata" -}}
+name: {{ .name }}
+{{- if not .cluster }}
+namespace: {{ .namespace | default .root.Release.Namespace }}
+{{- end }}
+labels:
+  {{- include "lse.labels" (dict "root" .root "of" .of "extra" .labels) | nindent 2 }}
+{{- with merge (dict) (.annotations | default dict) .root.Values.commonAnnotations }}
+annotations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{/* The account .name as a subject of a binding. */}}
+{{- define "lse.subjects" -}}
+subjects:
+  - kind: ServiceAccount
+    name: {{ .name }}
+    namespace: {{ .root.Release.Namespace }}
+{{- end }}
+
+{{- define "lse.username" -}}
+system:serviceaccount:{{ .Release.Namespace }}:{{ include "lse.extender" . }}
+{{- end }}
+
+{{/* The whole name of an image: .image of the values, .registry where nobody names one, .tag where it has none. */}}
+{{- define "lse.image" -}}
+{{- $global := .root.Values.global }}
+{{- $registry := coalesce .image.registry $global.imageRegistry $global.cattle.systemDefaultRegistry .registry | default "" }}
+{{- if not $registry }}
+{{- fail "image.registry: there is no published image; say where you pushed yours, as in registry.example.com/team" }}
+{{- end }}
+{{- $name := printf "%s/%s" (trimSuffix "/" $registry) .image.repository }}
+{{- if .image.digest }}{{ $name }}@{{ .image.digest }}{{ else }}{{ $name }}:{{ .image.tag | default .tag }}{{ end }}
+{{- end }}
+
+{{/* The version of the cluster, without what vendors add to it. */}}
+{{- define "lse.kubeVersion" -}}
+{{- with semver .Capabilities.KubeVersion.Version }}v{{ .Major }}.{{ .Minor }}.{{ .Patch }}{{ end }}
+{{- end }}
+
+{{/* Of a Deployment's pods: what is the same for all programs. .of is the program, .values its part of the values. */}}
+{{- define "lse.podSpec" -}}
+{{- with concat .root.Values.imagePullSecrets .root.Values.global.imagePullSecrets }}
+imagePullSecrets:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+serviceAccountName: {{ .of }}
+{{- with .values.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+securityContext:
+  runAsNonRoot: true
+  runAsUser: 65532
+  {{- if .fsGroup }}
+  fsGroup: {{ .fsGroup }}
+  {{- end }}
+  seccompProfile:
+    type: RuntimeDefault
+{{- with .values.nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- $tolerations := .values.tolerations }}
+{{- if .values.controlPlane }}
+{{- $taint := dict "key" "node-role.kubernetes.io/control-plane" "operator" "Exists" "effect" "NoSchedule" }}
+{{- $older := dict "key" "node-role.kubernetes.io/etcd" "operator" "Exists" "effect" "NoExecute" }}
+{{- $tolerations = concat $tolerations (list $taint $older) }}
+{{- end }}
+{{- with $tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+affinity:
+  {{- if .values.affinity }}
+  {{- toYaml .values.affinity | nindent 2 }}
+  {{- else }}
+  podAntiAffinity:
+    preferredDuringSchedulingIgnoredDuringExecution:
+      - weight: 100
+        podAffinityTerm:
+          topologyKey: kubernetes.io/hostname
+          labelSelector:
+            matchLabels:
+              app.kubernetes.io/name: {{ .of }}
+  {{- end }}
+  {{- if and .values.controlPlane (not .values.affinity.nodeAffinity) }}
+  nodeAffinity:
+    {{- if eq .values.controlPlane "required" }}
+    requiredDuringSchedulingIgnoredDuringExecution:
+      nodeSelectorTerms:
+        - matchExpressions:
+            - {key: node-role.kubernetes.io/control-plane, operator: Exists}
+    {{- else }}
+    preferredDuringSchedulingIgnoredDuringExecution:
+      - weight: 100
+        preference:
+          matchExpressions:
+            - {key: node-role.kubernetes.io/control-plane, operator: Exists}
+    {{- end }}
+  {{- end }}
+{{- with .values.topologySpreadConstraints }}
+topologySpreadConstraints:
+  {{- $selector := dict "labelSelector" (dict "matchLabels" (dict "app.kubernetes.io/name" $.of)) }}
+  {{- range . }}
+  - {{- merge (dict) . $selector | toYaml | nindent 4 }}
+  {{- end }}
+{{- end }}
+terminationGracePeriodSeconds: {{ .values.terminationGracePeriodSeconds }}
+{{- end }}
+
+{{/* Labels and annotations of a Deployment's pods; nothing of the chart's version, which would make other pods. */}}
+{{- define "lse.podMetadata" -}}
+labels:
+  app.kubernetes.io/name: {{ .of }}
+  {{- with merge (dict) .values.podLabels .root.Values.commonLabels }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- with merge (dict) (.annotations | default dict) .values.podAnnotations .root.Values.commonAnnotations }}
+annotations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{- define "lse.containerSecurity" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities: {drop: [ALL]}
+{{- end }}
+
+{{/* A probe: path and port, and the values' numbers. */}}
+{{- define "lse.probe" -}}
+httpGet: {path: {{ .path }}, port: metrics}
+{{- with .values }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{- define "lse.podDisruptionBudget" -}}
+apiVersion: policy/v1
+kind: PodDisruptionBudget
+metadata:
+  {{- include "lse.metadata" (dict "root" .root "name" .of "of" .of) | nindent 2 }}
+spec:
+  minAvailable: {{ .values.podDisruptionBudget.minAvailable }}
+  selector:
+    matchLabels:
+      app.kubernetes.io/name: {{ .of }}
+{{- end }}
+
+{{/* Names with commas; empty: as the program has it. The second scheduler's is one of them. */}}
+{{- define "lse.schedulerNames" -}}
+{{- $names := .Values.schedulerNames }}
+{{- with .Values.secondScheduler }}
+{{- if and .enabled (or $names (ne .name "longhorn-scheduler")) }}
+{{- $names = append (default (list "default-scheduler") $names) .name | uniq }}
+{{- end }}
+{{- end }}
+{{- join "," $names }}
+{{- end }}
+
+{{/* Flags that controller and webhook share. */}}
+{{- define "lse.commonFlags" -}}
+{{- with include "lse.schedulerNames" . }}
+- {{ printf "--scheduler-names=%v" . | quote }}
+{{- end }}
+{{- with .Values.excludedNamespaces }}
+- {{ printf "--excluded-namespaces=%v" (join "," .) | quote }}
+{{- end }}
+{{- if ne .Values.logLevel "info" }}
+- {{ printf "--log-level=%v" .Values.logLevel | quote }}
+{{- end }}
+{{- if ne .Values.logFormat "text" }}
+- {{ printf "--log-format=%v" .Values.logFormat | quote }}
+{{- end }}
+{{- end }}
+
+{{/* The names of the Secrets, by what is in them, as JSON. */}}
+{{- define "lse.secrets" -}}
+{{- $tls := .Values.tls }}{{ $webhook := .Values.webhook.tls }}
+{{- $names := dict "server" ($tls.secretName | default "longhorn-scheduler-extender-tls") }}
+{{- $_ := set $names "client" ($tls.clientSecretName | default "longhorn-scheduler-extender-client") }}
+{{- $_ := set $names "webhook" ($webhook.secretName | default "longhorn-scheduler-webhook-tls") }}
+{{- $_ := set $names "webhookClient" ($webhook.clientSecretName | default "longhorn-scheduler-webhook-client-tls") }}
+{{- $_ := set $names "leader" ($webhook.leaderSecretName | default "longhorn-replica-scheduler-tls") }}
+{{- toJson $names }}
+{{- end }}
+
+{{/* Whether a live setting is on in the values. */}}
+{{- define "lse.wakesWithAnnotation" -}}
+{{- if eq (get .Values.settings "wake-with-annotation" | toString) "true" }}true{{ end }}
+{{- end }}
+
+{{/* Ends the rendering where values do not go together. */}}
+{{- define "lse.check" -}}
+{{- $values := .Values }}
+{{- if and (eq $values.tls.mode "self") (or $values.tls.secretName $values.tls.clientSecretName) }}
+{{- fail "tls.secretName, tls.clientSecretName: are for tls.mode cert-manager and provided" }}
+{{- end }}
+{{- with $values.webhook.tls }}
+{{- if and (eq .mode "self") (or .secretName .clientSecretName .leaderSecretName) }}
+{{- fail "webhook.tls.*SecretName: are for webhook.tls.mode cert-manager and provided" }}
+{{- end }}
+{{- end }}
+{{- if and $values.bind.enabled (eq $values.tls.mode "insecure-plain-http") }}
+{{- fail "bind.enabled: over plain HTTP anybody who reaches the port could have pods bound; use TLS" }}
+{{- end }}
+{{- if and $values.networkPolicy.enabled (not $values.networkPolicy.controlPlaneCIDRs) }}
+{{- fail "networkPolicy.controlPlaneCIDRs: say where kube-scheduler and kube-apiserver call from" }}
+{{- end }}
+{{- if and $values.controller.statusTls.port (not $values.controller.statusTls.secretName) }}
+{{- fail "controller.statusTls.secretName: the port needs a certificate" }}
+{{- end }}
+{{- with $values.controller.leaderElection }}
+{{- if le (int .leaseDurationSeconds) (int .renewDeadlineSeconds) }}
+{{- fail "controller.leaderElection: leaseDurationSeconds has to be more than renewDeadlineSeconds" }}
+{{- end }}
+{{- if le (int .renewDeadlineSeconds) (int .retryPeriodSeconds) }}
+{{- fail "controller.leaderElection: renewDeadlineSeconds has to be more than retryPeriodSeconds" }}
+{{- end }}
+{{- end }}
+{{- range tuple "controller" "webhook" "secondScheduler" }}
+{{- $part := get $values . }}
+{{- if and $part.podDisruptionBudget.enabled (ge (int $part.podDisruptionBudget.minAvailable) (int $part.replicas)) }}
+{{- if or (eq . "controller") $part.enabled }}
+{{- fail (printf "%s.podDisruptionBudget.minAvailable: with so few replicas no node could be drained" .) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- if has $values.secondScheduler.name (list "default-scheduler" "longhorn-scheduler-extender" "longhorn-scheduler-webhook") }}
+{{- fail "secondScheduler.name: is taken" }}
+{{- end }}
+{{- end }}

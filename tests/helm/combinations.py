@@ -1,0 +1,172 @@
+"""Values of the chart that are tried together; all of them together say every value once."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+Values = dict[str, Any]
+DIGEST: Final = "sha256:" + "0123456789abcdef" * 4
+
+_SCHEDULING: Final[Values] = {
+    "nodeSelector": {"kubernetes.io/os": "linux"},
+    "tolerations": [{"key": "dedicated", "operator": "Equal", "value": "storage", "effect": "NoSchedule"}],
+    "affinity": {
+        "podAntiAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": [
+                {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"a": "b"}}}
+            ]
+        }
+    },
+    "topologySpreadConstraints": [
+        {"maxSkew": 1, "topologyKey": "topology.kubernetes.io/zone", "whenUnsatisfiable": "ScheduleAnyway"}
+    ],
+    "priorityClassName": "system-node-critical",
+    "podDisruptionBudget": {"minAvailable": 2},
+    "podLabels": {"team": "storage"},
+    "podAnnotations": {"example.com/about": "a pod"},
+    "terminationGracePeriodSeconds": 45,
+    "replicas": 3,
+    "resources": {"requests": {"cpu": "200m", "memory": "256Mi"}, "limits": {"memory": "1Gi"}},
+}
+_PROGRAM: Final[Values] = {
+    **_SCHEDULING,
+    "extraArgs": ["--threads=8"],
+    "extraEnv": [{"name": "TZ", "value": "UTC"}],
+    "livenessProbe": {"timeoutSeconds": 5},
+    "readinessProbe": {"timeoutSeconds": 5},
+}
+
+COMBINATIONS: Final[dict[str, Values]] = {
+    "defaults": {},
+    "pods": {
+        "image": {"repository": "lse", "digest": DIGEST, "pullPolicy": "Always"},
+        "imagePullSecrets": [{"name": "regcred"}],
+        "global": {"imagePullSecrets": [{"name": "other"}]},
+        "commonLabels": {"example.com/owner": "storage"},
+        "commonAnnotations": {"example.com/contact": "storage@example.com"},
+        "serviceAccount": {"annotations": {"example.com/role": "extender"}},
+        "controller": _PROGRAM,
+        "webhook": _PROGRAM,
+        "secondScheduler": {**_SCHEDULING, "enabled": True, "image": {"digest": DIGEST, "repository": "scheduler"}},
+    },
+    "control planes": {
+        "image": {"registry": ""},
+        "global": {"imageRegistry": "registry.example.com:5000/mirror"},
+        "controller": {"controlPlane": "required", "podDisruptionBudget": {"enabled": False}},
+        "webhook": {"controlPlane": "preferred", "podDisruptionBudget": {"enabled": False}},
+        "secondScheduler": {
+            "enabled": True,
+            "controlPlane": "required",
+            "podDisruptionBudget": {"enabled": False},
+            "name": "managed-scheduler",
+            "allPods": True,
+            "ignorable": True,
+            "httpTimeout": "3s",
+            "qps": 100,
+            "burst": 200,
+            "percentageOfNodesToScore": 50,
+            "image": {"tag": "v1.36.0", "registry": "mirror.test"},
+        },
+    },
+    "rancher": {
+        "image": {"registry": ""},
+        "global": {"cattle": {"systemDefaultRegistry": "rancher.example.com", "clusterId": "c-1"}},
+        "secondScheduler": {"enabled": True},
+    },
+    "process": {
+        "settings": {"enabled": True, "wake-with-annotation": True, "max-offers": 1000000, "strategy": "pack"},
+        "schedulerNames": ["default-scheduler", "other-scheduler"],
+        "excludedNamespaces": ["kube-system", "monitoring"],
+        "clusterDomain": "cluster.example",
+        "listenAddress": "::",
+        "logLevel": "debug",
+        "logFormat": "json",
+        "controller": {
+            "leaderElection": {"leaseDurationSeconds": 30, "renewDeadlineSeconds": 20, "retryPeriodSeconds": 3},
+            "statusTls": {"port": 9508, "secretName": "status-tls"},
+        },
+        "tls": {"extraNames": ["extender.example.com", "192.0.2.1"]},
+        "bind": {"enabled": True},
+    },
+    "network": {
+        "service": {
+            "type": "LoadBalancer",
+            "clusterIP": "10.96.200.200",
+            "nodePort": 31504,
+            "annotations": {"example.com/internal": "true"},
+            "ipFamilyPolicy": "SingleStack",
+            "ipFamilies": ["IPv4"],
+        },
+        "networkPolicy": {
+            "enabled": True,
+            "controlPlaneCIDRs": ["10.0.0.0/28", "fd00::/64"],
+            "metricsFrom": {"namespaceSelector": {"matchLabels": {"name": "prometheus"}}},
+        },
+        "monitoring": {
+            "labels": {"release": "prometheus"},
+            "interval": "15s",
+            "podMonitor": {"enabled": True},
+            "serviceMonitor": {"enabled": True},
+        },
+        "flowSchema": {"priorityLevel": "workload-high", "matchingPrecedence": 250},
+    },
+    "cert-manager": {
+        "tls": {"mode": "cert-manager", "secretName": "extender-server", "clientSecretName": "extender-client"},
+        "webhook": {
+            "tls": {
+                "mode": "cert-manager",
+                "secretName": "webhook-server",
+                "clientSecretName": "webhook-client",
+                "leaderSecretName": "leader-server",
+                "clientName": "webhook.example.com",
+            }
+        },
+        "certManager": {"duration": "1440h", "renewBefore": "480h", "clientDuration": "43800h"},
+        "secondScheduler": {"enabled": True},
+    },
+    "issuer": {
+        "tls": {"mode": "cert-manager"},
+        "certManager": {"issuerRef": {"name": "company", "kind": "ClusterIssuer", "group": "issuers.example.com"}},
+        "service": {"clusterIP": "10.96.200.201"},
+    },
+    "provided": {"tls": {"mode": "provided"}, "webhook": {"tls": {"mode": "provided"}}},
+    "plain HTTP, no webhook": {
+        "tls": {"mode": "insecure-plain-http"},
+        "webhook": {"enabled": False},
+        "flowSchema": {"enabled": False},
+        "secondScheduler": {"enabled": True},
+        "extraObjects": [
+            {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "in-{{ .Release.Namespace }}"}},
+            "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: also-{{ .Release.Name }}\n",
+        ],
+    },
+}
+# "monitoring.coreos.com/v1" is what the chart asks the cluster for.
+API_VERSIONS: Final = ("--api-versions", "monitoring.coreos.com/v1", "--api-versions", "cert-manager.io/v1")
+
+
+def kinds_of_others() -> list[dict[str, Any]]:
+    """Definitions of the kinds that the chart has objects of and that others bring. They take any spec."""
+    kinds = (
+        *(("cert-manager.io", kind) for kind in ("Certificate", "Issuer")),
+        *(("monitoring.coreos.com", kind) for kind in ("PodMonitor", "ServiceMonitor")),
+    )
+    schema = {
+        "type": "object",
+        "properties": {"spec": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
+    }
+    version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
+    return [
+        {
+            "apiVersion": "apiextensions.k8s.io/v1",
+            "kind": "CustomResourceDefinition",
+            "metadata": {"name": f"{kind.lower()}s.{group}"},
+            "spec": {
+                "group": group,
+                "scope": "Namespaced",
+                "names": {"kind": kind, "plural": f"{kind.lower()}s"},
+                "versions": [version],
+            },
+        }
+        for group, kind in kinds
+    ]

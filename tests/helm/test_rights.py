@@ -1,0 +1,196 @@
+"""Which rights, Secrets and flags the chart renders for which values, and the second scheduler's configuration."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+import pytest
+import yaml
+
+import controller.cli
+import webhook.cli
+from controller.scheduler_config.command import add_parser, render
+from controller.settings import ProcessSettings
+from tests.helm.chart import IMAGE, Helm, with_image
+from tests.helm.combinations import API_VERSIONS, COMBINATIONS, Values
+
+Object = dict[str, Any]
+EXTENDER_SECRETS = {f"longhorn-scheduler-extender-{name}" for name in ("ca", "tls", "client")}
+WEBHOOK_SECRETS = {"longhorn-replica-scheduler-tls"} | {
+    f"longhorn-scheduler-webhook-{name}" for name in ("ca", "tls", "client-tls")
+}
+
+
+def objects(helm: Helm, values: Values, *kinds: str) -> list[Object]:
+    documents = yaml.safe_load_all(helm.rendered(values, *API_VERSIONS))
+    return [one for one in documents if one and (not kinds or one["kind"] in kinds)]
+
+
+def granted(helm: Helm, values: Values, resource: str) -> set[tuple[str, str]]:
+    """What any role of the chart lets our accounts do with a resource of the core group: verb and name."""
+    return {
+        (verb, name)
+        for role in objects(helm, values, "Role", "ClusterRole")
+        for rule in role["rules"]
+        if resource in rule.get("resources", ()) and "" in rule["apiGroups"]
+        for verb in rule["verbs"]
+        for name in rule.get("resourceNames", [""])
+    }
+
+
+def test_secrets_are_written_only_where_the_leader_makes_them(helm: Helm) -> None:
+    webhooks_own = {("get", "longhorn-scheduler-webhook-tls"), ("get", "longhorn-scheduler-webhook-client-tls")}
+    all_of = EXTENDER_SECRETS | WEBHOOK_SECRETS
+    others = {"tls": {"mode": "provided"}, "webhook": {"tls": {"mode": "provided"}}}
+    plain: Values = {"tls": {"mode": "insecure-plain-http"}}
+    expected: tuple[tuple[Values, set[tuple[str, str]]], ...] = (
+        ({}, {("create", "")} | {(verb, name) for verb in ("get", "update") for name in all_of}),
+        (others, {("get", name) for name in all_of if not name.endswith("-ca")}),
+        (plain, {("create", "")} | {(verb, name) for verb in ("get", "update") for name in WEBHOOK_SECRETS}),
+    )
+    for values, rights in expected:
+        assert rights | webhooks_own == granted(helm, values, "secrets"), values
+    assert set() == granted(helm, plain | {"webhook": {"enabled": False}}, "secrets")
+
+
+def test_rights_beyond_the_usual_come_only_with_what_needs_them(helm: Helm) -> None:
+    assert set() == granted(helm, {}, "pods/binding")
+    assert {("create", "")} == granted(helm, {"bind": {"enabled": True}}, "pods/binding")
+    assert ("patch", "") not in granted(helm, {}, "pods")
+    wakes: Values = {"settings": {"wake-with-annotation": True}}
+    assert ("patch", "") in granted(helm, wakes, "pods")
+    policies = {one["metadata"]["name"] for one in objects(helm, wakes, "ValidatingAdmissionPolicyBinding")}
+    assert "longhorn-scheduler-extender-wake" in policies
+    for values, has_it in (({}, False), (COMBINATIONS["process"], True)):
+        bound = {one["roleRef"]["name"] for one in objects(helm, values, "ClusterRoleBinding")}
+        assert has_it == ("system:auth-delegator" in bound)
+
+
+def test_names_of_secrets_reach_flags_roles_and_certificates_alike(helm: Helm) -> None:
+    values = COMBINATIONS["cert-manager"]
+    names = {"extender-server", "extender-client", "webhook-server", "webhook-client", "leader-server"}
+    made = {one["spec"]["secretName"] for one in objects(helm, values, "Certificate")}
+    assert names == made - {"longhorn-scheduler-extender-authority"}
+    assert {("get", name) for name in names} == granted(helm, values, "secrets")
+    found = {program: set(one.get("args", ())) for program, one in containers(helm, values).items()}
+    assert {
+        "--tls-secret=extender-server",
+        "--tls-client-secret=extender-client",
+        "--webhook-tls-secret=webhook-server",
+        "--webhook-client-tls-secret=webhook-client",
+        "--replica-scheduler-tls-secret=leader-server",
+    } <= found["longhorn-scheduler-extender"]
+    assert {"--tls-secret=webhook-server", "--tls-client-secret=webhook-client"} <= found["longhorn-scheduler-webhook"]
+
+
+def containers(helm: Helm, values: Values) -> dict[str, Object]:
+    return {
+        one["metadata"]["name"]: one["spec"]["template"]["spec"]["containers"][0]
+        for one in objects(helm, values, "Deployment")
+    }
+
+
+@pytest.mark.parametrize("name", COMBINATIONS)
+def test_the_programs_take_the_flags_of_the_combination(helm: Helm, name: str) -> None:
+    """Each by its own parser and its own check of what cannot work."""
+    environment = {"POD_NAME": "a", "POD_IP": "10.0.0.1", "NODE_NAME": "n1", "POD_NAMESPACE": "longhorn-system"}
+    found = containers(helm, with_image(COMBINATIONS[name]))
+    programs = {
+        "longhorn-scheduler-extender": (controller.cli._parser, controller.cli.process_settings),
+        "longhorn-scheduler-webhook": (webhook.cli._parser, webhook.cli.webhook_settings),
+    }
+    for program, (parser, settings) in programs.items():
+        if program in found:
+            options = vars(parser().parse_args(found[program]["args"]))  # exits where one is unknown
+            settings(options, environment)
+
+
+def test_pods_for_control_planes_tolerate_their_taints(helm: Helm) -> None:
+    pods = {
+        one["metadata"]["name"]: one["spec"]["template"]["spec"]
+        for one in objects(helm, with_image(COMBINATIONS["control planes"]), "Deployment")
+    }
+    assert 3 == len(pods)
+    kinds = {"longhorn-scheduler-webhook": "preferredDuringSchedulingIgnoredDuringExecution"}
+    for name, pod in pods.items():
+        tolerated = {(one["key"], one["operator"], one["effect"]) for one in pod["tolerations"]}
+        assert ("node-role.kubernetes.io/control-plane", "Exists", "NoSchedule") in tolerated
+        kind = kinds.get(name, "requiredDuringSchedulingIgnoredDuringExecution")
+        assert {kind} == set(pod["affinity"]["nodeAffinity"])
+        assert "podAntiAffinity" in pod["affinity"]
+
+
+def test_no_other_image_than_those_that_are_named(helm: Helm) -> None:
+    def images(values: Values) -> set[str]:
+        return {one["image"] for one in containers(helm, with_image(values)).values()}
+
+    assert {"REGISTRY/longhorn-scheduler-extender:TAG"} == images({})
+    second = {"secondScheduler": {"enabled": True}}
+    assert {"REGISTRY/longhorn-scheduler-extender:TAG", "registry.k8s.io/kube-scheduler:v1.36.3"} == images(second)
+    assert {
+        "rancher.example.com/longhorn-scheduler-extender:TAG",
+        "rancher.example.com/kube-scheduler:v1.36.3",
+    } == images(COMBINATIONS["rancher"])
+    assert {
+        "registry.example.com:5000/mirror/longhorn-scheduler-extender:TAG",
+        "mirror.test/kube-scheduler:v1.36.0",
+    } == images(COMBINATIONS["control planes"])
+
+
+@pytest.mark.parametrize("values", [{}, COMBINATIONS["control planes"]["secondScheduler"]], ids=["defaults", "all"])
+def test_the_second_scheduler_is_configured_as_the_program_would(helm: Helm, values: Values) -> None:
+    """But for certificates, which are files here."""
+    second = {"enabled": True, **values}
+    (config,) = (
+        one["data"]["config.yaml"]
+        for one in objects(helm, {"secondScheduler": second, "tls": {"mode": "insecure-plain-http"}}, "ConfigMap")
+        if "config.yaml" in one["data"]
+    )
+    words = ["--for", "second", "--part", "config", "--insecure-plain-http", "--image", "any"]
+    words += ["--scheduler-name", second["name"]] if "name" in second else []
+    words += ["--no-managed-resources"] if second.get("allPods") else []
+    words += ["--ignorable"] if second.get("ignorable") else []
+    words += ["--http-timeout", second.get("httpTimeout", "4s")]
+    words += ["--qps", str(second.get("qps", 500)), "--burst", str(second.get("burst", 1000))]
+    commands = argparse.ArgumentParser()
+    add_parser(commands.add_subparsers())
+    arguments = commands.parse_args(["render-scheduler-config", *words])
+    wanted = yaml.safe_load(render(arguments, lambda _: None).text)
+    wanted["percentageOfNodesToScore"] = second.get("percentageOfNodesToScore", 100)
+    assert wanted == yaml.safe_load(config)
+
+
+def test_over_tls_the_second_scheduler_shows_the_certificate_of_its_secret(helm: Helm) -> None:
+    values: Values = {"secondScheduler": {"enabled": True}}
+    (config,) = (
+        yaml.safe_load(one["data"]["config.yaml"])
+        for one in objects(helm, values, "ConfigMap")
+        if "config.yaml" in one["data"]
+    )
+    (extender,) = config["extenders"]
+    assert "https://longhorn-scheduler-extender.longhorn-system.svc:9504" == extender["urlPrefix"]
+    folder = "/etc/kube-scheduler-certificates"
+    assert {
+        "insecure": False,
+        "serverName": "longhorn-scheduler-extender.longhorn-system.svc",
+        "caFile": f"{folder}/ca.crt",
+        "certFile": f"{folder}/tls.crt",
+        "keyFile": f"{folder}/tls.key",
+    } == extender["tlsConfig"]
+    pod = next(
+        one["spec"]["template"]["spec"]
+        for one in objects(helm, values, "Deployment")
+        if one["metadata"]["name"] == "longhorn-scheduler"
+    )
+    (mounted,) = (mount for mount in pod["containers"][0]["volumeMounts"] if mount["mountPath"] == folder)
+    (volume,) = (volume for volume in pod["volumes"] if volume["name"] == mounted["name"])
+    assert ProcessSettings().tls_client_secret == volume["secret"]["secretName"]
+
+
+def test_everything_of_a_namespace_is_in_that_of_the_release(helm: Helm) -> None:
+    values = {**IMAGE, **COMBINATIONS["network"], "secondScheduler": {"enabled": True}}
+    text = helm.rendered(values, *API_VERSIONS, namespace="storage")
+    assert "longhorn-system" not in text
+    namespaces = {one["metadata"].get("namespace") for one in yaml.safe_load_all(text)}
+    assert {None, "storage", "kube-system"} == namespaces

@@ -1,0 +1,193 @@
+"""What the schema lets through and refuses, what every value does, and that what is made from the chart is current."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import yaml
+
+from controller.settings import LIVE_NAMES, PREFIX
+from tests.helm.chart import CHART, IMAGE, Helm, made, merged, readme, with_image
+from tests.helm.combinations import API_VERSIONS, COMBINATIONS, Values
+from tests.helm.schema import schema_of, values_of
+
+TEXT = (CHART / "values.yaml").read_text()
+
+
+def test_schema_and_readme_are_made_from_the_values() -> None:
+    assert schema_of(TEXT) == (CHART / "values.schema.json").read_text(), "make chart"
+    assert readme() == (CHART / "README.md").read_text(), "make chart"
+
+
+def test_the_manifests_of_the_examples_are_what_the_chart_renders(helm: Helm) -> None:
+    for path, text in made(helm).items():
+        assert text == path.read_text(), f"{path.name}: make chart"
+
+
+def test_every_live_setting_can_be_said(helm: Helm) -> None:
+    others = {"opt-in": "always", "strategy": "off", "expansion-policy": "deny", "max-offers": 1000000}
+    settings: Values = {}
+    for name in (name.removeprefix(PREFIX) for name in LIVE_NAMES):
+        settings[name] = others.get(name, 7)
+    flags = ("enabled", "bypass", "wake-with-annotation", "opt-in-only-marked", "share-managers", "allow-stranding")
+    settings |= dict.fromkeys(flags, True)
+    documents = yaml.safe_load_all(helm.rendered({"settings": settings}))
+    (made_of_it,) = (one for one in documents if one["kind"] == "ConfigMap")
+    assert {name: str(value).lower() for name, value in settings.items()} == {
+        name.removeprefix(PREFIX): value for name, value in made_of_it["data"].items()
+    }
+
+
+def leaves(values: Values, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    for key, value in values.items():
+        yield (*path, key)
+        if isinstance(value, dict):
+            yield from leaves(value, (*path, key))
+
+
+def at(values: Values, path: tuple[str, ...]) -> Any:
+    for key in path:
+        values = values[key]
+    return values
+
+
+def without(values: Values, path: tuple[str, ...]) -> Values:
+    less = copy.deepcopy(values)
+    del at(less, path[:-1])[path[-1]]
+    return less
+
+
+@pytest.mark.parametrize("name", COMBINATIONS)
+def test_each_value_of_the_combination_does_something(helm: Helm, name: str) -> None:
+    """What stands in it is rendered otherwise without it; so no value can be named and forgotten in the templates."""
+    values = with_image(COMBINATIONS[name])
+    whole = helm.template(values, *API_VERSIONS)
+    assert (0, "") == (whole.returncode, whole.stderr)
+    defaults = {value.path: value.default for value in values_of(TEXT) if value.is_leaf}
+    said = [path for path in leaves(COMBINATIONS[name]) if path in defaults]
+    for path in (path for path in said if at(COMBINATIONS[name], path) != defaults[path]):
+        less = helm.template(without(values, path), *API_VERSIONS)
+        assert (less.returncode, less.stdout) != (0, whole.stdout), ".".join(path)
+
+
+def test_the_combinations_say_every_value() -> None:
+    said = {path for values in (IMAGE, *COMBINATIONS.values()) for path in leaves(values)}
+    assert [] == [value.name for value in values_of(TEXT) if value.is_leaf and value.path not in said]
+
+
+# The wrong values, and what the error names.
+TYPOS: list[tuple[Values, str]] = [
+    ({"images": {"registry": "r"}}, "images"),
+    ({"image": {"registery": "r"}}, "registery"),
+    ({"image": "registry.example.com/lse:1"}, "image"),
+    ({"image": {"tag": 1.10}}, "tag"),
+    ({"image": {"digest": "0123456789abcdef"}}, "digest"),
+    ({"image": {"pullPolicy": "ifNotPresent"}}, "pullPolicy"),
+    ({"imagePullSecrets": ["regcred"]}, "imagePullSecrets"),
+    ({"imagePullSecrets": "regcred"}, "imagePullSecrets"),
+    ({"replicas": 3}, "replicas"),
+    ({"controller": {"replicas": 0}}, "replicas"),
+    ({"controller": {"replicas": "2"}}, "replicas"),
+    ({"controller": {"resource": {}}}, "resource"),
+    ({"controller": {"resources": {"request": {"cpu": "1"}}}}, "request"),
+    ({"controller": {"tolerations": [{"key": "a", "effects": "NoSchedule"}]}}, "effects"),
+    ({"controller": {"tolerations": [{"key": "a", "effect": "noSchedule"}]}}, "effect"),
+    ({"controller": {"tolerations": {"key": "a"}}}, "tolerations"),
+    ({"controller": {"affinity": {"podAntiaffinity": {}}}}, "podAntiaffinity"),
+    ({"controller": {"topologySpreadConstraints": [{"maxSkew": 1}]}}, "topologyKey"),
+    ({"controller": {"extraArgs": "--threads=8"}}, "extraArgs"),
+    ({"controller": {"controlPlane": True}}, "controlPlane"),
+    ({"controller": {"livenessProbe": {"timeout": 5}}}, "timeout"),
+    ({"controller": {"nodeSelector": {"gpu": True}}}, "gpu"),
+    ({"webhooks": {"enabled": False}}, "webhooks"),
+    ({"webhook": {"enabled": "false"}}, "enabled"),
+    ({"webhook": {"tls": {"mode": "off"}}}, "mode"),
+    ({"tls": {"mode": "certmanager"}}, "mode"),
+    ({"tls": {"enabled": True}}, "enabled"),
+    ({"settings": {"scheduler-extender-enabled": True}}, "scheduler-extender-enabled"),
+    ({"settings": {"strategy": "binpack"}}, "strategy"),
+    ({"settings": {"max-offers": -1}}, "max-offers"),
+    ({"settings": {"enabled": "yes"}}, "enabled"),
+    ({"secondScheduler": {"name": "Second_Scheduler"}}, "name"),
+    ({"secondScheduler": {"httpTimeout": "10s"}}, "httpTimeout"),
+    ({"networkPolicy": {"controlPlaneCIDRs": ["10.0.0.1"]}}, "controlPlaneCIDRs"),
+    ({"networkPolicy": {"controlPlaneCIDR": "10.0.0.0/28"}}, "controlPlaneCIDR"),
+    ({"monitoring": {"serviceMonitor": True}}, "serviceMonitor"),
+    ({"service": {"type": "clusterIP"}}, "type"),
+    ({"service": {"nodePort": 70000}}, "nodePort"),
+    ({"flowSchema": {"matchingPrecedence": 20000}}, "matchingPrecedence"),
+    ({"schedulerNames": "default-scheduler"}, "schedulerNames"),
+]
+
+
+def test_typos_are_refused_with_their_name(helm: Helm) -> None:
+    assert len(TYPOS) >= 30
+    for typo, name in TYPOS:
+        done = helm.template(merged(IMAGE, typo))
+        assert (1, "") == (done.returncode, done.stdout), typo
+        assert "don't meet the specifications of the schema" in done.stderr, (typo, done.stderr)
+        assert name in done.stderr, (typo, done.stderr)
+
+
+# What the schema cannot see, and what the error says.
+CONTRADICTIONS: list[tuple[Values, str]] = [
+    ({"image": {"registry": ""}}, "image.registry"),
+    ({"tls": {"secretName": "mine"}}, "tls.secretName"),
+    ({"webhook": {"tls": {"leaderSecretName": "mine"}}}, "webhook.tls"),
+    ({"tls": {"mode": "insecure-plain-http"}, "bind": {"enabled": True}}, "bind.enabled"),
+    ({"networkPolicy": {"enabled": True}}, "networkPolicy.controlPlaneCIDRs"),
+    ({"controller": {"statusTls": {"port": 9508}}}, "controller.statusTls.secretName"),
+    ({"controller": {"leaderElection": {"leaseDurationSeconds": 10}}}, "leaseDurationSeconds"),
+    ({"controller": {"leaderElection": {"retryPeriodSeconds": 10}}}, "renewDeadlineSeconds"),
+    ({"controller": {"replicas": 1}}, "controller.podDisruptionBudget.minAvailable"),
+    ({"webhook": {"replicas": 1}}, "webhook.podDisruptionBudget.minAvailable"),
+    ({"secondScheduler": {"enabled": True, "replicas": 1}}, "secondScheduler.podDisruptionBudget.minAvailable"),
+    ({"secondScheduler": {"enabled": True, "name": "default-scheduler"}}, "secondScheduler.name"),
+]
+
+
+def test_values_that_do_not_go_together_are_refused(helm: Helm) -> None:
+    for values, says in CONTRADICTIONS:
+        done = helm.template(with_image(values))
+        assert 1 == done.returncode, values
+        assert says in done.stderr, (values, done.stderr)
+
+
+def test_both_helms_lint_the_chart_and_render_the_same(helm: Helm, helm4: Helm) -> None:
+    for name, values in COMBINATIONS.items():
+        texts = []
+        for one in (helm, helm4):
+            linted = one.run("lint", "--strict", "--kube-version", "1.36.3", str(CHART), values=with_image(values))
+            assert 0 == linted.returncode, (name, linted.stdout, linted.stderr)
+            texts.append(one.template(with_image(values), *API_VERSIONS).stdout)
+        objects = [sorted(yaml.safe_dump(one) for one in yaml.safe_load_all(text) if one) for text in texts]
+        assert len(objects[0]) > 20
+        assert objects[0] == objects[1], name
+
+
+def test_an_older_kubernetes_is_refused_and_a_vendors_version_is_not(helm: Helm) -> None:
+    versions = {"v1.31.9": 1, "v1.36.3+rke2r1": 0, "v1.36.3-gke.1234": 0, "v1.34.1-eks-abcdef": 0, "v1.32.0": 0}
+    for version, code in versions.items():
+        done = helm.run("template", "x", str(CHART), "--kube-version", version, values=with_image({}))
+        assert code == done.returncode, (version, done.stderr)
+
+
+def test_versions_are_those_of_the_package() -> None:
+    import tomllib
+
+    from tests.cluster.cache import REPOSITORY
+
+    version = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]["version"]
+    about = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    spelt = version.replace(".dev", "-dev")
+    assert (spelt, spelt) == (about["version"], about["appVersion"])
+
+
+def test_rancher_asks_about_values_that_there_are() -> None:
+    questions = yaml.safe_load((CHART / "questions.yaml").read_text())["questions"]
+    questions += [below for question in questions for below in question.get("subquestions", ())]
+    known = {value.name: value.default for value in values_of(TEXT)} | {"settings.enabled": False}
+    assert [] == [one["variable"] for one in questions if known.get(one["variable"], ...) != one["default"]]
