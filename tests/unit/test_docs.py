@@ -200,3 +200,14 @@ def test_the_checks_here_can_fail() -> None:
     assert ["y.md#z"] == LINK.findall(text)
     assert ["a: 1\n"] == list(yaml_blocks(text))
     assert ["one"] == first_cells(text, "## T")
+
+
+def test_each_line_of_who_can_do_what_names_a_test_that_is_there() -> None:
+    table = (DOCS / "security.md").read_text().split("## Who can do what")[1].split("\n### ")[0]
+    lines = [line for line in table.splitlines() if line.startswith("| ")][2:]
+    assert len(lines) > 15
+    for line in lines:
+        tried = line.rstrip(" |").rpartition("|")[2]
+        named = re.findall(r"`([a-z0-9_/]+\.(?:py|txt))`", tried)
+        assert named or tried.strip() == "the four lines above", line
+        assert [] == [name for name in named if not (ROOT / "tests" / name).exists()], line
