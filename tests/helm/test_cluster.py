@@ -16,6 +16,7 @@ import yaml
 from controller.cli import _parser
 from tests.cluster.client import ApiClient
 from tests.cluster.cluster import Cluster
+from tests.e2e.programs import Controller
 from tests.helm.chart import CHART, EXAMPLES, NAME, NAMESPACE, Helm, merged, with_image
 from tests.helm.combinations import API_VERSIONS, COMBINATIONS, Values, kinds_of_others
 from tests.helm.openapi import LOCATION, write_schemas
@@ -272,3 +273,30 @@ def test_the_notes_print_a_command_that_the_program_takes(site: Cluster, helm: H
         assert NAMESPACE == _parser().parse_args(words).namespace
         assert flag in command
         assert [] == [other for other in others if other not in text]
+
+
+def test_a_leader_keeps_its_entries_in_upgrades_and_fills_them_after_a_forced_one(
+    release_3: Release, tmp_path: Path
+) -> None:
+    """The program itself, with the account that the chart made. The last test here: its Secrets and Lease stay."""
+    release, site = release_3, release_3.site
+    values = with_image({"settings": {"enabled": True, "opt-in": "always"}})
+    release.helm("install", values=values)
+    controller = Controller(site, site.service_account_kubeconfig(NAMESPACE, NAME, tmp_path / "kubeconfig"))
+    try:
+        controller.wait_leading()
+        wait_until(lambda: all(entries(site.api())), "entries of both configurations", 60)
+        filled = entries(site.api())
+        repairs = controller.status()["admission"]["repairs"]
+        for level in ("debug", "info"):
+            release.helm("upgrade", values=merged(values, {"logLevel": level}))
+            assert filled == entries(site.api())
+        assert repairs == controller.status()["admission"]["repairs"]
+        release.helm("upgrade", "--force", values=values)
+        wait_until(lambda: filled == entries(site.api()), "entries that are filled again", 15)
+        wait_until(lambda: controller.status()["admission"]["repairs"] > repairs, "repairs that are counted", 15)
+        # Its canary is a pod as well, and Pod Security lets it in.
+        wait_until(lambda: "canary sent" in controller.log.read_text(), "a canary", 30)
+        assert 0 == controller.counted('canaries_total{outcome="failed"}')
+    finally:
+        controller.stop()
