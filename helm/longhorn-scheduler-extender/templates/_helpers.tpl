@@ -44,7 +44,8 @@ system:serviceaccount:{{ .Release.Namespace }}:{{ include "lse.extender" . }}
 {{/* The whole name of an image: .image of the values, .registry where nobody names one, .tag where it has none. */}}
 {{- define "lse.image" -}}
 {{- $global := .root.Values.global }}
-{{- $registry := coalesce .image.registry $global.imageRegistry $global.cattle.systemDefaultRegistry .registry | default "" }}
+{{- $registry := coalesce .image.registry $global.imageRegistry $global.cattle.systemDefaultRegistry .registry
+    | default "" }}
 {{- if not $registry }}
 {{- fail "image.registry: there is no published image; say where you pushed yours, as in registry.example.com/team" }}
 {{- end }}
@@ -245,7 +246,8 @@ spec:
 {{- end }}
 {{- end }}
 {{- end }}
-{{- if has $values.secondScheduler.name (list "default-scheduler" "longhorn-scheduler-extender" "longhorn-scheduler-webhook") }}
+{{- if has $values.secondScheduler.name (list "default-scheduler"
+    "longhorn-scheduler-extender" "longhorn-scheduler-webhook") }}
 {{- fail "secondScheduler.name: is taken" }}
 {{- end }}
 {{- end }}
