@@ -31,6 +31,7 @@ SERVER_NAME = f"{SERVICE}.{NAMESPACE}.svc"
 SPEC = LeafSpec("server", DAY, server_names(SERVICE, NAMESPACE))
 StartScheduler = Callable[..., str]
 BURST, LEAFS = 48, 3  # pods, and certificates that come into use before the last of them is bound
+CALLS = 50  # of each observer
 OBSERVE_EVERY_SECONDS = 0.05
 
 
@@ -218,12 +219,13 @@ def test_the_servers_certificate_changes_during_a_burst_and_an_expired_one_is_re
             files.put(leaf, ca.certificate)
             fresh.wait_shown(leaf)
             bound_by_leaf.append(len(cell.bound()))
+        # A burst that is over soon leaves few calls to judge by.
+        wait_until(lambda: fresh.failures or kept.failures or min(fresh.calls, kept.calls) >= CALLS, "calls", 60)
     gained = samples_of(scene.cluster.scheduler_metrics(name)).since(before)
     ours_gained = samples_of(scene.controllers[-1].page("/metrics")).since(ours_before)
     assert ([], []) == (fresh.failures, kept.failures)
     assert 1 == len(kept.shown)  # a new leaf cuts no connection that is open
     assert LEAFS <= sum(bound < BURST for bound in bound_by_leaf)
-    assert min(fresh.calls, kept.calls) >= 50
     # kube-scheduler's own word, and the product's: a failed call is made again, so bound pods prove nothing.
     attempts = gained.by_label("scheduler_schedule_attempts_total", "result")
     assert (0, BURST) == (attempts.get("error", 0), attempts["scheduled"])
