@@ -119,7 +119,7 @@ class WebhookLoad:
             turn += 1
             lag = chance.choice((0.0, chance.uniform(0.0, self._lag), self._lag))
             try:
-                self._call(lag, asks_leader=turn % VOLUMES_EVERY == 0)
+                self._call(lag, asks_leader=(turn + number) % VOLUMES_EVERY == 0)
             except Exception as error:  # thread top: every failure counts
                 with self._lock:
                     self.seen.failures.append(f"{time.monotonic():.2f} lag {lag:.1f} s: {error!r}")
@@ -142,6 +142,8 @@ class WebhookLoad:
         document = json.loads(text)
         response = document["response"]
         is_unchecked = bool(response.get("warnings"))
+        # The leader has to read a volume that it does not know, and makes few such reads at a time.
+        is_crowded = is_unchecked and all("too many expansions" in text for text in response["warnings"])
         is_away = was_away or self.leader_is_away
         with self._lock:
             self.seen.calls += 1
@@ -151,7 +153,7 @@ class WebhookLoad:
                 self.seen.checked_in_a_row = 0 if is_unchecked else self.seen.checked_in_a_row + 1
             if not response["allowed"] or response["uid"] != body["request"]["uid"]:
                 self.seen.failures.append(str(document))
-            elif is_unchecked and not is_away:
+            elif is_unchecked and not (is_away or is_crowded):
                 self.seen.failures.append(f"{time.monotonic():.2f} {response['warnings']}")
 
 
