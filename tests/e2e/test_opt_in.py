@@ -85,6 +85,11 @@ class OptInStage:
             int(float(line.rsplit(" ", 1)[1])) for line in lines if line.startswith(wanted[0]) and wanted[1] in line
         )
 
+    def failures_told(self) -> list[str]:
+        """What the API server says of calls of ours that failed."""
+        lines = self.scene.cluster.layout.log("kube-apiserver").read_text().splitlines()
+        return [line for line in lines if "ailed calling webhook" in line and "longhorn" in line]
+
     @contextmanager
     def beside(self, space: Space, name: str, change: Change, folder: Path) -> Iterator[None]:
         """With somebody else's webhook at work in that namespace."""
@@ -303,7 +308,7 @@ def test_a_rolling_update_misses_no_pod(stage: OptInStage, space: Space) -> None
         stop.set()
         for maker in makers:
             maker.join(WAIT_SECONDS)
-    assert [] == missed
+    assert [] == missed, stage.failures_told()
     assert failures == stage.calls("fail_open_count")
     assert next(made) > 50
 

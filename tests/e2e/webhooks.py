@@ -34,7 +34,7 @@ _numbers = itertools.count(1)
 class Webhook(OwnProgram):
     """`python -m webhook run`, as its Deployment would start one copy of it.
 
-    Its EndpointSlice is written here: without a kubelet no pod is ready, so that no controller writes one.
+    Its EndpointSlice is written here, once it is ready: without a kubelet no pod is, so that no controller writes one.
     """
 
     def __init__(self, cluster: Cluster, flags: Sequence[str] = (), *, module: str = "webhook") -> None:
@@ -55,7 +55,7 @@ class Webhook(OwnProgram):
         ]
         super().__init__(cluster, name, command, {"POD_NAMESPACE": NAMESPACE})
         cluster.services.map_pod(self.ip, CONTAINER_PORT, self.port)
-        self._api.create(SLICES, workloads.endpoint_slice(name, WEBHOOK_SERVICE, self.ip, CONTAINER_PORT, "https"))
+        self._serves = False
 
     def stop(self, *, kill: bool = False) -> None:
         """End it as a rolling update does: it is told to end, is no longer ready, and then leaves its Service."""
@@ -67,9 +67,16 @@ class Webhook(OwnProgram):
         self.leave_service()
         super().stop(kill=kill)
 
+    def join_service(self) -> None:
+        if not self._serves:
+            piece = workloads.endpoint_slice(self.name, WEBHOOK_SERVICE, self.ip, CONTAINER_PORT, "https")
+            self._api.create(SLICES, piece)
+            self._serves = True
+
     def leave_service(self) -> None:
         with ignored_when_gone():
             self._cluster.api().delete(f"{SLICES}/{self.name}")
+        self._serves = False
 
     def is_ready(self) -> bool:
         if not self.is_running:
@@ -77,7 +84,9 @@ class Webhook(OwnProgram):
         return self.answers_ready()
 
     def wait_ready(self, timeout: float = START_SECONDS) -> None:
+        """Until it is ready and its Service sends calls to it."""
         wait_until(self.is_ready, f"{self.name} that is ready", timeout)
+        self.join_service()
 
     def counted(self, sample: str) -> float:
         """The sum of its samples whose name, without the common prefix, and labels begin so."""
