@@ -290,6 +290,7 @@ def volume_facts(raw: Raw) -> Volume:
         expansion_required=flag_at(status, "status", "expansionRequired"),
         scheduling_unknown=scheduled is None and has_condition(status, "status", "Scheduled"),
         owner_id=text_at(status, "status", "ownerID"),
+        wanted_frontend=text_at(spec, "spec", "frontend"),
     )
 
 

@@ -125,6 +125,22 @@ def granule_too_many(document: Document) -> Answer:
     return {**answer, "largestSize": answer["largestSize"] + 2**21} if "admitted" in answer else answer
 
 
+def never_says_never(document: Document) -> Answer:
+    answer = ask_product(document)
+    return {**answer, "verdict": "no-room"} if answer.get("verdict") == "never" else answer
+
+
+def stateless(field: str) -> Answerer:
+    """A product that passes over a part of the volume's status."""
+
+    def change(document: Document) -> None:
+        for raw in document["objects"]:
+            if raw["kind"] == "Volume":
+                raw["status"].pop(field, None)
+
+    return asked_about(change)
+
+
 def crashes(document: Document) -> Answer:
     raise KeyError("status")
 
@@ -143,6 +159,10 @@ WRONG: dict[str, Answerer] = {
     "loses a candidate": last_candidate_lost,
     "admits every growth": says_yes,
     "promises too large a size": granule_too_many,
+    "never says never": never_says_never,
+    "ignores a restore": stateless("restoreRequired"),
+    "ignores the volume's state": stateless("state"),
+    "ignores the clone's state": stateless("cloneStatus"),
     "crashes": crashes,
 }
 
