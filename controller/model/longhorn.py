@@ -213,6 +213,15 @@ class BackingImage:
 
 
 @dataclass(frozen=True, slots=True)
+class Backup:
+    """A backup of a volume, to which a volume is restored that is as large as the one that was backed up."""
+
+    name: str
+    url: str  # "" while Longhorn has not read the backup target
+    volume_bytes: int  # 0 while it is not known
+
+
+@dataclass(frozen=True, slots=True)
 class EngineImage:
     """A v1 engine's image and the nodes that have it."""
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from controller.model import names
 from controller.model.longhorn import (
     BackingImage,
+    Backup,
     Disk,
     DiskNeeds,
     EngineImage,
@@ -346,6 +347,15 @@ def backing_image_facts(raw: Raw) -> BackingImage:
         size_bytes=integer_at(status, "status", "size"),
         disk_uuids=frozenset(mapping_at(spec, "spec", "diskFileSpecMap")),
         min_copies=integer_at(spec, "spec", "minNumberOfCopies", default=1),
+    )
+
+
+def backup_facts(raw: Raw) -> Backup:
+    status = mapping_at(raw, "", "status")
+    return Backup(
+        name=text_at(mapping_at(raw, "", "metadata"), "metadata", "name"),
+        url=text_at(status, "status", "url"),
+        volume_bytes=byte_count_at(status, "status", "volumeSize"),
     )
 
 
