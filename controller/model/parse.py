@@ -390,6 +390,9 @@ def node_facts(raw: Raw) -> LonghornNode:
     status = mapping_at(raw, "", "status")
     specs = mapping_at(spec, "spec", "disks")
     statuses = mapping_at(status, "status", "diskStatus")
+    for path, disks in (("spec.disks", specs), ("status.diskStatus", statuses)):
+        for name in disks:
+            mapping_at(disks, path, name)
     return LonghornNode(
         name=text_at(meta, "metadata", "name"),
         zone=text_at(status, "status", "zone"),
