@@ -97,5 +97,6 @@ LONGHORN_REPLICAS: Final = Resource(LONGHORN_GROUP, LONGHORN_VERSION, "replicas"
 LONGHORN_ATTACHMENTS: Final = Resource(LONGHORN_GROUP, LONGHORN_VERSION, "volumeattachments", "VolumeAttachment")
 LONGHORN_SETTINGS: Final = Resource(LONGHORN_GROUP, LONGHORN_VERSION, "settings", "Setting")
 LONGHORN_BACKING_IMAGES: Final = Resource(LONGHORN_GROUP, LONGHORN_VERSION, "backingimages", "BackingImage")
+LONGHORN_BACKUPS: Final = Resource(LONGHORN_GROUP, LONGHORN_VERSION, "backups", "Backup")
 LONGHORN_ENGINE_IMAGES: Final = Resource(LONGHORN_GROUP, LONGHORN_VERSION, "engineimages", "EngineImage")
 LONGHORN_INSTANCE_MANAGERS: Final = Resource(LONGHORN_GROUP, LONGHORN_VERSION, "instancemanagers", "InstanceManager")
