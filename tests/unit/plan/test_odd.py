@@ -11,7 +11,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.plan.objects import InputError
+from controller.plan.complaints import InputError
 from controller.plan.yaml_reader import load_yaml
 from tests.fakes import saved
 from tests.fakes.saved import longhorn, replica, setting, volume
