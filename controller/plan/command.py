@@ -214,9 +214,9 @@ def _now() -> datetime:
 
 
 def _write(chunks: Iterable[str]) -> None:
-    """JSON, in which DEL is the one control character that the encoder lets stand."""
+    """JSON, whose encoder escapes what is no printable ASCII."""
     for chunk in chunks:
-        sys.stdout.write(chunk.replace("\x7f", "\\u007f"))
+        sys.stdout.write(chunk)
     sys.stdout.write("\n")
     sys.stdout.flush()
 

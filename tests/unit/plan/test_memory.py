@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -56,6 +57,7 @@ INPUTS: dict[str, tuple[bytes, bytes]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", INPUTS)
 def test_memory_is_bounded_by_the_inputs_size(name: str) -> None:
     given, problem = INPUTS[name]
@@ -65,6 +67,7 @@ def test_memory_is_bounded_by_the_inputs_size(name: str) -> None:
     assert peak_kib * 1024 <= 10 * len(given) + 200 * MEBIBYTE
 
 
+@pytest.mark.slow
 def test_a_line_that_takes_too_much_ends_no_other() -> None:
     question = {"schedule": {"volume": "v", "replicas": []}}
     document = {"objects": [node("n1"), volume(), replica("r1")], "question": question}
@@ -82,6 +85,15 @@ def test_the_bound_is_gone_afterwards() -> None:
     with pytest.raises(InputError, match="takes more memory"), bound.of(0):
         raise MemoryError
     assert 400 * MEBIBYTE == len(bytearray(400 * MEBIBYTE))
+
+
+def test_the_bound_goes_by_the_longest_line_so_far() -> None:
+    """What that one took may be free, and still be the process's."""
+    bound, limits = MemoryBound(), []
+    for length in (0, MEBIBYTE, 0):
+        with bound.of(length):
+            limits.append(resource.getrlimit(resource.RLIMIT_DATA)[0])
+    assert [0, 10 * MEBIBYTE, 10 * MEBIBYTE] == [limit - limits[0] for limit in limits]
 
 
 def test_what_has_no_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
