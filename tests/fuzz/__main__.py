@@ -17,10 +17,10 @@ from typing import Any, Final
 
 from hypothesis import given, settings
 
-# By target: its module, and what of the product is looked at.
+# By target: its module and class, and what of the product is looked at.
 PRODUCT: Final = {
-    "routes": ("tests.fuzz.target", ["extender", "controller.allocator", "controller.model"]),
-    "plans": ("tests.fuzz.plans", ["controller.plan", "controller.model", "controller.rules"]),
+    "routes": ("tests.fuzz.target", "VerbTarget", ["extender", "controller.allocator", "controller.model"]),
+    "plans": ("tests.fuzz.plans", "PlanTarget", ["controller.plan", "controller.model", "controller.rules"]),
 }
 LONGEST: Final = 4_096
 
@@ -40,10 +40,10 @@ def main() -> None:
         raise SystemExit("this needs the package atheris (requirements/fuzz.lock); `make fuzz` installs it") from None
     corpus.mkdir(parents=True, exist_ok=True)
     logging.disable()
-    name, product = PRODUCT[options.target]
+    name, kind, product = PRODUCT[options.target]
     with atheris.instrument_imports(include=product):  # nothing may have imported the product before
         module = importlib.import_module(name)
-    target = module.Target()
+    target = getattr(module, kind)()
 
     @settings(deadline=None, database=None)
     @given(throws=module.THROWS)

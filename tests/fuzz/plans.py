@@ -44,7 +44,7 @@ _SCRAPS: Final = (
 )  # fmt: skip
 
 
-class Form(StrEnum):
+class PlanForm(StrEnum):
     JSON = "json"
     YAML = "yaml"
     LINES = "lines"
@@ -54,7 +54,7 @@ class Form(StrEnum):
 class FuzzedPlan:
     """What a file holds, and how the command is asked. `clean`: the documents, where each form has the same answers."""
 
-    form: Form
+    form: PlanForm
     data: bytes
     is_lenient: bool
     clean: tuple[Any, ...] = ()
@@ -111,17 +111,17 @@ def _text(given: str) -> bytes:
 
 @st.composite
 def plans(draw: st.DrawFn) -> FuzzedPlan:
-    form, is_lenient = draw(st.sampled_from(Form)), draw(st.booleans())
+    form, is_lenient = draw(st.sampled_from(PlanForm)), draw(st.booleans())
     if draw(rarely(20)):
         return FuzzedPlan(form, draw(NOISE), is_lenient)
-    if form is Form.LINES:
+    if form is PlanForm.LINES:
         documents = draw(st.lists(_documents(), min_size=1, max_size=_MOST_LINES))
         if draw(st.booleans()):
             return FuzzedPlan(form, b"\n".join(map(_compact, documents)), is_lenient, _clean(*documents))
         blanks = st.sampled_from((b"", b"\n", b" \t\n", b"\r\n"))
         return FuzzedPlan(form, b"\n".join(draw(blanks) + body_of(draw, raw) for raw in documents), is_lenient)
     raw = draw(_documents())
-    if form is Form.JSON:
+    if form is PlanForm.JSON:
         return FuzzedPlan(form, _compact(raw) if draw(st.booleans()) else body_of(draw, raw), is_lenient)
     return FuzzedPlan(form, draw(_yaml_of(raw)), is_lenient)
 
@@ -139,7 +139,7 @@ def _clean(*documents: Any) -> tuple[Any, ...]:
     return documents if all(isinstance(raw, dict) for raw in documents) else ()
 
 
-class Target:
+class PlanTarget:
     """The command, run in this process on files of its own. `runs`, `peak_bytes`: how often, and the most memory that
     one of them took."""
 
@@ -165,7 +165,7 @@ class Target:
         del answer["line"]
         if "now" not in raw:
             return
-        for form, data in ((Form.JSON, _compact(raw)), (Form.YAML, _as_yaml(raw, default_style='"'))):
+        for form, data in ((PlanForm.JSON, _compact(raw)), (PlanForm.YAML, _as_yaml(raw, default_style='"'))):
             code, out, err = self._ask(data, form, is_lenient=is_lenient)
             if "error" in answer:
                 same = answer["error"].replace("is not JSON:", f"is not {form.upper()}:")
@@ -174,28 +174,28 @@ class Target:
                 assert 0 == code, f"{form}: {err}"
                 assert answer == json.loads(out), form
 
-    def _ask(self, data: bytes, form: Form, *, is_lenient: bool) -> tuple[int, str, str]:
+    def _ask(self, data: bytes, form: PlanForm, *, is_lenient: bool) -> tuple[int, str, str]:
         self._path.write_bytes(data)
-        options = ["--lenient"] * is_lenient + ["--lines"] * (form is Form.LINES)
+        options = ["--lenient"] * is_lenient + ["--lines"] * (form is PlanForm.LINES)
         out, err = io.StringIO(), io.StringIO()
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             code, taken = _measured(lambda: command.main([*options, str(self._path)]))
         self.runs += 1
         self.peak_bytes = max(self.peak_bytes, taken)
         if self.runs % _REPORTED == 0:
-            print(f"{self.runs} runs of the planner, at most {self.peak_bytes >> 20} MiB for one", file=sys.stderr)
+            print(f"{self.runs} runs of the planner, at most {self.peak_bytes >> 10} KiB for one", file=sys.stderr)
         self._judge(data, form, code, out.getvalue(), err.getvalue())
         assert taken <= MEMORY_FACTOR * len(data) + _MORE_MEMORY, f"{taken} bytes of memory for {len(data)}"
         return code, out.getvalue(), err.getvalue()
 
-    def _judge(self, data: bytes, form: Form, code: int, out: str, err: str) -> None:
+    def _judge(self, data: bytes, form: PlanForm, code: int, out: str, err: str) -> None:
         assert command.FAULT not in out and command.FAULT not in err, out + err
         assert out.isascii() and out.replace("\n", "").isprintable(), "a control character"
         lines = err.splitlines()
         assert all(line.startswith(f"{self._path}: ") and line.isprintable() for line in lines), err
         if code:
-            assert (2, "", 1) == (code, out, err.count("\n")) and form is not Form.LINES, (code, err)
-        elif form is Form.LINES:
+            assert (2, "", 1) == (code, out, err.count("\n")) and form is not PlanForm.LINES, (code, err)
+        elif form is PlanForm.LINES:
             numbers = [number for number, line in enumerate(io.BytesIO(data), 1) if line.strip()]
             answers = [json.loads(line) for line in out.splitlines()]
             assert numbers == [answer["line"] for answer in answers]
