@@ -54,7 +54,7 @@ COMPAT := $(wildcard $(addprefix tests/e2e/test_,race.py answers.py verbs.py mod
 # What does not depend on the form runs once on each release.
 COMPAT_ADMISSION := $(wildcard $(addprefix tests/e2e/test_,opt_in.py admission_config.py expansion.py) tests/helm/test_cluster.py)
 
-# Every part but `mixed`, `race`, `worlds`, `oracle`, `mutate` and `fuzz`, which look for what nobody knows yet.
+# Every part but `mixed`, `race`, `worlds`, `oracle`, `mutate`, `fuzz` and `fuzz-plan`, which look for what nobody knows yet.
 .PHONY: test-long
 test-long: venv cluster ## what takes real minutes: an API server that is away, a hold that ends by itself, then `soak` and `goals`; hours
 	@$(RUN) -m pytest -m long $(PYTEST_ARGS)
@@ -107,11 +107,18 @@ mutate: venv ## small faults in the allocator's rules, one at a time: do the tes
 FUZZ_SECONDS ?= 300
 
 .PHONY: fuzz
-fuzz: venv ## random requests at every route, guided by the branches they reach; FUZZ_SECONDS=300
+fuzz: fuzzer ## random requests at every route, guided by the branches they reach; FUZZ_SECONDS=300
+	@PYTHONPATH=$(TOOLS)/fuzz $(RUN) -m tests.fuzz --seconds $(FUZZ_SECONDS)
+
+.PHONY: fuzz-plan
+fuzz-plan: fuzzer ## random documents for the planner, as JSON, YAML and lines; twenty minutes, or FUZZ_SECONDS
+	@PYTHONPATH=$(TOOLS)/fuzz $(RUN) -m tests.fuzz --target plans --seconds $(if $(filter file,$(origin FUZZ_SECONDS)),1200,$(FUZZ_SECONDS))
+
+.PHONY: fuzzer
+fuzzer: venv
 	@cmp -s requirements/fuzz.lock $(TOOLS)/fuzz/lock || { rm -rf $(TOOLS)/fuzz; \
 		$(RUN) -m pip install --quiet --no-deps --require-hashes --target $(TOOLS)/fuzz -r requirements/fuzz.lock; \
 		cp requirements/fuzz.lock $(TOOLS)/fuzz/lock; }
-	@PYTHONPATH=$(TOOLS)/fuzz $(RUN) -m tests.fuzz --seconds $(FUZZ_SECONDS)
 
 .PHONY: soak
 soak: venv cluster ## the long runs: random delays, certificates that turn for callers half a minute late; hours

@@ -303,7 +303,7 @@ class Allocator(Events):
         """Names of Backups whose size decides how large a volume becomes, and that nobody has read yet; each again
         after a while. Costs: a look at all classes if there is any."""
         with self._changed:
-            return self._world.backups_to_read(self._clock.now())
+            return self._world.backups.to_read(self._clock.now(), self._world.classes.values())
 
     def expire(self, due: Due) -> None:
         """A last look showed nothing. Nothing happens to a hold that is not due. Costs: the promises of one pod, or of

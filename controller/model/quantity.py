@@ -12,6 +12,7 @@ from fractions import Fraction
 from typing import Final
 
 from controller.errors import MalformedRequestError
+from controller.model.reader import shown
 
 MAX_BYTES: Final = 2**63 - 1
 _NUMBER = re.compile(
@@ -34,7 +35,7 @@ def quantity_bytes(text: object, field: str) -> int:
     if isinstance(text, int) and not isinstance(text, bool):
         return min(text, MAX_BYTES)
     if not isinstance(text, str) or len(text) > _MAX_LENGTH:
-        raise MalformedRequestError(field, f"not a quantity: {str(text)[:80]!r}")
+        raise MalformedRequestError(field, f"not a quantity: {shown(text)}")
     match = _NUMBER.fullmatch(text)
     if match is None:
         raise MalformedRequestError(field, f"not a quantity: {text!r}")

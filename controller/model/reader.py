@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from controller.errors import MalformedRequestError
 from controller.model.times import utc_time
 
 Raw = Mapping[str, Any]
 _EMPTY: Raw = {}
+_SHOWN: Final = 80  # characters, digits
 
 
 def mapping_at(raw: object, path: str, *names: str) -> Raw:
@@ -26,12 +27,26 @@ def mapping_at(raw: object, path: str, *names: str) -> Raw:
     return current
 
 
+def shown(value: object) -> str:
+    """A value in a complaint: short, whatever it is. Lists and objects stand there without what is in them, which may
+    be deep, and large."""
+    if isinstance(value, str):
+        return repr(value[:_SHOWN])
+    if isinstance(value, list):
+        return "a list"
+    if isinstance(value, Mapping):
+        return "an object"
+    if isinstance(value, int) and abs(value) >= 10**_SHOWN:
+        return "a number of many digits"
+    return str(value)
+
+
 def text_at(raw: Raw, path: str, name: str, default: str = "") -> str:
     value = raw.get(name)
     if value is None:
         return default
     if not isinstance(value, str):
-        raise MalformedRequestError(_join(path, (name,)), f"is not a string: {str(value)[:80]!r}")
+        raise MalformedRequestError(_join(path, (name,)), f"is not a string: {shown(value)}")
     return value
 
 
@@ -39,7 +54,7 @@ def choice_at(raw: Raw, path: str, name: str, choices: Collection[str], default:
     """One of `choices`; `default` where it is missing or empty, as Longhorn's webhook fills it in."""
     value = text_at(raw, path, name) or default
     if value != default and value not in choices:
-        raise MalformedRequestError(_join(path, (name,)), f"is not one of {sorted(choices)}: {value[:80]!r}")
+        raise MalformedRequestError(_join(path, (name,)), f"is not one of {sorted(choices)}: {shown(value)}")
     return value
 
 
@@ -50,7 +65,7 @@ def time_at(raw: Raw, path: str, name: str) -> str:
         try:
             utc_time(value)
         except ValueError as error:
-            raise MalformedRequestError(_join(path, (name,)), f"{error}: {value[:80]!r}") from error
+            raise MalformedRequestError(_join(path, (name,)), f"{error}: {shown(value)}") from error
     return value
 
 
@@ -59,7 +74,7 @@ def flag_at(raw: Raw, path: str, name: str, default: bool = False) -> bool:
     if value is None:
         return default
     if not isinstance(value, bool):
-        raise MalformedRequestError(_join(path, (name,)), f"is not a boolean: {str(value)[:80]!r}")
+        raise MalformedRequestError(_join(path, (name,)), f"is not a boolean: {shown(value)}")
     return value
 
 
@@ -71,9 +86,9 @@ def integer_at(raw: Raw, path: str, name: str, default: int = 0) -> int:
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int):
-        raise MalformedRequestError(_join(path, (name,)), f"is not an integer: {str(value)[:80]!r}")
+        raise MalformedRequestError(_join(path, (name,)), f"is not an integer: {shown(value)}")
     if not -(2**63) <= value < 2**63:
-        raise MalformedRequestError(_join(path, (name,)), f"does not fit 64 bits: {value}")
+        raise MalformedRequestError(_join(path, (name,)), f"does not fit 64 bits: {shown(value)}")
     return value
 
 
@@ -85,10 +100,10 @@ def byte_count_at(raw: Raw, path: str, name: str) -> int:
     field = _join(path, (name,))
     if isinstance(value, str):
         if not (value.isascii() and value.isdigit()) or len(value) > 19:
-            raise MalformedRequestError(field, f"is not a byte count: {value[:80]!r}")
+            raise MalformedRequestError(field, f"is not a byte count: {shown(value)}")
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**63:
-        raise MalformedRequestError(field, f"is not a byte count: {str(value)[:80]!r}")
+        raise MalformedRequestError(field, f"is not a byte count: {shown(value)}")
     return value
 
 
@@ -105,47 +120,52 @@ def texts_at(raw: Raw, path: str, name: str) -> tuple[str, ...]:
     values = list_at(raw, path, name)
     for index, value in enumerate(values):
         if not isinstance(value, str):
-            raise MalformedRequestError(f"{_join(path, (name,))}[{index}]", f"is not a string: {str(value)[:80]!r}")
+            raise MalformedRequestError(f"{_join(path, (name,))}[{index}]", f"is not a string: {shown(value)}")
     return tuple(values)
+
+
+def _condition(status: Raw, path: str, type_name: str) -> Raw | None:
+    """The condition of that type, its `status` a text if there is one; the types of those before it are checked."""
+    for index, entry in enumerate(list_at(status, path, "conditions")):
+        if not isinstance(entry, Mapping):
+            raise MalformedRequestError(f"{_join(path, ('conditions',))}[{index}]", "is not an object")
+        if not isinstance(entry.get("type"), str) or entry["type"] == type_name:
+            where = f"{_join(path, ('conditions',))}[{index}]"
+            text_at(entry, where, "status")
+            if text_at(entry, where, "type") == type_name:
+                return entry
+    return None
 
 
 def condition_at(status: Raw, path: str, type_name: str) -> bool | None:
     """True, False, or None for a condition that is missing or Unknown."""
-    for entry in list_at(status, path, "conditions"):
-        if isinstance(entry, Mapping) and entry.get("type") == type_name:
-            return {"True": True, "False": False}.get(str(entry.get("status")))
-    return None
+    entry = _condition(status, path, type_name)
+    return None if entry is None else {"True": True, "False": False}.get(entry.get("status") or "")
 
 
 def has_condition(status: Raw, path: str, type_name: str) -> bool:
     """Whether the condition stands there, whatever it says."""
-    return any(
-        isinstance(entry, Mapping) and entry.get("type") == type_name for entry in list_at(status, path, "conditions")
-    )
+    return _condition(status, path, type_name) is not None
 
 
 def condition_message_at(status: Raw, path: str, type_name: str) -> str:
     """What a condition that is False says to people; "" for one that is not."""
-    for entry in list_at(status, path, "conditions"):
-        if isinstance(entry, Mapping) and entry.get("type") == type_name:
-            return str(entry.get("message", "")) if entry.get("status") == "False" else ""
-    return ""
+    return _of_false(status, path, type_name, "message")
 
 
 def condition_reason_at(status: Raw, path: str, type_name: str) -> str:
     """Why a condition is False; "" for one that is not."""
-    for entry in list_at(status, path, "conditions"):
-        if isinstance(entry, Mapping) and entry.get("type") == type_name:
-            return str(entry.get("reason", "")) if entry.get("status") == "False" else ""
-    return ""
+    return _of_false(status, path, type_name, "reason")
 
 
 def condition_time_at(status: Raw, path: str, type_name: str) -> str:
     """Since when a condition has been False; "" for one that is not, or that does not say."""
-    for entry in list_at(status, path, "conditions"):
-        if isinstance(entry, Mapping) and entry.get("type") == type_name:
-            return str(entry.get("lastTransitionTime") or "") if entry.get("status") == "False" else ""
-    return ""
+    return _of_false(status, path, type_name, "lastTransitionTime")
+
+
+def _of_false(status: Raw, path: str, type_name: str, name: str) -> str:
+    entry = _condition(status, path, type_name)
+    return str(entry.get(name) or "") if entry is not None and entry.get("status") == "False" else ""
 
 
 def _join(path: str, names: Sequence[str]) -> str:

@@ -1,8 +1,10 @@
-"""`python -m controller.plan [--lines] FILE`: one question about saved objects, answered offline by the same rules.
+"""`python -m controller.plan [--lines] [--lenient] [FILE]`: questions about saved objects, answered offline by the same
+rules.
 
-FILE is JSON or YAML, with `--lines` one JSON document a line; `-` is standard input. docs/plan-format.md describes
-questions and answers. Exit code 0; 2 on bad input, with the file, the object and the field on standard error. With
-`--lines` a bad line's answer is its `error`, and the rest goes on. Nothing is read but FILE, and nothing is connected.
+FILE is JSON or YAML, with `--lines` one JSON document a line; without FILE, or for `-`, standard input is read.
+docs/plan-format.md describes questions and answers. Exit code 0; 2 on bad input, with the file, the object and the
+field on standard error. With `--lines` a bad line's answer is its `error`, and the rest goes on. Nothing is read but
+FILE, and nothing is connected.
 """
 
 from __future__ import annotations
@@ -11,36 +13,34 @@ import argparse
 import contextlib
 import json
 import sys
-from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from datetime import datetime
+from functools import cached_property
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, Final, NoReturn
 
-from controller.allocator.verbs.fit import fit_pod
+from controller.allocator.verbs.fit import GivenPromise, fit_pod
+from controller.allocator.world.world import World
 from controller.clock import SystemClock
 from controller.model.longhorn import Replica, Volume
+from controller.model.quantity import bytes_text
 from controller.model.versions import parse_version, support_of
 from controller.plan.answers import Json, encode_expansion, encode_fit, encode_step
-from controller.plan.input import (
-    Document,
-    ExpandQuestion,
-    FitQuestion,
-    ScheduleQuestion,
-    decode_document,
-    unread_settings,
-)
-from controller.plan.objects import InputError, Objects
+from controller.plan.complaints import InputError, Notes, printable
+from controller.plan.input import Document, ExpandQuestion, FitQuestion, Question, ScheduleQuestion, decode_document
+from controller.plan.objects import Objects
+from controller.plan.reading import MemoryBound, parse_document, parse_line, read_document, read_lines
 from controller.plan.world import world_of
-from controller.plan.yaml_reader import load_yaml
 from controller.process.flags import add_version
 from controller.rules.candidates import PlacementView
-from controller.rules.demand import demands_of_pod
+from controller.rules.demand import VolumeDemand, demands_of_pod
 from controller.rules.growth import plan_expansion
 from controller.rules.schedule import schedule_replicas
 
 EXIT_INPUT: Final = 2
+_MADE_IMAGES: Final = ("download", "export-from-volume")  # data sources of backing images that come with a volume
+FAULT: Final = "the planner failed on it"
 _KINDS: Final = {
     "claim": "PersistentVolumeClaim",
     "class": "StorageClass",
@@ -50,48 +50,87 @@ _KINDS: Final = {
 }
 
 
-@dataclass(slots=True)
-class Notes:
-    """What a person should know besides the answer; each thing is said once however many questions there are."""
-
-    ignored: Counter[str] = field(default_factory=Counter)
-    warnings: dict[str, None] = field(default_factory=dict)
-
-    def warn(self, text: str) -> None:
-        self.warnings[text] = None
-
-    def take(self, raw: object, document: Document) -> None:
-        self.ignored.update(document.objects.ignored)
-        for name in unread_settings(raw):
-            self.warn(f"settings.{name}: nothing is decided by it")
-        version = document.version
-        if version is not None and parse_version(version) is None:
-            self.warn(f"longhornVersion: {version!r} is no version, taken for the newest")
-        own = "diskschedules.longhorn.io" if document.objects.ignored["DiskSchedule.longhorn.io"] else ""
-        support = support_of(version, crds=[own], settings=document.objects.settings)
-        if not support.is_supported:
-            self.warn(f"not supported: {support.problem}")
-
-    def lines(self) -> list[str]:
-        found = list(self.warnings)
-        if self.ignored:
-            kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(self.ignored.items()))
-            found.append(f"objects of kinds that nothing is decided by: {kinds}")
-        return found
-
-
 def answer(raw: object, now_utc: datetime, notes: Notes | None = None) -> Json:
-    """The answer to one question as it stands in a file; InputError names the object and the field. Pure."""
-    document = decode_document(raw, now_utc)
+    """The answer to the document in a file, or to each of its questions; InputError names the object and the field.
+    Pure. Without `notes` it is strict."""
     said = Notes() if notes is None else notes
-    said.take(raw, document)
-    match document.question:
-        case ScheduleQuestion() as schedule:
-            return _schedule(document, schedule)
-        case ExpandQuestion() as expand:
-            return _expand(document, expand)
-        case FitQuestion() as fit:
-            return _fit(document, fit, said)
+    document = decode_document(raw, now_utc, said)
+    _note_objects(document, said)
+    answers = _Answers(document, said)
+    found = [answers.to(question) for question in document.questions]
+    return {"answers": found} if document.is_list else found[0]
+
+
+def _note_objects(document: Document, notes: Notes) -> None:
+    """What a person should know of the objects and of the release that runs."""
+    notes.ignored.update(document.objects.ignored)
+    version = document.version
+    if version is not None and parse_version(version) is None:
+        notes.remark(f"longhornVersion: {version!r} is no version, taken for the newest")
+    own = "diskschedules.longhorn.io" if document.objects.ignored["DiskSchedule.longhorn.io"] else ""
+    support = support_of(version, crds=[own], settings=document.objects.settings)
+    if not support.is_supported:
+        notes.remark(f"not supported: {support.problem}")
+
+
+class _Answers:
+    """Answers to the questions of one document."""
+
+    def __init__(self, document: Document, notes: Notes) -> None:
+        self._document, self._objects, self._notes = document, document.objects, notes
+
+    def to(self, question: Question) -> Json:
+        match question:
+            case ScheduleQuestion() as schedule:
+                return _schedule(self._document, schedule)
+            case ExpandQuestion() as expand:
+                return _expand(self._document, expand)
+            case FitQuestion() as fit:
+                return self._fit(fit)
+
+    @cached_property
+    def _world(self) -> World:
+        return world_of(self._objects, self._document.settings)
+
+    def _fit(self, question: FitQuestion) -> Json:
+        """As a filter call decides. What a pod refers to and is not among the objects does not exist, and needs
+        nothing: a lenient answer is given without it."""
+        world, settings = self._world, self._document.settings
+        demands, missing = demands_of_pod(question.pod, world, settings)
+        for entry in missing:
+            where = f"{entry.namespace}/{entry.name}" if entry.namespace else entry.name
+            so_that = "so that the volume counts as large as is requested"
+            as_what = so_that if entry.kind == "backup" else "which counts as nothing"
+            problem = f"there is no {_KINDS[entry.kind]} {where}, {as_what}"
+            self._notes.pass_over(InputError(f"Pod {question.pod.key}", "", problem))
+        for demand in demands:
+            self._check_image(demand)
+        for index, promise in enumerate(question.promises):
+            self._note_promise(f"{question.path}.promises[{index}]", promise)
+        return encode_fit(fit_pod(world, demands, question.nodes, question.promises, self._document.now_utc))
+
+    def _check_image(self, demand: VolumeDemand) -> None:
+        """A backing image has to be there, or its class has to say how it is made: else Longhorn makes no volume on it
+        (`checkAndPrepareBackingImage`)."""
+        name = demand.facts.backing_image
+        if not name or demand.image is not None:
+            return
+        owner, field = self._objects.names.get(("volumes", demand.volume), ""), "spec.backingImage"
+        if not demand.exists:
+            claim = self._objects.claims[demand.claim]
+            found = self._world.storage_class(claim.class_name)
+            if found is None or found.parameters.get("backingImageDataSourceType") in _MADE_IMAGES:
+                return
+            owner, field = self._objects.names["classes", found.name], "parameters.backingImage"
+        problem = f"there is no BackingImage {name}, which is taken for one without selectors"
+        self._notes.pass_over(InputError(owner, field, problem))
+
+    def _note_promise(self, path: str, promise: GivenPromise) -> None:
+        room = self._world.room(promise.node)
+        disks = room.disks if room is not None else ()
+        if all(promise.size_bytes > disk.reach_bytes for disk in disks):
+            size = bytes_text(promise.size_bytes)
+            self._notes.remark(f"{path}: no disk of {promise.node} has room for {size}, so that it counts as nothing")
 
 
 def _schedule(document: Document, question: ScheduleQuestion) -> Json:
@@ -130,57 +169,58 @@ def _expand(document: Document, question: ExpandQuestion) -> Json:
     )
 
 
-def _fit(document: Document, question: FitQuestion, notes: Notes) -> Json:
-    """As a filter call decides. What a pod refers to and is not among the objects does not exist, and needs nothing."""
-    world = world_of(document.objects, document.settings)
-    demands, missing = demands_of_pod(question.pod, world, document.settings)
-    for entry in missing:
-        where = f"{entry.namespace}/{entry.name}" if entry.namespace else entry.name
-        as_what = (
-            "so that the volume counts as large as is requested"
-            if entry.kind == "backup"
-            else "which counts as nothing"
-        )
-        notes.warn(f"Pod {question.pod.key}: there is no {_KINDS[entry.kind]} {where}, {as_what}")
-    return encode_fit(fit_pod(world, demands, question.nodes, question.promises, document.now_utc))
-
-
 # The command
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        super().error(printable(message))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; the process's exit code."""
-    parser = argparse.ArgumentParser(prog="controller.plan", description=(__doc__ or "").splitlines()[0])
-    add_version(parser)
-    parser.add_argument("--lines", action="store_true", help="one JSON document a line, one answer a line")
-    parser.add_argument("file", metavar="FILE", help="JSON or YAML; - reads standard input")
-    given = parser.parse_args(arguments)
-    notes = Notes()
+    given = _parser().parse_args(arguments)
+    notes, bound = Notes(is_lenient=given.lenient), MemoryBound()
     try:
         with contextlib.nullcontext(sys.stdin.buffer) if given.file == "-" else Path(given.file).open("rb") as stream:
             if given.lines:
-                _answer_lines(stream, notes)
+                _answer_lines(stream, notes, bound)
             else:
-                _write(json.dumps(answer(_parsed(stream.read()), _now(), notes), indent=2))
+                _answer_file(stream, notes, bound)
     except BrokenPipeError:
         # Who reads has enough. Python would complain of it once more when it closes its standard output.
         sys.stdout = None
         return 0
     except (OSError, InputError) as error:
         problem = error.strerror or str(error) if isinstance(error, OSError) else str(error)
-        _say(f"{given.file}: {problem}")
+        _say(f"{printable(given.file)}: {problem}")
         return EXIT_INPUT
     for line in notes.lines():
-        _say(f"{given.file}: {line}")
+        _say(f"{printable(given.file)}: {line}")
     return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog="controller.plan", description="Questions about saved objects, answered by the same rules.")
+    add_version(parser)
+    parser.add_argument("--lines", action="store_true", help="one JSON document a line, one answer a line")
+    how = parser.add_mutually_exclusive_group()
+    text = "refuse what could only be passed over, such as a setting that nothing is decided by; the default"
+    how.add_argument("--strict", action="store_true", help=text)
+    how.add_argument("--lenient", action="store_true", help="pass over it, with a remark on standard error")
+    parser.add_argument("file", metavar="FILE", nargs="?", default="-", help="JSON or YAML; - reads standard input")
+    return parser
 
 
 def _now() -> datetime:
     return SystemClock().now_utc()
 
 
-def _write(text: str) -> None:
-    sys.stdout.write(text + "\n")
+def _write(chunks: Iterable[str]) -> None:
+    """JSON, whose encoder escapes what is no printable ASCII."""
+    for chunk in chunks:
+        sys.stdout.write(chunk)
+    sys.stdout.write("\n")
     sys.stdout.flush()
 
 
@@ -188,38 +228,30 @@ def _say(text: str) -> None:
     sys.stderr.write(text + "\n")
 
 
-def _answer_lines(stream: IO[bytes], notes: Notes) -> None:
-    for line in stream:
-        if line.strip():
-            _write(json.dumps(_answer_line(line, notes)))
+def _answer_file(stream: IO[bytes], notes: Notes, bound: MemoryBound) -> None:
+    data = read_document(stream)
+    with bound.of(len(data)), _barrier():
+        found = answer(parse_document(data), _now(), notes)
+    _write(json.JSONEncoder(indent=2).iterencode(found))
 
 
-def _answer_line(line: bytes, notes: Notes) -> Json:
+def _answer_lines(stream: IO[bytes], notes: Notes, bound: MemoryBound) -> None:
+    for number, line in read_lines(stream):
+        try:
+            with bound.of(len(line or b"")), _barrier():
+                found = answer(parse_line(line), _now(), notes)
+                text = json.dumps({"line": number, **found})
+        except InputError as error:
+            text = json.dumps({"line": number, "error": str(error)})
+        _write((text,))
+
+
+@contextlib.contextmanager
+def _barrier() -> Iterator[None]:
+    """A fault of ours concerns the one document alone."""
     try:
-        return answer(_json(_text(line)), _now(), notes)
-    except InputError as error:
-        return {"error": str(error)}
-
-
-def _parsed(data: bytes) -> object:
-    """JSON by its first character, else YAML, of which JSON is a part."""
-    text = _text(data)
-    return _json(text) if text.lstrip()[:1] == "{" else load_yaml(text)
-
-
-def _text(data: bytes) -> str:
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise InputError("", "", f"is not UTF-8 text: byte {error.start} {error.reason}") from error
-
-
-def _json(text: str) -> object:
-    try:
-        return json.loads(text, parse_constant=_no_constant)
-    except (ValueError, RecursionError) as error:
-        raise InputError("", "", f"is not JSON: {error}") from error
-
-
-def _no_constant(name: str) -> object:
-    raise ValueError(f"{name} is no number")
+        yield
+    except (InputError, MemoryError):
+        raise
+    except Exception as error:  # fault barrier
+        raise InputError("", "", f"{FAULT}: {type(error).__name__}: {error}") from error

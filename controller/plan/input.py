@@ -16,13 +16,18 @@ from controller.allocator.verbs.fit import GivenPromise
 from controller.errors import MalformedRequestError
 from controller.model.longhorn import LonghornSettings, Replica, Volume
 from controller.model.longhorn_settings import LONGHORN_NAMES, longhorn_settings
-from controller.model.reader import Raw, integer_at, list_at, mapping_at, text_at, texts_at, time_at
+from controller.model.quantity import MAX_BYTES, quantity_bytes
+from controller.model.reader import Raw, integer_at, list_at, mapping_at, shown, text_at, texts_at, time_at
 from controller.model.times import utc_time
-from controller.model.versions import NEWEST, VERSION_SETTING, behaviour_of
+from controller.model.versions import NEWEST, VERSION_SETTING, behaviour_of, parse_version
 from controller.model.workload import Pod
-from controller.plan.objects import InputError, Objects, decode_objects
+from controller.plan.complaints import InputError, Notes, nearest
+from controller.plan.objects import Objects, decode_objects
 
-PARTS: Final = frozenset({"objects", "settings", "now", "longhornVersion", "question"})
+PARTS: Final = frozenset({"objects", "settings", "now", "longhornVersion", "question", "questions"})
+MOST_QUESTIONS: Final = 10_000
+_LIKE_SETTING: Final = 0.8
+MOST_REPLICAS: Final = 100  # of one question; Longhorn has no more than 20 of a volume
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +48,9 @@ class ExpandQuestion:
 
 @dataclass(frozen=True, slots=True)
 class FitQuestion:
-    """On which of these nodes is there room for the pod's volumes?"""
+    """On which of these nodes is there room for the pod's volumes? `path` is where it stands."""
 
+    path: str
     pod: Pod
     nodes: tuple[str, ...]
     promises: tuple[GivenPromise, ...]
@@ -55,28 +61,31 @@ Question = ScheduleQuestion | ExpandQuestion | FitQuestion
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One question with all that it is decided on. `version` is None where nothing tells Longhorn's."""
+    """Questions with all that they are decided on. `version` is None where nothing tells Longhorn's; `is_list`: they
+    stand in `questions`, so that their answers are a list as well."""
 
     objects: Objects
     settings: LonghornSettings
     version: str | None
     now_utc: datetime
-    question: Question
+    questions: tuple[Question, ...]
+    is_list: bool
 
 
-def decode_document(raw: object, now_utc: datetime) -> Document:
-    """The question in `raw`; InputError for anything that does not fit. `now_utc` is for a document without a `now`."""
+def decode_document(raw: object, now_utc: datetime, notes: Notes) -> Document:
+    """The questions in `raw`; InputError for anything that does not fit. `now_utc` is for a document without a `now`.
+
+    What can only be passed over goes to `notes`, which refuse it or keep a remark.
+    """
     if not isinstance(raw, Mapping):
         raise InputError("", "", "the document is not an object")
     for name in sorted(raw.keys() - PARTS):
         raise InputError("", name, f"is not one of {', '.join(sorted(PARTS))}")
-    objects = decode_objects(raw.get("objects"))
-    with_settings = _settings_of(objects, raw.get("settings"))
+    objects = decode_objects(raw.get("objects"), notes)
+    with_settings = _settings_of(objects, raw.get("settings"), notes)
     try:
-        version = text_at(raw, "", "longhornVersion") if raw.get("longhornVersion") is not None else None
-        text = time_at(raw, "", "now")
-        if text == "" and raw.get("now") is not None:
-            raise MalformedRequestError("now", "is empty")
+        version = _version_of(raw, notes)
+        now_utc = _now_of(raw, now_utc)
     except MalformedRequestError as error:
         raise InputError("", error.field, error.problem) from error
     if version is None:
@@ -85,20 +94,39 @@ def decode_document(raw: object, now_utc: datetime) -> Document:
         _parsed_settings(objects, raw.get("settings"), with_settings),
         behaviour=NEWEST if version is None else behaviour_of(version),
     )
-    return Document(
-        objects=objects,
-        settings=settings,
-        version=version,
-        now_utc=utc_time(text).astimezone(UTC) if text else now_utc,
-        question=_question(raw.get("question"), objects),
-    )
+    questions, is_list = _questions(raw, objects)
+    return Document(objects, settings, version, now_utc, questions, is_list)
+
+
+def _version_of(raw: Raw, notes: Notes) -> str | None:
+    if raw.get("longhornVersion") is None:
+        return None
+    version = text_at(raw, "", "longhornVersion")
+    if parse_version(version) is None:
+        problem = f"{shown(version)} is no version as in v1.11.2, taken for the newest"
+        notes.pass_over(InputError("", "longhornVersion", problem))
+    return version
+
+
+def _now_of(raw: Raw, now_utc: datetime) -> datetime:
+    """The moment that is asked about, in UTC, in which the first and the last hours of time may not exist."""
+    text = time_at(raw, "", "now")
+    if not text:
+        if raw.get("now") is not None:
+            raise MalformedRequestError("now", "is empty")
+        return now_utc
+    try:
+        return utc_time(text).astimezone(UTC)
+    except OverflowError as error:
+        raise MalformedRequestError("now", f"is before the year 1 or after 9999 in UTC: {shown(text)}") from error
 
 
 # Settings
 
 
-def _settings_of(objects: Objects, given: object) -> dict[str, str]:
-    """Values as Setting objects have them; those of `settings` win."""
+def _settings_of(objects: Objects, given: object, notes: Notes) -> dict[str, str]:
+    """Values as Setting objects have them; those of `settings` win. One that nothing is decided by is another setting
+    of Longhorn's, or a slip of the pen."""
     values = dict(objects.settings)
     if given is None:
         return values
@@ -106,12 +134,21 @@ def _settings_of(objects: Objects, given: object) -> dict[str, str]:
         raise InputError("", "settings", "is not an object")
     for name, value in given.items():
         values[name] = _setting_text(f"settings.{name}", value)
+        if name not in LONGHORN_NAMES:
+            near = nearest(name, LONGHORN_NAMES, _LIKE_SETTING)
+            problem = "nothing is decided by it" + (f", {near} is read" if near else "")
+            notes.pass_over(InputError("", f"settings.{name}", problem))
     return values
 
 
 def _setting_text(path: str, value: object) -> str:
+    """A value as Longhorn stores it: plain, or an object of one plain value for each data engine."""
     if isinstance(value, Mapping):
-        return json.dumps({key: _setting_text(f"{path}.{key}", entry) for key, entry in value.items()})
+        return json.dumps({key: _plain_text(f"{path}.{key}", entry) for key, entry in value.items()})
+    return _plain_text(path, value)
+
+
+def _plain_text(path: str, value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
@@ -119,11 +156,10 @@ def _setting_text(path: str, value: object) -> str:
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if isinstance(value, int):
-        try:
-            return str(value)
-        except ValueError as error:  # thousands of digits
-            raise InputError("", path, "is not a number of any sense") from error
-    raise InputError("", path, f"is not a string, number, boolean or object: {str(value)[:80]!r}")
+        if abs(value) >= 2**64:
+            raise InputError("", path, "is not a number of any sense")
+        return str(value)
+    raise InputError("", path, f"is not a string, number or boolean: {shown(value)}")
 
 
 def _parsed_settings(objects: Objects, given: object, values: Mapping[str, str]) -> LonghornSettings:
@@ -136,28 +172,35 @@ def _parsed_settings(objects: Objects, given: object, values: Mapping[str, str])
     return settings
 
 
-def unread_settings(raw: object) -> list[str]:
-    """Names in `settings` that no decision asks for: another setting of Longhorn's, or a slip of the pen."""
-    given = raw.get("settings") if isinstance(raw, Mapping) else None
-    names = given if isinstance(given, Mapping) else ()
-    return sorted(name for name in names if name not in LONGHORN_NAMES)
-
-
 # The question
 
 
-def _question(raw: object, objects: Objects) -> Question:
+def _questions(raw: Raw, objects: Objects) -> tuple[tuple[Question, ...], bool]:
+    """All questions, and whether they are a list."""
+    if raw.get("questions") is None:
+        return (_question(raw.get("question"), "question", objects),), False
+    if raw.get("question") is not None:
+        raise InputError("", "question", "stands there beside questions")
+    given = raw["questions"]
+    if not isinstance(given, list):
+        raise InputError("", "questions", "is not a list")
+    if len(given) > MOST_QUESTIONS:
+        raise InputError("", "questions", f"are more than {MOST_QUESTIONS}")
+    return tuple(_question(entry, f"questions[{index}]", objects) for index, entry in enumerate(given)), True
+
+
+def _question(raw: object, where: str, objects: Objects) -> Question:
     if raw is None:
-        raise InputError("", "question", "is missing")
+        raise InputError("", where, "is missing")
     if not isinstance(raw, Mapping):
-        raise InputError("", "question", "is not an object")
+        raise InputError("", where, "is not an object")
     if len(raw) != 1 or not raw.keys() <= _QUESTIONS.keys():
-        raise InputError("", "question", f"is not exactly one of {', '.join(_QUESTIONS)}")
+        raise InputError("", where, f"is not exactly one of {', '.join(_QUESTIONS)}")
     (kind,) = raw
     decode, names = _QUESTIONS[kind]
-    path = f"question.{kind}"
+    path = f"{where}.{kind}"
     try:
-        details = mapping_at(raw, "question", kind)
+        details = mapping_at(raw, where, kind)
         for name in sorted(details.keys() - names):
             raise MalformedRequestError(f"{path}.{name}", f"is not one of {', '.join(sorted(names))}")
         return decode(details, path, objects)
@@ -187,6 +230,8 @@ def _schedule(details: Raw, path: str, objects: Objects) -> Question:
     if details.get("replicas") is None:
         raise MalformedRequestError(f"{path}.replicas", "is missing")
     names = texts_at(details, path, "replicas")
+    if len(names) > MOST_REPLICAS:
+        raise MalformedRequestError(f"{path}.replicas", f"are more than {MOST_REPLICAS}")
     replicas = []
     for index, name in enumerate(names):
         replica = objects.replicas.get(name)
@@ -197,12 +242,16 @@ def _schedule(details: Raw, path: str, objects: Objects) -> Question:
 
 
 def _amount(details: Raw, path: str, name: str) -> int:
-    if details.get(name) is None:
-        raise MalformedRequestError(f"{path}.{name}", "is missing")
-    value = integer_at(details, path, name)
-    if value < 0:
-        raise MalformedRequestError(f"{path}.{name}", f"is negative: {value}")
-    return value
+    """A size: a number of bytes, or a quantity such as `20Gi`."""
+    value, field = details.get(name), f"{path}.{name}"
+    if value is None:
+        raise MalformedRequestError(field, "is missing")
+    size = quantity_bytes(value, field) if isinstance(value, str) else integer_at(details, path, name)
+    if isinstance(value, str) and size == MAX_BYTES:  # it is cut there
+        raise MalformedRequestError(field, f"does not fit 64 bits: {shown(value)}")
+    if size < 0:
+        raise MalformedRequestError(field, f"is negative: {shown(value)}")
+    return size
 
 
 def _expand(details: Raw, path: str, objects: Objects) -> Question:
@@ -228,7 +277,7 @@ def _fit(details: Raw, path: str, objects: Objects) -> Question:
         node = _required_text(entry, where, "node")
         _check_node(node, f"{where}.node", objects)
         promises.append(GivenPromise(node, _required_text(entry, where, "volume"), _amount(entry, where, "size")))
-    return FitQuestion(pod, tuple(sorted(set(nodes))), tuple(promises))
+    return FitQuestion(path, pod, tuple(sorted(set(nodes))), tuple(promises))
 
 
 def _check_node(name: str, path: str, objects: Objects) -> None:

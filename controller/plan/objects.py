@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from controller.errors import MalformedRequestError, SchedulerError
+from controller.errors import MalformedRequestError
 from controller.model import parse
 from controller.model.longhorn import (
     BackingImage,
@@ -18,20 +18,17 @@ from controller.model.longhorn import (
     Replica,
     Volume,
 )
-from controller.model.quantity import quantity_bytes
-from controller.model.reader import Raw, mapping_at, text_at
+from controller.model.longhorn_settings import LONGHORN_NAMES
+from controller.model.reader import Raw, text_at
 from controller.model.workload import Claim, KubeNode, PersistentVolume, Pod, StorageClass
-from controller.rules.provisioning import check_class
+from controller.plan.complaints import InputError, Notes, nearest
+from controller.plan.fields import check_fields, unknown_words
 
 LONGHORN: Final = "longhorn.io/v1beta2"
-
-
-class InputError(SchedulerError):
-    """Bad input: which object (empty: the document itself), which field, and what is wrong with it."""
-
-    def __init__(self, object_name: str, field_name: str, problem: str) -> None:
-        super().__init__(": ".join(part for part in (object_name, field_name, problem) if part))
-        self.object_name, self.field_name, self.problem = object_name, field_name, problem
+# How like a known name another one has to be for it to be taken for a slip of the pen: no kind and no setting that
+# Kubernetes or Longhorn has is as like one that is read.
+_LIKE_KIND: Final = 0.85
+_LIKE_SETTING: Final = 0.9
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,48 +86,52 @@ _KINDS: Final[Mapping[str, Mapping[str, _Kind]]] = {
 }
 
 
-def decode_objects(given: object) -> Objects:
+def decode_objects(given: object, notes: Notes) -> Objects:
     """All objects, those of a `List` among them. Other kinds are counted, not read."""
     if isinstance(given, Mapping):
         given = [given]
     if not isinstance(given, list):
         raise InputError("", "objects", "is missing" if given is None else "is not a list")
     found = Objects()
-    for where, raw in _flat(given, "objects"):
-        _add(found, where, raw)
+    for where, raw in _flat(given):
+        _add(found, where, raw, notes)
     _check_disks(found)
     return found
 
 
-def _flat(given: list[Any], path: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    for index, raw in enumerate(given):
+def _flat(given: list[Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every object and where it stands, in order; lists stand for their items, however deep they are."""
+    levels: list[tuple[str, dict[str, str], Iterator[tuple[int, Any]]]] = [("objects", {}, iter(enumerate(given)))]
+    while levels:
+        path, typed, rest = levels[-1]
+        index, item = next(rest, (-1, None))
+        if index < 0:
+            levels.pop()
+            continue
         where = f"{path}[{index}]"
-        if not isinstance(raw, Mapping):
+        if not isinstance(item, Mapping):
             raise InputError("", where, "is not an object")
+        raw = {**typed, **item}
         for name in ("apiVersion", "kind"):
             if not isinstance(raw.get(name), str) or not raw[name]:
                 raise InputError("", f"{where}.{name}", "is missing, or no string")
         kind, items = raw["kind"], raw.get("items")
         if kind != "List" and not (kind.endswith("List") and isinstance(items, list)):
-            yield where, dict(raw)
-            continue
-        if not isinstance(items, list | None):
+            yield where, raw
+        elif isinstance(items, list | None):
+            # The items of a typed list, as the API server sends it, carry neither kind nor version.
+            typed = {} if kind == "List" else {"apiVersion": raw["apiVersion"], "kind": kind.removesuffix("List")}
+            levels.append((f"{where}.items", typed, iter(enumerate(items or ()))))
+        else:
             raise InputError("", f"{where}.items", "is not a list")
-        # The items of a typed list, as the API server sends it, carry neither kind nor version.
-        typed = {} if kind == "List" else {"apiVersion": raw["apiVersion"], "kind": kind.removesuffix("List")}
-        yield from _flat(
-            [{**typed, **item} if isinstance(item, Mapping) else item for item in items or ()], f"{where}.items"
-        )
 
 
-def _add(found: Objects, where: str, raw: dict[str, Any]) -> None:
+def _add(found: Objects, where: str, raw: dict[str, Any], notes: Notes) -> None:
     version, kind = raw["apiVersion"], raw["kind"]
     group = version.rpartition("/")[0]
     reader = _KINDS.get(version, {}).get(kind)
     if reader is None:
-        read = [known for known in _KINDS if known.rpartition("/")[0] == group and kind in _KINDS[known]]
-        if read:
-            raise InputError(_named(where, raw), "apiVersion", f"{version} is not read, {read[0]} is")
+        _check_kind(where, raw, group, notes)
         found.ignored[f"{kind}.{group}" if group else kind] += 1
         return
     object_name = _named(where, raw)
@@ -138,22 +139,52 @@ def _add(found: Objects, where: str, raw: dict[str, Any]) -> None:
         raise InputError("", f"{where}.metadata.name", "is missing")
     try:
         facts = reader.parse(raw)
-        _check_facts(raw, facts)
+        check_fields(raw, facts)
+        for error in unknown_words(kind, raw) if version == LONGHORN else ():
+            notes.pass_over(InputError(object_name, error.field, error.problem))
     except MalformedRequestError as error:
         raise InputError(object_name, error.field, error.problem) from error
     if isinstance(facts, Pod | Claim):
         facts = replace(facts, namespace=facts.namespace or "default")
         facts = replace(facts, uid=facts.uid or facts.key)
     key = facts.key if isinstance(facts, Pod | Claim) else raw["metadata"]["name"]
-    table = getattr(found, reader.table)
+    if reader.table == "settings":
+        _check_setting_name(object_name, key, notes)
+    _put(found, reader.table, key, facts, object_name)
+
+
+def _put(found: Objects, table_name: str, key: str, facts: Any, object_name: str) -> None:
+    table = getattr(found, table_name)
     if key in table:
         raise InputError(object_name, "metadata.name", "stands in the objects twice")
     if isinstance(facts, Pod | Claim):
-        twin = found.names.setdefault((f"{reader.table} by uid", facts.uid), object_name)
+        twin = found.names.setdefault((f"{table_name} by uid", facts.uid), object_name)
         if twin != object_name:
             raise InputError(object_name, "metadata.uid", f"{facts.uid} is that of {twin} as well")
     table[key] = facts
-    found.names[reader.table, key] = object_name
+    found.names[table_name, key] = object_name
+
+
+def _check_kind(where: str, raw: dict[str, Any], group: str, notes: Notes) -> None:
+    """An object of a kind that is not read: another version of one that is, or a slip of the pen, is refused."""
+    version, kind, object_name = raw["apiVersion"], raw["kind"], _named(where, raw)
+    for known, kinds in _KINDS.items():
+        if kind in kinds and known.rpartition("/")[0] == group:
+            raise InputError(object_name, "apiVersion", f"{version} is not read, {known} is")
+    meant = [known for known, kinds in _KINDS.items() if kind in kinds]
+    if meant:
+        problem = f"{version} is not read for a {kind}, {' or '.join(meant)} is"
+        notes.pass_over(InputError(object_name, "apiVersion", problem))
+        return
+    near = nearest(kind, tuple(_KINDS.get(version, ())), _LIKE_KIND)
+    if near:
+        notes.pass_over(InputError(object_name, "kind", f"{kind} is not read, {near} is"))
+
+
+def _check_setting_name(object_name: str, name: str, notes: Notes) -> None:
+    near = "" if name in LONGHORN_NAMES else nearest(name, LONGHORN_NAMES, _LIKE_SETTING)
+    if near:
+        notes.pass_over(InputError(object_name, "metadata.name", f"nothing is decided by it, {near} is read"))
 
 
 def _named(where: str, raw: Mapping[str, Any]) -> str:
@@ -164,36 +195,6 @@ def _named(where: str, raw: Mapping[str, Any]) -> str:
         return where
     namespace = meta.get("namespace")
     return f"{raw['kind']} {namespace}/{name}" if namespace else f"{raw['kind']} {name}"
-
-
-def _check_facts(raw: Raw, facts: object) -> None:
-    """What the API server or Longhorn's webhook would have refused, and no reader of facts complains about."""
-    if isinstance(facts, LonghornNode):
-        for disk in facts.disks:
-            if disk.reserved_bytes < 0:
-                raise MalformedRequestError(f"spec.disks.{disk.name}.storageReserved", f"{disk.reserved_bytes} < 0")
-    elif isinstance(facts, Replica):
-        _check_size(raw, "volumeSize")
-        if not facts.volume:
-            raise MalformedRequestError("spec.volumeName", "is missing")
-    elif isinstance(facts, Volume):
-        _check_size(raw, "size")
-        if facts.actual_size_bytes < 0:
-            raise MalformedRequestError("status.actualSize", f"{facts.actual_size_bytes} < 0")
-    elif isinstance(facts, Claim):
-        request = mapping_at(mapping_at(raw, "", "spec"), "spec", "resources", "requests").get("storage")
-        if request is not None and quantity_bytes(request, "spec.resources.requests.storage") < 0:
-            raise MalformedRequestError("spec.resources.requests.storage", f"{request} < 0")
-    elif isinstance(facts, StorageClass):
-        check_class(facts)
-    elif isinstance(facts, str) and raw.get("value") is None:
-        raise MalformedRequestError("value", "is missing")
-
-
-def _check_size(raw: Raw, name: str) -> None:
-    value = mapping_at(raw, "", "spec").get(name)
-    if value is not None and (not isinstance(value, str) or not value):
-        raise MalformedRequestError(f"spec.{name}", f"is not a string of decimal bytes: {str(value)[:80]!r}")
 
 
 def _check_disks(found: Objects) -> None:

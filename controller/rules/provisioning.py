@@ -41,6 +41,7 @@ _CLASS_CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
     "cloneMode": ("full-copy", "linked-clone"),
 }
 _OBJECT_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+_CLASS_FLAGS: Final = ("share", "migratable", "encrypted", "disableRevisionCounter")
 CLAIM_SOURCE: Final = "PersistentVolumeClaim/"
 SNAPSHOT_SOURCE: Final = "VolumeSnapshot/"
 
@@ -136,13 +137,17 @@ def check_class(storage_class: StorageClass) -> None:
     """MalformedRequestError for a parameter with which Longhorn would refuse every claim of the class."""
     if storage_class.provisioner != LONGHORN_DRIVER:
         return
-    for name, text in storage_class.parameters.items():
+    given = storage_class.parameters
+    if given.get("dataLocality") == LOCALITY_STRICT and _count(given.get("numberOfReplicas")) > 1:
+        problem = f"data locality strict-local needs 1, not {given['numberOfReplicas']}"
+        raise MalformedRequestError("parameters.numberOfReplicas", problem)
+    for name, text in given.items():
         field = f"parameters.{name}"
         if name in _CLASS_CHOICES and text and text not in _CLASS_CHOICES[name]:
             raise MalformedRequestError(field, f"{text!r} is none of {', '.join(_CLASS_CHOICES[name])}")
         if name == "numberOfReplicas" and text and not (text == "0" or 1 <= _count(text) <= _MOST):
             raise MalformedRequestError(field, f"is no number from 1 to {_MOST}: {text!r}")
-        if name in ("share", "migratable") and text:
+        if name in _CLASS_FLAGS:
             try:
                 parse_flag(text)
             except ValueError as error:

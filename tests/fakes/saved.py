@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from controller.plan.command import answer
+from controller.plan.complaints import Notes
 from tests.longhorn_rules import objects
 from tests.longhorn_rules.objects import GIB, Raw, longhorn
 
@@ -43,9 +44,9 @@ def setting(name: str, value: str) -> Raw:
     return longhorn("Setting", name, value=value)
 
 
-def ask(objects: Any, question: Raw, **more: Any) -> Raw:
+def ask(objects: Any, question: Raw, *, lenient: bool = False, **more: Any) -> Raw:
     document = {"objects": objects, "question": question, **more}
-    return answer(document, datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC))
+    return answer(document, datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC), Notes(is_lenient=lenient))
 
 
 def schedule(objects: Any, *replicas: str, **more: Any) -> list[Raw]:

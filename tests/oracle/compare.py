@@ -3,7 +3,7 @@
 Compared are what Longhorn itself decides: every step's set of candidates and whether the replica is placed, the reasons
 of refused disks and nodes where Longhorn has a reason, and the verdict, the largest size and every disk's growth of an
 expansion. Which of several candidates is picked is chance in Longhorn; the steps after a different pick are not
-compared.
+compared. Both read as beside a running Longhorn, whose words and versions may be newer ones.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from controller.plan import command as product_plan
-from controller.plan.objects import InputError as ProductInputError
+from controller.plan.complaints import InputError as ProductInputError
+from controller.plan.complaints import Notes
 from controller.rules.reasons import Reason
 from tests.longhorn import plan as reference_plan
 from tests.longhorn.checked import InputError as ReferenceInputError
@@ -35,7 +36,7 @@ OF_CLUSTER: Final = frozenset(
 
 def ask_product(document: Document) -> Answer:
     try:
-        return product_plan.answer(document, NOW)
+        return product_plan.answer(document, NOW, Notes(is_lenient=True))
     except ProductInputError as error:
         return {BAD_INPUT: str(error)}
 

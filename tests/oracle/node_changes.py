@@ -105,6 +105,8 @@ def locality(world: OracleWorld) -> None:
     dice, spec = world.dice, world.volume["spec"]
     spec["dataLocality"] = dice.one(("best-effort",) * 5 + ("strict-local", "disabled"))
     spec["nodeID"] = dice.one([*(node["metadata"]["name"] for node in world.nodes)]) if dice.chance(0.95) else ""
+    if spec["dataLocality"] == "strict-local":
+        spec["numberOfReplicas"] = 1  # Longhorn's webhook takes no other
     if spec["dataLocality"] == "strict-local" and dice.chance(0.7):
         for raw in world.new:
             raw["spec"]["hardNodeAffinity"] = spec["nodeID"]

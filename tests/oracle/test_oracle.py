@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from controller.plan.complaints import Notes
 from controller.plan.input import decode_document
 from controller.rules.expandable import Route
 from controller.rules.growth import Prospect, plan_expansion
@@ -67,7 +68,7 @@ def test_a_larger_volume_object_is_judged_as_by_longhorns_webhook_for_volumes_al
         document = world_of(SEED, index).document()
         if "expand" not in document["question"] or "error" in ask_reference(document):
             continue
-        question, decoded = read(document), decode_document(document, NOW)
+        question, decoded = read(document), decode_document(document, NOW, Notes(is_lenient=True))
         size, volume = question.details["size"], decoded.objects.volumes[VOLUME]
         own = [replica for replica in decoded.objects.replicas.values() if replica.volume == VOLUME]
         settings, nodes = decoded.settings, decoded.objects.nodes

@@ -6,10 +6,12 @@ size never changes.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Iterable
 from typing import Final
 
 from controller.model.longhorn import Backup
+from controller.model.workload import Claim, StorageClass
+from controller.rules.provisioning import backup_name
 
 READ_AGAIN_SECONDS: Final = 30.0  # one that was not there, or not complete
 MOST_KNOWN: Final = 1000
@@ -35,17 +37,16 @@ class Backups:
             self._unread.setdefault(name, 0.0)
         return found
 
-    def to_read(self, now: float, named: Collection[str]) -> list[str]:
-        """Those that were asked for and are not known; the same again after a while. `named`: by the classes there are,
-        so that the others are forgotten."""
+    def to_read(self, now: float, classes: Iterable[StorageClass]) -> list[str]:
+        """Those that were asked for and are not known; the same again after a while. What no class names any more is
+        forgotten."""
+        if not self._unread:
+            return []
+        named = {_backup_of(entry) for entry in classes}
         self._unread = {name: at for name, at in self._unread.items() if name in named}
         due = [name for name, at in self._unread.items() if at <= now]
         self._unread.update(dict.fromkeys(due, now + READ_AGAIN_SECONDS))
         return due
-
-    @property
-    def has_unread(self) -> bool:
-        return bool(self._unread)
 
     def put(self, name: str, backup: Backup | None) -> bool:
         """Whether that is news."""
@@ -57,3 +58,16 @@ class Backups:
         if len(self._known) > MOST_KNOWN:
             del self._known[next(iter(self._known))]
         return old != backup
+
+
+def claims_restored_from(
+    name: str, claims: Iterable[Claim], classes: Iterable[StorageClass], default: StorageClass | None
+) -> set[str]:
+    """The keys of claims that are to be provisioned from that backup."""
+    names: set[str | None] = {entry.name for entry in classes if _backup_of(entry) == name}
+    names |= {None} if default is not None and default.name in names else set()
+    return {claim.key for claim in claims if not claim.volume_name and claim.class_name in names}
+
+
+def _backup_of(storage_class: StorageClass) -> str:
+    return backup_name(storage_class.parameters.get("fromBackup", ""))

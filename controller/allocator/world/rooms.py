@@ -66,6 +66,11 @@ def make_room(
     )
 
 
+def candidacy(node: LonghornNode | None) -> object:
+    """What decides, disks aside, whether a node comes into question at all."""
+    return None if node is None else (check_node(node) is None, node.zone, node.tags)
+
+
 class Rooms:
     """Rooms by node, and the plain volumes' summaries of all nodes. Threads: none of its own.
 

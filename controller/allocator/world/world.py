@@ -10,12 +10,12 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Final, TypeVar
 
-from controller.allocator.world.backups import Backups
+from controller.allocator.world.backups import Backups, claims_restored_from
 from controller.allocator.world.engines import EngineFacts
 from controller.allocator.world.limits import Limits
 from controller.allocator.world.placed import Granted, NothingGranted, Placed
 from controller.allocator.world.reach import Reach, ReachCause
-from controller.allocator.world.rooms import Rooms, make_room
+from controller.allocator.world.rooms import Rooms, candidacy, make_room
 from controller.clock import Clock
 from controller.model.longhorn import (
     BackingImage,
@@ -30,8 +30,8 @@ from controller.model.longhorn import (
 )
 from controller.model.workload import Claim, KubeNode, PersistentVolume, Pod, StorageClass, default_class
 from controller.rules.demand import Missing, VolumeDemand, claim_for, demand_of_claim
-from controller.rules.eligibility import Engines, NodeRoom, check_node
-from controller.rules.provisioning import backup_name, provisioned_name, rounded_volume_bytes
+from controller.rules.eligibility import Engines, NodeRoom
+from controller.rules.provisioning import provisioned_name, rounded_volume_bytes
 from controller.rules.rebuilds import Rebuild, rebuilds_ahead
 
 _T = TypeVar("_T")
@@ -55,7 +55,7 @@ class World:
         self.nodes: dict[str, LonghornNode] = {}
         self.kube_nodes: dict[str, KubeNode] = {}
         self.backing_images: dict[str, BackingImage] = {}
-        self._backups = Backups()
+        self.backups = Backups()
         self.settings = LonghornSettings()
         self.absent: dict[Missing, float] = {}  # a live read said at that time that it is not there
         self._uid_by_pod_key: dict[str, str] = {}
@@ -80,7 +80,7 @@ class World:
         one copied mapping a kind: a millisecond or two for 10,000 volumes."""
         other = World(granted, self._clock)
         kinds = "pods claims pvs classes volumes nodes kube_nodes backing_images absent"
-        indices = "_backups _claim_by_uid _nodes_of_disk _claim_key_by_volume _demands _engines"
+        indices = "backups _claim_by_uid _nodes_of_disk _claim_key_by_volume _demands _engines"
         for name in (*kinds.split(), *indices.split()):
             setattr(other, name, getattr(self, name).copy())
         other.settings, other.placed = self.settings, self.placed.copy()
@@ -105,18 +105,10 @@ class World:
         return self.backing_images.get(name)
 
     def backup(self, name: str) -> Backup | None:
-        return self._backups.get(name)
-
-    def backups_to_read(self, now: float) -> list[str]:
-        """Backups that a class names and that were asked for, of which nothing is known; the same again after a
-        while."""
-        if not self._backups.has_unread:
-            return []
-        return self._backups.to_read(now, {_backup_of(entry) for entry in self.classes.values()})
+        return self.backups.get(name)
 
     def default_engine_image(self) -> str:
-        """The image that a new v1 volume's engine gets: Longhorn's setting, else the one on most nodes; "" without
-        any EngineImage object."""
+        """Of a new v1 volume: Longhorn's setting, else the one on most nodes; "" without any EngineImage object."""
         return self.settings.default_engine_image or self._engines.default_image()
 
     def replicas_of(self, volume: str) -> Mapping[str, Replica]:
@@ -130,7 +122,8 @@ class World:
         replicas = self.placed.on(disk_uuid)
         if not self._granted.grows_on(disk_uuid):
             return replicas
-        return [_as_large_as(replica, self._granted.target_of(replica.volume)) for replica in replicas]
+        targets = ((one, self._granted.target_of(one.volume)) for one in replicas)
+        return [replace(one, size_bytes=target) if target > one.size_bytes else one for one, target in targets]
 
     def volumes_to_place(self) -> set[str]:
         """Volumes of which Longhorn has replicas to place, or to make."""
@@ -374,7 +367,7 @@ class World:
         self.limits.put(name, node, self.settings.space)
         if (old is None) is not (node is None):
             self._engines.forget()
-        if _candidacy(old) != _candidacy(node):
+        if candidacy(old) != candidacy(node):
             self._changed_candidates.add(name)
         self._rooms.touch(touched)
 
@@ -391,13 +384,10 @@ class World:
 
     def put_backup(self, name: str, backup: Backup | None) -> set[str]:
         self.absent.pop(Missing("backup", "", name), None)
-        if not self._backups.put(name, backup):
+        if not self.backups.put(name, backup):
             return set()
         self._demands.clear()
-        default = self.storage_class(None)
-        names: set[str | None] = {entry.name for entry in self.classes.values() if _backup_of(entry) == name}
-        names |= {None} if default is not None and default.name in names else set()
-        return {claim.key for claim in self.claims.values() if not claim.volume_name and claim.class_name in names}
+        return claims_restored_from(name, self.claims.values(), self.classes.values(), self.storage_class(None))
 
     def put_backing_image(self, name: str, image: BackingImage | None) -> set[str]:
         self._demands.clear()
@@ -508,15 +498,3 @@ def _exchange(facts: dict[str, _T], key: str, new: _T | None) -> _T | None:
     if new is not None:
         facts[key] = new
     return old
-
-
-def _backup_of(storage_class: StorageClass) -> str:
-    return backup_name(storage_class.parameters.get("fromBackup", ""))
-
-
-def _candidacy(node: LonghornNode | None) -> object:
-    return None if node is None else (check_node(node) is None, node.zone, node.tags)
-
-
-def _as_large_as(replica: Replica, target_bytes: int) -> Replica:
-    return replica if replica.size_bytes >= target_bytes else replace(replica, size_bytes=target_bytes)

@@ -227,3 +227,26 @@ def test_a_volumes_frontend_is_longhorns_default_unless_it_says_otherwise() -> N
     assert "iscsi" == parse.volume_facts(volume(frontend="iscsi")).frontend
     for off in (volume(frontend=""), volume(disableFrontend=True), volume({"frontendDisabled": True})):
         assert "" == parse.volume_facts(off).frontend
+
+
+@pytest.mark.parametrize(
+    ("conditions", "field"),
+    [
+        ([1], "status.conditions[0]"),
+        ([{"type": "Scheduled", "status": True}], "status.conditions[0].status"),
+        ([{"type": "Restore", "status": 5}, {"type": 5}], "status.conditions[1].type"),
+        ({}, "status.conditions"),
+    ],
+)
+def test_a_condition_that_is_none_is_named(conditions: Any, field: str) -> None:
+    with pytest.raises(MalformedRequestError) as caught:
+        parse.volume_facts(volume({"conditions": conditions}))
+    assert field == caught.value.field
+
+
+def test_words_and_fields_of_a_newer_longhorn_are_read() -> None:
+    conditions = [{"type": "Scheduled", "status": "Maybe", "since": 5}, {"status": "True"}]
+    facts = parse.volume_facts(
+        volume({"robustness": "splendid", "state": "new", "conditions": conditions, "more": [1]})
+    )
+    assert ("splendid", "new", None, True) == (facts.robustness, facts.state, facts.scheduled, facts.scheduling_unknown)

@@ -79,7 +79,7 @@ def test_lines_go_on_after_a_bad_one() -> None:
     done = run("--lines", "-", given="\n".join(lines).encode("latin-1"))
     answers = [json.loads(line) for line in done.stdout.splitlines()]
 
-    assert 0 == done.returncode
+    assert (0, [1, 2, 4, 5, 6]) == (done.returncode, [entry["line"] for entry in answers])
     assert [False, True, True, True, False] == ["error" in entry for entry in answers]
     assert answers[2]["error"].startswith("question: ")
     assert ["n1", "n0"] == [answers[index]["steps"][0]["scheduled"]["node"] for index in (0, 4)]
@@ -129,6 +129,10 @@ def main(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str,
         ("a: 1\n---\na: 1\n", "is not YAML: but found another document"),
         ("a: !!python/object:os.system x", "is not YAML"),
         ("a: 2026-99-99\n", "a: is not one of"),
+        ('{"a": {"b": 1, "c": 2, "b": 3}}', "is not JSON: 'b' stands there twice"),
+        ("now: " + ":".join("9" * 400) + ".5\n", "objects: is missing"),
+        ("objects:\n- &l {apiVersion: v1, kind: List, items: [*l]}\n", "'l' contains itself, line 2"),
+        ('{"' + "x" * 10_000 + '": 1}', "x...: is not one of"),
     ],
 )
 def test_what_is_no_document_is_refused(
@@ -138,6 +142,102 @@ def test_what_is_no_document_is_refused(
     code, out, err = main(capsys, path)
     assert (2, "") == (code, out)
     assert err.startswith(f"{path}: ") and problem in err
+
+
+def test_standard_input_is_read_without_a_file() -> None:
+    for arguments in ((), ("--lines",), ("--strict",)):
+        done = run(*arguments, given=json.dumps(document()).encode())
+        assert (0, b"", "n1/d1") == (done.returncode, done.stderr, chosen(done.stdout))
+
+
+def test_strict_is_the_default(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = saved(tmp_path / "question", json.dumps(document(settings={"log-level": "x"})))
+    complaint = f"{path}: settings.log-level: nothing is decided by it\n"
+    for arguments, code in (((), 2), (("--strict",), 2), (("--lenient",), 0)):
+        found, out, err = main(capsys, *arguments, path)
+        assert (code, code == 0, complaint) == (found, bool(out), err)
+
+
+EVIL = "w\x1b]0;x\x07\r\n\x7f\u009b31m\u202e"
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {"objects": [volume(EVIL, size="x")]},
+        {"objects": [{"apiVersion": "v1", "kind": EVIL, "metadata": {"name": "a"}}, *document()["objects"]]},
+        {"objects": [node(EVIL), volume(), replica("r1")]},
+        {"objects": [node("n1", disks={EVIL: {}}), volume(), replica("r1")]},
+        {"settings": {EVIL: "x"}},
+        {"longhornVersion": EVIL},
+        {EVIL: 1},
+        {"question": {EVIL: {}}},
+        {"question": {"schedule": {"volume": EVIL, "replicas": []}}},
+    ],
+)
+def test_no_control_character_reaches_a_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], parts: Raw
+) -> None:
+    path = saved(tmp_path / "question", json.dumps({**document(), **parts}))
+    for arguments in ((), ("--lenient",), ("--lines",), ("--lines", "--lenient")):
+        _, out, err = main(capsys, *arguments, path)
+        assert out.replace("\n", "").isprintable() and out.isascii()
+        assert err.replace("\n", "").isprintable() and all(line.startswith(path) for line in err.splitlines())
+        assert "2" not in {line.removeprefix(path)[2:3] for line in err.splitlines()}
+
+
+def test_nor_does_one_of_a_files_name_or_an_option(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = main(capsys, str(tmp_path / EVIL))
+    assert (2, 1) == (code, err.count("\n")) and err.strip().isprintable()
+    with pytest.raises(SystemExit):
+        plan.main(["a", EVIL])
+    assert capsys.readouterr().err.replace("\n", "").isprintable()
+
+
+def test_remarks_have_an_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    kinds = [{"apiVersion": "x/v1", "kind": f"K{index}", "metadata": {"name": "a"}} for index in range(1_200)]
+    settings = {f"setting-{index}": "x" for index in range(1_200)}
+    path = saved(tmp_path / "question", json.dumps(document(*kinds, settings=settings)))
+    code, _, err = main(capsys, "--lenient", path)
+    lines = err.splitlines()
+    assert (0, 1_002) == (code, len(lines))
+    assert "more than 1000 remarks" in lines[-2] and lines[-1].endswith("1180 more kinds")
+
+
+# Each in the middle of others. What stands behind an error of ours would be our fault.
+BAD_LINES: list[tuple[str, str]] = [
+    (json.dumps(document(now="0001-01-01T00:00:00+14:00")), "now"),
+    (json.dumps(document(volume("w", nodeID="@"))).replace('"@"', "[" * 900 + "]" * 900), "is not a string: a list"),
+    ("[" * 100_000, "is not JSON"),
+    (json.dumps(document()).encode().decode() + " x", "is not JSON: Extra data: line 1"),
+    (json.dumps(document(question={"expand": {"volume": "v", "size": 10**300}})), "is not JSON: a number of too many"),
+    ("null", "the document is not an object"),
+]
+
+
+def test_a_bad_line_ends_no_other() -> None:
+    good = json.dumps(document())
+    lines = [text for bad, _ in BAD_LINES for text in (bad, "", good)]
+    done = run("--lines", given="\r\n".join(lines).encode())
+    answers = {entry["line"]: entry for entry in map(json.loads, done.stdout.splitlines())}
+    assert (0, b"") == (done.returncode, done.stderr)
+    for index, (_, problem) in enumerate(BAD_LINES):
+        assert problem in answers[3 * index + 1]["error"]
+        assert plan.FAULT not in answers[3 * index + 1]["error"]
+        assert "steps" in answers[3 * index + 3]
+
+
+def test_a_fault_of_ours_is_one_line_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError("by\n0")
+
+    monkeypatch.setattr(plan, "decode_document", fail)
+    path = saved(tmp_path / "question", "{}")
+    problem = f"{plan.FAULT}: ZeroDivisionError: by\\n0"
+    assert (2, "", f"{path}: {problem}\n") == main(capsys, path)
+    assert {"line": 1, "error": problem} == json.loads(main(capsys, "--lines", path)[1])
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -170,11 +270,11 @@ def test_what_was_not_read_is_said_once_at_the_end(tmp_path: Path, capsys: pytes
     pod_list = {"apiVersion": "apps/v1", "kind": "DeploymentList", "items": [{"metadata": {"name": "a"}}] * 2}
     line = json.dumps(document(engine, pod_list, settings={"replica-soft-antiaffinity": True}))
     path = saved(tmp_path / "questions", f"{line}\n{line}\n")
-    code, out, err = main(capsys, "--lines", path)
+    code, out, err = main(capsys, "--lenient", "--lines", path)
 
     assert (0, 2) == (code, len(out.splitlines()))
     assert [
-        f"{path}: settings.replica-soft-antiaffinity: nothing is decided by it",
+        f"{path}: settings.replica-soft-antiaffinity: nothing is decided by it, replica-soft-anti-affinity is read",
         f"{path}: objects of kinds that nothing is decided by: 4 Deployment.apps, 2 Engine.longhorn.io",
     ] == err.splitlines()
 
@@ -184,7 +284,7 @@ def test_what_was_not_read_is_said_once_at_the_end(tmp_path: Path, capsys: pytes
     [
         ({"longhornVersion": "v1.8.2"}, "not supported: Longhorn v1.8.2 is older than v1.9.0"),
         ({"longhornVersion": "v1.9.0"}, ""),
-        ({"longhornVersion": "master-head"}, "longhornVersion: 'master-head' is no version"),
+        ({"settings": {"current-longhorn-version": "master-head"}}, "longhornVersion: 'master-head' is no version"),
         ({}, ""),
     ],
 )

@@ -15,13 +15,14 @@ from typing import Any
 import pytest
 
 from controller.plan import command as plan
+from controller.plan.complaints import InputError, Notes
 from tests.fakes import saved
 from tests.fakes.saved import GIB, Raw, core, longhorn, node, replica, volume
 
 NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
 CASES = [json.loads(line) for line in (Path(__file__).parent / "cases.jsonl").read_text().splitlines()]
 CLASS_PARAMETERS = {"dataLocality": "best-effort", "numberOfReplicas": "1"}
-CLASS = {
+CLASS: Raw = {
     "apiVersion": "storage.k8s.io/v1",
     "kind": "StorageClass",
     "metadata": {"name": "local"},
@@ -161,7 +162,10 @@ def test_a_pod_without_longhorn_volumes_fits_everywhere() -> None:
 def test_what_is_not_among_the_objects_counts_as_nothing_and_is_named() -> None:
     lost = claim("lost", bound="gone")
     objects = [node("a"), pod("none", "lost"), lost]
-    notes = plan.Notes()
+    with pytest.raises(InputError) as caught:
+        fit(objects, "a")
+    assert "Pod ns/p: there is no PersistentVolumeClaim ns/none, which counts as nothing" == str(caught.value)
+    notes = Notes(is_lenient=True)
     document = {"objects": objects, "question": {"fit": {"pod": "ns/p", "nodes": ["a"]}}}
     assert "sure" == plan.answer(document, datetime.now(UTC), notes)["nodes"]["a"]["verdict"]
     assert [
@@ -190,14 +194,62 @@ def test_a_restored_volume_counts_as_large_as_its_backup(gib: int | None, verdic
     asked["spec"]["storageClassName"] = "restored"
     status = {"url": URL, "volumeSize": str((gib or 0) * GIB)}
     backups = [] if gib is None else [longhorn("Backup", "backup-1", status=status)]
-    found = fit([restored, asked, pod("c"), node("n1", gib=80), *backups], "n1")
+    found = fit([restored, asked, pod("c"), node("n1", gib=80), *backups], "n1", lenient=gib is None)
     assert verdict == found["n1"]["verdict"]
 
 
 def test_a_missing_backup_is_told() -> None:
     restored = {**CLASS, "parameters": {**CLASS_PARAMETERS, "fromBackup": URL}}
-    notes = plan.Notes()
+    notes = Notes(is_lenient=True)
     question = {"fit": {"pod": "ns/p", "nodes": ["n1"]}}
     plan.answer({"objects": [restored, claim("c"), pod("c"), node("n1")], "question": question}, NOW, notes)
     said = "Pod ns/p: there is no Backup backup-1, so that the volume counts as large as is requested"
-    assert [said] == list(notes.warnings)
+    assert [said] == notes.lines()
+
+
+def test_a_promise_that_no_disk_of_its_node_has_room_for_counts_as_nothing_and_is_named() -> None:
+    objects = [node("a"), node("b"), pod("data"), claim("data"), CLASS]
+    promises = [promise("a", 99), promise("b", 101, "w")]
+    question = {"fit": {"pod": "ns/p", "nodes": ["a", "b"], "promises": promises}}
+    notes = Notes()
+    found = plan.answer({"objects": objects, "question": question}, NOW, notes)["nodes"]
+    assert ["contended", "sure"] == [found[name]["verdict"] for name in ("a", "b")]
+    where = "question.fit.promises[1]"
+    assert [f"{where}: no disk of b has room for 101Gi, so that it counts as nothing"] == notes.lines()
+
+
+@pytest.mark.parametrize(
+    ("parameters", "field"),
+    [
+        ({}, "parameters.backingImage"),
+        ({"backingImageDataSourceType": "upload"}, "parameters.backingImage"),
+        ({"backingImageDataSourceType": "download"}, ""),
+    ],
+)
+def test_a_class_needs_its_backing_image_unless_it_says_how_to_make_it(parameters: Raw, field: str) -> None:
+    made = {**CLASS, "parameters": {**CLASS["parameters"], "backingImage": "image", **parameters}}
+    objects = [node("a"), pod("data"), claim("data")]
+    question = {"fit": {"pod": "ns/p", "nodes": ["a"]}}
+    complaint = None
+    try:
+        saved.ask([made, *objects], question)
+    except InputError as error:
+        complaint = error
+    assert (field, bool(field)) == (getattr(complaint, "field_name", ""), complaint is not None)
+    assert saved.ask([made, *objects], question, lenient=True)
+    assert saved.ask([made, *objects, longhorn("BackingImage", "image")], question)
+
+
+def test_a_volume_needs_its_backing_image() -> None:
+    objects = [CLASS, node("a"), pod("data"), *bound("data", backingImage="image")]
+    with pytest.raises(InputError) as caught:
+        saved.ask(objects, {"fit": {"pod": "ns/p", "nodes": ["a"]}})
+    assert ("Volume longhorn-system/v", "spec.backingImage") == (caught.value.object_name, caught.value.field_name)
+
+
+def test_several_questions_are_answered_as_each_of_them_alone() -> None:
+    for case in CASES[::10]:
+        document = {name: part for name, part in case["document"].items() if name != "question"}
+        question = case["document"]["question"]
+        alone = plan.answer(case["document"], NOW)
+        assert {"answers": [alone] * 3} == plan.answer({**document, "questions": [question] * 3}, NOW)

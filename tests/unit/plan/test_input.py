@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
-from controller.plan.objects import InputError
+from controller.plan.command import answer
+from controller.plan.complaints import InputError, Notes
+from controller.plan.input import MOST_REPLICAS
 from tests.fakes import saved
 from tests.fakes.saved import Raw, core, longhorn, node, replica, setting, volume
 
@@ -49,6 +52,25 @@ def with_field(raw: Raw, path: str, value: Any) -> Raw:
         (core("PersistentVolumeClaim", "c", "ns"), "spec.resources.requests.storage", "much"),
         (core("PersistentVolumeClaim", "c", "ns"), "spec.resources.requests.storage", "-5Gi"),
         (core("Pod", "p", "ns"), "spec.volumes", {}),
+        (node("n1"), "status.conditions", [1]),
+        (node("n1"), "status.conditions", [{"type": "Ready", "status": True}]),
+        (node("n1"), "status.conditions", [{"type": "Ready", "status": "true"}]),
+        (node("n1"), "status.conditions", [{"type": "Ready"}]),
+        (node("n1"), "status.conditions", [{"type": "Ready", "status": "True"}, {"status": "True"}]),
+        (node("n1"), "status.diskStatus.d1.conditions", [None]),
+        (node("n1"), "status.diskStatus.d1.conditions", [{"type": "Ready", "status": "yes"}]),
+        (volume(), "metadata.labels", []),
+        (volume(), "metadata.creationTimestamp", 2026),
+        (volume(), "spec.encrypted", "x"),
+        (volume(dataLocality="strict-local"), "spec.numberOfReplicas", 3),
+        (volume(), "status.robustness", "healthyish"),
+        (volume(), "status.robustness", ["healthy"]),
+        (volume(), "status.state", "atached"),
+        (volume(), "status.cloneStatus.state", "begun"),
+        (volume(), "spec.frontend", "block"),
+        (longhorn("EngineImage", "e"), "status.state", "ready"),
+        (longhorn("InstanceManager", "m"), "status.currentState", "Running"),
+        (longhorn("InstanceManager", "m"), "spec.type", "all"),
     ],
 )
 def test_a_bad_field_is_refused_with_object_and_field(raw: Raw, path: str, value: Any) -> None:
@@ -60,6 +82,12 @@ def test_a_bad_field_is_refused_with_object_and_field(raw: Raw, path: str, value
     assert f"{raw['kind']} {meta['namespace']}/{meta['name']}" == found.object_name
     assert found.field_name.startswith(path)
     assert str(found).startswith(f"{found.object_name}: {path}")
+
+
+def test_a_namespace_is_a_text_whatever_the_kind() -> None:
+    for raw in (volume("w"), core("PersistentVolume", "p"), longhorn("Setting", "x", value="")):
+        raw["metadata"]["namespace"] = 5
+        assert "metadata.namespace" == problem(world(raw)).field_name
 
 
 def _key(raw: Raw) -> tuple[str, str]:
@@ -79,8 +107,10 @@ CLASS = {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": 
         ("replicaSoftAntiAffinity", ("ignored",), ("true",)),
         ("replicaZoneSoftAntiAffinity", ("enabled",), ("false",)),
         ("replicaDiskSoftAntiAffinity", ("disabled",), ("yes",)),
-        ("share", ("", "true"), ("shared",)),
+        ("share", ("true",), ("", "shared")),
         ("migratable", ("false",), ("2",)),
+        ("encrypted", ("false", "T"), ("", "x")),
+        ("disableRevisionCounter", ("true",), ("no",)),
     ],
 )
 def test_a_class_that_longhorn_would_refuse_is_refused(
@@ -94,6 +124,14 @@ def test_a_class_that_longhorn_would_refuse_is_refused(
         assert saved.schedule(world(made(text, "other.example")), "r1")
     for text in good:
         assert saved.schedule(world(made(text, "driver.longhorn.io")), "r1")
+
+
+def test_a_class_of_local_volumes_has_one_replica() -> None:
+    given: Raw = {**CLASS, "provisioner": "driver.longhorn.io"}
+    for count, field in (("3", "parameters.numberOfReplicas"), ("1", "")):
+        made = {**given, "parameters": {"dataLocality": "strict-local", "numberOfReplicas": count}}
+        assert not field or ("StorageClass s", field) == _where(problem(world(made)))
+        assert field or saved.schedule(world(made), "r1")
 
 
 def test_a_whole_number_may_be_written_as_a_float() -> None:
@@ -156,8 +194,52 @@ def test_another_version_of_a_kind_that_is_read_is_refused() -> None:
     assert ("Node longhorn-system/n9", "apiVersion") == _where(problem(world(old)))
 
 
-def test_a_longhorn_node_in_another_group_is_another_kind() -> None:
-    assert ["n1/d1"] == saved.places(saved.schedule(world({**node("n9"), "apiVersion": "example.io/v1"}), "r1")[0])
+# Each of them: what it is read as by those who look away, and what is refused by those who do not.
+SLIPS: list[tuple[Raw, tuple[str, str]]] = [
+    ({"objects": world({**node("n9"), "apiVersion": "longhorn/v1beta2"})}, ("Node longhorn-system/n9", "apiVersion")),
+    ({"objects": world({**volume("w"), "apiVersion": "v1"})}, ("Volume longhorn-system/w", "apiVersion")),
+    ({"objects": world({**node("n9"), "kind": "Nodes"})}, ("Nodes longhorn-system/n9", "kind")),
+    ({"objects": world({**node("n9"), "kind": "node"})}, ("node longhorn-system/n9", "kind")),
+    ({"objects": world({**CLASS, "kind": "StorageClas"})}, ("StorageClas s", "kind")),
+    (
+        {"objects": world(setting("replica-soft-antiaffinity", "true"))},
+        ("Setting longhorn-system/replica-soft-antiaffinity", "metadata.name"),
+    ),
+    ({"settings": {"replica-soft-antiaffinity": "true"}}, ("", "settings.replica-soft-antiaffinity")),
+    ({"settings": {"node-drain-policy": "always-allow"}}, ("", "settings.node-drain-policy")),
+    ({"longhornVersion": "1.11.2"}, ("", "longhornVersion")),
+    ({"objects": world(volume("w", status={"robustness": "odd"}))}, ("Volume longhorn-system/w", "status.robustness")),
+]
+
+
+@pytest.mark.parametrize(("parts", "where"), SLIPS)
+def test_what_could_only_be_passed_over_is_refused_unless_that_is_asked_for(parts: Raw, where: tuple[str, str]) -> None:
+    document = {"objects": world(), "question": QUESTION, **parts}
+    with pytest.raises(InputError) as caught:
+        answer(document, datetime.now(UTC))
+    assert where == _where(caught.value)
+
+    notes = Notes(is_lenient=True)
+    assert ["n1/d1"] == saved.places(answer(document, datetime.now(UTC), notes)["steps"][0])
+    assert str(caught.value) in notes.lines()
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        longhorn("Engine", "e"),
+        longhorn("BackingImageManager", "b"),
+        setting("node-drain-policy", "always-allow"),
+        setting("storage-reserved-percentage-for-default-disk", "30"),
+        setting("a-setting-of-a-newer-release", "x"),
+        core("ConfigMap", "c", "ns"),
+        {"apiVersion": "storage.k8s.io/v1", "kind": "CSINode", "metadata": {"name": "n1"}},
+        {"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": {"name": "r"}},
+        volume("w", status={"robustness": "", "state": ""}),
+    ],
+)
+def test_what_a_cluster_has_besides_is_no_slip(raw: Raw) -> None:
+    assert ["n1/d1"] == saved.places(saved.schedule(world(raw), "r1")[0])
 
 
 @pytest.mark.parametrize(
@@ -214,6 +296,8 @@ def test_settings_by_data_engine_are_objects_too(value: Any) -> None:
         ({"storage-over-provisioning-percentage": 1.5}, "settings.storage-over-provisioning-percentage"),
         ({"storage-minimal-available-percentage": "101"}, "settings.storage-minimal-available-percentage"),
         ({"default-replica-count": {"v1": []}}, "settings.default-replica-count.v1"),
+        ({"default-replica-count": {"v1": {"v1": {"v1": "3"}}}}, "settings.default-replica-count.v1"),
+        ({"default-replica-count": 10**400}, "settings.default-replica-count"),
         ({"default-replica-count": {"v1": "many"}}, "settings.default-replica-count"),
     ],
 )
@@ -265,6 +349,69 @@ def test_a_bad_setting_object_does_no_harm_when_another_value_wins() -> None:
 def test_a_bad_question_is_refused_with_the_field(question: Any, field: str) -> None:
     objects = world(core("Pod", "p", "ns"), volume("other-volume"), replica("other", of="other-volume"))
     assert ("", field) == _where(problem(objects, question))
+
+
+@pytest.mark.parametrize(
+    ("parts", "field"),
+    [
+        ({"questions": {}}, "questions"),
+        ({"questions": [QUESTION, {"expand": {"volume": "w", "size": 1}}]}, "questions[1].expand.volume"),
+        ({"questions": [QUESTION], "question": QUESTION}, "question"),
+        ({"questions": [QUESTION] * 10_001}, "questions"),
+        ({"questions": [None]}, "questions[0]"),
+    ],
+)
+def test_a_bad_list_of_questions_is_refused_with_the_field(parts: Raw, field: str) -> None:
+    with pytest.raises(InputError) as caught:
+        answer({"objects": world(), **parts}, datetime.now(UTC))
+    assert field == caught.value.field_name
+
+
+def test_questions_share_one_set_of_objects() -> None:
+    expand = {"expand": {"volume": "v", "size": "20Gi"}}
+    found = answer({"objects": world(), "questions": [QUESTION, expand]}, datetime.now(UTC))
+    assert [saved.ask(world(), QUESTION), saved.ask(world(), expand)] == found["answers"]
+    assert {"answers": []} == answer({"objects": world(), "questions": []}, datetime.now(UTC))
+
+
+@pytest.mark.parametrize(
+    ("size", "bytes_asked"),
+    [("20Gi", 20 * 2**30), ("21474836480", 20 * 2**30), ("1.5Ti", 3 * 2**39), ("20G", 20 * 10**9), (2e10, 2 * 10**10)],
+)
+def test_a_size_is_bytes_or_a_quantity(size: Any, bytes_asked: int) -> None:
+    placed = [node("n1", gib=4096), volume(), replica("r1", "n1")]
+    assert bytes_asked - 10 * 2**30 == saved.expand(placed, size)["disks"][0]["growth"]
+
+
+@pytest.mark.parametrize("size", ["-1Gi", "20 Gi", "20GB", "", "8Ei", "1e400", "9223372036854775808", [], "x"])
+def test_another_size_is_refused(size: Any) -> None:
+    assert ("", "question.expand.size") == _where(problem(question={"expand": {"volume": "v", "size": size}}))
+
+
+def test_more_replicas_than_a_volume_has_are_refused() -> None:
+    question = {"schedule": {"volume": "v", "replicas": ["r1"] * (MOST_REPLICAS + 1)}}
+    assert ("", "question.schedule.replicas") == _where(problem(question=question))
+
+
+@pytest.mark.parametrize(
+    ("now", "is_moment"),
+    [
+        ("0001-01-01T00:00:00Z", True),
+        ("0001-01-01T00:00:00-14:00", True),
+        ("9999-12-31T23:59:59+14:00", True),
+        ("0001-01-01T00:00:00+00:01", False),
+        ("9999-12-31T23:59:59-00:01", False),
+        ("0000-01-01T00:00:00Z", False),
+        ("2026-01-01T00:00:00+24:00", False),
+    ],
+)
+def test_now_is_a_moment_of_the_years_1_to_9999_in_utc(now: str, is_moment: bool) -> None:
+    degraded = volume(status={"robustness": "degraded", "lastDegradedAt": "0001-01-01T00:00:00+14:00"})
+    objects = [node("n1"), degraded, replica("r1")]
+    if is_moment:
+        assert saved.schedule(objects, "r1", now=now)
+    else:
+        assert ("", "now") == _where(problem(objects, now=now))
 
 
 def test_an_empty_schedule_has_no_steps() -> None:
