@@ -22,10 +22,14 @@ CODE := $(wildcard controller extender webhook certs tests bench)
 COMPILE := $(TOOLS)/bin/uv --no-config pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-emit-find-links --no-annotate --no-header
 UPGRADE ?=
+# Packages of a lock of their own, in a folder of their own, for one target.
+install_tool = @cmp -s requirements/$(1).lock $(TOOLS)/$(1)/lock || { rm -rf $(TOOLS)/$(1); \
+	$(RUN) -m pip install --quiet --no-deps --require-hashes --target $(TOOLS)/$(1) -r requirements/$(1).lock; \
+	cp requirements/$(1).lock $(TOOLS)/$(1)/lock; }
 
 .PHONY: help
 help: ## this text
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@printf '\n  %s\n  %s\n  %s\n' \
 		'make venv PYTHON=python3.12     another interpreter (3.11 or newer)' \
 		'KEEP=1 make demo                leaves the cluster of the demo running' \
@@ -108,9 +112,7 @@ FUZZ_SECONDS ?= 300
 
 .PHONY: fuzz
 fuzz: venv ## random requests at every route, guided by the branches they reach; FUZZ_SECONDS=300
-	@cmp -s requirements/fuzz.lock $(TOOLS)/fuzz/lock || { rm -rf $(TOOLS)/fuzz; \
-		$(RUN) -m pip install --quiet --no-deps --require-hashes --target $(TOOLS)/fuzz -r requirements/fuzz.lock; \
-		cp requirements/fuzz.lock $(TOOLS)/fuzz/lock; }
+	$(call install_tool,fuzz)
 	@PYTHONPATH=$(TOOLS)/fuzz $(RUN) -m tests.fuzz --seconds $(FUZZ_SECONDS)
 
 .PHONY: soak
@@ -157,6 +159,35 @@ helm: venv ## build Helm 3 and 4 and kubeconform (3 minutes once, then nothing)
 .PHONY: chart
 chart: venv ## what is made from the chart: its schema and README, and the manifests in docs/examples
 	@$(RUN) -m tests.helm write
+
+# What the image is built with, and what it is called.
+DOCKER ?= docker
+IMAGE ?=
+PLATFORMS ?=
+PYTHON_IMAGE ?=
+PUSH ?=
+
+.PHONY: image
+image: ## build IMAGE=registry.example.com/team/name:tag; PLATFORMS=linux/amd64,linux/arm64 PUSH=1
+	@test -n "$(IMAGE)" || { echo 'make image: say what it is called: IMAGE=registry.example.com/team/name:tag' >&2; exit 1; }
+	@$(DOCKER) build --tag "$(IMAGE)" --build-arg VERSION="$$(awk '$$1 == "appVersion:" {print $$2}' helm/*/Chart.yaml)" \
+		--build-arg REVISION="$$(git rev-parse HEAD)" $(addprefix --build-arg PYTHON_IMAGE=,$(PYTHON_IMAGE)) \
+		$(addprefix --platform ,$(PLATFORMS)) $(if $(PUSH),--push) .
+
+# The version of Python in the image; no C library that its Debian has not.
+IMAGE_PYTHON = $(shell sed -n 's/^ARG PYTHON_IMAGE=python:\([0-9]*\.[0-9]*\)\..*/\1/p' Dockerfile)
+WHEELS = @rm -rf build/wheels/$(1) && $(RUN) -m pip download --quiet --dest build/wheels/$(1) \
+	--only-binary :all: --require-hashes -r requirements/runtime.lock --implementation cp --python-version $(IMAGE_PYTHON) \
+	$(foreach glibc,manylinux2014 manylinux_2_17 manylinux_2_28,--platform $(glibc)_$(2)) && \
+	echo "build/wheels/$(1): $$(ls build/wheels/$(1) | wc -l) wheels, $$(ls build/wheels/$(1) | grep -c _$(2)) of them for $(2)"
+
+.PHONY: wheels-amd64
+wheels-amd64: venv ## what the image for amd64 installs, resolved by the lock's digests
+	$(call WHEELS,amd64,x86_64)
+
+.PHONY: wheels-arm64
+wheels-arm64: venv ## likewise for arm64
+	$(call WHEELS,arm64,aarch64)
 
 .PHONY: venv
 venv: ## the virtual environment .venv, exactly the locked versions
