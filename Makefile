@@ -18,7 +18,7 @@ SIDE_BY_SIDE = -n $(TEST_JOBS) --dist loadfile --no-loadscope-reorder
 export PYTHONUNBUFFERED := 1
 
 RUN := $(VENV)/bin/python
-CODE := $(wildcard controller extender webhook certs tests bench)
+CODE := $(wildcard controller extender webhook certs tests bench release)
 COMPILE := $(TOOLS)/bin/uv --no-config pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-emit-find-links --no-annotate --no-header
 UPGRADE ?=
@@ -189,6 +189,23 @@ wheels-amd64: venv ## what the image for amd64 installs, resolved by the lock's 
 wheels-arm64: venv ## likewise for arm64
 	$(call WHEELS,arm64,aarch64)
 
+.PHONY: sbom
+sbom: venv ## the bill of materials of the image, in CycloneDX, in dist/
+	$(call install_tool,sbom)
+	@PYTHONPATH=$(TOOLS)/sbom $(RUN) -m release.sbom --time "$$(git log -1 --format=%cI)" \
+		--output dist/longhorn-scheduler-extender.cdx.json
+
+VERSION ?=
+TAG ?=
+
+.PHONY: version
+version: venv ## change the version everywhere: VERSION=1.2.3; without one, print it
+	@$(RUN) -m release.version $(if $(VERSION),set "$(VERSION)" --date "$$(date -u +%F)",show)
+
+.PHONY: check-tag
+check-tag: venv ## that TAG=v1.2.3 is the tag of the version that is stated
+	@$(RUN) -m release.version check "$(TAG)"
+
 .PHONY: venv
 venv: ## the virtual environment .venv, exactly the locked versions
 	@./requirements/make-venv "$(VENV)" $(if $(filter file default,$(origin PYTHON)),,"$(PYTHON)")
@@ -202,6 +219,8 @@ lock: ## resolve the dependencies again; UPGRADE=1 takes the newest versions
 	@$(COMPILE) -c requirements/dev.lock -o requirements/build.lock - <<<setuptools
 	@$(COMPILE) $(if $(UPGRADE),--upgrade) -o requirements/fuzz.lock - \
 		<<<$$'atheris<3.1; python_version < "3.12"\natheris>=3.1; python_version >= "3.12"'
+	@$(COMPILE) $(if $(UPGRADE),--upgrade) -c requirements/dev.lock -o requirements/sbom.lock - \
+		<<<$$'cyclonedx-python-lib[json-validation]\npackaging'
 	@! grep -nE '://|@ ' requirements/*.lock || { echo 'make lock: an address in a lock' >&2; exit 1; }
 
 .PHONY: clean
