@@ -160,6 +160,18 @@ helm: venv ## build Helm 3 and 4 and kubeconform (3 minutes once, then nothing)
 chart: venv ## what is made from the chart: its schema and README, and the manifests in docs/examples
 	@$(RUN) -m tests.helm write
 
+# What `make images` renders the chart with, as in: make images VALUES=my-values.yaml KUBE_VERSION=1.34.1
+VALUES ?=
+KUBE_VERSION ?=
+
+.PHONY: images
+images: venv ## the images that the chart needs, a line each; VALUES=my-values.yaml KUBE_VERSION=1.34.1
+	@$(RUN) -m tests.helm images $(addprefix --values ,$(VALUES)) $(addprefix --kube-version ,$(KUBE_VERSION))
+
+.PHONY: package
+package: venv ## the chart as an archive, in dist/
+	@$(RUN) -m tests.helm package dist
+
 # What the image is built with, and what it is called.
 DOCKER ?= docker
 IMAGE ?=
