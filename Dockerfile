@@ -8,6 +8,8 @@ ARG PYTHON_IMAGE=python:3.12.13-slim-trixie
 
 FROM ${PYTHON_IMAGE} AS build
 
+# Where pip asks, if not at its own default. It says nothing about what is installed: the digests in the locks do.
+ARG PIP_INDEX_URL
 WORKDIR /src
 COPY requirements/runtime.lock requirements/build.lock requirements/
 # Wheels only, and only those whose digest is in a lock: no compiler, no surprise. pip and the build backend stay here.

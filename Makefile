@@ -177,13 +177,15 @@ DOCKER ?= docker
 IMAGE ?=
 PLATFORMS ?=
 PYTHON_IMAGE ?=
+PIP_INDEX_URL ?=
 PUSH ?=
 
 .PHONY: image
 image: ## build IMAGE=registry.example.com/team/name:tag; PLATFORMS=linux/amd64,linux/arm64 PUSH=1
 	@test -n "$(IMAGE)" || { echo 'make image: say what it is called: IMAGE=registry.example.com/team/name:tag' >&2; exit 1; }
 	@$(DOCKER) build --tag "$(IMAGE)" --build-arg VERSION="$$(awk '$$1 == "appVersion:" {print $$2}' helm/*/Chart.yaml)" \
-		--build-arg REVISION="$$(git rev-parse HEAD)" $(addprefix --build-arg PYTHON_IMAGE=,$(PYTHON_IMAGE)) \
+		--build-arg REVISION="$$(git rev-parse HEAD)$$(git diff --quiet HEAD || echo -dirty)" \
+		$(addprefix --build-arg PYTHON_IMAGE=,$(PYTHON_IMAGE)) $(addprefix --build-arg PIP_INDEX_URL=,$(PIP_INDEX_URL)) \
 		$(addprefix --platform ,$(PLATFORMS)) $(if $(PUSH),--push) .
 
 # The version of Python in the image; no C library that its Debian has not.

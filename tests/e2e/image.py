@@ -192,7 +192,7 @@ def _shell(command: str, root: Path, stage: BuildStage) -> None:
     done = subprocess.run(
         ["/bin/sh", "-euc", _ABSOLUTE.sub(f"{root}/", command)],
         cwd=_below(root, stage.folder),
-        env={**mine, **stage.env},
+        env={**mine, **{name: value for name, value in stage.given.items() if value}, **stage.env},
         text=True,
         capture_output=True,
         timeout=STEP_SECONDS,
