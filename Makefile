@@ -60,7 +60,7 @@ COMPAT_ADMISSION := $(wildcard $(addprefix tests/e2e/test_,opt_in.py admission_c
 
 # Every part but `mixed`, `race`, `worlds`, `oracle`, `mutate` and `fuzz`, which look for what nobody knows yet.
 .PHONY: test-long
-test-long: venv cluster ## what takes real minutes: an API server that is away, then `soak` and `goals`; hours
+test-long: venv cluster ## what takes real minutes: an API server that is away, a hold that ends by itself, then `soak` and `goals`; hours
 	@$(RUN) -m pytest -m long $(PYTEST_ARGS)
 	@$(MAKE) soak goals
 

@@ -1,5 +1,6 @@
-"""Commands: `run` serves, `status` asks a running process, `render-scheduler-config` prints files, `remove-webhooks`
-takes us out of the API server's way.
+"""Commands: `run` serves, `status` asks a running process, `render-scheduler-config` prints files,
+`check-installation` tries the installation out, `remove-webhooks` takes us out of the API server's way,
+`prepare-uninstall` comes before the objects are deleted.
 
 Exit codes are decided here and nowhere else.
 """
@@ -15,11 +16,13 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
 from controller.clock import SystemClock
 from controller.errors import ClusterError, ConfigError
+from controller.model.names import DEFAULT_SCHEDULER
 from controller.process.flags import add_flags, add_version, chosen_settings
 from controller.process.logs import configure_logging
 from controller.scheduler_config import command as scheduler_config
@@ -27,7 +30,12 @@ from controller.settings import PLAIN_HTTP, ProcessSettings
 
 EXIT_CONFIG: Final = 2
 EXIT_UNREACHABLE: Final = 3
+EXIT_PODS_WAIT: Final = 4
+EXIT_CHECK_FAILED: Final = 5
 REMOVE_WEBHOOKS: Final = "remove-webhooks"
+PREPARE_UNINSTALL: Final = "prepare-uninstall"
+CHECK_INSTALLATION: Final = "check-installation"
+WAIT_SECONDS: Final = 60
 ENVIRONMENT: Final = {
     "pod_name": "POD_NAME",
     "pod_ip": "POD_IP",
@@ -94,6 +102,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _render(options)
         if options.command == REMOVE_WEBHOOKS:
             return _remove_webhooks(options)
+        if options.command == PREPARE_UNINSTALL:
+            return _prepare_uninstall(options)
+        if options.command == CHECK_INSTALLATION:
+            return _check_installation(options)
         return _status(options.status_port)
     except ConfigError as error:
         print(f"configuration: {error}", file=sys.stderr)
@@ -165,14 +177,12 @@ def _render(options: argparse.Namespace) -> int:
 
 def _remove_webhooks(options: argparse.Namespace) -> int:
     # Only `run` and this command need the client library.
-    from controller.admission.removal import remove_webhooks
+    from controller.installation.webhooks import remove_webhooks
     from controller.kube.api import ClientKubeApi
 
-    defaults = ProcessSettings()
-    namespace = options.namespace or os.environ.get(ENVIRONMENT["namespace"]) or defaults.namespace
     try:
         done = remove_webhooks(
-            ClientKubeApi.load(options.kubeconfig or None), SystemClock(), namespace, options.config_map
+            ClientKubeApi.load(options.kubeconfig or None), SystemClock(), _namespace(options), options.config_map
         )
     except ClusterError as error:
         print(f"webhooks not removed: the API server: {error}", file=sys.stderr)
@@ -180,6 +190,63 @@ def _remove_webhooks(options: argparse.Namespace) -> int:
     for line in done:
         print(line)
     return 0
+
+
+def _prepare_uninstall(options: argparse.Namespace) -> int:
+    from controller.installation.uninstall import PodsWaitError, prepare_uninstall
+    from controller.kube.api import ClientKubeApi
+
+    settings = replace(
+        ProcessSettings(),
+        namespace=_namespace(options),
+        config_map=options.config_map,
+        tls_mode=options.tls_mode,
+        webhook_tls_mode=options.webhook_tls_mode,
+    )
+    done = prepare_uninstall(
+        ClientKubeApi.load(options.kubeconfig or None),
+        SystemClock(),
+        settings,
+        wait_seconds=options.wait_seconds,
+        is_forced=options.force,
+        purges=options.purge,
+    )
+    try:
+        for line in done:
+            print(line, flush=True)
+    except PodsWaitError as error:
+        print(f"not ready to be uninstalled: {error}", file=sys.stderr)
+        return EXIT_PODS_WAIT
+    except ClusterError as error:
+        print(f"not ready to be uninstalled: the API server: {error}", file=sys.stderr)
+        return EXIT_UNREACHABLE
+    return 0
+
+
+def _check_installation(options: argparse.Namespace) -> int:
+    from controller.installation.check import CheckTarget, check_installation
+    from controller.kube.api import ClientKubeApi
+
+    namespace = _namespace(options)
+    server_name = f"{options.service}.{namespace}.svc"
+    target = CheckTarget(
+        namespace,
+        options.test_namespace,
+        options.scheduler_name,
+        options.extender_address or f"{server_name}:{options.service_port}",
+        server_name,
+        "" if options.insecure_plain_http else options.client_secret,
+    )
+    are_well = True
+    api = ClientKubeApi.load(options.kubeconfig or None)
+    for found in check_installation(api, SystemClock(), target, wait_seconds=options.wait_seconds):
+        print(found.line, flush=True)
+        are_well &= found.is_well
+    return 0 if are_well else EXIT_CHECK_FAILED
+
+
+def _namespace(options: argparse.Namespace) -> str:
+    return options.namespace or os.environ.get(ENVIRONMENT["namespace"]) or ProcessSettings().namespace
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -194,11 +261,37 @@ def _parser() -> argparse.ArgumentParser:
     add_flags(run, defaults, _HELP)
     status = commands.add_parser("status", help="print the status document of a process in this pod")
     status.add_argument("--status-port", type=int, default=defaults.status_port, help="its port (default: %(default)s)")
-    remove = commands.add_parser(
-        REMOVE_WEBHOOKS, help="switch the extender off and empty its webhook configurations, before it is uninstalled"
+    remove = commands.add_parser(REMOVE_WEBHOOKS, help="switch the extender off and empty its webhook configurations")
+    prepare = commands.add_parser(
+        PREPARE_UNINSTALL,
+        help="before everything is deleted: remove-webhooks, wait for pods that carry the resource, and have what the "
+        "leader made go with its account",
     )
-    remove.add_argument("--kubeconfig", help="file to reach the API server with; default: the pod's service account")
-    remove.add_argument("--namespace", help="namespace of the ConfigMap (environment: POD_NAMESPACE)")
-    remove.add_argument("--config-map", default=defaults.config_map, help="ConfigMap with the live settings")
+    check = commands.add_parser(
+        CHECK_INSTALLATION, help="send a pod through the webhook, without making it, and a question to the extender"
+    )
+    for command in (remove, prepare, check):
+        command.add_argument(
+            "--kubeconfig", help="file to reach the API server with; default: the pod's service account"
+        )
+        command.add_argument("--namespace", help="Longhorn's namespace (environment: POD_NAMESPACE)")
+    for command in (remove, prepare):
+        command.add_argument("--config-map", default=defaults.config_map, help="ConfigMap with the live settings")
+    for command in (prepare, check):
+        command.add_argument("--wait-seconds", type=int, default=WAIT_SECONDS, help="(default: %(default)s)")
+    modes = ("self", "cert-manager", "provided")
+    prepare.add_argument("--tls-mode", choices=(*modes, PLAIN_HTTP), default="self", help="as of `run`")
+    prepare.add_argument("--webhook-tls-mode", choices=(*modes, "off"), default="self", help="as of `run`")
+    prepare.add_argument("--force", action="store_true", help="go on although pods wait that carry the resource")
+    prepare.add_argument("--purge", action="store_true", help="the Secrets of the authorities go as well")
+    check.add_argument("--test-namespace", default="default", help="where that pod would be (default: %(default)s)")
+    check.add_argument("--scheduler-name", default=DEFAULT_SCHEDULER, help="of that pod (default: %(default)s)")
+    check.add_argument("--service", default=defaults.service, help="the extender's Service (default: %(default)s)")
+    check.add_argument("--service-port", type=int, default=defaults.extender_port, help="(default: %(default)s)")
+    check.add_argument("--extender-address", help="HOST:PORT, in place of the Service's name")
+    check.add_argument(
+        "--client-secret", default=defaults.tls_client_secret, help="Secret with kube-scheduler's certificate"
+    )
+    check.add_argument("--insecure-plain-http", action="store_true", help="the extender speaks no TLS")
     scheduler_config.add_parser(commands)
     return parser

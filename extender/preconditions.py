@@ -127,12 +127,26 @@ class Preconditions:
             except UnknownObjectError as error:
                 first = error.missing
             left = deadline - self._clock.now()
+            if first.kind == "backup":
+                self._read_backup(first, left)
+                continue
             if left <= 0 or first == last:  # it is there, and another pod's
                 break
             last = first
             if not self._read(first.kind, first.namespace, first.name, left):
                 self._allocator.confirm_absent(first)
         raise PodFailedError("Longhorn: the pod's volumes could not be read in time")
+
+    def _read_backup(self, missing: Missing, left: float) -> None:
+        """Without its size the volume counts as large as is requested, so that no pod waits for it."""
+        is_there = False
+        if left > 0:
+            try:
+                is_there = self._live.refresh(missing.kind, "", missing.name, left)
+            except ClusterError as error:
+                log.warning("live read failed kind=backup name=%s error=%s", missing.name, error)
+        if not is_there:
+            self._allocator.confirm_absent(missing)
 
     def _read(self, kind: str, namespace: str, name: str, timeout_seconds: float) -> bool:
         try:

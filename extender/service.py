@@ -184,12 +184,13 @@ class ExtenderService:
             self._listener.let_through(args.pod_uid, args.pod_namespace, args.pod_name, outcome.decision)
         if log.isEnabledFor(logging.INFO):
             log.info(
-                "filter pod=%s uid=%s decision=%s candidates=%d passed=%d refused=%s ms=%.1f",
+                "filter pod=%s uid=%s decision=%s candidates=%d passed=%d refused=%s unread_backups=%s ms=%.1f",
                 args.pod_key,
                 args.pod_uid,
                 outcome.decision,
                 len(args.candidates),
                 len(outcome.passed),
                 ",".join(f"{reason}:{count}" for reason, count in sorted(reasons.items())) or "-",
+                ",".join(outcome.unread_backups) or "-",
                 seconds * 1000,
             )

@@ -6,20 +6,22 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-FIRST_LOOK_SECONDS, LOOK_SECONDS = 0.005, 0.03
+LOOK_SECONDS = (0.005, 0.15)  # at least and at most
+LATE_SHARE = 0.05  # of what was waited for already: a look costs something, on both sides
 
 T = TypeVar("T")
 
 
 def wait_until(condition: Callable[[], T], what: str = "sign of it", timeout: float = 10.0) -> T:
-    """The first true value of `condition`, which is asked again and again, soon less often.
+    """The first true value of `condition`, which is asked again and again, the less often the longer it takes.
 
     Raises TimeoutError that names `what`.
     """
-    deadline, pause = time.monotonic() + timeout, FIRST_LOOK_SECONDS
+    began = time.monotonic()
     while not (value := condition()):
-        if time.monotonic() > deadline:
+        waited = time.monotonic() - began
+        if waited > timeout:
             raise TimeoutError(f"no {what} after {timeout:.0f} s")
-        time.sleep(pause)
-        pause = min(1.5 * pause, LOOK_SECONDS)
+        shortest, longest = LOOK_SECONDS
+        time.sleep(min(longest, max(shortest, LATE_SHARE * waited)))
     return value

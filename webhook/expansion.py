@@ -115,8 +115,13 @@ class ExpansionService:
             log.info("expansion refused %s", message)
             outcome = "refused" if reply.verdict == pb.HoldExpansionReply.REFUSED else "try-again"
             return Answer(reviews.encode_denied(review.uid, message), outcome)
-        outcome = "admitted" if reply.verdict == pb.HoldExpansionReply.ADMITTED else "not-checked"
-        return Answer(reviews.encode_allowed(review.uid), outcome)
+        if reply.verdict != pb.HoldExpansionReply.ADMITTED:
+            return Answer(reviews.encode_allowed(review.uid), "not-checked")
+        if not reply.problems:
+            return Answer(reviews.encode_allowed(review.uid), "admitted")
+        warning = later(reply)
+        log.info("expansion admitted for later %s: %s", growth.what, warning)
+        return Answer(reviews.encode_allowed(review.uid, warnings=[warning]), "admitted-later")
 
     def _by_policy(self, review: Review, why: str, error: Exception | None = None) -> Answer:
         """`why` is for the user; what `error` says, addresses among it, is for the log only."""
@@ -222,6 +227,12 @@ def refusal(growth: Growth, reply: pb.HoldExpansionReply) -> str:
     if reply.verdict == pb.HoldExpansionReply.TRY_AGAIN:
         return f"Longhorn cannot grow {what} yet: {listed}. Try again in a minute."
     return f"Longhorn cannot grow {what}: {listed}. {_largest(growth, reply)}"
+
+
+def later(reply: pb.HoldExpansionReply) -> str:
+    """What has to pass before Longhorn grows what was admitted."""
+    listed = "; ".join(_problem(entry) for entry in reply.problems[:MOST_PROBLEMS])
+    return f"Longhorn scheduler extender: Longhorn does not grow it yet: {listed}. It tries again until it can"
 
 
 def _problem(problem: pb.ExpansionProblem) -> str:

@@ -190,7 +190,8 @@ class Allocator(Events):
             self._journal.counters["overcommitted"] += outcome.is_overcommitted
             self._calls += 1
             self._memory.answers.name_call(pod_uid, self._calls)
-            return replace(outcome, serial=self._calls, version=self._version)
+            unread = tuple(sorted({demand.unread_backup for demand in demands if demand.unread_backup}))
+            return replace(outcome, serial=self._calls, version=self._version, unread_backups=unread)
 
     def nodes_with_room(self, pod_uid: str, candidates: Collection[str], *, adds_up: bool = False) -> Collection[str]:
         """The candidates that a filter call would let pass; the room of one that gets nominated is kept for the pod,
@@ -297,6 +298,12 @@ class Allocator(Events):
         each growth."""
         with self._changed:
             return self._ends.due(self._clock.now(), self._live, later)
+
+    def backups_to_read(self) -> list[str]:
+        """Names of Backups whose size decides how large a volume becomes, and that nobody has read yet; each again
+        after a while. Costs: a look at all classes if there is any."""
+        with self._changed:
+            return self._world.backups_to_read(self._clock.now())
 
     def expire(self, due: Due) -> None:
         """A last look showed nothing. Nothing happens to a hold that is not due. Costs: the promises of one pod, or of

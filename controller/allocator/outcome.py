@@ -79,6 +79,9 @@ class FilterOutcome:
     is_bounded: bool = False
     serial: int = 0  # which call this answers; names the holds that it made
     is_overcommitted: bool = False  # volumes that roam may be too many for a disk, within the tolerance
+    unread_backups: tuple[
+        str, ...
+    ] = ()  # of volumes to be restored that count as large as is requested, and may be larger
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,7 +81,7 @@ _TOTALS: Final = (  # metric, the allocator's counter, help
     (
         "expansions_impossible",
         "claims_grows-too-far",
-        "Times that a claim was found to ask for more than its disks could ever hold.",
+        "Times that a claim was found to ask for more than its volume can ever have.",
     ),
     (
         "expansions_put_off",

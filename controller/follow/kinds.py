@@ -26,6 +26,7 @@ class FollowedKind(Generic[F]):
     observe: Callable[[Events, str, F | None, F | None], None]
     in_longhorn: bool = False  # lives in Longhorn's namespace, known by its name alone
     is_live: bool = False  # read live where the store lacks it
+    is_followed: bool = True  # else it is read live alone, by name
 
 
 def interesting_pod(raw: Raw) -> Pod | None:
@@ -53,6 +54,16 @@ KINDS: Final[tuple[FollowedKind[Any], ...]] = (
         Events.observe_backing_image,
         in_longhorn=True,
     ),
+    # A cluster may have very many of them, and a few are asked about, once each.
+    FollowedKind(
+        "backup",
+        resources.LONGHORN_BACKUPS,
+        parse.backup_facts,
+        Events.observe_backup,
+        in_longhorn=True,
+        is_live=True,
+        is_followed=False,
+    ),
     FollowedKind(
         "engine_image",
         resources.LONGHORN_ENGINE_IMAGES,
@@ -68,3 +79,4 @@ KINDS: Final[tuple[FollowedKind[Any], ...]] = (
         in_longhorn=True,
     ),
 )
+FOLLOWED: Final = tuple(kind for kind in KINDS if kind.is_followed)

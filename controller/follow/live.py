@@ -30,7 +30,19 @@ class KnownStore(Protocol):
 
     @property
     def resource_version(self) -> str: ...
-    def get(self, key: str) -> Any: ...
+    def get(self, key: str, /) -> Any: ...
+
+
+class _NothingKnown:
+    """The store of a kind that nobody follows: what is read is the latest that there is."""
+
+    resource_version = ""
+
+    def get(self, _key: str) -> None:
+        return None
+
+
+NOTHING_KNOWN: Final[KnownStore] = _NothingKnown()
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ from typing import Any
 from controller.allocator.verbs.events import Events
 from controller.clock import Clock
 from controller.follow.feed import follow
-from controller.follow.kinds import KINDS
-from controller.follow.live import LiveKind
+from controller.follow.kinds import FOLLOWED, KINDS
+from controller.follow.live import NOTHING_KNOWN, KnownStore, LiveKind
 from controller.kube import resources
 from controller.kube.api import KubeApi
 from controller.kube.informer import STALE_SECONDS, Informer
@@ -63,7 +63,7 @@ class Stores:
     def __init__(self, api: KubeApi, clock: Clock, namespace: str, config_map: str) -> None:
         self._api, self._clock, self._namespace = api, clock, namespace
         self.followed: dict[str, Followed] = {}
-        for kind in KINDS:
+        for kind in FOLLOWED:
             self._follow(kind.name, kind.resource, kind.parse, namespace if kind.in_longhorn else None)
         our_settings = config_map_named(config_map)
         self.config_maps = self._follow("config_map", resources.CONFIG_MAPS, our_settings, namespace, config_map)
@@ -79,7 +79,7 @@ class Stores:
 
     def feed(self, events: Events) -> None:
         """Have every change of the kinds that the allocator knows told to it."""
-        for kind in KINDS:
+        for kind in FOLLOWED:
             follow(kind, self.followed[kind.name].store, events)
 
     def live_kinds(self) -> dict[str, LiveKind]:
@@ -87,9 +87,8 @@ class Stores:
         for kind in KINDS:
             if kind.is_live:
                 namespace = self._namespace if kind.in_longhorn else ""
-                kinds[kind.name] = LiveKind(
-                    kind, _reader(self._api, kind.resource), self.followed[kind.name], namespace
-                )
+                store: KnownStore = self.followed[kind.name] if kind.is_followed else NOTHING_KNOWN
+                kinds[kind.name] = LiveKind(kind, _reader(self._api, kind.resource), store, namespace)
         return kinds
 
     def is_synced(self) -> bool:

@@ -75,6 +75,7 @@ class KubeApi(Protocol):
         *,
         name: str = "",
         subresource: str = "",
+        dry_run: bool = False,
         timeout: float = CALL_SECONDS,
     ) -> Raw: ...
     def replace(
@@ -173,10 +174,14 @@ class ClientKubeApi:
         *,
         name: str = "",
         subresource: str = "",
+        dry_run: bool = False,
         timeout: float = CALL_SECONDS,
     ) -> Raw:
-        """A new object of the collection; with `name` and `subresource`, one below an object that exists."""
-        return self._call("POST", resource.path(namespace, name or None, subresource), body=body, timeout=timeout)
+        """A new object of the collection; with `name` and `subresource`, one below an object that exists. `dry_run`:
+        admission looks at it, and nothing is stored."""
+        query = {"dryRun": "All"} if dry_run else {}
+        path = resource.path(namespace, name or None, subresource)
+        return self._call("POST", path, query=query, body=body, timeout=timeout)
 
     def replace(
         self, resource: Resource, namespace: str | None, name: str, body: Raw, *, timeout: float = CALL_SECONDS

@@ -53,6 +53,10 @@ EVENTS: Final = Resource("", "v1", "events", "Event")
 NAMESPACES: Final = Resource("", "v1", "namespaces", "Namespace", is_namespaced=False)
 SECRETS: Final = Resource("", "v1", "secrets", "Secret")
 SERVICES: Final = Resource("", "v1", "services", "Service")
+SERVICE_ACCOUNTS: Final = Resource("", "v1", "serviceaccounts", "ServiceAccount")
+SELF_REVIEWS: Final = Resource(
+    "authentication.k8s.io", "v1", "selfsubjectreviews", "SelfSubjectReview", is_namespaced=False
+)
 TOKEN_REVIEWS: Final = Resource("authentication.k8s.io", "v1", "tokenreviews", "TokenReview", is_namespaced=False)
 ACCESS_REVIEWS: Final = Resource(
     "authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", is_namespaced=False
@@ -93,5 +97,6 @@ LONGHORN_REPLICAS: Final = Resource(LONGHORN_GROUP, LONGHORN_VERSION, "replicas"
 LONGHORN_ATTACHMENTS: Final = Resource(LONGHORN_GROUP, LONGHORN_VERSION, "volumeattachments", "VolumeAttachment")
 LONGHORN_SETTINGS: Final = Resource(LONGHORN_GROUP, LONGHORN_VERSION, "settings", "Setting")
 LONGHORN_BACKING_IMAGES: Final = Resource(LONGHORN_GROUP, LONGHORN_VERSION, "backingimages", "BackingImage")
+LONGHORN_BACKUPS: Final = Resource(LONGHORN_GROUP, LONGHORN_VERSION, "backups", "Backup")
 LONGHORN_ENGINE_IMAGES: Final = Resource(LONGHORN_GROUP, LONGHORN_VERSION, "engineimages", "EngineImage")
 LONGHORN_INSTANCE_MANAGERS: Final = Resource(LONGHORN_GROUP, LONGHORN_VERSION, "instancemanagers", "InstanceManager")

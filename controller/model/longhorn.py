@@ -141,6 +141,7 @@ class Volume:
     expansion_required: bool = False
     scheduling_unknown: bool = False  # the condition `Scheduled` stands there and says neither True nor False
     owner_id: str = ""  # the node whose manager looks after it; to grow while detached, it is attached there
+    wanted_frontend: str = ""  # spec.frontend, also while it is attached without one
 
     @property
     def source_volume(self) -> str:
@@ -209,6 +210,15 @@ class BackingImage:
     @property
     def needs(self) -> ImageNeeds:
         return ImageNeeds(self.node_selector, self.disk_selector, self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class Backup:
+    """A backup of a volume, to which a volume is restored that is as large as the one that was backed up."""
+
+    name: str
+    url: str  # "" while Longhorn has not read the backup target
+    volume_bytes: int  # 0 while it is not known
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from controller.model import names
 from controller.model.longhorn import (
     BackingImage,
+    Backup,
     Disk,
     DiskNeeds,
     EngineImage,
@@ -290,6 +291,7 @@ def volume_facts(raw: Raw) -> Volume:
         expansion_required=flag_at(status, "status", "expansionRequired"),
         scheduling_unknown=scheduled is None and has_condition(status, "status", "Scheduled"),
         owner_id=text_at(status, "status", "ownerID"),
+        wanted_frontend=text_at(spec, "spec", "frontend"),
     )
 
 
@@ -348,6 +350,15 @@ def backing_image_facts(raw: Raw) -> BackingImage:
     )
 
 
+def backup_facts(raw: Raw) -> Backup:
+    status = mapping_at(raw, "", "status")
+    return Backup(
+        name=text_at(mapping_at(raw, "", "metadata"), "metadata", "name"),
+        url=text_at(status, "status", "url"),
+        volume_bytes=byte_count_at(status, "status", "volumeSize"),
+    )
+
+
 def engine_image_facts(raw: Raw) -> EngineImage:
     status = mapping_at(raw, "", "status")
     deployed = mapping_at(status, "status", "nodeDeploymentMap")
@@ -379,6 +390,9 @@ def node_facts(raw: Raw) -> LonghornNode:
     status = mapping_at(raw, "", "status")
     specs = mapping_at(spec, "spec", "disks")
     statuses = mapping_at(status, "status", "diskStatus")
+    for path, disks in (("spec.disks", specs), ("status.diskStatus", statuses)):
+        for name in disks:
+            mapping_at(disks, path, name)
     return LonghornNode(
         name=text_at(meta, "metadata", "name"),
         zone=text_at(status, "status", "zone"),

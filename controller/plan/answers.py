@@ -11,8 +11,8 @@ from typing import Any
 
 from controller.allocator.verbs.fit import NodeFit
 from controller.rules.candidates import Candidate
-from controller.rules.growth import ExpansionPlan
-from controller.rules.reasons import Refusal
+from controller.rules.growth import ExpansionPlan, Prospect
+from controller.rules.reasons import Reason, Refusal, Rejection
 from controller.rules.schedule import PlacementStep
 
 Json = dict[str, Any]
@@ -48,29 +48,34 @@ def encode_refusals(refusals: Iterable[Refusal]) -> list[Json]:
 
 def encode_expansion(plan: ExpansionPlan) -> Json:
     """The answer to an `expand` question. What speaks against the volume itself stands first, without node and disk."""
+    of_disk: dict[tuple[str, str], Rejection] = {}
     disks: list[Json] = []
-    if plan.rejection is not None:
-        disks.append(
-            {
-                "node": "",
-                "disk": "",
-                "growth": 0,
-                "reason": str(plan.rejection.reason),
-                "message": plan.rejection.message,
-            }
-        )
+    for found in plan.obstructions:
+        if found.node:
+            of_disk.setdefault((found.node, found.disk), found.rejection)
+        else:
+            disks.append(_growth("", "", 0, found.rejection))
     for entry in plan.disks:
-        rejection = entry.rejection
-        disks.append(
-            {
-                "node": entry.node,
-                "disk": entry.disk,
-                "growth": entry.growth_bytes,
-                "reason": "" if rejection is None else str(rejection.reason),
-                "message": "" if rejection is None else rejection.message,
-            }
-        )
-    return {"admitted": plan.admitted, "largestSize": plan.largest_bytes, "disks": disks}
+        other = of_disk.get((entry.node, entry.disk))
+        is_limit = other is not None and other.reason is Reason.INCOMPATIBLE_SIZE
+        rejection = other if is_limit else entry.rejection or other
+        disks.append(_growth(entry.node, entry.disk, entry.growth_bytes, rejection))
+    return {
+        "admitted": plan.prospect is Prospect.NOW,
+        "verdict": str(plan.prospect),
+        "largestSize": plan.largest_bytes,
+        "disks": disks,
+    }
+
+
+def _growth(node: str, disk: str, growth_bytes: int, rejection: Rejection | None) -> Json:
+    return {
+        "node": node,
+        "disk": disk,
+        "growth": growth_bytes,
+        "reason": "" if rejection is None else str(rejection.reason),
+        "message": "" if rejection is None else rejection.message,
+    }
 
 
 def encode_fit(fits: Mapping[str, NodeFit]) -> Json:

@@ -46,6 +46,7 @@ _KINDS: Final = {
     "class": "StorageClass",
     "pv": "PersistentVolume",
     "volume": "Volume",
+    "backup": "Backup",
 }
 
 
@@ -135,7 +136,12 @@ def _fit(document: Document, question: FitQuestion, notes: Notes) -> Json:
     demands, missing = demands_of_pod(question.pod, world, document.settings)
     for entry in missing:
         where = f"{entry.namespace}/{entry.name}" if entry.namespace else entry.name
-        notes.warn(f"Pod {question.pod.key}: there is no {_KINDS[entry.kind]} {where}, which counts as nothing")
+        as_what = (
+            "so that the volume counts as large as is requested"
+            if entry.kind == "backup"
+            else "which counts as nothing"
+        )
+        notes.warn(f"Pod {question.pod.key}: there is no {_KINDS[entry.kind]} {where}, {as_what}")
     return encode_fit(fit_pod(world, demands, question.nodes, question.promises, document.now_utc))
 
 

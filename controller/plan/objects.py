@@ -9,7 +9,15 @@ from typing import Any, Final
 
 from controller.errors import MalformedRequestError, SchedulerError
 from controller.model import parse
-from controller.model.longhorn import BackingImage, EngineImage, InstanceManager, LonghornNode, Replica, Volume
+from controller.model.longhorn import (
+    BackingImage,
+    Backup,
+    EngineImage,
+    InstanceManager,
+    LonghornNode,
+    Replica,
+    Volume,
+)
 from controller.model.quantity import quantity_bytes
 from controller.model.reader import Raw, mapping_at, text_at
 from controller.model.workload import Claim, KubeNode, PersistentVolume, Pod, StorageClass
@@ -34,6 +42,7 @@ class Objects:
     volumes: dict[str, Volume] = field(default_factory=dict)
     replicas: dict[str, Replica] = field(default_factory=dict)
     backing_images: dict[str, BackingImage] = field(default_factory=dict)
+    backups: dict[str, Backup] = field(default_factory=dict)
     engine_images: dict[str, EngineImage] = field(default_factory=dict)
     instance_managers: dict[str, InstanceManager] = field(default_factory=dict)
     settings: dict[str, str] = field(default_factory=dict)
@@ -65,6 +74,7 @@ _KINDS: Final[Mapping[str, Mapping[str, _Kind]]] = {
         "Volume": _Kind("volumes", parse.volume_facts),
         "Replica": _Kind("replicas", parse.replica_facts),
         "BackingImage": _Kind("backing_images", parse.backing_image_facts),
+        "Backup": _Kind("backups", parse.backup_facts),
         "EngineImage": _Kind("engine_images", parse.engine_image_facts),
         "InstanceManager": _Kind("instance_managers", parse.instance_manager_facts),
         "Setting": _Kind("settings", _setting_value),

@@ -18,6 +18,8 @@ def world_of(objects: Objects, settings: LonghornSettings) -> World:
         world.put_node(name, node)
     for name, image in objects.backing_images.items():
         world.put_backing_image(name, image)
+    for name, backup in objects.backups.items():
+        world.put_backup(name, backup)
     for name, engine_image in objects.engine_images.items():
         world.put_engine_image(name, engine_image)
     for name, manager in objects.instance_managers.items():

@@ -137,7 +137,7 @@ class DiskScheduler:
 
     def _hold_expansion(self, request: Any, context: grpc.ServicerContext) -> pb.HoldExpansionReply:
         started = self._clock.now()
-        outcome = "internal"
+        outcome, reasons = "internal", ""
         try:
             caller = Caller()
             if not context.add_callback(caller.leave):
@@ -145,6 +145,7 @@ class DiskScheduler:
             reply = self.hold_expansion(request, caller)
             verdict = pb.HoldExpansionReply.Verdict.Name(reply.verdict).lower().replace("_", "-")
             outcome = "dry-run" if request.dry_run else verdict
+            reasons = ",".join(sorted({problem.reason for problem in reply.problems}))
             return reply
         except MalformedRequestError as error:
             outcome = "malformed"
@@ -166,13 +167,14 @@ class DiskScheduler:
             seconds = self._clock.now() - started
             self._observer.called("HoldExpansion", outcome, seconds)
             log.info(
-                "expansion volume=%s claim=%s/%s bytes=%d dry_run=%s outcome=%s ms=%.1f",
+                "expansion volume=%s claim=%s/%s bytes=%d dry_run=%s outcome=%s reasons=%s ms=%.1f",
                 request.volume_name,
                 request.claim_namespace,
                 request.claim_name,
                 request.size_bytes,
                 request.dry_run,
                 outcome,
+                reasons or "-",
                 seconds * 1000,
             )
 

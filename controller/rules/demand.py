@@ -34,10 +34,12 @@ from controller.rules.provisioning import (
     CLAIM_SOURCE,
     SNAPSHOT_SOURCE,
     Lookup,
+    backup_name,
     follows_topology,
     image_needs,
     new_volume,
     provisioned_name,
+    restored_bytes,
     rounded_volume_bytes,
     why_never,
 )
@@ -79,6 +81,7 @@ class VolumeDemand:
     clone_disks: frozenset[str] | None = None  # a linked clone goes to these disks only; None: it is no linked clone
     follows: str = ""  # a new volume is bound to the chosen node's "zone" or "region"
     never: str = ""  # why Longhorn never makes or attaches a volume of that class
+    unread_backup: str = ""  # the Backup that it is to be restored from, whose size is not known: it may be larger
 
     @property
     def prefers_local(self) -> bool:
@@ -91,13 +94,14 @@ class VolumeDemand:
 class Missing:
     """An object that a pod refers to and that is not in our stores (yet)."""
 
-    kind: str  # "claim", "class", "pv", "volume"
+    kind: str  # "claim", "class", "pv", "volume", "backup"
     namespace: str
     name: str
 
 
 def demands_of_pod(pod: Pod, lookup: Lookup, settings: LonghornSettings) -> tuple[list[VolumeDemand], list[Missing]]:
-    """The pod's Longhorn volumes, each once, and what could not be found out because an object is missing."""
+    """The pod's Longhorn volumes, each once, and what could not be found out because an object is missing. A volume
+    whose backup is missing counts as large as is requested."""
     demands: dict[str, VolumeDemand] = {}
     missing: list[Missing] = []
     for volume in pod.volumes:
@@ -106,6 +110,8 @@ def demands_of_pod(pod: Pod, lookup: Lookup, settings: LonghornSettings) -> tupl
             missing.append(found)
         elif found is not None:
             demands.setdefault(found.volume, found)
+            if found.unread_backup and lookup.backup(found.unread_backup) is None:
+                missing.append(Missing("backup", "", found.unread_backup))
     return list(demands.values()), missing
 
 
@@ -210,7 +216,12 @@ def _demand(
         clone_disks=_clone_disks(volume, lookup, settings),
         follows=follows_topology(made_by) if made_by is not None else "",
         never=why_never(made_by, volume) if made_by is not None else "",
+        unread_backup=_unread_backup(volume, lookup) if made_by is not None else "",
     )
+
+
+def _unread_backup(volume: Volume, lookup: Lookup) -> str:
+    return "" if restored_bytes(volume.from_backup, lookup) else backup_name(volume.from_backup)
 
 
 def needs_of_volume(volume: Volume, lookup: Lookup, made_by: StorageClass | None = None) -> DiskNeeds:

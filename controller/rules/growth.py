@@ -1,46 +1,82 @@
-"""Whether a volume may grow: Longhorn's check of every disk that holds a replica of it, and what its API asks first.
+"""Whether a volume may grow: Longhorn's check of the space on every disk that holds a replica of it, beside the states
+in which it grows none (controller/rules/expandable.py).
 
-Sources: `scheduler/replica_scheduler.go` (`CheckReplicasSizeExpansion`), `manager/volume.go`. No condition rounds the
-growth, so the largest size that fits is worked out, not searched for. A sum beyond 64 bits, which would wrap around in
-Longhorn, is refused here: what is admitted stays admitted for every smaller growth.
+Source: `scheduler/replica_scheduler.go` (`CheckReplicasSizeExpansion`). No condition rounds the growth, so the largest
+size that fits is worked out, not searched for. A sum beyond 64 bits, which would wrap around in Longhorn, is refused
+here: what is admitted stays admitted for every smaller growth.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Final
 
 from controller.model.longhorn import Disk, LonghornNode, Replica, SpacePolicy, Volume, shared_disk_uuids
 from controller.model.quantity import bytes_text
 from controller.model.versions import NEWEST, Behaviour
 from controller.rules.eligibility import file_system_limit, limit_text, minimal_available, provisioning_limit
+from controller.rules.expandable import GrowthCase, Lasting, Route, Unexpandable, obstructions
 from controller.rules.reasons import Reason, Rejection
 
 GRANULE_BYTES: Final = 2 * 1024**2
 LARGEST_BYTES: Final = 2**63 - GRANULE_BYTES
 
 
+class Prospect(StrEnum):
+    """What becomes of a growth that is asked for now."""
+
+    NOW = "now"
+    NOT_NOW = "not-now"  # the volume's state, or a disk's, keeps it from growing until it passes
+    NO_ROOM = "no-room"  # a disk refuses it: Longhorn's webhook lets no claim ask for it
+    NEVER = "never"  # nothing that passes by itself helps, nor would disks that hold nothing else
+
+
 @dataclass(frozen=True, slots=True)
 class DiskGrowth:
-    """What the new size asks of one disk; `disk` is empty when its node does not show that UUID."""
+    """What the new size asks of one disk; `disk` is empty when its node does not show that UUID. `rejection`: for want
+    of room; `is_hopeless`: there would be none if the disk held nothing else."""
 
     node: str
     disk: str
     uuid: str
     growth_bytes: int
     rejection: Rejection | None
+    is_hopeless: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class ExpansionPlan:
     """`largest_bytes`: the largest size that would be admitted now, a multiple of 2 MiB above the present size, or the
-    present size. `rejection` is about the volume itself; disks, sorted by node and name, have their own."""
+    present size; `largest_later_bytes`: the same once what passes by itself has passed. `obstructions`: what keeps it
+    from growing, space aside. Disks, sorted by node and name, have their own rejections."""
 
-    admitted: bool
     largest_bytes: int
+    largest_later_bytes: int
     disks: tuple[DiskGrowth, ...]
-    rejection: Rejection | None = None
+    obstructions: tuple[Unexpandable, ...] = ()
+
+    @property
+    def prospect(self) -> Prospect:
+        refused = [entry for entry in self.disks if entry.rejection is not None]
+        if self.never or any(entry.is_hopeless for entry in refused):
+            return Prospect.NEVER
+        if refused:
+            return Prospect.NO_ROOM
+        return Prospect.NOT_NOW if self.obstructions else Prospect.NOW
+
+    @property
+    def admitted(self) -> bool:
+        return self.prospect is Prospect.NOW
+
+    @property
+    def never(self) -> tuple[Unexpandable, ...]:
+        return tuple(entry for entry in self.obstructions if entry.lasting is Lasting.NEVER)
+
+    @property
+    def not_now(self) -> tuple[Unexpandable, ...]:
+        return tuple(entry for entry in self.obstructions if entry.lasting is Lasting.NOT_NOW)
 
 
 def plan_expansion(
@@ -50,58 +86,53 @@ def plan_expansion(
     new_bytes: int,
     space: SpacePolicy,
     behaviour: Behaviour = NEWEST,
+    route: Route = Route.CLAIM,
 ) -> ExpansionPlan:
-    """The verdict on `volume` with its `replicas` at `new_bytes`; nothing is rounded. Shrinking is checked too."""
+    """What becomes of `volume` with its `replicas` at `new_bytes`; nothing is rounded. Shrinking is checked too, for
+    space alone."""
     own = tuple(replicas)
-    rejection = check_expandable(volume, own, behaviour) if new_bytes > volume.size_bytes else None
-    disks = []
-    shared = shared_disk_uuids(nodes.values())
+    is_growth = new_bytes > volume.size_bytes
+    counts, shared = _replicas_by_disk(own), shared_disk_uuids(nodes.values())
+    disks, found = [], []
     room: int | None = None  # what each replica may grow by
-    for (node, uuid), count in sorted(_replicas_by_disk(own).items()):
+    for (node, uuid), count in sorted(counts.items()):
         disk = None if uuid in shared else _disk_of(nodes, node, uuid)
         growth = count * (new_bytes - volume.size_bytes)
         if disk is None:
-            refused: Rejection | None = Rejection(
-                Reason.DISK_NOT_FOUND, f"{node}: not one disk of UUID {uuid!r} is there"
-            )
-            most = 0
-        else:
-            refused = check_growth(disk, growth, space, behaviour)
-            most = max(0, largest_growth(disk, space, behaviour)) // count
-            limit = file_system_limit(volume.needs.data_engine, disk.filesystem)
-            if limit is not None and new_bytes > volume.size_bytes:
-                refused = _check_file(disk, new_bytes, limit) or refused
-            if limit is not None:
-                most = min(most, max(0, limit - 1 - volume.size_bytes))
-        disks.append(DiskGrowth(node, disk.name if disk is not None else "", uuid, growth, refused))
+            gone = Rejection(Reason.DISK_NOT_FOUND, f"{node}: not one disk of UUID {uuid!r} is there")
+            disks.append(DiskGrowth(node, "", uuid, growth, gone))
+            room = 0
+            continue
+        found.append((node, disk))
+        refused = check_growth(disk, growth, space, behaviour)
+        empty = most_if_empty(disk, space)
+        is_hopeless = is_growth and refused is not None and empty is not None and count * new_bytes > empty
+        disks.append(DiskGrowth(node, disk.name, uuid, growth, refused, is_hopeless))
+        most = max(0, largest_growth(disk, space, behaviour)) // count
+        limit = file_system_limit(volume.needs.data_engine, disk.filesystem)
+        if limit is not None:
+            most = min(most, max(0, limit - 1 - volume.size_bytes))
         room = most if room is None else min(room, most)
-    admitted = rejection is None and all(entry.rejection is None for entry in disks)
-    blocked = check_expandable(volume, own, behaviour) is not None
-    largest = volume.size_bytes if blocked else _largest(volume.size_bytes, room)
     disks.sort(key=lambda entry: (entry.node, entry.disk, entry.uuid))
-    return ExpansionPlan(admitted, largest, tuple(disks), rejection)
+    largest = _largest(volume.size_bytes, room)
+    # What speaks against any growth, and not only against this size.
+    at_all = obstructions(GrowthCase(volume, own, tuple(found), volume.size_bytes + 1, behaviour, route))
+    is_possible = not any(entry.lasting is Lasting.NEVER for entry in at_all)
+    return ExpansionPlan(
+        largest if not at_all else volume.size_bytes,
+        largest if is_possible else volume.size_bytes,
+        tuple(disks),
+        tuple(obstructions(GrowthCase(volume, own, tuple(found), new_bytes, behaviour, route))) if is_growth else (),
+    )
 
 
-def check_expandable(volume: Volume, replicas: Iterable[Replica], behaviour: Behaviour) -> Rejection | None:
-    """Why Longhorn's API and webhook refuse any growth of the volume in its present state, space aside.
-
-    A release that looks at one replica, whichever it meets first, refuses for certain only if none is placed.
-    """
-    places = [bool(replica.node) for replica in replicas]
-    problem = ""
-    if volume.needs.data_engine == "v2" and not behaviour.expands_v2:
-        problem = "this Longhorn expands no v2 volume"
-    elif volume.needs.data_engine == "v2" and volume.frontend == "ublk":
-        problem = "a v2 volume with frontend ublk cannot be expanded"
-    elif behaviour.expansion_needs_scheduled and (volume.scheduled is False or volume.scheduling_unknown):
-        problem = "condition Scheduled is not True"
-    elif volume.robustness == "faulted":
-        problem = "it is faulted"
-    elif volume.clone_state == "initiated":
-        problem = "its clone is not complete"
-    elif behaviour.expansion_needs_all_placed and places and not any(places):
-        problem = "no replica is placed yet"
-    return Rejection(Reason.NOT_EXPANDABLE, f"{volume.name}: {problem}") if problem else None
+def most_if_empty(disk: Disk, space: SpacePolicy) -> int | None:
+    """Bytes of replicas that the disk could take if it held nothing else, whatever becomes of others; None where its
+    figures say nothing of its size, as those of a disk that is not ready. What goes beyond never comes there, be it a
+    new volume or one that grows."""
+    if not disk.ready or disk.maximum_bytes <= 0:
+        return None
+    return provisioning_limit(disk, space)
 
 
 def check_growth(disk: Disk, growth_bytes: int, space: SpacePolicy, behaviour: Behaviour = NEWEST) -> Rejection | None:
@@ -136,15 +167,6 @@ def check_growth(disk: Disk, growth_bytes: int, space: SpacePolicy, behaviour: B
             f"{limit_text(disk, total - limit, limit, space)}",
         )
     return None
-
-
-def _check_file(disk: Disk, new_bytes: int, limit_bytes: int) -> Rejection | None:
-    """Longhorn's webhook looks at one placed replica's disk, whichever comes first; so that none refuses, all must
-    do."""
-    if new_bytes < limit_bytes:
-        return None
-    text = f"{disk.name}: {bytes_text(new_bytes)} is not below {bytes_text(limit_bytes)}, {disk.filesystem}'s limit"
-    return Rejection(Reason.INCOMPATIBLE_SIZE, text)
 
 
 def largest_growth(disk: Disk, space: SpacePolicy, behaviour: Behaviour = NEWEST) -> int:

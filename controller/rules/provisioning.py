@@ -8,6 +8,7 @@ what cannot be read counts as not given.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Final, Protocol
 
@@ -15,6 +16,7 @@ from controller.errors import MalformedRequestError
 from controller.model.longhorn import (
     LOCALITY_STRICT,
     BackingImage,
+    Backup,
     DiskNeeds,
     ImageNeeds,
     LonghornSettings,
@@ -38,6 +40,7 @@ _CLASS_CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
     "replicaDiskSoftAntiAffinity": _SOFTNESS,
     "cloneMode": ("full-copy", "linked-clone"),
 }
+_OBJECT_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 CLAIM_SOURCE: Final = "PersistentVolumeClaim/"
 SNAPSHOT_SOURCE: Final = "VolumeSnapshot/"
 
@@ -52,6 +55,7 @@ class Lookup(Protocol):
     def volume(self, name: str) -> Volume | None: ...
     def replicas_of(self, volume: str) -> Mapping[str, Replica]: ...
     def backing_image(self, name: str) -> BackingImage | None: ...
+    def backup(self, name: str) -> Backup | None: ...
     def default_engine_image(self) -> str: ...
 
 
@@ -71,10 +75,11 @@ def new_volume(claim: Claim, storage_class: StorageClass, lookup: Lookup, settin
     given = storage_class.parameters
     engine = given.get("dataEngine") or "v1"
     source = _source_volume(claim, given, lookup)
+    requested = max(rounded_volume_bytes(claim.requested_bytes), restored_bytes(given.get("fromBackup", ""), lookup))
     is_shared = claim.is_shared or _flag(given, "share")
     return Volume(
         name=provisioned_name(claim),
-        size_bytes=source.size_bytes if source is not None else rounded_volume_bytes(claim.requested_bytes),
+        size_bytes=source.size_bytes if source is not None else requested,
         actual_size_bytes=0,
         replica_count=_count(given.get("numberOfReplicas")) or settings.default_replica_count(engine),
         data_locality=given.get("dataLocality") or settings.default_data_locality,
@@ -102,6 +107,29 @@ def new_volume(claim: Claim, storage_class: StorageClass, lookup: Lookup, settin
         from_backup=given.get("fromBackup", ""),
         data_layout=given.get("dataLayout.type") or "replicated",
     )
+
+
+def backup_name(url: str) -> str:
+    """The name of the Backup object that a class's `fromBackup` names; "" for what names none."""
+    names = [value for key, value in _url_parts(url)[1] if key == "backup"]
+    return names[0] if len(names) == 1 and _OBJECT_NAME.fullmatch(names[0]) else ""
+
+
+def restored_bytes(url: str, lookup: Lookup) -> int:
+    """The size of a volume that is restored from that backup: the backup's, whatever is requested. 0 while it is not
+    known, as where the object of that name is another target's backup."""
+    name = backup_name(url)
+    found = lookup.backup(name) if name else None
+    if found is None or not found.volume_bytes or _url_parts(found.url) != _url_parts(url):
+        return 0
+    return rounded_volume_bytes(found.volume_bytes)
+
+
+def _url_parts(url: str) -> tuple[str, list[tuple[str, str]]]:
+    """Where the backups are, and which one, in whatever order it is written. Longhorn's own names need no escapes."""
+    where, _, query = url.partition("?")
+    pairs = (part.partition("=") for part in query.split("&"))
+    return where.rstrip("/"), sorted((key, value) for key, _, value in pairs)
 
 
 def check_class(storage_class: StorageClass) -> None:

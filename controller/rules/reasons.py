@@ -43,7 +43,15 @@ class Reason(StrEnum):
     UNUSED_FAILED_REPLICA = "UnusedFailedReplica"
     DEGRADED_SINCE_UNKNOWN = "DegradedSinceUnknown"
     NOT_REUSABLE = "ReplicaNotReusable"
-    NOT_EXPANDABLE = "NotExpandable"
+    RESTORING = "VolumeRestoring"
+    CLONING = "VolumeCloning"
+    CLONE_FAILED = "VolumeCloneFailed"
+    FAULTED = "VolumeFaulted"
+    IN_TRANSITION = "VolumeInTransition"
+    MIGRATING = "VolumeMigrating"
+    NOT_SCHEDULED = "VolumeNotScheduled"
+    ENGINE_NOT_EXPANDABLE = "EngineNotExpandable"
+    DISK_NOT_READY = "DiskNotReady"
     NO_ROOM_IN_CLUSTER = "NoRoomInCluster"
     CONTENDED = "Contended"
     OWN_VOLUMES = "OwnVolumes"
@@ -87,7 +95,15 @@ _TEXTS = {
     Reason.UNUSED_FAILED_REPLICA: "Longhorn: the replica failed before it was ever healthy",
     Reason.DEGRADED_SINCE_UNKNOWN: "Longhorn: it is not known since when the volume is degraded",
     Reason.NOT_REUSABLE: "Longhorn: the failed replica cannot be brought back",
-    Reason.NOT_EXPANDABLE: "Longhorn: the volume cannot be expanded in its present state",
+    Reason.RESTORING: "Longhorn: the volume is being restored from a backup",
+    Reason.CLONING: "Longhorn: the volume's clone is not complete",
+    Reason.CLONE_FAILED: "Longhorn: the volume's clone has failed",
+    Reason.FAULTED: "Longhorn: the volume is faulted",
+    Reason.IN_TRANSITION: "Longhorn: the volume is neither attached nor detached",
+    Reason.MIGRATING: "Longhorn: the volume is migrating to another node",
+    Reason.NOT_SCHEDULED: "Longhorn: not all of the volume's replicas have a place",
+    Reason.ENGINE_NOT_EXPANDABLE: "Longhorn: volumes with that data engine and frontend are not expanded",
+    Reason.DISK_NOT_READY: "Longhorn: a disk of the volume is not ready",
     Reason.NO_ROOM_IN_CLUSTER: "Longhorn: no disk in the cluster can take the volume's replica",
     Reason.CONTENDED: "Longhorn: space is promised to other pods",
     Reason.OWN_VOLUMES: "Longhorn: the pod's own volumes may take each other's space",

@@ -1,5 +1,5 @@
 """What time alone brings about: assumptions that end, holds whose pod was never chosen, and expansions that were
-admitted and never shown by the cluster."""
+admitted and never shown by the cluster. And the sizes of backups that no filter call has read."""
 
 from __future__ import annotations
 
@@ -49,6 +49,7 @@ class Sweeper(Part):
         if self._is_leading():
             self._allocator.sweep()
             self._end_what_is_due()
+            self._read_backups()
             self._after_round()
         return SWEEP_EVERY_SECONDS
 
@@ -71,6 +72,14 @@ class Sweeper(Part):
                         return
                     continue
             self._allocator.expire(due)  # a pod that was filtered again meanwhile has a new hold, which is not due
+
+    def _read_backups(self) -> None:
+        """What a new leader has not read, and what a filter call could not."""
+        for name in self._allocator.backups_to_read()[:MAX_READS_A_ROUND]:
+            try:
+                self._live.refresh("backup", "", name, LIVE_READ_SECONDS)
+            except ClusterError as error:
+                log.warning("live read failed backup=%s error=%s", name, error)
 
     def _read_again(self, due: Due) -> None:
         failure: ClusterError | None = None

@@ -61,12 +61,16 @@ LATER_TEXT: Final = (
     "The claim asks for {asked}, and its disk ({where}) has room for a volume of {most} now. Longhorn grows it when "
     "there is room; none is kept for it"
 )
+NEVER_TEXT: Final = (
+    "The claim asks for {asked}, and Longhorn does not grow its volume beyond {most} ({where}); no room is kept for it"
+)
 # By what is told of a claim: the Event's reason and text.
 OF_CLAIMS: Final[Mapping[Tale, tuple[str, str]]] = {
     Tale.CAPPED: ("LonghornRoomNotPromised", CAPPED_TEXT),
     Tale.GROWTH_NOT_HELD: ("LonghornGrowthNotHeld", NOT_HELD_TEXT),
     Tale.GROWS_TOO_FAR: ("LonghornCannotGrow", TOO_FAR_TEXT),
     Tale.GROWS_LATER: ("LonghornGrowsLater", LATER_TEXT),
+    Tale.NEVER_GROWS: ("LonghornCannotGrow", NEVER_TEXT),
 }
 
 

@@ -129,8 +129,8 @@ def test_pods_opt_in_only_while_the_scheduler_is_wired(led: WatchedAdmission, ma
     cell = make_cell(nodes=4)
     led.scheduler(wired=False)
     led.wait_entries(MUTATIONS[2:], VALIDATIONS)
-    cell.stateful_set("before", replicas=100, gib=1, opted_in=False)
-    cell.wait_ready(100, 240)
+    cell.stateful_set("before", replicas=30, gib=1, opted_in=False)
+    cell.wait_ready(30, 120)
     assert [] == [request for pod in cell.pods() for request in requests_of(pod)]
     assert "unwired" in led.status()["why_not"]["default-scheduler"]
 
@@ -138,7 +138,7 @@ def test_pods_opt_in_only_while_the_scheduler_is_wired(led: WatchedAdmission, ma
     led.scheduler(wired=True)
     led.wait_entries(MUTATIONS, VALIDATIONS)
     cell.stateful_set("wired", replicas=5, gib=1, opted_in=False)
-    cell.wait_ready(105)
+    cell.wait_ready(35)
     assert [["1", "1"]] * 5 == [requests_of(pod) for pod in named(cell, "wired")]
 
     # Pods that opted in, and whose scheduler is replaced by one that was not told of the extender.
@@ -157,13 +157,13 @@ def test_pods_opt_in_only_while_the_scheduler_is_wired(led: WatchedAdmission, ma
     wait_until(lambda: len(led.events("LonghornSchedulerNotWired", cell.namespace)) >= 5, "Event on each stuck pod", 60)
     wait_until(lambda: led.events("LonghornPodsStuck", NAMESPACE), "Event about all", 60)
     cell.stateful_set("after", replicas=5, gib=1, opted_in=False)
-    cell.wait_ready(110)
+    cell.wait_ready(40)
     assert [[]] * 5 == [requests_of(pod) for pod in named(cell, "after")]
 
     # Wired again, they run.
     led.stop_schedulers()
     led.scheduler(wired=True)
-    cell.wait_ready(115)
+    cell.wait_ready(45)
     wait_until(lambda: not led.status()["stuck_pods"]["count"], "end of the stuck pods", 60)
 
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 import pytest
 
 from tests.cluster.client import ApiError
+from tests.e2e.claim_webhook import NAME, ClaimWebhook
 from tests.e2e.gate import Gate
 from tests.e2e.growing_cell import WAIT_SECONDS, GrowingCell
 from tests.e2e.harness import GIB, Cell, Scene
@@ -18,6 +22,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
 LONGHORN = f"/apis/longhorn.io/v1beta2/namespaces/{NAMESPACE}/volumes"
 POD_GIB = 100
+HOLD_SECONDS = 75.0  # within which what is not stored ends, a look at the API server included
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +37,7 @@ def stage(scene: Scene, gate: Gate, make_cell: Callable[..., Cell]) -> Iterator[
     """One node with one disk of 400 GiB."""
     gate.open()
     yield GrowingCell.of(scene, make_cell(nodes=1, fillers=0), gate)
-    scene.set_settings(expansion_policy="allow")
+    scene.set_settings(expansion_policy="allow", namespace_cap_percent="10")
     scene.longhorn.resume()
 
 
@@ -125,6 +130,94 @@ def test_with_all_our_pods_down_a_full_database_grows_and_the_leader_derives_its
     stage.scene.longhorn.resume()
     stage.wait_grown(250, "a")
     assert [] == stage.scene.judge(stage.cell).complaints()
+
+
+# Beside Longhorn's own webhook for claims, which the API server asks at the same time
+
+
+@contextmanager
+def slow_leader(scene: Scene) -> Iterator[None]:
+    """For a moment: it answers when the block ends."""
+    worker = scene.controllers[-1].worker()
+    os.kill(worker, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(worker, signal.SIGCONT)
+
+
+@pytest.fixture
+def theirs(stage: GrowingCell) -> Iterator[ClaimWebhook]:
+    with stage.scene.claim_webhook() as webhook:
+        yield webhook
+        webhook.go_on()
+
+
+@pytest.fixture
+def requests() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(2) as pool:
+        yield pool
+
+
+def test_growth_is_held_once_whichever_webhook_answers_first(
+    stage: GrowingCell, theirs: ClaimWebhook, requests: ThreadPoolExecutor
+) -> None:
+    stage.add("a", "b", gib=100)
+    theirs.think()
+    answer = requests.submit(stage.grow, "a", 200)
+    wait_until(lambda: stage.growths() == {"a": ("HELD", 100)}, "a hold before they answer", WAIT_SECONDS)
+    assert not answer.done()
+    theirs.go_on()
+    assert "" == answer.result()
+    stage.wait_grown(200, "a")
+
+    with slow_leader(stage.scene):
+        answer = requests.submit(stage.grow, "b", 200)
+        wait_until(lambda: theirs.seen[-1]["metadata"]["name"] == "b", "their answer", WAIT_SECONDS)
+        assert not answer.done()
+    assert "" == answer.result()
+    stage.wait_grown(200, "b")
+    assert [] == stage.scene.judge(stage.cell).complaints()
+    wait_until(lambda: not stage.growths(), "an empty ledger", WAIT_SECONDS)
+
+
+def test_what_is_held_and_longhorn_refuses_or_cannot_answer_ends_soon(
+    stage: GrowingCell, theirs: ClaimWebhook, requests: ThreadPoolExecutor
+) -> None:
+    """Beyond the namespace's cap after 5 s, else after a minute."""
+    stage.add("a", "b", gib=100)
+    stage.scene.set_settings(namespace_cap_percent="1")
+    theirs.think()
+    answer = requests.submit(stage.grow, "a", 250)
+    wait_until(lambda: stage.growths() == {"a": ("HELD", 150)}, "a hold", WAIT_SECONDS)
+    theirs.refusal = "no growth today"
+    theirs.go_on()
+    refusal = answer.result()
+    assert f'admission webhook "{NAME}' in refusal
+    assert "no growth today" in refusal
+
+    theirs.is_away = True
+    assert f'failed calling webhook "{NAME}' in stage.grow("b", 130)
+    theirs.is_away, theirs.refusal = False, ""
+    wait_until(lambda: not stage.growths(), "the end of all holds", HOLD_SECONDS)
+    assert [100.0, 100.0] == [stage.size_gib(name) for name in ("a", "b")]
+    assert "" == stage.grow("b", 300)
+    stage.wait_grown(300, "b")
+    wait_until(lambda: not stage.growths(), "an empty ledger", WAIT_SECONDS)
+
+
+def test_a_state_that_longhorn_does_not_grow_a_volume_in_is_told_and_waited_for(
+    stage: GrowingCell, theirs: ClaimWebhook
+) -> None:
+    """Longhorn's own webhook looks at space only, so the claim is stored."""
+    stage.add("a", gib=100)
+    path = f"{LONGHORN}/{stage.volume_name('a')}"
+    stage.scene.api.patch(path, {"spec": {"migrationNodeID": "elsewhere"}})
+    wait_until(lambda: "does not grow it yet" in edit(stage, "a", "150Gi")[1], "a warning", WAIT_SECONDS)
+    wait_until(lambda: stage.growths() == {"a": ("ASSUMED", 50)}, "a promise", WAIT_SECONDS)
+    assert 100 == stage.size_gib("a")
+    stage.scene.api.patch(path, {"spec": {"migrationNodeID": ""}})
+    stage.wait_grown(150, "a")
 
 
 # What a person reads

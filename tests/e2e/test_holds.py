@@ -11,9 +11,12 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.e2e.harness import Cell, Scene
+from tests.e2e import workloads
+from tests.e2e.harness import CLASSES, GIB, Cell, Scene
 from tests.e2e.programs import Controller
+from tests.e2e.scheduling import NAMESPACE
 from tests.e2e.view import LONGHORN_NODES
+from tests.longhorn import paths
 from tests.longhorn.options import Delays
 from tests.waiting import wait_until
 
@@ -61,6 +64,23 @@ def test_an_answer_holds_room_on_every_node_offered_until_the_pod_is_deleted(
 
     cell.delete("pods", "p", gracePeriodSeconds=0)
     cell.wait_promised(controller, {})
+
+
+def test_a_volume_that_is_to_be_restored_is_promised_as_large_as_its_backup(
+    scene: Scene, cell: Cell, controller: Controller
+) -> None:
+    """Which the leader reads with the rights of its ServiceAccount."""
+    name, url = f"backup-{cell.name}", f"s3://bucket@region/?backup=backup-{cell.name}&volume=any"
+    backup = {"apiVersion": f"{paths.GROUP}/{paths.VERSION}", "kind": "Backup", "metadata": {"name": name}}
+    scene.api.create(paths.longhorn("backups", NAMESPACE), backup)
+    status = {"url": url, "volumeSize": str(300 * GIB)}
+    scene.api.patch(f"{paths.longhorn('backups', NAMESPACE, name)}/status", {"status": status})
+    restored = workloads.storage_class(f"{cell.name}-restored", parameters={"fromBackup": url})
+    scene.api.create(CLASSES, restored)
+    cell.create("persistentvolumeclaims", workloads.claim("c", f"{cell.name}-restored"))
+    cell.pod("p", "c", schedulerName=NOBODY)
+    assert cell.nodes == cell.filter("p").passed
+    assert each(cell, 300) == cell.promised(controller)
 
 
 def test_a_second_call_of_the_same_pod_takes_the_place_of_the_first_and_ends_by_time(

@@ -104,7 +104,9 @@ def test_no_mistake_in_the_config_map_switches_protection_off(
         problem = f"{ENABLED}: 'maybe' is not a boolean; "
 
     assert "Warning" == told_of_settings(scene, f"{problem}true stays in force")["type"]
-    assert 1 == scene.controllers[-1].counted("settings_problems")
+    wait_until(
+        lambda: 1 == scene.controllers[-1].counted("settings_problems"), "one problem that is counted", TOLD_SECONDS
+    )
     assert ("active", 200, []) == mode_and_answer(scene, cell, "large")
 
     scene.stop_controllers()

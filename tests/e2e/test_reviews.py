@@ -214,6 +214,7 @@ def test_what_is_asked_for_again_and_again_and_never_stored_keeps_no_pod_waiting
     assert [] == stage.scene.judge(stage.cell).complaints()
 
 
+@pytest.mark.long
 def test_a_hold_ends_a_minute_after_its_first_review_whoever_asks_again(stage: GrowingCell) -> None:
     stage.scene.set_settings(namespace_cap_percent="0")
     stage.add("a", gib=100)

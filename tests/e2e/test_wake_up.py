@@ -69,13 +69,13 @@ def test_as_many_pods_are_woken_as_a_freed_disk_takes(scene: Scene, make_cell: M
 def test_a_pod_finds_the_node_that_the_sample_of_its_scheduler_did_not_show(
     scene: Scene, make_cell: MakeCell, start_scheduler: Callable[..., str]
 ) -> None:
-    """With 220 nodes and a low percentage, kube-scheduler asks about 100 of them at a time."""
-    cell = make_cell(nodes=220, disks_gib=(400,), fillers=0)
+    """With 140 nodes and a low percentage, kube-scheduler asks about 100 of them at a time."""
+    cell = make_cell(nodes=140, disks_gib=(400,), fillers=0)
     for node in cell.nodes:
         cell.allow_scheduling(node, allowed=False)
     sampling = {**scene.extender_config(), "percentageOfNodesToScore": 5, "profiles": [{"schedulerName": SAMPLING}]}
     start_scheduler(SAMPLING, sampling)
-    for number in (20, 95, 170):
+    for number in (20, 120):
         cell.claim(f"c{number}")
         cell.pod(f"p{number}", f"c{number}", schedulerName=SAMPLING)
         wait_refused(scene, cell, 1)

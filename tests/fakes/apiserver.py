@@ -18,8 +18,11 @@ from controller.kube.resources import Resource
 Key = tuple[str, str, str]  # path of the collection's kind, namespace, name
 
 
+UNPLACED = "spec.nodeName="  # the field selector of pods without a node
+
+
 def _selection(resource: Resource, namespace: str | None, selector: object) -> Callable[[Key], bool]:
-    """Which objects are listed or watched; by the one field selector that the product uses."""
+    """Which objects are listed or watched; by the one field selector that watches use."""
 
     def selects(key: Key) -> bool:
         path, where, name = key
@@ -131,8 +134,11 @@ class FakeApiServer:
     def list_page(self, resource: Resource, namespace: str | None = None, **query: object) -> Page:
         self._enter("list", resource)
         with self.changed:
-            selects = _selection(resource, namespace, query.get("fieldSelector"))
+            selector = query.get("fieldSelector")
+            selects = _selection(resource, namespace, None if selector == UNPLACED else selector)
             found = [copy.deepcopy(raw) for key, raw in sorted(self.objects.items()) if selects(key)]
+            if selector == UNPLACED:
+                found = [raw for raw in found if not raw["spec"].get("nodeName")]
             start = int(str(query.get("continue", "0")))
             limit = min(int(str(query.get("limit", len(found) or 1))), self.page_size or 10**9)
             more = str(start + limit) if start + limit < len(found) else ""
@@ -156,7 +162,7 @@ class FakeApiServer:
             key = (resource.path(), namespace or "", str(body["metadata"]["name"]))
             if key in self.objects:
                 raise ConflictError("409: exists")
-            return self._store(key, "ADDED", body)
+            return copy.deepcopy(body) if more.get("dry_run") else self._store(key, "ADDED", body)
 
     def put(self, resource: Resource, namespace: str | None, body: Raw) -> Raw:
         """Create it, in place of the one of that name if there is one."""

@@ -48,6 +48,8 @@ COMBINATIONS: Final[dict[str, Values]] = {
         "controller": _PROGRAM,
         "webhook": _PROGRAM,
         "secondScheduler": {**_SCHEDULING, "enabled": True, "image": {"digest": DIGEST, "repository": "scheduler"}},
+        "uninstall": {"podLabels": {"team": "storage"}, "podAnnotations": {"example.com/why": "end"}},
+        "test": {"podLabels": {"team": "storage"}, "podAnnotations": {"example.com/why": "check"}},
     },
     "control planes": {
         "image": {"registry": ""},
@@ -87,6 +89,8 @@ COMBINATIONS: Final[dict[str, Values]] = {
         },
         "tls": {"extraNames": ["extender.example.com", "192.0.2.1"]},
         "bind": {"enabled": True},
+        "uninstall": {"waitSeconds": 300, "force": True, "purge": True},
+        "test": {"namespace": "kube-public"},
     },
     "network": {
         "service": {
@@ -134,6 +138,7 @@ COMBINATIONS: Final[dict[str, Values]] = {
         "tls": {"mode": "insecure-plain-http"},
         "webhook": {"enabled": False},
         "flowSchema": {"enabled": False},
+        "uninstall": {"hook": False},
         "secondScheduler": {"enabled": True},
         "extraObjects": [
             {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "in-{{ .Release.Namespace }}"}},

@@ -16,9 +16,12 @@ import yaml
 from controller.cli import _parser
 from tests.cluster.client import ApiClient
 from tests.cluster.cluster import Cluster
+from tests.e2e import workloads
 from tests.e2e.programs import Controller
+from tests.e2e.webhooks import Webhook
 from tests.helm.chart import CHART, EXAMPLES, NAME, NAMESPACE, Helm, merged, with_image
 from tests.helm.combinations import API_VERSIONS, COMBINATIONS, Values, kinds_of_others
+from tests.helm.hooks import TEST, UNINSTALL, HookPods
 from tests.helm.openapi import LOCATION, write_schemas
 from tests.waiting import wait_until
 
@@ -30,7 +33,9 @@ CONFIGURATIONS = (
     f"/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/zz-{NAME}",
     f"/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/{NAME}",
 )
+HOOK = "helm.sh/hook"
 CONFIG_MAP = f"/api/v1/namespaces/{NAMESPACE}/configmaps/{NAME}"
+LEASE, LEASES = "longhorn-manager-disk-scheduler-lock", f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
 DEPLOYMENTS = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments"
 ENTRY = {
     "name": "pods.scheduling.longhorn.io",
@@ -42,19 +47,33 @@ ENTRY = {
 }
 
 
+@pytest.fixture
+def with_test_account(site: Cluster) -> Iterator[Cluster]:
+    """A pod is taken only where its account is; the chart makes that of `helm test` a moment before."""
+    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": TEST, "namespace": NAMESPACE}}
+    done = site.kubectl("apply", "-f", "-", input=json.dumps(account))
+    assert (0, "") == (done.returncode, done.stderr)
+    yield site
+    site.api().delete(f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{TEST}")
+
+
 @pytest.mark.parametrize("name", COMBINATIONS)
-def test_the_api_server_takes_every_combination(site: Cluster, helm: Helm, name: str) -> None:
+def test_the_api_server_takes_every_combination(with_test_account: Cluster, helm: Helm, name: str) -> None:
     """All of its objects, without a warning: Pod Security `restricted` would warn about a Deployment's pods."""
     text = helm.rendered(with_image(COMBINATIONS[name]), *API_VERSIONS)
-    done = site.kubectl("apply", "--dry-run=server", "--validate=strict", "-o", "name", "-f", "-", input=text)
+    done = with_test_account.kubectl(
+        "apply", "--dry-run=server", "--validate=strict", "-o", "name", "-f", "-", input=text
+    )
     assert (0, "") == (done.returncode, done.stderr)
     assert len([one for one in yaml.safe_load_all(text) if one]) == len(done.stdout.split())
 
 
-def test_pod_security_would_warn_about_less(site: Cluster, helm: Helm) -> None:
+def test_pod_security_would_warn_about_less(with_test_account: Cluster, helm: Helm) -> None:
     text = helm.rendered({}).replace("allowPrivilegeEscalation: false", "allowPrivilegeEscalation: true")
-    done = site.kubectl("apply", "--dry-run=server", "-f", "-", input=text)
-    assert 2 == done.stderr.count('would violate PodSecurity "restricted')
+    done = with_test_account.kubectl("apply", "--dry-run=server", "-f", "-", input=text)
+    # Both Deployments and the hook's Job; the test's pod itself is refused.
+    assert 3 == done.stderr.count('would violate PodSecurity "restricted')
+    assert 1 == done.stderr.count('violates PodSecurity "restricted')
 
 
 def test_kubeconform_finds_nothing_by_the_servers_own_schemas(
@@ -94,11 +113,20 @@ class Release:
         self.site, self._helm = site, helm
 
     def helm(self, command: str, *words: str, values: Values | None = None) -> str:
-        chart = (str(CHART),) if command != "uninstall" else ()
-        options = ("--kubeconfig", str(self.site.kubeconfig), "--namespace", NAMESPACE)
-        done = self._helm.run(command, NAME, *chart, *options, *words, values=values)
-        assert 0 == done.returncode, done.stderr
+        done = self._run(command, *words, values=values)
+        assert 0 == done.returncode, done.stdout + done.stderr
         return done.stdout
+
+    def fails(self, command: str) -> str:
+        """What it says."""
+        done = self._run(command)
+        assert 0 != done.returncode, done.stdout
+        return done.stdout + done.stderr
+
+    def _run(self, command: str, *words: str, values: Values | None = None) -> subprocess.CompletedProcess[str]:
+        chart = (str(CHART),) if command in ("install", "upgrade") else ()
+        options = ("--kubeconfig", str(self.site.kubeconfig), "--namespace", NAMESPACE)
+        return self._helm.run(command, NAME, *chart, *options, *words, values=values)
 
 
 def listing(site: Cluster) -> Listing:
@@ -115,7 +143,11 @@ def listing(site: Cluster) -> Listing:
 
 def rendered(helm: Helm, values: Values) -> Listing:
     documents = yaml.safe_load_all(helm.rendered(with_image(values), *API_VERSIONS))
-    return {(one["kind"], one["metadata"].get("namespace", ""), one["metadata"]["name"]) for one in documents if one}
+    return {
+        (one["kind"], one["metadata"].get("namespace", ""), one["metadata"]["name"])
+        for one in documents
+        if one and HOOK not in one["metadata"].get("annotations", {})
+    }
 
 
 def pods_made(api: ApiClient) -> None:
@@ -147,14 +179,14 @@ def entries(api: ApiClient) -> list[list[str]]:
 def release(site: Cluster, request: pytest.FixtureRequest) -> Iterator[Release]:
     release = Release(site, request.getfixturevalue(request.param))
     yield release
-    release.helm("uninstall", "--ignore-not-found")
+    release.helm("uninstall", "--ignore-not-found", "--no-hooks")
 
 
 @pytest.fixture
 def release_3(site: Cluster, helm: Helm) -> Iterator[Release]:
     release = Release(site, helm)
     yield release
-    release.helm("uninstall", "--ignore-not-found")
+    release.helm("uninstall", "--ignore-not-found", "--no-hooks")
 
 
 def gone_again(site: Cluster, before: Listing) -> None:
@@ -189,7 +221,7 @@ def test_install_upgrade_and_uninstall(release: Release, helm: Helm, tmp_path: P
     release.helm("upgrade", "--reset-then-reuse-values", "--set", "settings.enabled=true")
     assert [[ENTRY["name"]]] * 2 == entries(api)
 
-    release.helm("uninstall", "--wait")
+    release.helm("uninstall", "--wait", "--no-hooks")
     gone_again(site, before)
 
 
@@ -207,7 +239,7 @@ def test_a_forced_upgrade_empties_what_the_leader_then_fills(release: Release, t
     assert address == api.get(f"/api/v1/namespaces/{NAMESPACE}/services/{NAME}")["spec"]["clusterIP"]
     lead(site, tmp_path)  # it may, and finds them
     assert [[ENTRY["name"]]] * 2 == entries(api)
-    release.helm("uninstall", "--wait")
+    release.helm("uninstall", "--wait", "--no-hooks")
     gone_again(site, before)
 
 
@@ -227,7 +259,7 @@ def test_helm_takes_over_what_was_applied_by_hand(release_3: Release, tmp_path: 
     assert by_hand == specs()  # the same pods
     assert [[ENTRY["name"]]] * 2 == entries(api)
     assert "true" == api.get(CONFIG_MAP)["data"]["scheduler-extender-enabled"]
-    release.helm("uninstall", "--wait")
+    release.helm("uninstall", "--wait", "--no-hooks")
     gone_again(site, before)
 
 
@@ -245,8 +277,7 @@ def test_renewals_of_the_lease_are_ranked_with_the_clusters_own(release_3: Relea
         return str(names[uids[-1]])
 
     # The API server takes a new FlowSchema into account a moment later.
-    lease = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/longhorn-manager-disk-scheduler-lock"
-    wait_until(lambda: f"{NAME}-leases" == schema_of(lease), "the FlowSchema in use", 30)
+    wait_until(lambda: f"{NAME}-leases" == schema_of(f"{LEASES}/{LEASE}"), "the FlowSchema in use", 30)
     assert "service-accounts" == schema_of(CONFIG_MAP)
 
 
@@ -275,12 +306,12 @@ def test_the_notes_print_a_command_that_the_program_takes(site: Cluster, helm: H
         assert [] == [other for other in others if other not in text]
 
 
-def test_a_leader_keeps_its_entries_in_upgrades_and_fills_them_after_a_forced_one(
-    release_3: Release, tmp_path: Path
-) -> None:
-    """The program itself, with the account that the chart made. The last test here: its Secrets and Lease stay."""
+def test_a_release_from_its_first_leader_to_its_end(release_3: Release, tmp_path: Path) -> None:
+    """The program itself, with the account that the chart made. It keeps its entries in upgrades and fills them after a
+    forced one, `helm test` tries it out, and it is uninstalled."""
     release, site = release_3, release_3.site
-    values = with_image({"settings": {"enabled": True, "opt-in": "always"}})
+    values = with_image({"settings": {"enabled": True, "opt-in": "always"}, "uninstall": {"waitSeconds": 1}})
+    before = listing(site)
     release.helm("install", values=values)
     controller = Controller(site, site.service_account_kubeconfig(NAMESPACE, NAME, tmp_path / "kubeconfig"))
     try:
@@ -298,5 +329,55 @@ def test_a_leader_keeps_its_entries_in_upgrades_and_fills_them_after_a_forced_on
         # Its canary is a pod as well, and Pod Security lets it in.
         wait_until(lambda: "canary sent" in controller.log.read_text(), "a canary", 30)
         assert 0 == controller.counted('canaries_total{outcome="failed"}')
+        with HookPods(
+            site, NAMESPACE, tmp_path, lambda: ["--extender-address", address_of(site), "--wait-seconds", "10"]
+        ) as hooks:
+            tried_out(release, hooks)
+            uninstalled(release, hooks, before)
     finally:
         controller.stop()
+
+
+def address_of(site: Cluster) -> str:
+    host, port = site.services.address(NAMESPACE, NAME, 9504)
+    return f"{host}:{port}"
+
+
+def tried_out(release: Release, hooks: HookPods) -> None:
+    """`helm test` says what is tried and how, and fails while pods come out as they are."""
+    failed = release.fails("test")
+    assert "failed: webhook: a pod with a claim in default came out without" in hooks.outputs[TEST], failed
+    webhook = Webhook(release.site)
+    try:
+        webhook.wait_ready()
+        try:
+            release.helm("test")
+        except AssertionError as error:
+            raise AssertionError(hooks.outputs[TEST]) from error
+        said = hooks.outputs[TEST].splitlines()
+        assert ["ok: extender", "ok: webhook"] == [": ".join(line.split(": ")[:2]) for line in said]
+    finally:
+        webhook.stop()
+
+
+def uninstalled(release: Release, hooks: HookPods, before: Listing) -> None:
+    """Not while a pod waits for the extender; then all goes but the authorities, and purged these as well."""
+    site = release.site
+    api, waiting = site.api(), "/api/v1/namespaces/default/pods"
+    api.create(waiting, workloads.pod("waiting", "c"))
+    assert f"{UNINSTALL} failed" in release.fails("uninstall")
+    assert (
+        "1 pods still wait with the resource longhorn.io/scheduler-extender: default/waiting"
+        in (hooks.outputs[UNINSTALL])
+    )
+    assert {NAME, "longhorn-scheduler-webhook"} == {one["metadata"]["name"] for one in api.list(DEPLOYMENTS)["items"]}
+    api.delete(f"{waiting}/waiting", gracePeriodSeconds=0)
+
+    release.helm("uninstall", "--wait")
+    authorities = {("Secret", NAMESPACE, f"{name}-ca") for name in (NAME, "longhorn-scheduler-webhook")}
+    gone_again(site, before | authorities)
+    assert LEASE not in {one["metadata"]["name"] for one in api.list(LEASES)["items"]}
+
+    release.helm("install", values=with_image({"uninstall": {"purge": True}}))
+    release.helm("uninstall", "--wait")
+    gone_again(site, before)

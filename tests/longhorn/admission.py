@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.longhorn import paths
-from tests.longhorn.expansion import check_expansion
+from tests.longhorn.expansion import check_space
 from tests.longhorn.quantity import quantity_bytes
 from tests.longhorn.state import SearchState
 
@@ -17,7 +17,8 @@ Find = Callable[[str], Raw | None]  # an object by its name
 def claim_problem(old: Raw, new: Raw, pv: Find, volume: Find, state: Callable[[str], SearchState]) -> str:
     """Why the update is refused; "" if it is not.
 
-    It looks at sizes only, as the claim asks for them, and reserves nothing. A volume without a placed replica passes.
+    It looks at space only, for sizes as the claim asks for them, and reserves nothing. A volume without a placed
+    replica passes, and so does one in a state in which it does not grow.
     """
     before, after = _requested(old), _requested(new)
     if before == after:
@@ -33,8 +34,8 @@ def claim_problem(old: Raw, new: Raw, pv: Find, volume: Find, state: Callable[[s
     if present is None:
         return f"there is no volume {name}"
     present = {**present, "spec": {**present["spec"], "size": str(before)}}
-    for disk in check_expansion(state(name), present, after):
-        if disk.node and disk.reason:
+    for disk in check_space(state(name), present, after):
+        if disk.reason:
             return f"cannot schedule {disk.growth_bytes} more bytes to disk {disk.disk} of node {disk.node}"
     return ""
 

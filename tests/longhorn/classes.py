@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from typing import Any, Final
+from urllib.parse import parse_qs, urlsplit
 
 from tests.longhorn.quantity import quantity_bytes
 
@@ -18,6 +19,11 @@ FRONTENDS: Final = ("blockdev", "iscsi", "nvmf", "ublk")
 def rounded(requested: int) -> int:
     """At least 10 MiB, rounded up to 2 MiB."""
     return -(-max(requested, MIN_BYTES) // GRANULE_BYTES) * GRANULE_BYTES
+
+
+def backup_of(url: str) -> str:
+    """The name in `<target>/?backup=<name>&volume=<name>`; "" for anything else."""
+    return parse_qs(urlsplit(url).query).get("backup", [""])[0]
 
 
 def refusal(parameters: Mapping[str, str], claim: Raw, settings: Mapping[str, str]) -> str:

@@ -160,6 +160,7 @@ def definitions() -> list[Schema]:
         dataEngine=ENGINE,
     )
     image_status = fields(**each(INT64, "size", "virtualSize", "realSize"))
+    backup_status = fields(**each(TEXT, "url", "volumeName", "volumeSize", "state"))
     engine_spec = fields(volumeName=TEXT, volumeSize=SIZE, nodeID=TEXT, active=FLAG)
     deployed = fields(state=TEXT, nodeDeploymentMap=by_name(FLAG))
     manager_spec = fields(**each(TEXT, "nodeID", "type", "dataEngine", "image"))
@@ -172,6 +173,7 @@ def definitions() -> list[Schema]:
         crd("engines", "Engine", "lhe", spec=engine_spec, status=engine_status),
         crd("settings", "Setting", "lhs", status=fields(applied=FLAG), value=TEXT),
         crd("backingimages", "BackingImage", "lhbi", spec=image_spec, status=image_status),
+        crd("backups", "Backup", "lhb", spec=fields(snapshotName=TEXT), status=backup_status),
         crd("engineimages", "EngineImage", "lhei", spec=fields(image=TEXT), status=deployed),
         crd("instancemanagers", "InstanceManager", "lhim", spec=manager_spec, status=fields(currentState=TEXT)),
         crd("sharemanagers", "ShareManager", "lhsm", spec=fields(image=TEXT), status=shared),

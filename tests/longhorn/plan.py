@@ -265,6 +265,7 @@ def _expand(state: SearchState, volume: Raw, details: Mapping[str, Any]) -> dict
     growths = expansion.check_expansion(state, volume, size)
     return {
         "admitted": expansion.is_admitted(growths),
+        "verdict": expansion.verdict(growths),
         "largestSize": expansion.largest_size(state, volume),
         "disks": [
             {

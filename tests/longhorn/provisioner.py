@@ -6,7 +6,7 @@ import logging
 
 from tests.cluster.client import ApiError
 from tests.longhorn import paths
-from tests.longhorn.classes import refusal, volume_spec
+from tests.longhorn.classes import backup_of, refusal, rounded, volume_spec
 from tests.longhorn.install import ensure
 from tests.longhorn.volumes import Volumes
 from tests.longhorn.world import Busy, LonghornWorld, Raw, let_go
@@ -59,8 +59,17 @@ class Provisioner:
                 self._world.timers.after(SOURCE_SECONDS, self._create_volume, claim, storage_class)
                 return
             spec.update(dataSource=f"vol://{source['metadata']['name']}", size=source["spec"]["size"])
+        restored = self._restored_bytes(spec.get("fromBackup") or "")
+        if restored:  # whatever was requested
+            spec["size"] = str(rounded(restored))
         self._volumes.create(name, spec)
         self._world.after("create", self._created, name, claim, storage_class)
+
+    def _restored_bytes(self, url: str) -> int:
+        """The size of the volume that was backed up; 0 for a backup of which there is no object."""
+        name = backup_of(url)
+        backup = self._world.api.get_or_none(self._world.longhorn("backups", name)) if name else None
+        return int(((backup or {}).get("status") or {}).get("volumeSize") or 0)
 
     def _created(self, name: str, claim: Raw, storage_class: Raw) -> None:
         if self._volumes.set_state(name, "detached") is not None:

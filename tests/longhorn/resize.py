@@ -1,9 +1,10 @@
 """Growth: the external resizer, Longhorn's API for it, and its volume controller, without any lock among them.
 
-A claim that asks for more than its PV has -> the API checks the space with the figures of that moment and writes the
-volume's new size -> the volume controller checks again and enlarges every replica -> the PV and the claim's status say
-so. The engine grows only while the volume is attached, which `errands` sees to (`volume_expansion_controller.go`). Each
-step that fails is tried again. Two volumes on one disk may pass the same check: that is the race.
+A claim that asks for more than its PV has -> CSI service, API and the webhook of volumes look at the volume's state,
+the API at the space with the figures of that moment too, and the volume's new size is written -> the volume controller
+checks the space again and enlarges every replica -> the PV and the claim's status say so. The engine grows only while
+the volume is attached, which `errands` sees to (`volume_expansion_controller.go`). Each step that fails is tried again.
+Two volumes on one disk may pass the same check: that is the race.
 
 Not imitated: the file system.
 """
@@ -16,7 +17,7 @@ from collections.abc import Callable
 from tests.cluster.client import ApiError
 from tests.longhorn import locality, paths
 from tests.longhorn.classes import rounded
-from tests.longhorn.expansion import check_expansion, is_admitted
+from tests.longhorn.expansion import check_expansion, check_space, is_admitted
 from tests.longhorn.quantity import quantity_bytes
 from tests.longhorn.state import SearchState
 from tests.longhorn.world import Busy, LonghornWorld, Raw, put
@@ -87,8 +88,10 @@ class Resizer:
         size = rounded(wanted)
         if volume is None or size <= int(volume["spec"]["size"]):
             return
-        if not is_admitted(check_expansion(self._state(name), volume, size)):
-            logger.info("volume %s: no room for %d bytes", name, size)
+        said = check_expansion(self._state(name), volume, size)
+        if not is_admitted(said):
+            reasons = sorted({entry.reason for entry in said if entry.reason})
+            logger.info("volume %s does not grow to %d bytes: %s", name, size, ", ".join(reasons))
             return
 
         def edit(raw: Raw) -> bool:
@@ -132,7 +135,7 @@ class Resizer:
             return
         size, old = int(volume["spec"]["size"]), min(self._sizes(name))
         before = {**volume, "spec": {**volume["spec"], "size": str(old)}}
-        if not is_admitted(check_expansion(self._state(name), before, size)):
+        if not is_admitted(check_space(self._state(name), before, size)):
             logger.info("volume %s: %d bytes do not fit now", name, size)
             self._world.timers.after(RETRY_SECONDS, self._grow, name)
             return

@@ -7,7 +7,7 @@ is expected of:
 - `pick`, `picks`: the disk for that one, for each; of equal ones the first by name, and null for none;
 - `refused`: places (a node, a disk, or "" for none) and Longhorn's reason, which stands there among others;
 - `says`: reasons that stand somewhere, as Longhorn gives some for the cluster and the product for each node;
-- `admitted`, `largest`, `growths` by disk: of a question of growth, to `grow` bytes;
+- `admitted`, `verdict`, `largest`, `growths` by disk: of a question of growth, to `grow` bytes;
 - `error`: words that a complaint about bad input has.
 
 The world: `nodes` with `disks` (d1, d2 ...; one ample disk unless there is more to say), the `volume`, its `replicas`
@@ -29,7 +29,9 @@ from tests.longhorn_rules.objects import LONG_AGO, Raw, disk, longhorn, node, re
 
 FILE: Final = Path(__file__).with_name("cases.yaml")
 NOW: Final = "2026-01-01T12:00:00Z"
-EXPECTED: Final = {"candidates", "pick", "picks", "refused", "says", "admitted", "largest", "growths", "error"}
+EXPECTED: Final = {
+    *("candidates", "pick", "picks", "refused", "says", "admitted", "verdict", "largest", "growths", "error"),
+}
 SETTINGS: Final = {
     "soft nodes": "replica-soft-anti-affinity",
     "soft zones": "replica-zone-soft-anti-affinity",
@@ -149,7 +151,8 @@ def said(answer: Raw, reason_of: Any) -> Raw:
     else:
         refusals = [entry for entry in answer["disks"] if entry["reason"]]
         growths = {_place(entry): entry["growth"] for entry in answer["disks"]}
-        found = {"admitted": answer["admitted"], "largest": answer["largestSize"], "growths": growths}
+        found = {"admitted": answer["admitted"], "verdict": answer.get("verdict")}
+        found |= {"largest": answer["largestSize"], "growths": growths}
     reasons = [(_place(entry), reason_of(entry["reason"])) for entry in refusals]
     return found | {"refused": reasons, "says": [reason for _, reason in reasons]}
 

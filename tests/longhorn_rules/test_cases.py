@@ -56,10 +56,10 @@ def test_a_wrong_field_is_named_with_its_object(
 
 def test_every_expectation_can_fail() -> None:
     expected: Raw = {"candidates": [], "pick": None, "picks": [], "refused": {"a": "b"}, "says": ["b"]}
-    expected |= {"admitted": True, "largest": 1, "growths": {}, "error": ["word"]}
+    expected |= {"admitted": True, "verdict": "now", "largest": 1, "growths": {}, "error": ["word"]}
     assert cases.EXPECTED == expected.keys()
     answer: Raw = {"candidates": ["a"], "pick": "a", "picks": ["a"], "refused": [("a", "c")], "says": ["c"]}
-    answer |= {"admitted": False, "largest": 2, "growths": {"a": 1}, "error": "nothing"}
+    answer |= {"admitted": False, "verdict": "never", "largest": 2, "growths": {"a": 1}, "error": "nothing"}
     empty: Raw = {}
     for found in (answer, empty):
         assert not any(cases.is_met(name, value, found) for name, value in expected.items())

@@ -17,7 +17,7 @@ from tests.oracle.coverage import names, table
 from tests.oracle.run import ComparedWorlds, run
 
 CHUNK: Final = 1000
-WANTED: Final = 0.005  # of all worlds, for everything that has to decide some
+WANTED: Final = 0.0025  # of all worlds, for everything that has to decide some
 WANTED_NEAR: Final = 0.3  # within a byte of a limit
 
 

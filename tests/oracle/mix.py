@@ -78,7 +78,8 @@ WEIGHTS: Final[dict[Change, int]] = {
 }
 _DRAWN: Final = tuple(change for change, weight in WEIGHTS.items() for _ in range(weight))
 _ORDER: Final = {change: place for place, change in enumerate(WEIGHTS)}
-GROWTH_SHARE: Final = 0.22
+GROWTH_SHARE: Final = 0.28
+STATE_SHARE: Final = 0.13  # of worlds in which nothing but the state of a volume that is to grow matters
 BRINK_SHARE: Final = 0.34
 BRINK_SHARE_OF_GROWTH: Final = 0.6
 
@@ -87,6 +88,8 @@ def world_of(seed: int, index: int) -> OracleWorld:
     """World `index` of that seed."""
     dice = Dice((seed << 40) + index)
     world = calm_world(dice)
+    if dice.chance(STATE_SHARE):
+        return _with_a_state(world)
     changes = {dice.one(_DRAWN) for _ in range(dice.one((1, 1, 2, 2, 3, 3, 4, 6)))}
     for change in sorted(changes, key=_ORDER.__getitem__):
         change(world)
@@ -101,6 +104,19 @@ def world_of(seed: int, index: int) -> OracleWorld:
     world.has_setting_objects = dice.chance(0.3)
     if dice.chance(0.01):
         bad_input.spoil(world)
+    return world
+
+
+def _with_a_state(world: OracleWorld) -> OracleWorld:
+    """Room there is: it is the state that decides."""
+    dice = world.dice
+    world.asked = []
+    for _ in range(dice.one((0, 1, 1, 2))):
+        place_replica(world)
+    world.grown_size = world.size + dice.between(1, 5) * 2 * MIB
+    if dice.chance(0.4):
+        world.version = dice.one(("v1.9.3", "v1.10.2", "v1.11.0", "v1.11.3", "v1.12.0", "v1.12.1"))
+    volumes.stuck_volume(world)
     return world
 
 
@@ -124,7 +140,7 @@ def ask_for_growth(world: OracleWorld) -> None:
         world.grown_size = world.size + steps * 2 * MIB
     if dice.chance(0.4):
         world.version = dice.one(("v1.9.3", "v1.10.1", "v1.10.2", "v1.11.0", "v1.12.0"))
-    if dice.chance(0.25):
+    if dice.chance(0.3):
         volumes.stuck_volume(world)
     if dice.chance(0.3):
         roomy_but_used(world)

@@ -1,6 +1,7 @@
 """What Longhorn writes into a volume's condition where the product names a reason code of its own.
 
-Texts of `k8s/pkg/apis/longhorn/v1beta2` (replica scheduling error reasons). A refusal by anti-affinity has none.
+Texts of `k8s/pkg/apis/longhorn/v1beta2` (replica scheduling error reasons). A refusal by anti-affinity has none. Why a
+volume does not grow is written nowhere: those are the stand-in's own words.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from controller.rules.reasons import Reason
+from tests.longhorn import expansion
 
 _LONGHORN: Final = {
     Reason.NO_LONGHORN_NODE: "nodes are unavailable",
@@ -33,6 +35,15 @@ _LONGHORN: Final = {
     Reason.DEGRADED_SINCE_UNKNOWN: "longhorn client operation failed",
     Reason.ALREADY_SCHEDULED: "replica already scheduled",
     Reason.UNUSED_FAILED_REPLICA: "unused failed replica is not supported",
+    Reason.RESTORING: expansion.RESTORING,
+    Reason.CLONING: expansion.CLONING,
+    Reason.CLONE_FAILED: expansion.CLONE_FAILED,
+    Reason.FAULTED: expansion.FAULTED,
+    Reason.IN_TRANSITION: expansion.UNSETTLED,
+    Reason.MIGRATING: expansion.MIGRATING,
+    Reason.NOT_SCHEDULED: expansion.UNSCHEDULED,
+    Reason.ENGINE_NOT_EXPANDABLE: expansion.ENGINE,
+    Reason.DISK_NOT_READY: expansion.NOT_READY,
 }
 
 

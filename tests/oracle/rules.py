@@ -294,13 +294,21 @@ def _v2_grows(question: Question) -> Iterator[Edit]:
         yield vars(question.state), "release", max(question.state.release, (1, 10, 0))
 
 
-STUCK: Final = several(
-    each(_volume_part("status"), "robustness", "", always),
-    each(_volume_part("status"), "cloneStatus", None, always),
-    each(_volume_part("status"), "conditions", [], always),
-    each(_volume_part("spec"), "frontend", "", always),
-    _v2_grows,
-)
+def _all_placed(question: Question) -> Iterator[Edit]:
+    """As if those without a place were not there."""
+    if any(not replica["spec"].get("nodeID") for replica in question.state.replicas):
+        placed = [replica for replica in question.state.replicas if replica["spec"].get("nodeID")]
+        yield vars(question.state), "replicas", placed
+
+
+def _ready_disks(question: Question) -> Iterator[Edit]:
+    return each(_disk_statuses, "conditions", GOOD, lambda found: not is_true(found, "Ready"))(question)
+
+
+def _moving(state: Any) -> bool:
+    return state not in (None, "", "attached", "detached")
+
+
 PHYSICAL: Final = each(_state, "release", (1, 10, 2), lambda release: release is None or release >= (1, 11, 0))
 GROWTH: Final[Mapping[str, tuple[str, Rule]]] = {
     "physical space (growth)": (SPACE, PHYSICAL),
@@ -309,7 +317,17 @@ GROWTH: Final[Mapping[str, tuple[str, Rule]]] = {
     "reserved bytes (growth)": (SPACE, RESERVED),
     "disk of a replica is gone (growth)": ("disk not found", _lost),
     "file-system limit (growth)": ("incompatible volume size", FILE_SYSTEM),
-    "volume cannot grow as it is": ("", STUCK),
+    "faulted (growth)": ("", each(_volume_part("status"), "robustness", "", lambda found: bool(found == "faulted"))),
+    "clone (growth)": ("", each(_volume_part("status"), "cloneStatus", {"state": "completed"}, always)),
+    "restore (growth)": ("", each(_volume_part("status"), "restoreRequired", False)),
+    "standby (growth)": ("", each(_volume_part("status"), "isStandby", False)),
+    "state (growth)": ("", each(_volume_part("status"), "state", "", _moving)),
+    "migration (growth)": ("", each(_volume_part("spec"), "migrationNodeID", "")),
+    "frontend (growth)": ("", each(_volume_part("spec"), "frontend", "")),
+    "engine (growth)": ("", _v2_grows),
+    "condition Scheduled (growth)": ("", each(_volume_part("status"), "conditions", [])),
+    "unplaced replicas (growth)": ("", _all_placed),
+    "disk not Ready (growth)": ("", _ready_disks),
     "failed replicas grow": ("", _failed_grow),
     "several replicas on a disk (growth)": ("", _twice),
     "older or unknown release (growth)": ("", RELEASE),

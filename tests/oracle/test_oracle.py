@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import copy
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
+from controller.plan.input import decode_document
+from controller.rules.expandable import Route
+from controller.rules.growth import Prospect, plan_expansion
+from tests.longhorn import expansion
 from tests.longhorn.placement import space_problem
 from tests.longhorn.plan import read
 from tests.longhorn_rules.objects import conditions
@@ -15,10 +20,11 @@ from tests.oracle.compare import Answer, Answerer, ask_product, ask_reference, d
 from tests.oracle.coverage import TRIES, cover, names
 from tests.oracle.limits import near_limits
 from tests.oracle.mix import world_of
+from tests.oracle.reasons import longhorn_reason
 from tests.oracle.rules import SOFT
 from tests.oracle.run import run
 from tests.oracle.shrink import shrink
-from tests.oracle.worlds import Document
+from tests.oracle.worlds import NOW, VOLUME, Document
 
 SEED = 20260501
 WORLDS = 3000
@@ -51,6 +57,29 @@ def test_asking_and_covering_leave_a_world_as_it_was() -> None:
         cover(world, read(document))
         differences(document)
         assert before == document
+
+
+def test_a_larger_volume_object_is_judged_as_by_longhorns_webhook_for_volumes_alone() -> None:
+    """The planner answers for claims; the other way into Longhorn is asked of the rules themselves."""
+    verdicts: Counter[str] = Counter()
+    differing = 0
+    for index in range(WORLDS // 2):
+        document = world_of(SEED, index).document()
+        if "expand" not in document["question"] or "error" in ask_reference(document):
+            continue
+        question, decoded = read(document), decode_document(document, NOW)
+        size, volume = question.details["size"], decoded.objects.volumes[VOLUME]
+        own = [replica for replica in decoded.objects.replicas.values() if replica.volume == VOLUME]
+        settings, nodes = decoded.settings, decoded.objects.nodes
+        plan = plan_expansion(nodes, volume, own, size, settings.space, settings.behaviour, Route.VOLUME)
+        expected = expansion.check_expansion(question.state, question.volume, size, by_webhook=True)
+        assert expansion.verdict(expected) == plan.prospect, index
+        of_volume = {longhorn_reason(entry.rejection.reason) for entry in plan.obstructions if not entry.node}
+        assert {entry.reason for entry in expected if not entry.node} == of_volume, index
+        verdicts[plan.prospect] += 1
+        differing += plan.prospect != ask_product(document)["verdict"]
+    assert set(Prospect) == verdicts.keys()
+    assert differing > 20
 
 
 # Products that are wrong
@@ -125,6 +154,22 @@ def granule_too_many(document: Document) -> Answer:
     return {**answer, "largestSize": answer["largestSize"] + 2**21} if "admitted" in answer else answer
 
 
+def never_says_never(document: Document) -> Answer:
+    answer = ask_product(document)
+    return {**answer, "verdict": "no-room"} if answer.get("verdict") == "never" else answer
+
+
+def stateless(field: str) -> Answerer:
+    """A product that passes over a part of the volume's status."""
+
+    def change(document: Document) -> None:
+        for raw in document["objects"]:
+            if raw["kind"] == "Volume":
+                raw["status"].pop(field, None)
+
+    return asked_about(change)
+
+
 def crashes(document: Document) -> Answer:
     raise KeyError("status")
 
@@ -143,6 +188,10 @@ WRONG: dict[str, Answerer] = {
     "loses a candidate": last_candidate_lost,
     "admits every growth": says_yes,
     "promises too large a size": granule_too_many,
+    "never says never": never_says_never,
+    "ignores a restore": stateless("restoreRequired"),
+    "ignores the volume's state": stateless("state"),
+    "ignores the clone's state": stateless("cloneStatus"),
     "crashes": crashes,
 }
 

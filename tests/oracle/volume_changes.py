@@ -6,7 +6,7 @@ from datetime import datetime, timedelta, timezone
 from typing import Final
 
 from tests.longhorn_rules.objects import LONG_AGO, conditions, replica
-from tests.oracle.worlds import NOW, OracleWorld, place_replica
+from tests.oracle.worlds import NOW, OracleWorld, place_replica, set_condition
 
 FIELDS: Final = {
     "replicaSoftAntiAffinity": "replica-soft-anti-affinity",
@@ -201,17 +201,66 @@ def sizeless_replicas(world: OracleWorld) -> None:
 
 
 def stuck_volume(world: OracleWorld) -> None:
-    """A volume that may not grow as it is, at least in some releases."""
-    dice, spec, status = world.dice, world.volume["spec"], world.volume["status"]
-    kind = dice.one(("faulted", "cloning", "ublk", "unscheduled", "unplaced"))
-    if kind == "faulted":
-        status["robustness"] = "faulted"
-    elif kind == "cloning":
-        status["cloneStatus"] = {"state": dice.one(("initiated", "initiated", "completed", ""))}
-    elif kind == "ublk":
-        spec["dataEngine"], spec["frontend"] = dice.one(("v2", "v2", "v1")), dice.one(("ublk", "ublk", "nvmf"))
-    elif kind == "unscheduled":
-        status["conditions"] = conditions(Scheduled=dice.one(("False", "Unknown", "True")))
-    else:
-        for raw in dice.some(world.placed, dice.one((0.5, 1))):
-            raw["spec"].update(nodeID="", diskID="")
+    """A volume that may not grow as it is, at least in some releases; now and then for several reasons."""
+    for change in world.dice.some(STATES, 0.12) or [world.dice.one(STATES)]:
+        change(world)
+
+
+def _faulted(world: OracleWorld) -> None:
+    world.volume["status"]["robustness"] = "faulted"
+
+
+def _cloned(world: OracleWorld) -> None:
+    dice = world.dice
+    if dice.chance(0.8):
+        world.volume["spec"]["dataSource"] = dice.one(("vol://src", "vol://src", "snap://src/s", "snap://src", "src"))
+    states = ("", "initiated", "copy-completed-awaiting-healthy", "completed", "completed", "failed", "failed")
+    world.volume["status"]["cloneStatus"] = dice.one((*({"state": state} for state in states), {}))
+
+
+def _restored(world: OracleWorld) -> None:
+    world.volume["status"]["restoreRequired"] = True
+    if world.dice.chance(0.5):
+        world.volume["status"]["isStandby"] = world.dice.chance(0.9)
+
+
+def _second_engine(world: OracleWorld) -> None:
+    dice, spec = world.dice, world.volume["spec"]
+    spec["dataEngine"], spec["frontend"] = dice.one(("v2", "v2", "v1")), dice.one(("ublk", "ublk", "nvmf"))
+    if dice.chance(0.3):
+        spec["disableFrontend"] = True
+    if dice.chance(0.6):
+        world.version = dice.one(("v1.9.3", "v1.9.3", "v1.9.3", "v1.10.0"))
+
+
+def _in_transition(world: OracleWorld) -> None:
+    states = ("creating", "attaching", "detaching", "deleting", "attached", "detached", "")
+    world.volume["status"]["state"] = world.dice.one(states)
+
+
+def _migrating(world: OracleWorld) -> None:
+    world.volume["spec"]["migrationNodeID"] = world.dice.one(("n1", "n1", ""))
+
+
+def _unscheduled(world: OracleWorld) -> None:
+    dice, status = world.dice, world.volume["status"]
+    status["conditions"] = conditions(Scheduled=dice.one(("False", "False", "Unknown", "True")))
+    status["state"] = dice.one(("detached", "detached", "attached", ""))
+
+
+def _unplaced(world: OracleWorld) -> None:
+    for raw in world.dice.some(world.placed, world.dice.one((0.5, 1))):
+        raw["spec"].update(nodeID="", diskID="")
+
+
+def _unready_disks(world: OracleWorld) -> None:
+    """Their figures stay, as those of a node that has gone."""
+    for _, _, _, status in world.disks():
+        if world.dice.chance(0.5):
+            set_condition(status, "Ready", world.dice.one(("False", "False", "Unknown", None)))
+
+
+STATES: Final = (
+    _faulted, _cloned, _restored, _restored, _second_engine, _second_engine, _second_engine, _in_transition,
+    _in_transition, _migrating, _unscheduled, _unscheduled, _unplaced, _unready_disks,
+)  # fmt: skip

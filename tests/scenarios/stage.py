@@ -55,7 +55,7 @@ from typing import Any, Final
 
 from controller.allocator.outcome import Decision, FilterOutcome, Mode
 from controller.allocator.promises.growths import GROWTH
-from controller.allocator.verbs.grow import GrowthRequest
+from controller.allocator.verbs.grow import GrowthRequest, GrowthVerdict
 from controller.errors import NotSyncedError
 from controller.model.longhorn import Disk, SpacePolicy
 from controller.model.workload import PersistentVolume
@@ -271,7 +271,8 @@ class Stage:
             " ".join(filter(None, (one.node, one.disk, f"{one.missing_bytes // GIB}", one.rejection.reason)))
             for one in outcome.obstacles
         ]
-        return f"{outcome.verdict}, at most {outcome.largest_bytes // GIB}: {'; '.join(told)}"
+        so_far = "not yet" if outcome.verdict is GrowthVerdict.ADMITTED else f"at most {outcome.largest_bytes // GIB}"
+        return f"{outcome.verdict}, {so_far}: {'; '.join(told)}"
 
     # Time, leadership, and what is told
 

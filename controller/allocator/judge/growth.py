@@ -36,6 +36,7 @@ from controller.model.quantity import bytes_text
 from controller.rules.affinity import Affinity
 from controller.rules.demand import VolumeDemand
 from controller.rules.eligibility import check_disk_state
+from controller.rules.expandable import Route, Unexpandable
 from controller.rules.growth import (
     GRANULE_BYTES,
     DiskGrowth,
@@ -64,23 +65,31 @@ class Obstacle:
 
 @dataclass(frozen=True, slots=True)
 class GrowthPlan:
-    """`obstacles` empty: the volume may grow. `largest_bytes`: the largest size that would be granted now, at least
-    what was granted already. `is_largest` False: the largest one that was proved in time; more may fit."""
+    """`obstacles` empty: the volume may grow, as soon as nothing is `not_yet` in order. `largest_bytes`: the largest
+    size that would be granted now, at least what was granted already. `is_largest` False: the largest one that was
+    proved in time; more may fit."""
 
     obstacles: tuple[Obstacle, ...]
     largest_bytes: int
     is_largest: bool = True
+    not_yet: tuple[Obstacle, ...] = ()
 
 
 def plan_growth(
-    world: World, ledger: Ledger, name: str, new_bytes: int, clock: Clock, now_utc: datetime | None = None
+    world: World,
+    ledger: Ledger,
+    name: str,
+    new_bytes: int,
+    clock: Clock,
+    now_utc: datetime | None = None,
+    route: Route = Route.CLAIM,
 ) -> GrowthPlan:
     """The verdict on the volume of that name, which is there, at `new_bytes`, a multiple of 2 MiB above what it was
     granted. Nothing changes."""
-    growing = Growing(world, ledger, name, clock, now_utc)
+    growing = Growing(world, ledger, name, clock, now_utc, route)
     obstacles = growing.obstacles(new_bytes)
     if not obstacles:
-        return GrowthPlan((), new_bytes)
+        return GrowthPlan((), new_bytes, not_yet=tuple(growing.not_yet(new_bytes)))
     largest = growing.largest(new_bytes)
     if not growing.is_late:
         obstacles = [_filled_in(entry, new_bytes - largest) for entry in obstacles]
@@ -101,9 +110,17 @@ class Growing:
     """One volume's growth in one state of world and ledger; make a new one for each question. `is_late`: some time was
     not enough."""
 
-    def __init__(self, world: World, ledger: Ledger, name: str, clock: Clock, now_utc: datetime | None) -> None:
+    def __init__(
+        self,
+        world: World,
+        ledger: Ledger,
+        name: str,
+        clock: Clock,
+        now_utc: datetime | None,
+        route: Route = Route.CLAIM,
+    ) -> None:
         world.refresh()
-        self._world, self._ledger, self._name = world, ledger, name
+        self._world, self._ledger, self._name, self._route = world, ledger, name, route
         self._clock, self._now_utc = clock, now_utc
         self._budget = Budget.of(clock, VERDICT_MILLISECONDS)
         self._volume = world.volumes[name]
@@ -128,10 +145,10 @@ class Growing:
     # Steps
 
     def obstacles(self, new_bytes: int) -> list[Obstacle]:
-        """Why the volume may not have that size; empty: it may."""
+        """Why the volume may not have that size; empty: it may, if only later."""
         plan = self.by_longhorn(new_bytes)
-        if plan.rejection is not None:
-            return [Obstacle("", "", 0, plan.rejection)]
+        if plan.never:
+            return [_space_aside(entry) for entry in plan.never]
         found = [
             Obstacle(entry.node, entry.disk, self._missing(entry), self._explained(entry, entry.rejection))
             for entry in plan.disks
@@ -142,7 +159,12 @@ class Growing:
     def fits(self, new_bytes: int) -> bool:
         """As `obstacles`, up to the first."""
         plan = self.by_longhorn(new_bytes)
-        return plan.admitted and next(self._in_the_way(plan, new_bytes), None) is None
+        is_refused = plan.never or any(entry.rejection is not None for entry in plan.disks)
+        return not is_refused and next(self._in_the_way(plan, new_bytes), None) is None
+
+    def not_yet(self, new_bytes: int) -> list[Obstacle]:
+        """What keeps Longhorn from giving the volume that size until it passes."""
+        return [_space_aside(entry) for entry in self.by_longhorn(new_bytes).not_now]
 
     def _in_the_way(self, plan: ExpansionPlan, new_bytes: int) -> Iterator[Obstacle]:
         """What is promised, to others and to the volume itself. What time did not allow to find stands in the way."""
@@ -158,7 +180,8 @@ class Growing:
         settings = self._world.settings
         nodes = {name: node for name, node in self._nodes.items() if node is not None}
         volume = replace(self._volume, size_bytes=self._base_bytes)
-        return plan_expansion(nodes, volume, self._replicas, new_bytes, settings.space, settings.behaviour)
+        replicas = self._world.replicas_of(self._name).values()
+        return plan_expansion(nodes, volume, replicas, new_bytes, settings.space, settings.behaviour, self._route)
 
     def largest(self, refused_bytes: int) -> int:
         """The largest size that would be granted, below a size that is not; the largest proved one when it `is_late`.
@@ -167,7 +190,7 @@ class Growing:
         if self.is_late:
             return granted
         self._budget = Budget.of(self._clock, SEARCH_MILLISECONDS)
-        top = min(self.by_longhorn(refused_bytes).largest_bytes, refused_bytes - GRANULE_BYTES)
+        top = min(self.by_longhorn(refused_bytes).largest_later_bytes, refused_bytes - GRANULE_BYTES)
         low, high = granted // GRANULE_BYTES, top // GRANULE_BYTES
         if high > low and self.fits(high * GRANULE_BYTES):  # usual: no promise is in the way
             return high * GRANULE_BYTES
@@ -330,6 +353,10 @@ class Growing:
         wanted = [WantedCopies(demand, copies, needs_all=True)]
         judge = SetJudge(self._world, wanted, self._pending, budget=self._budget, now_utc=self._now_utc)
         return judge.judge()
+
+
+def _space_aside(entry: Unexpandable) -> Obstacle:
+    return Obstacle(entry.node, entry.disk, 0, entry.rejection)
 
 
 def _resized(demand: VolumeDemand, new_bytes: int) -> VolumeDemand:

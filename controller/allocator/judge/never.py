@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 from controller.allocator.world.world import World
 from controller.rules.demand import VolumeDemand
-from controller.rules.eligibility import check_disk_tags, check_node_tags, disk_type_of, provisioning_limit
+from controller.rules.eligibility import check_disk_tags, check_node_tags, disk_type_of
+from controller.rules.growth import most_if_empty
 
 
 class TooLarge(NamedTuple):
@@ -35,7 +36,8 @@ def _largest(world: World, demand: VolumeDemand) -> int:
         for disk in node.disks:
             if disk.type != disk_type_of(needs.data_engine) or not check_disk_tags(disk.tags, needs, space):
                 continue
-            if not disk.ready or disk.maximum_bytes <= 0:
+            most = most_if_empty(disk, space)
+            if most is None:
                 return 0
-            largest = max(largest, provisioning_limit(disk, space))
+            largest = max(largest, most)
     return largest

@@ -22,8 +22,9 @@ from controller.allocator.promises.ledger import Ledger
 from controller.allocator.promises.memory import Memory
 from controller.allocator.promises.promise import Kind, OnDisks, Promise, Source, State, Verb
 from controller.allocator.world.world import World
-from controller.model.longhorn import Volume
-from controller.rules.eligibility import provisioning_limit
+from controller.model.longhorn import Disk, Volume
+from controller.rules.expandable import GrowthCase, Lasting, check_expandable
+from controller.rules.growth import most_if_empty
 
 _ADMITTED: Final = "admitted"  # by this leader
 GROWTH: Final = "growth:"  # the claimant; its volume is Longhorn's, by name
@@ -145,20 +146,20 @@ class Growths:
     def _can_be(self, volume: Volume, size_bytes: int, old: Promise | None) -> bool:
         """Whether every disk that holds the volume could take that size, which the cluster asks for: if it was admitted
         by us, were the disk otherwise empty; else by the figures that Longhorn may go by now. Longhorn does not grow it
-        while it cannot, so that such a growth takes no room from anybody. Who asks for it is told."""
+        while it cannot, so that such a growth takes no room from anybody; nor does one of a volume that never grows.
+        What its state forbids for now is waited for. Who asks for it is told."""
+        if size_bytes > volume.size_bytes and self._is_barred(volume, size_bytes):
+            return False
         was_admitted = _was_admitted(old, size_bytes)
-        replicas = self._world.replicas_of(volume.name).values()
         by_disk: dict[tuple[str, str], list[int]] = {}
-        for entry in replicas:
+        for entry in self._world.replicas_of(volume.name).values():
             if entry.node:
                 by_disk.setdefault((entry.node, entry.disk_uuid), []).append(entry.size_bytes)
         for (node, uuid), sizes in by_disk.items():
-            facts = self._world.nodes.get(node)
-            disk = next((disk for disk in facts.disks if disk.uuid == uuid), None) if facts is not None else None
-            # The figures of a disk that is not ready are zero, which says nothing of its size.
-            if disk is None or not disk.ready or disk.maximum_bytes <= 0:
+            disk = self._disk(node, uuid)
+            limit = most_if_empty(disk, self._world.settings.space) if disk is not None else None
+            if disk is None or limit is None:
                 continue
-            limit = provisioning_limit(disk, self._world.settings.space)
             if len(sizes) * size_bytes > limit:
                 self._tell(Tale.GROWS_TOO_FAR, volume, size_bytes, limit // len(sizes), f"{node}, {disk.name}")
                 return False
@@ -168,6 +169,22 @@ class Growths:
                 self._tell(Tale.GROWS_LATER, volume, size_bytes, most, f"{node}, {disk.name}")
                 return False
         return True
+
+    def _is_barred(self, volume: Volume, size_bytes: int) -> bool:
+        """Whether Longhorn never gives it that size, for another reason than room."""
+        replicas = tuple(self._world.replicas_of(volume.name).values())
+        disks = {(entry.node, entry.disk_uuid) for entry in replicas if entry.node}
+        shown = ((node, self._disk(node, uuid)) for node, uuid in sorted(disks))
+        known = tuple((node, disk) for node, disk in shown if disk is not None)
+        found = check_expandable(GrowthCase(volume, replicas, known, size_bytes, self._world.settings.behaviour))
+        if found is None or found.lasting is not Lasting.NEVER:
+            return False
+        self._tell(Tale.NEVER_GROWS, volume, size_bytes, volume.size_bytes, found.rejection.message)
+        return True
+
+    def _disk(self, node: str, uuid: str) -> Disk | None:
+        facts = self._world.nodes.get(node)
+        return next((disk for disk in facts.disks if disk.uuid == uuid), None) if facts is not None else None
 
     def _tell(self, tale: Tale, volume: Volume, asked_bytes: int, most_bytes: int, where: str) -> None:
         claim = self._world.claim_of_volume(volume.name)

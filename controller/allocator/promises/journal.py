@@ -23,11 +23,16 @@ class Tale(StrEnum):
     GROWTH_NOT_HELD = "growth-not-held"  # what is asked for is not stored, or was not the last time
     GROWS_TOO_FAR = "grows-too-far"  # no disk of it can ever have that size
     GROWS_LATER = "grows-later"  # what lies there leaves no room for it now
+    NEVER_GROWS = "never-grows"  # Longhorn does not expand it, whatever room there is
+
+
+_COUNTED_AS: Final = {Tale.NEVER_GROWS: Tale.GROWS_TOO_FAR}  # what no room helps counts as one
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimTale:
-    """`asked_bytes` is what the claim asks for, `most_bytes` what there is; `where` names a disk, if one decides."""
+    """`asked_bytes` is what the claim asks for, `most_bytes` what there is; `where` names a disk, if one decides, or
+    says why."""
 
     tale: Tale
     namespace: str
@@ -49,7 +54,7 @@ class Journal:
     def tell(self, tale: Tale, claim: Claim, asked_bytes: int, most_bytes: int, where: str = "") -> None:
         """Have the claim's owner told; the same of the same claim once, until it is drained."""
         if (claim.uid, tale) not in self._tales:
-            self.counters[f"claims_{tale}"] += 1
+            self.counters[f"claims_{_COUNTED_AS.get(tale, tale)}"] += 1
         if len(self._tales) < MAX_TALES:
             found = ClaimTale(tale, claim.namespace, claim.name, claim.uid, asked_bytes, most_bytes, where)
             self._tales[claim.uid, tale] = found

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from controller.allocator.verbs.observe import Observing
 from controller.allocator.world.world import World
-from controller.model.longhorn import BackingImage, EngineImage, InstanceManager, LonghornNode, Replica, Volume
+from controller.model.longhorn import BackingImage, Backup, EngineImage, InstanceManager, LonghornNode, Replica, Volume
 from controller.model.workload import Claim, KubeNode, PersistentVolume, Pod, StorageClass
 
 
@@ -84,6 +84,9 @@ class Events(ABC):
 
     def observe_backing_image(self, name: str, facts: BackingImage | None, _gone: BackingImage | None = None) -> None:
         self._observe(name, lambda observing: observing.touched(observing.world.put_backing_image(name, facts)))
+
+    def observe_backup(self, name: str, facts: Backup | None, _gone: Backup | None = None) -> None:
+        self._observe(name, lambda observing: observing.touched(observing.world.put_backup(name, facts)))
 
     def observe_engine_image(self, name: str, facts: EngineImage | None, _gone: EngineImage | None = None) -> None:
         self._observe(name, lambda observing: observing.touched(observing.world.put_engine_image(name, facts)))

@@ -26,6 +26,7 @@ from controller.errors import CallerGoneError
 from controller.model.longhorn import Volume
 from controller.model.names import LONGHORN_DRIVERS
 from controller.rules.demand import Missing
+from controller.rules.expandable import Route
 from controller.rules.provisioning import rounded_volume_bytes
 from controller.rules.reasons import Reason, Rejection
 
@@ -58,11 +59,16 @@ class GrowthRequest:
     def claim(self) -> str:
         return f"{self.claim_namespace}/{self.claim_name}" if self.claim_name else ""
 
+    @property
+    def route(self) -> Route:
+        return Route.CLAIM if self.claim_name else Route.VOLUME
+
 
 @dataclass(frozen=True, slots=True)
 class GrowthOutcome:
-    """`volume`: Longhorn's; `size_bytes` as Longhorn rounds it. The rest of a refusal: `is_largest` False means that
-    more than `largest_bytes` may fit, which was not found out in time."""
+    """`volume`: Longhorn's; `size_bytes` as Longhorn rounds it. `obstacles`: what stands in the way, or, of what is
+    admitted, what has to pass first. The rest of a refusal: `is_largest` False means that more than `largest_bytes` may
+    fit, which was not found out in time."""
 
     verdict: GrowthVerdict
     volume: str = ""
@@ -139,16 +145,19 @@ class Expansions:
         granted = self._under_lock.growths().granted(name)
         if size <= granted:
             return GrowthOutcome(GrowthVerdict.ADMITTED, name, size)
-        plan = plan_growth(self._world, self._under_lock.ledger(), name, size, self._clock, now_utc)
-        if plan.obstacles:
+        ledger, route = self._under_lock.ledger(), request.route
+        plan = plan_growth(self._world, ledger, name, size, self._clock, now_utc, route)
+        # Longhorn's webhook for volumes refuses what cannot be now; a claim's growth is tried again until it can.
+        obstacles = plan.obstacles or (plan.not_yet if route is Route.VOLUME else ())
+        if obstacles:
             self._count("expansions_refused", request)
-            found = plan.largest_bytes, plan.obstacles, plan.is_largest
-            return GrowthOutcome(GrowthVerdict.REFUSED, name, size, *found)
+            largest = plan.largest_bytes if plan.obstacles else granted
+            return GrowthOutcome(GrowthVerdict.REFUSED, name, size, largest, obstacles, plan.is_largest)
         if self.is_unknown_locked():
             self._count("expansions_put_off", request)
             return GrowthOutcome(GrowthVerdict.TRY_AGAIN, name, size, granted, (Obstacle("", "", 0, _LEADER_CHANGED),))
         self._count("expansions_admitted", request)
-        return GrowthOutcome(GrowthVerdict.ADMITTED, name, size)
+        return GrowthOutcome(GrowthVerdict.ADMITTED, name, size, obstacles=plan.not_yet)
 
     def _count(self, counter: str, request: GrowthRequest) -> None:
         if not request.is_dry_run:

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Final, TypeVar
 
+from controller.allocator.world.backups import Backups
 from controller.allocator.world.engines import EngineFacts
 from controller.allocator.world.limits import Limits
 from controller.allocator.world.placed import Granted, NothingGranted, Placed
@@ -18,6 +19,7 @@ from controller.allocator.world.rooms import Rooms, make_room
 from controller.clock import Clock
 from controller.model.longhorn import (
     BackingImage,
+    Backup,
     DiskNeeds,
     EngineImage,
     InstanceManager,
@@ -29,7 +31,7 @@ from controller.model.longhorn import (
 from controller.model.workload import Claim, KubeNode, PersistentVolume, Pod, StorageClass, default_class
 from controller.rules.demand import Missing, VolumeDemand, claim_for, demand_of_claim
 from controller.rules.eligibility import Engines, NodeRoom, check_node
-from controller.rules.provisioning import provisioned_name, rounded_volume_bytes
+from controller.rules.provisioning import backup_name, provisioned_name, rounded_volume_bytes
 from controller.rules.rebuilds import Rebuild, rebuilds_ahead
 
 _T = TypeVar("_T")
@@ -53,6 +55,7 @@ class World:
         self.nodes: dict[str, LonghornNode] = {}
         self.kube_nodes: dict[str, KubeNode] = {}
         self.backing_images: dict[str, BackingImage] = {}
+        self._backups = Backups()
         self.settings = LonghornSettings()
         self.absent: dict[Missing, float] = {}  # a live read said at that time that it is not there
         self._uid_by_pod_key: dict[str, str] = {}
@@ -77,7 +80,7 @@ class World:
         one copied mapping a kind: a millisecond or two for 10,000 volumes."""
         other = World(granted, self._clock)
         kinds = "pods claims pvs classes volumes nodes kube_nodes backing_images absent"
-        indices = "_claim_by_uid _nodes_of_disk _claim_key_by_volume _demands _engines"
+        indices = "_backups _claim_by_uid _nodes_of_disk _claim_key_by_volume _demands _engines"
         for name in (*kinds.split(), *indices.split()):
             setattr(other, name, getattr(self, name).copy())
         other.settings, other.placed = self.settings, self.placed.copy()
@@ -100,6 +103,16 @@ class World:
 
     def backing_image(self, name: str) -> BackingImage | None:
         return self.backing_images.get(name)
+
+    def backup(self, name: str) -> Backup | None:
+        return self._backups.get(name)
+
+    def backups_to_read(self, now: float) -> list[str]:
+        """Backups that a class names and that were asked for, of which nothing is known; the same again after a
+        while."""
+        if not self._backups.has_unread:
+            return []
+        return self._backups.to_read(now, {_backup_of(entry) for entry in self.classes.values()})
 
     def default_engine_image(self) -> str:
         """The image that a new v1 volume's engine gets: Longhorn's setting, else the one on most nodes; "" without
@@ -376,6 +389,16 @@ class World:
             self.kube_nodes[name] = node
         self._rooms.touch((name,) if had_any and self.kube_nodes else self.nodes)
 
+    def put_backup(self, name: str, backup: Backup | None) -> set[str]:
+        self.absent.pop(Missing("backup", "", name), None)
+        if not self._backups.put(name, backup):
+            return set()
+        self._demands.clear()
+        default = self.storage_class(None)
+        names: set[str | None] = {entry.name for entry in self.classes.values() if _backup_of(entry) == name}
+        names |= {None} if default is not None and default.name in names else set()
+        return {claim.key for claim in self.claims.values() if not claim.volume_name and claim.class_name in names}
+
     def put_backing_image(self, name: str, image: BackingImage | None) -> set[str]:
         self._demands.clear()
         old = _exchange(self.backing_images, name, image)
@@ -485,6 +508,10 @@ def _exchange(facts: dict[str, _T], key: str, new: _T | None) -> _T | None:
     if new is not None:
         facts[key] = new
     return old
+
+
+def _backup_of(storage_class: StorageClass) -> str:
+    return backup_name(storage_class.parameters.get("fromBackup", ""))
 
 
 def _candidacy(node: LonghornNode | None) -> object:

@@ -251,3 +251,46 @@ spec:
 {{- fail "secondScheduler.name: is taken" }}
 {{- end }}
 {{- end }}
+
+{{/* Of a pod that runs once: what is the same for all of them. .account is its ServiceAccount. */}}
+{{- define "lse.jobSpec" -}}
+{{- with concat .root.Values.imagePullSecrets .root.Values.global.imagePullSecrets }}
+imagePullSecrets:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+serviceAccountName: {{ .account }}
+restartPolicy: Never
+securityContext:
+  runAsNonRoot: true
+  runAsUser: 65532
+  seccompProfile:
+    type: RuntimeDefault
+{{- with .root.Values.controller.nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .root.Values.controller.tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+volumes:
+  - name: tmp
+    emptyDir: {medium: Memory, sizeLimit: 16Mi}
+{{- end }}
+
+{{/* Its container, but for name and arguments. */}}
+{{- define "lse.jobContainer" -}}
+image: {{ include "lse.image" (dict "root" . "image" .Values.image "tag" .Chart.AppVersion) }}
+imagePullPolicy: {{ .Values.image.pullPolicy }}
+env:
+  - name: POD_NAMESPACE
+    valueFrom: {fieldRef: {fieldPath: metadata.namespace}}
+resources:
+  requests: {cpu: 50m, memory: 64Mi}
+  limits: {memory: 256Mi}
+securityContext:
+  {{- include "lse.containerSecurity" . | nindent 2 }}
+volumeMounts:
+  - name: tmp
+    mountPath: /tmp
+{{- end }}

@@ -22,8 +22,8 @@ from controller.admission.reconciler import (
     Standing,
     standing_of,
 )
-from controller.admission.removal import remove_webhooks
 from controller.errors import ClusterError, ConfigError, ConflictError, UnavailableError
+from controller.installation.webhooks import remove_webhooks
 from controller.kube.resources import (
     CONFIG_MAPS,
     LONGHORN_SETTINGS,

@@ -6,15 +6,19 @@ tests/scenarios/growth.txt tells how it is admitted, held and shown.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from controller.allocator.outcome import Mode
+from controller.allocator.promises.journal import Tale
 from controller.allocator.verbs.grow import GrowthRequest, GrowthVerdict
-from controller.model.longhorn import LonghornSettings, SpacePolicy
+from controller.model.longhorn import DiskNeeds, LonghornSettings, SpacePolicy
+from controller.model.versions import Behaviour
 from controller.model.workload import PersistentVolume
 from controller.rules.reasons import Reason
-from tests.fakes.builders import EPOCH, GIB, replica, volume
+from tests.fakes.builders import EPOCH, GIB, disk, node, replica, volume
+from tests.fakes.rooms import OPEN
 from tests.unit.allocator.growing import Growing
 
 
@@ -38,20 +42,117 @@ def test_what_the_stores_lack_is_named() -> None:
     assert found is not None and ("volume", "v") == (found.kind, found.name)
 
 
-@pytest.mark.parametrize(
-    ("state", "text"),
-    [({"robustness": "faulted"}, "faulted"), ({"clone_state": "initiated"}, "clone")],
-)
-def test_a_volume_that_longhorn_does_not_expand_is_refused_with_its_state(state: dict[str, str], text: str) -> None:
+PASSING: list[tuple[dict[str, Any], Reason]] = [
+    ({"robustness": "faulted"}, Reason.FAULTED),
+    ({"clone_state": "initiated"}, Reason.CLONING),
+    ({"data_source": "vol://src"}, Reason.CLONING),
+    ({"restore_required": True}, Reason.RESTORING),
+    ({"scheduled": False}, Reason.NOT_SCHEDULED),
+]
+OF_CLAIMS: list[tuple[dict[str, Any], Reason]] = [
+    ({"state": "attaching"}, Reason.IN_TRANSITION),
+    ({"state": "detaching"}, Reason.IN_TRANSITION),
+    ({"migration_node_id": "n2"}, Reason.MIGRATING),
+]
+LASTING: list[tuple[dict[str, Any], Reason]] = [
+    ({"data_source": "vol://src", "clone_state": "failed"}, Reason.CLONE_FAILED),
+    ({"needs": DiskNeeds(data_engine="v2"), "wanted_frontend": "ublk"}, Reason.ENGINE_NOT_EXPANDABLE),
+]
+
+
+def in_state(**state: Any) -> tuple[Growing, str]:
+    """A volume of 100 GiB in that state, with one replica placed and one not."""
     world = Growing()
     name = world.add("a", 100)
-    world.grow_volume(name, 100, **state)
-    refused = world.ask("a", 200)
-    assert [(Reason.NOT_EXPANDABLE, "", 0)] == [
-        (e.rejection.reason, e.node, e.missing_bytes) for e in refused.obstacles
-    ]
-    assert text in refused.obstacles[0].rejection.message
-    assert 100 * GIB == refused.largest_bytes
+    world.allocator.observe_replica("unplaced", replica("unplaced", name, 100))
+    world.grow_volume(name, 100, **{"state": "detached", **state})
+    return world, name
+
+
+@pytest.mark.parametrize(("state", "reason"), [*PASSING, *OF_CLAIMS])
+def test_what_longhorn_does_not_grow_yet_is_held_for_a_claim_and_said(state: dict[str, Any], reason: Reason) -> None:
+    world, _ = in_state(**state)
+    answer = world.ask("a", 200)
+    assert (GrowthVerdict.ADMITTED, [reason]) == (answer.verdict, [e.rejection.reason for e in answer.obstacles])
+    assert {"ns/a": ("HELD", 100)} == world.held()
+    world.grow_claim("a", 200)
+    assert {"ns/a": ("ASSUMED", 100)} == world.held()
+    assert () == world.ask("a", 200).obstacles  # granted already
+
+
+@pytest.mark.parametrize(("state", "reason"), PASSING)
+def test_longhorns_own_volume_is_refused_what_its_webhook_refuses(state: dict[str, Any], reason: Reason) -> None:
+    world, name = in_state(**state)
+    answer = world.ask_volume(name, 200)
+    assert (GrowthVerdict.REFUSED, 100 * GIB, [reason]) == (
+        answer.verdict,
+        answer.largest_bytes,
+        [entry.rejection.reason for entry in answer.obstacles],
+    )
+    assert {} == world.held()
+
+
+@pytest.mark.parametrize(("state", "reason"), OF_CLAIMS)
+def test_longhorns_own_volume_grows_where_only_its_csi_service_waits(state: dict[str, Any], reason: Reason) -> None:
+    world, name = in_state(**state)
+    answer = world.ask_volume(name, 200)
+    assert (GrowthVerdict.ADMITTED, ()) == (answer.verdict, answer.obstacles), reason
+
+
+@pytest.mark.parametrize(("state", "reason"), LASTING)
+def test_a_volume_that_never_grows_is_refused_with_its_state(state: dict[str, Any], reason: Reason) -> None:
+    world, name = in_state(**state)
+    for refused in (world.ask("a", 200), world.ask_volume(name, 200)):
+        assert GrowthVerdict.REFUSED is refused.verdict
+        assert [(reason, "", 0)] == [(e.rejection.reason, e.node, e.missing_bytes) for e in refused.obstacles]
+        assert 100 * GIB == refused.largest_bytes
+
+
+@pytest.mark.parametrize(("state", "reason"), LASTING)
+def test_what_never_grows_takes_no_room_although_its_claim_asks(state: dict[str, Any], reason: Reason) -> None:
+    world, _ = in_state(**state)
+    world.grow_claim("a", 200)
+    assert {} == world.held()
+    (tale,) = world.allocator.drain_tales()
+    assert (Tale.NEVER_GROWS, 200 * GIB, 100 * GIB) == (tale.tale, tale.asked_bytes, tale.most_bytes), reason
+    assert 1 == world.allocator.snapshot().counters["claims_grows-too-far"]
+
+
+def test_what_its_file_system_does_not_take_takes_no_room_either() -> None:
+    world = Growing(d1=40 * 1024)
+    world.add("a", 100)
+    world.grow_claim("a", 16 * 1024)
+    assert {} == world.held()
+    world.grow_claim("a", 16 * 1024 - 1)
+    assert ["ns/a"] == list(world.held())
+
+
+def test_a_state_that_passes_hides_no_want_of_room() -> None:
+    world, _ = in_state(restore_required=True)
+    refused = world.ask("a", 500)
+    assert (GrowthVerdict.REFUSED, 400 * GIB) == (refused.verdict, refused.largest_bytes)
+    assert [Reason.INSUFFICIENT_STORAGE] == [entry.rejection.reason for entry in refused.obstacles]
+
+
+def test_a_disk_that_is_not_ready_is_waited_for_while_it_has_figures() -> None:
+    world = Growing()
+    world.add("a", 100)
+    world.cluster.put_node(node("n1", replace(disk("d1", 400), ready=False)))
+    answer = world.ask("a", 200)
+    assert (GrowthVerdict.ADMITTED, [("n1", "d1", Reason.DISK_NOT_READY)]) == (
+        answer.verdict,
+        [(entry.node, entry.disk, entry.rejection.reason) for entry in answer.obstacles],
+    )
+    assert {"ns/a": ("HELD", 100)} == world.held()
+
+
+def test_before_1_11_3_a_volume_without_any_placed_replica_is_waited_for() -> None:
+    """The gate looks at its unplaced replicas too."""
+    world = Growing(replace(OPEN, behaviour=Behaviour(expansion_needs_all_placed=True)))
+    world.cluster.add_claim("a", 100)
+    name = world.cluster.provision("a")
+    world.allocator.observe_replica("r", replica("r", name, 100))
+    assert [Reason.NOT_SCHEDULED] == [entry.rejection.reason for entry in world.ask("a", 200).obstacles]
 
 
 def test_what_is_asked_for_in_earnest_is_counted_and_so_is_its_end() -> None:

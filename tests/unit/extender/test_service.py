@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -10,14 +11,16 @@ from typing import Any
 import pytest
 
 from controller.allocator.outcome import Decision, FilterOutcome, Mode
-from controller.errors import BugError, NotLeaderError, NotReadyError, NotSyncedError, UnavailableError
+from controller.allocator.world.absences import ABSENT_SECONDS
+from controller.errors import BugError, ClusterError, NotLeaderError, NotReadyError, NotSyncedError, UnavailableError
+from controller.model.longhorn import Backup
 from controller.model.workload import Claim, Pod, PodVolume
 from controller.rules.reasons import Reason
 from extender import wire
 from extender.contention import WaitBudget
 from extender.preconditions import PodFailedError
 from extender.service import ClientGoneError, ExtenderService
-from tests.fakes.builders import observe
+from tests.fakes.builders import GIB, ONE_LOCAL, observe
 from tests.unit.extender.bench import VerbBench
 
 
@@ -230,6 +233,53 @@ def test_a_call_whose_client_has_left_is_not_looked_at_and_an_earlier_answer_sta
 
 def contended(waitable: bool = True) -> FilterOutcome:
     return FilterOutcome(Decision.CONTENDED, (), {"n1": Reason.CONTENDED}, waitable, 7, 0)
+
+
+URL = "s3://bucket/?backup=backup-1&volume=vol-1"
+
+
+def restored(free_gib: float) -> tuple[FilterBench, Pod]:
+    """A pod whose claim of 100 GiB is to be restored, and a node with so much room."""
+    bench = FilterBench(n1=free_gib)
+    bench.cluster.add_class("restored", **ONE_LOCAL, fromBackup=URL)
+    return bench, bench.cluster.add_pod("a", ("a", 100, "restored"))
+
+
+def held_gib(bench: FilterBench) -> int:
+    return bench.allocator.snapshot().held_bytes // GIB
+
+
+def test_a_restored_volume_is_held_as_large_as_its_backup_which_is_read_once(bench: FilterBench) -> None:
+    bench, pod = restored(400)
+    bench.live.objects["backup", "backup-1"] = Backup("backup-1", URL, 300 * GIB)
+    for _ in range(2):
+        assert bench.filter(pod, "n1")["NodeNames"] == ["n1"]
+    assert (300, [("backup", "backup-1")]) == (held_gib(bench), bench.live.reads)
+
+    bench, pod = restored(200)
+    bench.live.objects["backup", "backup-1"] = Backup("backup-1", URL, 300 * GIB)
+    assert bench.filter(pod, "n1")["NodeNames"] == []
+
+
+@pytest.mark.parametrize("error", [None, UnavailableError("away"), ClusterError("forbidden")])
+def test_while_the_backup_cannot_be_read_the_request_is_held_and_the_log_says_so(
+    error: ClusterError | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    bench, pod = restored(400)
+    if error is not None:
+        bench.live.fails["backup"] = error
+    with caplog.at_level(logging.INFO):
+        assert bench.filter(pod, "n1")["NodeNames"] == ["n1"]
+    assert 100 == held_gib(bench)
+    assert "unread_backups=backup-1 " in caplog.text
+
+    bench.live.fails.clear()
+    bench.live.objects["backup", "backup-1"] = Backup("backup-1", URL, 300 * GIB)
+    bench.cluster.clock.advance(ABSENT_SECONDS + 0.1)
+    caplog.clear()
+    with caplog.at_level(logging.INFO):
+        bench.filter(pod, "n1")
+    assert (300, True) == (held_gib(bench), "unread_backups=- " in caplog.text)
 
 
 OFFERED = FilterOutcome(Decision.OFFERED, ("n1",), {}, False, 8, 10)

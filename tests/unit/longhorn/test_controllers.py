@@ -294,6 +294,24 @@ def test_an_attached_volume_grows_where_it_is() -> None:
     )
 
 
+def test_a_restored_volume_is_as_large_as_its_backup_and_grows_once_it_is_filled() -> None:
+    """`ControllerExpandVolume` is tried again until the volume's state lets it grow."""
+    stage = LonghornStage("a", restore=5.0)
+    url = "s3://bucket/?backup=backup-1&volume=vol-1"
+    backup: Raw = {"metadata": {"name": "backup-1"}, "status": {"url": url, "volumeSize": str(20 * GIB)}}
+    stage.api.create(paths.longhorn("backups", NAMESPACE), backup)
+    _, name = provision(stage, fromBackup=url)
+    stage.run(1)
+    claim = paths.claim("ns", "data")
+    stage.api.patch(claim, {"spec": {"volumeName": name}, "status": {"capacity": {"storage": "20Gi"}}})
+    stage.api.patch(claim, {"spec": {"resources": {"requests": {"storage": "30Gi"}}}})
+    stage.run(3)
+    assert str(20 * GIB) == stage.get("volumes", name)["spec"]["size"]
+    assert stage.get("volumes", name)["status"]["restoreRequired"]
+    stage.run(5)
+    assert str(30 * GIB) == stage.get("volumes", name)["spec"]["size"]
+
+
 def test_an_engine_grows_only_while_its_volume_is_attached() -> None:
     stage = LonghornStage("a", own_attach=5.0, expand=1.0)
     for name, where in (("idle", ""), ("used", "a")):

@@ -20,12 +20,13 @@ from tests.fakes.saved import GIB, Raw, core, longhorn, node, replica, volume
 
 NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
 CASES = [json.loads(line) for line in (Path(__file__).parent / "cases.jsonl").read_text().splitlines()]
+CLASS_PARAMETERS = {"dataLocality": "best-effort", "numberOfReplicas": "1"}
 CLASS = {
     "apiVersion": "storage.k8s.io/v1",
     "kind": "StorageClass",
     "metadata": {"name": "local"},
     "provisioner": "driver.longhorn.io",
-    "parameters": {"dataLocality": "best-effort", "numberOfReplicas": "1"},
+    "parameters": CLASS_PARAMETERS,
 }
 
 
@@ -176,3 +177,27 @@ def test_claims_without_a_uid_are_told_apart_by_their_names() -> None:
 
 def test_no_nodes_are_no_answer() -> None:
     assert {} == fit([node("a"), pod("data"), claim("data")])
+
+
+URL = "s3://bucket/?backup=backup-1&volume=vol-1"
+
+
+@pytest.mark.parametrize(("gib", "verdict"), [(90, "full"), (70, "sure"), (None, "sure")])
+def test_a_restored_volume_counts_as_large_as_its_backup(gib: int | None, verdict: str) -> None:
+    """On a node with 80 GiB, where 60 are asked for."""
+    restored = {**CLASS, "metadata": {"name": "restored"}, "parameters": {**CLASS_PARAMETERS, "fromBackup": URL}}
+    asked = claim("c")
+    asked["spec"]["storageClassName"] = "restored"
+    status = {"url": URL, "volumeSize": str((gib or 0) * GIB)}
+    backups = [] if gib is None else [longhorn("Backup", "backup-1", status=status)]
+    found = fit([restored, asked, pod("c"), node("n1", gib=80), *backups], "n1")
+    assert verdict == found["n1"]["verdict"]
+
+
+def test_a_missing_backup_is_told() -> None:
+    restored = {**CLASS, "parameters": {**CLASS_PARAMETERS, "fromBackup": URL}}
+    notes = plan.Notes()
+    question = {"fit": {"pod": "ns/p", "nodes": ["n1"]}}
+    plan.answer({"objects": [restored, claim("c"), pod("c"), node("n1")], "question": question}, NOW, notes)
+    said = "Pod ns/p: there is no Backup backup-1, so that the volume counts as large as is requested"
+    assert [said] == list(notes.warnings)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from datetime import datetime
 
 import grpc
@@ -12,7 +13,7 @@ from controller.allocator.verbs.grow import Caller, GrowthOutcome, GrowthRequest
 from controller.kube.bounded_reads import BURST_SECONDS
 from controller.rpc import disk_scheduler_pb2 as pb
 from controller.rpc.service import LIMITS
-from tests.fakes.builders import GIB
+from tests.fakes.builders import GIB, volume
 from tests.unit.rpc.leaders import Chain, Leader, Reply, caller, hold_expansion
 from tests.waiting import wait_until
 
@@ -42,6 +43,18 @@ def test_growth_is_admitted_held_and_refused_with_numbers(leader: Leader) -> Non
     assert (Reply.REFUSED, name, 400 * GIB) == (reply.verdict, reply.volume_name, reply.largest_bytes)
     assert [("n1", "d1")] == [(entry.node, entry.disk) for entry in reply.problems]
     assert ["admitted", "refused"] == leader.calls.outcomes
+
+
+def test_what_is_admitted_for_later_says_why_in_the_answer_and_in_the_log(
+    leader: Leader, caplog: pytest.LogCaptureFixture
+) -> None:
+    name = volume_of(leader)
+    leader.cluster.allocator.observe_volume(name, volume(name, 100, restore_required=True))
+    with caplog.at_level(logging.INFO):
+        reply = leader.ask(of_claim(name, 200))
+        wait_until(lambda: "outcome=admitted" in caplog.text, "the log's line")
+    assert (Reply.ADMITTED, ["VolumeRestoring"]) == (reply.verdict, [problem.reason for problem in reply.problems])
+    assert "reasons=VolumeRestoring " in caplog.text
 
 
 def test_a_dry_run_holds_nothing(leader: Leader) -> None:

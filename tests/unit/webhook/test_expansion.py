@@ -127,6 +127,19 @@ def world() -> ExpansionReviews:
     return ExpansionReviews()
 
 
+def test_what_longhorn_does_not_grow_yet_is_allowed_with_a_warning_that_says_why(world: ExpansionReviews) -> None:
+    restoring = pb.ExpansionProblem(reason="VolumeRestoring", message="pvc-1: it is being restored from a backup")
+    busy = pb.ExpansionProblem(node="n1", disk="d1", reason="DiskNotReady", message="d1: the disk is not ready")
+    world.reply = pb.HoldExpansionReply(verdict=pb.HoldExpansionReply.ADMITTED, problems=[restoring, busy])
+    (warning,) = world.grow_claim("10Gi", "20Gi")["warnings"]
+    assert (
+        "Longhorn scheduler extender: Longhorn does not grow it yet: pvc-1: it is being restored from a backup; "
+        "node n1, disk d1: d1: the disk is not ready. It tries again until it can" == warning
+    )
+    assert len(warning) <= MAX_WARNING_CHARACTERS
+    assert [("claim", "admitted-later")] == world.outcomes
+
+
 @pytest.mark.parametrize("dry_run", [False, True])
 def test_growth_is_asked_of_the_leader_as_it_stands_and_a_dry_run_as_one(
     world: ExpansionReviews, dry_run: bool

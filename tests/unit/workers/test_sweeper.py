@@ -10,10 +10,12 @@ import pytest
 
 from controller.allocator.promises.growths import HOLD_SECONDS
 from controller.allocator.verbs.grow import GrowthRequest, GrowthVerdict
+from controller.allocator.world.backups import READ_AGAIN_SECONDS
 from controller.errors import ClusterError, UnavailableError
+from controller.model.longhorn import Backup
 from controller.settings import LiveSettings
 from controller.workers.sweeper import Sweeper
-from tests.fakes.builders import GIB, TestCluster
+from tests.fakes.builders import GIB, ONE_LOCAL, TestCluster, observe
 from tests.fakes.edges import FakeReads
 
 
@@ -200,3 +202,44 @@ def test_an_object_that_cannot_be_parsed_keeps_nobody_from_reading_the_others() 
     bench.sweeper.run_once()
     assert bench.reads.reads[-1] == ("pv", "pvc-uid-a")
     assert bench.held == 0
+
+
+URL = "s3://bucket/?backup=backup-1&volume=vol-1"
+
+
+def chosen_and_restored() -> SweeperBench:
+    """The leader before has answered; this one has read no backup."""
+    bench = SweeperBench()
+    bench.reads.allocator = bench.cluster.allocator
+    bench.cluster.add_class("restored", **ONE_LOCAL, fromBackup=URL)
+    bench.cluster.add_pod("a", ("a", 100, "restored"))
+    bench.cluster.select_node("a", "n1")
+    return bench
+
+
+def promised_gib(bench: SweeperBench) -> list[int]:
+    return [view.size_bytes // GIB for view in bench.cluster.allocator.snapshot().promises]
+
+
+def test_a_new_leader_reads_the_backup_of_a_volume_that_is_chosen_already() -> None:
+    bench = chosen_and_restored()
+    assert [100] == promised_gib(bench)
+    bench.reads.objects["backup", "backup-1"] = Backup("backup-1", URL, 300 * GIB)
+    for _ in range(3):
+        bench.sweeper.run_once()
+    assert ([300], [("backup", "backup-1")]) == (promised_gib(bench), bench.reads.reads)
+
+
+def test_a_backup_that_is_not_there_is_read_again_after_a_while_as_long_as_a_class_names_it() -> None:
+    bench = chosen_and_restored()
+    bench.reads.fails["backup"] = ClusterError("forbidden")
+    for _ in range(3):
+        bench.sweeper.run_once()
+    assert ([100], 1) == (promised_gib(bench), len(bench.reads.reads))
+    bench.cluster.clock.advance(READ_AGAIN_SECONDS)
+    bench.sweeper.run_once()
+    assert 2 == len(bench.reads.reads)
+    observe(bench.cluster.allocator, "class", "restored", None)
+    bench.cluster.clock.advance(READ_AGAIN_SECONDS)
+    bench.sweeper.run_once()
+    assert 2 == len(bench.reads.reads)

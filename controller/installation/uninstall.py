@@ -1,0 +1,159 @@
+"""Prepares the end of an installation, in the order in which no pod is left waiting for somebody who has gone.
+
+1. The extender is switched off and its webhook configurations are emptied: no pod opts in any more, and those that ask
+   for the extender are let through.
+2. The pods that still wait with the extender's resource are waited for. Once nobody answers, kube-scheduler would look
+   for that resource on the nodes, and they would stay pending for ever.
+3. What the leader made is handed to the garbage collector, as belonging to the leader's account: it goes when that
+   does. The authorities stay unless they are to go as well: whoever holds their certificates trusts an installation
+   that is made anew.
+
+Each step may be done again. The leader may run all along: it keeps the metadata of what it writes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from controller.clock import Clock
+from controller.errors import ClusterError, ConfigError, ConflictError, MalformedRequestError, NotFoundError
+from controller.installation.webhooks import remove_webhooks
+from controller.kube.api import KubeApi
+from controller.kube.resources import ENDPOINT_SLICES, LEASES, PODS, SECRETS, SELF_REVIEWS, SERVICE_ACCOUNTS, Resource
+from controller.model.names import CANARY_LABEL, EXTENDER_RESOURCE
+from controller.model.parse import pod_facts
+from controller.settings import ProcessSettings
+
+ACCOUNT: Final = "longhorn-scheduler-extender"
+LOOK_SECONDS: Final = 1.0
+LISTED: Final = 20  # pods that the error names
+PAGE: Final = 500
+TRIES: Final = 10
+_ACCOUNT_PREFIX: Final = "system:serviceaccount:"
+
+
+class PodsWaitError(ClusterError):
+    """Pods would be left pending for ever."""
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """An object that the leader makes in its namespace."""
+
+    resource: Resource
+    name: str
+
+
+def made_by_the_leader(settings: ProcessSettings, *, purges: bool) -> Sequence[Made]:
+    """`purges`: the authorities as well. What others write (`cert-manager`, `provided`) is theirs."""
+    found = [
+        Made(LEASES, settings.lease),
+        *(Made(ENDPOINT_SLICES, name) for name in (settings.service, settings.replica_scheduler_service)),
+    ]
+    secrets: list[str] = []
+    if settings.tls_mode == "self":
+        secrets += [settings.tls_secret, settings.tls_client_secret]
+        secrets += [settings.tls_ca_secret] * purges
+    if settings.webhook_tls_mode == "self":
+        secrets += [settings.webhook_tls_secret, settings.webhook_client_tls_secret]
+        secrets += [settings.replica_scheduler_tls_secret, *[settings.webhook_ca_secret] * purges]
+    return [*found, *(Made(SECRETS, name) for name in secrets)]
+
+
+def prepare_uninstall(
+    api: KubeApi,
+    clock: Clock,
+    settings: ProcessSettings,
+    *,
+    wait_seconds: float,
+    is_forced: bool = False,
+    purges: bool = False,
+    pause: Callable[[float], None] = time.sleep,
+) -> Iterator[str]:
+    """What was done, a line each, as it is done.
+
+    `wait_seconds`: for pods that carry the resource; PodsWaitError when some are left, unless `is_forced`. ClusterError
+    and ConfigError as `remove_webhooks` has them, and ConfigError when the leader's account cannot be told.
+
+    Threads: one. Blocks: for `wait_seconds` and what `remove_webhooks` takes. I/O: the API server.
+    """
+    yield from remove_webhooks(api, clock, settings.namespace, settings.config_map, pause=pause)
+    yield from _wait_for_pods(api, clock, wait_seconds, is_forced, pause)
+    owner = _account(api, settings.namespace)
+    for made in made_by_the_leader(settings, purges=purges):
+        if _hand_over(api, settings.namespace, made, owner, pause):
+            yield f"{made.resource.kind} {settings.namespace}/{made.name}: goes with ServiceAccount {owner['name']}"
+
+
+def _wait_for_pods(
+    api: KubeApi, clock: Clock, wait_seconds: float, is_forced: bool, pause: Callable[[float], None]
+) -> Iterator[str]:
+    deadline, said = clock.now() + wait_seconds, -1
+    while waiting := waiting_pods(api):
+        if clock.now() >= deadline:
+            named = ", ".join(waiting[:LISTED]) + (", ..." if len(waiting) > LISTED else "")
+            text = f"{len(waiting)} pods still wait with the resource {EXTENDER_RESOURCE}: {named}"
+            if not is_forced:
+                raise PodsWaitError(f"{text}. Without the extender they stay pending: delete them, or force it")
+            yield f"{text}; forced"
+            return
+        if len(waiting) != said:
+            said = len(waiting)
+            yield f"waiting for {said} pods with the resource {EXTENDER_RESOURCE}"
+        pause(LOOK_SECONDS)
+    yield f"no pod waits with the resource {EXTENDER_RESOURCE}"
+
+
+def waiting_pods(api: KubeApi) -> list[str]:
+    """`namespace/name` of pods that have no node and carry the resource, but for our own canary. ClusterError."""
+    found: list[str] = []
+    query: dict[str, Any] = {"fieldSelector": "spec.nodeName=", "limit": PAGE}
+    while True:
+        page = api.list_page(PODS, None, **query)
+        for raw in page.items:
+            try:
+                pod = pod_facts(raw)
+            except MalformedRequestError:
+                continue  # nobody schedules it
+            is_waiting = pod.is_opted_in and not (pod.node_name or pod.is_finished or pod.is_deleting)
+            if is_waiting and CANARY_LABEL not in (raw["metadata"].get("labels") or {}):
+                found.append(f"{pod.namespace}/{pod.name}")
+        if not page.continue_token:
+            return sorted(found)
+        query["continue"] = page.continue_token
+
+
+def _account(api: KubeApi, namespace: str) -> dict[str, str]:
+    """An ownerReference of the leader's account: who we are, in its pod; by its name for anybody else."""
+    body = {"apiVersion": SELF_REVIEWS.api_version, "kind": SELF_REVIEWS.kind}
+    user = (api.create(SELF_REVIEWS, None, body).get("status") or {}).get("userInfo") or {}
+    name, uid = str(user.get("username", "")).removeprefix(f"{_ACCOUNT_PREFIX}{namespace}:"), str(user.get("uid", ""))
+    if name.startswith(_ACCOUNT_PREFIX) or name == user.get("username") or not uid:
+        try:
+            name, uid = ACCOUNT, str(api.get(SERVICE_ACCOUNTS, namespace, ACCOUNT)["metadata"]["uid"])
+        except NotFoundError as error:
+            raise ConfigError(f"--namespace: ServiceAccount {namespace}/{ACCOUNT} is not there") from error
+    return {"apiVersion": SERVICE_ACCOUNTS.api_version, "kind": SERVICE_ACCOUNTS.kind, "name": name, "uid": uid}
+
+
+def _hand_over(api: KubeApi, namespace: str, made: Made, owner: dict[str, str], pause: Callable[[float], None]) -> bool:
+    """Whether it is there, and belongs to the owner now."""
+    for _ in range(TRIES):
+        try:
+            raw = api.get(made.resource, namespace, made.name)
+        except NotFoundError:
+            return False
+        owners = raw["metadata"].get("ownerReferences") or []
+        if any(one.get("uid") == owner["uid"] for one in owners):
+            return True
+        owned = {**raw, "metadata": {**raw["metadata"], "ownerReferences": [*owners, owner]}}
+        try:
+            api.replace(made.resource, namespace, made.name, owned)
+        except ConflictError:
+            pause(LOOK_SECONDS)  # the leader has written it
+            continue
+        return True
+    raise ClusterError(f"{made.resource.kind} {namespace}/{made.name} is written too often to be handed over")

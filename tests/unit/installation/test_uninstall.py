@@ -1,0 +1,171 @@
+"""What comes before an installation is deleted, step by step, on an API server in memory."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from controller.errors import ConfigError, ConflictError
+from controller.installation.uninstall import PodsWaitError, prepare_uninstall, waiting_pods
+from controller.kube.resources import (
+    CONFIG_MAPS,
+    ENDPOINT_SLICES,
+    LEASES,
+    MUTATING_WEBHOOKS,
+    OUR_CONFIGURATIONS,
+    PODS,
+    SECRETS,
+    SERVICE_ACCOUNTS,
+    Resource,
+)
+from controller.settings import ProcessSettings
+from tests.fakes.apiserver import FakeApiServer
+from tests.fakes.clock import VirtualClock
+
+NAMESPACE, ACCOUNT = "longhorn-system", "longhorn-scheduler-extender"
+SETTINGS = replace(ProcessSettings(), tls_mode="self")
+AUTHORITIES = {"longhorn-scheduler-extender-ca", "longhorn-scheduler-webhook-ca"}
+LEAVES = {
+    "longhorn-scheduler-extender-tls",
+    "longhorn-scheduler-extender-client",
+    "longhorn-scheduler-webhook-tls",
+    "longhorn-scheduler-webhook-client-tls",
+    "longhorn-replica-scheduler-tls",
+}
+SLICES = {"longhorn-scheduler-extender", "longhorn-replica-scheduler"}
+
+
+class Leaving:
+    """A namespace with all that the leader makes in it, and a cluster with pods."""
+
+    def __init__(self) -> None:
+        self.server, self.clock = FakeApiServer(), VirtualClock()
+        self.user = {"username": f"system:serviceaccount:{NAMESPACE}:{ACCOUNT}", "uid": "account-1"}
+        self._create, self.server.create = self.server.create, self._created  # type: ignore[method-assign]
+        self.put(CONFIG_MAPS, ACCOUNT, {"data": {"scheduler-extender-enabled": "true"}})
+        self.put(SERVICE_ACCOUNTS, ACCOUNT, {"metadata": {"uid": "account-2"}})
+        self.put(LEASES, "longhorn-manager-disk-scheduler-lock", {"spec": {"leaseTransitions": 7}})
+        for resource, names in ((ENDPOINT_SLICES, SLICES), (SECRETS, LEAVES | AUTHORITIES)):
+            for name in names:
+                self.put(resource, name, {})
+        for resource, name in OUR_CONFIGURATIONS.items():
+            self.server.create(resource, None, {"metadata": {"name": name}, "webhooks": [{"name": "x"}]})
+
+    def _created(self, resource: Resource, namespace: str | None, body: dict[str, Any], **more: object) -> Any:
+        if resource.kind == "SelfSubjectReview":
+            return {"status": {"userInfo": self.user}}
+        return self._create(resource, namespace, body, **more)
+
+    def put(self, resource: Resource, name: str, body: dict[str, Any], namespace: str = NAMESPACE) -> None:
+        meta = {**body.get("metadata", {}), "name": name, "namespace": namespace}
+        self.server.put(resource, namespace, {**body, "metadata": meta})
+
+    def pod(self, name: str, *, asks: bool = True, node: str = "", labels: dict[str, str] | None = None) -> None:
+        amounts = {"requests": {"longhorn.io/scheduler-extender": "1"}} if asks else {}
+        spec = {"containers": [{"name": "c", "resources": amounts}], **({"nodeName": node} if node else {})}
+        self.put(PODS, name, {"metadata": {"labels": labels or {}, "uid": name}, "spec": spec}, "ns")
+
+    def prepare(self, settings: ProcessSettings = SETTINGS, **options: Any) -> list[str]:
+        return list(
+            prepare_uninstall(
+                self.server, self.clock, settings, **{"wait_seconds": 30.0, "pause": self.clock.advance, **options}
+            )
+        )
+
+    def owned(self, resource: Resource, uid: str = "account-1") -> set[str]:
+        """Names of objects of that kind that go with the account of that uid."""
+        return {
+            raw["metadata"]["name"]
+            for raw in self.server.list_page(resource, NAMESPACE).items
+            if uid in [one["uid"] for one in raw["metadata"].get("ownerReferences") or []]
+        }
+
+
+@pytest.fixture
+def leaving() -> Leaving:
+    return Leaving()
+
+
+def test_what_the_leader_made_goes_with_its_account_and_the_authorities_stay(leaving: Leaving) -> None:
+    lines = leaving.prepare()
+    assert {"longhorn-manager-disk-scheduler-lock"} == leaving.owned(LEASES)
+    assert (SLICES, LEAVES) == (leaving.owned(ENDPOINT_SLICES), leaving.owned(SECRETS))
+    name = OUR_CONFIGURATIONS[MUTATING_WEBHOOKS]
+    assert [] == leaving.server.get(MUTATING_WEBHOOKS, None, name)["webhooks"]
+    assert "no pod waits with the resource longhorn.io/scheduler-extender" in lines
+    (lease,) = leaving.server.list_page(LEASES, NAMESPACE).items
+    assert {"leaseTransitions": 7} == lease["spec"]
+    assert lines == leaving.prepare()  # done again, it says the same
+    assert 1 == len(leaving.server.list_page(LEASES, NAMESPACE).items[0]["metadata"]["ownerReferences"])
+
+
+def test_purged_the_authorities_go_too(leaving: Leaving) -> None:
+    leaving.prepare(purges=True)
+    assert LEAVES | AUTHORITIES == leaving.owned(SECRETS)
+
+
+def test_what_others_write_is_theirs(leaving: Leaving) -> None:
+    leaving.prepare(replace(SETTINGS, tls_mode="cert-manager"), purges=True)
+    assert {name for name in LEAVES | AUTHORITIES if not name.startswith("longhorn-scheduler-extender")} == (
+        leaving.owned(SECRETS)
+    )
+    leaving = Leaving()
+    leaving.prepare(replace(SETTINGS, webhook_tls_mode="off"))
+    assert {name for name in LEAVES if name.startswith("longhorn-scheduler-extender")} == leaving.owned(SECRETS)
+
+
+def test_a_person_hands_it_over_to_the_account_of_that_name(leaving: Leaving) -> None:
+    for user in (
+        {"username": "kubernetes-admin"},
+        {"username": f"system:serviceaccount:other:{ACCOUNT}", "uid": "foreign"},
+    ):
+        leaving.user = user
+        leaving.prepare()
+        assert LEAVES == leaving.owned(SECRETS, "account-2")
+    leaving.server.delete(SERVICE_ACCOUNTS, NAMESPACE, ACCOUNT)
+    with pytest.raises(ConfigError, match=f"--namespace: ServiceAccount {NAMESPACE}/{ACCOUNT} is not there"):
+        leaving.prepare()
+
+
+def test_pods_that_carry_the_resource_are_waited_for(leaving: Leaving) -> None:
+    leaving.pod("late")
+    began = leaving.clock.now()
+
+    def pause(seconds: float) -> None:
+        leaving.clock.advance(seconds)
+        if leaving.clock.now() > began + 20 and waiting_pods(leaving.server):
+            leaving.pod("late", node="n1")
+
+    lines = leaving.prepare(pause=pause)
+    assert "waiting for 1 pods with the resource longhorn.io/scheduler-extender" in lines
+    assert LEAVES == leaving.owned(SECRETS)
+
+
+def test_it_refuses_while_pods_would_be_left_behind_unless_it_is_forced(leaving: Leaving) -> None:
+    for number in range(25):
+        leaving.pod(f"p{number:02}")
+    leaving.pod("asks-nothing", asks=False)
+    leaving.pod("runs", node="n1")
+    leaving.pod("canary", labels={"scheduling.longhorn.io/canary": "true"})
+    with pytest.raises(PodsWaitError, match=r"^25 pods .*: ns/p00, .*ns/p19, \.\.\.\. Without"):
+        leaving.prepare()
+    assert set() == leaving.owned(SECRETS) | leaving.owned(LEASES)
+    lines = leaving.prepare(is_forced=True)
+    assert [] != [line for line in lines if line.startswith("25 pods still wait") and line.endswith("; forced")]
+    assert LEAVES == leaving.owned(SECRETS)
+
+
+def test_a_leader_that_writes_meanwhile_is_no_failure(leaving: Leaving) -> None:
+    leaving.server.fail_with(ConflictError("409: changed meanwhile"), "replace", times=3)
+    leaving.prepare()
+    assert LEAVES == leaving.owned(SECRETS)
+
+
+def test_an_owner_that_is_there_already_stays(leaving: Leaving) -> None:
+    owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "theirs", "uid": "theirs"}
+    leaving.put(LEASES, "longhorn-manager-disk-scheduler-lock", {"metadata": {"ownerReferences": [owner]}})
+    leaving.prepare()
+    (lease,) = leaving.server.list_page(LEASES, NAMESPACE).items
+    assert ["theirs", "account-1"] == [one["uid"] for one in lease["metadata"]["ownerReferences"]]
