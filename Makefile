@@ -18,14 +18,18 @@ SIDE_BY_SIDE = -n $(TEST_JOBS) --dist loadfile --no-loadscope-reorder
 export PYTHONUNBUFFERED := 1
 
 RUN := $(VENV)/bin/python
-CODE := $(wildcard controller extender webhook certs tests bench)
+CODE := $(wildcard controller extender webhook certs tests bench release)
 COMPILE := $(TOOLS)/bin/uv --no-config pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-emit-find-links --no-annotate --no-header
 UPGRADE ?=
+# Packages of a lock of their own, in a folder of their own, for one target.
+install_tool = @cmp -s requirements/$(1).lock $(TOOLS)/$(1)/lock || { rm -rf $(TOOLS)/$(1); \
+	$(RUN) -m pip install --quiet --no-deps --require-hashes --target $(TOOLS)/$(1) -r requirements/$(1).lock; \
+	cp requirements/$(1).lock $(TOOLS)/$(1)/lock; }
 
 .PHONY: help
 help: ## this text
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@printf '\n  %s\n  %s\n  %s\n' \
 		'make venv PYTHON=python3.12     another interpreter (3.11 or newer)' \
 		'KEEP=1 make demo                leaves the cluster of the demo running' \
@@ -107,18 +111,14 @@ mutate: venv ## small faults in the allocator's rules, one at a time: do the tes
 FUZZ_SECONDS ?= 300
 
 .PHONY: fuzz
-fuzz: fuzzer ## random requests at every route, guided by the branches they reach; FUZZ_SECONDS=300
+fuzz: venv ## random requests at every route, guided by the branches they reach; FUZZ_SECONDS=300
+	$(call install_tool,fuzz)
 	@PYTHONPATH=$(TOOLS)/fuzz $(RUN) -m tests.fuzz --seconds $(FUZZ_SECONDS)
 
 .PHONY: fuzz-plan
-fuzz-plan: fuzzer ## random documents for the planner, as JSON, YAML and lines; twenty minutes, or FUZZ_SECONDS
+fuzz-plan: venv ## random documents for the planner, as JSON, YAML and lines; twenty minutes, or FUZZ_SECONDS
+	$(call install_tool,fuzz)
 	@PYTHONPATH=$(TOOLS)/fuzz $(RUN) -m tests.fuzz --target plans --seconds $(if $(filter file,$(origin FUZZ_SECONDS)),1200,$(FUZZ_SECONDS))
-
-.PHONY: fuzzer
-fuzzer: venv
-	@cmp -s requirements/fuzz.lock $(TOOLS)/fuzz/lock || { rm -rf $(TOOLS)/fuzz; \
-		$(RUN) -m pip install --quiet --no-deps --require-hashes --target $(TOOLS)/fuzz -r requirements/fuzz.lock; \
-		cp requirements/fuzz.lock $(TOOLS)/fuzz/lock; }
 
 .PHONY: soak
 soak: venv cluster ## the long runs: random delays, certificates that turn for callers half a minute late; hours
@@ -165,6 +165,66 @@ helm: venv ## build Helm 3 and 4 and kubeconform (3 minutes once, then nothing)
 chart: venv ## what is made from the chart: its schema and README, and the manifests in docs/examples
 	@$(RUN) -m tests.helm write
 
+# What `make images` renders the chart with, as in: make images VALUES=my-values.yaml KUBE_VERSION=1.34.1
+VALUES ?=
+KUBE_VERSION ?=
+
+.PHONY: images
+images: venv ## the images that the chart needs, a line each; VALUES=my-values.yaml KUBE_VERSION=1.34.1
+	@$(RUN) -m tests.helm images $(addprefix --values ,$(VALUES)) $(addprefix --kube-version ,$(KUBE_VERSION))
+
+.PHONY: package
+package: venv ## the chart as an archive, in dist/
+	@$(RUN) -m tests.helm package dist
+
+# What the image is built with, and what it is called.
+DOCKER ?= docker
+IMAGE ?=
+PLATFORMS ?=
+PYTHON_IMAGE ?=
+PIP_INDEX_URL ?=
+PUSH ?=
+
+.PHONY: image
+image: ## build IMAGE=registry.example.com/team/name:tag; PLATFORMS=linux/amd64,linux/arm64 PUSH=1
+	@test -n "$(IMAGE)" || { echo 'make image: say what it is called: IMAGE=registry.example.com/team/name:tag' >&2; exit 1; }
+	@$(DOCKER) build --tag "$(IMAGE)" --build-arg VERSION="$$(awk '$$1 == "appVersion:" {print $$2}' helm/*/Chart.yaml)" \
+		--build-arg REVISION="$$(git rev-parse HEAD)$$(git diff --quiet HEAD || echo -dirty)" \
+		$(addprefix --build-arg PYTHON_IMAGE=,$(PYTHON_IMAGE)) $(addprefix --build-arg PIP_INDEX_URL=,$(PIP_INDEX_URL)) \
+		$(addprefix --platform ,$(PLATFORMS)) $(if $(PUSH),--push) .
+
+# The version of Python in the image; no C library that its Debian has not.
+IMAGE_PYTHON = $(shell sed -n 's/^ARG PYTHON_IMAGE=python:\([0-9]*\.[0-9]*\)\..*/\1/p' Dockerfile)
+WHEELS = @rm -rf build/wheels/$(1) && $(RUN) -m pip download --quiet --dest build/wheels/$(1) \
+	--only-binary :all: --require-hashes -r requirements/runtime.lock --implementation cp --python-version $(IMAGE_PYTHON) \
+	$(foreach glibc,manylinux2014 manylinux_2_17 manylinux_2_28,--platform $(glibc)_$(2)) && \
+	echo "build/wheels/$(1): $$(ls build/wheels/$(1) | wc -l) wheels, $$(ls build/wheels/$(1) | grep -c _$(2)) of them for $(2)"
+
+.PHONY: wheels-amd64
+wheels-amd64: venv ## what the image for amd64 installs, resolved by the lock's digests
+	$(call WHEELS,amd64,x86_64)
+
+.PHONY: wheels-arm64
+wheels-arm64: venv ## likewise for arm64
+	$(call WHEELS,arm64,aarch64)
+
+.PHONY: sbom
+sbom: venv ## the bill of materials of the image, in CycloneDX, in dist/
+	$(call install_tool,sbom)
+	@PYTHONPATH=$(TOOLS)/sbom $(RUN) -m release.sbom --time "$$(git log -1 --format=%cI)" \
+		--output dist/longhorn-scheduler-extender.cdx.json
+
+VERSION ?=
+TAG ?=
+
+.PHONY: version
+version: venv ## change the version everywhere: VERSION=1.2.3; without one, print it
+	@$(RUN) -m release.version $(if $(VERSION),set "$(VERSION)" --date "$$(date -u +%F)",show)
+
+.PHONY: check-tag
+check-tag: venv ## that TAG=v1.2.3 is the tag of the version that is stated
+	@$(RUN) -m release.version check "$(TAG)"
+
 .PHONY: venv
 venv: ## the virtual environment .venv, exactly the locked versions
 	@./requirements/make-venv "$(VENV)" $(if $(filter file default,$(origin PYTHON)),,"$(PYTHON)")
@@ -178,6 +238,8 @@ lock: ## resolve the dependencies again; UPGRADE=1 takes the newest versions
 	@$(COMPILE) -c requirements/dev.lock -o requirements/build.lock - <<<setuptools
 	@$(COMPILE) $(if $(UPGRADE),--upgrade) -o requirements/fuzz.lock - \
 		<<<$$'atheris<3.1; python_version < "3.12"\natheris>=3.1; python_version >= "3.12"'
+	@$(COMPILE) $(if $(UPGRADE),--upgrade) -c requirements/dev.lock -o requirements/sbom.lock - \
+		<<<$$'cyclonedx-python-lib[json-validation]\npackaging'
 	@! grep -nE '://|@ ' requirements/*.lock || { echo 'make lock: an address in a lock' >&2; exit 1; }
 
 .PHONY: clean

@@ -40,7 +40,7 @@ def test_no_test_sleeps_instead_of_waiting_for_something() -> None:
 
 @pytest.mark.parametrize("check", [rules.check_class_names, rules.check_shared_code], ids=lambda check: check.__name__)
 def test_tests_and_benches_keep(check: Callable[[list[rules.Module]], list[str]]) -> None:
-    assert [] == check(rules.read_tree(ROOT, ["tests", "bench"]))
+    assert [] == check(rules.read_tree(ROOT, ["tests", "bench", "release"]))
 
 
 def broken_contracts(root: Path) -> tuple[int, list[str]]:
@@ -61,7 +61,7 @@ def test_imports_keep_their_contracts() -> None:
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of all that the contracts speak of."""
     made = tmp_path_factory.mktemp("tree")
-    for package in (*rules.PRODUCT, "tests", "bench"):
+    for package in (*rules.PRODUCT, "tests", "bench", "release"):
         shutil.copytree(ROOT / package, made / package, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "pyproject.toml", made)
     return made

@@ -2,7 +2,8 @@
 
 Absolute paths of the image become paths below a root, in the steps and in what they name. Each stage has that root to
 itself while it is built, so that what is copied from one stage to the next lies at the same path in both, as scripts of
-a virtual environment need it. Only what the Dockerfile copies can get in, and a step that is not known here fails.
+a virtual environment need it. Only what the Dockerfile copies and .dockerignore lets in can get in, and a step that is
+not known here fails.
 """
 
 from __future__ import annotations
@@ -19,7 +20,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from tests.e2e.build_context import BuildContext
+
 STEP_SECONDS: Final = 240
+_VARIABLE: Final = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
 _ABSOLUTE: Final = re.compile(r"(?<![\w./$}-])/(?=\w)")  # where an absolute path begins
 _SYSTEM_PATH: Final = "/usr/local/bin:/usr/bin:/bin"
 
@@ -38,9 +42,16 @@ class BuildStage:
     files: Path
     folder: str = "/"
     env: dict[str, str] = field(default_factory=dict)
+    given: dict[str, str] = field(default_factory=dict)  # build arguments that the stage asks for
+    labels: dict[str, str] = field(default_factory=dict)
+    user: str = "root"
     ports: frozenset[int] = frozenset()
     entrypoint: list[str] = field(default_factory=list)
     arguments: list[str] = field(default_factory=list)
+
+    def filled_in(self, text: str) -> str:
+        """`text` with the stage's variables; those it does not know are empty."""
+        return _filled_in(text, {**self.given, **self.env})
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,28 +86,40 @@ def steps_of(dockerfile: str) -> Iterator[Step]:
         yield Step(word.upper(), " ".join(rest.split()))
 
 
-def build(dockerfile: Path, folder: Path) -> Image:
-    """Run the steps in `folder`, which must not exist yet, with the Dockerfile's own folder as the context."""
+def build(dockerfile: Path, folder: Path, given: Mapping[str, str]) -> Image:
+    """Run the steps in `folder`, which must not exist yet, with the Dockerfile's own folder as the context.
+
+    `given` are the build's arguments.
+    """
     folder.mkdir(parents=True)
     root, stages = folder / "root", list[BuildStage]()
+    before = dict[str, str]()  # what stands before the first stage, and reaches those that ask for it
     for step in steps_of(dockerfile.read_text()):
         if step.word == "FROM":
             if stages:
                 stages[-1].files = root.rename(folder / f"stage-{len(stages)}")
-            stages.append(_stage(step, root))
-            continue
-        _run(step, root, stages, dockerfile.parent)
+            stages.append(_stage(_filled_in(step.rest, before), root))
+        elif step.word == "ARG":
+            name, _, default = step.rest.partition("=")
+            known = stages[-1].given if stages else before
+            known[name] = given.get(name, default or before.get(name, ""))
+        else:
+            _run(step, root, stages, dockerfile.parent)
     return Image(root, stages[-1])
 
 
-def _stage(step: Step, root: Path) -> BuildStage:
-    base, _, name = step.rest.partition(" AS ")
+def _stage(rest: str, root: Path) -> BuildStage:
+    base, _, name = rest.partition(" AS ")
     if not base.startswith("python:"):
         raise ValueError(f"FROM: {base} is no Python image")
     # What such an image has: an interpreter by that name, and a place for temporary files.
     (root / "usr/local/bin").mkdir(parents=True)
     (root / "usr/local/bin/python").symlink_to(os.path.realpath(sys.executable))
     return BuildStage(name, root, env={"PATH": f"{root}/usr/local/bin:{_SYSTEM_PATH}"})
+
+
+def _filled_in(text: str, variables: Mapping[str, str]) -> str:
+    return _VARIABLE.sub(lambda found: variables.get(found[1] or found[2], ""), text)
 
 
 def _run(step: Step, root: Path, stages: list[BuildStage], context: Path) -> None:
@@ -112,8 +135,9 @@ def _run(step: Step, root: Path, stages: list[BuildStage], context: Path) -> Non
         case "ENV":
             for pair in shlex.split(step.rest):
                 name, _, value = pair.partition("=")
-                value = _ABSOLUTE.sub(f"{root}/", value)
-                stage.env[name] = re.sub(r"\$(\w+)", lambda found: stage.env.get(found[1], ""), value)
+                stage.env[name] = stage.filled_in(_ABSOLUTE.sub(f"{root}/", value))
+        case "LABEL":
+            stage.labels |= dict(stage.filled_in(pair).split("=", 1) for pair in shlex.split(step.rest))
         case "EXPOSE":
             stage.ports |= {int(port) for port in step.rest.split()}
         case "ENTRYPOINT":
@@ -121,8 +145,7 @@ def _run(step: Step, root: Path, stages: list[BuildStage], context: Path) -> Non
         case "CMD":
             stage.arguments = json.loads(step.rest)
         case "USER":
-            if step.rest.split(":")[0] in ("0", "root"):
-                raise ValueError("USER: the image runs as root")
+            stage.user = step.rest
         case _:
             raise ValueError(f"{step.word}: nothing is known of that step")
 
@@ -141,13 +164,25 @@ def _copy(rest: str, root: Path, stages: list[BuildStage], context: Path) -> Non
     into = _below(root, target, stages[-1].folder)
     for name in names:
         found = source / name.lstrip("/")
-        if found.is_dir():
-            ignored = shutil.ignore_patterns("__pycache__") if source == context else None
-            shutil.copytree(found, into, symlinks=True, dirs_exist_ok=True, ignore=ignored)
-            continue
-        to = into / found.name if target.endswith("/") or len(names) > 1 else into
+        if source == context:
+            _copy_sent(name, into, BuildContext(context), context, into_folder=target.endswith("/") or len(names) > 1)
+        elif found.is_dir():
+            shutil.copytree(found, into, symlinks=True, dirs_exist_ok=True)
+        else:
+            into.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(found, into)
+
+
+def _copy_sent(name: str, into: Path, sent: BuildContext, context: Path, *, into_folder: bool) -> None:
+    """What the engine was sent of that folder or file of the context."""
+    files = list(sent.files(name))
+    if not files:
+        raise FileNotFoundError(f"COPY {name}: nothing of it is in the context")
+    for file in files:
+        inside = Path(file).relative_to(name) if file != name else Path(Path(name).name if into_folder else "")
+        to = into / inside
         to.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(found, to)
+        shutil.copy(context / file, to)
 
 
 def _shell(command: str, root: Path, stage: BuildStage) -> None:
@@ -157,7 +192,7 @@ def _shell(command: str, root: Path, stage: BuildStage) -> None:
     done = subprocess.run(
         ["/bin/sh", "-euc", _ABSOLUTE.sub(f"{root}/", command)],
         cwd=_below(root, stage.folder),
-        env={**mine, **stage.env},
+        env={**mine, **{name: value for name, value in stage.given.items() if value}, **stage.env},
         text=True,
         capture_output=True,
         timeout=STEP_SECONDS,

@@ -29,12 +29,13 @@ DOCKERFILE, EXAMPLES = REPOSITORY / "Dockerfile", REPOSITORY / "docs" / "example
 IMAGE_NAME: Final = "REGISTRY/longhorn-scheduler-extender:TAG"
 NAMESPACE: Final = "longhorn-system"
 READY_SECONDS: Final = 120.0
+GIVEN: Final = {"VERSION": "1.2.3", "REVISION": "0123456789abcdef"}
 Object = dict[str, Any]
 
 
 @pytest.fixture(scope="module")
 def image(tmp_path_factory: pytest.TempPathFactory) -> Image:
-    return build(DOCKERFILE, tmp_path_factory.mktemp("image") / "built")
+    return build(DOCKERFILE, tmp_path_factory.mktemp("image") / "built", GIVEN)
 
 
 @pytest.fixture(scope="module")
@@ -143,6 +144,20 @@ def test_the_image_exposes_the_ports_of_the_manifests(image: Image) -> None:
     assert ports == image.stage.ports
 
 
+def test_the_image_says_what_it_is_and_does_not_run_as_root(image: Image) -> None:
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+    said = {name.removeprefix("org.opencontainers.image."): value for name, value in image.stage.labels.items()}
+    assert re.fullmatch(r"python:3\.\d+\.\d+-slim-[a-z]+", said.pop("base.name"))
+    assert {
+        "title": project["name"],
+        "description": project["description"],
+        "licenses": project["license"],
+        "version": GIVEN["VERSION"],
+        "revision": GIVEN["REVISION"],
+    } == said
+    assert "65532:65532" == image.stage.user
+
+
 def test_every_script_of_the_package_answers(image: Image) -> None:
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
     commands = [[name] for name in project["scripts"]] + [
@@ -156,8 +171,9 @@ def test_every_script_of_the_package_answers(image: Image) -> None:
 
 
 def test_nothing_but_what_runs_is_in_the_image(image: Image) -> None:
-    """No test tools, no compiler's leavings, no other part of the repository."""
+    """No installer, no test tools, no compiler's leavings, no other part of the repository."""
     packages = next((image.root / "app" / "lib").glob("python3*")) / "site-packages"
     names = {path.name.lower() for path in packages.iterdir()}
-    assert not names & {"pytest", "hypothesis", "mypy", "matplotlib", "grpc_tools", "tests", "bench"}
+    tools = {"pip", "setuptools", "pytest", "hypothesis", "mypy", "matplotlib", "grpc_tools"}
+    assert not names & {*tools, "tests", "bench", "release"}
     assert {"app", "usr"} == {path.name for path in image.root.iterdir()}

@@ -175,17 +175,6 @@ def test_an_older_kubernetes_is_refused_and_a_vendors_version_is_not(helm: Helm)
         assert code == done.returncode, (version, done.stderr)
 
 
-def test_versions_are_those_of_the_package() -> None:
-    import tomllib
-
-    from tests.cluster.cache import REPOSITORY
-
-    version = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]["version"]
-    about = yaml.safe_load((CHART / "Chart.yaml").read_text())
-    spelt = version.replace(".dev", "-dev")
-    assert (spelt, spelt) == (about["version"], about["appVersion"])
-
-
 def test_rancher_asks_about_values_that_there_are() -> None:
     questions = yaml.safe_load((CHART / "questions.yaml").read_text())["questions"]
     questions += [below for question in questions for below in question.get("subquestions", ())]
