@@ -6,6 +6,7 @@ missing has the API's own default. Sources: the Kubernetes API reference and Lon
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from controller.model import names
@@ -60,7 +61,8 @@ _BALANCE = ("ignored", "disabled", "least-effort", "best-effort")
 _CLONE_MODES = ("full-copy", "linked-clone")
 _LAYOUTS = ("replicated", "sharded")
 # The words of kube-scheduler's plugin NodeResourcesFit about a resource that no node offers.
-_LACKS = f"Insufficient {names.EXTENDER_RESOURCE}"
+# The resource itself, and none whose name goes on.
+_LACKS = re.compile(rf"Insufficient {re.escape(names.EXTENDER_RESOURCE)}(?![-\w/])(?!\.\w)")
 _GATED = "SchedulingGated"  # why a pod is not scheduled that kube-scheduler has not looked at
 _DISK_TYPES = ("filesystem", "block")
 
@@ -85,7 +87,7 @@ def pod_facts(raw: Raw) -> Pod:
         volumes=_claims_of_pod(spec, name),
         version=_version(meta),
         scheduler_name=text_at(spec, "spec", "schedulerName"),
-        lacks_extender=is_opted_in and _LACKS in condition_message_at(status, "status", "PodScheduled"),
+        lacks_extender=is_opted_in and bool(_LACKS.search(condition_message_at(status, "status", "PodScheduled"))),
         is_gated=bool(spec.get("schedulingGates")),
         unschedulable_since_utc=_unschedulable_since(status) if is_opted_in else "",
         opt_in_mark="" if is_opted_in else opt_in_mark(meta),

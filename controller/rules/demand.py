@@ -215,7 +215,7 @@ def _demand(
         image=lookup.backing_image(volume.backing_image) if volume.backing_image else None,
         clone_disks=_clone_disks(volume, lookup, settings),
         follows=follows_topology(made_by) if made_by is not None else "",
-        never=why_never(made_by, volume) if made_by is not None else "",
+        never=why_never(made_by, volume, lookup) if made_by is not None else "",
         unread_backup=_unread_backup(volume, lookup) if made_by is not None else "",
     )
 

@@ -43,6 +43,7 @@ _CLASS_CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
 _OBJECT_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _CLASS_FLAGS: Final = ("share", "migratable", "encrypted", "disableRevisionCounter")
 CLAIM_SOURCE: Final = "PersistentVolumeClaim/"
+VOLUME_SOURCE: Final = "vol://"
 SNAPSHOT_SOURCE: Final = "VolumeSnapshot/"
 
 
@@ -80,7 +81,7 @@ def new_volume(claim: Claim, storage_class: StorageClass, lookup: Lookup, settin
     is_shared = claim.is_shared or _flag(given, "share")
     return Volume(
         name=provisioned_name(claim),
-        size_bytes=source.size_bytes if source is not None else requested,
+        size_bytes=source.size_bytes if source is not None and given.get("dataSource") else requested,
         actual_size_bytes=0,
         replica_count=_count(given.get("numberOfReplicas")) or settings.default_replica_count(engine),
         data_locality=given.get("dataLocality") or settings.default_data_locality,
@@ -101,7 +102,7 @@ def new_volume(claim: Claim, storage_class: StorageClass, lookup: Lookup, settin
         deleting=False,
         auto_balance=given.get("replicaAutoBalance") or "ignored",
         clone_mode=given.get("cloneMode", ""),
-        data_source=given.get("dataSource") or (f"vol://{source.name}" if source is not None else ""),
+        data_source=given.get("dataSource") or (f"{VOLUME_SOURCE}{source.name}" if source is not None else ""),
         backing_image=given.get("backingImage", ""),
         image=lookup.default_engine_image() if engine == "v1" else "",
         frontend=given.get("frontend") or "blockdev",
@@ -154,9 +155,9 @@ def check_class(storage_class: StorageClass) -> None:
                 raise MalformedRequestError(field, str(error)) from error
 
 
-def why_never(storage_class: StorageClass, volume: Volume) -> str:
-    """Why no pod ever runs with a volume of that class, for a person; "" for a class that Longhorn takes. Longhorn
-    refuses to make such volumes, or its CSI plugin to attach them (`csi/controller_server.go`, `types.go`)."""
+def why_never(storage_class: StorageClass, volume: Volume, lookup: Lookup) -> str:
+    """Why no pod ever runs with that new volume, for a person; "" for one that Longhorn makes. It refuses to make such
+    volumes, or its CSI plugin to attach them (`csi/controller_server.go`, `types.go`)."""
     given = storage_class.parameters
     try:
         check_class(storage_class)
@@ -171,6 +172,10 @@ def why_never(storage_class: StorageClass, volume: Volume) -> str:
         )
     if volume.frontend not in ("blockdev", "ublk"):
         return f"StorageClass {storage_class.name}: volumes with frontend {volume.frontend!r} are attached to no pod"
+    if volume.data_source.startswith(VOLUME_SOURCE) and not given.get("dataSource"):
+        source = lookup.volume(volume.data_source.removeprefix(VOLUME_SOURCE))
+        if source is not None and source.size_bytes != volume.size_bytes:
+            return "a clone has to ask for exactly the size of its source"
     return ""
 
 
@@ -199,8 +204,10 @@ def follows_topology(storage_class: StorageClass) -> str:
 
 
 def _source_volume(claim: Claim, given: Mapping[str, str], lookup: Lookup) -> Volume | None:
-    """The volume that the claim is a clone of, as far as it is known. A clone has its source's size, whatever is
-    requested: Longhorn refuses any other."""
+    """The volume that the claim is a clone of, as far as it is known.
+
+    A claim says itself which PV is its own: the PV has to say so, too, or a tenant would learn of another's volume.
+    """
     kind, _, rest = given.get("dataSource", "").partition("://")
     if kind in ("vol", "snap") and rest:
         return lookup.volume(rest.split("/", 1)[0])
@@ -208,7 +215,7 @@ def _source_volume(claim: Claim, given: Mapping[str, str], lookup: Lookup) -> Vo
         return None  # a VolumeSnapshot's source stands in objects that are not followed; the request equals its size
     source = lookup.claim(claim.namespace, claim.data_source.removeprefix(CLAIM_SOURCE))
     pv = lookup.pv(source.volume_name) if source is not None and source.volume_name else None
-    return lookup.volume(pv.handle) if pv is not None else None
+    return lookup.volume(pv.handle) if source is not None and pv is not None and pv.claim_uid == source.uid else None
 
 
 def _softness(given: Mapping[str, str], name: str, engine: str, settings: LonghornSettings) -> str:

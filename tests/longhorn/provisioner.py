@@ -58,7 +58,10 @@ class Provisioner:
             if source is None:  # CreateVolume is tried again until the source is there
                 self._world.timers.after(SOURCE_SECONDS, self._create_volume, claim, storage_class)
                 return
-            spec.update(dataSource=f"vol://{source['metadata']['name']}", size=source["spec"]["size"])
+            if int(spec["size"]) != int(source["spec"]["size"]):
+                logger.warning("claim %s: is not as large as its source", claim["metadata"]["name"])
+                return
+            spec["dataSource"] = f"vol://{source['metadata']['name']}"
         restored = self._restored_bytes(spec.get("fromBackup") or "")
         if restored:  # whatever was requested
             spec["size"] = str(rounded(restored))

@@ -62,6 +62,8 @@ def pod_with(condition: dict[str, Any], opted_in: bool = True) -> Pod:
         ("True", LACKING, True, False),
         ("False", LACKING, False, False),
         ("False", "0/4 nodes are available: 4 Insufficient cpu.", True, False),
+        ("False", "4 Insufficient longhorn.io/scheduler-extender-x.", True, False),
+        ("False", "4 Insufficient longhorn.io/scheduler-extender.x.", True, False),
     ],
 )
 def test_a_pod_lacks_the_extender_if_its_scheduler_says_so(

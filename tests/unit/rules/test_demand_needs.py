@@ -67,7 +67,7 @@ def with_source() -> World:
 @pytest.mark.parametrize(
     ("of_claim", "of_class", "gib"),
     [
-        ("PersistentVolumeClaim/source", "", 9),
+        ("PersistentVolumeClaim/source", "", 1),  # that, too, is refused when it asks for another size
         ("PersistentVolumeClaim/unknown", "", 1),
         ("PersistentVolumeClaim/unbound", "", 1),
         ("VolumeSnapshot/of-source", "", 1),  # Longhorn takes no other request than the source's size
@@ -79,12 +79,32 @@ def with_source() -> World:
         ("", "src", 1),
     ],
 )
-def test_a_clone_has_the_size_of_its_source_where_that_is_known(of_claim: str, of_class: str, gib: int) -> None:
+def test_a_clone_by_its_class_has_the_size_of_its_source_where_that_is_known(
+    of_claim: str, of_class: str, gib: int
+) -> None:
     made = with_source()
     made.put_claim("ns/unbound", claim(uid="uu", name="unbound"))
     made.put_class("sc", storage_class("sc", {"dataSource": of_class} if of_class else {}))
     found = demand(made, claim(data_source=of_claim))
     assert (gib * GIB, 0) == (found.size_bytes, found.required_bytes)
+
+
+def test_a_clone_that_asks_for_another_size_than_its_source_never_comes() -> None:
+    made = with_source()
+    for gib, is_made in ((9, True), (1, False), (8, False), (10, False)):
+        found = demand(made, claim(requested_bytes=gib * GIB, data_source="PersistentVolumeClaim/source"))
+        assert (gib * GIB, "" if is_made else "a clone has to ask for exactly the size of its source") == (
+            found.size_bytes,
+            found.never,
+        )
+
+
+@pytest.mark.parametrize("owner", ["another", ""])
+def test_a_claim_that_says_another_ones_volume_is_its_own_tells_nothing_of_it(owner: str) -> None:
+    made = with_source()
+    made.put_pv("pv-src", PersistentVolume("pv-src", DRIVER, "src", owner, "other/claim", GIB, EPOCH))
+    found = demand(made, claim(data_source="PersistentVolumeClaim/source"))
+    assert (GIB, "", "") == (found.size_bytes, found.never, found.facts.data_source)
 
 
 def test_a_restored_volume_counts_with_the_request_until_it_is_there() -> None:
