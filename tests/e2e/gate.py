@@ -31,7 +31,7 @@ class Gate:
 
     def close(self) -> None:
         if self.webhook is not None:
-            self.webhook.stop()
+            self.webhook.stop(kill=True)  # nobody calls it any more: it would serve on for 5 s
             self.webhook = None
 
     def reviews(self) -> float:

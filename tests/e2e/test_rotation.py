@@ -28,7 +28,7 @@ LAG_SECONDS = float(os.environ.get("ROTATION_LAG", "2"))
 # What a day between two steps is scaled down to: 0.8 of it is above the lag.
 UNIT_SECONDS = max(5.0, LAG_SECONDS * 5 / 3)
 RUN_SECONDS = UNIT_SECONDS * 40
-RATE = 50.0
+RATE = 25.0
 RESTORED_SECONDS = 10.0  # docs/security.md, "Damage and loss": "comes back as it was within about 10 s"
 LEAFS, AUTHORITIES = (20, 5) if "ROTATION_LAG" in os.environ else (8, 3)  # rotations of each
 
@@ -99,7 +99,7 @@ class RotationStage:
 
     def stop(self) -> None:
         for webhook in self.webhooks:
-            webhook.stop()
+            webhook.stop(kill=True)  # nobody calls them any more: each would serve on for 5 s
         self.webhooks.clear()
         self.scene.stop_controllers()
 
