@@ -12,7 +12,7 @@ from tests.e2e.harness import Scene
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 
-STORM_SECONDS, PREEMPTION_SECONDS = 30.0, 10.0
+STORM_SECONDS, PREEMPTION_SECONDS = 20.0, 10.0
 
 
 @pytest.fixture(scope="module", autouse=True)
