@@ -18,7 +18,6 @@ from tests.race.invariants import PROMISES
 from tests.race.world import Grant, RaceWorld, SchedulingRound
 
 ROAMING_SECONDS: Final = 90.0  # after which a copy that is Longhorn's own to place counts for nothing
-IN_VAIN_SECONDS: Final = 660.0  # from an admission that is held for a minute and not stored: the next ones are not held
 ORPHAN_SECONDS: Final = 10.0  # for so long at least a claim without a pod counts while it is provisioned
 
 
@@ -274,7 +273,7 @@ def check_admitted(world: RaceWorld, grant: Grant) -> None:
     alone = {**asked, grant.volume: max(asked.get(grant.volume, 0), grant.size_bytes)}
     together = dict(alone)
     for other in filter(world.may_be_stored, world.grants):
-        if other.volume != grant.volume and not _is_unheld(world, other):
+        if other.volume != grant.volume and other.is_held:
             together[other.volume] = max(together.get(other.volume, 0), other.size_bytes)
     limits = world.rules().limits()
     for uuid in {replica.disk_uuid for replica in world.replicas_of(grant.volume) if replica.disk_uuid}:
@@ -285,14 +284,6 @@ def check_admitted(world: RaceWorld, grant: Grant) -> None:
         ]
         text = f"growth is admitted twice: {sums[1] / 1024**3:g} of {limits[uuid] / 1024**3:g} GiB on {uuid}"
         world.check(sums[0] > limits[uuid] or sums[1] <= limits[uuid], text)
-
-
-def _is_unheld(world: RaceWorld, grant: Grant) -> bool:
-    """Whether it was admitted soon after one of the same volume had come to nothing: such are judged and not held."""
-    former = (
-        one for one in world.grants if one.volume == grant.volume and one.term == grant.term and one.at < grant.at
-    )
-    return any(one.is_over and grant.at - one.at < IN_VAIN_SECONDS for one in former)
 
 
 def could_ever_grow(world: RaceWorld, replicas: list[Replica], size_bytes: int) -> bool:
