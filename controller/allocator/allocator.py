@@ -25,7 +25,7 @@ from controller.allocator.promises.promise import State, Verb
 from controller.allocator.promises.quarantine import Quarantine
 from controller.allocator.promises.settle import Settler
 from controller.allocator.promises.views import promise_views, snapshot_of
-from controller.allocator.verbs.account import account_of
+from controller.allocator.verbs.account import account_of, account_of_tie
 from controller.allocator.verbs.events import Apply, Events
 from controller.allocator.verbs.filter import Filtering, newcomer_of
 from controller.allocator.verbs.grow import Expansions, UnderLock
@@ -232,6 +232,9 @@ class Allocator(Events):
                 return ""
             asks, live = newcomer_of(pod, self._memory), self._live
             demands, _ = demands_of_pod(pod, self._world, self._world.settings)  # its claims may be newer than the copy
+            tie = self._settler.users.tie_of(pod, demands, candidates)
+        if not any(map(tie.includes, candidates)):
+            return account_of_tie(tie)
         world, ledger = self._copy()
         now, now_utc = self._clock.now(), self._clock.now_utc()
         kept_on = next((node for one in kept_for(ledger, pod_uid) for node in one.nodes), "")

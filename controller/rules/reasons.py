@@ -33,6 +33,7 @@ class Reason(StrEnum):
     DISK_TAGS = "DiskTagsNotFulfilled"
     NO_USABLE_DISK = "NoUsableDisk"
     REPLICA_ELSEWHERE = "ReplicaElsewhere"
+    IN_USE_ELSEWHERE = "VolumeInUseElsewhere"
     INCOMPATIBLE_SIZE = "IncompatibleVolumeSize"
     TOO_FULL = "DiskPressure"
     INSUFFICIENT_STORAGE = "InsufficientStorage"
@@ -85,6 +86,7 @@ _TEXTS = {
     Reason.DISK_TAGS: "Longhorn: disk tags do not match the volume's",
     Reason.NO_USABLE_DISK: "Longhorn: no disk accepts the volume",
     Reason.REPLICA_ELSEWHERE: "Longhorn: the volume's data is on another node",
+    Reason.IN_USE_ELSEWHERE: "Longhorn: another pod uses the volume on another node",
     Reason.INCOMPATIBLE_SIZE: "Longhorn: volume is too large for the disk's file system",
     Reason.TOO_FULL: "Longhorn: disks are below their minimal available space",
     Reason.INSUFFICIENT_STORAGE: "Longhorn: not enough space on the node's disks",

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from controller.canary.pod import canary_body
-from controller.model.names import CANARY_LABEL, WAKE_ANNOTATION
+from controller.model.names import CANARY_LABEL, WAKE_ANNOTATION, WAKE_CONDITION
 from controller.workers.waker import condition_patch
 from tests.cluster.cache import REPOSITORY
 from tests.cluster.client import ApiClient, ApiError, Object
@@ -143,10 +143,13 @@ def test_the_canary_may_be_created_beside_what_the_api_servers_plugins_add(clust
         {"containers": changed_container(ports=[{"containerPort": 80, "hostPort": 80}])},
         {"containers": changed_container(envFrom=[{"secretRef": {"name": "theirs"}}])},
         {"containers": changed_container(resources={})},
+        {"containers": changed_container(terminationMessagePath="/var/run/theirs")},
+        {"containers": changed_container(terminationMessagePolicy="FallbackToLogsOnError")},
         {"containers": [*changed_container(), *changed_container(name="more")]},
         {"initContainers": changed_container(name="init")},
         {"volumes": [{"name": "root", "hostPath": {"path": "/"}}]},
         {"nodeName": "n1"},
+        {"terminationGracePeriodSeconds": 10**9},
         {"hostNetwork": True},
         {"hostPID": True},
         {"hostIPC": True},
@@ -213,6 +216,7 @@ def test_the_annotation_of_the_wake_up_can_be_set_and_set_again(ours: ApiClient,
         {"metadata": {"annotations": {"theirs": "2"}}},
         {"metadata": {"annotations": {"theirs": None}}},
         {"metadata": {"annotations": {"new": "1", WAKE_ANNOTATION: "1"}}},
+        {"metadata": {"annotations": {WAKE_ANNOTATION: 257 * "1"}}},
         {"metadata": {"labels": {"app": "y"}}},
         {"metadata": {"labels": {"app": None}}},
         {"metadata": {"labels": {"new": "z"}}},
@@ -248,6 +252,8 @@ def test_the_condition_of_the_wake_up_can_be_set_and_set_again(ours: ApiClient, 
         {"status": {"podIP": "10.0.0.9", "podIPs": [{"ip": "10.0.0.9"}]}},
         {"status": {"nominatedNodeName": "n1"}},
         {"status": {"conditions": [{"type": "Ready", "status": "True"}]}},
+        {"status": {"conditions": [{"type": WAKE_CONDITION, "status": "True", "message": 257 * "x"}]}},
+        {"status": {"conditions": [{"type": WAKE_CONDITION, "status": "True", "reason": 257 * "x"}]}},
         {"status": {"phase": "Failed", **condition_patch(9, "2026-01-01T00:00:00Z")["status"]}},
         {"metadata": {"labels": {"app": "y"}}},
         {"metadata": {"annotations": {WAKE_ANNOTATION: "1"}}},

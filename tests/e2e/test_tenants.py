@@ -6,6 +6,7 @@ somebody else are placed all the same.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any
@@ -25,8 +26,26 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 GIB = 400  # of the one disk of each node
 WAIT_SECONDS, PUT_OFF_SECONDS = 60.0, 70.0
 STARVATION_SECONDS, KEPT_AFTER_SECONDS = 2, 6.0
+FRESH_SECONDS, FRESH_PODS = 0.25, 3
 NEXT_SECONDS = 30.0  # within which somebody else's pod is bound; what is promised to nobody must not keep it longer
 PROVISIONERS = ("volume.kubernetes.io/storage-provisioner", "volume.beta.kubernetes.io/storage-provisioner")
+
+
+PADDING = "example.org/padding"
+RATHER_APART: Object = {
+    "podAntiAffinity": {
+        "preferredDuringSchedulingIgnoredDuringExecution": [
+            {
+                "weight": 100,
+                "podAffinityTerm": {
+                    "labelSelector": {"matchLabels": {"app": "mine"}},
+                    "topologyKey": "kubernetes.io/hostname",
+                },
+            }
+        ]
+    }
+}
+MOST_ANNOTATIONS = 256 * 1024  # bytes of keys and values that the API server takes
 
 
 class Tenant:
@@ -64,10 +83,12 @@ class Tenant:
     def path(self, plural: str, name: str = "") -> str:
         return f"/api/v1/namespaces/{self.namespace}/{plural}" + (f"/{name}" if name else "")
 
-    def claim(self, name: str, gib: int, *, node: str = "", class_name: str = "", source: str = "") -> None:
+    def claim(
+        self, name: str, gib: int, *, node: str = "", class_name: str = "", source: str = "", padding: str = ""
+    ) -> None:
         claim = workloads.claim(name, class_name or self.cell.class_name, gib)
-        if node:
-            claim["metadata"]["annotations"] = {SELECTED_NODE: node}
+        said = {SELECTED_NODE: node, PADDING: padding}
+        claim["metadata"]["annotations"] = {key: value for key, value in said.items() if value}
         if source:
             claim["spec"]["dataSource"] = {"kind": "PersistentVolumeClaim", "name": source}
         self._api.create(self.path("persistentvolumeclaims"), claim)
@@ -87,6 +108,22 @@ class Tenant:
 
     def pod(self, name: str, *claims: str, **options: Any) -> None:
         self._api.create(self.path("pods"), workloads.pod(name, *claims, selector=self.cell.selector, **options))
+
+    def bound_pod(self, name: str, node: str, *claims: str) -> None:
+        """A pod that names its node itself; no scheduler is asked about it."""
+        self._api.create(self.path("pods"), workloads.pod(name, *claims, opted_in=False, nodeName=node))
+
+    def remove_pod(self, name: str) -> None:
+        self._api.delete(self.path("pods", name), gracePeriodSeconds=0)
+
+    def nodes_of_pods(self) -> list[str]:
+        """One entry for each pod, "" while it is not bound."""
+        return [pod["spec"].get("nodeName", "") for pod in self.scene.view.all(PODS, self.namespace)]
+
+    def wait_for_pods(self, number: int) -> set[str]:
+        """The nodes where they are, once so many are bound."""
+        wait_until(lambda: sum(map(bool, self.nodes_of_pods())) == number, f"{number} bound pods", WAIT_SECONDS)
+        return set(self.nodes_of_pods())
 
     def change(self, name: str, size: str = "", annotations: Object | None = None, **query: Any) -> str:
         """Change a claim; "" or what the API server refuses it with."""
@@ -126,6 +163,33 @@ class Tenant:
         api = self.scene.api
         api.delete(self.path("pods"), gracePeriodSeconds=0)
         api.delete(self.path("persistentvolumeclaims"))
+
+
+class FreshPods:
+    """A new pod of the same claims every so often, in place of an older one, so that kube-scheduler asks about one
+    without any back-off. Threads: one of its own."""
+
+    def __init__(self, tenant: Tenant, *claims: str) -> None:
+        self._tenant, self._claims, self._made, self._ends = tenant, claims, 0, threading.Event()
+        self._thread = threading.Thread(target=self._run, name="fresh-pods")
+
+    def __enter__(self) -> FreshPods:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ends.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._ends.wait(FRESH_SECONDS):
+            self._tenant.pod(f"fresh-{self._made}", *self._claims)
+            if self._made >= FRESH_PODS:
+                self._tenant.remove_pod(f"fresh-{self._made - FRESH_PODS}")
+            self._made += 1
+
+    def wait_for(self, number: int) -> None:
+        wait_until(lambda: self._made >= number, f"{number} pods one after the other", WAIT_SECONDS)
 
 
 @pytest.fixture(scope="module")
@@ -202,3 +266,31 @@ def test_pods_that_can_never_fit_keep_no_room_and_are_told(tenant: Tenant) -> No
         tenant.wait_told("LonghornNoRoom", f"huge-{number} asks for 500Gi, and the largest disk takes 400Gi")
     wait_until(lambda: tenant.least_wait("never-") > KEPT_AFTER_SECONDS, "time after which room is kept", WAIT_SECONDS)
     assert_others_are_placed(tenant, GIB, GIB, GIB)
+
+
+def test_pods_that_name_their_own_nodes_have_one_volume_promised_once(tenant: Tenant) -> None:
+    tenant.claim("mine", GIB)
+    tenant.pod("real", "mine")
+    (home,) = tenant.wait_for_pods(1)
+    for number, node in enumerate(one for one in tenant.cell.nodes if one != home):
+        tenant.bound_pod(f"ghost-{number}", node, "mine")
+    tenant.wait_for_pods(3)
+    assert_others_are_placed(tenant, GIB, GIB)
+
+
+def test_pods_of_one_claim_are_placed_on_one_node(tenant: Tenant) -> None:
+    tenant.claim("mine", GIB)
+    for number in range(6):
+        tenant.pod(f"p-{number}", "mine", labels={"app": "mine"}, affinity=RATHER_APART)
+    assert len(tenant.wait_for_pods(6)) == 1
+    assert_others_are_placed(tenant, GIB, GIB)
+
+
+def test_pods_that_kube_scheduler_can_never_bind_keep_one_node(tenant: Tenant) -> None:
+    """A claim's annotations leave no room for the selected node: each attempt to bind fails after our yes."""
+    tenant.claim("key", 1, padding="x" * (MOST_ANNOTATIONS - len(PADDING) - 20))
+    tenant.claim("mine", GIB - 1)
+    with FreshPods(tenant, "key", "mine") as pods:
+        pods.wait_for(12)
+        assert_others_are_placed(tenant, GIB, GIB)
+    assert not any(tenant.nodes_of_pods())

@@ -273,7 +273,7 @@ def check_admitted(world: RaceWorld, grant: Grant) -> None:
     alone = {**asked, grant.volume: max(asked.get(grant.volume, 0), grant.size_bytes)}
     together = dict(alone)
     for other in filter(world.may_be_stored, world.grants):
-        if other.volume != grant.volume:
+        if other.volume != grant.volume and other.is_held:
             together[other.volume] = max(together.get(other.volume, 0), other.size_bytes)
     limits = world.rules().limits()
     for uuid in {replica.disk_uuid for replica in world.replicas_of(grant.volume) if replica.disk_uuid}:

@@ -14,6 +14,7 @@ from tests.race.shapes import PodShape, VolumeShape
 from tests.race.world import Action, Grant, RaceWorld, SchedulingRound
 
 MOST_PODS: Final = 6
+IN_VAIN_SECONDS: Final = 660.0  # a minute that a growth is held without being stored, and ten that this is remembered
 
 
 class Users:
@@ -224,12 +225,27 @@ class Users:
         is_admitted = world.driver.hold_growth(claim.volume_name, claim.key, size, world.read)
         world.log.append(f"  {'admitted' if is_admitted else 'refused'}")
         if is_admitted:
-            grant = Grant(claim.key, claim.volume_name, size, world.now, world.term)
+            grant = Grant(
+                claim.key, claim.volume_name, size, world.now, world.term, is_held=not self._asks_in_vain(claim)
+            )
             if not any(_is_held_by(grant, other) for other in world.grants):  # what is held is admitted again
                 check_admitted(world, grant)
             world.grants.append(grant)
             if world.watcher is not None:
                 world.watcher.granted(grant)
+
+    def _asks_in_vain(self, claim: Claim) -> bool:
+        """Whether a growth of the volume was held not long ago and never stored."""
+        world = self._world
+        return any(
+            one.volume == claim.volume_name
+            and one.term == world.term
+            and one.is_held
+            and one.is_over
+            and one.size_bytes > claim.requested_bytes
+            and world.now - one.at < IN_VAIN_SECONDS
+            for one in world.grants
+        )
 
     def _store(self, claim: Claim, size_bytes: int) -> None:
         self._world.write("claim", claim.key, replace(claim, requested_bytes=size_bytes))
@@ -275,5 +291,5 @@ class Users:
 
 def _is_held_by(grant: Grant, other: Grant) -> bool:
     """Whether the present leader holds it already: perhaps since before it saw where the replicas lie."""
-    is_same = other.volume == grant.volume and other.size_bytes >= grant.size_bytes
+    is_same = other.is_held and other.volume == grant.volume and other.size_bytes >= grant.size_bytes
     return is_same and other.term == grant.term and not other.is_over

@@ -73,6 +73,7 @@ class Grant:
     size_bytes: int
     at: float
     term: int
+    is_held: bool = True  # the next ones after one that was never stored are judged alone
     is_over: bool = False  # its time was up, as the product said
 
 
@@ -309,7 +310,7 @@ class RaceWorld:
         held = (
             entry.size_bytes
             for entry in grants
-            if entry.term == self.term and not entry.is_over and self.now - entry.at < GROWTH_SECONDS
+            if entry.is_held and entry.term == self.term and not entry.is_over and self.now - entry.at < GROWTH_SECONDS
         )
         least = max((facts.size_bytes, claim.requested_bytes, *held))
         return least, max((least, *(entry.size_bytes for entry in grants)))

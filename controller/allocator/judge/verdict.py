@@ -34,6 +34,7 @@ OWN_VOLUMES: Final = Judgement(Verdict.CONTENDED, Reason.OWN_VOLUMES)
 BACKING_IMAGE: Final = Judgement(Verdict.CONTENDED, Reason.BACKING_IMAGE)
 GAVE_UP: Final = Judgement(Verdict.CONTENDED, Reason.NOT_EVALUATED, is_bounded=True)
 KEPT: Final = Judgement(Verdict.CONTENDED, Reason.KEPT)
+IN_USE: Final = Judgement(Verdict.UNSUITABLE, Reason.IN_USE_ELSEWHERE)
 LATE: Final = Judgement(Verdict.CONTENDED, Reason.NOT_EVALUATED)  # the call's time is up
 
 

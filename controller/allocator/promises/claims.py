@@ -55,6 +55,11 @@ class ClaimPromises:
         users = (pod for pod in self._world.pods_of_claim(claim.key) if not pod.is_finished)
         return sum(1 for _ in users) > 1
 
+    def is_used_by_others(self, claim: Claim, pod: Pod) -> bool:
+        """Whether a bound pod that has not ended uses the claim beside this one."""
+        users = self._world.pods_of_claim(claim.key)
+        return any(one.node_name and not one.is_finished and one.uid != pod.uid for one in users)
+
     def is_chosen_for(self, claim: Claim, pod: Pod) -> bool:
         """Whether the claim's selected node is kube-scheduler's word on that pod, for all we know."""
         node, memory = claim.selected_node, self._memory

@@ -116,7 +116,7 @@ class Holds:
             else:
                 continue
             self._put(demand, pod.uid, Source.FORMER, places, now)
-            self._memory.answers.answered(pod.uid, now, is_ours=False)
+            self._memory.answers.answered(pod.uid, pod.namespace, now, is_ours=False)
 
     def keep(
         self,

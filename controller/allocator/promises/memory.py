@@ -9,6 +9,7 @@
 | answered | a claim's owner can write its selected node: it is kube-scheduler's where we had said yes to the pod |
 | refused | we said no to the pod the last time, so that nobody is about to bind it |
 | inherited | the leader before may have said that yes |
+| unchosen | answers of a namespace that came to nothing, by which it would hold many nodes for one volume |
 | unstored | an expansion that was admitted and never stored would keep room as often as it is asked for |
 | unproven_until | how long a claim has counted by its owner's word alone, whatever came and went meanwhile |
 | approvals | preemption may evict for a pod on these nodes; its nomination names one of them later |
@@ -22,6 +23,7 @@ All of it is lost with the leader, and its successor does without (see `Holds.ho
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Collection, Hashable
 from dataclasses import dataclass, field
 from typing import Final
@@ -34,6 +36,8 @@ QUIET_SECONDS: Final = 2.0  # no choice of anybody for so long: nothing is under
 # Longer than the grace periods in common use (30 s by default, one to three minutes for databases), and the time after
 # which kube-scheduler looks at a sleeping pod by itself. A victim that takes longer holds its place without our help.
 APPROVAL_SECONDS: Final = 300.0
+UNCHOSEN_SECONDS: Final = 60.0  # that answers are remembered which nobody acted on
+MOST_UNCHOSEN: Final = 3  # of a namespace in that time, until its pods are offered one node each
 KEPT_SECONDS: Final = 600.0  # that room is kept for one pod
 BIND_SECONDS: Final = 600.0  # that kube-scheduler waits for a volume to be provisioned, before it asks again
 UNSTORED_SECONDS: Final = 600.0  # that an expansion is remembered that was admitted and never stored
@@ -247,6 +251,8 @@ class Answers:
         self._foreign: set[str] = set()  # of these: answered by the leader before, if at all
         self._doubted: set[str] = set()  # of these: the pod went, or its choice was withdrawn
         self._serials: dict[str, int] = {}  # of these: the call that made the holds
+        self._namespaces: dict[str, str] = {}  # of these
+        self._unchosen: dict[str, deque[float]] = {}  # namespace -> when its last answers ended
         self._front = float("-inf")  # latest answer whose choice was seen
         self._last_choice = float("-inf")
 
@@ -258,7 +264,9 @@ class Answers:
         """Whether the leader before us may have answered the pod, and we have not yet."""
         return pod_uid in self._foreign
 
-    def answered(self, pod_uid: str, now: float, *, is_ours: bool = True, adds_up: bool = False) -> None:
+    def answered(
+        self, pod_uid: str, namespace: str, now: float, *, is_ours: bool = True, adds_up: bool = False
+    ) -> None:
         """`is_ours` false: the leader before us may have answered, so its durations are not ours to tell. `adds_up`: a
         choice that is seen may be due to any answer since the first."""
         if adds_up:
@@ -266,6 +274,7 @@ class Answers:
         else:
             self._first.pop(pod_uid, None)
         self._answered[pod_uid] = now
+        self._namespaces[pod_uid] = namespace
         self._doubted.discard(pod_uid)
         if is_ours:
             self._foreign.discard(pod_uid)
@@ -299,12 +308,24 @@ class Answers:
         return now - at
 
     def ended(self, pod_uid: str, now: float) -> float | None:
+        namespace = self._namespaces.get(pod_uid)
         at, is_foreign = self._forget(pod_uid)
-        return None if at is None or is_foreign else now - at
+        if at is None or is_foreign:
+            return None
+        if namespace is not None:
+            self._unchosen = {name: ends for name, ends in self._unchosen.items() if now - ends[-1] < UNCHOSEN_SECONDS}
+            self._unchosen.setdefault(namespace, deque(maxlen=MOST_UNCHOSEN)).append(now)
+        return now - at
+
+    def come_to_nothing(self, namespace: str, now: float) -> bool:
+        """Whether the last answers to pods of that namespace led to no choice, not long ago."""
+        ends = self._unchosen.get(namespace)
+        return ends is not None and len(ends) == MOST_UNCHOSEN and now - ends[0] < UNCHOSEN_SECONDS
 
     def _forget(self, pod_uid: str) -> tuple[float | None, bool]:
         self._doubted.discard(pod_uid)
         self._serials.pop(pod_uid, None)
+        self._namespaces.pop(pod_uid, None)
         self._first.pop(pod_uid, None)
         is_foreign = pod_uid in self._foreign
         self._foreign.discard(pod_uid)

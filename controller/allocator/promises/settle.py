@@ -19,6 +19,7 @@ from controller.allocator.promises.ledger import Ledger
 from controller.allocator.promises.memory import Memory
 from controller.allocator.promises.own import OWN, own_copies
 from controller.allocator.promises.promise import Kind, OneOf, Promise, Roams, Source, State, Verb
+from controller.allocator.promises.users import Users
 from controller.allocator.world.suitable import takes_all_now, takes_now
 from controller.allocator.world.world import World
 from controller.model.longhorn import LOCALITY_BEST_EFFORT
@@ -43,6 +44,7 @@ class Settler:
         self._assuming = Assuming(world, ledger, memory, journal)
         self.claims = ClaimPromises(world, ledger, memory, journal, self._assuming, live)
         self.holds = Holds(world, ledger, memory)
+        self.users = Users(world, ledger, memory)
         self.growths = Growths(world, ledger, memory, journal, self.claims.cap_bytes)
 
     # Choices
@@ -68,6 +70,14 @@ class Settler:
             if claim.selected_node and not claim.volume_name:
                 self.claims.settle(claim, now)
         self.settle_pod(pod, now)
+        self._settle_users(pod, now)
+
+    def _settle_users(self, pod: Pod, now: float) -> None:
+        """Other pods of its claims, to whose nodes a volume may go now."""
+        for claim in self._world.claims_of(pod):
+            for other in self.users.next_of(claim) if self.claims.is_used_by_others(claim, pod) else ():
+                if other.uid != pod.uid:
+                    self.settle_pod(other, now)
 
     def pod_refused(self, pod: Pod, now: float) -> None:
         """Nobody is about to bind the pod, whatever its claims say."""
@@ -93,7 +103,10 @@ class Settler:
             falls_back = not takes_all_now(self._world, choice.node, demands)
         for demand in demands:
             record = records.pop(demand.key, None)
-            if choice is not None and _speaks_of(choice, demand, record, was_offered=was_offered):
+            if choice is not None and choice.is_bound and not self.users.may_follow(pod, demand, choice.node):
+                if record is not None:
+                    self._assuming.drop(Verb.FORGET, record, now)
+            elif choice is not None and _speaks_of(choice, demand, record, was_offered=was_offered):
                 stands = True
                 until = self.claims.until(self._world.claim_by_uid(demand.key), pod, choice.node, now)
                 self._assuming.assume(pod.uid, demand, choice.node, now, falls_back=bool(falls_back), until=until)
@@ -287,6 +300,7 @@ class Settler:
         for claim in self._world.claims_of(pod):
             self._memory.forget_spent(claim.uid, pod.uid)
             self.claims.settle(claim, now)
+        self._settle_users(pod, now)
 
     def _outlive(self, records: Iterable[Promise], now: float, *, was_bound: bool = True) -> None:
         """Promises of pods that are gone: each stays while its claim, as we see it, says nothing of a choice that may

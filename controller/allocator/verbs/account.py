@@ -12,6 +12,7 @@ from typing import Final
 
 from controller.allocator.judge.never import too_large
 from controller.allocator.judge.node import Judge, Judgement, Verdict
+from controller.allocator.promises.users import Tie
 from controller.allocator.verbs.explain import refusals_of
 from controller.allocator.verbs.fit import judge_nodes
 from controller.allocator.world.world import World
@@ -54,6 +55,14 @@ def account_of(
         asks, most = bytes_text(never.demand.size_bytes), bytes_text(never.largest_bytes)
         why = f"It can never fit: {never.demand.claim} asks for {asks}, and the largest disk takes {most}. "
     return f"{why}No Longhorn room for {wanted}: " + "; ".join(parts) + (f"; {more} more nodes" if more else "") + waits
+
+
+def account_of_tie(tie: Tie) -> str:
+    """Why other users of a claim leave the pod none of the nodes that were asked about."""
+    if tie.waits:
+        return "Another pod of one of its claims was offered nodes, and it is not known yet which one was chosen."
+    where = ", ".join(sorted(tie.nodes or ())[:MOST_NAMES]) or "different nodes"
+    return f"Other pods use its volumes on {where}, and a volume is attached to one node at a time."
 
 
 def _example(judge: Judge, name: str, judgement: Judgement) -> str:

@@ -13,7 +13,7 @@ from controller.allocator.judge.discretion import Discretion
 from controller.allocator.judge.node import Judge, Judgement, Verdict
 from controller.allocator.judge.pending import Newcomer
 from controller.allocator.judge.search import in_order, look
-from controller.allocator.judge.verdict import CONTENDED, LATE
+from controller.allocator.judge.verdict import CONTENDED, IN_USE, LATE
 from controller.allocator.outcome import Decision, FilterOutcome
 from controller.allocator.promises.choice import Choice
 from controller.allocator.promises.claims import CLAIM
@@ -22,6 +22,7 @@ from controller.allocator.promises.ledger import Ledger
 from controller.allocator.promises.memory import Memory
 from controller.allocator.promises.promise import OnDisks, Source, State, Verb
 from controller.allocator.promises.settle import Settler
+from controller.allocator.promises.users import FREE, Tie
 from controller.allocator.verbs.prioritize import Strategy, score_nodes
 from controller.allocator.verbs.sharing import places_left, sharers
 from controller.allocator.waiting.refusals import Refusals, RefusedPod
@@ -105,8 +106,13 @@ class Filtering:
         The one place that knows the order of the rules, for the filter verb and the preempt verb. `is_narrow`: with a
         home nothing else is looked at, and no more is returned than is offered at once.
         """
+        tie = self.tie_of(pod, demands, candidates)
+        free = candidates if tie is FREE else [name for name in candidates if tie.includes(name)]
+        if not free:
+            return (), (), dict.fromkeys(candidates, CONTENDED if tie.waits else IN_USE)
         judge = self._judge(pod, demands, self._budget())
-        found, closed = judge.open_among(candidates)
+        found, closed = judge.open_among(free)
+        closed.update((name, IN_USE) for name in candidates if tie.nodes is not None and name not in tie.nodes)
         self.has_excess = judge.has_excess
         if found and not judge.local:
             return (), found, closed
@@ -117,7 +123,7 @@ class Filtering:
         refused.update(closed)
         if not (passed or home):
             discretion = Discretion(judge, allows_stranding=self.live.allow_stranding)
-            passed = discretion.among(candidates, 1 if is_narrow else len(candidates))
+            passed = discretion.among(free, 1 if is_narrow else len(free))
             self.has_excess = self.has_excess and not passed
             self.is_at_discretion, self.falls_back = bool(passed), bool(discretion.stranding.intersection(passed))
             for name in passed:
@@ -131,6 +137,9 @@ class Filtering:
     def _judge(self, pod: Pod, demands: Sequence[VolumeDemand], budget: Budget | None = None) -> Judge:
         asks, pct = self.newcomer(pod), self.live.roaming_overcommit_pct
         return Judge(self.world, self.ledger, demands, self.now, asks, budget, self.clock.now_utc(), pct)
+
+    def tie_of(self, pod: Pod, demands: Sequence[VolumeDemand], candidates: Collection[str]) -> Tie:
+        return self.settler.users.tie_of(pod, demands, candidates)
 
     def newcomer(self, pod: Pod, *, is_planning: bool = False) -> Newcomer:
         return newcomer_of(pod, self.memory, is_planning=is_planning)
@@ -197,7 +206,7 @@ class Filtering:
             # What others are promised may end before this pod's own claim to it shows.
             own = [one for one in demands if one in uncovered or self.ledger.get(one.key, pod.uid) is None]
             if sum(self.holds.offer(pod, demand, (node,), self.now, adds_up=self.adds_up) for demand in own):
-                self.memory.answers.answered(pod.uid, self.now, adds_up=self.adds_up)
+                self.memory.answers.answered(pod.uid, pod.namespace, self.now, adds_up=self.adds_up)
         return node
 
     def _is_covered(self, pod: Pod, choice: Choice, demand: VolumeDemand) -> bool:
@@ -222,11 +231,14 @@ class Filtering:
     ) -> tuple[list[str], dict[str, Judgement]]:
         """Sure nodes, in the order of the search, and the judgement on every other node looked at. If `is_narrow`, at
         most `max-offers`, and for one of many pods its share of what is left (controller/allocator/verbs/sharing.py);
-        fewer of many volumes, each of which is held on each of the nodes.
+        fewer of many volumes, each of which is held on each of the nodes; and one where answers to pods of the
+        namespace come to nothing, so that nobody holds many nodes for one volume by being asked about all the time.
 
         When the call's budget is spent, what was not reached is refused by name, and comes first next time.
         """
         most = (self.live.max_offers if is_narrow else 0) or len(candidates)
+        if is_narrow and self.memory.answers.come_to_nothing(pod.namespace, self.now):
+            most = 1
         most = min(most, places_of(len(judge.local))) if is_narrow else most
         among = sharers(self.world, self.ledger, self.memory.answers, self.refusals) if is_narrow else 1
         size = sum(demand.size_bytes for demand in judge.local)
@@ -263,7 +275,7 @@ class Filtering:
         if self.live.pod_scheduling_timeout_seconds > 0:
             held = sum(self.holds.offer(pod, one, nodes, self.now, **kind) for one in demands)
         if held:
-            self.memory.answers.answered(pod.uid, self.now, adds_up=self.adds_up)
+            self.memory.answers.answered(pod.uid, pod.namespace, self.now, adds_up=self.adds_up)
             self.memory.offer(pod.uid, nodes, **kind)
         reasons = {name: _reason(judgement) for name, judgement in (refused or {}).items()}
         return self._passed(decision, nodes, pod, reasons, held)

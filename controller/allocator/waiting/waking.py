@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
@@ -25,6 +25,7 @@ from controller.allocator.promises.holds import Holds
 from controller.allocator.promises.ledger import Ledger
 from controller.allocator.promises.memory import Memory
 from controller.allocator.promises.promise import Against, Source
+from controller.allocator.promises.users import FREE, Tie
 from controller.allocator.waiting.keeping import Seeking, may_take, most_kept
 from controller.allocator.waiting.refusals import PATIENCE_SECONDS, Refusals, RefusedPod, Wakeup
 from controller.allocator.world.world import World
@@ -59,6 +60,7 @@ class PlanView(Protocol):
     def memory(self) -> Memory: ...
     def is_due_remotely(self, refusal: RefusedPod, demands: Sequence[VolumeDemand]) -> bool: ...
     def newcomer(self, pod: Pod, *, is_planning: bool = False) -> Newcomer: ...
+    def tie_of(self, pod: Pod, demands: Sequence[VolumeDemand], candidates: Collection[str]) -> Tie: ...
 
 
 @dataclass(slots=True)
@@ -129,11 +131,14 @@ class WakePlan:
     def _look_for(self, view: PlanView, pod: Pod, refusal: RefusedPod, end: float, wakeups: list[Wakeup]) -> bool:
         """Whether the pod is done with; False: the slice is over, go on with the pod in the next one."""
         demands, _ = demands_of_pod(pod, self._world, self._world.settings)
-        node = self._node_for(view, pod, refusal, demands, end)
+        tie = view.tie_of(pod, demands, refusal.nodes)
+        if tie.waits:
+            return True  # for another pod's choice, not for room
+        node = self._node_for(view, pod, refusal, demands, tie, end)
         if node is None:
             return False
         comes_back = not node or refusal.is_expected(view.now)
-        if comes_back and _is_starving(view, refusal, demands):
+        if comes_back and tie is FREE and _is_starving(view, refusal, demands):
             self._starving.append(pod.uid)
         if not node:
             self._refusals.end_series(pod.uid)
@@ -149,10 +154,16 @@ class WakePlan:
         return True
 
     def _node_for(
-        self, view: PlanView, pod: Pod, refusal: RefusedPod, demands: Sequence[VolumeDemand], end: float
+        self,
+        view: PlanView,
+        pod: Pod,
+        refusal: RefusedPod,
+        demands: Sequence[VolumeDemand],
+        tie: Tie,
+        end: float,
     ) -> str | None:
         """Where a filter call would let the pod go; "" for nowhere, None when the slice ended before that was known."""
-        where = _where(refusal)
+        where = (*_where(refusal), tie.nodes)
         is_nominated = pod.uid in view.memory.approvals  # what is kept for it keeps others out alone
         if not is_nominated and self._full.covers(where, demands):
             return ""
@@ -164,7 +175,7 @@ class WakePlan:
         looking = self._looking
         if looking is None:
             known = None if is_nominated else self._open.get(shape)
-            names = known or self._in_order(view, refusal, demands)
+            names = known or [name for name in self._in_order(view, refusal, demands) if tie.includes(name)]
             looking = self._looking = _Looking(NodeSearch(names))
             if any(demand.usable_nodes for demand in judge.local):
                 home = judge.restart_among(judge.open_among(names)[0])
