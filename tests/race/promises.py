@@ -169,6 +169,7 @@ def _of_claim(world: RaceWorld, claim: Claim) -> Iterator[Need]:
     if claim.selected_node and not claim.volume_name:
         doubted_at = world.doubted_at.get(claim.uid, world.now)
         is_soon_placed = facts.data_locality == "disabled" and world.now - doubted_at < ORPHAN_SECONDS
+        is_soon_placed = is_soon_placed and world.now - world.selected_at[claim.uid] < ROAMING_SECONDS
         if any(_goes_there(world, claim, pod) for pod in users) or (is_alone and is_soon_placed):
             yield from _chosen(world, claim, claim.selected_node, f"it is provisioned for {claim.selected_node}")
     elif claim.volume_name and facts.node_id and is_alone:

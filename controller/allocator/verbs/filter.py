@@ -212,7 +212,8 @@ class Filtering:
     def _is_covered(self, pod: Pod, choice: Choice, demand: VolumeDemand) -> bool:
         """Whether the volume needs nothing more on the chosen node than what is promised there as chosen. A claim may
         have been made for an earlier pod of the same name, and room that was given to another one since: without our
-        answer or kube-scheduler's nomination its annotation proves nothing to a new leader."""
+        answer or kube-scheduler's nomination its annotation proves nothing to a new leader, nor does it when the volume
+        exists by now, which Longhorn may have no place for."""
         node = choice.node
         if node in demand.home_nodes or not (demand.is_local or demand.is_roaming or demand.never):
             return True
@@ -221,7 +222,8 @@ class Filtering:
         return any(
             one.state is State.ASSUMED
             and one.places.includes(node)
-            and (is_known or one.claimant not in ((pod.uid,) if is_ours else (pod.uid, CLAIM)))
+            and (is_known or one.claimant != pod.uid)
+            and (is_known or is_ours or not (one.claimant == CLAIM or one.source is Source.LONGHORN))
             and not one.charged_to
             for one in self.ledger.of_volume(demand.key)
         )
