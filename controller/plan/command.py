@@ -101,8 +101,8 @@ class _Answers:
             where = f"{entry.namespace}/{entry.name}" if entry.namespace else entry.name
             so_that = "so that the volume counts as large as is requested"
             as_what = so_that if entry.kind == "backup" else "which counts as nothing"
-            problem = f"there is no {_KINDS[entry.kind]} {where}, {as_what}"
-            self._notes.pass_over(InputError(f"Pod {question.pod.key}", "", problem))
+            problem = f"there is no {_KINDS[entry.kind]} {where} in objects"
+            self._notes.pass_over(InputError(f"Pod {question.pod.key}", "", problem), as_what)
         for demand in demands:
             self._check_image(demand)
         for index, promise in enumerate(question.promises):
@@ -122,8 +122,8 @@ class _Answers:
             if found is None or found.parameters.get("backingImageDataSourceType") in _MADE_IMAGES:
                 return
             owner, field = self._objects.names["classes", found.name], "parameters.backingImage"
-        problem = f"there is no BackingImage {name}, which is taken for one without selectors"
-        self._notes.pass_over(InputError(owner, field, problem))
+        problem = f"there is no BackingImage {name} in objects"
+        self._notes.pass_over(InputError(owner, field, problem), "which is taken for one without selectors")
 
     def _note_promise(self, path: str, promise: GivenPromise) -> None:
         room = self._world.room(promise.node)

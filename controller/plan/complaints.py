@@ -64,11 +64,12 @@ class Notes:
         else:
             self._is_cut = text not in self._remarks or self._is_cut
 
-    def pass_over(self, error: InputError) -> None:
-        """Go on without what `error` tells of, if lenient; else it is raised."""
+    def pass_over(self, error: InputError, instead: str = "") -> None:
+        """Go on without what `error` tells of, if lenient; else it is raised. `instead`: what the remark adds, such as
+        what is assumed in its place."""
         if not self.is_lenient:
             raise error
-        self._keep(str(error))
+        self._keep(f"{error}, {instead}" if instead else str(error))
 
     def lines(self) -> list[str]:
         found = list(self._remarks)

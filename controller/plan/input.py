@@ -16,6 +16,7 @@ from controller.allocator.verbs.fit import GivenPromise
 from controller.errors import MalformedRequestError
 from controller.model.longhorn import LonghornSettings, Replica, Volume
 from controller.model.longhorn_settings import LONGHORN_NAMES, longhorn_settings
+from controller.model.names import LONGHORN_DRIVER
 from controller.model.quantity import MAX_BYTES, quantity_bytes
 from controller.model.reader import Raw, integer_at, list_at, mapping_at, shown, text_at, texts_at, time_at
 from controller.model.times import utc_time
@@ -79,6 +80,8 @@ def decode_document(raw: object, now_utc: datetime, notes: Notes) -> Document:
     """
     if not isinstance(raw, Mapping):
         raise InputError("", "", "the document is not an object")
+    if "kind" in raw and "objects" not in raw:
+        raise InputError("", "objects", "is missing; what kubectl prints stands below it, beside a question")
     for name in sorted(raw.keys() - PARTS):
         raise InputError("", name, f"is not one of {', '.join(sorted(PARTS))}")
     objects = decode_objects(raw.get("objects"), notes)
@@ -225,6 +228,27 @@ def _volume(details: Raw, path: str, objects: Objects) -> Volume:
     return volume
 
 
+def _volume_to_grow(details: Raw, path: str, objects: Objects) -> Volume:
+    """By its own name, or as people know it: by its claim, which its PersistentVolume leads to."""
+    if details.get("claim") is None:
+        return _volume(details, path, objects)
+    if details.get("volume") is not None:
+        raise MalformedRequestError(f"{path}.claim", "stands there beside volume")
+    key = _required_text(details, path, "claim")
+    claim = objects.claims.get(key)
+    if claim is None:
+        problem = f"there is no PersistentVolumeClaim {key}; it is written namespace/name"
+        raise MalformedRequestError(f"{path}.claim", problem)
+    if not claim.volume_name:
+        raise MalformedRequestError(f"{path}.claim", f"{key} has no volume yet")
+    pv = objects.pvs.get(claim.volume_name)
+    if pv is None:
+        raise MalformedRequestError(f"{path}.claim", f"there is no PersistentVolume {claim.volume_name} of {key}")
+    if pv.driver != LONGHORN_DRIVER:
+        raise MalformedRequestError(f"{path}.claim", f"the volume of {key} is not Longhorn's")
+    return _volume({"volume": pv.handle}, path, objects)
+
+
 def _schedule(details: Raw, path: str, objects: Objects) -> Question:
     volume = _volume(details, path, objects)
     if details.get("replicas") is None:
@@ -255,7 +279,9 @@ def _amount(details: Raw, path: str, name: str) -> int:
 
 
 def _expand(details: Raw, path: str, objects: Objects) -> Question:
-    return ExpandQuestion(_volume(details, path, objects), _amount(details, path, "size"))
+    volume = _volume_to_grow(details, path, objects)
+    is_asked = details.get("size") is not None
+    return ExpandQuestion(volume, _amount(details, path, "size") if is_asked else volume.size_bytes)
 
 
 def _fit(details: Raw, path: str, objects: Objects) -> Question:
@@ -288,6 +314,6 @@ def _check_node(name: str, path: str, objects: Objects) -> None:
 _Decode = Callable[[Raw, str, Objects], Question]
 _QUESTIONS: Final[Mapping[str, tuple[_Decode, frozenset[str]]]] = {
     "schedule": (_schedule, frozenset({"volume", "replicas"})),
-    "expand": (_expand, frozenset({"volume", "size"})),
+    "expand": (_expand, frozenset({"volume", "claim", "size"})),
     "fit": (_fit, frozenset({"pod", "nodes", "promises"})),
 }

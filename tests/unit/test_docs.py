@@ -211,3 +211,10 @@ def test_each_line_of_who_can_do_what_names_a_test_that_is_there() -> None:
         named = re.findall(r"`([a-z0-9_/]+\.(?:py|txt))`", tried)
         assert named or tried.strip() == "the four lines above", line
         assert [] == [name for name in named if not (ROOT / "tests" / name).exists()], line
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_id)
+def test_lines_of_prose_are_short(page: Path) -> None:
+    """Tables and what is shown as it stands aside."""
+    prose = FENCE.sub("", page.read_text()).splitlines()
+    assert [] == [line for line in prose if len(line) > 120 and not line.lstrip().startswith("|")]

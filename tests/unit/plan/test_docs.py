@@ -14,6 +14,7 @@ from controller.model.longhorn_settings import LONGHORN_NAMES
 from controller.plan.command import answer
 from controller.plan.input import PARTS
 from controller.plan.yaml_reader import load_yaml
+from tests.fakes.saved import core, node, replica, volume
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "plan-format.md"
 EXAMPLE = re.compile(r"```yaml\n(.*?)```\n+```json\n(.*?)```", re.DOTALL)
@@ -32,6 +33,18 @@ def test_an_example_is_answered_as_the_page_says(question: str, expected: str) -
 
 def test_every_question_has_an_example() -> None:
     assert ["schedule", "expand", "fit"] == [next(iter(question_of(text)["question"])) for text, _ in EXAMPLES]
+
+
+def test_each_of_the_ten_questions_is_one() -> None:
+    """Those that are asked of the objects as they stand."""
+    found = re.findall(r"`ask '(.*?)'`", PAGE.read_text())
+    assert len(found) >= 4
+    pod = core("Pod", "db-0", "shop", spec={"volumes": [{"name": "d", "persistentVolumeClaim": {"claimName": "data"}}]})
+    claim = core("PersistentVolumeClaim", "data", "shop", spec={"volumeName": "pv"})
+    pv = core("PersistentVolume", "pv", spec={"csi": {"driver": "driver.longhorn.io", "volumeHandle": "v"}})
+    objects = [*map(node, ("n1", "n2", "n3")), volume(), replica("r1", "n1"), claim, pv, pod]
+    for question in found:
+        assert answer({"objects": objects, "question": load_yaml(question)}, NOW)
 
 
 def test_every_part_of_a_question_is_described() -> None:

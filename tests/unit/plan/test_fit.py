@@ -164,13 +164,13 @@ def test_what_is_not_among_the_objects_counts_as_nothing_and_is_named() -> None:
     objects = [node("a"), pod("none", "lost"), lost]
     with pytest.raises(InputError) as caught:
         fit(objects, "a")
-    assert "Pod ns/p: there is no PersistentVolumeClaim ns/none, which counts as nothing" == str(caught.value)
+    assert "Pod ns/p: there is no PersistentVolumeClaim ns/none in objects" == str(caught.value)
     notes = Notes(is_lenient=True)
     document = {"objects": objects, "question": {"fit": {"pod": "ns/p", "nodes": ["a"]}}}
     assert "sure" == plan.answer(document, datetime.now(UTC), notes)["nodes"]["a"]["verdict"]
     assert [
-        "Pod ns/p: there is no PersistentVolumeClaim ns/none, which counts as nothing",
-        "Pod ns/p: there is no PersistentVolume gone, which counts as nothing",
+        "Pod ns/p: there is no PersistentVolumeClaim ns/none in objects, which counts as nothing",
+        "Pod ns/p: there is no PersistentVolume gone in objects, which counts as nothing",
     ] == notes.lines()
 
 
@@ -203,7 +203,7 @@ def test_a_missing_backup_is_told() -> None:
     notes = Notes(is_lenient=True)
     question = {"fit": {"pod": "ns/p", "nodes": ["n1"]}}
     plan.answer({"objects": [restored, claim("c"), pod("c"), node("n1")], "question": question}, NOW, notes)
-    said = "Pod ns/p: there is no Backup backup-1, so that the volume counts as large as is requested"
+    said = "Pod ns/p: there is no Backup backup-1 in objects, so that the volume counts as large as is requested"
     assert [said] == notes.lines()
 
 

@@ -11,6 +11,7 @@ from controller.plan.command import answer
 from controller.plan.complaints import InputError, Notes
 from controller.plan.input import MOST_REPLICAS
 from tests.fakes import saved
+from tests.fakes.builders import GIB
 from tests.fakes.saved import Raw, core, longhorn, node, replica, setting, volume
 
 QUESTION = {"schedule": {"volume": "v", "replicas": ["r1"]}}
@@ -386,6 +387,46 @@ def test_a_size_is_bytes_or_a_quantity(size: Any, bytes_asked: int) -> None:
 @pytest.mark.parametrize("size", ["-1Gi", "20 Gi", "20GB", "", "8Ei", "1e400", "9223372036854775808", [], "x"])
 def test_another_size_is_refused(size: Any) -> None:
     assert ("", "question.expand.size") == _where(problem(question={"expand": {"volume": "v", "size": size}}))
+
+
+def test_without_a_size_an_expansion_tells_how_far_the_volume_may_grow() -> None:
+    placed = [node("n1"), volume(), replica("r1", "n1")]
+    found = saved.ask(placed, {"expand": {"volume": "v"}})
+    assert saved.ask(placed, {"expand": {"volume": "v", "size": "10Gi"}}) == found
+    assert (0, True) == (found["disks"][0]["growth"], found["largestSize"] > 10 * GIB)
+
+
+def claimed(volume_name: str = "pv", driver: str = "driver.longhorn.io") -> list[Raw]:
+    claim = core("PersistentVolumeClaim", "data", "shop", spec={"volumeName": volume_name} if volume_name else {})
+    csi = {"driver": driver, "volumeHandle": "v"}
+    return [node("n1"), volume(), replica("r1", "n1"), claim, core("PersistentVolume", "pv", spec={"csi": csi})]
+
+
+def test_a_volume_to_grow_is_also_known_by_its_claim() -> None:
+    found = saved.ask(claimed(), {"expand": {"claim": "shop/data", "size": "20Gi"}})
+    assert saved.ask(claimed(), {"expand": {"volume": "v", "size": "20Gi"}}) == found
+
+
+@pytest.mark.parametrize(
+    ("objects", "question", "problem_told"),
+    [
+        (claimed(), {"claim": "data"}, "there is no PersistentVolumeClaim data; it is written namespace/name"),
+        (claimed(), {"claim": "shop/data", "volume": "v"}, "stands there beside volume"),
+        (claimed(volume_name=""), {"claim": "shop/data"}, "shop/data has no volume yet"),
+        (claimed(volume_name="other"), {"claim": "shop/data"}, "there is no PersistentVolume other of shop/data"),
+        (claimed(driver="ebs.csi.aws.com"), {"claim": "shop/data"}, "the volume of shop/data is not Longhorn's"),
+        (claimed(), {"claim": ""}, "is missing"),
+    ],
+)
+def test_a_claim_that_leads_to_no_volume_is_refused(objects: list[Raw], question: Raw, problem_told: str) -> None:
+    found = problem(objects, {"expand": question})
+    assert ("question.expand.claim", problem_told) == (found.field_name, found.problem)
+
+
+def test_objects_without_a_question_are_told_from_a_document() -> None:
+    with pytest.raises(InputError) as caught:
+        answer({"apiVersion": "v1", "kind": "List", "items": world()}, datetime.now(UTC))
+    assert "objects: is missing; what kubectl prints stands below it, beside a question" == str(caught.value)
 
 
 def test_more_replicas_than_a_volume_has_are_refused() -> None:
