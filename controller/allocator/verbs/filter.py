@@ -60,6 +60,8 @@ class Filtering:
     def decide(self, pod: Pod, demands: Sequence[VolumeDemand], candidates: Sequence[str]) -> FilterOutcome:
         chosen = self._standing_choice(pod, candidates, demands)
         if chosen is not None:
+            others = [(one.uid, one.selected_node) for one in self.world.claims_of(pod) if one.selected_node != chosen]
+            self.memory.supersede(pod.uid, [entry for entry in others if entry[1]], adds_up=self.adds_up)
             return self._passed(Decision.CHOSEN, (chosen,), pod)
         if self.adds_up:
             outcome = self._decide_anew(pod, candidates, demands)
