@@ -145,6 +145,11 @@ class Memory:
         before, fell_back = self._offered.get(pod_uid, (_NO_NODES, False)) if adds_up else (_NO_NODES, False)
         self._offered[pod_uid] = before.union(nodes), fell_back or falls_back
 
+    def offer_again(self, pod_uid: str, node: str) -> None:
+        """Of what was offered the pod is told this node alone."""
+        if pod_uid in self._offered:
+            self._offered[pod_uid] = frozenset({node}), self._offered[pod_uid][1]
+
     def let_through(self, pod_uid: str, nodes: Collection[str]) -> None:
         """The pod may go to these nodes, whether anything is held there or not."""
         self.refused.discard(pod_uid)
