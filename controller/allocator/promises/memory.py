@@ -116,14 +116,20 @@ class Memory:
     ) -> None:
         """The pod is answered from scratch: what these claims (by uid, with their selected node) and its nomination say
         by now is older than that. `adds_up`: unless a stranger asked."""
+        self.supersede(pod_uid, selected, adds_up=adds_up)
         if adds_up:
             self._doubtful.add(pod_uid)
         else:
             self._offered.pop(pod_uid, None)
-        if selected:
-            self._superseded[pod_uid] = self._superseded.get(pod_uid, frozenset()) | frozenset(selected)
         if nomination or pod_uid in self._nominated:
             self._nominated[pod_uid] = nomination
+
+    def supersede(self, pod_uid: str, selected: Collection[tuple[str, str]], *, adds_up: bool = False) -> None:
+        """What these claims say by now is older than an answer."""
+        if selected:
+            self._superseded[pod_uid] = self._superseded.get(pod_uid, frozenset()) | frozenset(selected)
+        if selected and adds_up:
+            self._doubtful.add(pod_uid)
 
     def believe_again(self, pod_uid: str) -> bool:
         """Nobody acted on what was answered to we know not whom, so what it superseded is all that is known of the pod;
@@ -138,6 +144,11 @@ class Memory:
     def offer(self, pod_uid: str, nodes: Collection[str], *, falls_back: bool, adds_up: bool = False) -> None:
         before, fell_back = self._offered.get(pod_uid, (_NO_NODES, False)) if adds_up else (_NO_NODES, False)
         self._offered[pod_uid] = before.union(nodes), fell_back or falls_back
+
+    def offer_again(self, pod_uid: str, node: str) -> None:
+        """Of what was offered the pod is told this node alone."""
+        if pod_uid in self._offered:
+            self._offered[pod_uid] = frozenset({node}), self._offered[pod_uid][1]
 
     def let_through(self, pod_uid: str, nodes: Collection[str]) -> None:
         """The pod may go to these nodes, whether anything is held there or not."""

@@ -60,6 +60,7 @@ class Filtering:
     def decide(self, pod: Pod, demands: Sequence[VolumeDemand], candidates: Sequence[str]) -> FilterOutcome:
         chosen = self._standing_choice(pod, candidates, demands)
         if chosen is not None:
+            self._repeat(pod, chosen)
             return self._passed(Decision.CHOSEN, (chosen,), pod)
         if self.adds_up:
             outcome = self._decide_anew(pod, candidates, demands)
@@ -76,6 +77,14 @@ class Filtering:
             now = self.ledger.get(promise.volume, promise.claimant)
             self.has_freed = self.has_freed or now is None or not promise.nodes <= now.nodes
         return outcome
+
+    def _repeat(self, pod: Pod, chosen: str) -> None:
+        """What speaks of another node is older than this answer, whether it shows by now or not."""
+        others = [one for one in self.world.claims_of(pod) if one.selected_node not in ("", chosen)]
+        older = [(claim.uid, claim.selected_node) for claim in others]
+        self.memory.supersede(pod.uid, older, adds_up=self.adds_up)
+        if not self.adds_up:
+            self.memory.offer_again(pod.uid, chosen)
 
     def _supersede(self, pod: Pod, candidates: Sequence[str]) -> None:
         """What the cluster shows of a choice by now is older than the answer."""
