@@ -129,6 +129,7 @@ class Race(RuleBasedStateMachine):
                 self.world.driver.nodes_with_room(pod, names, self.world.read)
             else:
                 self.world.driver.filter_pod(pod, names, self.world.read)
+                self.world.rounds[pod.key].is_nominated = False  # it is older than that answer now
 
     @precondition(lambda self: self.scheduler.actions())
     @rule(choice=_CHOICE)
