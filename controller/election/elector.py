@@ -20,6 +20,7 @@ from controller.kube.lease import LeaseRecord
 from controller.process.worker import Part, Worker
 
 RELEASE_SECONDS: Final = 2.0
+LOOK_SECONDS: Final = 0.4  # between two looks of who does not lead: the Lease may be handed back at any moment
 STOP_SECONDS: Final = 10.0  # for the call that is under way, and letting go
 
 _log = logging.getLogger(__name__)
@@ -127,11 +128,13 @@ class Elector(Part):
         self.worker.stop(STOP_SECONDS)
 
     def _round(self) -> float:
-        self.run_once()
-        return self._timing.retry_period
+        was_reached = self.run_once()
+        often = was_reached and not self._is_leading
+        return min(LOOK_SECONDS, self._timing.retry_period) if often else self._timing.retry_period
 
-    def run_once(self) -> None:
-        """One read, and one write where it is due. Failures only count against the deadline."""
+    def run_once(self) -> bool:
+        """One read, and one write where it is due; whether the API server answered. Failures only count against the
+        deadline."""
         timeout = max(0.5, min(self._timing.retry_period * 2, self._timing.renew_deadline / 2))
         try:
             lease = self._leases.read(timeout)
@@ -141,10 +144,12 @@ class Elector(Part):
             self._end_lost_term(lease)
             if step(self._view, lease, self._me, now, self._timing.lease_duration) is not LeaseMove.WAIT:
                 self._write(lease, timeout)
+            return True
         except ConflictError:
-            return  # somebody wrote: the next read tells who
+            return True  # somebody wrote: the next read tells who
         except ClusterError as error:
             _log.warning("lease: %s", error)
+            return False
         finally:
             self._end_overdue_term()
 

@@ -28,6 +28,7 @@ PAGE_SIZE: Final = 500
 WATCH_SECONDS: Final = 30  # the server ends the watch after this, with a bookmark that proves what was seen
 SILENCE_SECONDS: Final = 40.0  # no byte for so long: the connection is dead
 PROOF_SECONDS: Final = 3
+FEW: Final = 250  # objects, which a list shows sooner than a bookmark comes
 STALE_SECONDS: Final = 60.0
 DOUBT_SECONDS: Final = STALE_SECONDS / 2  # a proof takes its time, and shall be there before the store is stale
 ABSENT_RETRY_SECONDS: Final = 10.0
@@ -101,20 +102,24 @@ class Informer(Part):
     def catch_up(self, timeout: float) -> bool:
         """Whether the store has seen, within `timeout` seconds, all that was written before this call.
 
-        A quorum read of one object tells the cluster's version of this moment; an idle watch learns of it by the
-        bookmark that closes a short watch from its own version. Resource versions of one kind are ordered numbers.
+        A quorum read tells the cluster's version of this moment. Few objects are listed anew, which takes less time
+        than the second or two until a bookmark. Of many, an idle watch learns by the bookmark that closes a short watch
+        from its own version. Resource versions of one kind are ordered numbers.
         """
         deadline = self._clock.now() + timeout
         try:
-            wanted = self._page(limit=1).resource_version
+            page = self._page(limit=FEW)
         except NotFoundError:
             return True  # no such kind: there is nothing to see
         except ClusterError:
             return False
+        wanted = page.resource_version
         with self._changed:
             if self._has_seen(wanted):
                 return True
             self._proofs_wanted += 1
+            if not page.continue_token:
+                self._resource_version = ""
         self._close_stream()
         self.worker.wake()
         with self._changed:

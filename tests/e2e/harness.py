@@ -58,7 +58,10 @@ class Scene:
     `filter`, send to the extender.
     """
 
-    def __init__(self, cluster: Cluster, options: LonghornOptions) -> None:
+    def __init__(
+        self, cluster: Cluster, options: LonghornOptions, install: Callable[[Cluster], None] | None = None
+    ) -> None:
+        """`install`: in the place of the manifests and of certificates that are made before a leader makes them."""
         self.form = wanted_form()
         self.cluster = cluster
         self.api = cluster.api()
@@ -68,8 +71,7 @@ class Scene:
         self.is_plain = False
         self._history, self._checker = HistoryTail(cluster.history), Checker()
         self.longhorn.start()
-        install_product(cluster)
-        make_certificates(cluster)
+        (install or _install)(cluster)
         self.view = View(self.api)
         cluster.history_covers(LONGHORN_NODES, LONGHORN_VOLUMES)
         self.kubeconfig = cluster.service_account_kubeconfig(
@@ -485,6 +487,11 @@ def install_product(cluster: Cluster, settings: Mapping[str, str] | None = None)
     if done.returncode != 0:
         raise RuntimeError(f"the manifest was refused: {done.stderr}")
     cluster.api().patch(CONFIG_MAP, {"data": {"scheduler-extender-enabled": "true", **(settings or {})}})
+
+
+def _install(cluster: Cluster) -> None:
+    install_product(cluster)
+    make_certificates(cluster)
 
 
 def make_certificates(cluster: Cluster) -> None:

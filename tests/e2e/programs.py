@@ -42,10 +42,19 @@ class Program:
     Threads: one at a time.
     """
 
-    def __init__(self, cluster: Cluster, name: str, command: Sequence[str], env: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        name: str,
+        command: Sequence[str],
+        env: Mapping[str, str],
+        *,
+        source: Path = REPOSITORY,
+    ) -> None:
+        """`source`: the folder of the code."""
         self._cluster, self.name = cluster, name
         self._supervisor = Supervisor(cluster.state_dir)
-        path = os.pathsep.join(filter(None, [str(REPOSITORY), os.environ.get("PYTHONPATH")]))
+        path = os.pathsep.join(filter(None, [str(source), os.environ.get("PYTHONPATH")]))
         self.record: Record = self._supervisor.spawn(name, command, {**env, "PYTHONPATH": path})
 
     @property

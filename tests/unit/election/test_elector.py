@@ -11,7 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from controller.election.elector import Elector, LeaseMove, Timing, View, observe, step
+from controller.election.elector import LOOK_SECONDS, Elector, LeaseMove, Timing, View, observe, step
 from controller.election.gate import Gate
 from controller.errors import ConflictError, NotLeaderError, UnavailableError
 from controller.kube.lease import ABSENT, LeaseRecord
@@ -160,6 +160,13 @@ def test_a_released_lease_is_taken_at_once(scene: ThreeCandidates) -> None:
     scene.b.run()
 
     assert scene.b.gate.is_open
+
+
+def test_who_does_not_lead_looks_often_while_the_api_server_answers(scene: ThreeCandidates) -> None:
+    assert Timing().retry_period == scene.a.elector._round()
+    assert LOOK_SECONDS == scene.b.elector._round()
+    scene.b.leases.fault = "cut"
+    assert Timing().retry_period == scene.b.elector._round()
 
 
 def test_a_process_that_slept_through_a_foreign_term_begins_a_new_one(scene: ThreeCandidates) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from controller.clock import Clock, SystemClock
 from controller.errors import GoneError, MalformedRequestError, SchedulerError, UnavailableError
-from controller.kube.informer import Informer, backoff_seconds
+from controller.kube.informer import FEW, Informer, backoff_seconds
 from controller.kube.resources import CLAIMS, Resource
 from controller.kube.store import Change, Store
 from tests.fakes.apiserver import FakeApiServer
@@ -346,6 +346,18 @@ def test_catching_up_proves_that_an_idle_store_has_seen_everything_or_fails(serv
 
         server.fail_with(UnavailableError("no connection"))
         assert not follower.informer.catch_up(0.2)
+
+
+@pytest.mark.parametrize(("count", "lists"), [(1, 2), (FEW, 2), (FEW + 1, 1)])
+def test_few_objects_are_caught_up_with_by_a_list_and_many_by_a_bookmark(
+    server: FakeApiServer, count: int, lists: int
+) -> None:
+    calls: list[str] = []
+    with following(server, **{f"c{number}": number for number in range(count)}) as follower:
+        server.version += 500
+        server.fail = lambda verb, _resource: calls.append(verb)
+        assert follower.informer.catch_up(5.0)
+        assert lists == calls.count("list")
 
 
 def test_an_idle_watch_is_ended_at_once_by_stop(server: FakeApiServer) -> None:

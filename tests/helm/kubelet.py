@@ -1,0 +1,170 @@
+"""What kubelets do for the release's pods, on a cluster that has none: start each container as it is rendered, probe
+it, say whether it is ready, and end it when its pod is deleted.
+
+The pods are those that the Deployments' controllers made and kube-scheduler bound. What a container gets from its pod
+is the pod's own: the arguments, the environment, and the rights of its account. The processes listen on loopback, at
+ports of their own in place of the container's, and are reached at the pod's made-up address through Services alone.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+import signal
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from tests.cluster.client import ignored_when_gone
+from tests.cluster.cluster import Cluster
+from tests.cluster.components import LOOPBACK
+from tests.e2e.programs import Program
+from tests.helm.chart import NAME, NAMESPACE
+from tests.ports import free_port
+
+Object = dict[str, Any]
+LOOK_SECONDS: Final = 0.1
+PODS: Final = f"/api/v1/namespaces/{NAMESPACE}/pods"
+# The image's scripts, and which flags move a container's ports.
+MODULES: Final = {"longhorn-scheduler-extender": "controller", "longhorn-scheduler-webhook": "webhook"}
+FLAGS: Final = {
+    ("controller", "https"): ("--extender-address", "--extender-port", "--endpoint-port"),
+    ("controller", "grpc"): ("--grpc-address", "--grpc-port", "--grpc-endpoint-port"),
+    ("controller", "metrics"): ("--metrics-address", "--metrics-port", ""),
+    ("webhook", "https"): ("--address", "--port", ""),
+    ("webhook", "metrics"): ("--metrics-address", "--metrics-port", ""),
+}
+_numbers = itertools.count(1)
+
+
+class RunningPod(Program):
+    """The process of one pod's container."""
+
+    def __init__(self, site: Cluster, pod: Object, source: Path, folder: Path) -> None:
+        number = next(_numbers)
+        self.name, self.uid = pod["metadata"]["name"], pod["metadata"]["uid"]
+        self.ip = f"10.247.{number // 250}.{number % 250 + 1}"
+        (self.container,) = pod["spec"]["containers"]
+        module = MODULES[(self.container.get("command") or [NAME])[0]]
+        account = pod["spec"]["serviceAccountName"]
+        kubeconfig = site.service_account_kubeconfig(NAMESPACE, account, folder / f"{self.name}.kubeconfig")
+        self.status_port = free_port()
+        words = [*self.container["args"], "--kubeconfig", str(kubeconfig), "--status-port", str(self.status_port)]
+        self.ports: dict[str, int] = {}
+        for port in self.container["ports"]:
+            own = self.ports[port["name"]] = free_port()
+            address, listens, told = FLAGS[module, port["name"]]
+            words += [address, LOOPBACK, listens, str(own)]
+            words += [told, str(port["containerPort"])] if told else []
+            site.services.map_pod(self.ip, port["containerPort"], own)
+        assert all("emptyDir" in one for one in pod["spec"]["volumes"] if not one["name"].startswith("kube-api-access"))
+        known = {
+            "metadata.name": self.name,
+            "metadata.namespace": NAMESPACE,
+            "status.podIP": self.ip,
+            "spec.nodeName": pod["spec"]["nodeName"],
+        }
+        env = {one["name"]: known[one["valueFrom"]["fieldRef"]["fieldPath"]] for one in self.container["env"]}
+        # -P: of this folder nothing is imported.
+        super().__init__(site, self.name, [sys.executable, "-P", "-m", module, *words], env, source=source)
+        self.is_ready, self.ends_at = False, 0.0
+
+    def answers(self) -> bool:
+        probe = self.container["readinessProbe"]["httpGet"]
+        try:
+            with urllib.request.urlopen(f"http://{LOOPBACK}:{self.ports[probe['port']]}{probe['path']}", timeout=5):
+                return True
+        except OSError:
+            return False
+
+
+class Kubelet:
+    """Runs the pods of the two Deployments. `sources`: by the image's tag the code that is in it. Threads: its own."""
+
+    def __init__(self, site: Cluster, sources: Mapping[str, Path], folder: Path) -> None:
+        self._site, self._sources, self._folder = site, sources, folder
+        self._api, self._stop = site.api(), threading.Event()
+        self._thread = threading.Thread(target=self._run, name="kubelet")
+        self.pods: dict[str, RunningPod] = {}  # by uid, also of those that are over
+        self._over: set[str] = set()
+        self.failure = ""
+
+    def __enter__(self) -> Kubelet:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join(60)
+        for pod in self.pods.values():
+            pod.stop()
+        assert not self.failure, self.failure
+
+    def _run(self) -> None:
+        try:
+            while not self._stop.wait(LOOK_SECONDS):
+                for pod in self._api.list(PODS)["items"]:
+                    owners = {one["kind"] for one in pod["metadata"].get("ownerReferences", ())}
+                    if "ReplicaSet" in owners and pod["metadata"]["uid"] not in self._over:
+                        self._look_after(pod)
+        except Exception as error:  # thread top
+            self.failure = repr(error)
+
+    def _look_after(self, pod: Object) -> None:
+        uid, deleted = pod["metadata"]["uid"], pod["metadata"].get("deletionTimestamp")
+        running = self.pods.get(uid)
+        if running is None:
+            if pod["spec"].get("nodeName") and not deleted:
+                tag = re.search(r":([\w.-]+)$", pod["spec"]["containers"][0]["image"])
+                assert tag is not None
+                self.pods[uid] = RunningPod(self._site, pod, self._sources[tag[1]], self._folder)
+            elif deleted:
+                self._forget(pod)
+            return
+        if deleted:
+            self._end(pod, running)
+        elif not running.is_running:
+            raise running.fail("ended by itself")
+        elif running.answers() != running.is_ready:
+            running.is_ready = not running.is_ready
+            self._tell(pod, running)
+
+    def _end(self, pod: Object, running: RunningPod) -> None:
+        if not running.ends_at:
+            running.ends_at = time.monotonic() + pod["spec"]["terminationGracePeriodSeconds"]
+            running.signal(signal.SIGTERM)
+        if running.is_running and time.monotonic() > running.ends_at:
+            raise running.fail("outlived its grace period")
+        if not running.is_running:
+            self._site.services.unmap_pod(running.ip)
+            self._forget(pod)
+
+    def _forget(self, pod: Object) -> None:
+        self._over.add(pod["metadata"]["uid"])
+        with ignored_when_gone():
+            self._api.delete(f"{PODS}/{pod['metadata']['name']}", gracePeriodSeconds=0)
+
+    def _tell(self, pod: Object, running: RunningPod) -> None:
+        ready = "True" if running.is_ready else "False"
+        status = {
+            "phase": "Running",
+            "podIP": running.ip,
+            "podIPs": [{"ip": running.ip}],
+            "conditions": [{"type": kind, "status": ready} for kind in ("Ready", "ContainersReady")],
+            "containerStatuses": [
+                {
+                    "name": running.container["name"],
+                    "image": running.container["image"],
+                    "imageID": "",
+                    "ready": running.is_ready,
+                    "restartCount": 0,
+                    "state": {"running": {}},
+                }
+            ],
+        }
+        with ignored_when_gone():
+            self._api.patch(f"{PODS}/{pod['metadata']['name']}/status", {"status": status})
