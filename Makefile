@@ -161,6 +161,15 @@ cluster: venv ## build the control plane of the tests (5 to 10 minutes once, the
 helm: venv ## build Helm 3 and 4 and kubeconform (3 minutes once, then nothing)
 	@$(RUN) -m tests.helm build
 
+# Where `make rights` keeps the audit logs.
+AUDIT ?= $(abspath .cache/audit)
+
+.PHONY: rights
+rights: venv cluster ## the end-to-end tests with the API servers' audit logs on, then the rights of the chart that nobody used
+	@rm -rf "$(AUDIT)"
+	@LONGHORN_SCHED_AUDIT="$(AUDIT)" $(RUN) -m pytest $(SIDE_BY_SIDE) -m "cluster and not long" $(PYTEST_ARGS)
+	@$(RUN) -m tests.helm rights "$(AUDIT)"
+
 .PHONY: chart
 chart: venv ## what is made from the chart: its schema and README, and the manifests in docs/examples
 	@$(RUN) -m tests.helm write

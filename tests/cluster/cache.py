@@ -12,6 +12,7 @@ from pathlib import Path
 REPOSITORY = Path(__file__).resolve().parents[2]
 PRODUCT = "longhorn-scheduler-extender"
 CACHE_VARIABLE, STATE_VARIABLE = "LONGHORN_SCHED_CACHE", "LONGHORN_SCHED_STATE"
+AUDIT_VARIABLE = "LONGHORN_SCHED_AUDIT"  # a folder: what service accounts ask each API server is written there
 
 
 def cache_root() -> Path:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import functools
+import os
 import ssl
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import yaml
 
 from tests.cluster import components, egress, history, service_proxy
 from tests.cluster.build import Binaries
+from tests.cluster.cache import AUDIT_VARIABLE
 from tests.cluster.client import ApiClient, Endpoint
 from tests.cluster.control import call
 from tests.cluster.kubeconfig import write_kubeconfig
@@ -39,6 +41,16 @@ SERVER_NAMES = (
     "kubernetes.default.svc",
     "kubernetes.default.svc.cluster.local",
 )
+AUDIT_POLICY: Final = {
+    "apiVersion": "audit.k8s.io/v1",
+    "kind": "Policy",
+    "omitStages": ["RequestReceived"],
+    "rules": [
+        {"level": "None", "userGroups": ["system:serviceaccounts:kube-system"]},
+        {"level": "Metadata", "userGroups": ["system:serviceaccounts"]},
+        {"level": "None"},
+    ],
+}
 DEFAULT_ACCOUNT = "/api/v1/namespaces/default/serviceaccounts/default"
 
 
@@ -136,6 +148,7 @@ class Launcher:
         words = self._programs.command("kube-apiserver")
         configuration = egress.configuration(self._layout.folder)
         self._layout.egress.write_text(yaml.safe_dump(configuration, sort_keys=False))
+        flags = {**self._audit_flags(), **flags}
         wait = self._supervisor.start_serving(
             "kube-apiserver",
             lambda port: words + components.api_server(self._layout, port, self._log_level, flags),
@@ -145,6 +158,16 @@ class Launcher:
         port = self._supervisor.state().ports["kube-apiserver"]
         url = f"https://{components.LOOPBACK}:{port}"
         update_state(self._layout.folder, lambda state: replace(state, api_url=url))
+
+    def _audit_flags(self) -> dict[str, str]:
+        """A file for each cluster, with a line for each request of a service account beside the control plane's."""
+        if not (folder := os.environ.get(AUDIT_VARIABLE)):
+            return {}
+        policy = self._layout.folder / "audit.yaml"
+        policy.write_text(yaml.safe_dump(AUDIT_POLICY, sort_keys=False))
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        log = Path(folder).absolute() / f"{self._supervisor.state().name}-{os.getpid()}.jsonl"
+        return {"audit-policy-file": str(policy), "audit-log-path": str(log), "audit-log-mode": "batch"}
 
     def _write_kubeconfigs(self) -> None:
         authority = Authority.load(self._layout.pki, "ca")

@@ -1,5 +1,5 @@
 """`python -m tests.helm build` builds Helm into the cache, `write` makes what is made from the chart, `images` lists
-the images that it needs, `package` makes its archive."""
+the images that it needs, `package` makes its archive, `rights` tells which of its rights nobody used."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from tests.cluster.cache import REPOSITORY
 from tests.cluster.toolchain import BuildError
 from tests.helm.chart import CHART, Helm, write
 from tests.helm.images import images
+from tests.helm.rights import unused
 from tests.helm.tools import HELM_3, TOOLS
 
 
@@ -25,6 +26,8 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     listing = commands.add_parser("images", help="list the images that the chart needs")
     listing.add_argument("--values", type=Path, action="append", default=[], help="a file of values; the last one wins")
     listing.add_argument("--kube-version", help="of the cluster, as in 1.34.1")
+    rights = commands.add_parser("rights", help="list the rights that no request in the audit logs needed")
+    rights.add_argument("folder", type=Path)
     commands.add_parser("package", help="make the chart's archive").add_argument("folder", type=Path)
     return parser.parse_args(arguments)
 
@@ -36,6 +39,8 @@ def run(options: argparse.Namespace, helm: Helm) -> None:
                 print(path.relative_to(REPOSITORY))
         case "images":
             print(*images(helm, options.values, options.kube_version), sep="\n")
+        case "rights":
+            print(*unused(helm, options.folder), sep="\n")
         case "package":
             done = helm.run("package", str(CHART), "--destination", str(options.folder))
             if done.returncode != 0:

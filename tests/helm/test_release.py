@@ -30,7 +30,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
 HOSTS: Final = {"hosts": "the-product"}
 DEPLOYMENTS: Final = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments"
-COMMITS_BACK: Final = 25  # from which it is upgraded
+COMMITS_BACK: Final = 5  # from which it is upgraded
 READY_SECONDS: Final = 120.0
 EACH_SECONDS: Final = 0.5  # a pod with a volume
 MOST_DELAYED_SECONDS: Final = 2.0  # beyond what it takes at other times
@@ -113,6 +113,7 @@ def bare() -> Iterator[Cluster]:
         yield cluster
 
 
+@pytest.mark.long
 def test_the_first_goal_through_the_release(bare: Cluster, helm: Helm, tmp_path: Path) -> None:
     """Sixteen pods of 100 GiB, which opt in by themselves, fill four disks of 400 GiB exactly."""
     with Installed(bare, helm, {"now": REPOSITORY}, "now", tmp_path) as installed:
