@@ -44,8 +44,9 @@ class DiskQueries:
 
     def find(self, question: DiskQuestion, seconds: float, now_utc: datetime | None = None) -> FoundDisks:
         """NotFoundError when there is no such volume, or it has no such replica; NotReadyError when the questions
-        before take longer than `seconds`, or no promise can be trusted any more. Costs: copying facts by kind, and promises; then, without the lock, a look at
-        each disk."""
+        before take longer than `seconds`, or no promise can be trusted any more.
+
+        Costs: copying facts by kind, and promises; then, without the lock, a look at each disk."""
         if not self._turn.acquire(timeout=max(0.0, seconds)):
             raise NotReadyError("other questions took too long")
         try:
