@@ -114,7 +114,7 @@ class RaceWorld:
         self.doubted_at: dict[str, float] = {}  # claim uid -> when it last lost a pod, or its pod a choice
         self.placeable_at: dict[str, float] = {}  # volume -> since when its missing copies are Longhorn's to place
         self.own_since: dict[str, tuple[object, float]] = {}  # volume -> what Longhorn has to place of it, since when
-        self.selected_at: dict[str, float] = {}  # claim uid -> when its node was written
+        self.selected_at: dict[str, float] = {}  # claim uid -> when a node was first written
         self.chance_at: dict[tuple[str, str], float] = {}  # volume and node -> when Longhorn had its chance there
         self.was_full: set[str] = set()  # volumes that once had all their copies
         self.term, self.term_at = 0, 0.0
@@ -146,8 +146,8 @@ class RaceWorld:
         if self.watcher is not None:
             self.watcher.written(kind, facts, store.get(key))
         gone = store.pop(key, None)
-        if isinstance(facts, Claim) and facts.selected_node != (gone.selected_node if gone is not None else ""):
-            self.selected_at[facts.uid] = self.now
+        if isinstance(facts, Claim) and facts.selected_node:
+            self.selected_at.setdefault(facts.uid, self.now)
         self.serial += 1
         if kind in ("node", "instance_manager"):
             self._rules = None
