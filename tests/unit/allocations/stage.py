@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from controller.allocations.backends import LonghornNodeBackend, NodeDiskAllocationBackend, RecordBackend
@@ -11,7 +12,7 @@ from tests.fakes.apiserver import FakeApiServer
 
 NAMESPACE = "longhorn-system"
 NODES = ("n1", "n2", "n3")
-BACKENDS = [LonghornNodeBackend, NodeDiskAllocationBackend]
+BACKENDS: list[Callable[[FakeApiServer, str], RecordBackend]] = [LonghornNodeBackend, NodeDiskAllocationBackend]
 
 
 def entry(name: str, size: int = 10, node: str = "n1", disk: str = "d1") -> Allocation:
@@ -44,7 +45,7 @@ def add_replica(api: FakeApiServer, name: str, size: int = 10, node: str = "n1",
 
 
 def add_image(api: FakeApiServer, name: str, size: int, *disks: str) -> None:
-    spec = {"diskFileSpecMap": {disk: {} for disk in disks}}
+    spec: dict[str, Any] = {"diskFileSpecMap": {disk: {} for disk in disks}}
     api.put(
         LONGHORN_BACKING_IMAGES, NAMESPACE, {"metadata": {"name": name}, "spec": spec, "status": {"realSize": size}}
     )
