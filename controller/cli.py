@@ -82,6 +82,7 @@ _HELP: Final = {
     "webhook_client_tls_secret": "Secret with the certificate that the webhook calls the leader with",
     "webhook_ca_secret": "Secret with the webhook's authority, in mode self",
     "webhook_client_name": "name in the certificate of who may call by gRPC; empty: any client of the authority",
+    "disk_scheduler_clients": "names in the certificates of those who may ask which disks take a replica, with commas",
     "replica_scheduler_service": "Service of the leader's gRPC server, without a selector",
     "replica_scheduler_tls_secret": "Secret with the gRPC server's certificate",
     "cluster_domain": "DNS domain of the cluster",

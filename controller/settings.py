@@ -215,6 +215,7 @@ class ProcessSettings:
     webhook_client_tls_secret: str = "longhorn-scheduler-webhook-client-tls"
     webhook_ca_secret: str = "longhorn-scheduler-webhook-ca"
     webhook_client_name: str = WEBHOOK_CLIENT  # in the certificate of who may call the leader; empty: any of the chain
+    disk_scheduler_clients: str = ""  # with commas: in certificates of those who may ask about disks; nobody by default
     replica_scheduler_service: str = "longhorn-replica-scheduler"
     replica_scheduler_tls_secret: str = "longhorn-replica-scheduler-tls"
     cluster_domain: str = "cluster.local"
@@ -277,6 +278,11 @@ class ProcessSettings:
             self.webhook_tls_mode != "self" or self.webhook_client_name in ("", WEBHOOK_CLIENT),
             "webhook_client_name",
             f"is {WEBHOOK_CLIENT} in mode self",
+        )
+        require(
+            self.webhook_client_name not in [name.strip() for name in self.disk_scheduler_clients.split(",") if name],
+            "disk_scheduler_clients",
+            f"names {self.webhook_client_name}: the webhook may ask about expansions, and nothing else",
         )
         secrets = [getattr(self, name) for name in _SECRETS]
         require(

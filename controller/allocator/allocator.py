@@ -28,6 +28,7 @@ from controller.allocator.promises.views import promise_views, snapshot_of
 from controller.allocator.verbs.account import account_of, account_of_tie
 from controller.allocator.verbs.events import Apply, Events
 from controller.allocator.verbs.filter import Filtering, newcomer_of
+from controller.allocator.verbs.find import DiskQueries
 from controller.allocator.verbs.grow import Expansions, UnderLock
 from controller.allocator.verbs.observe import CLAIMS_AT_ONCE, Observing
 from controller.allocator.waiting.refusals import Refusals, Wakeup
@@ -60,8 +61,7 @@ class Allocator(Events):
         self._clock, self._schedulers = clock, schedulers
         self._changed = threading.Condition(threading.Lock())  # guards every field below
         self._copied_at = -math.inf
-        self._version = 0
-        self._calls = 0
+        self._version = self._calls = 0
         self._mode = Mode.CLOSED
         self._is_leading = False
         self._live = LiveSettings()
@@ -79,6 +79,7 @@ class Allocator(Events):
             settle=self._resize_locked,
         )
         self.expansions = Expansions(self._changed, clock, self._world, self._journal, under_lock)
+        self.disks = DiskQueries(self._changed, self._world, under_lock)
 
     def _is_active_locked(self) -> bool:
         if self._failure:

@@ -13,8 +13,10 @@ from controller.follow.live import LiveReads
 from controller.kube.api import KubeApi
 from controller.kube.endpoint_slice import EndpointSlices, PodEndpoint
 from controller.process.addition import Addition
+from controller.process.flags import split_names
 from controller.rpc.credentials import Current
 from controller.rpc.metrics import RpcMetrics
+from controller.rpc.queries import DiskList
 from controller.rpc.server import RpcServer
 from controller.rpc.service import Checks, DiskScheduler
 from controller.settings import ProcessSettings
@@ -37,12 +39,13 @@ def build_rpc(
     """The part that serves DiskScheduler. Does nothing yet."""
     metrics = RpcMetrics(registry)
     scheduler = DiskScheduler(allocator.expansions, checks, live, clock, metrics)
+    disks = DiskList(allocator.disks, checks, scheduler.read, clock, metrics)
     ports = {PORT_NAME: settings.grpc_endpoint_port or settings.grpc_port}
     host = f"[{settings.grpc_address}]" if ":" in settings.grpc_address else settings.grpc_address
     slices = EndpointSlices(api, settings.namespace, is_leading=is_leading)
     server = RpcServer(
         f"{host}:{settings.grpc_port}",
-        scheduler.handler(settings.webhook_client_name),
+        scheduler.handler(settings.webhook_client_name, disks.handlers(split_names(settings.disk_scheduler_clients))),
         credentials,
         PodEndpoint(slices, settings, settings.replica_scheduler_service, ports),
         clock,

@@ -8,7 +8,7 @@ one that begins takes what holds then.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final
 
@@ -44,10 +44,25 @@ def check_caller(peer: Mapping[str, Iterable[bytes]], name: str) -> None:
 
     `peer`: gRPC's facts of the connection. An empty name is every caller's.
     """
-    names = [shown.decode(errors="replace") for key in (_COMMON_NAME, _DNS_NAMES) for shown in peer.get(key, ())]
+    names = _names_of(peer)
     if name and name not in names:
-        shown = ", ".join(names)[:_MOST_CHARACTERS] or "nobody"
-        raise StrangerError(f"the client certificate is for {shown}, not for {name}")
+        raise StrangerError(f"the client certificate is for {_shown(names)}, not for {name}")
+
+
+def check_named(peer: Mapping[str, Iterable[bytes]], allowed: Collection[str], call: str) -> None:
+    """StrangerError unless the certificate has one of the `allowed` names, as `check_caller` compares them. None
+    allowed: nobody is."""
+    names = _names_of(peer)
+    if not set(names) & set(allowed):
+        raise StrangerError(f"the client certificate is for {_shown(names)}, who may not call {call}")
+
+
+def _names_of(peer: Mapping[str, Iterable[bytes]]) -> list[str]:
+    return [shown.decode(errors="replace") for key in (_COMMON_NAME, _DNS_NAMES) for shown in peer.get(key, ())]
+
+
+def _shown(names: Iterable[str]) -> str:
+    return ", ".join(names)[:_MOST_CHARACTERS] or "nobody"
 
 
 def server_credentials(current: Current) -> grpc.ServerCredentials:

@@ -62,3 +62,109 @@ class ExpansionProblem(_message.Message):
     reason: str
     message: str
     def __init__(self, node: _Optional[str] = ..., disk: _Optional[str] = ..., missing_bytes: _Optional[int] = ..., reason: _Optional[str] = ..., message: _Optional[str] = ...) -> None: ...
+
+class FindDiskCandidatesRequest(_message.Message):
+    __slots__ = ("volume_name", "replica_name", "hard_node_affinity")
+    VOLUME_NAME_FIELD_NUMBER: _ClassVar[int]
+    REPLICA_NAME_FIELD_NUMBER: _ClassVar[int]
+    HARD_NODE_AFFINITY_FIELD_NUMBER: _ClassVar[int]
+    volume_name: str
+    replica_name: str
+    hard_node_affinity: str
+    def __init__(self, volume_name: _Optional[str] = ..., replica_name: _Optional[str] = ..., hard_node_affinity: _Optional[str] = ...) -> None: ...
+
+class DiskListReply(_message.Message):
+    __slots__ = ("size_bytes", "candidates", "preferred", "refusals", "tried")
+    SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    CANDIDATES_FIELD_NUMBER: _ClassVar[int]
+    PREFERRED_FIELD_NUMBER: _ClassVar[int]
+    REFUSALS_FIELD_NUMBER: _ClassVar[int]
+    TRIED_FIELD_NUMBER: _ClassVar[int]
+    size_bytes: int
+    candidates: _containers.RepeatedCompositeFieldContainer[DiskCandidate]
+    preferred: DiskCandidate
+    refusals: _containers.RepeatedCompositeFieldContainer[DiskRefusal]
+    tried: str
+    def __init__(self, size_bytes: _Optional[int] = ..., candidates: _Optional[_Iterable[_Union[DiskCandidate, _Mapping]]] = ..., preferred: _Optional[_Union[DiskCandidate, _Mapping]] = ..., refusals: _Optional[_Iterable[_Union[DiskRefusal, _Mapping]]] = ..., tried: _Optional[str] = ...) -> None: ...
+
+class DiskCandidate(_message.Message):
+    __slots__ = ("node", "disk", "disk_uuid", "free_bytes", "promised_bytes")
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    DISK_FIELD_NUMBER: _ClassVar[int]
+    DISK_UUID_FIELD_NUMBER: _ClassVar[int]
+    FREE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    PROMISED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    node: str
+    disk: str
+    disk_uuid: str
+    free_bytes: int
+    promised_bytes: int
+    def __init__(self, node: _Optional[str] = ..., disk: _Optional[str] = ..., disk_uuid: _Optional[str] = ..., free_bytes: _Optional[int] = ..., promised_bytes: _Optional[int] = ...) -> None: ...
+
+class DiskRefusal(_message.Message):
+    __slots__ = ("node", "disk", "missing_bytes", "reason", "message")
+    class Reason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        REASON_UNSPECIFIED: _ClassVar[DiskRefusal.Reason]
+        NODE_DELETING: _ClassVar[DiskRefusal.Reason]
+        NODE_NOT_READY: _ClassVar[DiskRefusal.Reason]
+        NODE_UNSCHEDULABLE: _ClassVar[DiskRefusal.Reason]
+        V2_DISABLED: _ClassVar[DiskRefusal.Reason]
+        HARD_AFFINITY: _ClassVar[DiskRefusal.Reason]
+        TOPOLOGY: _ClassVar[DiskRefusal.Reason]
+        LINKED_CLONE: _ClassVar[DiskRefusal.Reason]
+        ENGINE_NOT_READY: _ClassVar[DiskRefusal.Reason]
+        NODE_TAGS: _ClassVar[DiskRefusal.Reason]
+        NODE_ANTI_AFFINITY: _ClassVar[DiskRefusal.Reason]
+        ZONE_ANTI_AFFINITY: _ClassVar[DiskRefusal.Reason]
+        DISK_ANTI_AFFINITY: _ClassVar[DiskRefusal.Reason]
+        DISK_NOT_FOUND: _ClassVar[DiskRefusal.Reason]
+        DISK_UNSCHEDULABLE: _ClassVar[DiskRefusal.Reason]
+        DISK_TYPE: _ClassVar[DiskRefusal.Reason]
+        DISK_TAGS: _ClassVar[DiskRefusal.Reason]
+        INCOMPATIBLE_SIZE: _ClassVar[DiskRefusal.Reason]
+        TOO_FULL: _ClassVar[DiskRefusal.Reason]
+        INSUFFICIENT_STORAGE: _ClassVar[DiskRefusal.Reason]
+        BACKING_IMAGE: _ClassVar[DiskRefusal.Reason]
+        BACKING_IMAGE_NOT_FOUND: _ClassVar[DiskRefusal.Reason]
+        ALREADY_SCHEDULED: _ClassVar[DiskRefusal.Reason]
+        UNUSED_FAILED_REPLICA: _ClassVar[DiskRefusal.Reason]
+        DEGRADED_SINCE_UNKNOWN: _ClassVar[DiskRefusal.Reason]
+        CONTENDED: _ClassVar[DiskRefusal.Reason]
+    REASON_UNSPECIFIED: DiskRefusal.Reason
+    NODE_DELETING: DiskRefusal.Reason
+    NODE_NOT_READY: DiskRefusal.Reason
+    NODE_UNSCHEDULABLE: DiskRefusal.Reason
+    V2_DISABLED: DiskRefusal.Reason
+    HARD_AFFINITY: DiskRefusal.Reason
+    TOPOLOGY: DiskRefusal.Reason
+    LINKED_CLONE: DiskRefusal.Reason
+    ENGINE_NOT_READY: DiskRefusal.Reason
+    NODE_TAGS: DiskRefusal.Reason
+    NODE_ANTI_AFFINITY: DiskRefusal.Reason
+    ZONE_ANTI_AFFINITY: DiskRefusal.Reason
+    DISK_ANTI_AFFINITY: DiskRefusal.Reason
+    DISK_NOT_FOUND: DiskRefusal.Reason
+    DISK_UNSCHEDULABLE: DiskRefusal.Reason
+    DISK_TYPE: DiskRefusal.Reason
+    DISK_TAGS: DiskRefusal.Reason
+    INCOMPATIBLE_SIZE: DiskRefusal.Reason
+    TOO_FULL: DiskRefusal.Reason
+    INSUFFICIENT_STORAGE: DiskRefusal.Reason
+    BACKING_IMAGE: DiskRefusal.Reason
+    BACKING_IMAGE_NOT_FOUND: DiskRefusal.Reason
+    ALREADY_SCHEDULED: DiskRefusal.Reason
+    UNUSED_FAILED_REPLICA: DiskRefusal.Reason
+    DEGRADED_SINCE_UNKNOWN: DiskRefusal.Reason
+    CONTENDED: DiskRefusal.Reason
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    DISK_FIELD_NUMBER: _ClassVar[int]
+    MISSING_BYTES_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    node: str
+    disk: str
+    missing_bytes: int
+    reason: DiskRefusal.Reason
+    message: str
+    def __init__(self, node: _Optional[str] = ..., disk: _Optional[str] = ..., missing_bytes: _Optional[int] = ..., reason: _Optional[_Union[DiskRefusal.Reason, str]] = ..., message: _Optional[str] = ...) -> None: ...

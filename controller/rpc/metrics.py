@@ -8,18 +8,21 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from controller.process.common_metrics import PREFIX
 
-CALLS: Final = ("HoldExpansion",)
+CALLS: Final = ("HoldExpansion", "FindDiskCandidates")
 OUTCOMES: Final = (
     "admitted",
     "refused",
     "try-again",
     "not-checked",
     "dry-run",
+    "found",
+    "none-found",
     "not-ready",
     "malformed",
     "denied",
     "gone",
     "too-many-reads",
+    "not-found",
     "internal",
 )
 _BUCKETS: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final, Protocol
 
@@ -12,23 +12,18 @@ import grpc
 from controller.allocator.outcome import Mode
 from controller.allocator.verbs.grow import Caller, Expansions, GrowthOutcome, GrowthRequest, GrowthVerdict
 from controller.clock import Clock
-from controller.errors import (
-    CallerGoneError,
-    ClusterError,
-    MalformedRequestError,
-    NotReadyError,
-    NotSyncedError,
-    TooManyReadsError,
-)
+from controller.errors import ClusterError, NotSyncedError, SchedulerError, TooManyReadsError
 from controller.follow.live import LiveReads
 from controller.kube.bounded_reads import BoundedReads, ReadLimits
 from controller.rpc import disk_scheduler_pb2 as pb
 from controller.rpc.credentials import StrangerError, check_caller
+from controller.rpc.failures import failure_of
 from controller.rpc.wire import SERVICE, checked
 from controller.rules.demand import Missing
 
 LIVE_READ_SECONDS: Final = 1.0  # for all that our stores lack
 LIMITS: Final = ReadLimits(a_second=20.0, at_once=4)
+NO_OTHERS: Final[Mapping[str, grpc.RpcMethodHandler[Any, Any]]] = {}
 _MOST_READS: Final = 3
 
 log = logging.getLogger(__name__)
@@ -70,14 +65,17 @@ class DiskScheduler:
         self._observer = observer
         self._reads: BoundedReads[bool] = BoundedReads(clock, LIMITS)
 
-    def handler(self, client_name: str) -> grpc.GenericRpcHandler:
-        """What a server serves. `client_name`: who may call, by the name in his certificate; empty: whoever got in."""
+    def handler(
+        self, client_name: str, others: Mapping[str, grpc.RpcMethodHandler[Any, Any]] = NO_OTHERS
+    ) -> grpc.GenericRpcHandler:
+        """What a server serves: this call, and `others` by their names. `client_name`: who may make this one, by the
+        name in his certificate; empty: whoever got in."""
         hold = grpc.unary_unary_rpc_method_handler(
             partial(self._known_callers, client_name),
             request_deserializer=pb.HoldExpansionRequest.FromString,
             response_serializer=pb.HoldExpansionReply.SerializeToString,
         )
-        return grpc.method_handlers_generic_handler(SERVICE, {"HoldExpansion": hold})
+        return grpc.method_handlers_generic_handler(SERVICE, {**others, "HoldExpansion": hold})
 
     def hold_expansion(self, request: pb.HoldExpansionRequest, caller: Caller | None = None) -> pb.HoldExpansionReply:
         """Raises NotReadyError when this process cannot answer, MalformedRequestError for a request that is none,
@@ -108,20 +106,23 @@ class DiskScheduler:
                 return
             if left <= 0:
                 break
-            try:
-                if not self._read(missing, left):
-                    return
-            except TooManyReadsError:
-                raise
-            except ClusterError as error:
-                raise NotSyncedError(f"the API server did not answer about the {missing.kind}: {error}") from error
+            if not self.read(missing, left):
+                return
         raise NotSyncedError("the volume could not be read in time")
 
-    def _read(self, missing: Missing, seconds: float) -> bool:
+    def read(self, missing: Missing, seconds: float) -> bool:
+        """Whether it exists; our stores have it then. NotSyncedError when that cannot be found out in time,
+        TooManyReadsError when so much is read that this was not."""
+
         def read() -> bool:
             return self._live.refresh(missing.kind, missing.namespace, missing.name, seconds)
 
-        return self._reads.get(missing, read, seconds)[0]
+        try:
+            return self._reads.get(missing, read, seconds)[0]
+        except TooManyReadsError:
+            raise
+        except ClusterError as error:
+            raise NotSyncedError(f"the API server did not answer about the {missing.kind}: {error}") from error
 
     def _known_callers(self, client_name: str, request: Any, context: grpc.ServicerContext) -> pb.HoldExpansionReply:
         started = self._clock.now()
@@ -147,21 +148,12 @@ class DiskScheduler:
             outcome = "dry-run" if request.dry_run else verdict
             reasons = ",".join(sorted({problem.reason for problem in reply.problems}))
             return reply
-        except MalformedRequestError as error:
-            outcome = "malformed"
-            context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
-            raise
-        except CallerGoneError as error:
-            outcome = "gone"
-            context.abort(grpc.StatusCode.CANCELLED, str(error))
-            raise
-        except TooManyReadsError as error:
-            outcome = "too-many-reads"
-            context.abort(grpc.StatusCode.ABORTED, str(error))
-            raise
-        except NotReadyError as error:
-            outcome = "not-ready"
-            context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
+        except SchedulerError as error:
+            failure = failure_of(error)
+            if failure is None:
+                raise
+            outcome = failure.outcome
+            context.abort(failure.code, str(error))
             raise
         finally:
             seconds = self._clock.now() - started

@@ -82,7 +82,7 @@ class RunningPod(Program):
             return False
 
 
-class Kubelet:
+class ReleaseKubelet:
     """Runs the pods of the two Deployments. `sources`: by the image's tag the code that is in it. Threads: its own."""
 
     def __init__(self, site: Cluster, sources: Mapping[str, Path], folder: Path) -> None:
@@ -93,7 +93,7 @@ class Kubelet:
         self._over: set[str] = set()
         self.failure = ""
 
-    def __enter__(self) -> Kubelet:
+    def __enter__(self) -> ReleaseKubelet:
         self._thread.start()
         return self
 

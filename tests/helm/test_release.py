@@ -21,7 +21,7 @@ from tests.e2e import scheduling, workloads
 from tests.e2e.conftest import DELAYS
 from tests.e2e.harness import GIB, Cell, Scene
 from tests.helm.chart import NAME, NAMESPACE, Helm, Values, merged
-from tests.helm.kubelet import Kubelet
+from tests.helm.kubelet import ReleaseKubelet
 from tests.longhorn.options import LonghornOptions
 from tests.longhorn.paths import OTHER_KUBELET
 from tests.waiting import wait_until
@@ -52,7 +52,7 @@ class Installed:
 
     def __init__(self, cluster: Cluster, helm: Helm, sources: dict[str, Path], tag: str, folder: Path) -> None:
         self._cluster, self._helm, self._sources, self._tag = cluster, helm, sources, tag
-        self.kubelet = Kubelet(cluster, sources, folder)
+        self.kubelet = ReleaseKubelet(cluster, sources, folder)
         self.scene = Scene(cluster, LonghornOptions(delays=DELAYS, retry_seconds=3.0), lambda _: self._install(tag))
 
     def __enter__(self) -> Installed:

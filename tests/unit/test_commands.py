@@ -12,12 +12,19 @@ import yaml
 import certs.cli
 import controller.cli
 import controller.plan.command
+import controller.rpc.command
 import webhook.cli
 from controller.errors import ConfigError
 from controller.kube.api import ClientKubeApi
 
 Main = Callable[[Sequence[str]], int]
-PROGRAMS: list[Main] = [controller.cli.main, webhook.cli.main, certs.cli.main, controller.plan.command.main]
+PROGRAMS: list[Main] = [
+    controller.cli.main,
+    webhook.cli.main,
+    certs.cli.main,
+    controller.plan.command.main,
+    controller.rpc.command.main,
+]
 CLUSTER = {"server": "https://127.0.0.1:1"}
 GOOD: dict[str, Any] = {
     "apiVersion": "v1",
@@ -53,6 +60,7 @@ def test_every_program_tells_its_version(main: Main, capsys: pytest.CaptureFixtu
         (controller.cli.main, "remove-webhooks"),
         (webhook.cli.main, "run"),
         (certs.cli.main, "show"),
+        (controller.rpc.command.main, "find-disk-candidates v --secret s"),
     ],
 )
 def test_a_kubeconfig_that_is_none_is_named_with_its_path(

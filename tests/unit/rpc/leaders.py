@@ -16,6 +16,7 @@ from controller.clock import SystemClock
 from controller.errors import NotLeaderError, NotReadyError
 from controller.rpc import disk_scheduler_pb2 as pb
 from controller.rpc.credentials import ReloadingChannel
+from controller.rpc.queries import DiskList
 from controller.rpc.server import MOST_CONNECTIONS, RpcServer
 from controller.rpc.service import DiskScheduler
 from controller.rpc.wire import HOLD_EXPANSION
@@ -26,6 +27,7 @@ from tests.unit.serving.tls_files import DAY, authority, now
 from tests.waiting import wait_until
 
 HOST = "127.0.0.1"
+DISK_CLIENT = "longhorn-manager"  # who may ask about disks
 NAME = "longhorn-replica-scheduler.longhorn-system.svc"
 Reply = pb.HoldExpansionReply
 
@@ -135,9 +137,10 @@ class Leader:
         scheduler = DiskScheduler(
             self.cluster.allocator.expansions, lambda: self.checks, self.reads, SystemClock(), self.calls
         )
+        disks = DiskList(self.cluster.allocator.disks, lambda: self.checks, scheduler.read, SystemClock(), self.calls)
         self.server = RpcServer(
             f"{HOST}:{port}",
-            scheduler.handler(client_name),
+            scheduler.handler(client_name, disks.handlers((DISK_CLIENT, "another.client"))),
             lambda: self.material,
             self.endpoint,
             SystemClock(),

@@ -1,0 +1,157 @@
+"""Where Longhorn would put one replica if all that is promised had landed: its own procedure, asked about such disks.
+
+Longhorn's search (controller/rules/candidates.py) goes by the disks' figures. Here a disk's figure is what lies on it
+by every Replica object, as large as it may become by growths that were granted, together with the bytes of all that is
+promised to others and may come to it, and with the volume's backing image where that is absent. Affinity, the order of
+tries and the choice between candidates are Longhorn's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from controller.allocator.judge.growth import Obstacle
+from controller.allocator.judge.pending import Pending
+from controller.allocator.promises.ledger import Ledger
+from controller.allocator.world.world import World
+from controller.model.longhorn import Disk, LonghornNode, Replica, Volume
+from controller.model.quantity import bytes_text
+from controller.rules.affinity import Try
+from controller.rules.candidates import Candidate, PlacementView, find_candidates
+from controller.rules.eligibility import check_node, observed_scheduled, provisioning_limit
+from controller.rules.preference import prefer_attach_node, preferred
+from controller.rules.reasons import Reason, Refusal, Rejection
+
+
+@dataclass(frozen=True, slots=True)
+class FoundDisk:
+    """A disk that would take the replica. `free_bytes`: what is left of it for newcomers, this one included, beside the
+    `promised_bytes` that others may bring to it."""
+
+    node: str
+    disk: str
+    uuid: str
+    free_bytes: int
+    promised_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class FoundDisks:
+    """All disks that would take a replica of `size_bytes`, the one that Longhorn is predicted to take, and why not the
+    others. `tried`: which group of nodes decided."""
+
+    size_bytes: int
+    disks: tuple[FoundDisk, ...] = ()
+    preferred: FoundDisk | None = None
+    obstacles: tuple[Obstacle, ...] = ()
+    tried: Try | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Sum:
+    """What one disk's figure is made of. `room_bytes`: by over-provisioning, promises and the image aside."""
+
+    room_bytes: int
+    promised_bytes: int
+    image_bytes: int
+
+    @property
+    def free_bytes(self) -> int:
+        return self.room_bytes - self.promised_bytes
+
+
+class JoinedDisks:
+    """The disks of one volume's question, of one moment of world and ledger; make a new one for each question."""
+
+    def __init__(self, world: World, ledger: Ledger, volume: Volume, now_utc: datetime | None) -> None:
+        world.refresh()
+        self._world, self._volume, self._now_utc = world, volume, now_utc
+        own = frozenset({volume.name, *(claim.uid for claim in world.claims_of_volume(volume.name))})
+        self._pending = Pending(world, ledger, own)
+        self._image = world.backing_image(volume.backing_image)
+        self._sums: dict[tuple[str, str], _Sum] = {}
+
+    def find(self, asked: Replica) -> FoundDisks:
+        """For `asked`, which may be one that does not exist yet."""
+        view = self._view(asked)
+        replica = next(one for one in view.replicas if one.name == asked.name)
+        size, behaviour = self._volume.size_bytes, view.behaviour
+        search = find_candidates(view, self._volume, replica)
+        narrowed = prefer_attach_node(search.candidates, self._volume, view.replicas, behaviour)
+        choice = preferred(narrowed, view.nodes, size, behaviour)
+        return FoundDisks(
+            size_bytes=size,
+            disks=tuple(self._found(entry) for entry in search.candidates),
+            preferred=None if choice is None else self._found(choice),
+            obstacles=tuple(self._obstacle(entry, size) for entry in search.refusals),
+            tried=search.tried,
+        )
+
+    def _view(self, asked: Replica) -> PlacementView:
+        world, volume = self._world, self._volume
+        replicas = {asked.name: asked, **world.replicas_of(volume.name)}
+        engines = world.engines
+        managers = engines.managers
+        source = volume.source_volume
+        return PlacementView(
+            nodes={name: self._joined(node) for name, node in world.nodes.items()},
+            replicas=tuple(replicas.values()),
+            settings=world.settings,
+            backing_image=self._image,
+            engine_images=None if engines.images is None else tuple(engines.images.values()),
+            instance_managers=None if managers is None else tuple(one for here in managers.values() for one in here),
+            kube_nodes=world.kube_nodes or None,
+            source_replicas=tuple(world.replicas_of(source).values()) if source else (),
+            now_utc=self._now_utc,
+            behaviour=world.settings.behaviour,
+        )
+
+    def _joined(self, node: LonghornNode) -> LonghornNode:
+        """The node, its disks' figures with all that may come to them."""
+        room = self._world.room(node.name)
+        if room is None or check_node(node) is not None:
+            return node
+        for disk in room.disks:
+            if self._image_bytes(disk.uuid):
+                self._pending.own_image(disk.uuid, self._volume.backing_image)
+        loads = dict(zip((disk.uuid for disk in room.disks), self._pending.loads(room), strict=True))
+        return replace(node, disks=tuple(self._disk(node.name, disk, loads.get(disk.uuid, 0)) for disk in node.disks))
+
+    def _disk(self, node: str, disk: Disk, promised_bytes: int) -> Disk:
+        replicas = self._world.counted_on(disk.uuid) if disk.uuid else ()
+        scheduled = observed_scheduled(disk, replicas)
+        image_bytes = self._image_bytes(disk.uuid)
+        limit = provisioning_limit(disk, self._world.settings.space)
+        self._sums[node, disk.name] = _Sum(limit - scheduled, promised_bytes, image_bytes)
+        return replace(
+            disk,
+            scheduled_bytes=scheduled + promised_bytes + image_bytes,
+            scheduled_replicas={**disk.scheduled_replicas, **{one.name: one.size_bytes for one in replicas}},
+        )
+
+    def _image_bytes(self, disk_uuid: str) -> int:
+        """Of the volume's backing image, where it would come to that disk with the replica."""
+        return self._image.real_size_bytes if self._image is not None and disk_uuid not in self._image.disk_uuids else 0
+
+    def _found(self, entry: Candidate) -> FoundDisk:
+        known = self._sums[entry.node, entry.disk]
+        return FoundDisk(entry.node, entry.disk, entry.uuid, known.free_bytes, known.promised_bytes)
+
+    def _obstacle(self, refusal: Refusal, size_bytes: int) -> Obstacle:
+        """With the bytes that are missing; and what would fit but for promises, or for the image, says so."""
+        rejection, known = refusal.rejection, self._sums.get((refusal.node, refusal.disk))
+        if known is None or rejection.reason is not Reason.INSUFFICIENT_STORAGE:
+            return Obstacle(refusal.node, refusal.disk, 0, rejection)
+        missing = size_bytes + known.image_bytes - known.free_bytes
+        if size_bytes <= known.free_bytes:
+            text = f"{bytes_text(known.image_bytes)} of the volume's backing image come along"
+            rejection = Rejection(Reason.BACKING_IMAGE, f"{refusal.disk}: {text}; {_free(known)}")
+        elif size_bytes <= known.room_bytes:
+            text = f"{bytes_text(known.promised_bytes)} are promised to other volumes, which may come to this disk"
+            rejection = Rejection(Reason.CONTENDED, f"{refusal.disk}: {text}; {_free(known)}")
+        return Obstacle(refusal.node, refusal.disk, missing, rejection)
+
+
+def _free(known: _Sum) -> str:
+    return f"{bytes_text(max(0, known.free_bytes))} are free beside that"

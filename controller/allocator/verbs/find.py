@@ -1,0 +1,97 @@
+"""Where a replica would find a disk beside all that is promised, for callers that only ask.
+
+Nothing is changed and nothing is kept. A question is worked out on a copy of the facts and promises of its moment, so
+that it holds the allocator's lock no longer than the copy takes, however many disks there are.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from controller.allocator.judge.joined import FoundDisks, JoinedDisks
+from controller.allocator.promises.growths import GrantedBy
+from controller.allocator.promises.ledger import Ledger
+from controller.allocator.verbs.grow import UnderLock
+from controller.allocator.world.world import World
+from controller.errors import NotFoundError, NotReadyError
+from controller.model.longhorn import LOCALITY_STRICT, Replica, Volume
+
+NEW_REPLICA: Final = "-new-"  # behind the volume's name: a replica that is not there; no object has such a name
+
+
+@dataclass(frozen=True, slots=True)
+class DiskQuestion:
+    """Which disks would take that replica; `replica` "": a further one of the volume. `hard_node_affinity` is that of
+    such a one; "": what Longhorn gives it."""
+
+    volume: str
+    replica: str = ""
+    hard_node_affinity: str = ""
+
+
+class DiskQueries:
+    """The allocator's part that answers questions about disks.
+
+    Threads: any, one question at a time. Blocks: for the question before, no longer than its `seconds`. I/O: none.
+    """
+
+    def __init__(self, lock: threading.Condition, world: World, under_lock: UnderLock) -> None:
+        self._lock, self._world, self._under_lock = lock, world, under_lock
+        self._turn = threading.Lock()
+
+    def find(self, question: DiskQuestion, seconds: float, now_utc: datetime | None = None) -> FoundDisks:
+        """NotFoundError when there is no such volume, or it has no such replica; NotReadyError when the questions
+        before take longer than `seconds`, or no promise can be trusted any more.
+
+        Costs: copying facts by kind, and promises; then, without the lock, a look at each disk."""
+        if not self._turn.acquire(timeout=max(0.0, seconds)):
+            raise NotReadyError("other questions took too long")
+        try:
+            world, ledger = self._copy()
+            volume = world.volume(question.volume)
+            if volume is None:
+                raise NotFoundError(f"there is no Longhorn volume {question.volume!r}")
+            return JoinedDisks(world, ledger, volume, now_utc).find(_replica(world, volume, question))
+        finally:
+            self._turn.release()
+
+    def knows(self, volume: str) -> bool:
+        """Whether our stores show the volume. Costs: one look-up."""
+        with self._lock:
+            return volume in self._world.volumes
+
+    def _copy(self) -> tuple[World, Ledger]:
+        with self._lock:
+            self._under_lock.is_active()
+            world, promises = self._world.copy(GrantedBy(lambda: ledger)), list(self._under_lock.ledger().promises())
+        ledger = Ledger.of(promises)
+        return world, ledger
+
+
+def _replica(world: World, volume: Volume, question: DiskQuestion) -> Replica:
+    if question.replica:
+        found = world.replicas_of(volume.name).get(question.replica)
+        if found is None:
+            raise NotFoundError(f"volume {volume.name!r} has no replica {question.replica!r}")
+        return found
+    node = question.hard_node_affinity or (volume.node_id if volume.data_locality == LOCALITY_STRICT else "")
+    return Replica(
+        name=f"{volume.name}{NEW_REPLICA}",
+        volume=volume.name,
+        size_bytes=volume.size_bytes,
+        node="",
+        disk_uuid="",
+        hard_node_affinity=node,
+        active=True,
+        healthy_at="",
+        failed_at="",
+        eviction_requested=False,
+        rebuild_retry_count=0,
+        deleting=False,
+        image=volume.image,
+        data_engine=volume.needs.data_engine,
+        backing_image=volume.backing_image,
+    )

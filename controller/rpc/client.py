@@ -1,0 +1,91 @@
+"""A client of the leader's DiskScheduler service, for programs in Python.
+
+It shows a client certificate and believes the server by its name. Certificates may change while it lives: each new
+connection takes what holds then.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+import grpc
+
+from controller.errors import ConfigError, SchedulerError
+from controller.rpc import disk_scheduler_pb2 as pb
+from controller.rpc.credentials import Current, ReloadingChannel
+from controller.rpc.wire import FIND_DISK_CANDIDATES, HOLD_EXPANSION
+from controller.serving.tls import CERTIFICATE_FILE, CLIENT_CA_FILE, KEY_FILE, Material
+
+SECONDS: Final = 5.0
+
+
+class CallFailedError(SchedulerError):
+    """The call has no answer. `code` is gRPC's, UNAVAILABLE among others: nobody leads at the moment, ask again."""
+
+    def __init__(self, code: grpc.StatusCode, details: str) -> None:
+        super().__init__(f"{code.name}: {details}")
+        self.code, self.details = code, details
+
+
+class DiskSchedulerClient:
+    """Calls of the leader, each tried once.
+
+    Threads: any. Blocks: for a call's `seconds`. I/O: yes. A call raises CallFailedError when there is no answer, and
+    NotReadyError without a certificate.
+    """
+
+    def __init__(self, address: str, server_name: str, current: Current) -> None:
+        """`address`: host and port. `server_name`: in the leader's certificate. `current`: what to call with."""
+        self._reloading = ReloadingChannel(address, server_name, current)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, _kind: type[BaseException] | None, _: BaseException | None, _at: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._reloading.close()
+
+    def find_disk_candidates(
+        self, volume: str, replica: str = "", *, hard_node_affinity: str = "", seconds: float = SECONDS
+    ) -> pb.DiskListReply:
+        """Which disks would take that replica of the volume, or a further one."""
+        request = pb.FindDiskCandidatesRequest(
+            volume_name=volume, replica_name=replica, hard_node_affinity=hard_node_affinity
+        )
+        found: pb.DiskListReply = self._call(FIND_DISK_CANDIDATES, request, pb.DiskListReply, seconds)
+        return found
+
+    def hold_expansion(
+        self, volume: str, size_bytes: int, *, dry_run: bool = False, seconds: float = SECONDS
+    ) -> pb.HoldExpansionReply:
+        """Whether that Longhorn volume may grow; if so it is held, unless it is a dry run."""
+        request = pb.HoldExpansionRequest(volume_name=volume, size_bytes=size_bytes, dry_run=dry_run)
+        found: pb.HoldExpansionReply = self._call(HOLD_EXPANSION, request, pb.HoldExpansionReply, seconds)
+        return found
+
+    def _call(self, method: str, request: Any, reply: Any, seconds: float) -> Any:
+        with self._reloading.channel() as channel:
+            call = channel.unary_unary(
+                method, request_serializer=type(request).SerializeToString, response_deserializer=reply.FromString
+            )
+            try:
+                return call(request, timeout=seconds)
+            except grpc.RpcError as error:
+                self._reloading.drop(channel)  # the Service may lead to another leader by now
+                raise CallFailedError(error.code(), error.details() or "") from error
+
+
+def material_of(folder: Path) -> Material:
+    """The three files of a mounted Secret of type `kubernetes.io/tls`; ConfigError names the one that cannot be
+    read."""
+    found = []
+    for name in (CERTIFICATE_FILE, KEY_FILE, CLIENT_CA_FILE):
+        try:
+            found.append((folder / name).read_bytes())
+        except OSError as error:
+            raise ConfigError(f"{folder / name}: {error.strerror}") from error
+    return Material(*found)

@@ -1,0 +1,96 @@
+"""`python -m controller.rpc CALL ...`: a call of the leader's DiskScheduler service by hand.
+
+The answer is printed as JSON, with the field names of disk_scheduler.proto. The certificate comes from a folder with
+`tls.crt`, `tls.key` and `ca.crt`, or from a Secret with them. Exit code 0; 1 when the leader refused the call or
+nobody answered, with gRPC's code on standard error; 2 on misuse.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from base64 import b64decode
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+from google.protobuf.json_format import MessageToJson
+from google.protobuf.message import Message
+
+from controller.errors import ClusterError, ConfigError, NotReadyError
+from controller.kube.api import ClientKubeApi, KubeApi
+from controller.kube.resources import SECRETS
+from controller.process.flags import add_version
+from controller.rpc.client import SECONDS, CallFailedError, DiskSchedulerClient, material_of
+from controller.serving.tls import CERTIFICATE_FILE, CLIENT_CA_FILE, KEY_FILE, Material
+
+EXIT_REFUSED: Final = 1
+EXIT_MISUSE: Final = 2
+PORT: Final = 9504
+Connect = Callable[[str | None], KubeApi]
+
+
+def main(arguments: Sequence[str] | None = None, *, connect: Connect = ClientKubeApi.load) -> int:
+    """Make the call; the exit code."""
+    options = _parser().parse_args(arguments)
+    server_name = options.server_name or f"longhorn-replica-scheduler.{options.namespace}.svc"
+    try:
+        material = _material(options, connect)
+        with DiskSchedulerClient(options.address or f"{server_name}:{PORT}", server_name, lambda: material) as client:
+            reply = _call(client, options)
+    except (ConfigError, ClusterError) as error:
+        sys.stderr.write(f"{error}\n")
+        return EXIT_MISUSE
+    except (CallFailedError, NotReadyError) as error:
+        sys.stderr.write(f"{error}\n")
+        return EXIT_REFUSED
+    sys.stdout.write(f"{MessageToJson(reply, preserving_proto_field_name=True)}\n")
+    return 0
+
+
+def _call(client: DiskSchedulerClient, options: argparse.Namespace) -> Message:
+    if options.call == "hold-expansion":
+        return client.hold_expansion(
+            options.volume, options.size_bytes, dry_run=options.dry_run, seconds=options.seconds
+        )
+    return client.find_disk_candidates(
+        options.volume, options.replica, hard_node_affinity=options.hard_node_affinity, seconds=options.seconds
+    )
+
+
+def _material(options: argparse.Namespace, connect: Connect) -> Material:
+    if options.certificate_dir:
+        return material_of(Path(options.certificate_dir))
+    name = f"{options.namespace}/{options.secret}"
+    data = connect(options.kubeconfig).get(SECRETS, options.namespace, options.secret).get("data") or {}
+    try:
+        parts = [b64decode(data[key], validate=True) for key in (CERTIFICATE_FILE, KEY_FILE, CLIENT_CA_FILE)]
+    except KeyError as error:
+        raise ConfigError(f"--secret: the Secret {name} has no {error.args[0]}") from error
+    except ValueError as error:
+        raise ConfigError(f"--secret: the Secret {name} is not base64: {error}") from error
+    return Material(*parts)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m controller.rpc", description="Calls of the leader, by hand.")
+    add_version(parser)
+    calls = parser.add_subparsers(dest="call", required=True)
+    find = calls.add_parser("find-disk-candidates", help="which disks would take a replica of a volume")
+    find.add_argument("volume", help="the Longhorn volume")
+    find.add_argument("--replica", default="", help="one of its replicas without a disk (default: a further one)")
+    find.add_argument("--hard-node-affinity", default="", help="the node that a further one has to go to")
+    hold = calls.add_parser("hold-expansion", help="whether a volume may grow; if so, room is held for it")
+    hold.add_argument("volume", help="the Longhorn volume")
+    hold.add_argument("size_bytes", type=int, help="the size that it is to have")
+    hold.add_argument("--dry-run", action="store_true", help="hold nothing")
+    for call in (find, hold):
+        source = call.add_mutually_exclusive_group(required=True)
+        source.add_argument("--certificate-dir", help="folder with tls.crt, tls.key and ca.crt")
+        source.add_argument("--secret", help="Secret with them, in --namespace")
+        call.add_argument("--namespace", default="longhorn-system", help="Longhorn's (default: longhorn-system)")
+        call.add_argument("--address", default="", help=f"host and port (default: the Service in --namespace, {PORT})")
+        call.add_argument("--server-name", default="", help="in the leader's certificate (default: the Service's)")
+        call.add_argument("--kubeconfig", help="file to reach the API server with, for --secret")
+        call.add_argument("--seconds", type=float, default=SECONDS, help=f"to wait (default: {SECONDS:g})")
+    return parser

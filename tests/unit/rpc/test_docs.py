@@ -1,0 +1,80 @@
+"""docs/disk-scheduler.md: its examples run as they are written, and its tables are whole."""
+
+from __future__ import annotations
+
+import inspect
+import io
+import json
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from certs.authority import LeafSpec
+from controller.rpc import disk_scheduler_pb2 as pb
+from controller.rpc.command import main
+from controller.rpc.queries import REASONS
+from controller.rules import library
+from controller.rules.affinity import Try
+from tests.fakes import saved
+from tests.fakes.builders import volume
+from tests.unit.pages import FENCE
+from tests.unit.rpc.leaders import DISK_CLIENT, Chain, Leader
+from tests.unit.serving.tls_files import DAY
+
+PAGE = (Path(__file__).resolve().parents[3] / "docs" / "disk-scheduler.md").read_text()
+BLOCKS = [(language, body) for _, language, body in FENCE.findall(PAGE)]
+PYTHON = [body for language, body in BLOCKS if language == "python"]
+
+
+def rows(heading: str) -> list[str]:
+    """The first cells of the table behind those words."""
+    table = PAGE.split(heading, 1)[1].split("\n\n", 2)[1]
+    return re.findall(r"^\| `([^`]+)` \|", table.split("|---", 1)[1], re.MULTILINE)
+
+
+@pytest.fixture
+def folder(chain: Chain, leader: Leader, tmp_path: Path) -> Path:
+    """With the files of a client that may ask, while the leader knows a volume and a node."""
+    made = chain.leaf(LeafSpec(DISK_CLIENT, DAY, is_client=True))
+    for name, data in (("tls.crt", made.certificate), ("tls.key", made.key), ("ca.crt", made.client_ca)):
+        (tmp_path / name).write_bytes(data)
+    leader.cluster.add_node("n1")
+    leader.cluster.allocator.observe_volume("pvc-1", volume("pvc-1", 10, locality="disabled"))
+    return tmp_path
+
+
+def test_the_client_example_runs_and_has_ten_lines(
+    leader: Leader, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    example = PYTHON[0]
+    assert 8 <= len(example.splitlines()) <= 10
+    placed = example.replace('"/tls"', repr(str(folder))).replace('f"{NAME}:9504"', repr(leader.address))
+    assert placed.count(str(folder)) == placed.count(leader.address) == 1
+    exec(compile(placed, "example", "exec"), {})
+    assert capsys.readouterr().out.startswith("n1 d1 ")
+
+
+def test_the_first_command_runs(leader: Leader, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    line = next(body for language, body in BLOCKS if language == "sh").splitlines()[0]
+    words = shlex.split(line.replace("/tls", str(folder)))
+    assert ["python", "-m", "controller.rpc"] == words[:3]
+    assert 0 == main([*words[3:], "--address", leader.address])
+    assert "n1" == json.loads(capsys.readouterr().out)["preferred"]["node"]
+
+
+def test_the_library_example_runs(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    document = {"items": [saved.node("n1")]}
+    monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps(document)))
+    exec(compile(PYTHON[1], "example", "exec"), {})
+    assert re.fullmatch(r"(n1 \S+\n)+", capsys.readouterr().out)
+
+
+def test_the_tables_name_everything() -> None:
+    assert [reason.name for reason in REASONS] == rows("`reason` of a refusal:")
+    assert [*Try] == rows("which group of nodes decided:")
+    calls = pb.DESCRIPTOR.services_by_name["DiskScheduler"].methods_by_name
+    assert list(calls) == rows("Two of its calls are there:")
+    functions = [name for name in library.__all__ if inspect.isfunction(getattr(library, name))]
+    assert sorted(functions) == sorted(rows("They know nothing of promises."))
