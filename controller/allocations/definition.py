@@ -14,33 +14,6 @@ Schema = dict[str, Any]
 def allocation_crd() -> Schema:
     """What `kubectl apply` takes."""
     kind = NODE_DISK_ALLOCATIONS
-    term: Schema = {
-        "type": "integer",
-        "format": "int64",
-        "minimum": 0,
-        "description": "The term of the leader that wrote it last.",
-    }
-    spec: Schema = {
-        "type": "object",
-        "properties": {
-            "term": term,
-            "diskAllocations": {
-                "type": "object",
-                "description": "By the disk's name, its key in spec.disks of the Longhorn Node.",
-                "maxProperties": MAX_DISKS,
-                "additionalProperties": {
-                    "type": "object",
-                    "properties": {"replicas": _sizes(), "backingImages": _sizes()},
-                },
-            },
-        },
-        "x-kubernetes-validations": [
-            {
-                "rule": "!has(oldSelf.term) || (has(self.term) && self.term >= oldSelf.term)",
-                "message": "written by a leader of an earlier term",
-            }
-        ],
-    }
     columns = [{"name": "Term", "type": "integer", "jsonPath": ".spec.term"}]
     columns += [{"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}]
     version: Schema = {
@@ -56,7 +29,7 @@ def allocation_crd() -> Schema:
                     "apiVersion": {"type": "string"},
                     "kind": {"type": "string"},
                     "metadata": {"type": "object"},
-                    "spec": spec,
+                    "spec": _spec(),
                 },
             }
         },
@@ -77,6 +50,36 @@ def allocation_crd() -> Schema:
             },
             "versions": [version],
         },
+    }
+
+
+def _spec() -> Schema:
+    term: Schema = {
+        "type": "integer",
+        "format": "int64",
+        "minimum": 0,
+        "description": "The term of the leader that wrote it last.",
+    }
+    return {
+        "type": "object",
+        "properties": {
+            "term": term,
+            "diskAllocations": {
+                "type": "object",
+                "description": "By the disk's name, its key in spec.disks of the Longhorn Node.",
+                "maxProperties": MAX_DISKS,
+                "additionalProperties": {
+                    "type": "object",
+                    "properties": {"replicas": _sizes(), "backingImages": _sizes()},
+                },
+            },
+        },
+        "x-kubernetes-validations": [
+            {
+                "rule": "!has(oldSelf.term) || (has(self.term) && self.term >= oldSelf.term)",
+                "message": "written by a leader of an earlier term",
+            }
+        ],
     }
 
 

@@ -32,11 +32,11 @@ NODES = ("a1", "a2", "a3")
 CALLERS = 100
 
 
-class Crash(BaseException):
+class ProcessGone(BaseException):
     """The process is gone."""
 
 
-class Backend(NodeDiskAllocationBackend):
+class LimitedBackend(NodeDiskAllocationBackend):
     """Counts the writes that were accepted, and ends the process after so many."""
 
     writes = 0
@@ -46,7 +46,7 @@ class Backend(NodeDiskAllocationBackend):
         self, stored: StoredRecord, allocations: Sequence[Allocation], term: int, timeout: float = 10.0
     ) -> StoredRecord:
         if self.writes >= self.allowed:
-            raise Crash
+            raise ProcessGone
         found = super().write(stored, allocations, term, timeout)
         self.writes += 1
         return found
@@ -63,14 +63,14 @@ def api(cluster: Cluster) -> ClientKubeApi:
 
 
 @pytest.fixture
-def backend(api: ClientKubeApi) -> Iterator[Backend]:
-    found = Backend(api, NAMESPACE)
+def backend(api: ClientKubeApi) -> Iterator[LimitedBackend]:
+    found = LimitedBackend(api, NAMESPACE)
     yield found
     for stored in found.records():
         found.forget(stored)
 
 
-def writer_of(backend: Backend) -> RecordWriter:
+def writer_of(backend: LimitedBackend) -> RecordWriter:
     return RecordWriter(backend, lambda: 1, SystemClock())
 
 
@@ -78,7 +78,7 @@ def puts(name: str, size: int) -> list[Put]:
     return [Put(Allocation(Purpose.REPLICA, f"{name}-{node}", node, "d1", size)) for node in NODES]
 
 
-def sizes(backend: Backend) -> dict[str, int]:
+def sizes(backend: LimitedBackend) -> dict[str, int]:
     records = [stored.record for stored in backend.records()]
     assert all(record.is_readable for record in records)
     return {one.name: one.size_bytes for record in records for one in record.allocations}
@@ -88,7 +88,7 @@ def test_longhorns_own_nodes_do_not_keep_the_field(api: ClientKubeApi) -> None:
     assert isinstance(found_backend(api, NAMESPACE), NodeDiskAllocationBackend)
 
 
-def test_expansions_at_once_share_their_writes(backend: Backend) -> None:
+def test_expansions_at_once_share_their_writes(backend: LimitedBackend) -> None:
     writer, clock = writer_of(backend), SystemClock()
     for index in range(CALLERS):
         writer.commit(puts(f"v{index}", 10), clock.now() + 30)
@@ -105,11 +105,11 @@ def test_expansions_at_once_share_their_writes(backend: Backend) -> None:
 
 
 @pytest.mark.parametrize("allowed", range(4))
-def test_a_crash_between_the_writes_leaves_what_repair_undoes(backend: Backend, allowed: int) -> None:
+def test_a_crash_between_the_writes_leaves_what_repair_undoes(backend: LimitedBackend, allowed: int) -> None:
     writer_of(backend).commit(puts("v", 10), SystemClock().now() + 30)
     before = sizes(backend)
     backend.allowed = backend.writes + allowed
-    with contextlib.suppress(Crash):
+    with contextlib.suppress(ProcessGone):
         writer_of(backend).commit(puts("v", 20), SystemClock().now() + 30)
     after = sizes(backend)
     assert allowed == sum(after[name] == 20 for name in before)
@@ -133,14 +133,14 @@ def test_a_crash_between_the_writes_leaves_what_repair_undoes(backend: Backend, 
     ids=json.dumps,
 )
 def test_the_api_server_refuses_garbage_and_earlier_terms(
-    cluster: Cluster, backend: Backend, spec: dict[str, object]
+    cluster: Cluster, backend: LimitedBackend, spec: dict[str, object]
 ) -> None:
     writer_of(backend).commit(puts("v", 10), SystemClock().now() + 30)
     with pytest.raises(ApiError, match=r"term|diskAllocations"):
         cluster.api().patch(f"{PATH}/a1", {"spec": spec})
 
 
-def test_another_process_that_writes_at_the_same_time_loses_nothing(backend: Backend) -> None:
+def test_another_process_that_writes_at_the_same_time_loses_nothing(backend: LimitedBackend) -> None:
     """Two writers that both believe they lead: each is told of the other's change, and no accepted one is lost."""
     writers = [writer_of(backend), writer_of(backend)]
 

@@ -30,7 +30,7 @@ from tests.waiting import wait_until
 WRITES = ("create", "replace")
 
 
-class Stage:
+class WriterStage:
     def __init__(self, kind: Callable[[FakeApiServer, str], RecordBackend]) -> None:
         self.api, self.clock, self.term = longhorn(), VirtualClock(), 5
         self.backend = kind(self.api, NAMESPACE)
@@ -61,22 +61,22 @@ class Stage:
 
 
 @pytest.fixture(params=BACKENDS)
-def stage(request: pytest.FixtureRequest) -> Stage:
-    return Stage(request.param)
+def stage(request: pytest.FixtureRequest) -> WriterStage:
+    return WriterStage(request.param)
 
 
 def drop(name: str, node: str = "n1", disk: str = "d1") -> Drop:
     return Drop(Purpose.REPLICA, name, node, disk)
 
 
-def test_what_is_committed_is_there_for_the_next_leader(stage: Stage) -> None:
+def test_what_is_committed_is_there_for_the_next_leader(stage: WriterStage) -> None:
     stage.commit(put("r1"), put("r2", 20))
     stage.commit(drop("r1"), put("r2", 30))
     assert {"r2": 30} == on_record(stage.backend)
     assert 5 == stage.backend.read("n1").record.term
 
 
-def test_nothing_is_written_for_what_is_there(stage: Stage) -> None:
+def test_nothing_is_written_for_what_is_there(stage: WriterStage) -> None:
     stage.commit(put("r1"))
     before = stage.writes()
     stage.commit(put("r1"))
@@ -84,7 +84,7 @@ def test_nothing_is_written_for_what_is_there(stage: Stage) -> None:
     assert before == stage.writes()
 
 
-def test_a_move_on_one_node_is_one_write(stage: Stage) -> None:
+def test_a_move_on_one_node_is_one_write(stage: WriterStage) -> None:
     stage.commit(put("r1"))
     before = stage.writes()
     stage.commit(put("r1", disk="d2"), drop("r1"))
@@ -92,7 +92,7 @@ def test_a_move_on_one_node_is_one_write(stage: Stage) -> None:
     assert (entry("r1", disk="d2"),) == stage.backend.read("n1").record.allocations
 
 
-def test_those_who_wait_share_the_next_write(stage: Stage) -> None:
+def test_those_who_wait_share_the_next_write(stage: WriterStage) -> None:
     stage.commit(put("r0"))
     entered, go = threading.Event(), threading.Event()
 
@@ -119,14 +119,14 @@ def test_those_who_wait_share_the_next_write(stage: Stage) -> None:
 
 
 def test_longhorns_own_writes_are_no_conflict() -> None:
-    stage = Stage(BACKENDS[0])
+    stage = WriterStage(BACKENDS[0])
     for index in range(5):
         stage.commit(put(f"r{index}"))
         touch_node(stage.api, "n1")
     assert 5 == len(on_record(stage.backend))
 
 
-def test_a_change_of_the_record_by_somebody_else_is_told_once(stage: Stage) -> None:
+def test_a_change_of_the_record_by_somebody_else_is_told_once(stage: WriterStage) -> None:
     stage.commit(put("r1"))
     stage.backend.write(stage.backend.read("n1"), [entry("theirs", 99)], 5)
     # The first commit may find the other record before it writes anything: it goes on from what is there.
@@ -137,7 +137,7 @@ def test_a_change_of_the_record_by_somebody_else_is_told_once(stage: Stage) -> N
     assert {"theirs": 99, "r2": 10} == on_record(stage.backend)
 
 
-def test_nothing_is_written_into_a_record_that_cannot_be_read(stage: Stage) -> None:
+def test_nothing_is_written_into_a_record_that_cannot_be_read(stage: WriterStage) -> None:
     stage.commit(put("r1"))
     kind = NODE_DISK_ALLOCATIONS if isinstance(stage.backend, NodeDiskAllocationBackend) else LONGHORN_NODES
     raw = stage.api.get(kind, NAMESPACE, "n1")
@@ -149,7 +149,7 @@ def test_nothing_is_written_into_a_record_that_cannot_be_read(stage: Stage) -> N
     assert {"d1": "garbage"} == stage.api.get(kind, NAMESPACE, "n1")["spec"]["diskAllocations"]
 
 
-def test_a_former_leader_writes_nothing(stage: Stage) -> None:
+def test_a_former_leader_writes_nothing(stage: WriterStage) -> None:
     stage.commit(put("r1"))
     stage.term = 6
     stage.new_writer().commit([put("r2")], stage.clock.now() + 3)
@@ -161,7 +161,7 @@ def test_a_former_leader_writes_nothing(stage: Stage) -> None:
     assert {"r1", "r2"} == on_record(stage.backend).keys()
 
 
-def test_an_api_server_that_is_away_is_asked_until_the_deadline(stage: Stage) -> None:
+def test_an_api_server_that_is_away_is_asked_until_the_deadline(stage: WriterStage) -> None:
     stage.api.fail_with(UnavailableError("503"), times=10)
     stage.commit(put("r1"))
     stage.api.fail_with(UnavailableError("503"))
@@ -177,7 +177,7 @@ def test_an_api_server_that_is_away_is_asked_until_the_deadline(stage: Stage) ->
     assert {"r1", "r3"} == on_record(stage.backend).keys()
 
 
-def test_a_write_whose_answer_is_lost_is_not_done_twice(stage: Stage) -> None:
+def test_a_write_whose_answer_is_lost_is_not_done_twice(stage: WriterStage) -> None:
     stage.commit(put("r1"))
     real, calls = stage.backend.write, []
 
@@ -194,7 +194,7 @@ def test_a_write_whose_answer_is_lost_is_not_done_twice(stage: Stage) -> None:
     assert {"r1", "r2"} == on_record(stage.backend).keys()
 
 
-def test_what_was_refused_but_stored_is_taken_back_with_the_next_write(stage: Stage) -> None:
+def test_what_was_refused_but_stored_is_taken_back_with_the_next_write(stage: WriterStage) -> None:
     stage.commit(put("r1"))
     real = stage.backend.write
 
@@ -217,7 +217,7 @@ GROWTH = [put("r", 20, node) for node in NODES]
 
 
 @pytest.mark.parametrize("allowed", range(3))
-def test_an_expansion_that_fails_on_a_node_is_rolled_back_on_the_others(stage: Stage, allowed: int) -> None:
+def test_an_expansion_that_fails_on_a_node_is_rolled_back_on_the_others(stage: WriterStage, allowed: int) -> None:
     stage.commit(*(put("r", 10, node) for node in NODES))
     failed = False
 
@@ -241,7 +241,7 @@ class Crash(BaseException):
 
 @pytest.mark.parametrize("lands", [False, True])
 @pytest.mark.parametrize("allowed", range(6))
-def test_a_crash_never_leaves_too_little(stage: Stage, allowed: int, lands: bool) -> None:
+def test_a_crash_never_leaves_too_little(stage: WriterStage, allowed: int, lands: bool) -> None:
     """A replica moves from n1 to n2, and others grow: whatever was asked or stood there is on record at any point."""
     stage.commit(*(put("r", 10, node) for node in NODES), put("mover", 10, "n1"))
     stage.fail_writes(allowed, Crash(), lands=lands)
@@ -255,7 +255,7 @@ def test_a_crash_never_leaves_too_little(stage: Stage, allowed: int, lands: bool
         assert [20, 20, 20] == [one["r"] for one in found]
 
 
-def test_what_cannot_be_freed_beside_growth_is_freed_with_the_next_write(stage: Stage) -> None:
+def test_what_cannot_be_freed_beside_growth_is_freed_with_the_next_write(stage: WriterStage) -> None:
     stage.commit(put("r", 10, "n1"), put("s", 10, "n2"))
     stage.fail_writes(1, ClusterError("422: no"))
     stage.commit(put("r", 10, "n2"), drop("r", "n1"))
@@ -266,14 +266,14 @@ def test_what_cannot_be_freed_beside_growth_is_freed_with_the_next_write(stage: 
     assert {"r": 10, "s": 10} == on_record(stage.backend, "n2")
 
 
-def test_what_only_frees_says_when_it_failed(stage: Stage) -> None:
+def test_what_only_frees_says_when_it_failed(stage: WriterStage) -> None:
     stage.commit(put("r", 10, "n1"), put("r", 10, "n2"))
     stage.fail_writes(0, ClusterError("422: no"))
     with pytest.raises(SchedulerError):
         stage.commit(drop("r", "n1"), drop("r", "n2"))
 
 
-def test_a_caller_whose_time_ends_while_another_writes_takes_back_what_was_written(stage: Stage) -> None:
+def test_a_caller_whose_time_ends_while_another_writes_takes_back_what_was_written(stage: WriterStage) -> None:
     stage.commit(put("r0", 10))
     entered, go = threading.Event(), threading.Event()
 
