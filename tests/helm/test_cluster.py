@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 import shlex
 import subprocess
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from certs.authority import make_authority
 from controller.cli import _parser
 from tests.cluster.client import ApiClient
 from tests.cluster.cluster import Cluster
@@ -37,10 +40,14 @@ HOOK = "helm.sh/hook"
 CONFIG_MAP = f"/api/v1/namespaces/{NAMESPACE}/configmaps/{NAME}"
 LEASE, LEASES = "longhorn-manager-disk-scheduler-lock", f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
 DEPLOYMENTS = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments"
-ENTRY = {
+CA = base64.b64encode(make_authority("ca", timedelta(days=1), datetime.now(UTC)).certificate).decode()
+ENTRY: Object = {
     "name": "pods.scheduling.longhorn.io",
     "admissionReviewVersions": ["v1"],
-    "clientConfig": {"service": {"name": "longhorn-scheduler-webhook", "namespace": NAMESPACE, "path": "/pods"}},
+    "clientConfig": {
+        "service": {"name": "longhorn-scheduler-webhook", "namespace": NAMESPACE, "path": "/pods"},
+        "caBundle": CA,
+    },
     "failurePolicy": "Ignore",
     "sideEffects": "None",
     "objectSelector": {"matchLabels": {"nobody": "has-this"}},
@@ -171,6 +178,10 @@ def lead(site: Cluster, folder: Path) -> None:
     site.api().patch(CONFIG_MAP, {"data": {"scheduler-extender-enabled": "true"}})
 
 
+def bundles(api: ApiClient) -> list[str]:
+    return [entry["clientConfig"]["caBundle"] for path in CONFIGURATIONS for entry in api.get(path)["webhooks"]]
+
+
 def entries(api: ApiClient) -> list[list[str]]:
     return [[entry["name"] for entry in api.get(path).get("webhooks", ())] for path in CONFIGURATIONS]
 
@@ -240,6 +251,24 @@ def test_a_forced_upgrade_empties_what_the_leader_then_fills(release: Release, t
     lead(site, tmp_path)  # it may, and finds them
     assert [[ENTRY["name"]]] * 2 == entries(api)
     release.helm("uninstall", "--wait", "--no-hooks")
+    gone_again(site, before)
+
+
+@pytest.mark.parametrize("flags", [(), ("--server-side", "--force-conflicts", "--field-manager=a-tool")])
+def test_objects_that_are_applied_again_leave_alone_what_the_leader_wrote(
+    site: Cluster, helm: Helm, tmp_path: Path, flags: tuple[str, ...]
+) -> None:
+    """As Argo CD and Flux apply them: from the client, and from the server whoever owns the fields."""
+    api, before = site.api(), listing(site)
+    for level in ("info", "debug", "info"):
+        text = helm.rendered({"logLevel": level}, "--no-hooks")
+        done = site.kubectl("apply", *flags, "-f", "-", input=text)
+        assert 0 == done.returncode, done.stderr
+        if entries(api) == [[], []]:
+            lead(site, tmp_path)
+        assert [ENTRY["clientConfig"]["caBundle"]] * 2 == bundles(api)
+        assert "true" == api.get(CONFIG_MAP)["data"]["scheduler-extender-enabled"]
+    assert 0 == site.kubectl("delete", "-f", "-", input=text).returncode
     gone_again(site, before)
 
 
