@@ -334,6 +334,14 @@ def test_the_notes_print_a_command_that_the_program_takes(site: Cluster, helm: H
         assert NAMESPACE == _parser().parse_args(words).namespace
         assert flag in command
         assert [] == [other for other in others if other not in text]
+        assert "no Longhorn is" not in text
+
+
+def test_the_notes_warn_of_a_namespace_without_longhorn(site: Cluster, helm: Helm) -> None:
+    flags = ("--dry-run=server", "--namespace", "default", "--kubeconfig", str(site.kubeconfig))
+    done = helm.run("install", NAME, str(CHART), *flags, values=with_image({}))
+    assert 0 == done.returncode, done.stderr
+    assert "WARNING: no Longhorn is in the namespace default" in done.stdout
 
 
 def test_a_release_from_its_first_leader_to_its_end(release_3: Release, tmp_path: Path) -> None:
