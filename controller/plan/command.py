@@ -84,13 +84,26 @@ class _Answers:
             case ScheduleQuestion() as schedule:
                 return _schedule(self._document, schedule)
             case ExpandQuestion() as expand:
-                return _expand(self._document, expand)
+                return self._expand(expand)
             case FitQuestion() as fit:
                 return self._fit(fit)
 
     @cached_property
     def _world(self) -> World:
         return world_of(self._objects, self._document.settings)
+
+    def _expand(self, question: ExpandQuestion) -> Json:
+        objects, volume, settings = self._objects, question.volume, self._document.settings
+        replicas, wanted = _replicas_of(objects, volume.name), volume.replica_count
+        if len(replicas) < wanted:
+            found = f"{len(replicas)} of its {wanted} Replicas" if replicas else "no Replica of it"
+            self._notes.remark(f"{question.path}: {found} in objects, so that no other disk is asked: {volume.name}")
+        if question.size_bytes < volume.size_bytes:
+            least, size = bytes_text(question.size_bytes), bytes_text(volume.size_bytes)
+            self._notes.remark(f"{question.path}: {least} is less than the present {size}, so that nothing grows")
+        return encode_expansion(
+            plan_expansion(objects.nodes, volume, replicas, question.size_bytes, settings.space, settings.behaviour)
+        )
 
     def _fit(self, question: FitQuestion) -> Json:
         """As a filter call decides. What a pod refers to and is not among the objects does not exist, and needs
@@ -103,6 +116,11 @@ class _Answers:
             as_what = so_that if entry.kind == "backup" else "which counts as nothing"
             problem = f"there is no {_KINDS[entry.kind]} {where} in objects"
             self._notes.pass_over(InputError(f"Pod {question.pod.key}", "", problem), as_what)
+        for claim in world.claims_of(question.pod):
+            if claim.class_name is None and not claim.volume_name and world.storage_class(None) is None:
+                problem = "is missing, and no StorageClass in objects is the default one"
+                error = InputError(self._objects.names["claims", claim.key], "spec.storageClassName", problem)
+                self._notes.pass_over(error, "which counts as nothing")
         for demand in demands:
             self._check_image(demand)
         for index, promise in enumerate(question.promises):
@@ -159,14 +177,6 @@ def _sized(replica: Replica, volume: Volume) -> Replica:
 
 def _replicas_of(objects: Objects, volume: str) -> tuple[Replica, ...]:
     return tuple(replica for replica in objects.replicas.values() if volume and replica.volume == volume)
-
-
-def _expand(document: Document, question: ExpandQuestion) -> Json:
-    objects, volume, settings = document.objects, question.volume, document.settings
-    replicas = _replicas_of(objects, volume.name)
-    return encode_expansion(
-        plan_expansion(objects.nodes, volume, replicas, question.size_bytes, settings.space, settings.behaviour)
-    )
 
 
 # The command

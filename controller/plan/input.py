@@ -41,8 +41,9 @@ class ScheduleQuestion:
 
 @dataclass(frozen=True, slots=True)
 class ExpandQuestion:
-    """May the volume grow to that size?"""
+    """May the volume grow to that size? `path` is where it stands."""
 
+    path: str
     volume: Volume
     size_bytes: int
 
@@ -79,7 +80,7 @@ def decode_document(raw: object, now_utc: datetime, notes: Notes) -> Document:
     What can only be passed over goes to `notes`, which refuse it or keep a remark.
     """
     if not isinstance(raw, Mapping):
-        raise InputError("", "", "the document is not an object")
+        raise InputError("", "", "the document is not an object of objects and a question")
     if "kind" in raw and "objects" not in raw:
         raise InputError("", "objects", "is missing; what kubectl prints stands below it, beside a question")
     for name in sorted(raw.keys() - PARTS):
@@ -106,8 +107,8 @@ def _version_of(raw: Raw, notes: Notes) -> str | None:
         return None
     version = text_at(raw, "", "longhornVersion")
     if parse_version(version) is None:
-        problem = f"{shown(version)} is no version as in v1.11.2, taken for the newest"
-        notes.pass_over(InputError("", "longhornVersion", problem))
+        problem = f"{shown(version)} is no version as in v1.11.2"
+        notes.pass_over(InputError("", "longhornVersion", problem), "taken for the newest")
     return version
 
 
@@ -270,6 +271,8 @@ def _amount(details: Raw, path: str, name: str) -> int:
     value, field = details.get(name), f"{path}.{name}"
     if value is None:
         raise MalformedRequestError(field, "is missing")
+    if isinstance(value, str) and value.startswith("+"):
+        raise MalformedRequestError(field, f"has a sign, and is the whole size, not what is added: {shown(value)}")
     size = quantity_bytes(value, field) if isinstance(value, str) else integer_at(details, path, name)
     if isinstance(value, str) and size == MAX_BYTES:  # it is cut there
         raise MalformedRequestError(field, f"does not fit 64 bits: {shown(value)}")
@@ -281,7 +284,7 @@ def _amount(details: Raw, path: str, name: str) -> int:
 def _expand(details: Raw, path: str, objects: Objects) -> Question:
     volume = _volume_to_grow(details, path, objects)
     is_asked = details.get("size") is not None
-    return ExpandQuestion(volume, _amount(details, path, "size") if is_asked else volume.size_bytes)
+    return ExpandQuestion(path, volume, _amount(details, path, "size") if is_asked else volume.size_bytes)
 
 
 def _fit(details: Raw, path: str, objects: Objects) -> Question:

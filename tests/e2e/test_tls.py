@@ -113,6 +113,9 @@ def test_who_is_not_ours_is_refused_and_the_pod_says_why(
     cell.wait_pod_ready("no-client")
 
 
+LATE = "Longhorn: node was not evaluated in time"
+
+
 class Observer:
     """Asks through the Service as kube-scheduler does, again and again, about a pod that fits on `nodes`.
 
@@ -167,7 +170,9 @@ class Observer:
         response = connection.getresponse()
         answer = FilterAnswer(response.status, json.loads(response.read()))
         is_proper = answer.status == 200 and not answer.body.get("Error")
-        if not (is_proper and answer.passed and self._nodes.issuperset(answer.passed)):
+        refused = answer.body.get("FailedAndUnresolvableNodes") or {}
+        is_late = refused.keys() == self._nodes and set(refused.values()) == {LATE}  # on a machine that does much else
+        if not (is_proper and (is_late or (answer.passed and self._nodes.issuperset(answer.passed)))):
             self.failures.append(repr(answer))
 
 

@@ -174,6 +174,17 @@ def test_what_is_not_among_the_objects_counts_as_nothing_and_is_named() -> None:
     ] == notes.lines()
 
 
+def test_a_claim_without_a_class_counts_as_nothing_and_is_named() -> None:
+    asked = claim("data", 9000)
+    del asked["spec"]["storageClassName"]
+    objects = [node("a"), pod("data"), asked]
+    with pytest.raises(InputError) as caught:
+        fit(objects, "a")
+    assert "spec.storageClassName" == caught.value.field_name
+    assert "is missing, and no StorageClass in objects is the default one" == caught.value.problem
+    assert "sure" == fit(objects, "a", lenient=True)["a"]["verdict"]
+
+
 def test_claims_without_a_uid_are_told_apart_by_their_names() -> None:
     objects = [node("a"), pod("x", "y"), claim("x", 30, uid=""), claim("y", 30, uid="")]
     assert {"pvc-ns/x": "d1", "pvc-ns/y": "d1"} == fit(objects, "a")["a"]["placement"]
