@@ -36,6 +36,10 @@ class ConfigError(SchedulerError):
     """A setting that cannot work; the message names it. Ends the process with code 2."""
 
 
+class UnreadableRecordError(SchedulerError):
+    """What is allocated on a node cannot be told from its record, so that nothing is allocated there."""
+
+
 class BugError(SchedulerError):
     """A broken invariant: the key that caused it is put into quarantine."""
 

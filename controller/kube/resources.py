@@ -8,6 +8,8 @@ from typing import Final
 from urllib.parse import quote
 
 from controller.model.names import (
+    ALLOCATION_GROUP,
+    ALLOCATION_VERSION,
     FORMER_MUTATING_CONFIGURATIONS,
     LONGHORN_GROUP,
     LONGHORN_VERSION,
@@ -100,3 +102,6 @@ LONGHORN_BACKING_IMAGES: Final = Resource(LONGHORN_GROUP, LONGHORN_VERSION, "bac
 LONGHORN_BACKUPS: Final = Resource(LONGHORN_GROUP, LONGHORN_VERSION, "backups", "Backup")
 LONGHORN_ENGINE_IMAGES: Final = Resource(LONGHORN_GROUP, LONGHORN_VERSION, "engineimages", "EngineImage")
 LONGHORN_INSTANCE_MANAGERS: Final = Resource(LONGHORN_GROUP, LONGHORN_VERSION, "instancemanagers", "InstanceManager")
+NODE_DISK_ALLOCATIONS: Final = Resource(
+    ALLOCATION_GROUP, ALLOCATION_VERSION, "nodediskallocations", "NodeDiskAllocation"
+)

@@ -32,6 +32,12 @@ WAKE_ANNOTATION: Final = "scheduling.longhorn.io/woken-at"
 SETTLED_ANNOTATION: Final = "scheduling.longhorn.io/settled"
 """On the Lease: the term whose holder let go of it, and left nothing behind that is not stored."""
 
+ALLOCATION_GROUP: Final = "scheduling.longhorn.io"
+ALLOCATION_VERSION: Final = "v1alpha1"
+
+RECORDED_ANNOTATION: Final = "scheduling.longhorn.io/allocations-term"
+"""On a Longhorn Node that carries a record of allocations: the term of the leader that wrote it last."""
+
 CANARY_LABEL: Final = "scheduling.longhorn.io/canary"
 """On the pods by which the leader finds out whether kube-scheduler asks the extender."""
 

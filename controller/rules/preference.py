@@ -19,12 +19,28 @@ def usable_bytes(disk: Disk) -> int:
     return max(0, disk.available_bytes - disk.reserved_bytes - disk.scheduled_bytes)
 
 
-def imbalance(usable: Sequence[int], chosen: int, size_bytes: int) -> float:
-    """How uneven the entries are once `size_bytes` is taken from entry number `chosen`: their spread over their mean;
-    lower is better, infinite when nothing is left on average."""
-    after = [value - size_bytes if index == chosen else value for index, value in enumerate(usable)]
-    mean = sum(after) / len(after)
-    return (max(after) - min(after)) / mean if mean > 0 else math.inf
+class Imbalance:
+    """How uneven some entries are once `size_bytes` is taken from one of them: their spread over their mean; lower is
+    better, infinite when nothing is left on average. Each one costs the same, however many there are."""
+
+    def __init__(self, usable: Sequence[int], size_bytes: int) -> None:
+        self._usable, self._size = usable, size_bytes
+        ordered = sorted(usable)
+        self._least, self._most = ordered[:2], ordered[-2:]
+        self._mean = (sum(usable) - size_bytes) / len(usable)
+
+    def of(self, chosen: int) -> float:
+        """With entry number `chosen`."""
+        before = self._usable[chosen]
+        after = before - self._size
+        if self._mean <= 0:
+            return math.inf
+        if len(self._usable) == 1:
+            return 0.0
+        # Of the others: the extreme one, or the next to it where the chosen one is the extreme.
+        most = self._most[-1] if before != self._most[-1] else self._most[0]
+        least = self._least[0] if before != self._least[0] else self._least[1]
+        return (max(most, after) - min(least, after)) / self._mean
 
 
 def prefer_attach_node(
@@ -70,9 +86,9 @@ def _most_balanced(ordered: Sequence[Candidate], usable: Sequence[int], size_byt
     fitting = [index for index, value in enumerate(sums) if value >= size_bytes]
     if not fitting:
         return 0
-    node = names[min(fitting, key=lambda index: imbalance(sums, index, size_bytes))]
+    node = names[min(fitting, key=Imbalance(sums, size_bytes).of)]
     fitting = [index for index, entry in enumerate(ordered) if entry.node == node and usable[index] >= size_bytes]
-    return min(fitting, key=lambda index: imbalance(usable, index, size_bytes), default=0)
+    return min(fitting, key=Imbalance(usable, size_bytes).of, default=0)
 
 
 def _disk_of(candidate: Candidate, nodes: Mapping[str, LonghornNode]) -> Disk:

@@ -16,7 +16,7 @@ from controller.errors import ConfigError
 from controller.kube.resources import Resource
 from controller.model.names import SECOND_SCHEDULER
 from controller.scheduler_config.config import Rendered, merged_config, new_config
-from controller.scheduler_config.fragments import fragments_of, header_of
+from controller.scheduler_config.fragments import fragments_of, header_of, machine_patch
 from controller.scheduler_config.from_cluster import Get, client_certificate, service_address
 from controller.scheduler_config.options import (
     CA,
@@ -130,18 +130,26 @@ def render(
         "--merge",
         "is not for a second kube-scheduler: its file is its own",
     )
+    require(
+        not (arguments.merge and options.platform.is_talos),
+        "--merge",
+        "is not for Talos, which merges patches of its machine configuration itself",
+    )
     merge, part = arguments.merge, arguments.part
     if part == "wiring":
-        require(
-            options.platform.on_host_network, "--part", f"wiring is nothing that there is for {options.platform.title}"
-        )
-        return Rendered(_stream(fragment.text for fragment in fragments_of(options)))
+        title, fragments = options.platform.title, fragments_of(options)
+        require(bool(fragments), "--part", f"wiring is nothing that there is for {title}")
+        return Rendered(_stream(fragment.text for fragment in fragments))
     header = header_of(options, is_merged=bool(merge)) if not options.is_second else ""
     if merge:
         rendered = merged_config(_text(read, "--merge", merge), merge, options)
     else:
         rendered = new_config(options, header)
-    text = manifest(options, rendered.text) if options.is_second and part != "config" else rendered.text
+    text = rendered.text
+    if options.is_second and part != "config":
+        text = manifest(options, text)
+    elif options.platform.is_talos:
+        text = machine_patch(options, text)
     others = _stream(fragment.text for fragment in fragments_of(options)) if part == "all" else ""
     return Rendered(text, rendered.notes, others)
 

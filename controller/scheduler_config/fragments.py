@@ -1,11 +1,13 @@
 """What makes a distribution start its kube-scheduler with the file: never an edit of a manifest, which upgrades undo.
 
 kubeadm: ClusterConfiguration, kubeadm.k8s.io/v1beta3 and v1beta4. K3s and RKE2: their configuration files and what is
-added to them from `config.yaml.d`; RKE2 writes the manifest of a static pod from it.
+added to them from `config.yaml.d`; RKE2 writes the manifest of a static pod from it. Talos: a patch of the machine
+configuration, of which kube-scheduler's is a part.
 """
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -48,6 +50,23 @@ def fragments_of(options: Options) -> Sequence[Fragment]:
     makers = {"kubeadm": _kubeadm, "k3s": _k3s, "rke2": _rke2}
     make = makers.get(options.platform.name)
     return make(options) if make else ()
+
+
+def machine_patch(options: Options, config: str) -> str:
+    """For Talos: the configuration as a part of its machine configuration."""
+    holds_key = "; it holds a private key" if isinstance(options.certificates, CertificateData) else ""
+    lines = [
+        f"For the machine configuration of every control plane machine{holds_key}:",
+        "  talosctl patch machineconfig --nodes NODE --patch @FILE",
+        "Talos adds a patch's lists to those that are there, and kube-scheduler does not start with two entries of",
+        "ours: take an older one out before, with talosctl edit machineconfig. Talos restarts kube-scheduler then.",
+        *_about_address(options),
+    ]
+    head = "".join(f"# {line}\n" for line in lines)
+    if options.platform.name == "talos":
+        return f"{head}cluster:\n  scheduler:\n    config:\n{textwrap.indent(config, '      ')}"
+    document = "apiVersion: v1alpha1   # of Talos\nkind: KubeSchedulerConfig\nconfig:\n"
+    return f"{head}{document}{textwrap.indent(config, '  ')}"
 
 
 def _about_address(options: Options) -> list[str]:

@@ -35,6 +35,11 @@ class Platform:
     config_path: str  # where kube-scheduler finds the configuration; empty: not ours to say
     on_host_network: bool = False  # its resolver knows no names of Services
     has_profiling_off: bool = False  # by a flag, which a configuration file puts out of force
+    inside: str = ""  # of what the configuration is a part, and no file of its own; empty: it is one
+
+    @property
+    def is_talos(self) -> bool:
+        return self.name.startswith("talos")
 
 
 PLATFORMS: Final = {
@@ -63,7 +68,14 @@ PLATFORMS: Final = {
             on_host_network=True,
             has_profiling_off=True,
         ),
-        Platform("second", "a second kube-scheduler", "", "/etc/kube-scheduler/config.yaml"),
+        # The kubeconfig is Talos's to say.
+        *(
+            Platform(
+                name, "Talos", "", "", on_host_network=True, has_profiling_off=True, inside="machine configuration"
+            )
+            for name in ("talos", "talos-document")
+        ),
+        Platform("second", "a second kube-scheduler", "", "/etc/kube-scheduler/config.yaml", inside="Secret"),
         Platform("plain", "kube-scheduler", "/etc/kubernetes/scheduler.conf", ""),
     )
 }
@@ -185,7 +197,17 @@ class Options:
             require(not path or _is_path(path), option, f"is not an absolute path: {path!r}")
 
     def _check_platform(self) -> None:
-        title = self.platform.title
+        title, inside = self.platform.title, self.platform.inside
+        require(
+            not (inside and isinstance(self.certificates, CertificateDirectory)),
+            "--certificate-dir",
+            f"is not for {title}: its configuration stands in a {inside}",
+        )
+        require(
+            not (self.platform.is_talos and self.kubeconfig),
+            "--kubeconfig",
+            f"is not for {title}, which says it itself",
+        )
         if self.is_second:
             require(
                 bool(_IMAGE.fullmatch(self.image)),
@@ -194,11 +216,6 @@ class Options:
                 "registry.k8s.io/kube-scheduler:v1.36.3",
             )
             require(not self.kubeconfig, "--kubeconfig", f"is not for {title}: it uses its pod's service account")
-            require(
-                not isinstance(self.certificates, CertificateDirectory),
-                "--certificate-dir",
-                f"is not for {title}: its configuration stands in a Secret",
-            )
             require(
                 self.scheduler_name != DEFAULT_SCHEDULER,
                 "--scheduler-name",

@@ -39,7 +39,8 @@ ASKING = (
     "default-scheduler,nobody,longhorn-scheduler,second-scheduler,sampling-scheduler,slow-scheduler,"
     "preempting-scheduler,evicting-scheduler,choosing-scheduler,binding-scheduler,forgiving-scheduler,"
     "goals-preempting,goals-evicting,merged-scheduler,merged-packing,second-managed-resources,"
-    "second-no-managed-resources,rendered-plain,rendered-whole,rendered-k3s,rendered-rke2,rendered-large,"
+    "second-no-managed-resources,rendered-plain,rendered-whole,rendered-k3s,rendered-rke2,rendered-talos,"
+    "rendered-large,"
     "https-scheduler,burst-scheduler,wrong-authority,wrong-name,wrong-client,no-client,names-scheduler,nodes-scheduler"
 )
 

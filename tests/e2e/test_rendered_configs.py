@@ -1,7 +1,7 @@
 """The real kube-scheduler starts with every file that `render-scheduler-config` prints, and binds a pod through it.
 
-Each runs beside the flags that its distribution gives to kube-scheduler (kubeadm: its static pod's manifest; K3s and
-RKE2: their server's defaults), with the paths and ports of the test cluster in place of theirs.
+Each runs beside the flags that its distribution gives to kube-scheduler (kubeadm, Talos: the manifest of their static
+pod; K3s, RKE2: the defaults of their server), with the paths and ports of the test cluster in place of theirs.
 """
 
 from __future__ import annotations
@@ -62,6 +62,13 @@ def flags_of(platform: str, scene: Scene) -> dict[str, str]:
         "kubeadm": {**common, "leader-elect": "true"},
         "k3s": {**common, "profiling": "false", "leader-elect": "false"},
         "rke2": {**common, "profiling": "false", "permit-port-sharing": "true"},
+        "talos": {
+            **common,
+            "authentication-tolerate-lookup-failure": "false",
+            "leader-elect": "true",
+            "profiling": "false",
+            "tls-min-version": "VersionTLS13",
+        },
     }[platform]
 
 
@@ -93,6 +100,19 @@ def test_a_rendered_file_schedules_beside_the_flags_of_its_distribution(
 ) -> None:
     words = ["--for", platform, *where(scene), "--kubeconfig", kubeconfig(scene), "--scheduler-name", name, *words]
     start_scheduler(name, ask(*words, get=None).text, flags=flags_of(platform, scene))
+    bind_a_pod(scene, cell, name)
+
+
+def test_what_is_a_part_of_talos_schedules_beside_its_flags(
+    scene: Scene, cell: Cell, start_scheduler: StartScheduler
+) -> None:
+    """Talos takes it out of its machine configuration, with its own kubeconfig, and leaves out what is a default."""
+    name = "rendered-talos"
+    patch = yaml.safe_load(ask("--for", "talos", *where(scene), "--scheduler-name", name, get=None).text)
+    found = patch["cluster"]["scheduler"]["config"]
+    found["clientConnection"]["kubeconfig"] = kubeconfig(scene)
+    del found["extenders"][0]["ignorable"]
+    start_scheduler(name, yaml.safe_dump(found), flags=flags_of("talos", scene))
     bind_a_pod(scene, cell, name)
 
 

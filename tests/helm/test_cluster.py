@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 import shlex
 import subprocess
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from certs.authority import make_authority
 from controller.cli import _parser
 from tests.cluster.client import ApiClient
 from tests.cluster.cluster import Cluster
@@ -37,10 +40,14 @@ HOOK = "helm.sh/hook"
 CONFIG_MAP = f"/api/v1/namespaces/{NAMESPACE}/configmaps/{NAME}"
 LEASE, LEASES = "longhorn-manager-disk-scheduler-lock", f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
 DEPLOYMENTS = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments"
-ENTRY = {
+CA = base64.b64encode(make_authority("ca", timedelta(days=1), datetime.now(UTC)).certificate).decode()
+ENTRY: Object = {
     "name": "pods.scheduling.longhorn.io",
     "admissionReviewVersions": ["v1"],
-    "clientConfig": {"service": {"name": "longhorn-scheduler-webhook", "namespace": NAMESPACE, "path": "/pods"}},
+    "clientConfig": {
+        "service": {"name": "longhorn-scheduler-webhook", "namespace": NAMESPACE, "path": "/pods", "port": 443},
+        "caBundle": CA,
+    },
     "failurePolicy": "Ignore",
     "sideEffects": "None",
     "objectSelector": {"matchLabels": {"nobody": "has-this"}},
@@ -243,6 +250,29 @@ def test_a_forced_upgrade_empties_what_the_leader_then_fills(release: Release, t
     gone_again(site, before)
 
 
+@pytest.mark.parametrize("flags", [(), ("--server-side", "--force-conflicts", "--field-manager=a-tool")])
+def test_objects_that_are_applied_again_leave_alone_what_the_leader_wrote(
+    site: Cluster, helm: Helm, tmp_path: Path, flags: tuple[str, ...]
+) -> None:
+    """As Argo CD and Flux apply them: from the client, and from the server whoever owns the fields."""
+    api, before = site.api(), listing(site)
+
+    def apply(level: str) -> None:
+        done = site.kubectl("apply", *flags, "-f", "-", input=helm.rendered({"logLevel": level}, "--no-hooks"))
+        assert 0 == done.returncode, done.stderr
+
+    apply("info")
+    lead(site, tmp_path)
+    for level in ("info", "debug"):
+        apply(level)
+        assert [[ENTRY["clientConfig"]]] * 2 == [
+            [entry["clientConfig"] for entry in api.get(path)["webhooks"]] for path in CONFIGURATIONS
+        ]
+        assert "true" == api.get(CONFIG_MAP)["data"]["scheduler-extender-enabled"]
+    assert 0 == site.kubectl("delete", "-f", "-", input=helm.rendered({}, "--no-hooks")).returncode
+    gone_again(site, before)
+
+
 def test_helm_takes_over_what_was_applied_by_hand(release_3: Release, tmp_path: Path) -> None:
     release, site = release_3, release_3.site
     api, before = site.api(), listing(site)
@@ -304,6 +334,14 @@ def test_the_notes_print_a_command_that_the_program_takes(site: Cluster, helm: H
         assert NAMESPACE == _parser().parse_args(words).namespace
         assert flag in command
         assert [] == [other for other in others if other not in text]
+        assert "no Longhorn is" not in text
+
+
+def test_the_notes_warn_of_a_namespace_without_longhorn(site: Cluster, helm: Helm) -> None:
+    flags = ("--dry-run=server", "--namespace", "default", "--kubeconfig", str(site.kubeconfig))
+    done = helm.run("install", NAME, str(CHART), *flags, values=with_image({}))
+    assert 0 == done.returncode, done.stderr
+    assert "WARNING: no Longhorn is in the namespace default" in done.stdout
 
 
 def test_a_release_from_its_first_leader_to_its_end(release_3: Release, tmp_path: Path) -> None:

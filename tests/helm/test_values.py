@@ -78,6 +78,19 @@ def test_the_combinations_say_every_value() -> None:
     assert [] == [value.name for value in values_of(TEXT) if value.is_leaf and value.path not in said]
 
 
+@pytest.mark.parametrize("name", COMBINATIONS)
+def test_common_labels_and_annotations_are_on_every_object_and_pod(helm: Helm, name: str) -> None:
+    common = {"commonLabels": {"site/owner": "storage"}, "commonAnnotations": {"site/contact": "somebody"}}
+    values = {key: value for key, value in COMBINATIONS[name].items() if key != "extraObjects"} | common
+    for one in yaml.safe_load_all(helm.rendered(values, *API_VERSIONS)):
+        if not one:
+            continue
+        pod = one["spec"]["template"] if one["kind"] in ("Deployment", "Job") else one
+        for metadata in (one["metadata"], pod["metadata"]):
+            assert "storage" == metadata["labels"].get("site/owner"), one["metadata"]
+            assert "somebody" == metadata["annotations"].get("site/contact"), one["metadata"]
+
+
 # The wrong values, and what the error names.
 TYPOS: list[tuple[Values, str]] = [
     ({"images": {"registry": "r"}}, "images"),

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import NamedTuple
 
 from controller.allocator.judge.growth import Obstacle
 from controller.allocator.judge.pending import Pending
@@ -19,7 +20,7 @@ from controller.model.longhorn import Disk, LonghornNode, Replica, Volume
 from controller.model.quantity import bytes_text
 from controller.rules.affinity import Try
 from controller.rules.candidates import Candidate, PlacementView, find_candidates
-from controller.rules.eligibility import check_node, observed_scheduled, provisioning_limit
+from controller.rules.eligibility import check_node
 from controller.rules.preference import prefer_attach_node, preferred
 from controller.rules.reasons import Reason, Refusal, Rejection
 
@@ -48,8 +49,7 @@ class FoundDisks:
     tried: Try | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Sum:
+class _Sum(NamedTuple):
     """What one disk's figure is made of. `room_bytes`: by over-provisioning, promises and the image aside."""
 
     room_bytes: int
@@ -70,6 +70,10 @@ class JoinedDisks:
         own = frozenset({volume.name, *(claim.uid for claim in world.claims_of_volume(volume.name))})
         self._pending = Pending(world, ledger, own)
         self._image = world.backing_image(volume.backing_image)
+        self._own: dict[str, dict[str, int]] = {}  # by disk, what of the volume is in the figure, listed or not
+        for one in world.replicas_of(volume.name).values():
+            if one.disk_uuid:
+                self._own.setdefault(one.disk_uuid, {})[one.name] = one.size_bytes
         self._sums: dict[tuple[str, str], _Sum] = {}
 
     def find(self, asked: Replica) -> FoundDisks:
@@ -108,27 +112,26 @@ class JoinedDisks:
         )
 
     def _joined(self, node: LonghornNode) -> LonghornNode:
-        """The node, its disks' figures with all that may come to them."""
+        """The node, its disks' figures with all that may come to them. Disks that take nothing stay as they are."""
         room = self._world.room(node.name)
         if room is None or check_node(node) is not None:
             return node
-        for disk in room.disks:
-            if self._image_bytes(disk.uuid):
+        image_bytes = [self._image_bytes(disk.uuid) if self._image is not None else 0 for disk in room.disks]
+        for disk, more in zip(room.disks, image_bytes, strict=True):
+            if more:
                 self._pending.own_image(disk.uuid, self._volume.backing_image)
-        loads = dict(zip((disk.uuid for disk in room.disks), self._pending.loads(room), strict=True))
-        return replace(node, disks=tuple(self._disk(node.name, disk, loads.get(disk.uuid, 0)) for disk in node.disks))
+        known = {}
+        for disk, load, more in zip(room.disks, self._pending.loads(room), image_bytes, strict=True):
+            known[disk.name] = disk.limit_bytes - disk.free_bytes + load + more
+            self._sums[node.name, disk.name] = _Sum(disk.free_bytes, load, more)
+        return replace(node, disks=tuple(self._disk(disk, known.get(disk.name)) for disk in node.disks))
 
-    def _disk(self, node: str, disk: Disk, promised_bytes: int) -> Disk:
-        replicas = self._world.counted_on(disk.uuid) if disk.uuid else ()
-        scheduled = observed_scheduled(disk, replicas)
-        image_bytes = self._image_bytes(disk.uuid)
-        limit = provisioning_limit(disk, self._world.settings.space)
-        self._sums[node, disk.name] = _Sum(limit - scheduled, promised_bytes, image_bytes)
-        return replace(
-            disk,
-            scheduled_bytes=scheduled + promised_bytes + image_bytes,
-            scheduled_replicas={**disk.scheduled_replicas, **{one.name: one.size_bytes for one in replicas}},
-        )
+    def _disk(self, disk: Disk, scheduled_bytes: int | None) -> Disk:
+        own = self._own.get(disk.uuid)
+        if scheduled_bytes is None or (scheduled_bytes == disk.scheduled_bytes and own is None):
+            return disk
+        listed = {**disk.scheduled_replicas, **own} if own else disk.scheduled_replicas
+        return replace(disk, scheduled_bytes=scheduled_bytes, scheduled_replicas=listed)
 
     def _image_bytes(self, disk_uuid: str) -> int:
         """Of the volume's backing image, where it would come to that disk with the replica."""

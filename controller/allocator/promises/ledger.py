@@ -15,7 +15,7 @@ A claimant has one promise of a volume at a time, and every change of it goes th
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, KeysView, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, KeysView, Mapping, Sequence
 from typing import Final
 
 from controller.allocator.promises.items import (
@@ -31,6 +31,7 @@ from controller.allocator.promises.sums import Sums
 from controller.errors import BugError
 
 _NO_NODES: Final[frozenset[str]] = frozenset()
+_NOTHING_KNOWN: Final[Mapping[str, BoundItems]] = {}
 NEXT: Final[dict[tuple[State, Verb], State]] = {  # a pair that is missing here is a bug
     (State.ABSENT, Verb.HOLD): State.HELD,
     (State.ABSENT, Verb.ASSUME): State.ASSUMED,  # chosen without a hold of ours, or under an earlier leader
@@ -81,12 +82,17 @@ class Ledger:
         self._charged: Counter[str] = Counter()  # bytes by namespace
 
     @classmethod
-    def of(cls, promises: Iterable[Promise]) -> Ledger:
-        """One with these promises."""
+    def of(cls, promises: Iterable[Promise], known: Mapping[str, BoundItems] = _NOTHING_KNOWN) -> Ledger:
+        """One with these promises; `known` is what the ledger that they are of has `bound_known`."""
         ledger = cls()
         for promise in promises:
             ledger.put(Verb.HOLD if promise.state is State.HELD else Verb.ASSUME, promise)
+        ledger._bound_items.update(known)
         return ledger
+
+    def bound_known(self) -> dict[str, BoundItems]:
+        """Of all `bound_items`, by node, what is worked out already."""
+        return self._bound_items.copy()
 
     def get(self, volume: str, claimant: str) -> Promise | None:
         return self._by_volume.get(volume, {}).get(claimant)

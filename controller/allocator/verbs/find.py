@@ -66,8 +66,9 @@ class DiskQueries:
     def _copy(self) -> tuple[World, Ledger]:
         with self._lock:
             self._under_lock.is_active()
-            world, promises = self._world.copy(GrantedBy(lambda: ledger)), list(self._under_lock.ledger().promises())
-        ledger = Ledger.of(promises)
+            world, present = self._world.copy(GrantedBy(lambda: ledger)), self._under_lock.ledger()
+            promises, known = list(present.promises()), present.bound_known()
+        ledger = Ledger.of(promises, known)
         return world, ledger
 
 

@@ -186,6 +186,20 @@ def test_a_question_changes_nothing() -> None:
     assert before == cluster.allocator.snapshot()
 
 
+def test_what_the_ledger_has_worked_out_already_says_the_same() -> None:
+    cluster = TestCluster(settings=OPEN).add_nodes(n1=100, n2=100)
+    cluster.ask("pod", 70, "n1")
+    show(cluster, "v", 40)
+    cold = find(cluster)
+    ledger = cluster.allocator._ledger
+    assert ["pod"] == [item.volume.removeprefix("uid-") for item in ledger.bound_items("n1").items]
+    assert {"n1"} == ledger.bound_known().keys()
+    assert cold == find(cluster)
+    cluster.drop_pod("pod")
+    cluster.let_doubts_pass()
+    assert ["n1", "n2"] == nodes(find(cluster))
+
+
 def test_nothing_is_promised_while_the_extender_lets_everything_pass() -> None:
     cluster = cluster_of(n1=100)
     cluster.ask("pod", 70, "n1")

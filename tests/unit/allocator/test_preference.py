@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from controller.model.longhorn import LonghornNode
 from controller.model.versions import Behaviour
 from controller.rules.candidates import Candidate
-from controller.rules.preference import imbalance, preferred, usable_bytes
+from controller.rules.preference import Imbalance, preferred, usable_bytes
 from controller.rules.schedule import PlacementStep, schedule_replicas
 from tests.unit.allocator.placing import disk, node, replica, view, volume
 
@@ -34,11 +35,22 @@ def test_usable_bytes_are_what_neither_reserved_nor_scheduled_takes() -> None:
 
 
 def test_imbalance_is_the_spread_over_the_mean_after_the_choice() -> None:
-    assert 0.0 == imbalance([300, 200], 0, 100)
-    assert 0.0 == imbalance([101, 1], 0, 100)
-    assert pytest.approx(200 / 200) == imbalance([300, 200], 1, 100)
-    assert math.inf == imbalance([100, 0], 0, 100)
-    assert math.inf == imbalance([50, 50], 0, 200)
+    assert 0.0 == Imbalance([300, 200], 100).of(0)
+    assert 0.0 == Imbalance([101, 1], 100).of(0)
+    assert pytest.approx(200 / 200) == Imbalance([300, 200], 100).of(1)
+    assert math.inf == Imbalance([100, 0], 100).of(0)
+    assert math.inf == Imbalance([50, 50], 200).of(0)
+
+
+def test_imbalance_is_what_a_look_at_all_entries_tells() -> None:
+    chance = random.Random(1)
+    for _ in range(500):
+        usable = [chance.choice((0, 5, 10, 10, chance.randrange(30))) for _ in range(chance.randrange(1, 6))]
+        size, chosen = chance.randrange(12), chance.randrange(len(usable))
+        after = [value - size * (index == chosen) for index, value in enumerate(usable)]
+        mean = sum(after) / len(after)
+        expected = (max(after) - min(after)) / mean if mean > 0 else math.inf
+        assert expected == Imbalance(usable, size).of(chosen), (usable, size, chosen)
 
 
 def test_the_node_that_leaves_the_nodes_most_even_is_taken() -> None:
@@ -54,7 +66,7 @@ def test_a_nodes_disks_count_together() -> None:
 def test_among_the_nodes_disks_the_one_that_leaves_all_disks_most_even_is_taken() -> None:
     nodes = node("n1", disk("d1", 300), disk("d2", 500)), node("n2", disk("d1", 490))
     usable = [300, 500, 490]
-    assert imbalance(usable, 1, 100) < imbalance(usable, 0, 100)
+    assert Imbalance(usable, 100).of(1) < Imbalance(usable, 100).of(0)
     assert "n1/d2" == choice(100, *nodes)
 
 

@@ -30,6 +30,8 @@ CASES: dict[str, list[str]] = {
     "kubeadm": [],
     "k3s": ["--service-address", "192.0.2.10", "--port", "30504", "--insecure-plain-http"],
     "rke2": ["--service-address", "fd00:10::7", "--ignorable", "--certificate-dir", "/etc/extender"],
+    "talos": [],
+    "talos-document": ["--insecure-plain-http"],
     "second": ["--image", IMAGE, "--large-cluster"],
 }
 CLUSTER_IP = "10.96.0.7"

@@ -131,6 +131,28 @@ def test_k3s_and_rke2_get_arguments_that_add_to_those_of_other_files() -> None:
     assert path.startswith(f"{source}/")
 
 
+def talos(platform: str, *words: str) -> dict[str, Any]:
+    (document,) = documents(ask("--for", platform, *ADDRESS, *words).text)
+    return document
+
+
+def test_talos_gets_the_configuration_as_a_part_of_its_own() -> None:
+    within = talos("talos")
+    found = within["cluster"]["scheduler"]["config"]
+    assert {"cluster": {"scheduler": {"config": found}}} == within
+    assert {"apiVersion": "v1alpha1", "kind": "KubeSchedulerConfig", "config": found} == talos("talos-document")
+    expected = config("--for", "plain", *ADDRESS)
+    del expected["clientConnection"]["kubeconfig"]  # Talos writes its own there
+    assert {**expected, "enableProfiling": False} == found
+
+
+@pytest.mark.parametrize("platform", ["talos", "talos-document"])
+def test_talos_warns_of_a_key_only_where_there_is_one(platform: str) -> None:
+    for words, is_told in (((), True), (("--insecure-plain-http",), False)):
+        text = ask("--for", platform, *ADDRESS, *words).text
+        assert is_told == ("it holds a private key:\n" in text)
+
+
 # The second scheduler
 
 
@@ -414,7 +436,11 @@ REFUSED = {
     "--service-address": [
         *(f"plain --service-address {text}" for text in ("'a b'", "http://x", "10.0.0.256", "fe80::1%eth0")),
     ],
-    "--certificate-dir": ["plain --certificate-dir relative", f"second --image {IMAGE} --certificate-dir /a"],
+    "--certificate-dir": [
+        "plain --certificate-dir relative",
+        f"second --image {IMAGE} --certificate-dir /a",
+        "talos --certificate-dir /a",
+    ],
     "--http-timeout": ["plain --http-timeout 0", "plain --http-timeout=-1s", "plain --http-timeout 1m"],
     "--qps": ["plain --qps 0"],
     "--burst": ["plain --burst -1", "plain --qps 2000"],
@@ -422,16 +448,21 @@ REFUSED = {
         *(f"plain --scheduler-name {name}" for name in ("A", "yes", "off", "n", "0755", "12")),
         f"second --image {IMAGE} --scheduler-name default-scheduler",
     ],
-    "--kubeconfig": ["plain --kubeconfig relative", f"second --image {IMAGE} --kubeconfig /a"],
+    "--kubeconfig": [
+        "plain --kubeconfig relative",
+        f"second --image {IMAGE} --kubeconfig /a",
+        "talos-document --kubeconfig /a",
+    ],
     "--config-path": [
         "kubeadm --service-address 10.96.0.7 --config-path /a:b",
         "plain --config-path /a",
         f"second --image {IMAGE} --config-path /a",
+        "talos --config-path /a",
     ],
     "--image": [f"plain --image {IMAGE}", "second", "second --image 'a b'", "second --image a:"],
     "--no-managed-resources": ["plain --no-managed-resources"],
-    "--part": ["plain --part wiring"],
-    "--merge": [f"second --image {IMAGE} --merge x", "plain --merge /does/not/exist"],
+    "--part": ["plain --part wiring", "talos --part wiring"],
+    "--merge": [f"second --image {IMAGE} --merge x", "talos --merge x", "plain --merge /does/not/exist"],
 }
 
 

@@ -1,0 +1,185 @@
+"""Where the record stands: in the Longhorn Node where its CRD keeps the field, else in an object of our own.
+
+Each write is one PUT of the object as it was read, under its resourceVersion: whatever else stands in it stays.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from controller.allocations.shape import allocations_in, encode_allocations
+from controller.errors import ConflictError, MalformedRequestError, NotFoundError
+from controller.kube.api import CALL_SECONDS, KubeApi
+from controller.kube.resources import CRDS, LONGHORN_NODES, NODE_DISK_ALLOCATIONS, Resource
+from controller.model.allocations import Allocation, NodeRecord
+from controller.model.names import LONGHORN_VERSION, RECORDED_ANNOTATION
+from controller.model.reader import integer_at, mapping_at
+
+Raw = dict[str, Any]
+NODE_CRD: Final = "nodes.longhorn.io"
+FIELD: Final = "diskAllocations"
+DROPPED: Final = "spec.diskAllocations was written and is gone: a writer that does not know the field has dropped it"
+_PAGE: Final = 500
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRecord:
+    """A node's record, and the object that carries it; `raw` is None where there is none yet."""
+
+    record: NodeRecord
+    raw: Raw | None
+
+
+class RecordBackend(Protocol):
+    """Threads: any. Blocks: for the API server. I/O: one call each, `records` one for a page. Raises ClusterError."""
+
+    name: str
+
+    def records(self) -> list[StoredRecord]: ...
+    def read(self, node: str, timeout: float = CALL_SECONDS) -> StoredRecord: ...
+    def write(
+        self, stored: StoredRecord, allocations: Sequence[Allocation], term: int, timeout: float = CALL_SECONDS
+    ) -> StoredRecord:
+        """This and nothing else is on record then; ConflictError when the object is not as `stored` any more."""
+        ...
+
+    def forget(self, stored: StoredRecord) -> None:
+        """There is no record there any more."""
+        ...
+
+
+class LonghornNodeBackend:
+    """`spec.diskAllocations` of the Longhorn Node.
+
+    A manager that writes whole Nodes with its own types drops the field. The annotation survives that, so that such a
+    record is known to be lost, and not taken for an empty one.
+    """
+
+    name: str = "longhorn-node"
+
+    def __init__(self, api: KubeApi, namespace: str) -> None:
+        self._api, self._namespace = api, namespace
+
+    def records(self) -> list[StoredRecord]:
+        return [self._stored(raw) for raw in _all(self._api, LONGHORN_NODES, self._namespace)]
+
+    def read(self, node: str, timeout: float = CALL_SECONDS) -> StoredRecord:
+        return self._stored(self._api.get(LONGHORN_NODES, self._namespace, node, timeout=timeout))
+
+    def write(
+        self, stored: StoredRecord, allocations: Sequence[Allocation], term: int, timeout: float = CALL_SECONDS
+    ) -> StoredRecord:
+        node = stored.record.node
+        if stored.raw is None:
+            raise NotFoundError(f"there is no Longhorn Node {node}")
+        body = copy.deepcopy(stored.raw)
+        body["metadata"].setdefault("annotations", {})[RECORDED_ANNOTATION] = str(term)
+        body.setdefault("spec", {})[FIELD] = encode_allocations(allocations)
+        return self._stored(self._api.replace(LONGHORN_NODES, self._namespace, node, body, timeout=timeout))
+
+    def forget(self, stored: StoredRecord) -> None:
+        if stored.raw is None:
+            return
+        body = copy.deepcopy(stored.raw)
+        was_there = body.get("spec", {}).pop(FIELD, None) is not None
+        was_marked = body["metadata"].get("annotations", {}).pop(RECORDED_ANNOTATION, None) is not None
+        if was_there or was_marked:
+            self._api.replace(LONGHORN_NODES, self._namespace, stored.record.node, body)
+
+    def _stored(self, raw: Raw) -> StoredRecord:
+        marks = raw["metadata"].get("annotations") or {}
+        spec = raw.get("spec") or {}
+        mark = str(marks.get(RECORDED_ANNOTATION, ""))
+        term = int(mark) if mark.isascii() and mark.isdigit() and len(mark) < 19 else 0
+        problem = DROPPED if mark and spec.get(FIELD) is None else ""
+        return _stored_record(raw, spec, term, problem)
+
+
+class NodeDiskAllocationBackend:
+    """Our own object `NodeDiskAllocation`, one for each Longhorn node and of its name."""
+
+    name: str = "node-disk-allocation"
+
+    def __init__(self, api: KubeApi, namespace: str) -> None:
+        self._api, self._namespace = api, namespace
+
+    def records(self) -> list[StoredRecord]:
+        return [self._stored(raw) for raw in _all(self._api, NODE_DISK_ALLOCATIONS, self._namespace)]
+
+    def read(self, node: str, timeout: float = CALL_SECONDS) -> StoredRecord:
+        try:
+            return self._stored(self._api.get(NODE_DISK_ALLOCATIONS, self._namespace, node, timeout=timeout))
+        except NotFoundError:
+            return StoredRecord(NodeRecord(node), None)
+
+    def write(
+        self, stored: StoredRecord, allocations: Sequence[Allocation], term: int, timeout: float = CALL_SECONDS
+    ) -> StoredRecord:
+        node, kind = stored.record.node, NODE_DISK_ALLOCATIONS
+        spec = {"term": term, FIELD: encode_allocations(allocations)}
+        if stored.raw is None:
+            body = {
+                "apiVersion": kind.api_version,
+                "kind": kind.kind,
+                "metadata": {"name": node, "namespace": self._namespace},
+                "spec": spec,
+            }
+            return self._stored(self._api.create(kind, self._namespace, body, timeout=timeout))
+        body = {**copy.deepcopy(stored.raw), "spec": spec}
+        try:
+            return self._stored(self._api.replace(kind, self._namespace, node, body, timeout=timeout))
+        except NotFoundError as error:
+            raise ConflictError(f"NodeDiskAllocation {node} was deleted meanwhile") from error
+
+    def forget(self, stored: StoredRecord) -> None:
+        if stored.raw is not None:
+            uid = str(stored.raw["metadata"].get("uid", ""))
+            self._api.delete(NODE_DISK_ALLOCATIONS, self._namespace, stored.record.node, uid=uid)
+
+    def _stored(self, raw: Raw) -> StoredRecord:
+        spec = raw.get("spec") or {}
+        try:
+            term = integer_at(mapping_at(spec, "spec"), "spec", "term")
+        except MalformedRequestError as error:
+            return _stored_record(raw, spec, 0, str(error))
+        return _stored_record(raw, spec, term, "")
+
+
+def found_backend(api: KubeApi, namespace: str) -> RecordBackend:
+    """The one that this cluster's Longhorn Node CRD allows: a field that the schema does not have is pruned."""
+    if keeps_field(api.get(CRDS, None, NODE_CRD)):
+        return LonghornNodeBackend(api, namespace)
+    return NodeDiskAllocationBackend(api, namespace)
+
+
+def keeps_field(crd: Mapping[str, Any]) -> bool:
+    """Whether the CRD of Longhorn's Node has `spec.diskAllocations`."""
+    for version in mapping_at(crd, "", "spec").get("versions") or ():
+        if version.get("name") == LONGHORN_VERSION:
+            names = ("schema", "openAPIV3Schema", "properties", "spec", "properties")
+            return FIELD in mapping_at(version, "spec.versions", *names)
+    return False
+
+
+def _stored_record(raw: Raw, spec: object, term: int, problem: str) -> StoredRecord:
+    """The record in `spec`; one that does not parse has a problem, and no allocations."""
+    node, version = str(raw["metadata"]["name"]), str(raw["metadata"].get("resourceVersion", ""))
+    allocations: tuple[Allocation, ...] = ()
+    if not problem:
+        try:
+            allocations = allocations_in(mapping_at(spec, "spec").get(FIELD) or {}, node)
+        except MalformedRequestError as error:
+            problem = str(error)
+    return StoredRecord(NodeRecord(node, allocations, version, term, problem), raw)
+
+
+def _all(api: KubeApi, resource: Resource, namespace: str) -> Iterator[Raw]:
+    token: str | None = None
+    while token != "":
+        query = {"limit": _PAGE} | ({"continue": token} if token else {})
+        page = api.list_page(resource, namespace, **query)
+        yield from page.items
+        token = page.continue_token

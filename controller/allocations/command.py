@@ -1,0 +1,150 @@
+"""`python -m controller.allocations {crd,check,repair,move}`: the record of what is allocated on Longhorn's disks.
+
+`crd` prints the CustomResourceDefinition of NodeDiskAllocation. `check` compares the record with Longhorn's objects and
+changes nothing; exit code 1 where they differ. `repair` brings the record to what the objects show, and makes one where
+there is none; `--unreadable` writes records anew that cannot be read. `move` takes the record to the other place. All
+but `crd` and `check` are for times when nobody allocates.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, Final
+
+from controller.allocations.backends import (
+    LonghornNodeBackend,
+    NodeDiskAllocationBackend,
+    RecordBackend,
+    StoredRecord,
+    found_backend,
+)
+from controller.allocations.definition import allocation_crd
+from controller.allocations.moving import move_records
+from controller.allocations.repair import Repair, plan_repairs, shown_allocations
+from controller.allocations.writer import RecordWriter
+from controller.clock import Clock, SystemClock
+from controller.errors import SchedulerError
+from controller.kube.api import ClientKubeApi, KubeApi
+from controller.kube.resources import LONGHORN_BACKING_IMAGES, LONGHORN_NODES, LONGHORN_REPLICAS, Resource
+from controller.model.allocations import Allocation
+from controller.model.parse import backing_image_facts, node_facts, replica_facts
+from controller.process.flags import add_version
+
+EXIT_DIFFERS: Final = 1
+EXIT_FAILED: Final = 2
+REPAIR_SECONDS: Final = 60.0
+_BACKENDS: Final = {one.name: one for one in (LonghornNodeBackend, NodeDiskAllocationBackend)}
+_PAGE: Final = 500
+
+
+def main(args: Sequence[str] | None = None) -> int:
+    options = _parser().parse_args(args)
+    if options.command == "crd":
+        _say(json.dumps(allocation_crd(), indent=2))
+        return 0
+    try:
+        api = ClientKubeApi.load(options.kubeconfig)
+        if options.command == "move":
+            other = next(name for name in _BACKENDS if name != options.to)
+            target = _BACKENDS[options.to](api, options.namespace)
+            moved = move_records(_BACKENDS[other](api, options.namespace), target, _say)
+            _say(f"moved={moved}")
+            return 0
+        backend = found_backend(api, options.namespace)
+        _say(f"backend={backend.name}")
+        if options.command == "check":
+            return check(backend, api, options.namespace)
+        return repair(backend, api, options.namespace, SystemClock(), rewrites=options.unreadable)
+    except SchedulerError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return EXIT_FAILED
+
+
+def check(backend: RecordBackend, api: KubeApi, namespace: str) -> int:
+    records = backend.records()
+    problems = _say_problems(records)
+    found = plan_repairs([one.record for one in records], objects_shown(api, namespace))
+    _say_repairs(found)
+    return EXIT_DIFFERS if found or problems else 0
+
+
+def repair(backend: RecordBackend, api: KubeApi, namespace: str, clock: Clock, *, rewrites: bool) -> int:
+    """`rewrites`: what cannot be read is written anew; else it stays as it is, and the exit code says so."""
+    records, shown = backend.records(), objects_shown(api, namespace)
+    term = max((one.record.term for one in records), default=0)
+    problems = _say_problems(records)
+    if rewrites:
+        for stored in records:
+            if stored.record.problem:
+                backend.write(stored, [one for one in shown if one.node == stored.record.node], term)
+                _say(f"{stored.record.node}: written anew")
+        records, problems = backend.records(), 0
+    found = plan_repairs([one.record for one in records], shown)
+    RecordWriter(backend, lambda: term, clock).commit([one.change for one in found], clock.now() + REPAIR_SECONDS)
+    _say_repairs(found)
+    return EXIT_DIFFERS if problems else 0
+
+
+def objects_shown(api: KubeApi, namespace: str) -> list[Allocation]:
+    """What the objects take now; MalformedRequestError where one of them cannot be read."""
+    replicas = [replica_facts(raw) for raw in _listed(api, LONGHORN_REPLICAS, namespace)]
+    images = [backing_image_facts(raw) for raw in _listed(api, LONGHORN_BACKING_IMAGES, namespace)]
+    nodes = [node_facts(raw) for raw in _listed(api, LONGHORN_NODES, namespace)]
+    return shown_allocations(nodes, replicas, images)
+
+
+def _listed(api: KubeApi, resource: Resource, namespace: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    token: str | None = None
+    while token != "":
+        page = api.list_page(resource, namespace, limit=_PAGE, **({"continue": token} if token else {}))
+        found += page.items
+        token = page.continue_token
+    return found
+
+
+def _say_problems(records: Sequence[StoredRecord]) -> int:
+    found = [one.record for one in records if one.record.problem]
+    for record in found:
+        _say(f"{record.node}: unreadable: {record.problem}")
+    return len(found)
+
+
+def _say_repairs(found: Sequence[Repair]) -> None:
+    for one in found:
+        what = one.allocation
+        _say(f"{what.node}/{what.disk}: {one.reason} {what.purpose} {what.name} bytes={what.size_bytes}")
+    for reason, count in sorted(Counter(one.reason for one in found).items()):
+        _say(f"{reason}={count}")
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m controller.allocations", description=(__doc__ or "").split("\n")[0]
+    )
+    add_version(parser)
+    commands = parser.add_subparsers(dest="command", required=True)
+    for name, text in (
+        ("crd", "print the CustomResourceDefinition"),
+        ("check", "compare the record with Longhorn's objects"),
+        ("repair", "bring the record to what the objects show"),
+        ("move", "take the record to the other place"),
+    ):
+        command = commands.add_parser(name, help=text)
+        if name == "crd":
+            continue
+        command.add_argument("--kubeconfig", help="default: the pod's service account")
+        command.add_argument("--namespace", default="longhorn-system", help="Longhorn's (default: %(default)s)")
+        if name == "repair":
+            command.add_argument("--unreadable", action="store_true", help="write anew what cannot be read")
+        if name == "move":
+            command.add_argument("--to", required=True, choices=sorted(_BACKENDS))
+    return parser

@@ -1,0 +1,88 @@
+"""The CustomResourceDefinition of NodeDiskAllocation."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from controller.kube.resources import NODE_DISK_ALLOCATIONS
+
+MAX_DISKS: Final = 256
+MAX_ENTRIES: Final = 10_000  # of one kind on a disk
+Schema = dict[str, Any]
+
+
+def allocation_crd() -> Schema:
+    """What `kubectl apply` takes."""
+    kind = NODE_DISK_ALLOCATIONS
+    columns = [{"name": "Term", "type": "integer", "jsonPath": ".spec.term"}]
+    columns += [{"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}]
+    version: Schema = {
+        "name": kind.version,
+        "served": True,
+        "storage": True,
+        "additionalPrinterColumns": columns,
+        "schema": {
+            "openAPIV3Schema": {
+                "type": "object",
+                "required": ["spec"],
+                "properties": {
+                    "apiVersion": {"type": "string"},
+                    "kind": {"type": "string"},
+                    "metadata": {"type": "object"},
+                    "spec": _spec(),
+                },
+            }
+        },
+    }
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{kind.plural}.{kind.group}"},
+        "spec": {
+            "group": kind.group,
+            "scope": "Namespaced",
+            "names": {
+                "kind": kind.kind,
+                "listKind": f"{kind.kind}List",
+                "plural": kind.plural,
+                "singular": kind.kind.lower(),
+                "shortNames": ["lhnda"],
+            },
+            "versions": [version],
+        },
+    }
+
+
+def _spec() -> Schema:
+    term: Schema = {
+        "type": "integer",
+        "format": "int64",
+        "minimum": 0,
+        "description": "The term of the leader that wrote it last.",
+    }
+    return {
+        "type": "object",
+        "properties": {
+            "term": term,
+            "diskAllocations": {
+                "type": "object",
+                "description": "By the disk's name, its key in spec.disks of the Longhorn Node.",
+                "maxProperties": MAX_DISKS,
+                "additionalProperties": {
+                    "type": "object",
+                    "properties": {"replicas": _sizes(), "backingImages": _sizes()},
+                },
+            },
+        },
+        "x-kubernetes-validations": [
+            {
+                "rule": "!has(oldSelf.term) || (has(self.term) && self.term >= oldSelf.term)",
+                "message": "written by a leader of an earlier term",
+            }
+        ],
+    }
+
+
+def _sizes() -> Schema:
+    size = {"type": "integer", "format": "int64", "minimum": 0}
+    return {"type": "object", "maxProperties": MAX_ENTRIES, "additionalProperties": size}

@@ -1,0 +1,93 @@
+"""Compares the record with what Longhorn's objects show, and says what has to change. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from controller.model.allocations import Allocation, Change, Drop, NodeRecord, Purpose, Put
+from controller.model.longhorn import BackingImage, LonghornNode, Replica, shared_disk_uuids
+
+
+class RepairReason(StrEnum):
+    """Why a record is changed. The value is the code that logs and counters show."""
+
+    NO_ENTRY = "no-entry"  # an object that is not on record: adopted
+    OBJECT_GONE = "object-gone"
+    SIZE_DIFFERS = "size-differs"  # less on record than the object takes
+    EXPANSION_UNFINISHED = "expansion-unfinished"  # more on record than the object takes
+    DISK_MOVED = "disk-moved"  # renamed, or on another disk or node now
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """One change, and why; `allocation` is what ends, or what stands there from now on."""
+
+    reason: RepairReason
+    allocation: Allocation
+    change: Change
+
+
+def shown_allocations(
+    nodes: Sequence[LonghornNode], replicas: Iterable[Replica], images: Iterable[BackingImage]
+) -> list[Allocation]:
+    """What the objects take, by the disk that has their UUID now; at full size, whatever state they are in, as Longhorn
+    counts. A replica whose disk is nowhere takes nothing. Of disks that share a UUID the one on its own node counts."""
+    places = {disk.uuid: (node.name, disk.name) for node in nodes for disk in node.disks if disk.uuid}
+    own = {(node.name, disk.uuid): disk.name for node in nodes for disk in node.disks if disk.uuid}
+    shared = shared_disk_uuids(nodes)
+    found = []
+    for replica in replicas:
+        node, disk = places.get(replica.disk_uuid, ("", ""))
+        if replica.disk_uuid in shared and (replica.node, replica.disk_uuid) in own:
+            node, disk = replica.node, own[replica.node, replica.disk_uuid]
+        if replica.is_placed and node:
+            found.append(Allocation(Purpose.REPLICA, replica.name, node, disk, replica.size_bytes))
+    for image in images:
+        for uuid in image.disk_uuids:
+            if uuid in places:
+                node, disk = places[uuid]
+                found.append(Allocation(Purpose.BACKING_IMAGE, image.name, node, disk, image.real_size_bytes))
+    return found
+
+
+def plan_repairs(
+    records: Iterable[NodeRecord],
+    shown: Iterable[Allocation],
+    kept: Collection[Allocation] = (),
+) -> list[Repair]:
+    """What brings the records to what is shown. Entries in `kept` stay as they are: their object may not exist yet.
+
+    A record that cannot be read is left out: nothing is known of it. An image of which no size is known yet keeps the
+    size on record.
+    """
+    blind = set()
+    there: dict[tuple[str, tuple[Purpose, str, str]], Allocation] = {}
+    for record in records:
+        if not record.is_readable:
+            blind.add(record.node)
+        there |= {(record.node, one.key): one for one in record.allocations}
+    wanted = {(one.node, one.key): one for one in shown if one.node not in blind}
+    names = {(one.purpose, one.name) for one in wanted.values()}
+    placed_before = {(one.purpose, one.name) for key, one in there.items() if key not in wanted and one not in kept}
+    repairs = []
+    for key, one in wanted.items():
+        old = there.get(key)
+        if old is None:
+            moved = (one.purpose, one.name) in placed_before and one.purpose is Purpose.REPLICA
+            repairs.append(Repair(RepairReason.DISK_MOVED if moved else RepairReason.NO_ENTRY, one, Put(one)))
+        elif old.size_bytes < one.size_bytes:
+            repairs.append(Repair(RepairReason.SIZE_DIFFERS, one, Put(one)))
+        elif old.size_bytes > one.size_bytes and old not in kept and not _is_unsized(one):
+            repairs.append(Repair(RepairReason.EXPANSION_UNFINISHED, one, Put(one)))
+    for key, old in there.items():
+        if key not in wanted and old not in kept:
+            has_moved = old.purpose is Purpose.REPLICA and (old.purpose, old.name) in names
+            reason = RepairReason.DISK_MOVED if has_moved else RepairReason.OBJECT_GONE
+            repairs.append(Repair(reason, old, Drop(old.purpose, old.name, old.node, old.disk)))
+    return sorted(repairs, key=lambda one: (one.allocation.node, one.allocation.key, one.reason))
+
+
+def _is_unsized(one: Allocation) -> bool:
+    return one.purpose is Purpose.BACKING_IMAGE and one.size_bytes == 0

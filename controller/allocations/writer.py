@@ -1,0 +1,261 @@
+"""Makes changes of the record durable, with as few writes as there are nodes that wait for one (group commit).
+
+A crash at any point leaves too much on record, never too little: what grows is written on all nodes before anything is
+freed, and what is taken back is taken back last.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from controller.allocations.backends import RecordBackend, StoredRecord
+from controller.clock import Clock
+from controller.errors import (
+    ClusterError,
+    ConflictError,
+    NotLeaderError,
+    NotReadyError,
+    SchedulerError,
+    UnavailableError,
+    UnreadableRecordError,
+)
+from controller.model.allocations import Allocation, Change, Drop, Put, changed
+
+PAUSE_SECONDS: Final = 0.05
+ROLL_BACK_SECONDS: Final = 2.0
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Undo:
+    """Takes a change back, unless something else stands under its key by then."""
+
+    change: Change
+    former: Allocation | None
+
+    def on(self, allocations: Iterable[Allocation]) -> list[Change]:
+        there = next((one for one in allocations if one.key == _key(self.change)), None)
+        put = self.change.allocation if isinstance(self.change, Put) else None
+        if there != put:
+            return []
+        if self.former is not None:
+            return [Put(self.former)]
+        return [Drop(there.purpose, there.name, there.node, there.disk)] if there is not None else []
+
+
+@dataclass(slots=True)
+class _Ticket:
+    """What one caller wants on one node."""
+
+    changes: Sequence[Change]
+    deadline: float
+    is_done: bool = False
+    is_abandoned: bool = False  # its caller has gone with an error
+    error: SchedulerError | None = None
+    undo: list[_Undo] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _NodeState:
+    """`writing` is held by the caller who writes for all that wait; it guards `known` and `known_term`."""
+
+    writing: threading.Lock = field(default_factory=threading.Lock)
+    waiting: list[_Ticket] = field(default_factory=list)
+    owed: list[_Undo] = field(default_factory=list)  # to be taken back with the next write
+    owed_drops: list[Drop] = field(default_factory=list)
+    known: StoredRecord | None = None
+    known_term: int = -1
+
+
+class RecordWriter:
+    """Threads: any. Blocks: until the changes are durable, or the deadline. I/O: the API server.
+
+    `term` gives the term in which this process leads, and raises NotLeaderError when it does not.
+    """
+
+    def __init__(
+        self,
+        backend: RecordBackend,
+        term: Callable[[], int],
+        clock: Clock,
+        pause: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._backend, self._term, self._clock, self._pause = backend, term, clock, pause
+        self._lock = threading.Lock()  # guards _nodes, and of each node what waits and what is owed
+        self._nodes: dict[str, _NodeState] = {}
+        self.writes = 0  # PUTs and POSTs that were accepted
+
+    def commit(self, changes: Sequence[Change], deadline: float) -> None:
+        """Durable when it returns, all of `changes` or none; `deadline` is in the clock's monotonic seconds.
+
+        Of changes on several nodes all growth is written first, and rolled back when one of the nodes fails. What is
+        freed beside it follows; where that fails, it goes with that node's next write.
+
+        Raises NotReadyError when this process does not lead or the API server does not answer in time, ConflictError
+        when somebody else has changed the record itself, UnreadableRecordError when it cannot be read.
+        """
+        nodes = sorted({_node(change) for change in changes})
+        if len(nodes) == 1:
+            self._write(nodes[0], changes, deadline)
+            return
+        growth = [change for change in changes if isinstance(change, Put)]
+        written: list[tuple[str, _Ticket]] = []
+        for node in sorted({_node(change) for change in growth}):
+            try:
+                written.append((node, self._write(node, [one for one in growth if _node(one) == node], deadline)))
+            except SchedulerError:
+                for done, ticket in written:
+                    self._take_back(done, ticket.undo)
+                raise
+        drops = [change for change in changes if isinstance(change, Drop)]
+        for node in sorted({change.node for change in drops}):
+            freed = [change for change in drops if change.node == node]
+            try:
+                self._write(node, freed, deadline)
+            except SchedulerError as error:
+                if not growth:
+                    raise
+                _log.warning("freed later node=%s entries=%d: %s", node, len(freed), error)
+                with self._lock:
+                    self._state_locked(node).owed_drops += freed
+
+    def _write(self, node: str, changes: Sequence[Change], deadline: float) -> _Ticket:
+        """One node's share of a commit. Whoever comes first writes for all who wait meanwhile."""
+        ticket = _Ticket(changes, deadline)
+        with self._lock:
+            state = self._state_locked(node)
+            state.waiting.append(ticket)
+        if not state.writing.acquire(timeout=max(0.0, deadline - self._clock.now())):
+            with self._lock:
+                state.waiting = [one for one in state.waiting if one is not ticket]
+                ticket.is_abandoned = True  # somebody may be writing it at this moment
+                if ticket.is_done and ticket.error is None:
+                    return ticket
+            raise NotReadyError(f"the record of {node} was not written in time")
+        try:
+            if not ticket.is_done:
+                self._write_all(node, state, ticket)
+        finally:
+            state.writing.release()
+        if ticket.error is not None:
+            raise ticket.error
+        return ticket
+
+    def _write_all(self, node: str, state: _NodeState, own: _Ticket) -> None:
+        """For all who wait. Where the time of `own` ends first, the others try again by themselves."""
+        with self._lock:
+            tickets, state.waiting = state.waiting, []
+            owed, state.owed = state.owed, []
+            drops, state.owed_drops = state.owed_drops, []
+        error: SchedulerError | None = None
+        try:
+            self._store(node, state, (tickets, owed, drops), own.deadline)
+        except SchedulerError as caught:
+            error = caught
+        may_be_there = not isinstance(error, ConflictError | UnreadableRecordError)
+        with self._lock:
+            if error is not None:
+                state.known = None
+                state.owed = owed + state.owed
+                state.owed_drops = drops + state.owed_drops
+            for ticket in tickets:
+                has_time = ticket is not own and not ticket.is_abandoned and ticket.deadline > self._clock.now()
+                if isinstance(error, NotReadyError) and has_time:
+                    state.waiting.append(ticket)
+                    continue
+                ticket.is_done, ticket.error = True, error
+                if may_be_there and (error is not None or ticket.is_abandoned):
+                    state.owed += reversed(ticket.undo)
+
+    def _store(
+        self,
+        node: str,
+        state: _NodeState,
+        wanted: tuple[Sequence[_Ticket], Sequence[_Undo], Sequence[Drop]],
+        deadline: float,
+    ) -> None:
+        """Until it stands there. A conflict is somebody else's doing only if the record itself is another one: Longhorn
+        writes its Nodes all the time."""
+        base: tuple[Allocation, ...] | None = None  # on which a write was tried that was not accepted, or not answered
+        goal: tuple[Allocation, ...] = ()
+        while True:
+            term = self._term()
+            left = deadline - self._clock.now()
+            if left <= 0:
+                raise NotReadyError(f"the record of {node} was not written in time")
+            try:
+                stored = state.known if state.known is not None and state.known_term == term else None
+                stored = stored or self._backend.read(node, min(left, 10.0))
+                if stored.record.problem:
+                    raise UnreadableRecordError(f"the record of {node} cannot be read: {stored.record.problem}")
+                if stored.record.term > term:
+                    raise NotLeaderError(f"the record of {node} is of term {stored.record.term}, later than {term}")
+                there = stored.record.allocations
+                if base is not None and there not in (base, goal):
+                    raise UnexpectedRecordError(f"somebody else has changed the record of {node}")
+                if base is None or there != goal:  # else the write without an answer has arrived
+                    base, goal = there, _applied(there, *wanted)
+                if goal != there:
+                    stored = self._backend.write(stored, goal, term, min(left, 10.0))
+                    self.writes += 1
+                if stored.record.allocations != goal:
+                    raise UnreadableRecordError(f"the API server did not keep the record of {node} as it was written")
+                state.known, state.known_term = stored, term
+                return
+            except UnexpectedRecordError:
+                raise
+            except ConflictError:
+                state.known = None
+            except UnavailableError:
+                state.known = None
+                self._pause(PAUSE_SECONDS)
+            except ClusterError as error:
+                raise NotReadyError(f"the record of {node} cannot be written: {error}") from error
+
+    def _take_back(self, node: str, undo: Sequence[_Undo]) -> None:
+        """Now if the API server lets us, else with the node's next write."""
+        with self._lock:
+            state = self._state_locked(node)
+            state.owed += reversed(undo)
+        try:
+            self._write(node, (), self._clock.now() + ROLL_BACK_SECONDS)
+        except SchedulerError as error:
+            _log.warning("rolled back later node=%s: %s", node, error)
+
+    def _state_locked(self, node: str) -> _NodeState:
+        return self._nodes.setdefault(node, _NodeState())
+
+
+class UnexpectedRecordError(ConflictError):
+    """The record itself is another one than this process left there."""
+
+
+def _applied(
+    there: tuple[Allocation, ...], tickets: Sequence[_Ticket], owed: Sequence[_Undo], drops: Sequence[Drop]
+) -> tuple[Allocation, ...]:
+    """First what is owed, then each ticket in its turn; each notes how to take it back."""
+    found = there
+    for undo in owed:
+        found = changed(found, undo.on(found))
+    found = changed(found, drops)
+    for ticket in tickets:
+        ticket.undo = []
+        for change in ticket.changes:
+            former = next((one for one in found if one.key == _key(change)), None)
+            ticket.undo.append(_Undo(change, former))
+            found = changed(found, [change])
+    return found
+
+
+def _node(change: Change) -> str:
+    return change.node
+
+
+def _key(change: Change) -> object:
+    return change.allocation.key if isinstance(change, Put) else change.key

@@ -1,0 +1,88 @@
+"""What is allocated on the disks of Longhorn's nodes, as the durable record has it. Sizes are bytes.
+
+A record belongs to one node. It is changed by a sequence of changes, which become durable together or not at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Purpose(StrEnum):
+    """What an allocation is for. The value is the code that metrics and logs show."""
+
+    REPLICA = "replica"
+    BACKING_IMAGE = "backing-image"
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """Room for one replica, or for one copy of a backing image, on one disk; the disk's name is its key in the node's
+    `spec.disks`."""
+
+    purpose: Purpose
+    name: str
+    node: str
+    disk: str
+    size_bytes: int
+
+    @property
+    def key(self) -> tuple[Purpose, str, str]:
+        """Tells it from the others of its node: an image may have copies on several disks there."""
+        return self.purpose, self.name, self.disk
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRecord:
+    """All that is on record for a node. One with a `problem` says nothing: it could not be read."""
+
+    node: str
+    allocations: tuple[Allocation, ...] = ()
+    version: str = ""  # of the object that carries it
+    term: int = 0  # of the leader that wrote it last
+    problem: str = ""
+
+    @property
+    def is_readable(self) -> bool:
+        return not self.problem
+
+
+@dataclass(frozen=True, slots=True)
+class Put:
+    """That allocation is on record from now on, with its size, whatever stood there under its key before."""
+
+    allocation: Allocation
+
+    @property
+    def node(self) -> str:
+        return self.allocation.node
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """That allocation is not on record any more; nothing happens when it was not."""
+
+    purpose: Purpose
+    name: str
+    node: str
+    disk: str
+
+    @property
+    def key(self) -> tuple[Purpose, str, str]:
+        return self.purpose, self.name, self.disk
+
+
+Change = Put | Drop
+
+
+def changed(allocations: Iterable[Allocation], changes: Iterable[Change]) -> tuple[Allocation, ...]:
+    """What is on record of one node after `changes`, in their order; sorted, so that equal records are equal."""
+    found = {one.key: one for one in allocations}
+    for change in changes:
+        if isinstance(change, Put):
+            found[change.allocation.key] = change.allocation
+        else:
+            found.pop(change.key, None)
+    return tuple(found[key] for key in sorted(found))

@@ -1,0 +1,105 @@
+"""The record moves both ways, whole, also when the command breaks off and is called again."""
+
+from __future__ import annotations
+
+import pytest
+
+from controller.allocations.backends import LonghornNodeBackend, NodeDiskAllocationBackend, RecordBackend
+from controller.allocations.moving import move_records
+from controller.errors import UnavailableError, UnreadableRecordError
+from controller.kube.resources import LONGHORN_NODES, Resource
+from tests.fakes.apiserver import FakeApiServer
+from tests.unit.allocations.stage import NAMESPACE, NODES, entry, longhorn, on_record
+
+Places = tuple[FakeApiServer, RecordBackend, RecordBackend]
+
+
+@pytest.fixture(params=["to object", "to node"])
+def places(request: pytest.FixtureRequest) -> Places:
+    api = longhorn()
+    source: RecordBackend = LonghornNodeBackend(api, NAMESPACE)
+    target: RecordBackend = NodeDiskAllocationBackend(api, NAMESPACE)
+    if request.param == "to node":
+        source, target = target, source
+    for name in NODES:
+        source.write(source.read(name), [entry(f"r-{name}", 10, name)], 3)
+    return api, source, target
+
+
+def move(source: RecordBackend, target: RecordBackend) -> int:
+    return move_records(source, target, lambda _: None)
+
+
+def test_all_goes_over_and_nothing_stays(places: Places) -> None:
+    _, source, target = places
+    assert 3 == move(source, target)
+    assert [{f"r-{name}": 10} for name in NODES] == [on_record(target, name) for name in NODES]
+    assert [{}] * 3 == [on_record(source, name) for name in NODES]
+    assert 3 == target.read("n1").record.term
+    assert 0 == move(source, target)
+    assert 3 == move(target, source)
+
+
+@pytest.mark.parametrize("allowed", range(7))
+def test_it_goes_on_where_it_broke_off(places: Places, allowed: int) -> None:
+    api, source, target = places
+    left = allowed
+
+    def fail(verb: str, _resource: Resource) -> None:
+        nonlocal left
+        if verb in ("create", "replace", "delete"):
+            left -= 1
+            if left < 0:
+                raise UnavailableError("503")
+
+    api.fail = fail
+    if allowed < 6:
+        with pytest.raises(UnavailableError):
+            move(source, target)
+    else:
+        move(source, target)
+    api.work()
+    for name in NODES:
+        assert {f"r-{name}": 10} == on_record(source, name) | on_record(target, name)
+    move(source, target)
+    assert [{f"r-{name}": 10} for name in NODES] == [on_record(target, name) for name in NODES]
+    assert [{}] * 3 == [on_record(source, name) for name in NODES]
+
+
+def test_where_both_have_an_entry_the_larger_counts(places: Places) -> None:
+    _, source, target = places
+    target.write(target.read("n1"), [entry("r-n1", 30), entry("own", 1)], 9)
+    move(source, target)
+    assert {"r-n1": 30, "own": 1} == on_record(target)
+    assert 9 == target.read("n1").record.term
+
+
+def test_nothing_is_moved_when_a_record_cannot_be_read(places: Places) -> None:
+    api, source, target = places
+    api.patch(
+        LONGHORN_NODES, NAMESPACE, "n3", {"metadata": {"annotations": {"scheduling.longhorn.io/allocations-term": "3"}}}
+    )
+    api.patch(LONGHORN_NODES, NAMESPACE, "n3", {"spec": {"diskAllocations": None}})
+    with pytest.raises(UnreadableRecordError, match="n3"):
+        move(source, target)
+    assert {} == on_record(target)
+
+
+def test_a_node_whose_crd_prunes_the_field_gets_no_record() -> None:
+    api = longhorn()
+    source, target = NodeDiskAllocationBackend(api, NAMESPACE), LonghornNodeBackend(api, NAMESPACE)
+    source.write(source.read("n1"), [entry("r1")], 3)
+    real = api.replace
+
+    def pruned(resource: Resource, namespace: str | None, name: str, body: dict[str, object], **more: float) -> object:
+        spec = body["spec"]
+        assert isinstance(spec, dict)
+        spec.pop("diskAllocations", None)
+        return real(resource, namespace, name, body, **more)
+
+    api.replace = pruned  # type: ignore[method-assign,assignment]
+    for _ in range(2):
+        with pytest.raises(UnreadableRecordError, match="does not keep"):
+            move(source, target)
+    assert {"r1": 10} == on_record(source)
+    assert {} == on_record(target)

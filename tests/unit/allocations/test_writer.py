@@ -1,0 +1,294 @@
+"""Changes become durable together, share writes, and a crash leaves too much on record, never too little."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from controller.allocations.backends import NodeDiskAllocationBackend, RecordBackend
+from controller.allocations.writer import RecordWriter
+from controller.errors import (
+    ClusterError,
+    ConflictError,
+    NotLeaderError,
+    NotReadyError,
+    SchedulerError,
+    UnavailableError,
+    UnreadableRecordError,
+)
+from controller.kube.resources import LONGHORN_NODES, NODE_DISK_ALLOCATIONS, Resource
+from controller.model.allocations import Drop, Purpose, Put
+from tests.fakes.apiserver import FakeApiServer
+from tests.fakes.clock import VirtualClock
+from tests.unit.allocations.stage import BACKENDS, NAMESPACE, NODES, entry, longhorn, on_record, put, touch_node
+from tests.waiting import wait_until
+
+WRITES = ("create", "replace")
+
+
+class WriterStage:
+    def __init__(self, kind: Callable[[FakeApiServer, str], RecordBackend]) -> None:
+        self.api, self.clock, self.term = longhorn(), VirtualClock(), 5
+        self.backend = kind(self.api, NAMESPACE)
+        self.writer = self.new_writer()
+
+    def new_writer(self) -> RecordWriter:
+        """As after a restart."""
+        return RecordWriter(self.backend, lambda: self.term, self.clock, self.clock.advance)
+
+    def commit(self, *changes: Put | Drop, seconds: float = 3.0) -> None:
+        self.writer.commit(changes, self.clock.now() + seconds)
+
+    def writes(self) -> int:
+        return sum(verb in ("ADDED", "MODIFIED") for _, verb, _, _ in self.api.log)
+
+    def fail_writes(self, allowed: int, error: BaseException, *, lands: bool = False) -> None:
+        """After so many writes each further one raises; with `lands`, the first of them is stored all the same."""
+        left = allowed
+
+        def fail(verb: str, _resource: Resource) -> None:
+            nonlocal left
+            if verb in WRITES:
+                left -= 1
+                if left < 0 and not (lands and left == -1):
+                    raise error
+
+        self.api.fail = fail
+
+
+@pytest.fixture(params=BACKENDS)
+def stage(request: pytest.FixtureRequest) -> WriterStage:
+    return WriterStage(request.param)
+
+
+def drop(name: str, node: str = "n1", disk: str = "d1") -> Drop:
+    return Drop(Purpose.REPLICA, name, node, disk)
+
+
+def test_what_is_committed_is_there_for_the_next_leader(stage: WriterStage) -> None:
+    stage.commit(put("r1"), put("r2", 20))
+    stage.commit(drop("r1"), put("r2", 30))
+    assert {"r2": 30} == on_record(stage.backend)
+    assert 5 == stage.backend.read("n1").record.term
+
+
+def test_nothing_is_written_for_what_is_there(stage: WriterStage) -> None:
+    stage.commit(put("r1"))
+    before = stage.writes()
+    stage.commit(put("r1"))
+    stage.commit(drop("r2"))
+    assert before == stage.writes()
+
+
+def test_a_move_on_one_node_is_one_write(stage: WriterStage) -> None:
+    stage.commit(put("r1"))
+    before = stage.writes()
+    stage.commit(put("r1", disk="d2"), drop("r1"))
+    assert before + 1 == stage.writes()
+    assert (entry("r1", disk="d2"),) == stage.backend.read("n1").record.allocations
+
+
+def test_those_who_wait_share_the_next_write(stage: WriterStage) -> None:
+    stage.commit(put("r0"))
+    entered, go = threading.Event(), threading.Event()
+
+    def hold(verb: str, _resource: Resource) -> None:
+        if verb in WRITES:
+            entered.set()
+            assert go.wait(30)
+
+    stage.api.fail = hold
+    before = stage.writes()
+    with ThreadPoolExecutor(21) as callers:
+        first = callers.submit(stage.commit, put("r1"))
+        assert entered.wait(30)
+        others = [callers.submit(stage.commit, put(f"more{index}")) for index in range(20)]
+        state = stage.writer._nodes["n1"]
+        wait_until(lambda: len(state.waiting) == 20, "waiting callers", 30)
+        assert not any(one.done() for one in (first, *others))
+        assert {"r0": 10} == on_record(stage.backend)
+        go.set()
+        for one in (first, *others):
+            one.result()
+    assert before + 2 == stage.writes()
+    assert 22 == len(on_record(stage.backend))
+
+
+def test_longhorns_own_writes_are_no_conflict() -> None:
+    stage = WriterStage(BACKENDS[0])
+    for index in range(5):
+        stage.commit(put(f"r{index}"))
+        touch_node(stage.api, "n1")
+    assert 5 == len(on_record(stage.backend))
+
+
+def test_a_change_of_the_record_by_somebody_else_is_told_once(stage: WriterStage) -> None:
+    stage.commit(put("r1"))
+    stage.backend.write(stage.backend.read("n1"), [entry("theirs", 99)], 5)
+    # The first commit may find the other record before it writes anything: it goes on from what is there.
+    with pytest.raises(ConflictError):
+        stage.commit(put("r2"))
+    assert {"theirs": 99} == on_record(stage.backend)
+    stage.commit(put("r2"))
+    assert {"theirs": 99, "r2": 10} == on_record(stage.backend)
+
+
+def test_nothing_is_written_into_a_record_that_cannot_be_read(stage: WriterStage) -> None:
+    stage.commit(put("r1"))
+    kind = NODE_DISK_ALLOCATIONS if isinstance(stage.backend, NodeDiskAllocationBackend) else LONGHORN_NODES
+    raw = stage.api.get(kind, NAMESPACE, "n1")
+    raw["spec"]["diskAllocations"] = {"d1": "garbage"}
+    stage.api.put(kind, NAMESPACE, raw)
+    for _ in range(2):
+        with pytest.raises(UnreadableRecordError, match="d1"):
+            stage.commit(put("r2"))
+    assert {"d1": "garbage"} == stage.api.get(kind, NAMESPACE, "n1")["spec"]["diskAllocations"]
+
+
+def test_a_former_leader_writes_nothing(stage: WriterStage) -> None:
+    stage.commit(put("r1"))
+    stage.term = 6
+    stage.new_writer().commit([put("r2")], stage.clock.now() + 3)
+    stage.term = 5
+    with pytest.raises((NotLeaderError, ConflictError)):
+        stage.commit(put("r3"))
+    with pytest.raises(NotLeaderError):
+        stage.commit(put("r3"))
+    assert {"r1", "r2"} == on_record(stage.backend).keys()
+
+
+def test_an_api_server_that_is_away_is_asked_until_the_deadline(stage: WriterStage) -> None:
+    stage.api.fail_with(UnavailableError("503"), times=10)
+    stage.commit(put("r1"))
+    stage.api.fail_with(UnavailableError("503"))
+    started = stage.clock.now()
+    with pytest.raises(NotReadyError):
+        stage.commit(put("r2"), seconds=2)
+    assert 2 <= stage.clock.now() - started < 2.2
+    stage.api.fail_with(ClusterError("403: no right"))
+    with pytest.raises(NotReadyError, match="no right"):
+        stage.commit(put("r2"))
+    stage.api.work()
+    stage.commit(put("r3"))
+    assert {"r1", "r3"} == on_record(stage.backend).keys()
+
+
+def test_a_write_whose_answer_is_lost_is_not_done_twice(stage: WriterStage) -> None:
+    stage.commit(put("r1"))
+    real, calls = stage.backend.write, []
+
+    def write(*args: object) -> object:
+        calls.append(args)
+        found = real(*args)  # type: ignore[arg-type]
+        if len(calls) == 1:
+            raise UnavailableError("the connection broke")
+        return found
+
+    stage.backend.write = write  # type: ignore[method-assign,assignment]
+    stage.commit(put("r2"))
+    assert 1 == len(calls)
+    assert {"r1", "r2"} == on_record(stage.backend).keys()
+
+
+def test_what_was_refused_but_stored_is_taken_back_with_the_next_write(stage: WriterStage) -> None:
+    stage.commit(put("r1"))
+    real = stage.backend.write
+
+    def write(*args: object) -> object:
+        real(*args)  # type: ignore[arg-type]
+        stage.api.fail_with(UnavailableError("503"))
+        raise UnavailableError("503")
+
+    stage.backend.write = write  # type: ignore[method-assign,assignment]
+    with pytest.raises(NotReadyError):
+        stage.commit(put("r1", 50), put("r2"))
+    stage.backend.write = real  # type: ignore[method-assign]
+    stage.api.work()
+    assert {"r1": 50, "r2": 10} == on_record(stage.backend)
+    stage.commit(put("r3"))
+    assert {"r1": 10, "r3": 10} == on_record(stage.backend)
+
+
+GROWTH = [put("r", 20, node) for node in NODES]
+
+
+@pytest.mark.parametrize("allowed", range(3))
+def test_an_expansion_that_fails_on_a_node_is_rolled_back_on_the_others(stage: WriterStage, allowed: int) -> None:
+    stage.commit(*(put("r", 10, node) for node in NODES))
+    failed = False
+
+    def fail(verb: str, _resource: Resource, left: list[int] = [allowed]) -> None:  # noqa: B006
+        nonlocal failed
+        if verb in WRITES and not failed:
+            left[0] -= 1
+            if left[0] < 0:
+                failed = True
+                raise ClusterError("422: no")
+
+    stage.api.fail = fail
+    with pytest.raises(NotReadyError):
+        stage.commit(*GROWTH)
+    assert [{"r": 10}] * 3 == [on_record(stage.backend, node) for node in NODES]
+
+
+class Crash(BaseException):
+    """The process is gone."""
+
+
+@pytest.mark.parametrize("lands", [False, True])
+@pytest.mark.parametrize("allowed", range(6))
+def test_a_crash_never_leaves_too_little(stage: WriterStage, allowed: int, lands: bool) -> None:
+    """A replica moves from n1 to n2, and others grow: whatever was asked or stood there is on record at any point."""
+    stage.commit(*(put("r", 10, node) for node in NODES), put("mover", 10, "n1"))
+    stage.fail_writes(allowed, Crash(), lands=lands)
+    with contextlib.suppress(Crash):
+        stage.commit(*GROWTH, put("mover", 10, "n2"), drop("mover", "n1"))
+    stage.api.work()
+    found = [on_record(stage.backend, node) for node in NODES]
+    assert all(one["r"] in (10, 20) for one in found)
+    assert "mover" in found[0] or "mover" in found[1]
+    if "mover" not in found[0]:
+        assert [20, 20, 20] == [one["r"] for one in found]
+
+
+def test_what_cannot_be_freed_beside_growth_is_freed_with_the_next_write(stage: WriterStage) -> None:
+    stage.commit(put("r", 10, "n1"), put("s", 10, "n2"))
+    stage.fail_writes(1, ClusterError("422: no"))
+    stage.commit(put("r", 10, "n2"), drop("r", "n1"))
+    stage.api.work()
+    assert {"r": 10} == on_record(stage.backend, "n1")
+    stage.commit(put("t", 10, "n1"))
+    assert {"t": 10} == on_record(stage.backend, "n1")
+    assert {"r": 10, "s": 10} == on_record(stage.backend, "n2")
+
+
+def test_what_only_frees_says_when_it_failed(stage: WriterStage) -> None:
+    stage.commit(put("r", 10, "n1"), put("r", 10, "n2"))
+    stage.fail_writes(0, ClusterError("422: no"))
+    with pytest.raises(SchedulerError):
+        stage.commit(drop("r", "n1"), drop("r", "n2"))
+
+
+def test_a_caller_whose_time_ends_while_another_writes_takes_back_what_was_written(stage: WriterStage) -> None:
+    stage.commit(put("r0", 10))
+    entered, go = threading.Event(), threading.Event()
+
+    def hold(verb: str, _resource: Resource) -> None:
+        if verb in WRITES and not entered.is_set():
+            entered.set()
+            assert go.wait(30)
+
+    stage.api.fail = hold
+    with ThreadPoolExecutor(2) as callers:
+        first = callers.submit(stage.commit, put("r1"))
+        assert entered.wait(30)
+        with pytest.raises(NotReadyError):
+            stage.commit(put("late"), seconds=0.05)
+        go.set()
+        first.result()
+    stage.commit(put("r2"))
+    assert {"r0", "r1", "r2"} == on_record(stage.backend).keys()
