@@ -16,6 +16,7 @@ import threading
 import time
 import urllib.request
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -150,11 +151,14 @@ class ReleaseKubelet:
 
     def _tell(self, pod: Object, running: RunningPod) -> None:
         ready = "True" if running.is_ready else "False"
+        since = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")  # from when `minReadySeconds` count
         status = {
             "phase": "Running",
             "podIP": running.ip,
             "podIPs": [{"ip": running.ip}],
-            "conditions": [{"type": kind, "status": ready} for kind in ("Ready", "ContainersReady")],
+            "conditions": [
+                {"type": kind, "status": ready, "lastTransitionTime": since} for kind in ("Ready", "ContainersReady")
+            ],
             "containerStatuses": [
                 {
                     "name": running.container["name"],

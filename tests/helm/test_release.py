@@ -100,7 +100,7 @@ class Installed:
 
 def rolled_out(deployment: dict[str, Any]) -> bool:
     status, replicas = deployment.get("status", {}), deployment["spec"]["replicas"]
-    numbers = [status.get(name, 0) for name in ("replicas", "updatedReplicas", "readyReplicas")]
+    numbers = [status.get(name, 0) for name in ("replicas", "updatedReplicas", "availableReplicas")]
     return status.get("observedGeneration") == deployment["metadata"]["generation"] and numbers == [replicas] * 3
 
 
@@ -215,6 +215,9 @@ def test_an_upgrade_and_a_rollback_delay_nobody(bare: Cluster, helm: Helm, tmp_p
     print(
         f"{comers.tried} admissions, {len(comers.missed)} failed; {len(comers.seconds)} pods bound, before the upgrade "
         f"after {statistics.median(usual):.2f} s (median, at most {max(usual):.2f}), later after at most {longest:.2f}"
+    )
+    print(
+        "slow: " + ", ".join(f"{name} {took:.2f}" for name, took in comers.seconds.items() if took > max(usual) + 0.2)
     )
     assert [] == comers.missed
     assert [] == report.complaints()
