@@ -11,6 +11,7 @@ from controller.allocator.promises.settle import Settler
 from controller.allocator.waiting.refusals import Refusals
 from controller.allocator.world.reach import ReachCause
 from controller.allocator.world.world import World
+from controller.model.allocations import NodeRecord
 from controller.model.longhorn import LonghornNode, Replica
 from controller.model.workload import Claim, KubeNode, Pod
 
@@ -55,9 +56,12 @@ class Observing:
 
     def node(self, name: str, node: LonghornNode | None) -> Sequence[str]:
         known = name in self.world.nodes
-        self.world.put_node(name, node)
+        touched = self.world.put_node(name, node)
         self._settle_node(name, was_known=known)
-        return ()
+        return self.touched(touched)
+
+    def record(self, node: str, record: NodeRecord | None) -> Sequence[str]:
+        return self.touched(self.world.volumes_touched(self.world.allocated.observe(node, record)))
 
     def kube_node(self, name: str, node: KubeNode | None) -> Sequence[str]:
         known = name in self.world.kube_nodes

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
+from controller.allocator.world.allocated import Allocated
 from controller.allocator.world.backups import Backups
 from controller.allocator.world.engines import EngineFacts
 from controller.allocator.world.placed import Granted, NothingGranted, Placed
@@ -39,6 +40,7 @@ class Facts:
         self._claim_by_uid: dict[str, str] = {}
         self._pods_by_claim: dict[str, set[str]] = {}  # claim key -> pod uids
         self.placed = Placed(touch)
+        self.allocated = Allocated(self.placed, self.nodes, self.backing_images, touch)
         self.growing: set[str] = set()  # volumes that Longhorn shows smaller somewhere than the cluster asks for
         self._claim_key_by_volume: dict[str, str] = {}  # Longhorn volume -> claim key, by its PV
         self._engines = EngineFacts()

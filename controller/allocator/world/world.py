@@ -66,6 +66,7 @@ class World(Facts):
         other.settings, other.placed = self.settings, self.placed.copy()
         vars(other)["_rooms"] = self._rooms.copy(vars(other)["_rooms"])
         other.reach = self.reach.copy()
+        self.allocated.copy_to(other.allocated)
         return other
 
     # Changes. Sets hold the keys of the claims whose promises may change; pods are settled through their claims.
@@ -161,9 +162,13 @@ class World(Facts):
             self._stale_rooms(uuid)
 
     def put_replica(self, name: str, replica: Replica | None) -> set[str]:
+        return self.volumes_touched(self.allocated.put_replica(name, replica))
+
+    def volumes_touched(self, volumes: Iterable[str]) -> set[str]:
+        """Their replicas are others now."""
         self._demands.clear()
         touched: set[str] = set()
-        for volume in self.placed.put(name, replica):
+        for volume in volumes:
             self._replicas_changed(volume)
             touched |= self._claims_touched_by(volume)
         return touched
@@ -199,7 +204,7 @@ class World(Facts):
         for entry in ahead:
             self.rebuild_bytes[entry.node] += entry.size_bytes if entry.node else 0
 
-    def put_node(self, name: str, node: LonghornNode | None) -> None:
+    def put_node(self, name: str, node: LonghornNode | None) -> set[str]:
         old = self.nodes.pop(name, None)
         touched = {name}
         for disk in old.disks if old is not None else ():
@@ -222,6 +227,7 @@ class World(Facts):
         if candidacy(old) != candidacy(node):
             self._changed_candidates.add(name)
         self._rooms.touch(touched)
+        return self.volumes_touched(self.allocated.node_changed(old, node))
 
     def put_kube_node(self, name: str, node: KubeNode | None) -> None:
         had_any = bool(self.kube_nodes)
@@ -243,6 +249,7 @@ class World(Facts):
 
     def put_backing_image(self, name: str, image: BackingImage | None) -> set[str]:
         self._demands.clear()
+        image = self.allocated.put_image(name, image)
         old = _exchange(self.backing_images, name, image)
         if image is not None:
             for uuid in image.disk_uuids - (old.disk_uuids if old is not None else frozenset()):
@@ -320,7 +327,14 @@ class World(Facts):
         node = self.nodes.get(name)
         if node is None:
             return None
-        return make_room(node, self.counted_on, self.is_shared_disk, self.settings.space, self.reach.most_believed)
+        return make_room(
+            node,
+            self.counted_on,
+            self.is_shared_disk,
+            self.settings.space,
+            self.reach.most_believed,
+            self.allocated.extra_on,
+        )
 
     def is_shared_disk(self, uuid: str) -> bool:
         """Whether several disks claim that UUID, so that nobody can tell where a replica lies."""
