@@ -67,16 +67,20 @@ class Allocations:
 
     # Replicas
 
-    def place_replica(self, name: str, seconds: float, now_utc: datetime | None = None) -> Allotment:
+    def place_replica(
+        self, name: str, seconds: float, now_utc: datetime | None = None, volume_name: str = ""
+    ) -> Allotment:
         """A disk for that replica, which is there and has none; the same again when it was given one before.
+        `volume_name`: whose it has to be.
 
-        Raises NotFoundError when our stores do not show it. Costs: as a question about disks, mostly without the lock.
+        Raises NotFoundError when our stores do not show it or its volume. Costs: as a question about disks, mostly
+        without the lock.
         """
         deadline = self._clock.now() + seconds
         with self._one_after_the_other(seconds):
             for _ in range(_MOST_TRIES):
                 with self._active():
-                    given, asked = self._given_before(name)
+                    given, asked = self._given_before(name, volume_name)
                     closed = self._closed()
                 if given is not None:
                     return given
@@ -96,10 +100,12 @@ class Allocations:
                         return self._give_locked((one,), choice.uuid)
             raise NotReadyError("disks changed faster than a place was found")
 
-    def _given_before(self, name: str) -> tuple[Allotment | None, Replica]:
+    def _given_before(self, name: str, volume_name: str) -> tuple[Allotment | None, Replica]:
         replica = self._world.placed.get(name)
         if replica is None:
             raise NotFoundError(f"there is no replica {name!r}")
+        if volume_name not in ("", replica.volume):
+            raise PreconditionError(f"replica {name!r} is of volume {replica.volume!r}, not of {volume_name!r}")
         if replica.is_placed:
             return self._at_its_place(replica), replica
         if replica.node or replica.deleting or replica.failed_at:
@@ -141,12 +147,12 @@ class Allocations:
             self._check_readable(found.replica.node)
             return self._at_its_place(found.replica)
 
-    def release_replica(self, name: str) -> Allotment:
+    def release_replica(self, name: str, *, is_gone: bool = False) -> Allotment:
         """What it has on record is to go: its object is gone, or has no disk by itself. PreconditionError when our
-        stores show it on a disk. Costs: a look-up."""
+        stores show it on a disk, unless a live read said that it `is_gone`. Costs: a look-up."""
         with self._active():
             shown = self._world.allocated.shown_replica(name)
-            if shown is not None and shown.is_placed:
+            if shown is not None and shown.is_placed and not is_gone:
                 raise PreconditionError(f"replica {name!r} is there, on node {shown.node}")
             return self._freed(self._world.allocated.of(Purpose.REPLICA, name))
 
@@ -209,12 +215,12 @@ class Allocations:
             one = Allocation(Purpose.BACKING_IMAGE, name, choice.node, choice.disk, size)
             return self._give_locked((one,), choice.uuid)
 
-    def release_image(self, name: str, disk_uuid: str) -> Allotment:
-        """The copy on that disk is to go from the record. PreconditionError while the image's maps name the disk.
-        Costs: a look-up."""
+    def release_image(self, name: str, disk_uuid: str, *, is_gone: bool = False) -> Allotment:
+        """The copy on that disk is to go from the record. PreconditionError while the image's maps name the disk,
+        unless a live read said that the image `is_gone`. Costs: a look-up."""
         with self._active():
             shown = self._world.allocated.shown_image(name)
-            if shown is not None and disk_uuid in shown.disk_uuids:
+            if shown is not None and not is_gone and disk_uuid in shown.disk_uuids:
                 raise PreconditionError(f"backing image {name!r} still names disk {disk_uuid!r}")
             entries = self._world.allocated.of(Purpose.BACKING_IMAGE, name)
             return self._freed([one for one in entries if self._world.allocated.disk_uuid(one) == disk_uuid])
