@@ -223,7 +223,7 @@ def test_replicas_images_and_expansions_at_once_never_exceed_a_disk(site: Site) 
 
 
 @pytest.mark.parametrize(
-    "seed", [pytest.param(seed, marks=[pytest.mark.long] if seed > 2 else []) for seed in range(20)]
+    "seed", [pytest.param(seed, marks=[pytest.mark.long] if seed >= SHORT_SEEDS else []) for seed in range(20)]
 )
 def test_leaders_that_die_lose_nothing_and_give_nothing_twice(site: Site, seed: int) -> None:
     """The leader is killed at random moments, three times, while eight processes ask; another copy takes over."""
