@@ -21,14 +21,17 @@ import pytest
 from certs.authority import LeafSpec, read_pair, sign
 from controller.allocations.definition import allocation_crd
 from tests.cluster.cache import REPOSITORY
+from tests.cluster.client import ApiClient
 from tests.cluster.cluster import Cluster, ClusterOptions
-from tests.e2e.harness import install_product, make_certificates
+from tests.e2e.conftest import DELAYS
+from tests.e2e.disk_callers import NAME
+from tests.e2e.harness import STOCK_SCHEDULER, Scene, install_product, make_certificates
 from tests.e2e.programs import Controller
 from tests.e2e.scheduling import NAMESPACE, SERVICE
 from tests.longhorn import paths
 from tests.longhorn.install import install
 from tests.longhorn.longhorn import add_node
-from tests.longhorn.options import GIB, DiskOptions
+from tests.longhorn.options import GIB, DiskOptions, LonghornOptions
 from tests.unit.serving.tls_files import DAY
 from tests.waiting import wait_until
 
@@ -51,8 +54,7 @@ class Site:
     def __init__(self, cluster: Cluster, folder: Path) -> None:
         self.cluster, self.api, self.folder = cluster, cluster.api(), folder
         install(self.api, NAMESPACE, {}, capacity_tracking=False)
-        self.api.create(CRDS, allocation_crd())
-        wait_until(lambda: self.api.get_or_none(RECORDS) is not None, "served NodeDiskAllocations", 30)
+        install_record(self.api)
         install_product(cluster, {"scheduler-extender-allocation-authority": "disk-scheduler"})
         make_certificates(cluster)
         self.kubeconfig = cluster.service_account_kubeconfig(NAMESPACE, SERVICE, folder / "extender.kubeconfig")
@@ -79,23 +81,6 @@ class Site:
         host, port = self.cluster.services.address(NAMESPACE, "longhorn-replica-scheduler", SERVICE_PORT)
         return f"{host}:{port}"
 
-    def certificate(self) -> Path:
-        """A folder with a certificate that the webhook's authority signed for the caller."""
-        folder = self.folder / "tls"
-        if not folder.exists():
-            ca = self._secret("longhorn-scheduler-webhook-ca")
-            leaf = sign(ca, LeafSpec(CLIENT, DAY, is_client=True), datetime.now(UTC))
-            folder.mkdir()
-            for name, data in (("tls.crt", leaf.certificate), ("tls.key", leaf.key), ("ca.crt", ca.certificate)):
-                (folder / name).write_bytes(data)
-        return folder
-
-    def _secret(self, name: str) -> Any:
-
-        wait_until(lambda: self.api.get_or_none(f"{SECRETS}/{name}") is not None, f"Secret {name}", WAIT_SECONDS)
-        data = self.api.get(f"{SECRETS}/{name}")["data"]
-        return read_pair(base64.b64decode(data["tls.crt"]), base64.b64decode(data["tls.key"]), what=name)
-
     # What is placed
 
     def add_volume(self, name: str, gib: int, replicas: int = 1) -> list[str]:
@@ -120,7 +105,13 @@ class Site:
         """So many processes, which share the requests."""
         started = []
         for number in range(processes):
-            command = [sys.executable, "-m", "tests.e2e.disk_callers", self.address, str(self.certificate())]
+            command = [
+                sys.executable,
+                "-m",
+                "tests.e2e.disk_callers",
+                self.address,
+                str(caller_certificate(self.api, self.folder)),
+            ]
             lines = (self.folder / f"requests-{time.monotonic_ns()}-{number}").resolve()
             lines.write_text("".join(f"{one}\n" for one in requests[number::processes]))
             process = subprocess.Popen(
@@ -149,14 +140,7 @@ class Site:
     # What stands in the API server
 
     def on_record(self) -> dict[tuple[str, str, str], int]:
-        """Bytes by name, node and disk."""
-        found = {}
-        for record in self.api.list(RECORDS)["items"]:
-            for disk, lists in record["spec"].get("diskAllocations", {}).items():
-                for sizes in lists.values():
-                    for name, size in sizes.items():
-                        found[name, record["metadata"]["name"], disk] = size
-        return found
+        return recorded(self.api)
 
     def sums(self) -> Counter[tuple[str, str]]:
         found: Counter[tuple[str, str]] = Counter()
@@ -172,6 +156,38 @@ class Outcome:
     given: dict[tuple[str, str, str], int]
     refused: Counter[str]
     why: dict[str, str]
+
+
+def caller_certificate(api: ApiClient, parent: Path) -> Path:
+    """A folder with a certificate that the webhook's authority signed for the caller."""
+    folder = parent / "tls"
+    if not folder.exists():
+        path = f"{SECRETS}/longhorn-scheduler-webhook-ca"
+        wait_until(lambda: api.get_or_none(path) is not None, "the authority", WAIT_SECONDS)
+        data = {name: base64.b64decode(value) for name, value in api.get(path)["data"].items()}
+        ca = read_pair(data["tls.crt"], data["tls.key"], what=path)
+        leaf = sign(ca, LeafSpec(CLIENT, DAY, is_client=True), datetime.now(UTC))
+        folder.mkdir()
+        for name, content in (("tls.crt", leaf.certificate), ("tls.key", leaf.key), ("ca.crt", ca.certificate)):
+            (folder / name).write_bytes(content)
+    return folder
+
+
+def install_record(api: ApiClient) -> None:
+    if api.get_or_none(f"{CRDS}/{allocation_crd()['metadata']['name']}") is None:
+        api.create(CRDS, allocation_crd())
+    wait_until(lambda: api.get_or_none(RECORDS) is not None, "served NodeDiskAllocations", 30)
+
+
+def recorded(api: ApiClient) -> dict[tuple[str, str, str], int]:
+    """Bytes by name, node and disk, as the API server has them."""
+    found = {}
+    for record in api.list(RECORDS)["items"]:
+        for disk, lists in record["spec"].get("diskAllocations", {}).items():
+            for sizes in lists.values():
+                for name, size in sizes.items():
+                    found[name, record["metadata"]["name"], disk] = size
+    return found
 
 
 def _object(kind: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:
@@ -264,3 +280,35 @@ def wait_for_more(site: Site, callers: Sequence[subprocess.Popen[str]]) -> None:
 
 def all_over(callers: Sequence[subprocess.Popen[str]]) -> bool:
     return all(process.poll() is not None for process in callers)
+
+
+def test_a_longhorn_that_asks_over_commits_no_disk_without_the_extender(tmp_path: Path) -> None:
+    """Twenty pods of 100 GiB, which a stock scheduler binds wherever it likes, on four disks of 400 GiB: sixteen
+    volumes get a disk, and no disk takes more than it holds. Nothing goes, so that what lies there at the end is the most
+    that ever did."""
+    told = tmp_path / "asked.json"
+    options = LonghornOptions(delays=DELAYS, retry_seconds=1.0, disk_scheduler=str(told))
+    with Scene.start(options, run_scheduler=False) as scene:
+        install_record(scene.api)
+        scene.set_settings(allocation_authority="disk-scheduler")
+        leader = scene.start_controller(flags=("--disk-scheduler-clients", CLIENT))
+        folder = caller_certificate(scene.api, tmp_path)
+        host, port = scene.cluster.services.address(NAMESPACE, "longhorn-replica-scheduler", SERVICE_PORT)
+        told.write_text(json.dumps({"address": f"{host}:{port}", "name": NAME, "folder": str(folder)}))
+        scene.start_stock_scheduler()
+        cell = scene.cell("goal", fillers=0)
+        cell.stateful_set(replicas=20, opted_in=False, scheduler=STOCK_SCHEDULER)
+
+        def placed() -> Counter[str]:
+            replicas = scene.api.list(paths.longhorn("replicas", NAMESPACE))["items"]
+            return Counter(one["spec"]["nodeID"] for one in replicas)
+
+        def is_full() -> bool:
+            refused = leader.counted('rpc_calls_total{call="ScheduleReplica",outcome="no-room"}')
+            return placed() == {**dict.fromkeys(cell.nodes, 4), "": 4} and refused >= 4
+
+        wait_until(is_full, "four volumes on each disk, and four without", 120)
+        assert dict.fromkeys(cell.nodes, 400 * GIB) == {
+            node: sum(size for (_, there, _), size in recorded(scene.api).items() if there == node)
+            for node in cell.nodes
+        }
