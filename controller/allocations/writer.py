@@ -18,6 +18,7 @@ from controller.clock import Clock
 from controller.errors import (
     ClusterError,
     ConflictError,
+    NotFoundError,
     NotLeaderError,
     NotReadyError,
     SchedulerError,
@@ -134,6 +135,30 @@ class RecordWriter:
                 _log.warning("freed later node=%s entries=%d: %s", node, len(freed), error)
                 with self._lock:
                     self._state_locked(node).owed_drops += freed
+
+    def rewrite(self, node: str, allocations: Sequence[Allocation], deadline: float) -> bool:
+        """Whether `allocations` are on record of a node whose record could not be read, or is of a later term, in place
+        of that; one that can be read by now stays. Raises NotReadyError or ClusterError."""
+        with self._lock:
+            state = self._state_locked(node)
+        if not state.writing.acquire(timeout=max(0.0, deadline - self._clock.now())):
+            raise NotReadyError(f"the record of {node} was not written in time")
+        try:
+            state.known, term = None, self._term()
+            stored = self._backend.read(node)
+            if not stored.record.problem and stored.record.term <= term:
+                return False
+            try:
+                self._backend.write(stored, allocations, term)
+            except (ConflictError, UnavailableError, NotFoundError):
+                raise
+            except ClusterError:  # as one of a later term, which the schema keeps
+                self._backend.forget(stored)
+                self._backend.write(self._backend.read(node), allocations, term)
+            self.writes += 1
+            return True
+        finally:
+            state.writing.release()
 
     def _write(
         self,

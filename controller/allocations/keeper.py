@@ -1,0 +1,262 @@
+"""Keeps the record true to Longhorn's objects: adopts what exists, and repairs what differs.
+
+What only adds is written at once. An entry that no object shows, or shows smaller, may belong to an object that is on
+its way: it goes when it has been like that for the grace, and longer while something tells that the object comes.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from controller.allocations.repair import Repair, RepairReason, plan_repairs, shown_allocations
+from controller.allocations.writer import RecordWriter
+from controller.clock import Clock
+from controller.errors import SchedulerError
+from controller.model.allocations import Allocation, Change, Drop, NodeRecord, Purpose, Put
+from controller.model.longhorn import BackingImage, LonghornNode, Replica, Volume
+from controller.process.worker import Part, Worker
+from controller.settings import DISK_SCHEDULER, LiveSettings
+
+EVERY_SECONDS: Final = 5.0
+WRITE_SECONDS: Final = 5.0  # for one node's share of a round
+NAMED: Final = 5  # entries that a line of the log names
+REWRITTEN: Final = "unreadable"  # the reason, beside those of RepairReason
+REASONS: Final = (*(one.value for one in RepairReason), REWRITTEN)
+
+_log = logging.getLogger(__name__)
+_Key = tuple[str, tuple[Purpose, str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Objects:
+    """What Longhorn shows."""
+
+    nodes: Sequence[LonghornNode]
+    replicas: Sequence[Replica]
+    volumes: Mapping[str, Volume]
+    images: Sequence[BackingImage]
+
+
+class Holder(Protocol):
+    """Knows where the record stands, if anywhere."""
+
+    def writer(self) -> RecordWriter | None: ...
+    def term(self) -> int:
+        """That the writer's writes carry; raises NotLeaderError."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """For metrics and the status page. `waiting`: entries that no object shows, or shows smaller, for less than the
+    grace."""
+
+    is_kept: bool
+    records: int
+    entries: int
+    unreadable: Mapping[str, str]  # node -> why
+    waiting: int
+    repairs: Mapping[str, int]  # reason -> how many
+    failures: int
+    last_failure: str
+
+
+class RecordKeeper(Part):
+    """Brings the record to what the objects show while this process leads and a record is to be kept.
+
+    While Longhorn is the authority nothing depends on the record, and one that cannot be read is written anew. Else it
+    stays as it is, no room is given on its node, and a person decides.
+
+    Threads: `worker`'s; `changed` and `figures` from any. Blocks: never. I/O: the writer's.
+    """
+
+    def __init__(
+        self,
+        holder: Holder,
+        records: Callable[[], Sequence[NodeRecord]],
+        objects: Callable[[], Objects],
+        settings: Callable[[], LiveSettings],
+        clock: Clock,
+        *,
+        is_leading: Callable[[], bool],
+        is_fresh: Callable[[], bool],
+    ) -> None:
+        """`is_fresh`: whether what is seen of the cluster is young enough to write by."""
+        self._holder, self._records, self._objects = holder, records, objects
+        self._settings, self._clock = settings, clock
+        self._is_leading, self._is_fresh = is_leading, is_fresh
+        self._since: dict[Allocation, float] = {}  # entries that no object shows, or shows smaller, and since when
+        self._has_news = True
+        self._repairs = Counter[str]()
+        self._failures, self._last_failure = 0, ""
+        self.worker = Worker("record-keeper", self.run_once)
+
+    def changed(self) -> None:
+        """Objects or records are others now."""
+        self._has_news = True
+
+    def run_once(self) -> float:
+        live = self._settings()
+        if not (self._is_leading() and is_kept(live)):
+            self._since, self._has_news = {}, True
+            return EVERY_SECONDS
+        writer = self._holder.writer()
+        if writer is not None and self._is_fresh() and (self._has_news or self._since):
+            self._has_news = False
+            self._round(writer, live)
+        return EVERY_SECONDS
+
+    def figures(self) -> Figures:
+        records = self._records()
+        return Figures(
+            is_kept(self._settings()),
+            len(records),
+            sum(len(one.allocations) for one in records),
+            {one.node: one.problem for one in records if one.problem},
+            len(self._since),
+            {reason: self._repairs[reason] for reason in REASONS},
+            self._failures,
+            self._last_failure,
+        )
+
+    # A round
+
+    def _round(self, writer: RecordWriter, live: LiveSettings) -> None:
+        failures, records, objects = self._failures, self._records(), self._objects()
+        shown = shown_allocations(objects.nodes, objects.replicas, objects.images)
+        now = self._clock.now()
+        extra = surplus_of(records, shown)
+        self._since = {one: self._since.get(one, now) for one in extra}
+        waits = {one for one, since in self._since.items() if now - since < live.allocation_grace_seconds}
+        kept = (waits - moved_among(extra, shown)) | expected_among(extra, objects)
+        repairs = plan_repairs(records, shown, kept)
+        if live.allocation_authority != DISK_SCHEDULER:
+            self._rewrite(writer, records, shown)
+        self._repair(writer, repairs, {(one.node, entry.key): entry for one in records for entry in one.allocations})
+        if self._failures != failures or repairs:
+            self._has_news = True  # to be looked at again, by what the watch shows then
+
+    def _rewrite(self, writer: RecordWriter, records: Iterable[NodeRecord], shown: Sequence[Allocation]) -> None:
+        term = self._term()
+        for record in records:
+            if not record.problem and record.term <= term:
+                continue
+            try:
+                mine = tuple(one for one in shown if one.node == record.node)
+                if writer.rewrite(record.node, mine, self._clock.now() + WRITE_SECONDS):
+                    self._repairs[REWRITTEN] += 1
+                    why = record.problem or f"it is of term {record.term}, later than {term}"
+                    _log.warning("record written anew node=%s entries=%d: %s", record.node, len(mine), why)
+            except SchedulerError as error:
+                self._failed(record.node, error)
+
+    def _term(self) -> int:
+        try:
+            return self._holder.term()
+        except SchedulerError:
+            return 2**63  # not led any more: nothing is written in a moment
+
+    def _repair(self, writer: RecordWriter, repairs: Sequence[Repair], seen: Mapping[_Key, Allocation]) -> None:
+        """A node at a time; what is freed after all that grows, and only if that could be written."""
+        unwritten = set[tuple[Purpose, str]]()
+        for frees in (False, True):
+            for node, members in _by_node(one for one in repairs if isinstance(one.change, Drop) == frees):
+                mine = [one for one in members if (one.allocation.purpose, one.allocation.name) not in unwritten]
+                if self.worker.is_stopping or not self._is_leading():
+                    return
+                try:
+                    self._write(writer, node, mine, seen)
+                except SchedulerError as error:
+                    unwritten |= {(one.allocation.purpose, one.allocation.name) for one in mine}
+                    self._failed(node, error)
+
+    def _write(
+        self, writer: RecordWriter, node: str, repairs: Sequence[Repair], seen: Mapping[_Key, Allocation]
+    ) -> None:
+        made: dict[Change, bool] = {}
+
+        def is_still_wanted(change: Change, there: Allocation | None) -> bool:
+            key = change.allocation.key if isinstance(change, Put) else change.key
+            made[change] = there == seen.get((node, key))  # else a call has changed it since
+            return made[change]
+
+        writer.commit([one.change for one in repairs], self._clock.now() + WRITE_SECONDS, is_still_wanted)
+        for reason in RepairReason:
+            names = [one.allocation.name for one in repairs if one.reason is reason and made.get(one.change)]
+            if names:
+                self._repairs[reason.value] += len(names)
+                some = ",".join(names[:NAMED])
+                _log.info("repaired node=%s reason=%s entries=%d such as %s", node, reason.value, len(names), some)
+
+    def _failed(self, node: str, error: SchedulerError) -> None:
+        text = str(error)
+        if text != self._last_failure:
+            _log.warning("record not repaired node=%s: %s", node, text)
+        self._failures, self._last_failure = self._failures + 1, text
+
+
+def is_kept(live: LiveSettings) -> bool:
+    """Whether there is to be a record: it can do without one while Longhorn is the authority."""
+    return live.allocation_record or live.allocation_authority == DISK_SCHEDULER
+
+
+def surplus_of(records: Iterable[NodeRecord], shown: Iterable[Allocation]) -> set[Allocation]:
+    """Entries that no object shows on their disk, or shows smaller."""
+    sizes = {(one.node, one.key): one.size_bytes for one in shown}
+    return {
+        entry
+        for record in records
+        for entry in record.allocations
+        if sizes.get((record.node, entry.key), -1) < entry.size_bytes
+    }
+
+
+def moved_among(entries: Iterable[Allocation], shown: Iterable[Allocation]) -> set[Allocation]:
+    """Those of replicas that lie elsewhere: a replica is on one disk, and Longhorn never takes it off again."""
+    places = {one.name: (one.node, one.disk) for one in shown if one.purpose is Purpose.REPLICA}
+    return {
+        one
+        for one in entries
+        if one.purpose is Purpose.REPLICA and places.get(one.name, (one.node, one.disk)) != (one.node, one.disk)
+    }
+
+
+def expected_among(entries: Iterable[Allocation], objects: Objects) -> set[Allocation]:
+    """Those whose object is there and will show as much: a replica without a disk, or one whose volume grows."""
+    replicas = {one.name: one for one in objects.replicas if not one.deleting}
+    return {one for one in entries if one.purpose is Purpose.REPLICA and _is_expected(one, replicas, objects.volumes)}
+
+
+def _is_expected(entry: Allocation, replicas: Mapping[str, Replica], volumes: Mapping[str, Volume]) -> bool:
+    replica = replicas.get(entry.name)
+    if replica is None:
+        return False
+    if not replica.is_placed:
+        return True
+    volume = volumes.get(replica.volume)
+    return replica.node == entry.node and volume is not None and volume.size_bytes >= entry.size_bytes
+
+
+def _by_node(repairs: Iterable[Repair]) -> Iterator[tuple[str, list[Repair]]]:
+    found: dict[str, list[Repair]] = {}
+    for one in repairs:
+        found.setdefault(one.change.node, []).append(one)
+    yield from sorted(found.items())
+
+
+def status_of(figures: Figures) -> Mapping[str, Any]:
+    """Its section of the status document."""
+    return {
+        "is_kept": figures.is_kept,
+        "records": figures.records,
+        "entries": figures.entries,
+        "unreadable": dict(figures.unreadable),
+        "waiting": figures.waiting,
+        "repairs": {reason: count for reason, count in figures.repairs.items() if count},
+        "failures": figures.failures,
+        "last_failure": figures.last_failure,
+    }
