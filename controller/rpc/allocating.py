@@ -16,7 +16,7 @@ from controller.clock import Clock
 from controller.errors import MalformedRequestError, NotFoundError, NotReadyError, PreconditionError
 from controller.model.allocations import Allocation, Change
 from controller.rpc import disk_scheduler_pb2 as pb
-from controller.rpc.calls import Answer, NamedCalls, refusals_of
+from controller.rpc.calls import NamedCalls, Served, refusals_of
 from controller.rpc.service import LIVE_READ_SECONDS, Checks
 from controller.rpc.wire import check_names
 from controller.rules.demand import Missing
@@ -56,7 +56,7 @@ class DiskAllocator:
 
     def handlers(self, calls: NamedCalls) -> dict[str, grpc.RpcMethodHandler[Any, Any]]:
         """The calls by their names."""
-        rows: tuple[tuple[str, Any, Any, Callable[[Any, float], Answer]], ...] = (
+        rows: tuple[tuple[str, Any, Any, Callable[[Any, float], Served]], ...] = (
             ("ScheduleReplica", pb.ScheduleReplicaRequest, pb.ScheduleReplicaReply, self.schedule_replica),
             ("ReuseFailedReplica", pb.ReuseFailedReplicaRequest, pb.ScheduleReplicaReply, self.reuse_failed_replica),
             ("ExpandVolume", pb.ExpandVolumeRequest, pb.ExpandVolumeReply, self.expand_volume),
@@ -76,7 +76,7 @@ class DiskAllocator:
         )
         return {row[0]: calls.handler(*row) for row in rows}
 
-    def schedule_replica(self, request: pb.ScheduleReplicaRequest, seconds: float) -> Answer:
+    def schedule_replica(self, request: pb.ScheduleReplicaRequest, seconds: float) -> Served:
         check_names(request, "replica_name", "volume_name")
         volume, replica = request.volume_name, request.replica_name
         deadline = self._clock.now() + seconds
@@ -88,7 +88,7 @@ class DiskAllocator:
         given = self._given(place, (("volume", volume), ("replica", replica)), deadline)
         return _one(given, pb.ScheduleReplicaReply)
 
-    def reuse_failed_replica(self, request: pb.ReuseFailedReplicaRequest, seconds: float) -> Answer:
+    def reuse_failed_replica(self, request: pb.ReuseFailedReplicaRequest, seconds: float) -> Served:
         check_names(request, "volume_name", optional=("hard_node_affinity",))
         name, affinity = request.volume_name, request.hard_node_affinity
 
@@ -98,7 +98,7 @@ class DiskAllocator:
         given = self._given(reuse, (("volume", name),), self._clock.now() + seconds)
         return _one(given, pb.ScheduleReplicaReply)
 
-    def expand_volume(self, request: pb.ExpandVolumeRequest, seconds: float) -> Answer:
+    def expand_volume(self, request: pb.ExpandVolumeRequest, seconds: float) -> Served:
         check_names(request, "volume_name")
         if request.size_bytes <= 0:
             raise MalformedRequestError("size_bytes", f"is not positive: {request.size_bytes}")
@@ -113,9 +113,9 @@ class DiskAllocator:
         reply = pb.ExpandVolumeReply(
             allocations=entries, size_bytes=given.size_bytes, already_allocated=not given.is_new
         )
-        return Answer(reply, _GIVEN if given.is_new else _BEFORE)
+        return Served(reply, _GIVEN if given.is_new else _BEFORE)
 
-    def deallocate_replica(self, request: pb.DeallocateReplicaRequest, seconds: float) -> Answer:
+    def deallocate_replica(self, request: pb.DeallocateReplicaRequest, seconds: float) -> Served:
         check_names(request, "replica_name")
         name, deadline = request.replica_name, self._clock.now() + seconds
 
@@ -128,9 +128,9 @@ class DiskAllocator:
             return self._allocations.release_replica(name, is_gone=True)  # our watch lags
 
         given = self._given(release, (), deadline)
-        return Answer(pb.DeallocateReplicaReply(freed=_entries(given.freed)), _FREED if given.freed else _NOTHING)
+        return Served(pb.DeallocateReplicaReply(freed=_entries(given.freed)), _FREED if given.freed else _NOTHING)
 
-    def schedule_backing_image(self, request: pb.ScheduleBackingImageRequest, seconds: float) -> Answer:
+    def schedule_backing_image(self, request: pb.ScheduleBackingImageRequest, seconds: float) -> Served:
         check_names(request, "backing_image_name")
         if request.size_bytes < 0:
             raise MalformedRequestError("size_bytes", f"is negative: {request.size_bytes}")
@@ -142,7 +142,7 @@ class DiskAllocator:
         given = self._given(place, (("backing_image", name),), self._clock.now() + seconds)
         return _one(given, pb.ScheduleBackingImageReply)
 
-    def deallocate_backing_image(self, request: pb.DeallocateBackingImageRequest, seconds: float) -> Answer:
+    def deallocate_backing_image(self, request: pb.DeallocateBackingImageRequest, seconds: float) -> Served:
         check_names(request, "backing_image_name", "disk_uuid")
         name, deadline = request.backing_image_name, self._clock.now() + seconds
 
@@ -155,7 +155,7 @@ class DiskAllocator:
 
         given = self._given(release, (), deadline)
         reply = pb.DeallocateBackingImageReply(freed=_entries(given.freed))
-        return Answer(reply, _FREED if given.freed else _NOTHING)
+        return Served(reply, _FREED if given.freed else _NOTHING)
 
     # Steps
 
@@ -191,16 +191,16 @@ class DiskAllocator:
         return left
 
 
-def _one(given: Allotment, reply: Any) -> Answer:
+def _one(given: Allotment, reply: Any) -> Served:
     if not given.allocations:
         return _refused(given)
     (one,) = given.allocations
     made = reply(allocation=_entry(one, given.disk_uuid), already_allocated=not given.is_new)
-    return Answer(made, _GIVEN if given.is_new else _BEFORE)
+    return Served(made, _GIVEN if given.is_new else _BEFORE)
 
 
-def _refused(given: Allotment) -> Answer:
-    return Answer(None, _REFUSED, refusals_of(given.obstacles, given.size_bytes))
+def _refused(given: Allotment) -> Served:
+    return Served(None, _REFUSED, refusals_of(given.obstacles, given.size_bytes))
 
 
 def _entries(allocations: Iterable[Allocation]) -> list[pb.Allocation]:

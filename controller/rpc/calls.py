@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Served:
     """A reply, and what the metrics call it; `refusals` instead of a reply: no disk takes it."""
 
     reply: Any
@@ -43,7 +43,7 @@ class NamedCalls:
         self._clients, self._clock, self._observer = clients, clock, observer
 
     def handler(
-        self, call: str, request: Any, reply: Any, answer: Callable[[Any, float], Answer]
+        self, call: str, request: Any, reply: Any, answer: Callable[[Any, float], Served]
     ) -> grpc.RpcMethodHandler[Any, Any]:
         """`answer` gets a request and the seconds that its caller waits."""
         return grpc.unary_unary_rpc_method_handler(
@@ -53,7 +53,7 @@ class NamedCalls:
         )
 
     def _serve(
-        self, call: str, answer: Callable[[Any, float], Answer], request: Any, context: grpc.ServicerContext
+        self, call: str, answer: Callable[[Any, float], Served], request: Any, context: grpc.ServicerContext
     ) -> Any:
         started, outcome = self._clock.now(), INTERNAL
         about = "by a stranger"  # of whose request nothing is logged: he wrote it

@@ -12,7 +12,7 @@ from controller.allocator.verbs.find import DiskQueries, DiskQuestion
 from controller.clock import Clock
 from controller.errors import NotFoundError
 from controller.rpc import disk_scheduler_pb2 as pb
-from controller.rpc.calls import MOST_SECONDS, Answer, NamedCalls, refusal_of
+from controller.rpc.calls import MOST_SECONDS, NamedCalls, Served, refusal_of
 from controller.rpc.service import LIVE_READ_SECONDS, Checks
 from controller.rpc.wire import checked_question
 from controller.rules.demand import Missing
@@ -36,9 +36,9 @@ class DiskList:
         """The calls by their names."""
         return {CALL: calls.handler(CALL, pb.FindDiskCandidatesRequest, pb.DiskListReply, self._answer)}
 
-    def _answer(self, request: pb.FindDiskCandidatesRequest, seconds: float) -> Answer:
+    def _answer(self, request: pb.FindDiskCandidatesRequest, seconds: float) -> Served:
         reply = self.find(request, seconds)
-        return Answer(reply, "found" if reply.candidates else "none-found")
+        return Served(reply, "found" if reply.candidates else "none-found")
 
     def find(self, request: pb.FindDiskCandidatesRequest, seconds: float = MOST_SECONDS) -> pb.DiskListReply:
         """Raises NotReadyError when this process cannot answer within `seconds`, MalformedRequestError for a request

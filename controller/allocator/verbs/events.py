@@ -80,9 +80,9 @@ class Events(ABC):
     def observe_node(self, name: str, facts: LonghornNode | None, _gone: LonghornNode | None = None) -> None:
         self._observe(name, lambda observing: observing.node(name, facts))
 
-    def observe_record(self, node: str, record: NodeRecord | None) -> None:
-        """What is allocated on that Longhorn node, as it stands on record."""
-        self._observe(node, lambda observing: observing.record(node, record))
+    def observe_record(self, node: str, facts: NodeRecord | None, _gone: NodeRecord | None = None) -> None:
+        """What is allocated on that Longhorn node, as it stands on record in an object of our own."""
+        self._observe(node, lambda observing: observing.record(node, facts))
 
     def observe_kube_node(self, name: str, facts: KubeNode | None, _gone: KubeNode | None = None) -> None:
         self._observe(name, lambda observing: observing.kube_node(name, facts))

@@ -15,6 +15,7 @@ from controller.model.allocations import NodeRecord
 from controller.model.longhorn import LonghornNode, Replica
 from controller.model.workload import Claim, KubeNode, Pod
 
+NODE_ITSELF: Final = "node"  # the place of a record that the Longhorn Node carries
 CLAIMS_AT_ONCE: Final = 25  # that are settled before others are let in; a class may have thousands
 
 
@@ -55,8 +56,11 @@ class Observing:
         return ()
 
     def node(self, name: str, node: LonghornNode | None) -> Sequence[str]:
-        known = name in self.world.nodes
+        known, old = name in self.world.nodes, self.world.nodes.get(name)
         touched = self.world.put_node(name, node)
+        records = [one.record if one is not None else None for one in (old, node)]
+        if records[0] != records[1]:
+            touched |= self.world.volumes_touched(self.world.allocated.observe(name, records[1], NODE_ITSELF))
         self._settle_node(name, was_known=known)
         return self.touched(touched)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Final
 
 from controller.allocator.world.placed import Placed
@@ -48,7 +49,8 @@ class Allocated:
         self._placed, self._nodes, self._joined_images, self._touch = placed, nodes, images, touch
         self.counts = False
         self.problems: dict[str, str] = {}  # by node, why its record cannot be read; the last one that could counts on
-        self._records: dict[str, tuple[Allocation, ...]] = {}  # by node
+        self._places: dict[str, dict[str, NodeRecord]] = {}  # by node and place, as they were last seen
+        self._records: dict[str, tuple[Allocation, ...]] = {}  # by node, what counts of them
         self._recorded: dict[Purpose, dict[str, tuple[Allocation, ...]]] = {one: {} for one in Purpose}  # the same
         self._decided: dict[Name, dict[tuple[str, str], Decided]] = {}  # by node and disk
         self._shown: dict[str, Replica] = {}  # as Longhorn has them, where `placed` has something else
@@ -109,13 +111,21 @@ class Allocated:
         self.counts = counts
         return self._join(self._names())
 
-    def observe(self, node: str, record: NodeRecord | None) -> set[str]:
-        """What is on record for that node; None: nothing. One that cannot be read changes nothing."""
-        if record is not None and record.problem:
-            self.problems[node] = record.problem
+    def observe(self, node: str, record: NodeRecord | None, place: str = "") -> set[str]:
+        """What is on record for that node, at one of the places where it may be; None: nothing. One that cannot be read
+        changes nothing. While it is moved it is in two places, and the larger entry counts."""
+        places = self._places.setdefault(node, {})
+        places.pop(place, None)
+        if record is not None:
+            places[place] = record
+        problem = next((one.problem for one in places.values() if one.problem), "")
+        if problem:
+            self.problems[node] = problem
             return set()
         self.problems.pop(node, None)
-        allocations = record.allocations if record is not None else ()
+        allocations = _together(tuple(one.allocations for one in places.values()))
+        if not places:
+            del self._places[node]
         old, new = set(self._records.pop(node, _NONE)), set(allocations)
         if new:
             self._records[node] = allocations
@@ -259,3 +269,13 @@ class Allocated:
             self._touch(uuid)
         if entries:
             self._extra_of[name] = tuple(uuid for uuid, _ in entries)
+
+
+def _together(lists: tuple[tuple[Allocation, ...], ...]) -> tuple[Allocation, ...]:
+    if len(lists) < 2:  # nearly always
+        return lists[0] if lists else ()
+    found: dict[object, Allocation] = {}
+    for one in chain.from_iterable(lists):
+        there = found.get(one.key)
+        found[one.key] = one if there is None or there.size_bytes < one.size_bytes else there
+    return tuple(found.values())
