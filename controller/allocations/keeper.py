@@ -10,8 +10,9 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
+from controller.allocations.holder import RecordHolder
 from controller.allocations.repair import Repair, RepairReason, plan_repairs, shown_allocations
 from controller.allocations.writer import RecordWriter
 from controller.clock import Clock
@@ -23,6 +24,7 @@ from controller.settings import DISK_SCHEDULER, LiveSettings
 
 EVERY_SECONDS: Final = 5.0
 WRITE_SECONDS: Final = 5.0  # for one node's share of a round
+MOST_FAILURES: Final = 3  # in a row: what keeps so many nodes from being written keeps all
 NAMED: Final = 5  # entries that a line of the log names
 REWRITTEN: Final = "unreadable"  # the reason, beside those of RepairReason
 REASONS: Final = (*(one.value for one in RepairReason), REWRITTEN)
@@ -32,7 +34,7 @@ _Key = tuple[str, tuple[Purpose, str, str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Objects:
+class LonghornObjects:
     """What Longhorn shows."""
 
     nodes: Sequence[LonghornNode]
@@ -41,26 +43,19 @@ class Objects:
     images: Sequence[BackingImage]
 
 
-class Holder(Protocol):
-    """Knows where the record stands, if anywhere."""
-
-    def writer(self) -> RecordWriter | None: ...
-    def term(self) -> int:
-        """That the writer's writes carry; raises NotLeaderError."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Figures:
     """For metrics and the status page. `waiting`: entries that no object shows, or shows smaller, for less than the
     grace."""
 
+    has_place: bool
     is_kept: bool
     records: int
     entries: int
     unreadable: Mapping[str, str]  # node -> why
     waiting: int
     repairs: Mapping[str, int]  # reason -> how many
+    writes: int
     failures: int
     last_failure: str
 
@@ -76,9 +71,9 @@ class RecordKeeper(Part):
 
     def __init__(
         self,
-        holder: Holder,
+        holder: RecordHolder,
         records: Callable[[], Sequence[NodeRecord]],
-        objects: Callable[[], Objects],
+        objects: Callable[[], LonghornObjects],
         settings: Callable[[], LiveSettings],
         clock: Clock,
         *,
@@ -93,6 +88,7 @@ class RecordKeeper(Part):
         self._has_news = True
         self._repairs = Counter[str]()
         self._failures, self._last_failure = 0, ""
+        self._is_failing = self._has_failed = False  # since some round; in this one
         self.worker = Worker("record-keeper", self.run_once)
 
     def changed(self) -> None:
@@ -112,13 +108,16 @@ class RecordKeeper(Part):
 
     def figures(self) -> Figures:
         records = self._records()
+        writer = self._holder.writer()
         return Figures(
+            writer is not None,
             is_kept(self._settings()),
             len(records),
             sum(len(one.allocations) for one in records),
             {one.node: one.problem for one in records if one.problem},
             len(self._since),
             {reason: self._repairs[reason] for reason in REASONS},
+            writer.writes if writer is not None else 0,
             self._failures,
             self._last_failure,
         )
@@ -126,7 +125,8 @@ class RecordKeeper(Part):
     # A round
 
     def _round(self, writer: RecordWriter, live: LiveSettings) -> None:
-        failures, records, objects = self._failures, self._records(), self._objects()
+        self._has_failed = False
+        records, objects = self._records(), self._objects()
         shown = shown_allocations(objects.nodes, objects.replicas, objects.images)
         now = self._clock.now()
         extra = surplus_of(records, shown)
@@ -137,7 +137,8 @@ class RecordKeeper(Part):
         if live.allocation_authority != DISK_SCHEDULER:
             self._rewrite(writer, records, shown)
         self._repair(writer, repairs, {(one.node, entry.key): entry for one in records for entry in one.allocations})
-        if self._failures != failures or repairs:
+        self._is_failing = self._has_failed
+        if self._has_failed or repairs:
             self._has_news = True  # to be looked at again, by what the watch shows then
 
     def _rewrite(self, writer: RecordWriter, records: Iterable[NodeRecord], shown: Sequence[Allocation]) -> None:
@@ -162,16 +163,18 @@ class RecordKeeper(Part):
 
     def _repair(self, writer: RecordWriter, repairs: Sequence[Repair], seen: Mapping[_Key, Allocation]) -> None:
         """A node at a time; what is freed after all that grows, and only if that could be written."""
-        unwritten = set[tuple[Purpose, str]]()
+        unwritten, in_a_row = set[tuple[Purpose, str]](), 0
         for frees in (False, True):
             for node, members in _by_node(one for one in repairs if isinstance(one.change, Drop) == frees):
                 mine = [one for one in members if (one.allocation.purpose, one.allocation.name) not in unwritten]
-                if self.worker.is_stopping or not self._is_leading():
+                if self.worker.is_stopping or not self._is_leading() or in_a_row == MOST_FAILURES:
                     return
                 try:
                     self._write(writer, node, mine, seen)
+                    in_a_row = 0
                 except SchedulerError as error:
                     unwritten |= {(one.allocation.purpose, one.allocation.name) for one in mine}
+                    in_a_row += 1
                     self._failed(node, error)
 
     def _write(
@@ -193,10 +196,11 @@ class RecordKeeper(Part):
                 _log.info("repaired node=%s reason=%s entries=%d such as %s", node, reason.value, len(names), some)
 
     def _failed(self, node: str, error: SchedulerError) -> None:
-        text = str(error)
-        if text != self._last_failure:
-            _log.warning("record not repaired node=%s: %s", node, text)
-        self._failures, self._last_failure = self._failures + 1, text
+        """Said once for as long as the rounds fail."""
+        if not self._is_failing:
+            _log.warning("record not repaired node=%s: %s", node, error)
+        self._has_failed = self._is_failing = True
+        self._failures, self._last_failure = self._failures + 1, str(error)
 
 
 def is_kept(live: LiveSettings) -> bool:
@@ -225,7 +229,7 @@ def moved_among(entries: Iterable[Allocation], shown: Iterable[Allocation]) -> s
     }
 
 
-def expected_among(entries: Iterable[Allocation], objects: Objects) -> set[Allocation]:
+def expected_among(entries: Iterable[Allocation], objects: LonghornObjects) -> set[Allocation]:
     """Those whose object is there and will show as much: a replica without a disk, or one whose volume grows."""
     replicas = {one.name: one for one in objects.replicas if not one.deleting}
     return {one for one in entries if one.purpose is Purpose.REPLICA and _is_expected(one, replicas, objects.volumes)}
@@ -257,6 +261,7 @@ def status_of(figures: Figures) -> Mapping[str, Any]:
         "unreadable": dict(figures.unreadable),
         "waiting": figures.waiting,
         "repairs": {reason: count for reason, count in figures.repairs.items() if count},
+        "writes": figures.writes,
         "failures": figures.failures,
         "last_failure": figures.last_failure,
     }

@@ -1,0 +1,85 @@
+"""Puts together what keeps the record in the leader."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from prometheus_client import CollectorRegistry
+
+from controller.allocations.backends import LonghornNodeBackend
+from controller.allocations.holder import RecordHolder, tell_no_record
+from controller.allocations.keeper import LonghornObjects, RecordKeeper, status_of
+from controller.allocations.metrics import RecordMetrics
+from controller.allocations.terms import RecordTerm
+from controller.clock import Clock
+from controller.kube.api import KubeApi
+from controller.kube.store import Store
+from controller.model.allocations import NodeRecord
+from controller.process.addition import Addition
+from controller.process.worker import Group
+from controller.settings import LiveSettings
+
+OBSERVED = ("node", "replica", "volume", "backing_image", "record")
+
+
+class LeaderGate(Protocol):
+    @property
+    def term(self) -> int: ...
+    @property
+    def is_open(self) -> bool: ...
+    def check(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class RecordParts:
+    """`holder` knows where the record stands and writes it; `addition` runs both parts."""
+
+    holder: RecordHolder
+    keeper: RecordKeeper
+    addition: Addition
+
+
+def build_record(
+    api: KubeApi,
+    namespace: str,
+    clock: Clock,
+    gate: LeaderGate,
+    stores: Mapping[str, Store[Any]],
+    registry: CollectorRegistry,
+    *,
+    openings: Callable[[], int],
+    settings: Callable[[], LiveSettings],
+    is_fresh: Callable[[], bool],
+) -> RecordParts:
+    """`stores`: those of OBSERVED, by these names, before their informers start. Starts nothing."""
+
+    def records() -> Sequence[NodeRecord]:
+        if isinstance(holder.backend, LonghornNodeBackend):
+            return [node.record for node in stores["node"].values() if node.record is not None]
+        return stores["record"].values()
+
+    def objects() -> LonghornObjects:
+        return LonghornObjects(
+            stores["node"].values(),
+            stores["replica"].values(),
+            {volume.name: volume for volume in stores["volume"].values()},
+            stores["backing_image"].values(),
+        )
+
+    def lease_term() -> int:
+        gate.check()
+        return gate.term
+
+    term = RecordTerm(lease_term, openings, lambda: max((one.term for one in records()), default=0))
+    holder = RecordHolder(api, namespace, term, clock, tell_no_record)
+    keeper = RecordKeeper(holder, records, objects, settings, clock, is_leading=lambda: gate.is_open, is_fresh=is_fresh)
+    for name in OBSERVED:
+        stores[name].subscribe(lambda _changes: keeper.changed())
+    registry.register(RecordMetrics(keeper.figures, lambda: gate.is_open))
+
+    def status() -> Mapping[str, Any]:
+        return {**holder.status(), **status_of(keeper.figures())}
+
+    return RecordParts(holder, keeper, Addition("allocations", Group((holder, keeper)), status))
