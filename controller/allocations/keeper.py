@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from controller.allocations.holder import RecordHolder
@@ -48,16 +48,16 @@ class Figures:
     """For metrics and the status page. `waiting`: entries that no object shows, or shows smaller, for less than the
     grace."""
 
-    has_place: bool
-    is_kept: bool
-    records: int
-    entries: int
-    unreadable: Mapping[str, str]  # node -> why
-    waiting: int
-    repairs: Mapping[str, int]  # reason -> how many
-    writes: int
-    failures: int
-    last_failure: str
+    has_place: bool = False
+    is_kept: bool = False
+    records: int = 0
+    entries: int = 0
+    unreadable: Mapping[str, str] = field(default_factory=dict)  # node -> why
+    waiting: int = 0
+    repairs: Mapping[str, int] = field(default_factory=dict)  # reason -> how many
+    writes: int = 0
+    failures: int = 0
+    last_failure: str = ""
 
 
 class RecordKeeper(Part):
