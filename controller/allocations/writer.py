@@ -231,8 +231,8 @@ class RecordWriter:
             if left <= 0:
                 raise NotReadyError(f"the record of {node} was not written in time")
             try:
-                stored = state.known if state.known is not None and state.known_term == term else None
-                stored = stored or self._backend.read(node, min(left, 10.0))
+                known = state.known if state.known_term == term else None
+                stored = known or self._backend.read(node, min(left, 10.0))
                 if stored.record.problem:
                     raise UnreadableRecordError(f"the record of {node} cannot be read: {stored.record.problem}")
                 if stored.record.term > term:
@@ -242,6 +242,9 @@ class RecordWriter:
                     raise UnexpectedRecordError(f"somebody else has changed the record of {node}")
                 if base is None or there != goal:  # else the write without an answer has arrived
                     base, goal = there, _applied(there, *wanted)
+                if goal == there and known is not None:  # which is not proven: somebody may have edited it since
+                    state.known, base = None, None
+                    continue
                 if goal != there:
                     stored = self._backend.write(stored, goal, term, min(left, 10.0))
                     self.writes += 1
