@@ -15,13 +15,12 @@ from controller.allocations.metrics import RecordMetrics
 from controller.allocations.terms import RecordTerm
 from controller.clock import Clock
 from controller.kube.api import KubeApi
-from controller.kube.store import Store
+from controller.kube.store import Change, Store
 from controller.model.allocations import NodeRecord
+from controller.model.longhorn import LonghornNode, Replica
 from controller.process.addition import Addition
 from controller.process.worker import Group
 from controller.settings import LiveSettings
-
-OBSERVED = ("node", "replica", "volume", "backing_image", "record")
 
 
 class LeaderGate(Protocol):
@@ -53,7 +52,8 @@ def build_record(
     settings: Callable[[], LiveSettings],
     is_fresh: Callable[[], bool],
 ) -> RecordParts:
-    """`stores`: those of OBSERVED, by these names, before their informers start. Starts nothing."""
+    """`stores`: of `node`, `replica`, `volume`, `backing_image` and `record`, before their informers start. Starts
+    nothing."""
 
     def records() -> Sequence[NodeRecord]:
         if isinstance(holder.backend, LonghornNodeBackend):
@@ -75,11 +75,37 @@ def build_record(
     term = RecordTerm(lease_term, openings, lambda: max((one.term for one in records()), default=0))
     holder = RecordHolder(api, namespace, term, clock, tell_no_record)
     keeper = RecordKeeper(holder, records, objects, settings, clock, is_leading=lambda: gate.is_open, is_fresh=is_fresh)
-    for name in OBSERVED:
-        stores[name].subscribe(lambda _changes: keeper.changed())
+    _tell(keeper, stores)
     registry.register(RecordMetrics(keeper.figures, lambda: gate.is_open))
 
     def status() -> Mapping[str, Any]:
         return {**holder.status(), **status_of(keeper.figures())}
 
     return RecordParts(holder, keeper, Addition("allocations", Group((holder, keeper)), status))
+
+
+def _tell(keeper: RecordKeeper, stores: Mapping[str, Store[Any]]) -> None:
+    """Of every change that may have made a record another one than it should be."""
+
+    def of_nodes(changes: Sequence[Change[LonghornNode]]) -> None:
+        if any(_disks(change.old) != _disks(change.new) for change in changes):
+            keeper.changed()  # a disk may have come from any node
+        for change in changes:
+            old, new = (one.record if one is not None else None for one in (change.old, change.new))
+            if old != new:
+                keeper.changed({record.node for record in (old, new) if record is not None})
+
+    def of_replicas(changes: Sequence[Change[Replica]]) -> None:
+        keeper.changed(one.node for change in changes for one in (change.old, change.new) if one and one.node)
+
+    def of_records(changes: Sequence[Change[NodeRecord]]) -> None:
+        keeper.changed(one.node for change in changes if (one := change.new or change.old) is not None)
+
+    stores["node"].subscribe(of_nodes)
+    stores["replica"].subscribe(of_replicas)
+    stores["record"].subscribe(of_records)
+    stores["backing_image"].subscribe(lambda _changes: keeper.changed())
+
+
+def _disks(node: LonghornNode | None) -> set[tuple[str, str]]:
+    return {(disk.name, disk.uuid) for disk in node.disks} if node is not None else set()

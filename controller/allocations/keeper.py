@@ -7,6 +7,7 @@ its way: it goes when it has been like that for the grace, and longer while some
 from __future__ import annotations
 
 import logging
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,6 +24,7 @@ from controller.process.worker import Part, Worker
 from controller.settings import DISK_SCHEDULER, LiveSettings
 
 EVERY_SECONDS: Final = 5.0
+FULL_SECONDS: Final = 300.0
 WRITE_SECONDS: Final = 5.0  # for one node's share of a round
 MOST_FAILURES: Final = 3  # in a row: what keeps so many nodes from being written keeps all
 NAMED: Final = 5  # entries that a line of the log names
@@ -85,26 +87,45 @@ class RecordKeeper(Part):
         self._settings, self._clock = settings, clock
         self._is_leading, self._is_fresh = is_leading, is_fresh
         self._since: dict[Allocation, float] = {}  # entries that no object shows, or shows smaller, and since when
-        self._has_news = True
+        self._lock = threading.Lock()  # guards the next field
+        self._news: set[str] | None = None  # nodes that have to be looked at; None: all
+        self._authority = ""  # at the last round
+        self._full_at = 0.0  # when all are looked at again, whatever is heard
         self._repairs = Counter[str]()
         self._failures, self._last_failure = 0, ""
         self._is_failing = self._has_failed = False  # since some round; in this one
         self.worker = Worker("record-keeper", self.run_once)
 
-    def changed(self) -> None:
-        """Objects or records are others now."""
-        self._has_news = True
+    def changed(self, nodes: Iterable[str] | None = None) -> None:
+        """Objects or records of these nodes are others now; None: of any."""
+        with self._lock:
+            self._news = None if nodes is None or self._news is None else self._news.union(nodes)
 
     def run_once(self) -> float:
         live = self._settings()
         if not (self._is_leading() and is_kept(live)):
-            self._since, self._has_news = {}, True
+            self._since = {}
+            self.changed()
             return EVERY_SECONDS
         writer = self._holder.writer()
-        if writer is not None and self._is_fresh() and (self._has_news or self._since):
-            self._has_news = False
-            self._round(writer, live)
+        if writer is not None and self._is_fresh():
+            if live.allocation_authority != self._authority:
+                self._authority = live.allocation_authority
+                self.changed()
+            scope = self._scope()
+            if scope is None or scope:
+                self._round(writer, live, scope)
         return EVERY_SECONDS
+
+    def _scope(self) -> set[str] | None:
+        """The nodes that are to be looked at, and which of their entries wait; None: all."""
+        with self._lock:
+            found, self._news = self._news, set()
+        now = self._clock.now()
+        if found is None or now >= self._full_at:
+            self._full_at = now + FULL_SECONDS
+            return None
+        return found | {one.node for one in self._since}
 
     def figures(self) -> Figures:
         records = self._records()
@@ -124,22 +145,27 @@ class RecordKeeper(Part):
 
     # A round
 
-    def _round(self, writer: RecordWriter, live: LiveSettings) -> None:
+    def _round(self, writer: RecordWriter, live: LiveSettings, scope: set[str] | None) -> None:
         self._has_failed = False
-        records, objects = self._records(), self._objects()
-        shown = shown_allocations(objects.nodes, objects.replicas, objects.images)
+        objects = self._objects()
+        records = [one for one in self._records() if scope is None or one.node in scope]
+        replicas = objects.replicas if scope is None else _of_nodes(objects, scope, records)
+        shown = shown_allocations(objects.nodes, replicas, objects.images)
+        mine = shown if scope is None else [one for one in shown if one.node in scope]
         now = self._clock.now()
-        extra = surplus_of(records, shown)
+        extra = surplus_of(records, mine)
         self._since = {one: self._since.get(one, now) for one in extra}
         waits = {one for one, since in self._since.items() if now - since < live.allocation_grace_seconds}
         kept = (waits - moved_among(extra, shown)) | expected_among(extra, objects)
-        repairs = plan_repairs(records, shown, kept)
+        repairs = [one for one in plan_repairs(records, shown, kept) if scope is None or one.change.node in scope]
         if live.allocation_authority != DISK_SCHEDULER:
-            self._rewrite(writer, records, shown)
+            self._rewrite(writer, records, mine)
         self._repair(writer, repairs, {(one.node, entry.key): entry for one in records for entry in one.allocations})
         self._is_failing = self._has_failed
-        if self._has_failed or repairs:
-            self._has_news = True  # to be looked at again, by what the watch shows then
+        if self._has_failed:
+            self.changed(scope)
+        elif repairs:
+            self.changed({one.change.node for one in repairs})  # to be looked at again, as the watch shows them then
 
     def _rewrite(self, writer: RecordWriter, records: Iterable[NodeRecord], shown: Sequence[Allocation]) -> None:
         term = self._term()
@@ -227,6 +253,13 @@ def moved_among(entries: Iterable[Allocation], shown: Iterable[Allocation]) -> s
         for one in entries
         if one.purpose is Purpose.REPLICA and places.get(one.name, (one.node, one.disk)) != (one.node, one.disk)
     }
+
+
+def _of_nodes(objects: LonghornObjects, nodes: set[str], records: Iterable[NodeRecord]) -> list[Replica]:
+    """The replicas on those nodes, by name or by disk, and those on record there, wherever they are."""
+    uuids = {disk.uuid for node in objects.nodes if node.name in nodes for disk in node.disks}
+    names = {entry.name for record in records for entry in record.allocations}
+    return [one for one in objects.replicas if one.node in nodes or one.disk_uuid in uuids or one.name in names]
 
 
 def expected_among(entries: Iterable[Allocation], objects: LonghornObjects) -> set[Allocation]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import random
 import subprocess
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -77,8 +76,7 @@ def test_leaders_that_die_lose_nothing_and_give_nothing_twice(site: Site, seed: 
     callers = site.ask([f"replica {volume} {replica}" for volume, replica in replicas], 8)
     killed = 0
     for _ in range(3):
-        wait_for_more(site, callers)
-        time.sleep(dice.uniform(0.0, 0.3))  # a random moment, not a wait
+        wait_for_more(site, callers, dice.randint(1, 30))
         for controller in [one for one in site.leaders if leads(one)]:
             killed += not all_over(callers)
             controller.stop(kill=True)
@@ -99,10 +97,10 @@ def leads(controller: Controller) -> bool:
         return False
 
 
-def wait_for_more(site: Site, callers: Sequence[subprocess.Popen[str]]) -> None:
-    """Until more is on record, or nobody asks any more."""
-    before = len(site.on_record())
-    wait_until(lambda: len(site.on_record()) > before or all_over(callers), "allocations", WAIT_SECONDS)
+def wait_for_more(site: Site, callers: Sequence[subprocess.Popen[str]], count: int) -> None:
+    """Until so many more are on record, or nobody asks any more."""
+    wanted = len(site.on_record()) + count
+    wait_until(lambda: len(site.on_record()) >= wanted or all_over(callers), "allocations", WAIT_SECONDS)
 
 
 def all_over(callers: Sequence[subprocess.Popen[str]]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
@@ -10,6 +11,7 @@ from controller.allocations.backends import LonghornNodeBackend, NodeDiskAllocat
 from controller.allocations.holder import RecordHolder
 from controller.allocations.keeper import (
     EVERY_SECONDS,
+    FULL_SECONDS,
     MOST_FAILURES,
     LonghornObjects,
     RecordKeeper,
@@ -97,9 +99,9 @@ class KeeperStage:
         assert writer is not None
         writer.commit(changes, self.clock.now() + 5)
 
-    def round(self, after_seconds: float = 0.0) -> None:
+    def round(self, after_seconds: float = 0.0, nodes: Iterable[str] | None = NODES) -> None:
         self.clock.advance(after_seconds)
-        self.keeper.changed()
+        self.keeper.changed(nodes)
         self.keeper.run_once()
 
     def on_record(self) -> dict[str, int]:
@@ -293,7 +295,7 @@ def test_what_keeps_some_nodes_from_being_written_keeps_all_for_this_round() -> 
     leader.round()
     assert MOST_FAILURES == leader.keeper.figures().failures
     leader.api.work()
-    leader.round()
+    leader.round(nodes=())
     assert {"no-entry": 10} == leader.repairs
 
 
@@ -322,3 +324,42 @@ def test_without_a_place_there_is_no_record() -> None:
     leader.frozen = (NodeRecord("n1"),)
     leader.round()
     assert (False, 0) == (leader.keeper.figures().has_place, leader.keeper.figures().failures)
+
+
+def test_only_nodes_with_news_are_looked_at_until_all_are() -> None:
+    leader = KeeperStage()
+    leader.round()
+    add_replica(leader.api, "r1")
+    add_replica(leader.api, "r2", node="n2")
+    leader.round(nodes=["n2"])
+    assert {"r2": 10} == leader.on_record()
+    leader.round(FULL_SECONDS, nodes=())
+    assert {"r1": 10, "r2": 10} == leader.on_record()
+
+
+def test_an_entry_of_a_replica_on_a_node_without_news_is_told_from_one_without_a_replica() -> None:
+    leader = KeeperStage()
+    add_replica(leader.api, "r2", node="n2")
+    leader.round()
+    leader.commit(put("r2"))
+    leader.round(nodes=["n1"])
+    assert ({}, {"r2": 10}) == (on_record(leader.backend, "n1"), on_record(leader.backend, "n2"))
+    assert {"no-entry": 1, "disk-moved": 1} == leader.repairs
+
+
+def test_another_authority_has_all_nodes_looked_at() -> None:
+    leader = KeeperStage()
+    leader.round()
+    leader.api.put(NODE_DISK_ALLOCATIONS, NAMESPACE, {"metadata": {"name": "n1"}, "spec": {"term": "x"}})
+    leader.round()
+    leader.live = MIRROR
+    leader.round(nodes=())
+    assert {"unreadable": 1} == leader.repairs
+
+
+def test_what_waits_is_looked_at_without_news() -> None:
+    leader = KeeperStage()
+    leader.commit(put("r1"))
+    leader.round()
+    leader.round(61, nodes=())
+    assert {} == leader.on_record()
