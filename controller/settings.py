@@ -76,6 +76,8 @@ class LiveSettings:
     roaming_overcommit_pct: int = 25
     namespace_cap_pct: int = 10
     allocation_authority: str = LONGHORN
+    allocation_record: bool = True
+    allocation_grace_seconds: int = 60
 
 
 UNREAD: Final = LiveSettings(
@@ -115,6 +117,8 @@ _LIVE: Final[dict[str, _Key]] = {
     f"{PREFIX}roaming-overcommit-percent": _Key("roaming_overcommit_pct", 100),
     f"{PREFIX}namespace-cap-percent": _Key("namespace_cap_pct", 100),
     f"{PREFIX}allocation-authority": _Key("allocation_authority", choices=AUTHORITIES),
+    f"{PREFIX}allocation-record": _Key("allocation_record"),
+    f"{PREFIX}allocation-grace": _Key("allocation_grace_seconds", _DAY),
 }
 LIVE_NAMES: Final = tuple(_LIVE)
 

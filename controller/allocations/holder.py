@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from controller.allocations.backends import RecordBackend, found_backend
 from controller.allocations.writer import RecordWriter
 from controller.clock import Clock
+from controller.errors import NotFoundError
 from controller.kube.api import KubeApi
 from controller.process.repeated import Repeated
 from controller.process.worker import Part
@@ -24,12 +25,6 @@ def tell_no_record(problem: str) -> None:
     _log.info("no record of allocations: %s", problem)
 
 
-class LeaderGate(Protocol):
-    @property
-    def term(self) -> int: ...
-    def check(self) -> None: ...
-
-
 class RecordHolder(Part):
     """Finds out where the record stands, again every minute: a CRD may come, go, or learn the field.
 
@@ -37,9 +32,10 @@ class RecordHolder(Part):
     """
 
     def __init__(
-        self, api: KubeApi, namespace: str, gate: LeaderGate, clock: Clock, say: Callable[[str], None]
+        self, api: KubeApi, namespace: str, term: Callable[[], int], clock: Clock, say: Callable[[str], None]
     ) -> None:
-        self._api, self._namespace, self._gate, self._clock = api, namespace, gate, clock
+        """`term`: that writes carry; raises NotLeaderError while this process does not lead."""
+        self._api, self._namespace, self.term, self._clock = api, namespace, term, clock
         self._backend: RecordBackend | None = None
         self._writer: RecordWriter | None = None
         pause = {True: LOOK_EVERY_SECONDS, False: RETRY_SECONDS}
@@ -60,21 +56,18 @@ class RecordHolder(Part):
         return self._writer
 
     def look(self) -> None:
-        """Raises ClusterError when the cluster has no place for a record, or it cannot be told."""
+        """Raises NotFoundError when the cluster has no place for a record, and another ClusterError when that cannot be
+        told: then it stays as it was."""
         try:
             found = found_backend(self._api, self._namespace)
             found.check()
-        except BaseException:
+        except NotFoundError:
             self._backend = self._writer = None
             raise
         if self._backend is None or found.name != self._backend.name:
-            self._backend, self._writer = found, RecordWriter(found, self._term, self._clock)
+            self._backend, self._writer = found, RecordWriter(found, self.term, self._clock)
         self._steps.note(())
 
     def status(self) -> dict[str, Any]:
         backend = self._backend
         return {"place": backend.name if backend is not None else "", "problem": self.problem}
-
-    def _term(self) -> int:
-        self._gate.check()
-        return self._gate.term

@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry
 
 from certs.webhook import DEFAULT_PACE, Pace
 from controller.admission.build import AdmissionParts, build_admission
-from controller.allocations.holder import RecordHolder, tell_no_record
+from controller.allocations.build import build_record
 from controller.allocator.allocator import Allocator
 from controller.assembly.adapters import OpenedGate, PodPatches, ServiceEndpoint, SettingsEvents
 from controller.assembly.certificates import certificate_worker, tell_plain_http, transport_status, webhook_chain
@@ -156,9 +156,19 @@ class Controller:
 
     def _add(self, api: KubeApi) -> Sequence[Addition]:
         """What stands beside the extender, in the order in which it starts. Builds; starts nothing."""
-        holder = RecordHolder(api, self.settings.namespace, self.gate, self.clock, tell_no_record)
+        record = build_record(
+            api,
+            self.settings.namespace,
+            self.clock,
+            self.gate,
+            {name: followed.store for name, followed in self.stores.followed.items()},
+            self.metrics.registry,
+            openings=lambda: self.lifecycle.openings,
+            settings=self._live_settings,
+            is_fresh=lambda: self.stores.stale_kind() is None,
+        )
         return (
-            Addition("allocations", holder, holder.status),
+            record.addition,
             Addition("webhook_certificates", self.webhook_chain, self.webhook_chain.status),
             self.admission.addition,
             build_rpc(
@@ -171,7 +181,7 @@ class Controller:
                 checks=lambda: self.preconditions,
                 is_leading=lambda: self.gate.is_open,
                 credentials=self.webhook_chain.grpc_server,
-                record=holder.writer,
+                record=record.holder.writer,
             ),
         )
 

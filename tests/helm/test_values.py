@@ -33,7 +33,15 @@ def test_every_live_setting_can_be_said(helm: Helm) -> None:
     settings: Values = {}
     for name in (name.removeprefix(PREFIX) for name in LIVE_NAMES):
         settings[name] = others.get(name, 7)
-    flags = ("enabled", "bypass", "wake-with-annotation", "opt-in-only-marked", "share-managers", "allow-stranding")
+    flags = (
+        "enabled",
+        "bypass",
+        "wake-with-annotation",
+        "opt-in-only-marked",
+        "share-managers",
+        "allow-stranding",
+        "allocation-record",
+    )
     settings |= dict.fromkeys(flags, True)
     documents = yaml.safe_load_all(helm.rendered({"settings": settings}))
     (made_of_it,) = (one for one in documents if one["kind"] == "ConfigMap")
