@@ -40,6 +40,10 @@ class UnreadableRecordError(SchedulerError):
     """What is allocated on a node cannot be told from its record, so that nothing is allocated there."""
 
 
+class PreconditionError(SchedulerError):
+    """The state of the system does not allow it, and asking again does not help until that has changed."""
+
+
 class BugError(SchedulerError):
     """A broken invariant: the key that caused it is put into quarantine."""
 

@@ -47,6 +47,7 @@ _SECRETS: Final = (
 STRATEGIES: Final = ("spread", "pack", "off")
 OPT_IN_MODES: Final = ("auto", "always", "off")
 EXPANSION_POLICIES: Final = ("allow", "deny", "off")
+LONGHORN, DISK_SCHEDULER = AUTHORITIES = ("longhorn", "disk-scheduler")  # who says where replicas go
 WEBHOOK_CLIENT: Final = "longhorn-scheduler-webhook"  # in the certificate that mode `self` makes for it
 
 
@@ -74,6 +75,9 @@ class LiveSettings:
     allow_stranding: bool = False
     roaming_overcommit_pct: int = 25
     namespace_cap_pct: int = 10
+    allocation_authority: str = LONGHORN
+    allocation_record: bool = True
+    allocation_grace_seconds: int = 60
 
 
 UNREAD: Final = LiveSettings(
@@ -112,6 +116,9 @@ _LIVE: Final[dict[str, _Key]] = {
     f"{PREFIX}allow-stranding": _Key("allow_stranding"),
     f"{PREFIX}roaming-overcommit-percent": _Key("roaming_overcommit_pct", 100),
     f"{PREFIX}namespace-cap-percent": _Key("namespace_cap_pct", 100),
+    f"{PREFIX}allocation-authority": _Key("allocation_authority", choices=AUTHORITIES),
+    f"{PREFIX}allocation-record": _Key("allocation_record"),
+    f"{PREFIX}allocation-grace": _Key("allocation_grace_seconds", _DAY),
 }
 LIVE_NAMES: Final = tuple(_LIVE)
 

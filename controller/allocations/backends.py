@@ -10,18 +10,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from controller.allocations.shape import allocations_in, encode_allocations
-from controller.errors import ConflictError, MalformedRequestError, NotFoundError
+from controller.errors import ConflictError, NotFoundError
 from controller.kube.api import CALL_SECONDS, KubeApi
 from controller.kube.resources import CRDS, LONGHORN_NODES, NODE_DISK_ALLOCATIONS, Resource
 from controller.model.allocations import Allocation, NodeRecord
 from controller.model.names import LONGHORN_VERSION, RECORDED_ANNOTATION
-from controller.model.reader import integer_at, mapping_at
+from controller.model.reader import mapping_at
+from controller.model.records import FIELD, encode_allocations, node_record, own_record
 
 Raw = dict[str, Any]
 NODE_CRD: Final = "nodes.longhorn.io"
-FIELD: Final = "diskAllocations"
-DROPPED: Final = "spec.diskAllocations was written and is gone: a writer that does not know the field has dropped it"
 _PAGE: Final = 500
 
 
@@ -50,8 +48,30 @@ class RecordBackend(Protocol):
         """There is no record there any more."""
         ...
 
+    def check(self) -> None:
+        """Raises NotFoundError where the cluster has no such kind of object."""
+        ...
 
-class LonghornNodeBackend:
+
+class _Listed:
+    """What both have in common: objects of one kind in one namespace."""
+
+    _kind: Resource
+
+    def __init__(self, api: KubeApi, namespace: str) -> None:
+        self._api, self._namespace = api, namespace
+
+    def check(self) -> None:
+        self._api.list_page(self._kind, self._namespace, limit=1)
+
+    def records(self) -> list[StoredRecord]:
+        return [self._stored(raw) for raw in _all(self._api, self._kind, self._namespace)]
+
+    def _stored(self, raw: Raw) -> StoredRecord:
+        raise NotImplementedError
+
+
+class LonghornNodeBackend(_Listed):
     """`spec.diskAllocations` of the Longhorn Node.
 
     A manager that writes whole Nodes with its own types drops the field. The annotation survives that, so that such a
@@ -60,11 +80,7 @@ class LonghornNodeBackend:
 
     name: str = "longhorn-node"
 
-    def __init__(self, api: KubeApi, namespace: str) -> None:
-        self._api, self._namespace = api, namespace
-
-    def records(self) -> list[StoredRecord]:
-        return [self._stored(raw) for raw in _all(self._api, LONGHORN_NODES, self._namespace)]
+    _kind = LONGHORN_NODES
 
     def read(self, node: str, timeout: float = CALL_SECONDS) -> StoredRecord:
         return self._stored(self._api.get(LONGHORN_NODES, self._namespace, node, timeout=timeout))
@@ -90,24 +106,16 @@ class LonghornNodeBackend:
             self._api.replace(LONGHORN_NODES, self._namespace, stored.record.node, body)
 
     def _stored(self, raw: Raw) -> StoredRecord:
-        marks = raw["metadata"].get("annotations") or {}
-        spec = raw.get("spec") or {}
-        mark = str(marks.get(RECORDED_ANNOTATION, ""))
-        term = int(mark) if mark.isascii() and mark.isdigit() and len(mark) < 19 else 0
-        problem = DROPPED if mark and spec.get(FIELD) is None else ""
-        return _stored_record(raw, spec, term, problem)
+        name, version = str(raw["metadata"]["name"]), str(raw["metadata"].get("resourceVersion", ""))
+        return StoredRecord(node_record(raw) or NodeRecord(name, version=version), raw)
 
 
-class NodeDiskAllocationBackend:
+class NodeDiskAllocationBackend(_Listed):
     """Our own object `NodeDiskAllocation`, one for each Longhorn node and of its name."""
 
     name: str = "node-disk-allocation"
 
-    def __init__(self, api: KubeApi, namespace: str) -> None:
-        self._api, self._namespace = api, namespace
-
-    def records(self) -> list[StoredRecord]:
-        return [self._stored(raw) for raw in _all(self._api, NODE_DISK_ALLOCATIONS, self._namespace)]
+    _kind = NODE_DISK_ALLOCATIONS
 
     def read(self, node: str, timeout: float = CALL_SECONDS) -> StoredRecord:
         try:
@@ -140,12 +148,7 @@ class NodeDiskAllocationBackend:
             self._api.delete(NODE_DISK_ALLOCATIONS, self._namespace, stored.record.node, uid=uid)
 
     def _stored(self, raw: Raw) -> StoredRecord:
-        spec = raw.get("spec") or {}
-        try:
-            term = integer_at(mapping_at(spec, "spec"), "spec", "term")
-        except MalformedRequestError as error:
-            return _stored_record(raw, spec, 0, str(error))
-        return _stored_record(raw, spec, term, "")
+        return StoredRecord(own_record(raw), raw)
 
 
 def found_backend(api: KubeApi, namespace: str) -> RecordBackend:
@@ -162,18 +165,6 @@ def keeps_field(crd: Mapping[str, Any]) -> bool:
             names = ("schema", "openAPIV3Schema", "properties", "spec", "properties")
             return FIELD in mapping_at(version, "spec.versions", *names)
     return False
-
-
-def _stored_record(raw: Raw, spec: object, term: int, problem: str) -> StoredRecord:
-    """The record in `spec`; one that does not parse has a problem, and no allocations."""
-    node, version = str(raw["metadata"]["name"]), str(raw["metadata"].get("resourceVersion", ""))
-    allocations: tuple[Allocation, ...] = ()
-    if not problem:
-        try:
-            allocations = allocations_in(mapping_at(spec, "spec").get(FIELD) or {}, node)
-        except MalformedRequestError as error:
-            problem = str(error)
-    return StoredRecord(NodeRecord(node, allocations, version, term, problem), raw)
 
 
 def _all(api: KubeApi, resource: Resource, namespace: str) -> Iterator[Raw]:

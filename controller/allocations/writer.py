@@ -18,6 +18,7 @@ from controller.clock import Clock
 from controller.errors import (
     ClusterError,
     ConflictError,
+    NotFoundError,
     NotLeaderError,
     NotReadyError,
     SchedulerError,
@@ -28,6 +29,8 @@ from controller.model.allocations import Allocation, Change, Drop, Put, changed
 
 PAUSE_SECONDS: Final = 0.05
 ROLL_BACK_SECONDS: Final = 2.0
+StillWanted = Callable[[Change, Allocation | None], bool]
+"""Whether a change is still to be made, by what stands under its key at that moment."""
 
 _log = logging.getLogger(__name__)
 
@@ -55,6 +58,7 @@ class _Ticket:
 
     changes: Sequence[Change]
     deadline: float
+    is_still_wanted: StillWanted
     is_done: bool = False
     is_abandoned: bool = False  # its caller has gone with an error
     error: SchedulerError | None = None
@@ -91,8 +95,14 @@ class RecordWriter:
         self._nodes: dict[str, _NodeState] = {}
         self.writes = 0  # PUTs and POSTs that were accepted
 
-    def commit(self, changes: Sequence[Change], deadline: float) -> None:
-        """Durable when it returns, all of `changes` or none; `deadline` is in the clock's monotonic seconds.
+    def commit(
+        self,
+        changes: Sequence[Change],
+        deadline: float,
+        is_still_wanted: StillWanted = lambda _change, _there: True,
+    ) -> None:
+        """Durable when it returns, all of `changes` or none; `deadline` is in the clock's monotonic seconds. What is
+        not wanted any more when its turn comes is left out; `is_still_wanted` may be asked again for another try.
 
         Of changes on several nodes all growth is written first, and rolled back when one of the nodes fails. What is
         freed beside it follows; where that fails, it goes with that node's next write.
@@ -102,13 +112,14 @@ class RecordWriter:
         """
         nodes = sorted({_node(change) for change in changes})
         if len(nodes) == 1:
-            self._write(nodes[0], changes, deadline)
+            self._write(nodes[0], changes, deadline, is_still_wanted)
             return
         growth = [change for change in changes if isinstance(change, Put)]
         written: list[tuple[str, _Ticket]] = []
         for node in sorted({_node(change) for change in growth}):
             try:
-                written.append((node, self._write(node, [one for one in growth if _node(one) == node], deadline)))
+                mine = [one for one in growth if _node(one) == node]
+                written.append((node, self._write(node, mine, deadline, is_still_wanted)))
             except SchedulerError:
                 for done, ticket in written:
                     self._take_back(done, ticket.undo)
@@ -117,7 +128,7 @@ class RecordWriter:
         for node in sorted({change.node for change in drops}):
             freed = [change for change in drops if change.node == node]
             try:
-                self._write(node, freed, deadline)
+                self._write(node, freed, deadline, is_still_wanted)
             except SchedulerError as error:
                 if not growth:
                     raise
@@ -125,9 +136,39 @@ class RecordWriter:
                 with self._lock:
                     self._state_locked(node).owed_drops += freed
 
-    def _write(self, node: str, changes: Sequence[Change], deadline: float) -> _Ticket:
+    def rewrite(self, node: str, allocations: Sequence[Allocation], deadline: float) -> bool:
+        """Whether `allocations` are on record of a node whose record could not be read, or is of a later term, in place
+        of that; one that can be read by now stays. Raises NotReadyError or ClusterError."""
+        with self._lock:
+            state = self._state_locked(node)
+        if not state.writing.acquire(timeout=max(0.0, deadline - self._clock.now())):
+            raise NotReadyError(f"the record of {node} was not written in time")
+        try:
+            state.known, term = None, self._term()
+            stored = self._backend.read(node)
+            if not stored.record.problem and stored.record.term <= term:
+                return False
+            try:
+                self._backend.write(stored, allocations, term)
+            except (ConflictError, UnavailableError, NotFoundError):
+                raise
+            except ClusterError:  # as one of a later term, which the schema keeps
+                self._backend.forget(stored)
+                self._backend.write(self._backend.read(node), allocations, term)
+            self.writes += 1
+            return True
+        finally:
+            state.writing.release()
+
+    def _write(
+        self,
+        node: str,
+        changes: Sequence[Change],
+        deadline: float,
+        is_still_wanted: StillWanted = lambda _change, _there: True,
+    ) -> _Ticket:
         """One node's share of a commit. Whoever comes first writes for all who wait meanwhile."""
-        ticket = _Ticket(changes, deadline)
+        ticket = _Ticket(changes, deadline, is_still_wanted)
         with self._lock:
             state = self._state_locked(node)
             state.waiting.append(ticket)
@@ -190,8 +231,8 @@ class RecordWriter:
             if left <= 0:
                 raise NotReadyError(f"the record of {node} was not written in time")
             try:
-                stored = state.known if state.known is not None and state.known_term == term else None
-                stored = stored or self._backend.read(node, min(left, 10.0))
+                known = state.known if state.known_term == term else None
+                stored = known or self._backend.read(node, min(left, 10.0))
                 if stored.record.problem:
                     raise UnreadableRecordError(f"the record of {node} cannot be read: {stored.record.problem}")
                 if stored.record.term > term:
@@ -201,6 +242,9 @@ class RecordWriter:
                     raise UnexpectedRecordError(f"somebody else has changed the record of {node}")
                 if base is None or there != goal:  # else the write without an answer has arrived
                     base, goal = there, _applied(there, *wanted)
+                if goal == there and known is not None:  # which is not proven: somebody may have edited it since
+                    state.known, base = None, None
+                    continue
                 if goal != there:
                     stored = self._backend.write(stored, goal, term, min(left, 10.0))
                     self.writes += 1
@@ -248,6 +292,8 @@ def _applied(
         ticket.undo = []
         for change in ticket.changes:
             former = next((one for one in found if one.key == _key(change)), None)
+            if not ticket.is_still_wanted(change, former):
+                continue
             ticket.undo.append(_Undo(change, former))
             found = changed(found, [change])
     return found

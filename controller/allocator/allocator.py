@@ -26,6 +26,7 @@ from controller.allocator.promises.quarantine import Quarantine
 from controller.allocator.promises.settle import Settler
 from controller.allocator.promises.views import promise_views, snapshot_of
 from controller.allocator.verbs.account import account_of, account_of_tie
+from controller.allocator.verbs.allocate import Allocations
 from controller.allocator.verbs.events import Apply, Events
 from controller.allocator.verbs.filter import Filtering, newcomer_of
 from controller.allocator.verbs.find import DiskQueries
@@ -40,7 +41,7 @@ from controller.errors import BugError, NotFoundError, NotReadyError, SchedulerE
 from controller.model.longhorn import LonghornSettings
 from controller.model.workload import Pod
 from controller.rules.demand import Missing, demands_of_pod
-from controller.settings import LiveSettings
+from controller.settings import DISK_SCHEDULER, LiveSettings
 
 __all__ = ["Allocator", "Decision", "Due", "FilterOutcome", "Mode", "PodKnowledge", "PromiseView", "Snapshot"]
 
@@ -80,6 +81,7 @@ class Allocator(Events):
         )
         self.expansions = Expansions(self._changed, clock, self._world, self._journal, under_lock)
         self.disks = DiskQueries(self._changed, self._world, under_lock)
+        self.allocations = Allocations(self._changed, clock, self._world, under_lock, self.disks)
 
     def _is_active_locked(self) -> bool:
         if self._failure:
@@ -139,6 +141,7 @@ class Allocator(Events):
         """Costs: every node, volume and claim when Longhorn's settings have changed, else nothing."""
         with self._changed:
             self._live = live
+            self.allocations.decide_locked(live.allocation_authority == DISK_SCHEDULER)
             if longhorn != self._world.settings:
                 self._world.put_settings(longhorn)
                 with self._rebuilding_locked():
@@ -325,6 +328,7 @@ class Allocator(Events):
         while self._refresh_some():  # so that no filter call has to
             pass
         with self._changed:
+            self.allocations.sweep_locked(self._clock.now())
             has_changes = self._world.has_changes  # what Longhorn believed of a disk is over
             if has_changes:
                 self._observing_locked().settle_changes()
@@ -349,6 +353,7 @@ class Allocator(Events):
             with self._rebuilding_locked():
                 is_unknown = self._left_growth or self.expansions.is_unknown_locked()
                 self.expansions.begin_term_locked(has_predecessor=has_predecessor or is_unknown)
+                self.allocations.begin_term_locked()
                 self._world.refresh()
             self._derive_locked(holds_everywhere=True)
 
@@ -403,12 +408,7 @@ class Allocator(Events):
                 self._refusals.presume(pod, list(self._world.nodes), now, self._clock.now_utc())
                 if self._live.pod_scheduling_timeout_seconds > 0:
                     self._settler.holds.hold_everywhere(pod, now)
-        for name in self._world.growing:
-            self._settler.growths.settle(name, now)
-        for key in self._world.claims:
-            self._settler.settle_claim(key, now)
-        for name in self._world.volumes_to_place():
-            self._settler.settle_volume(name, now)
+        self._settler.settle_all(now)
 
     # Wake-up
 

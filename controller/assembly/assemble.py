@@ -9,6 +9,7 @@ from prometheus_client import CollectorRegistry
 
 from certs.webhook import DEFAULT_PACE, Pace
 from controller.admission.build import AdmissionParts, build_admission
+from controller.allocations.build import build_record
 from controller.allocator.allocator import Allocator
 from controller.assembly.adapters import OpenedGate, PodPatches, ServiceEndpoint, SettingsEvents
 from controller.assembly.certificates import certificate_worker, tell_plain_http, transport_status, webhook_chain
@@ -155,7 +156,19 @@ class Controller:
 
     def _add(self, api: KubeApi) -> Sequence[Addition]:
         """What stands beside the extender, in the order in which it starts. Builds; starts nothing."""
+        record = build_record(
+            api,
+            self.settings.namespace,
+            self.clock,
+            self.gate,
+            {name: followed.store for name, followed in self.stores.followed.items()},
+            self.metrics.registry,
+            openings=lambda: self.lifecycle.openings,
+            settings=self._live_settings,
+            is_fresh=lambda: self.stores.stale_kind() is None,
+        )
         return (
+            record.addition,
             Addition("webhook_certificates", self.webhook_chain, self.webhook_chain.status),
             self.admission.addition,
             build_rpc(
@@ -168,6 +181,7 @@ class Controller:
                 checks=lambda: self.preconditions,
                 is_leading=lambda: self.gate.is_open,
                 credentials=self.webhook_chain.grpc_server,
+                record=record.holder.writer,
             ),
         )
 

@@ -9,7 +9,7 @@ from typing import Any, Final, Generic, TypeVar
 from controller.allocator.verbs.events import Events
 from controller.kube import resources
 from controller.kube.resources import Resource
-from controller.model import parse
+from controller.model import parse, records
 from controller.model.reader import Raw
 from controller.model.workload import Pod
 
@@ -52,6 +52,13 @@ KINDS: Final[tuple[FollowedKind[Any], ...]] = (
         resources.LONGHORN_BACKING_IMAGES,
         parse.backing_image_facts,
         Events.observe_backing_image,
+        in_longhorn=True,
+    ),
+    FollowedKind(
+        "record",
+        resources.NODE_DISK_ALLOCATIONS,
+        records.own_record,
+        Events.observe_record,
         in_longhorn=True,
     ),
     # A cluster may have very many of them, and a few are asked about, once each.

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from controller.model.allocations import NodeRecord
 from controller.model.versions import NEWEST, Behaviour
 
 LOCALITY_DISABLED: Final = "disabled"
@@ -92,6 +93,7 @@ class LonghornNode:
     schedulable: bool
     deleting: bool
     disks: tuple[Disk, ...]
+    record: NodeRecord | None = None  # what is allocated there, where the Node itself carries that
 
 
 def shared_disk_uuids(nodes: Iterable[LonghornNode]) -> frozenset[str]:

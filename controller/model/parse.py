@@ -40,6 +40,7 @@ from controller.model.reader import (
     texts_at,
     time_at,
 )
+from controller.model.records import node_record
 from controller.model.workload import (
     Claim,
     KubeNode,
@@ -405,6 +406,7 @@ def node_facts(raw: Raw) -> LonghornNode:
         schedulable=condition_at(status, "status", "Schedulable") is True,
         deleting=meta.get("deletionTimestamp") is not None,
         disks=tuple(_disk_facts(name, specs, statuses) for name in sorted(specs.keys() & statuses.keys())),
+        record=node_record(raw),
     )
 
 

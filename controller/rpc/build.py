@@ -14,6 +14,8 @@ from controller.kube.api import KubeApi
 from controller.kube.endpoint_slice import EndpointSlices, PodEndpoint
 from controller.process.addition import Addition
 from controller.process.flags import split_names
+from controller.rpc.allocating import DiskAllocator, Record
+from controller.rpc.calls import NamedCalls
 from controller.rpc.credentials import Current
 from controller.rpc.metrics import RpcMetrics
 from controller.rpc.queries import DiskList
@@ -35,17 +37,20 @@ def build_rpc(
     checks: Callable[[], Checks],
     is_leading: Callable[[], bool],
     credentials: Current,
+    record: Callable[[], Record | None] = lambda: None,
 ) -> Addition:
-    """The part that serves DiskScheduler. Does nothing yet."""
+    """The part that serves DiskScheduler. Does nothing yet. `record`: what writes allocations down, if anything."""
     metrics = RpcMetrics(registry)
     scheduler = DiskScheduler(allocator.expansions, checks, live, clock, metrics)
-    disks = DiskList(allocator.disks, checks, scheduler.read, clock, metrics)
+    calls = NamedCalls(split_names(settings.disk_scheduler_clients), clock, metrics)
+    disks = DiskList(allocator.disks, checks, scheduler.read, clock)
+    giving = DiskAllocator(allocator.allocations, record, checks, scheduler.read, clock)
     ports = {PORT_NAME: settings.grpc_endpoint_port or settings.grpc_port}
     host = f"[{settings.grpc_address}]" if ":" in settings.grpc_address else settings.grpc_address
     slices = EndpointSlices(api, settings.namespace, is_leading=is_leading)
     server = RpcServer(
         f"{host}:{settings.grpc_port}",
-        scheduler.handler(settings.webhook_client_name, disks.handlers(split_names(settings.disk_scheduler_clients))),
+        scheduler.handler(settings.webhook_client_name, {**disks.handlers(calls), **giving.handlers(calls)}),
         credentials,
         PodEndpoint(slices, settings, settings.replica_scheduler_service, ports),
         clock,

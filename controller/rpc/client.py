@@ -15,7 +15,7 @@ import grpc
 from controller.errors import ConfigError, SchedulerError
 from controller.rpc import disk_scheduler_pb2 as pb
 from controller.rpc.credentials import Current, ReloadingChannel
-from controller.rpc.wire import FIND_DISK_CANDIDATES, HOLD_EXPANSION
+from controller.rpc.wire import REFUSALS_KEY, SERVICE
 from controller.serving.tls import CERTIFICATE_FILE, CLIENT_CA_FILE, KEY_FILE, Material
 
 SECONDS: Final = 5.0
@@ -27,6 +27,14 @@ class CallFailedError(SchedulerError):
     def __init__(self, code: grpc.StatusCode, details: str) -> None:
         super().__init__(f"{code.name}: {details}")
         self.code, self.details = code, details
+
+
+class NoRoomError(CallFailedError):
+    """No disk takes it, and `refusals` tells why."""
+
+    def __init__(self, code: grpc.StatusCode, details: str, refusals: pb.DiskRefusals) -> None:
+        super().__init__(code, details)
+        self.refusals = refusals
 
 
 class DiskSchedulerClient:
@@ -56,7 +64,7 @@ class DiskSchedulerClient:
         request = pb.FindDiskCandidatesRequest(
             volume_name=volume, replica_name=replica, hard_node_affinity=hard_node_affinity
         )
-        found: pb.DiskListReply = self._call(FIND_DISK_CANDIDATES, request, pb.DiskListReply, seconds)
+        found: pb.DiskListReply = self._call("FindDiskCandidates", request, pb.DiskListReply, seconds)
         return found
 
     def hold_expansion(
@@ -64,19 +72,79 @@ class DiskSchedulerClient:
     ) -> pb.HoldExpansionReply:
         """Whether that Longhorn volume may grow; if so it is held, unless it is a dry run."""
         request = pb.HoldExpansionRequest(volume_name=volume, size_bytes=size_bytes, dry_run=dry_run)
-        found: pb.HoldExpansionReply = self._call(HOLD_EXPANSION, request, pb.HoldExpansionReply, seconds)
+        found: pb.HoldExpansionReply = self._call("HoldExpansion", request, pb.HoldExpansionReply, seconds)
         return found
 
-    def _call(self, method: str, request: Any, reply: Any, seconds: float) -> Any:
+    def schedule_replica(self, volume: str, replica: str, *, seconds: float = SECONDS) -> pb.ScheduleReplicaReply:
+        """A disk for that replica, durably; NoRoomError when no disk takes it."""
+        request = pb.ScheduleReplicaRequest(volume_name=volume, replica_name=replica)
+        found: pb.ScheduleReplicaReply = self._call("ScheduleReplica", request, pb.ScheduleReplicaReply, seconds)
+        return found
+
+    def reuse_failed_replica(
+        self, volume: str, *, hard_node_affinity: str = "", seconds: float = SECONDS
+    ) -> pb.ScheduleReplicaReply:
+        """The failed replica of that volume that comes back; NoRoomError when none does."""
+        request = pb.ReuseFailedReplicaRequest(volume_name=volume, hard_node_affinity=hard_node_affinity)
+        found: pb.ScheduleReplicaReply = self._call("ReuseFailedReplica", request, pb.ScheduleReplicaReply, seconds)
+        return found
+
+    def expand_volume(self, volume: str, size_bytes: int, *, seconds: float = SECONDS) -> pb.ExpandVolumeReply:
+        """Room for all its replicas at that size, durably; NoRoomError when one of the disks has none."""
+        request = pb.ExpandVolumeRequest(volume_name=volume, size_bytes=size_bytes)
+        found: pb.ExpandVolumeReply = self._call("ExpandVolume", request, pb.ExpandVolumeReply, seconds)
+        return found
+
+    def deallocate_replica(self, replica: str, *, seconds: float = SECONDS) -> pb.DeallocateReplicaReply:
+        """Its room is free again; nothing happens where it has none."""
+        request = pb.DeallocateReplicaRequest(replica_name=replica)
+        found: pb.DeallocateReplicaReply = self._call("DeallocateReplica", request, pb.DeallocateReplicaReply, seconds)
+        return found
+
+    def schedule_backing_image(
+        self, image: str, size_bytes: int = 0, *, seconds: float = SECONDS
+    ) -> pb.ScheduleBackingImageReply:
+        """A disk for a further copy, durably; NoRoomError when no disk takes it."""
+        request = pb.ScheduleBackingImageRequest(backing_image_name=image, size_bytes=size_bytes)
+        found: pb.ScheduleBackingImageReply = self._call(
+            "ScheduleBackingImage", request, pb.ScheduleBackingImageReply, seconds
+        )
+        return found
+
+    def deallocate_backing_image(
+        self, image: str, disk_uuid: str, *, seconds: float = SECONDS
+    ) -> pb.DeallocateBackingImageReply:
+        """The room of the copy on that disk is free again; nothing happens where there is none."""
+        request = pb.DeallocateBackingImageRequest(backing_image_name=image, disk_uuid=disk_uuid)
+        found: pb.DeallocateBackingImageReply = self._call(
+            "DeallocateBackingImage", request, pb.DeallocateBackingImageReply, seconds
+        )
+        return found
+
+    def _call(self, name: str, request: Any, reply: Any, seconds: float) -> Any:
         with self._reloading.channel() as channel:
             call = channel.unary_unary(
-                method, request_serializer=type(request).SerializeToString, response_deserializer=reply.FromString
+                f"/{SERVICE}/{name}",
+                request_serializer=type(request).SerializeToString,
+                response_deserializer=reply.FromString,
             )
             try:
                 return call(request, timeout=seconds)
             except grpc.RpcError as error:
+                if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED:
+                    raise _no_room(error) from error
                 self._reloading.drop(channel)  # the Service may lead to another leader by now
                 raise CallFailedError(error.code(), error.details() or "") from error
+
+
+def _no_room(error: grpc.RpcError) -> CallFailedError:
+    """With why; the server's own limit on calls has the same code and tells nothing."""
+    details = error.details() or ""
+    metadata: Any = error.trailing_metadata() or ()  # the stubs have no pairs
+    for key, value in metadata:
+        if key == REFUSALS_KEY:
+            return NoRoomError(error.code(), details, pb.DiskRefusals.FromString(value))
+    return CallFailedError(error.code(), details)
 
 
 def material_of(folder: Path) -> Material:

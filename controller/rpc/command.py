@@ -53,6 +53,20 @@ def _call(client: DiskSchedulerClient, options: argparse.Namespace) -> Message:
         return client.hold_expansion(
             options.volume, options.size_bytes, dry_run=options.dry_run, seconds=options.seconds
         )
+    if options.call == "schedule-replica":
+        return client.schedule_replica(options.volume, options.replica, seconds=options.seconds)
+    if options.call == "reuse-failed-replica":
+        return client.reuse_failed_replica(
+            options.volume, hard_node_affinity=options.hard_node_affinity, seconds=options.seconds
+        )
+    if options.call == "expand-volume":
+        return client.expand_volume(options.volume, options.size_bytes, seconds=options.seconds)
+    if options.call == "deallocate-replica":
+        return client.deallocate_replica(options.replica, seconds=options.seconds)
+    if options.call == "schedule-backing-image":
+        return client.schedule_backing_image(options.image, options.size_bytes, seconds=options.seconds)
+    if options.call == "deallocate-backing-image":
+        return client.deallocate_backing_image(options.image, options.disk_uuid, seconds=options.seconds)
     return client.find_disk_candidates(
         options.volume, options.replica, hard_node_affinity=options.hard_node_affinity, seconds=options.seconds
     )
@@ -84,7 +98,24 @@ def _parser() -> argparse.ArgumentParser:
     hold.add_argument("volume", help="the Longhorn volume")
     hold.add_argument("size_bytes", type=int, help="the size that it is to have")
     hold.add_argument("--dry-run", action="store_true", help="hold nothing")
-    for call in (find, hold):
+    schedule = calls.add_parser("schedule-replica", help="a disk for a replica that has none")
+    schedule.add_argument("volume", help="the Longhorn volume")
+    schedule.add_argument("replica", help="its replica")
+    reuse = calls.add_parser("reuse-failed-replica", help="which failed replica of a volume comes back")
+    reuse.add_argument("volume", help="the Longhorn volume")
+    reuse.add_argument("--hard-node-affinity", default="", help="the node that it has to be on")
+    expand = calls.add_parser("expand-volume", help="room for all replicas of a volume at a larger size")
+    expand.add_argument("volume", help="the Longhorn volume")
+    expand.add_argument("size_bytes", type=int, help="the size that it is to have")
+    free = calls.add_parser("deallocate-replica", help="free the room of a replica that is gone")
+    free.add_argument("replica", help="the replica")
+    image = calls.add_parser("schedule-backing-image", help="a disk for a further copy of a backing image")
+    image.add_argument("image", help="the backing image")
+    image.add_argument("--size-bytes", type=int, default=0, help="its size, while Longhorn does not know it")
+    copy = calls.add_parser("deallocate-backing-image", help="free the room of a copy of a backing image")
+    copy.add_argument("image", help="the backing image")
+    copy.add_argument("disk_uuid", help="the UUID of the disk that had the copy")
+    for call in calls.choices.values():
         source = call.add_mutually_exclusive_group(required=True)
         source.add_argument("--certificate-dir", help="folder with tls.crt, tls.key and ca.crt")
         source.add_argument("--secret", help="Secret with them, in --namespace")

@@ -168,3 +168,111 @@ class DiskRefusal(_message.Message):
     reason: DiskRefusal.Reason
     message: str
     def __init__(self, node: _Optional[str] = ..., disk: _Optional[str] = ..., missing_bytes: _Optional[int] = ..., reason: _Optional[_Union[DiskRefusal.Reason, str]] = ..., message: _Optional[str] = ...) -> None: ...
+
+class DiskRefusals(_message.Message):
+    __slots__ = ("size_bytes", "refusals", "more")
+    SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    REFUSALS_FIELD_NUMBER: _ClassVar[int]
+    MORE_FIELD_NUMBER: _ClassVar[int]
+    size_bytes: int
+    refusals: _containers.RepeatedCompositeFieldContainer[DiskRefusal]
+    more: int
+    def __init__(self, size_bytes: _Optional[int] = ..., refusals: _Optional[_Iterable[_Union[DiskRefusal, _Mapping]]] = ..., more: _Optional[int] = ...) -> None: ...
+
+class Allocation(_message.Message):
+    __slots__ = ("name", "node", "disk", "disk_uuid", "size_bytes")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    DISK_FIELD_NUMBER: _ClassVar[int]
+    DISK_UUID_FIELD_NUMBER: _ClassVar[int]
+    SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    node: str
+    disk: str
+    disk_uuid: str
+    size_bytes: int
+    def __init__(self, name: _Optional[str] = ..., node: _Optional[str] = ..., disk: _Optional[str] = ..., disk_uuid: _Optional[str] = ..., size_bytes: _Optional[int] = ...) -> None: ...
+
+class ScheduleReplicaRequest(_message.Message):
+    __slots__ = ("volume_name", "replica_name")
+    VOLUME_NAME_FIELD_NUMBER: _ClassVar[int]
+    REPLICA_NAME_FIELD_NUMBER: _ClassVar[int]
+    volume_name: str
+    replica_name: str
+    def __init__(self, volume_name: _Optional[str] = ..., replica_name: _Optional[str] = ...) -> None: ...
+
+class ScheduleReplicaReply(_message.Message):
+    __slots__ = ("allocation", "already_allocated")
+    ALLOCATION_FIELD_NUMBER: _ClassVar[int]
+    ALREADY_ALLOCATED_FIELD_NUMBER: _ClassVar[int]
+    allocation: Allocation
+    already_allocated: bool
+    def __init__(self, allocation: _Optional[_Union[Allocation, _Mapping]] = ..., already_allocated: _Optional[bool] = ...) -> None: ...
+
+class ReuseFailedReplicaRequest(_message.Message):
+    __slots__ = ("volume_name", "hard_node_affinity")
+    VOLUME_NAME_FIELD_NUMBER: _ClassVar[int]
+    HARD_NODE_AFFINITY_FIELD_NUMBER: _ClassVar[int]
+    volume_name: str
+    hard_node_affinity: str
+    def __init__(self, volume_name: _Optional[str] = ..., hard_node_affinity: _Optional[str] = ...) -> None: ...
+
+class ExpandVolumeRequest(_message.Message):
+    __slots__ = ("volume_name", "size_bytes")
+    VOLUME_NAME_FIELD_NUMBER: _ClassVar[int]
+    SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    volume_name: str
+    size_bytes: int
+    def __init__(self, volume_name: _Optional[str] = ..., size_bytes: _Optional[int] = ...) -> None: ...
+
+class ExpandVolumeReply(_message.Message):
+    __slots__ = ("allocations", "size_bytes", "already_allocated")
+    ALLOCATIONS_FIELD_NUMBER: _ClassVar[int]
+    SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    ALREADY_ALLOCATED_FIELD_NUMBER: _ClassVar[int]
+    allocations: _containers.RepeatedCompositeFieldContainer[Allocation]
+    size_bytes: int
+    already_allocated: bool
+    def __init__(self, allocations: _Optional[_Iterable[_Union[Allocation, _Mapping]]] = ..., size_bytes: _Optional[int] = ..., already_allocated: _Optional[bool] = ...) -> None: ...
+
+class DeallocateReplicaRequest(_message.Message):
+    __slots__ = ("replica_name",)
+    REPLICA_NAME_FIELD_NUMBER: _ClassVar[int]
+    replica_name: str
+    def __init__(self, replica_name: _Optional[str] = ...) -> None: ...
+
+class DeallocateReplicaReply(_message.Message):
+    __slots__ = ("freed",)
+    FREED_FIELD_NUMBER: _ClassVar[int]
+    freed: _containers.RepeatedCompositeFieldContainer[Allocation]
+    def __init__(self, freed: _Optional[_Iterable[_Union[Allocation, _Mapping]]] = ...) -> None: ...
+
+class ScheduleBackingImageRequest(_message.Message):
+    __slots__ = ("backing_image_name", "size_bytes")
+    BACKING_IMAGE_NAME_FIELD_NUMBER: _ClassVar[int]
+    SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    backing_image_name: str
+    size_bytes: int
+    def __init__(self, backing_image_name: _Optional[str] = ..., size_bytes: _Optional[int] = ...) -> None: ...
+
+class ScheduleBackingImageReply(_message.Message):
+    __slots__ = ("allocation", "already_allocated")
+    ALLOCATION_FIELD_NUMBER: _ClassVar[int]
+    ALREADY_ALLOCATED_FIELD_NUMBER: _ClassVar[int]
+    allocation: Allocation
+    already_allocated: bool
+    def __init__(self, allocation: _Optional[_Union[Allocation, _Mapping]] = ..., already_allocated: _Optional[bool] = ...) -> None: ...
+
+class DeallocateBackingImageRequest(_message.Message):
+    __slots__ = ("backing_image_name", "disk_uuid")
+    BACKING_IMAGE_NAME_FIELD_NUMBER: _ClassVar[int]
+    DISK_UUID_FIELD_NUMBER: _ClassVar[int]
+    backing_image_name: str
+    disk_uuid: str
+    def __init__(self, backing_image_name: _Optional[str] = ..., disk_uuid: _Optional[str] = ...) -> None: ...
+
+class DeallocateBackingImageReply(_message.Message):
+    __slots__ = ("freed",)
+    FREED_FIELD_NUMBER: _ClassVar[int]
+    freed: _containers.RepeatedCompositeFieldContainer[Allocation]
+    def __init__(self, freed: _Optional[_Iterable[_Union[Allocation, _Mapping]]] = ...) -> None: ...

@@ -8,11 +8,14 @@ import grpc
 
 from controller.errors import (
     CallerGoneError,
+    ConflictError,
     MalformedRequestError,
     NotFoundError,
     NotReadyError,
+    PreconditionError,
     SchedulerError,
     TooManyReadsError,
+    UnreadableRecordError,
 )
 from controller.rpc.credentials import StrangerError
 
@@ -29,6 +32,9 @@ _FAILURES: Final[tuple[tuple[type[SchedulerError], Failure], ...]] = (  # the fi
     (CallerGoneError, Failure("gone", grpc.StatusCode.CANCELLED)),
     (NotReadyError, Failure("not-ready", grpc.StatusCode.UNAVAILABLE)),
     (TooManyReadsError, Failure("too-many-reads", grpc.StatusCode.ABORTED)),
+    (PreconditionError, Failure("precondition", grpc.StatusCode.FAILED_PRECONDITION)),
+    (UnreadableRecordError, Failure("precondition", grpc.StatusCode.FAILED_PRECONDITION)),
+    (ConflictError, Failure("conflict", grpc.StatusCode.ABORTED)),
     (NotFoundError, Failure("not-found", grpc.StatusCode.NOT_FOUND)),
 )
 

@@ -8,7 +8,16 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from controller.process.common_metrics import PREFIX
 
-CALLS: Final = ("HoldExpansion", "FindDiskCandidates")
+CALLS: Final = (
+    "HoldExpansion",
+    "FindDiskCandidates",
+    "ScheduleReplica",
+    "ReuseFailedReplica",
+    "ExpandVolume",
+    "DeallocateReplica",
+    "ScheduleBackingImage",
+    "DeallocateBackingImage",
+)
 OUTCOMES: Final = (
     "admitted",
     "refused",
@@ -17,12 +26,19 @@ OUTCOMES: Final = (
     "dry-run",
     "found",
     "none-found",
+    "allocated",
+    "already-allocated",
+    "no-room",
+    "freed",
+    "nothing-to-free",
     "not-ready",
     "malformed",
     "denied",
     "gone",
     "too-many-reads",
     "not-found",
+    "precondition",
+    "conflict",
     "internal",
 )
 _BUCKETS: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Final
+
+from google.protobuf.message import Message
 
 from controller.errors import MalformedRequestError
 from controller.rpc import disk_scheduler_pb2 as pb
 
 SERVICE: Final = "DiskScheduler"
 HOLD_EXPANSION: Final = f"/{SERVICE}/HoldExpansion"
-FIND_DISK_CANDIDATES: Final = f"/{SERVICE}/FindDiskCandidates"
+REFUSALS_KEY: Final = "disk-refusals-bin"  # the metadata that come with RESOURCE_EXHAUSTED
 MAX_MESSAGE_BYTES: Final = 64 * 1024
 _MOST_CHARACTERS: Final = 253  # of a name in Kubernetes
 
 
 def checked(request: pb.HoldExpansionRequest) -> pb.HoldExpansionRequest:
     """Itself; MalformedRequestError names the first field that is wrong."""
-    _check_names(request, "claim_namespace", "claim_name", "volume_name")
+    check_names(request, "volume_name", optional=("claim_namespace", "claim_name"))
     if bool(request.claim_name) != bool(request.claim_namespace):
         raise MalformedRequestError("claim_name", "needs claim_namespace beside it, and the other way round")
     if request.size_bytes <= 0:
@@ -26,15 +29,17 @@ def checked(request: pb.HoldExpansionRequest) -> pb.HoldExpansionRequest:
 
 def checked_question(request: pb.FindDiskCandidatesRequest) -> pb.FindDiskCandidatesRequest:
     """Itself; MalformedRequestError names the first field that is wrong."""
-    _check_names(request, "volume_name", "replica_name", "hard_node_affinity")
+    check_names(request, "volume_name", optional=("replica_name", "hard_node_affinity"))
     if request.replica_name and request.hard_node_affinity:
         raise MalformedRequestError("hard_node_affinity", "is for a further replica; one that exists has its own")
     return request
 
 
-def _check_names(request: pb.HoldExpansionRequest | pb.FindDiskCandidatesRequest, *fields: str) -> None:
-    for field in fields:
+def check_names(request: Message, *fields: str, optional: Collection[str] = ()) -> None:
+    """MalformedRequestError names the first of the fields that is too long for a name, or missing."""
+    for field in (*optional, *fields):
         if len(getattr(request, field)) > _MOST_CHARACTERS:
             raise MalformedRequestError(field, f"is longer than {_MOST_CHARACTERS} characters")
-    if not request.volume_name:
-        raise MalformedRequestError("volume_name", "is missing")
+    for field in fields:
+        if not getattr(request, field):
+            raise MalformedRequestError(field, "is missing")

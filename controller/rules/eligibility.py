@@ -11,6 +11,7 @@ from collections.abc import Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from controller.model.allocations import Allocation, Purpose
 from controller.model.longhorn import (
     Disk,
     DiskNeeds,
@@ -114,8 +115,9 @@ def minimal_available(disk: Disk, space: SpacePolicy) -> int:
     return int(product) if product < 2.0**63 else _INT64_MOST
 
 
-def observed_scheduled(disk: Disk, replicas: Iterable[Replica]) -> int:
-    """Scheduled bytes as the cluster shows them: the disk's figure plus replicas that the figure does not list yet.
+def observed_scheduled(disk: Disk, replicas: Iterable[Replica], allocated: Iterable[Allocation] = ()) -> int:
+    """Scheduled bytes as the cluster shows them: the disk's figure plus replicas that the figure does not list yet, and
+    what else is `allocated` there and not listed.
 
     A Replica object with a disk tells the truth seconds before the Node's figures do.
     """
@@ -125,7 +127,13 @@ def observed_scheduled(disk: Disk, replicas: Iterable[Replica]) -> int:
         counted = listed.get(replica.name, 0)
         if replica.size_bytes > counted:
             extra += replica.size_bytes - counted
-    return disk.scheduled_bytes + extra
+    return disk.scheduled_bytes + extra + unlisted_bytes(disk, allocated)
+
+
+def unlisted_bytes(disk: Disk, allocated: Iterable[Allocation]) -> int:
+    """What is allocated beyond what the disk's figure lists under that name."""
+    lists = {Purpose.REPLICA: disk.scheduled_replicas, Purpose.BACKING_IMAGE: disk.scheduled_images}
+    return sum(max(0, one.size_bytes - lists[one.purpose].get(one.name, 0)) for one in allocated)
 
 
 # Nodes
@@ -414,9 +422,10 @@ def room_of_disk(
     space: SpacePolicy,
     believed_bytes: int = _INT64_LEAST,
     kind_of_node: tuple[Hashable, ...] = (),
+    allocated: Iterable[Allocation] = (),
 ) -> DiskRoom:
     """`believed_bytes`: what Longhorn may have seen a moment ago instead of the disk's present figure. `kind_of_node`:
-    what volumes may ask of the disk's node."""
+    what volumes may ask of the disk's node. `allocated`: what is on record there and shown by no object."""
     limit = provisioning_limit(disk, space)
     reported = limit - disk.scheduled_bytes
     return DiskRoom(
@@ -426,7 +435,7 @@ def room_of_disk(
         filesystem=disk.filesystem,
         tags=disk.tags,
         limit_bytes=limit,
-        free_bytes=limit - observed_scheduled(disk, replicas),
+        free_bytes=limit - observed_scheduled(disk, replicas, allocated),
         reach_bytes=max(reported, believed_bytes),
         written_limit_bytes=disk.available_bytes - minimal_available(disk, space),
         kind=(disk.type, disk.filesystem, disk.tags, *kind_of_node),

@@ -78,6 +78,7 @@ _FIRST = re.compile(r"^kind: (\S+)$", re.MULTILINE)
 _NAME = re.compile(r"^  name: (\S+)$", re.MULTILINE)
 # Policies come before the rights that they narrow.
 _ORDER: Final = (
+    "CustomResourceDefinition",
     "ServiceAccount",
     "PriorityClass",
     "FlowSchema",
@@ -174,6 +175,15 @@ EXAMPLE_FILES: Final = (
 # docs/security.md
 """,
         {"settings": {"wake-with-annotation": True}},
+    ),
+    Example(
+        "allocation-record.yaml",
+        "allocation-record",
+        """
+# The record of allocations, beside install.yaml: the CustomResourceDefinition, and the right to write objects of it.
+# docs/allocation-record.md
+""",
+        {"allocationRecord": {"enabled": True}},
     ),
     Example(
         "status-access.yaml",

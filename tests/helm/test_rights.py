@@ -10,6 +10,7 @@ import yaml
 
 import controller.cli
 import webhook.cli
+from controller.allocations.definition import allocation_crd
 from controller.scheduler_config.command import add_parser, render
 from controller.settings import ProcessSettings
 from tests.helm.chart import IMAGE, Helm, with_image
@@ -65,6 +66,33 @@ def test_rights_beyond_the_usual_come_only_with_what_needs_them(helm: Helm) -> N
     for values, has_it in (({}, False), (COMBINATIONS["process"], True)):
         bound = {one["roleRef"]["name"] for one in objects(helm, values, "ClusterRoleBinding")}
         assert has_it == ("system:auth-delegator" in bound)
+
+
+def test_the_record_comes_with_its_kind_and_only_the_rights_to_write_it(helm: Helm) -> None:
+    def rights(values: Values) -> set[tuple[str, str]]:
+        rules = [rule for role in objects(helm, values, "Role") for rule in role["rules"]]
+        return {
+            (resource, verb)
+            for rule in rules
+            if {"longhorn.io", "scheduling.longhorn.io"} & set(rule["apiGroups"])
+            for resource in rule["resources"]
+            for verb in rule["verbs"]
+        }
+
+    usual = rights({})
+    assert {("nodediskallocations", "list"), ("nodediskallocations", "watch")} == {
+        right for right in usual if right[0] == "nodediskallocations"
+    }
+    kept: Values = {"allocationRecord": {"enabled": True}}
+    writes = {("nodediskallocations", verb) for verb in ("get", "create", "update", "delete")}
+    assert writes == rights(kept) - usual
+    in_nodes: Values = {"allocationRecord": {"enabled": True, "inLonghornNodes": True}}
+    assert {("nodes", "get"), ("nodes", "update")} == rights(in_nodes) - rights(kept)
+    assert [] == objects(helm, {}, "CustomResourceDefinition")
+    (crd,) = objects(helm, kept, "CustomResourceDefinition")
+    assert "keep" == crd["metadata"]["annotations"]["helm.sh/resource-policy"]
+    assert allocation_crd()["spec"] == crd["spec"]
+    assert allocation_crd()["metadata"]["name"] == crd["metadata"]["name"]
 
 
 def test_names_of_secrets_reach_flags_roles_and_certificates_alike(helm: Helm) -> None:

@@ -29,10 +29,19 @@ def test_the_manifests_of_the_examples_are_what_the_chart_renders(helm: Helm) ->
 
 def test_every_live_setting_can_be_said(helm: Helm) -> None:
     others = {"opt-in": "always", "strategy": "off", "expansion-policy": "deny", "max-offers": 1000000}
+    others["allocation-authority"] = "disk-scheduler"
     settings: Values = {}
     for name in (name.removeprefix(PREFIX) for name in LIVE_NAMES):
         settings[name] = others.get(name, 7)
-    flags = ("enabled", "bypass", "wake-with-annotation", "opt-in-only-marked", "share-managers", "allow-stranding")
+    flags = (
+        "enabled",
+        "bypass",
+        "wake-with-annotation",
+        "opt-in-only-marked",
+        "share-managers",
+        "allow-stranding",
+        "allocation-record",
+    )
     settings |= dict.fromkeys(flags, True)
     documents = yaml.safe_load_all(helm.rendered({"settings": settings}))
     (made_of_it,) = (one for one in documents if one["kind"] == "ConfigMap")

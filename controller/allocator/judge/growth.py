@@ -35,7 +35,7 @@ from controller.model.longhorn import LOCALITY_DISABLED, Disk, LonghornNode
 from controller.model.quantity import bytes_text
 from controller.rules.affinity import Affinity
 from controller.rules.demand import VolumeDemand
-from controller.rules.eligibility import check_disk_state
+from controller.rules.eligibility import check_disk_state, unlisted_bytes
 from controller.rules.expandable import Route, Unexpandable
 from controller.rules.growth import (
     GRANULE_BYTES,
@@ -235,7 +235,7 @@ class Growing:
 
     def _disk(self, disk: Disk) -> Disk:
         listed = disk.scheduled_replicas
-        total = disk.scheduled_bytes
+        total = disk.scheduled_bytes + unlisted_bytes(disk, self._world.allocated.extra_on(disk.uuid))
         for replica in self._world.counted_on(disk.uuid):
             counted = listed.get(replica.name, 0)
             if replica.volume == self._name:

@@ -8,8 +8,10 @@ tries and the choice between candidates are Longhorn's.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
+from types import MappingProxyType
 from typing import NamedTuple
 
 from controller.allocator.judge.growth import Obstacle
@@ -20,7 +22,7 @@ from controller.model.longhorn import Disk, LonghornNode, Replica, Volume
 from controller.model.quantity import bytes_text
 from controller.rules.affinity import Try
 from controller.rules.candidates import Candidate, PlacementView, find_candidates
-from controller.rules.eligibility import check_node
+from controller.rules.eligibility import check_disk_state, check_node
 from controller.rules.preference import prefer_attach_node, preferred
 from controller.rules.reasons import Reason, Refusal, Rejection
 
@@ -64,8 +66,17 @@ class _Sum(NamedTuple):
 class JoinedDisks:
     """The disks of one volume's question, of one moment of world and ledger; make a new one for each question."""
 
-    def __init__(self, world: World, ledger: Ledger, volume: Volume, now_utc: datetime | None) -> None:
+    def __init__(
+        self,
+        world: World,
+        ledger: Ledger,
+        volume: Volume,
+        now_utc: datetime | None,
+        closed: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        """`closed`: nodes that take nothing for another reason than Longhorn's, which is told."""
         world.refresh()
+        self._closed = closed
         self._world, self._volume, self._now_utc = world, volume, now_utc
         own = frozenset({volume.name, *(claim.uid for claim in world.claims_of_volume(volume.name))})
         self._pending = Pending(world, ledger, own)
@@ -92,14 +103,28 @@ class JoinedDisks:
             tried=search.tried,
         )
 
-    def _view(self, asked: Replica) -> PlacementView:
+    def takes(self, node_name: str, disk_name: str) -> bool:
+        """Whether that disk still takes a replica, the volume's other replicas aside."""
+        node = self._world.nodes.get(node_name)
+        disk = next((one for one in node.disks if one.name == disk_name), None) if node is not None else None
+        if node is None or disk is None or node_name in self._closed or check_node(node) or check_disk_state(disk):
+            return False
+        self._joined(node)
+        known = self._sums.get((node_name, disk_name))
+        return known is not None and self._volume.size_bytes + known.image_bytes <= known.free_bytes
+
+    def unjoined(self) -> PlacementView:
+        """What Longhorn's rules that ask for no room look at."""
+        return self._view(None)
+
+    def _view(self, asked: Replica | None) -> PlacementView:
         world, volume = self._world, self._volume
-        replicas = {asked.name: asked, **world.replicas_of(volume.name)}
+        replicas = {**({asked.name: asked} if asked is not None else {}), **world.replicas_of(volume.name)}
         engines = world.engines
         managers = engines.managers
         source = volume.source_volume
         return PlacementView(
-            nodes={name: self._joined(node) for name, node in world.nodes.items()},
+            nodes={name: node if asked is None else self._joined(node) for name, node in world.nodes.items()},
             replicas=tuple(replicas.values()),
             settings=world.settings,
             backing_image=self._image,
@@ -116,6 +141,8 @@ class JoinedDisks:
         room = self._world.room(node.name)
         if room is None or check_node(node) is not None:
             return node
+        if node.name in self._closed:
+            return replace(node, schedulable=False)
         image_bytes = [self._image_bytes(disk.uuid) if self._image is not None else 0 for disk in room.disks]
         for disk, more in zip(room.disks, image_bytes, strict=True):
             if more:
@@ -144,6 +171,9 @@ class JoinedDisks:
     def _obstacle(self, refusal: Refusal, size_bytes: int) -> Obstacle:
         """With the bytes that are missing; and what would fit but for promises, or for the image, says so."""
         rejection, known = refusal.rejection, self._sums.get((refusal.node, refusal.disk))
+        if refusal.node in self._closed:
+            text = f"{refusal.node}: {self._closed[refusal.node]}"
+            return Obstacle(refusal.node, "", 0, Rejection(Reason.NODE_UNSCHEDULABLE, text))
         if known is None or rejection.reason is not Reason.INSUFFICIENT_STORAGE:
             return Obstacle(refusal.node, refusal.disk, 0, rejection)
         missing = size_bytes + known.image_bytes - known.free_bytes

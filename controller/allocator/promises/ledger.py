@@ -161,6 +161,13 @@ class Ledger:
         limited = [promise for promise in self._limited.values() if node in promise.nodes]
         return [*self._by_node.get(node, {}).values(), *limited]
 
+    def may_come_to(self, nodes: Collection[str], volumes: Iterable[str]) -> list[Promise]:
+        """All that may land on one of those nodes, by name or because it roams, and all of those volumes."""
+        found = {(one.volume, one.claimant): one for node in nodes for one in self.on_node(node)}
+        for members in (*self._roaming.values(), *(self._by_volume.get(volume, {}) for volume in volumes)):
+            found |= {(one.volume, one.claimant): one for one in members.values()}
+        return list(found.values())
+
     def roams(self, volume: str) -> bool:
         """Whether anything of that volume is bound to no node."""
         return volume in self._roaming

@@ -201,6 +201,15 @@ class Settler:
                 if claimant.startswith(OWN) and claimant not in yielded:
                     self._memory.forget_spent(key, claimant)
 
+    def settle_all(self, now: float) -> None:
+        """Every volume's growth, every claim, and what Longhorn has to place."""
+        for name in self._world.growing:
+            self.growths.settle(name, now)
+        for key in self._world.claims:
+            self.settle_claim(key, now)
+        for name in self._world.volumes_to_place():
+            self.settle_volume(name, now)
+
     def is_asked_for(self, name: str) -> bool:
         """Whether anybody but Longhorn is promised room for that volume, wherever."""
         keys = {name, *(claim.uid for claim in self._world.claims_of_volume(name))}

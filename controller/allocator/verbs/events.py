@@ -8,6 +8,7 @@ from typing import Protocol
 
 from controller.allocator.verbs.observe import Observing
 from controller.allocator.world.world import World
+from controller.model.allocations import NodeRecord
 from controller.model.longhorn import BackingImage, Backup, EngineImage, InstanceManager, LonghornNode, Replica, Volume
 from controller.model.workload import Claim, KubeNode, PersistentVolume, Pod, StorageClass
 
@@ -78,6 +79,10 @@ class Events(ABC):
 
     def observe_node(self, name: str, facts: LonghornNode | None, _gone: LonghornNode | None = None) -> None:
         self._observe(name, lambda observing: observing.node(name, facts))
+
+    def observe_record(self, node: str, facts: NodeRecord | None, _gone: NodeRecord | None = None) -> None:
+        """What is allocated on that Longhorn node, as it stands on record in an object of our own."""
+        self._observe(node, lambda observing: observing.record(node, facts))
 
     def observe_kube_node(self, name: str, facts: KubeNode | None, _gone: KubeNode | None = None) -> None:
         self._observe(name, lambda observing: observing.kube_node(name, facts))

@@ -106,7 +106,7 @@ def _check_disk(world: World, disk: Disk, demand: VolumeDemand) -> Rejection | N
         return Rejection(Reason.LINKED_CLONE, f"{disk.name}: no healthy source replica is on it")
     if is_kept_off(world, disk.uuid, demand):
         return Rejection(Reason.DISK_ANTI_AFFINITY, f"{disk.name}: another replica of it is on the disk")
-    scheduled = observed_scheduled(disk, world.counted_on(disk.uuid))
+    scheduled = observed_scheduled(disk, world.counted_on(disk.uuid), world.allocated.extra_on(disk.uuid))
     return check_disk_for(disk, demand.needs, demand.size_bytes, demand.required_bytes, scheduled, world.settings.space)
 
 

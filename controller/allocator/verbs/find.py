@@ -7,11 +7,14 @@ that it holds the allocator's lock no longer than the copy takes, however many d
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from types import MappingProxyType
 from typing import Final
 
 from controller.allocator.judge.joined import FoundDisks, JoinedDisks
+from controller.allocator.promises.binding import binding_ledger
 from controller.allocator.promises.growths import GrantedBy
 from controller.allocator.promises.ledger import Ledger
 from controller.allocator.verbs.grow import UnderLock
@@ -42,9 +45,16 @@ class DiskQueries:
         self._lock, self._world, self._under_lock = lock, world, under_lock
         self._turn = threading.Lock()
 
-    def find(self, question: DiskQuestion, seconds: float, now_utc: datetime | None = None) -> FoundDisks:
+    def find(
+        self,
+        question: DiskQuestion,
+        seconds: float,
+        now_utc: datetime | None = None,
+        closed: Mapping[str, str] = MappingProxyType({}),
+    ) -> FoundDisks:
         """NotFoundError when there is no such volume, or it has no such replica; NotReadyError when the questions
-        before take longer than `seconds`, or no promise can be trusted any more.
+        before take longer than `seconds`, or no promise can be trusted any more. `closed`: nodes that take nothing, and
+        why.
 
         Costs: copying facts by kind, and promises; then, without the lock, a look at each disk."""
         if not self._turn.acquire(timeout=max(0.0, seconds)):
@@ -54,7 +64,7 @@ class DiskQueries:
             volume = world.volume(question.volume)
             if volume is None:
                 raise NotFoundError(f"there is no Longhorn volume {question.volume!r}")
-            return JoinedDisks(world, ledger, volume, now_utc).find(_replica(world, volume, question))
+            return JoinedDisks(world, ledger, volume, now_utc, closed).find(_replica(world, volume, question))
         finally:
             self._turn.release()
 
@@ -66,10 +76,10 @@ class DiskQueries:
     def _copy(self) -> tuple[World, Ledger]:
         with self._lock:
             self._under_lock.is_active()
-            world, present = self._world.copy(GrantedBy(lambda: ledger)), self._under_lock.ledger()
+            world, present = self._world.copy(GrantedBy(lambda: whole)), self._under_lock.ledger()
             promises, known = list(present.promises()), present.bound_known()
-        ledger = Ledger.of(promises, known)
-        return world, ledger
+        whole = Ledger.of(promises, known)
+        return world, binding_ledger(world, promises) if world.allocated.counts else whole
 
 
 def _replica(world: World, volume: Volume, question: DiskQuestion) -> Replica:

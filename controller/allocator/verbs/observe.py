@@ -11,9 +11,11 @@ from controller.allocator.promises.settle import Settler
 from controller.allocator.waiting.refusals import Refusals
 from controller.allocator.world.reach import ReachCause
 from controller.allocator.world.world import World
+from controller.model.allocations import NodeRecord
 from controller.model.longhorn import LonghornNode, Replica
 from controller.model.workload import Claim, KubeNode, Pod
 
+NODE_ITSELF: Final = "node"  # the place of a record that the Longhorn Node carries
 CLAIMS_AT_ONCE: Final = 25  # that are settled before others are let in; a class may have thousands
 
 
@@ -54,10 +56,16 @@ class Observing:
         return ()
 
     def node(self, name: str, node: LonghornNode | None) -> Sequence[str]:
-        known = name in self.world.nodes
-        self.world.put_node(name, node)
+        known, old = name in self.world.nodes, self.world.nodes.get(name)
+        touched = self.world.put_node(name, node)
+        records = [one.record if one is not None else None for one in (old, node)]
+        if records[0] != records[1]:
+            touched |= self.world.volumes_touched(self.world.allocated.observe(name, records[1], NODE_ITSELF))
         self._settle_node(name, was_known=known)
-        return ()
+        return self.touched(touched)
+
+    def record(self, node: str, record: NodeRecord | None) -> Sequence[str]:
+        return self.touched(self.world.volumes_touched(self.world.allocated.observe(node, record)))
 
     def kube_node(self, name: str, node: KubeNode | None) -> Sequence[str]:
         known = name in self.world.kube_nodes

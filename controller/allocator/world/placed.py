@@ -63,6 +63,10 @@ class Placed:
         volumes and replicas are watched apart. "" for none."""
         return self._up.get(volume, "")
 
+    def get(self, name: str) -> Replica | None:
+        volume = self._volume_of.get(name)
+        return None if volume is None else self._of_volume[volume][name]
+
     def of(self, volume: str) -> Mapping[str, Replica]:
         return self._of_volume.get(volume, _NONE)
 

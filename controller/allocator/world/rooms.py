@@ -11,6 +11,7 @@ from dataclasses import replace
 from itertools import islice
 
 from controller.allocator.world.reach import NOTHING
+from controller.model.allocations import Allocation
 from controller.model.longhorn import DEFAULT_NEEDS, LonghornNode, Replica, SpacePolicy
 from controller.rules.eligibility import (
     NodeRoom,
@@ -28,16 +29,18 @@ def make_room(
     is_shared: Callable[[str], bool],
     space: SpacePolicy,
     believed: Callable[[str], int] = lambda _uuid: NOTHING,
+    allocated_on: Callable[[str], Iterable[Allocation]] = lambda _uuid: (),
 ) -> NodeRoom:
     """What `node` can take. `replicas_on` has the replicas by disk UUID; disks whose UUID is shared take nothing.
-    `believed` is what Longhorn may have seen of a disk a moment ago."""
+    `believed` is what Longhorn may have seen of a disk a moment ago; `allocated_on`, what is allocated there and no
+    object shows."""
     disks, over, whole = [], list[tuple[str, int]](), 0
     selectors = space.allow_empty_node_selector, space.allow_empty_disk_selector
     kind = (node.tags, node.zone, node.region, *selectors)
     for disk in node.disks:
         if is_shared(disk.uuid):
             continue
-        room = room_of_disk(disk, replicas_on(disk.uuid), space, believed(disk.uuid), kind)
+        room = room_of_disk(disk, replicas_on(disk.uuid), space, believed(disk.uuid), kind, allocated_on(disk.uuid))
         if room.free_bytes < 0 < disk.maximum_bytes:  # the figures of a disk that is not ready are zero
             over.append((disk.name, -room.free_bytes))
         if check_disk_state(disk) is not None:

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import replace
 from typing import Final, TypeVar
 
-from controller.allocator.world.backups import Backups, claims_restored_from
-from controller.allocator.world.engines import EngineFacts
+from controller.allocator.world.backups import claims_restored_from
+from controller.allocator.world.facts import Facts
 from controller.allocator.world.limits import Limits
-from controller.allocator.world.placed import Granted, NothingGranted, Placed
+from controller.allocator.world.placed import Granted
 from controller.allocator.world.reach import Reach, ReachCause
 from controller.allocator.world.rooms import Rooms, candidacy, make_room
 from controller.clock import Clock
@@ -28,50 +27,31 @@ from controller.model.longhorn import (
     Replica,
     Volume,
 )
-from controller.model.workload import Claim, KubeNode, PersistentVolume, Pod, StorageClass, default_class
-from controller.rules.demand import Missing, VolumeDemand, claim_for, demand_of_claim
+from controller.model.workload import Claim, KubeNode, PersistentVolume, Pod, StorageClass
+from controller.rules.demand import Missing
 from controller.rules.eligibility import Engines, NodeRoom
-from controller.rules.provisioning import provisioned_name, rounded_volume_bytes
+from controller.rules.provisioning import provisioned_name
 from controller.rules.rebuilds import Rebuild, rebuilds_ahead
 
 _T = TypeVar("_T")
 _AT_ONCE: Final = 8  # rooms that are worked out with the event that changed them
 
 
-class World:
+class World(Facts):
     """Latest facts by kind and key. A `put_*` returns what its change touches; the allocator settles that.
 
     `granted` tells what volumes may become at any moment: whoever asks what a disk holds must count those bytes.
     """
 
     def __init__(self, granted: Granted | None = None, clock: Clock | None = None) -> None:
-        self._granted, self._clock = granted or NothingGranted(), clock
-        self.pods: dict[str, Pod] = {}  # by uid
-        self.waiting: set[str] = set()  # uids of opted-in pods without a node
-        self.claims: dict[str, Claim] = {}  # by namespace/name
-        self.pvs: dict[str, PersistentVolume] = {}
-        self.classes: dict[str, StorageClass] = {}
-        self.volumes: dict[str, Volume] = {}
-        self.nodes: dict[str, LonghornNode] = {}
-        self.kube_nodes: dict[str, KubeNode] = {}
-        self.backing_images: dict[str, BackingImage] = {}
-        self.backups = Backups()
-        self.settings = LonghornSettings()
-        self.absent: dict[Missing, float] = {}  # a live read said at that time that it is not there
-        self._uid_by_pod_key: dict[str, str] = {}
-        self._claim_by_uid: dict[str, str] = {}
-        self._pods_by_claim: dict[str, set[str]] = {}  # claim key -> pod uids
-        self.placed = Placed(self._stale_rooms)
-        self.growing: set[str] = set()  # volumes that Longhorn shows smaller somewhere than the cluster asks for
+        super().__init__(granted, self._stale_rooms)
+        self._clock = clock
         self.rebuilds: dict[str, tuple[Rebuild, ...]] = {}  # by volume: replicas that Longhorn will make; no promises
         self.rebuild_bytes: Counter[str] = Counter()  # of those that are bound to a node, by node
         self._nodes_of_disk: dict[str, tuple[str, ...]] = {}  # disk uuid -> its nodes, a node once for each such disk
-        self._claim_key_by_volume: dict[str, str] = {}  # Longhorn volume -> claim key, by its PV
         self._rooms = Rooms(self._make_room, self.has_node)
         self.reach = Reach(clock)
         self.limits = Limits()
-        self._engines = EngineFacts()
-        self._demands: dict[str, VolumeDemand | None] = {}  # of promises' volumes, by claim uid
         self._changed_volumes: set[str] = set()
         self._changed_candidates: set[str] = set()
 
@@ -86,101 +66,8 @@ class World:
         other.settings, other.placed = self.settings, self.placed.copy()
         vars(other)["_rooms"] = self._rooms.copy(vars(other)["_rooms"])
         other.reach = self.reach.copy()
+        self.allocated.copy_to(other.allocated)
         return other
-
-    # Lookup, as the demands ask for it
-
-    def claim(self, namespace: str, name: str) -> Claim | None:
-        return self.claims.get(f"{namespace}/{name}")
-
-    def pv(self, name: str) -> PersistentVolume | None:
-        return self.pvs.get(name)
-
-    def volume(self, name: str) -> Volume | None:
-        """As large as it was granted."""
-        volume, target = self.volumes.get(name), self._granted.target_of(name)
-        return volume if volume is None or volume.size_bytes >= target else replace(volume, size_bytes=target)
-
-    def backing_image(self, name: str) -> BackingImage | None:
-        return self.backing_images.get(name)
-
-    def backup(self, name: str) -> Backup | None:
-        return self.backups.get(name)
-
-    def default_engine_image(self) -> str:
-        """Of a new v1 volume: Longhorn's setting, else the one on most nodes; "" without any EngineImage object."""
-        return self.settings.default_engine_image or self._engines.default_image()
-
-    def replicas_of(self, volume: str) -> Mapping[str, Replica]:
-        return self.placed.of(volume)
-
-    def replicas_on(self, disk_uuid: str) -> Collection[Replica]:
-        return self.placed.on(disk_uuid)
-
-    def counted_on(self, disk_uuid: str) -> Collection[Replica]:
-        """The replicas on that disk, each as large as it may become at any moment."""
-        replicas = self.placed.on(disk_uuid)
-        if not self._granted.grows_on(disk_uuid):
-            return replicas
-        targets = ((one, self._granted.target_of(one.volume)) for one in replicas)
-        return [replace(one, size_bytes=target) if target > one.size_bytes else one for one, target in targets]
-
-    def volumes_to_place(self) -> set[str]:
-        """Volumes of which Longhorn has replicas to place, or to make."""
-        found = {replica.volume for replica in self.unplaced.values()}
-        return found.union(name for name in self.volumes if not self.placed.of(name))
-
-    @property
-    def unplaced(self) -> Mapping[str, Replica]:
-        """Replicas that Longhorn may place at any moment."""
-        return self.placed.unplaced
-
-    def replicas_with_disk(self, volume: str) -> bool:
-        """Whether any replica of the volume lies somewhere, in whatever state."""
-        return any(replica.node or replica.disk_uuid for replica in self.replicas_of(volume).values())
-
-    def storage_class(self, name: str | None) -> StorageClass | None:
-        """The class of that name; for None the default class."""
-        if name is not None:
-            return self.classes.get(name)
-        return default_class(self.classes.values())
-
-    def pod_by_key(self, key: str) -> Pod | None:
-        uid = self._uid_by_pod_key.get(key)
-        return None if uid is None else self.pods[uid]
-
-    def claims_of(self, pod: Pod) -> list[Claim]:
-        return [claim for volume in pod.volumes if (claim := claim_for(pod, volume, self))]
-
-    def claim_by_uid(self, uid: str) -> Claim | None:
-        key = self._claim_by_uid.get(uid)
-        return None if key is None else self.claims.get(key)
-
-    def claim_names(self) -> dict[str, str]:
-        """ "namespace/name" by the claim's uid and by its Longhorn volume, to keep."""
-        return {**self._claim_by_uid, **self._claim_key_by_volume}
-
-    def pods_of_claim(self, key: str) -> list[Pod]:
-        return [self.pods[uid] for uid in sorted(self._pods_by_claim.get(key, ()))]
-
-    def claim_of_volume(self, volume: str) -> Claim | None:
-        key = self._claim_key_by_volume.get(volume)
-        if key is not None:
-            return self.claims.get(key)
-        return self.claim_by_uid(volume.removeprefix("pvc-"))  # provisioned, its PV not seen yet
-
-    def volume_of(self, key: str) -> str:
-        """The Longhorn volume of the claim of that uid; `key` itself without one."""
-        claim = self.claim_by_uid(key)
-        if claim is None:
-            return key
-        pv = self.pvs.get(claim.volume_name)
-        return pv.handle if pv is not None else provisioned_name(claim)
-
-    def claims_of_volume(self, volume: str) -> list[Claim]:
-        """The claim that has the volume, and the one it was made for, when that is another one."""
-        claims = self.claim_of_volume(volume), self.claim_by_uid(volume.removeprefix("pvc-"))
-        return [claim for claim in claims if claim is not None]
 
     # Changes. Sets hold the keys of the claims whose promises may change; pods are settled through their claims.
 
@@ -274,44 +161,14 @@ class World:
         for uuid in disk_uuids:
             self._stale_rooms(uuid)
 
-    def asked_bytes(self, volume: Volume) -> int:
-        """The size that the cluster asks for: the volume's own, or the request of the claim that is bound to it, as
-        Longhorn rounds it.
-
-        A volume that was provisioned for its claim is as large as the claim asked for, until the claim asks for more.
-        One that was made by hand need not be as large as its PV says: there the request has to be beyond the PV's
-        capacity.
-        """
-        claim = self.claim_of_volume(volume.name)
-        pv = self.pvs.get(claim.volume_name) if claim is not None and claim.volume_name else None
-        if claim is None or pv is None or pv.handle != volume.name or pv.claim_uid not in ("", claim.uid):
-            return volume.size_bytes
-        if volume.deleting or (provisioned_name(claim) != volume.name and claim.requested_bytes <= pv.capacity_bytes):
-            return volume.size_bytes
-        return max(volume.size_bytes, rounded_volume_bytes(claim.requested_bytes))
-
-    def grows_at(self, volume: Volume) -> str:
-        """The node that Longhorn attaches the volume to, to grow it while it is detached; "" if it does not grow. Its
-        replicas are placed then as if it was attached for a pod (`volume_expansion_controller.go`)."""
-        if volume.node_id or not volume.owner_id:
-            return ""
-        shown = self.volumes.get(volume.name, volume)
-        wanted = max(self.asked_bytes(shown), self._granted.target_of(volume.name))
-        replicas = self.placed.of(volume.name).values()
-        is_growing = shown.expansion_required or any(entry.size_bytes < shown.size_bytes for entry in replicas)
-        return volume.owner_id if wanted > shown.size_bytes or is_growing else ""
-
-    def _is_growing(self, name: str) -> bool:
-        volume = self.volumes.get(name)
-        if volume is None:
-            return False
-        asked = self.asked_bytes(volume)
-        return asked > volume.size_bytes or any(entry.size_bytes < asked for entry in self.placed.of(name).values())
-
     def put_replica(self, name: str, replica: Replica | None) -> set[str]:
+        return self.volumes_touched(self.allocated.put_replica(name, replica))
+
+    def volumes_touched(self, volumes: Iterable[str]) -> set[str]:
+        """Their replicas are others now."""
         self._demands.clear()
         touched: set[str] = set()
-        for volume in self.placed.put(name, replica):
+        for volume in volumes:
             self._replicas_changed(volume)
             touched |= self._claims_touched_by(volume)
         return touched
@@ -347,7 +204,7 @@ class World:
         for entry in ahead:
             self.rebuild_bytes[entry.node] += entry.size_bytes if entry.node else 0
 
-    def put_node(self, name: str, node: LonghornNode | None) -> None:
+    def put_node(self, name: str, node: LonghornNode | None) -> set[str]:
         old = self.nodes.pop(name, None)
         touched = {name}
         for disk in old.disks if old is not None else ():
@@ -370,6 +227,7 @@ class World:
         if candidacy(old) != candidacy(node):
             self._changed_candidates.add(name)
         self._rooms.touch(touched)
+        return self.volumes_touched(self.allocated.node_changed(old, node))
 
     def put_kube_node(self, name: str, node: KubeNode | None) -> None:
         had_any = bool(self.kube_nodes)
@@ -391,6 +249,7 @@ class World:
 
     def put_backing_image(self, name: str, image: BackingImage | None) -> set[str]:
         self._demands.clear()
+        image = self.allocated.put_image(name, image)
         old = _exchange(self.backing_images, name, image)
         if image is not None:
             for uuid in image.disk_uuids - (old.disk_uuids if old is not None else frozenset()):
@@ -468,7 +327,14 @@ class World:
         node = self.nodes.get(name)
         if node is None:
             return None
-        return make_room(node, self.counted_on, self.is_shared_disk, self.settings.space, self.reach.most_believed)
+        return make_room(
+            node,
+            self.counted_on,
+            self.is_shared_disk,
+            self.settings.space,
+            self.reach.most_believed,
+            self.allocated.extra_on,
+        )
 
     def is_shared_disk(self, uuid: str) -> bool:
         """Whether several disks claim that UUID, so that nobody can tell where a replica lies."""
@@ -482,14 +348,6 @@ class World:
     def engine_gaps(self, needs: DiskNeeds) -> frozenset[str]:
         """Longhorn nodes that cannot run a replica with these needs."""
         return self._engines.gaps(needs, self.nodes)
-
-    def demand_of(self, claim_uid: str) -> VolumeDemand | None:
-        """What that claim's volume asks for now; None when it asks for nothing, or cannot be told."""
-        if claim_uid not in self._demands:
-            claim = self.claim_by_uid(claim_uid)
-            found = None if claim is None else demand_of_claim(claim, self, self.settings)
-            self._demands[claim_uid] = None if isinstance(found, Missing) else found
-        return self._demands[claim_uid]
 
 
 def _exchange(facts: dict[str, _T], key: str, new: _T | None) -> _T | None:

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from controller.allocations.backends import (
-    DROPPED,
     LonghornNodeBackend,
     NodeDiskAllocationBackend,
     RecordBackend,
@@ -18,6 +17,7 @@ from controller.allocations.definition import allocation_crd
 from controller.errors import ConflictError
 from controller.kube.resources import CRDS, LONGHORN_NODES, NODE_DISK_ALLOCATIONS
 from controller.model.allocations import Allocation, Purpose
+from controller.model.records import DROPPED
 from tests.fakes.apiserver import FakeApiServer
 from tests.unit.allocations.stage import BACKENDS, NAMESPACE, entry, longhorn, touch_node
 

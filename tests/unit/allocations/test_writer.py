@@ -292,3 +292,22 @@ def test_a_caller_whose_time_ends_while_another_writes_takes_back_what_was_writt
         first.result()
     stage.commit(put("r2"))
     assert {"r0", "r1", "r2"} == on_record(stage.backend).keys()
+
+
+def test_what_is_not_wanted_any_more_is_left_out(stage: WriterStage) -> None:
+    stage.commit(put("r1", 10), put("r2", 10))
+    seen = entry("r2", 10)
+    stage.commit(put("r2", 20))  # meanwhile
+    changes = (drop("r1"), put("r2", 15), put("r3", 5, node="n2"))
+    deadline = stage.clock.now() + 3
+    stage.writer.commit(changes, deadline, lambda change, there: change.node != "n1" or there in (seen, entry("r1")))
+    assert ({"r2": 20}, {"r3": 5}) == (on_record(stage.backend), on_record(stage.backend, "n2"))
+
+
+def test_what_is_there_already_is_looked_at_before_it_is_said(stage: WriterStage) -> None:
+    """Somebody has taken it out since this process wrote it."""
+    stage.commit(put("r1"), put("r2"))
+    stored = stage.backend.read("n1")
+    stage.backend.write(stored, [entry("r2")], 5)
+    stage.commit(put("r1"))
+    assert {"r1": 10, "r2": 10} == on_record(stage.backend)

@@ -15,6 +15,8 @@ from controller.allocator.outcome import Mode
 from controller.clock import SystemClock
 from controller.errors import NotLeaderError, NotReadyError
 from controller.rpc import disk_scheduler_pb2 as pb
+from controller.rpc.allocating import DiskAllocator, Record
+from controller.rpc.calls import NamedCalls
 from controller.rpc.credentials import ReloadingChannel
 from controller.rpc.queries import DiskList
 from controller.rpc.server import MOST_CONNECTIONS, RpcServer
@@ -134,13 +136,22 @@ class Leader:
         self.reads = FakeReads(self.cluster.allocator)
         self.endpoint, self.calls = CountedEndpoint(), Calls()
         self.material: Material | None = chain.server
+        self.record: Record | None = None
         scheduler = DiskScheduler(
             self.cluster.allocator.expansions, lambda: self.checks, self.reads, SystemClock(), self.calls
         )
-        disks = DiskList(self.cluster.allocator.disks, lambda: self.checks, scheduler.read, SystemClock(), self.calls)
+        calls = NamedCalls((DISK_CLIENT, "another.client"), SystemClock(), self.calls)
+        disks = DiskList(self.cluster.allocator.disks, lambda: self.checks, scheduler.read, SystemClock())
+        giving = DiskAllocator(
+            self.cluster.allocator.allocations,
+            lambda: self.record,
+            lambda: self.checks,
+            scheduler.read,
+            SystemClock(),
+        )
         self.server = RpcServer(
             f"{HOST}:{port}",
-            scheduler.handler(client_name, disks.handlers((DISK_CLIENT, "another.client"))),
+            scheduler.handler(client_name, {**disks.handlers(calls), **giving.handlers(calls)}),
             lambda: self.material,
             self.endpoint,
             SystemClock(),

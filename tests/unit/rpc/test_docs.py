@@ -13,8 +13,8 @@ import pytest
 
 from certs.authority import LeafSpec
 from controller.rpc import disk_scheduler_pb2 as pb
+from controller.rpc.calls import REASONS
 from controller.rpc.command import main
-from controller.rpc.queries import REASONS
 from controller.rules import library
 from controller.rules.affinity import Try
 from tests.fakes import saved
@@ -75,6 +75,6 @@ def test_the_tables_name_everything() -> None:
     assert [reason.name for reason in REASONS] == rows("`reason` of a refusal:")
     assert [*Try] == rows("which group of nodes decided:")
     calls = pb.DESCRIPTOR.services_by_name["DiskScheduler"].methods_by_name
-    assert list(calls) == rows("Two of its calls are there:")
+    assert list(calls) == rows('"Synchronized Disk Scheduler":')
     functions = [name for name in library.__all__ if inspect.isfunction(getattr(library, name))]
     assert sorted(functions) == sorted(rows("They know nothing of promises."))

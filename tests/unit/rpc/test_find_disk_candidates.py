@@ -18,9 +18,9 @@ from controller.allocator.outcome import Mode
 from controller.errors import ConfigError, NotReadyError, UnavailableError
 from controller.kube.resources import SECRETS
 from controller.rpc import disk_scheduler_pb2 as pb
+from controller.rpc.calls import REASONS
 from controller.rpc.client import CallFailedError, DiskSchedulerClient, material_of
 from controller.rpc.command import main
-from controller.rpc.queries import REASONS
 from controller.rules.reasons import Reason
 from controller.serving.tls import Material
 from controller.settings import ProcessSettings

@@ -1,0 +1,73 @@
+"""The record as the leader has it: where it stands, and what writes it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any, Final
+
+from controller.allocations.backends import RecordBackend, found_backend
+from controller.allocations.writer import RecordWriter
+from controller.clock import Clock
+from controller.errors import NotFoundError
+from controller.kube.api import KubeApi
+from controller.process.repeated import Repeated
+from controller.process.worker import Part
+
+LOOK_EVERY_SECONDS: Final = 60.0
+RETRY_SECONDS: Final = 2.0
+
+
+_log = logging.getLogger(__name__)
+
+
+def tell_no_record(problem: str) -> None:
+    _log.info("no record of allocations: %s", problem)
+
+
+class RecordHolder(Part):
+    """Finds out where the record stands, again every minute: a CRD may come, go, or learn the field.
+
+    Threads: `worker`'s; the rest is for any. Blocks: never. I/O: one list in each round.
+    """
+
+    def __init__(
+        self, api: KubeApi, namespace: str, term: Callable[[], int], clock: Clock, say: Callable[[str], None]
+    ) -> None:
+        """`term`: that writes carry; raises NotLeaderError while this process does not lead."""
+        self._api, self._namespace, self.term, self._clock = api, namespace, term, clock
+        self._backend: RecordBackend | None = None
+        self._writer: RecordWriter | None = None
+        pause = {True: LOOK_EVERY_SECONDS, False: RETRY_SECONDS}
+        self._steps = Repeated(self.look, pause.__getitem__, say, thread="record")
+        self.worker = self._steps.worker
+
+    @property
+    def backend(self) -> RecordBackend | None:
+        """None: there is no record, or it is not known yet where; `problem` says which."""
+        return self._backend
+
+    @property
+    def problem(self) -> str:
+        return "; ".join(self._steps.problems)
+
+    def writer(self) -> RecordWriter | None:
+        """What makes changes durable while this process leads; None without a record."""
+        return self._writer
+
+    def look(self) -> None:
+        """Raises NotFoundError when the cluster has no place for a record, and another ClusterError when that cannot be
+        told: then it stays as it was."""
+        try:
+            found = found_backend(self._api, self._namespace)
+            found.check()
+        except NotFoundError:
+            self._backend = self._writer = None
+            raise
+        if self._backend is None or found.name != self._backend.name:
+            self._backend, self._writer = found, RecordWriter(found, self.term, self._clock)
+        self._steps.note(())
+
+    def status(self) -> dict[str, Any]:
+        backend = self._backend
+        return {"place": backend.name if backend is not None else "", "problem": self.problem}

@@ -1,0 +1,300 @@
+"""Keeps the record true to Longhorn's objects: adopts what exists, and repairs what differs.
+
+What only adds is written at once. An entry that no object shows, or shows smaller, may belong to an object that is on
+its way: it goes when it has been like that for the grace, and longer while something tells that the object comes.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from controller.allocations.holder import RecordHolder
+from controller.allocations.repair import Repair, RepairReason, plan_repairs, shown_allocations
+from controller.allocations.writer import RecordWriter
+from controller.clock import Clock
+from controller.errors import SchedulerError
+from controller.model.allocations import Allocation, Change, Drop, NodeRecord, Purpose, Put
+from controller.model.longhorn import BackingImage, LonghornNode, Replica, Volume
+from controller.process.worker import Part, Worker
+from controller.settings import DISK_SCHEDULER, LiveSettings
+
+EVERY_SECONDS: Final = 5.0
+FULL_SECONDS: Final = 300.0
+WRITE_SECONDS: Final = 5.0  # for one node's share of a round
+MOST_FAILURES: Final = 3  # in a row: what keeps so many nodes from being written keeps all
+NAMED: Final = 5  # entries that a line of the log names
+REWRITTEN: Final = "unreadable"  # the reason, beside those of RepairReason
+REASONS: Final = (*(one.value for one in RepairReason), REWRITTEN)
+
+_log = logging.getLogger(__name__)
+_Key = tuple[str, tuple[Purpose, str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class LonghornObjects:
+    """What Longhorn shows."""
+
+    nodes: Sequence[LonghornNode]
+    replicas: Sequence[Replica]
+    volumes: Mapping[str, Volume]
+    images: Sequence[BackingImage]
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """For metrics and the status page. `waiting`: entries that no object shows, or shows smaller, for less than the
+    grace."""
+
+    has_place: bool = False
+    is_kept: bool = False
+    records: int = 0
+    entries: int = 0
+    unreadable: Mapping[str, str] = field(default_factory=dict)  # node -> why
+    waiting: int = 0
+    repairs: Mapping[str, int] = field(default_factory=dict)  # reason -> how many
+    writes: int = 0
+    failures: int = 0
+    last_failure: str = ""
+
+
+class RecordKeeper(Part):
+    """Brings the record to what the objects show while this process leads and a record is to be kept.
+
+    While Longhorn is the authority nothing depends on the record, and one that cannot be read is written anew. Else it
+    stays as it is, no room is given on its node, and a person decides.
+
+    Threads: `worker`'s; `changed` and `figures` from any. Blocks: never. I/O: the writer's.
+    """
+
+    def __init__(
+        self,
+        holder: RecordHolder,
+        records: Callable[[], Sequence[NodeRecord]],
+        objects: Callable[[], LonghornObjects],
+        settings: Callable[[], LiveSettings],
+        clock: Clock,
+        *,
+        is_leading: Callable[[], bool],
+        is_fresh: Callable[[], bool],
+    ) -> None:
+        """`is_fresh`: whether what is seen of the cluster is young enough to write by."""
+        self._holder, self._records, self._objects = holder, records, objects
+        self._settings, self._clock = settings, clock
+        self._is_leading, self._is_fresh = is_leading, is_fresh
+        self._since: dict[Allocation, float] = {}  # entries that no object shows, or shows smaller, and since when
+        self._lock = threading.Lock()  # guards the next field
+        self._news: set[str] | None = None  # nodes that have to be looked at; None: all
+        self._authority = ""  # at the last round
+        self._full_at = 0.0  # when all are looked at again, whatever is heard
+        self._repairs = Counter[str]()
+        self._failures, self._last_failure = 0, ""
+        self._is_failing = self._has_failed = False  # since some round; in this one
+        self.worker = Worker("record-keeper", self.run_once)
+
+    def changed(self, nodes: Iterable[str] | None = None) -> None:
+        """Objects or records of these nodes are others now; None: of any."""
+        with self._lock:
+            self._news = None if nodes is None or self._news is None else self._news.union(nodes)
+
+    def run_once(self) -> float:
+        live = self._settings()
+        if not (self._is_leading() and is_kept(live)):
+            self._since = {}
+            self.changed()
+            return EVERY_SECONDS
+        writer = self._holder.writer()
+        if writer is not None and self._is_fresh():
+            if live.allocation_authority != self._authority:
+                self._authority = live.allocation_authority
+                self.changed()
+            scope = self._scope()
+            if scope is None or scope:
+                self._round(writer, live, scope)
+        return EVERY_SECONDS
+
+    def _scope(self) -> set[str] | None:
+        """The nodes that are to be looked at, and which of their entries wait; None: all."""
+        with self._lock:
+            found, self._news = self._news, set()
+        now = self._clock.now()
+        if found is None or now >= self._full_at:
+            self._full_at = now + FULL_SECONDS
+            return None
+        return found | {one.node for one in self._since}
+
+    def figures(self) -> Figures:
+        records = self._records()
+        writer = self._holder.writer()
+        return Figures(
+            writer is not None,
+            is_kept(self._settings()),
+            len(records),
+            sum(len(one.allocations) for one in records),
+            {one.node: one.problem for one in records if one.problem},
+            len(self._since),
+            {reason: self._repairs[reason] for reason in REASONS},
+            writer.writes if writer is not None else 0,
+            self._failures,
+            self._last_failure,
+        )
+
+    # A round
+
+    def _round(self, writer: RecordWriter, live: LiveSettings, scope: set[str] | None) -> None:
+        self._has_failed = False
+        objects = self._objects()
+        records = [one for one in self._records() if scope is None or one.node in scope]
+        replicas = objects.replicas if scope is None else _of_nodes(objects, scope, records)
+        shown = shown_allocations(objects.nodes, replicas, objects.images)
+        mine = shown if scope is None else [one for one in shown if one.node in scope]
+        now = self._clock.now()
+        extra = surplus_of(records, mine)
+        self._since = {one: self._since.get(one, now) for one in extra}
+        waits = {one for one, since in self._since.items() if now - since < live.allocation_grace_seconds}
+        kept = (waits - moved_among(extra, shown)) | expected_among(extra, objects)
+        repairs = [one for one in plan_repairs(records, shown, kept) if scope is None or one.change.node in scope]
+        if live.allocation_authority != DISK_SCHEDULER:
+            self._rewrite(writer, records, mine)
+        self._repair(writer, repairs, {(one.node, entry.key): entry for one in records for entry in one.allocations})
+        self._is_failing = self._has_failed
+        if self._has_failed:
+            self.changed(scope)
+        elif repairs:
+            self.changed({one.change.node for one in repairs})  # to be looked at again, as the watch shows them then
+
+    def _rewrite(self, writer: RecordWriter, records: Iterable[NodeRecord], shown: Sequence[Allocation]) -> None:
+        term = self._term()
+        for record in records:
+            if not record.problem and record.term <= term:
+                continue
+            try:
+                mine = tuple(one for one in shown if one.node == record.node)
+                if writer.rewrite(record.node, mine, self._clock.now() + WRITE_SECONDS):
+                    self._repairs[REWRITTEN] += 1
+                    why = record.problem or f"it is of term {record.term}, later than {term}"
+                    _log.warning("record written anew node=%s entries=%d: %s", record.node, len(mine), why)
+            except SchedulerError as error:
+                self._failed(record.node, error)
+
+    def _term(self) -> int:
+        try:
+            return self._holder.term()
+        except SchedulerError:
+            return 2**63  # not led any more: nothing is written in a moment
+
+    def _repair(self, writer: RecordWriter, repairs: Sequence[Repair], seen: Mapping[_Key, Allocation]) -> None:
+        """A node at a time; what is freed after all that grows, and only if that could be written."""
+        unwritten, in_a_row = set[tuple[Purpose, str]](), 0
+        for frees in (False, True):
+            for node, members in _by_node(one for one in repairs if isinstance(one.change, Drop) == frees):
+                mine = [one for one in members if (one.allocation.purpose, one.allocation.name) not in unwritten]
+                if self.worker.is_stopping or not self._is_leading() or in_a_row == MOST_FAILURES:
+                    return
+                try:
+                    self._write(writer, node, mine, seen)
+                    in_a_row = 0
+                except SchedulerError as error:
+                    unwritten |= {(one.allocation.purpose, one.allocation.name) for one in mine}
+                    in_a_row += 1
+                    self._failed(node, error)
+
+    def _write(
+        self, writer: RecordWriter, node: str, repairs: Sequence[Repair], seen: Mapping[_Key, Allocation]
+    ) -> None:
+        made: dict[Change, bool] = {}
+
+        def is_still_wanted(change: Change, there: Allocation | None) -> bool:
+            key = change.allocation.key if isinstance(change, Put) else change.key
+            made[change] = there == seen.get((node, key))  # else a call has changed it since
+            return made[change]
+
+        writer.commit([one.change for one in repairs], self._clock.now() + WRITE_SECONDS, is_still_wanted)
+        for reason in RepairReason:
+            names = [one.allocation.name for one in repairs if one.reason is reason and made.get(one.change)]
+            if names:
+                self._repairs[reason.value] += len(names)
+                some = ",".join(names[:NAMED])
+                _log.info("repaired node=%s reason=%s entries=%d such as %s", node, reason.value, len(names), some)
+
+    def _failed(self, node: str, error: SchedulerError) -> None:
+        """Said once for as long as the rounds fail."""
+        if not self._is_failing:
+            _log.warning("record not repaired node=%s: %s", node, error)
+        self._has_failed = self._is_failing = True
+        self._failures, self._last_failure = self._failures + 1, str(error)
+
+
+def is_kept(live: LiveSettings) -> bool:
+    """Whether there is to be a record: it can do without one while Longhorn is the authority."""
+    return live.allocation_record or live.allocation_authority == DISK_SCHEDULER
+
+
+def surplus_of(records: Iterable[NodeRecord], shown: Iterable[Allocation]) -> set[Allocation]:
+    """Entries that no object shows on their disk, or shows smaller."""
+    sizes = {(one.node, one.key): one.size_bytes for one in shown}
+    return {
+        entry
+        for record in records
+        for entry in record.allocations
+        if sizes.get((record.node, entry.key), -1) < entry.size_bytes
+    }
+
+
+def moved_among(entries: Iterable[Allocation], shown: Iterable[Allocation]) -> set[Allocation]:
+    """Those of replicas that lie elsewhere: a replica is on one disk, and Longhorn never takes it off again."""
+    places = {one.name: (one.node, one.disk) for one in shown if one.purpose is Purpose.REPLICA}
+    return {
+        one
+        for one in entries
+        if one.purpose is Purpose.REPLICA and places.get(one.name, (one.node, one.disk)) != (one.node, one.disk)
+    }
+
+
+def _of_nodes(objects: LonghornObjects, nodes: set[str], records: Iterable[NodeRecord]) -> list[Replica]:
+    """The replicas on those nodes, by name or by disk, and those on record there, wherever they are."""
+    uuids = {disk.uuid for node in objects.nodes if node.name in nodes for disk in node.disks}
+    names = {entry.name for record in records for entry in record.allocations}
+    return [one for one in objects.replicas if one.node in nodes or one.disk_uuid in uuids or one.name in names]
+
+
+def expected_among(entries: Iterable[Allocation], objects: LonghornObjects) -> set[Allocation]:
+    """Those whose object is there and will show as much: a replica without a disk, or one whose volume grows."""
+    replicas = {one.name: one for one in objects.replicas if not one.deleting}
+    return {one for one in entries if one.purpose is Purpose.REPLICA and _is_expected(one, replicas, objects.volumes)}
+
+
+def _is_expected(entry: Allocation, replicas: Mapping[str, Replica], volumes: Mapping[str, Volume]) -> bool:
+    replica = replicas.get(entry.name)
+    if replica is None:
+        return False
+    if not replica.is_placed:
+        return True
+    volume = volumes.get(replica.volume)
+    return replica.node == entry.node and volume is not None and volume.size_bytes >= entry.size_bytes
+
+
+def _by_node(repairs: Iterable[Repair]) -> Iterator[tuple[str, list[Repair]]]:
+    found: dict[str, list[Repair]] = {}
+    for one in repairs:
+        found.setdefault(one.change.node, []).append(one)
+    yield from sorted(found.items())
+
+
+def status_of(figures: Figures) -> Mapping[str, Any]:
+    """Its section of the status document."""
+    return {
+        "is_kept": figures.is_kept,
+        "records": figures.records,
+        "entries": figures.entries,
+        "unreadable": dict(figures.unreadable),
+        "waiting": figures.waiting,
+        "repairs": {reason: count for reason, count in figures.repairs.items() if count},
+        "writes": figures.writes,
+        "failures": figures.failures,
+        "last_failure": figures.last_failure,
+    }

@@ -1,0 +1,88 @@
+"""Where a further copy of a backing image finds a disk beside all that is promised.
+
+Longhorn takes any disk that suits the image and asks no disk for room (`datastore/longhorn.go`,
+`GetReadyNodeDiskForBackingImage`). Here the copy has to fit as a replica would, and of the disks that take it the one
+with the most room is chosen, on a node without a copy if there is one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from controller.allocator.judge.growth import Obstacle
+from controller.allocator.judge.joined import FoundDisk
+from controller.allocator.judge.pending import Pending
+from controller.allocator.promises.ledger import Ledger
+from controller.allocator.world.world import World
+from controller.model.longhorn import BackingImage, Disk, DiskNeeds, LonghornNode
+from controller.model.quantity import bytes_text
+from controller.rules.eligibility import DiskRoom, check_disk_kind, check_disk_state, check_node_tags
+from controller.rules.reasons import Reason, Rejection
+
+
+def find_image_disk(
+    world: World, ledger: Ledger, image: BackingImage, size_bytes: int, closed: Mapping[str, str]
+) -> tuple[FoundDisk | None, tuple[Obstacle, ...]]:
+    """The disk for a copy of that size, or None and why not the others. `closed`: nodes that take
+    nothing for another reason than Longhorn's, which is told."""
+    world.refresh()
+    pending = Pending(world, ledger, frozenset())
+    needs = DiskNeeds(
+        data_engine=image.data_engine, node_selector=image.node_selector, disk_selector=image.disk_selector
+    )
+    with_copy = {
+        name for name, node in world.nodes.items() if any(disk.uuid in image.disk_uuids for disk in node.disks)
+    }
+    found: list[FoundDisk] = []
+    obstacles: list[Obstacle] = []
+    for name, node in sorted(world.nodes.items()):
+        room = world.room(name)
+        rejection = _check_node(world, node, needs, closed)
+        if rejection is not None or room is None:
+            obstacles += [Obstacle(name, "", 0, rejection)] if rejection is not None else []
+            continue
+        loads = {disk.uuid: load for disk, load in zip(room.disks, pending.loads(room), strict=True)}
+        rooms = {disk.uuid: disk for disk in room.disks}
+        for disk in node.disks:
+            rejection = _check_disk(world, disk, rooms.get(disk.uuid), image, needs, size_bytes)
+            free = rooms[disk.uuid].free_bytes - loads[disk.uuid] if disk.uuid in rooms else 0
+            if rejection is None and free < size_bytes:
+                text = f"{disk.name}: {bytes_text(max(0, free))} are free beside what is promised"
+                obstacles.append(
+                    Obstacle(name, disk.name, size_bytes - free, Rejection(Reason.INSUFFICIENT_STORAGE, text))
+                )
+            elif rejection is not None:
+                obstacles.append(Obstacle(name, disk.name, 0, rejection))
+            else:
+                found.append(FoundDisk(name, disk.name, disk.uuid, free, loads[disk.uuid]))
+    best = max(found, key=lambda one: (one.node not in with_copy, one.free_bytes, one.node, one.disk), default=None)
+    return best, tuple(obstacles)
+
+
+def _check_node(world: World, node: LonghornNode, needs: DiskNeeds, closed: Mapping[str, str]) -> Rejection | None:
+    if node.name in closed:
+        return Rejection(Reason.NODE_UNSCHEDULABLE, f"{node.name}: {closed[node.name]}")
+    if node.deleting:
+        return Rejection(Reason.NODE_DELETING, f"{node.name}: Longhorn node is being deleted")
+    if not node.allow_scheduling or not node.schedulable:
+        return Rejection(Reason.NODE_UNSCHEDULABLE, f"{node.name}: takes nothing new")
+    if not check_node_tags(node.tags, needs, world.settings.space):
+        return Rejection(Reason.NODE_TAGS, f"{node.name}: tags {sorted(node.tags)} do not match")
+    return None
+
+
+def _check_disk(
+    world: World, disk: Disk, room: DiskRoom | None, image: BackingImage, needs: DiskNeeds, size_bytes: int
+) -> Rejection | None:
+    if disk.uuid in image.disk_uuids:
+        return Rejection(Reason.BACKING_IMAGE, f"{disk.name}: a copy is on it, or is to come")
+    rejection = check_disk_state(disk)
+    if rejection is not None or room is None:
+        return rejection or Rejection(Reason.DISK_NOT_FOUND, f"{disk.name}: other disks have its UUID as well")
+    reason = check_disk_kind(room, needs, size_bytes, world.settings.space)
+    if reason is not None:
+        return Rejection(reason, f"{disk.name}: does not suit the image")
+    if size_bytes >= room.written_limit_bytes:
+        text = f"{disk.name}: too little would be left of {bytes_text(disk.available_bytes)} that are available"
+        return Rejection(Reason.TOO_FULL, text)
+    return None

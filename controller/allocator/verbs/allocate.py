@@ -1,0 +1,309 @@
+"""Room that is given away by name: to a replica, to a copy of a backing image, to all replicas of a volume that grows.
+
+What is given counts from the moment of the decision, under the allocator's lock, on that disk and nowhere else: a
+promise to its volume ends with it. It is durable only once the caller has written the changes that come with it, and
+said so; a decision whose writing failed counts on for a while, since the write may have arrived, and whoever asks for
+the same again gets the same.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Final
+
+from controller.allocator.judge.growth import Obstacle, plan_growth
+from controller.allocator.judge.images import find_image_disk
+from controller.allocator.judge.joined import JoinedDisks
+from controller.allocator.promises.binding import binding_at, binding_ledger
+from controller.allocator.verbs.find import DiskQueries, DiskQuestion
+from controller.allocator.verbs.grow import UnderLock
+from controller.allocator.world.world import World
+from controller.clock import Clock
+from controller.errors import NotFoundError, NotReadyError, PreconditionError
+from controller.model.allocations import Allocation, Change, Drop, Purpose, Put
+from controller.model.longhorn import Replica
+from controller.rules.expandable import Route
+from controller.rules.provisioning import rounded_volume_bytes
+from controller.rules.reuse import find_reusable
+
+SHOWN_SECONDS: Final = 60.0  # within which the record shows what was written, or it never was
+DOUBT_SECONDS: Final = 30.0  # for which a write that failed may have arrived all the same
+_MOST_TRIES: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Allotment:
+    """What was given, and the `changes` that make it durable. `obstacles`: nothing was given, for these reasons.
+    `is_new`: it was not given before. `freed`: nothing was given but these taken back."""
+
+    allocations: tuple[Allocation, ...] = ()
+    disk_uuid: str = ""  # of a single one
+    changes: tuple[Change, ...] = ()
+    is_new: bool = False
+    obstacles: tuple[Obstacle, ...] = ()
+    freed: tuple[Allocation, ...] = ()
+    size_bytes: int = 0
+
+
+class Allocations:
+    """The allocator's part that gives room away by name, while the record is what decides (`allocation-authority`).
+
+    Every method raises PreconditionError while it is not, and NotReadyError when nothing is answered at all.
+
+    Threads: any; decisions about places are made one after the other. Blocks: `place_*`, for those before, no longer
+    than their `seconds`. I/O: none.
+    """
+
+    def __init__(
+        self, lock: threading.Condition, clock: Clock, world: World, under_lock: UnderLock, disks: DiskQueries
+    ) -> None:
+        self._lock, self._clock, self._world = lock, clock, world
+        self._under_lock, self._disks = under_lock, disks
+        self._turn = threading.Lock()
+
+    # Replicas
+
+    def place_replica(
+        self, name: str, seconds: float, now_utc: datetime | None = None, volume_name: str = ""
+    ) -> Allotment:
+        """A disk for that replica, which is there and has none; the same again when it was given one before.
+        `volume_name`: whose it has to be.
+
+        Raises NotFoundError when our stores do not show it or its volume. Costs: as a question about disks, mostly
+        without the lock.
+        """
+        deadline = self._clock.now() + seconds
+        with self._one_after_the_other(seconds):
+            for _ in range(_MOST_TRIES):
+                with self._active():
+                    given, asked = self._given_before(name, volume_name)
+                    closed = self._closed()
+                if given is not None:
+                    return given
+                question = DiskQuestion(asked.volume, name)
+                found = self._disks.find(question, deadline - self._clock.now(), now_utc, closed)
+                if found.preferred is None:
+                    return Allotment(obstacles=found.obstacles, size_bytes=found.size_bytes)
+                choice = found.preferred
+                with self._active():
+                    volume = self._world.volume(asked.volume)
+                    if volume is None or self._world.placed.get(name) != asked:
+                        continue  # meanwhile it is another one
+                    beside = binding_at(self._world, self._under_lock.ledger(), (choice.node,), volume.name)
+                    joined = JoinedDisks(self._world, beside, volume, now_utc, closed)
+                    if joined.takes(choice.node, choice.disk):
+                        one = Allocation(Purpose.REPLICA, name, choice.node, choice.disk, volume.size_bytes)
+                        return self._give_locked((one,), choice.uuid)
+            raise NotReadyError("disks changed faster than a place was found")
+
+    def _given_before(self, name: str, volume_name: str) -> tuple[Allotment | None, Replica]:
+        replica = self._world.placed.get(name)
+        if replica is None:
+            raise NotFoundError(f"there is no replica {name!r}")
+        if volume_name not in ("", replica.volume):
+            raise PreconditionError(f"replica {name!r} is of volume {replica.volume!r}, not of {volume_name!r}")
+        if replica.is_placed:
+            return self._at_its_place(replica), replica
+        if replica.node or replica.deleting or replica.failed_at:
+            raise PreconditionError(f"replica {name!r} is not one that may be placed: it failed, goes, or has a node")
+        return None, replica
+
+    def _at_its_place(self, replica: Replica) -> Allotment:
+        """Where it lies by its object, or by an allocation."""
+        one = self._allocation_of(replica)
+        if one is None:
+            raise PreconditionError(f"the disk of replica {replica.name!r} is on no node that Longhorn shows")
+        known = self._world.allocated.is_on_record(one)
+        changes = () if known else (Put(one),)
+        if not known:
+            self._world.volumes_touched(self._world.allocated.decide((one,)))
+            self._under_lock.settle(replica.volume)
+        return Allotment((one,), replica.disk_uuid, changes, size_bytes=one.size_bytes)
+
+    def _allocation_of(self, replica: Replica, size_bytes: int = 0) -> Allocation | None:
+        node = self._world.nodes.get(replica.node)
+        disks = node.disks if node is not None else ()
+        disk = next((one.name for one in disks if one.uuid == replica.disk_uuid), "")
+        size = max(replica.size_bytes, size_bytes)
+        return Allocation(Purpose.REPLICA, replica.name, replica.node, disk, size) if disk else None
+
+    def reuse_replica(self, volume_name: str, affinity: str = "", now_utc: datetime | None = None) -> Allotment:
+        """The failed replica of that volume that comes back where it lies; without one there are no allocations.
+
+        Costs: a look at the nodes of failed replicas."""
+        with self._active():
+            volume = self._world.volume(volume_name)
+            if volume is None:
+                raise NotFoundError(f"there is no Longhorn volume {volume_name!r}")
+            view = JoinedDisks(self._world, self._under_lock.ledger(), volume, now_utc).unjoined()
+            found = find_reusable(view, volume, affinity)
+            if found.replica is None:
+                refused = tuple(Obstacle(one.node, one.disk, 0, one.rejection) for one in found.refusals)
+                return Allotment(obstacles=refused, size_bytes=volume.size_bytes)
+            self._check_readable(found.replica.node)
+            return self._at_its_place(found.replica)
+
+    def release_replica(self, name: str, *, is_gone: bool = False) -> Allotment:
+        """What it has on record is to go: its object is gone, or has no disk by itself. PreconditionError when our
+        stores show it on a disk, unless a live read said that it `is_gone`. Costs: a look-up."""
+        with self._active():
+            shown = self._world.allocated.shown_replica(name)
+            if shown is not None and shown.is_placed and not is_gone:
+                raise PreconditionError(f"replica {name!r} is there, on node {shown.node}")
+            return self._freed(self._world.allocated.of(Purpose.REPLICA, name))
+
+    # Growth
+
+    def grow(self, volume_name: str, size_bytes: int, now_utc: datetime | None = None) -> Allotment:
+        """Room for all replicas of the volume at that size, which is rounded as Longhorn does; on all disks or on none.
+
+        Costs: as an expansion's verdict."""
+        size = rounded_volume_bytes(size_bytes)
+        with self._active():
+            volume = self._world.volumes.get(volume_name)
+            if volume is None:
+                raise NotFoundError(f"there is no Longhorn volume {volume_name!r}")
+            members = self._world.replicas_of(volume_name)
+            placed = [members[name] for name in sorted(members) if members[name].is_placed]
+            wanted = [(one, self._allocation_of(one, size)) for one in placed]
+            for one, allocation in wanted:
+                if allocation is None:
+                    raise PreconditionError(f"the disk of replica {one.name!r} is on no node that Longhorn shows")
+            allocations = tuple(allocation for _, allocation in wanted if allocation is not None)
+            new = tuple(one for one in allocations if not self._world.allocated.is_on_record(one))
+            for allocation in new:
+                self._check_readable(allocation.node)
+            is_new = any(one.size_bytes < size for one in placed)
+            if is_new:
+                nodes = {one.node for one in placed}
+                beside = binding_at(self._world, self._under_lock.ledger(), nodes, volume_name)
+                plan = plan_growth(self._world, beside, volume_name, size, self._clock, now_utc, Route.VOLUME)
+                if plan.obstacles:
+                    return Allotment(obstacles=plan.obstacles, size_bytes=size)
+            given = self._give_locked(new, "", volume_name)
+            return replace(given, allocations=allocations, is_new=is_new, size_bytes=size)
+
+    # Backing images
+
+    def place_image(self, name: str, size_bytes: int = 0) -> Allotment:
+        """A disk for a further copy of that backing image; the same again as long as the image does not show it.
+        `size_bytes` where Longhorn does not know it yet.
+
+        Costs: a look at each disk."""
+        with self._active():
+            image = self._world.backing_image(name)
+            if image is None:
+                raise NotFoundError(f"there is no backing image {name!r}")
+            size = image.real_size_bytes or size_bytes
+            if size <= 0:
+                raise PreconditionError(f"the size of backing image {name!r} is not known yet, and none was given")
+            shown = self._world.allocated.shown_image(name)
+            for one in self._world.allocated.of(Purpose.BACKING_IMAGE, name):
+                uuid = self._world.allocated.disk_uuid(one)
+                if uuid and (shown is None or uuid not in shown.disk_uuids):
+                    changes = () if self._world.allocated.is_on_record(one) else (Put(one),)
+                    return Allotment((one,), uuid, changes, size_bytes=one.size_bytes)
+            closed = self._closed()
+            beside = binding_ledger(self._world, self._under_lock.ledger().promises())
+            choice, obstacles = find_image_disk(self._world, beside, image, size, closed)
+            if choice is None:
+                return Allotment(obstacles=obstacles, size_bytes=size)
+            one = Allocation(Purpose.BACKING_IMAGE, name, choice.node, choice.disk, size)
+            return self._give_locked((one,), choice.uuid)
+
+    def release_image(self, name: str, disk_uuid: str, *, is_gone: bool = False) -> Allotment:
+        """The copy on that disk is to go from the record. PreconditionError while the image's maps name the disk,
+        unless a live read said that the image `is_gone`. Costs: a look-up."""
+        with self._active():
+            shown = self._world.allocated.shown_image(name)
+            if shown is not None and not is_gone and disk_uuid in shown.disk_uuids:
+                raise PreconditionError(f"backing image {name!r} still names disk {disk_uuid!r}")
+            entries = self._world.allocated.of(Purpose.BACKING_IMAGE, name)
+            return self._freed([one for one in entries if self._world.allocated.disk_uuid(one) == disk_uuid])
+
+    # What became of it
+
+    def written(self, allotment: Allotment) -> None:
+        """The changes are durable. Costs: what they touch."""
+        with self._lock:
+            if allotment.freed:
+                self._change_locked(self._world.allocated.release(allotment.freed))
+            until = self._clock.now() + SHOWN_SECONDS
+            self._change_locked(self._world.allocated.decide(_put(allotment), until))
+
+    def failed(self, allotment: Allotment) -> None:
+        """The changes may or may not have become durable. Costs: what they touch."""
+        with self._lock:
+            until = self._clock.now() + DOUBT_SECONDS
+            self._change_locked(self._world.allocated.decide(_put(allotment), until))
+
+    def decide_locked(self, decides: bool) -> None:
+        """Whether the record decides from now on. Costs: every allocation where that changes, else nothing."""
+        volumes = self._world.allocated.count(decides)
+        if volumes:
+            self._change_locked(volumes)
+
+    def begin_term_locked(self) -> None:
+        """The record tells what was given before. Costs: a look at each decision that it does not show."""
+        self._world.volumes_touched(self._world.allocated.begin_term())
+
+    def sweep_locked(self, now: float) -> None:
+        """What was decided and came to nothing ends. Costs: a look at each decision that the record does not show."""
+        volumes = self._world.allocated.expire(now)
+        if volumes:
+            self._change_locked(volumes)
+
+    # Steps
+
+    @contextmanager
+    def _one_after_the_other(self, seconds: float) -> Iterator[None]:
+        if not self._turn.acquire(timeout=max(0.0, seconds)):
+            raise NotReadyError("other allocations took too long")
+        try:
+            yield
+        finally:
+            self._turn.release()
+
+    @contextmanager
+    def _active(self) -> Iterator[None]:
+        with self._lock:
+            if not self._under_lock.is_active():
+                raise NotReadyError("the scheduler extender is bypassed or switched off")
+            if not self._world.allocated.counts:
+                raise PreconditionError("allocation-authority is longhorn: Longhorn places replicas by itself")
+            yield
+
+    def _closed(self) -> dict[str, str]:
+        """Nodes whose record cannot be read, and why."""
+        problems = self._world.allocated.problems
+        return {node: f"its allocation record cannot be read: {problem}" for node, problem in problems.items()}
+
+    def _check_readable(self, node: str) -> None:
+        problem = self._closed().get(node)
+        if problem is not None:
+            raise PreconditionError(f"{node}: {problem}")
+
+    def _give_locked(self, allocations: tuple[Allocation, ...], disk_uuid: str, volume: str = "") -> Allotment:
+        self._change_locked({volume, *self._world.allocated.decide(allocations)} - {""})
+        changes = tuple(Put(one) for one in allocations)
+        size = allocations[0].size_bytes if allocations else 0
+        return Allotment(allocations, disk_uuid, changes, is_new=True, size_bytes=size)
+
+    def _freed(self, allocations: Iterable[Allocation]) -> Allotment:
+        entries = tuple(allocations)
+        changes = tuple(Drop(one.purpose, one.name, one.node, one.disk) for one in entries)
+        return Allotment(freed=entries, changes=changes)
+
+    def _change_locked(self, volumes: Iterable[str]) -> None:
+        volumes = set(volumes)
+        self._world.volumes_touched(volumes)
+        for name in volumes or {""}:
+            self._under_lock.settle(name)
+
+
+def _put(allotment: Allotment) -> tuple[Allocation, ...]:
+    return tuple(change.allocation for change in allotment.changes if isinstance(change, Put))

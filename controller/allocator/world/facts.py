@@ -1,0 +1,183 @@
+"""Facts of the cluster by kind and key, as Longhorn and Kubernetes show them, with the look-ups that demands need.
+
+Threads: none of its own; the allocator's lock guards it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+
+from controller.allocator.world.allocated import Allocated
+from controller.allocator.world.backups import Backups
+from controller.allocator.world.engines import EngineFacts
+from controller.allocator.world.placed import Granted, NothingGranted, Placed
+from controller.model.longhorn import BackingImage, Backup, LonghornNode, LonghornSettings, Replica, Volume
+from controller.model.workload import Claim, KubeNode, PersistentVolume, Pod, StorageClass, default_class
+from controller.rules.demand import Missing, VolumeDemand, claim_for, demand_of_claim
+from controller.rules.provisioning import provisioned_name, rounded_volume_bytes
+
+
+class Facts:
+    """Latest facts, to be read. `granted` tells what volumes may become at any moment; `touch` hears of disks whose
+    content changed."""
+
+    def __init__(self, granted: Granted | None, touch: Callable[[str], None]) -> None:
+        self._granted = granted or NothingGranted()
+        self.pods: dict[str, Pod] = {}  # by uid
+        self.waiting: set[str] = set()  # uids of opted-in pods without a node
+        self.claims: dict[str, Claim] = {}  # by namespace/name
+        self.pvs: dict[str, PersistentVolume] = {}
+        self.classes: dict[str, StorageClass] = {}
+        self.volumes: dict[str, Volume] = {}
+        self.nodes: dict[str, LonghornNode] = {}
+        self.kube_nodes: dict[str, KubeNode] = {}
+        self.backing_images: dict[str, BackingImage] = {}
+        self.backups = Backups()
+        self.settings = LonghornSettings()
+        self.absent: dict[Missing, float] = {}  # a live read said at that time that it is not there
+        self._uid_by_pod_key: dict[str, str] = {}
+        self._claim_by_uid: dict[str, str] = {}
+        self._pods_by_claim: dict[str, set[str]] = {}  # claim key -> pod uids
+        self.placed = Placed(touch)
+        self.allocated = Allocated(self.placed, self.nodes, self.backing_images, touch)
+        self.growing: set[str] = set()  # volumes that Longhorn shows smaller somewhere than the cluster asks for
+        self._claim_key_by_volume: dict[str, str] = {}  # Longhorn volume -> claim key, by its PV
+        self._engines = EngineFacts()
+        self._demands: dict[str, VolumeDemand | None] = {}  # of promises' volumes, by claim uid
+
+    # Lookup, as the demands ask for it
+
+    def claim(self, namespace: str, name: str) -> Claim | None:
+        return self.claims.get(f"{namespace}/{name}")
+
+    def pv(self, name: str) -> PersistentVolume | None:
+        return self.pvs.get(name)
+
+    def volume(self, name: str) -> Volume | None:
+        """As large as it was granted."""
+        volume, target = self.volumes.get(name), self._granted.target_of(name)
+        return volume if volume is None or volume.size_bytes >= target else replace(volume, size_bytes=target)
+
+    def backing_image(self, name: str) -> BackingImage | None:
+        return self.backing_images.get(name)
+
+    def backup(self, name: str) -> Backup | None:
+        return self.backups.get(name)
+
+    def default_engine_image(self) -> str:
+        """Of a new v1 volume: Longhorn's setting, else the one on most nodes; "" without any EngineImage object."""
+        return self.settings.default_engine_image or self._engines.default_image()
+
+    def replicas_of(self, volume: str) -> Mapping[str, Replica]:
+        return self.placed.of(volume)
+
+    def replicas_on(self, disk_uuid: str) -> Collection[Replica]:
+        return self.placed.on(disk_uuid)
+
+    def counted_on(self, disk_uuid: str) -> Collection[Replica]:
+        """The replicas on that disk, each as large as it may become at any moment."""
+        replicas = self.placed.on(disk_uuid)
+        if not self._granted.grows_on(disk_uuid):
+            return replicas
+        targets = ((one, self._granted.target_of(one.volume)) for one in replicas)
+        return [replace(one, size_bytes=target) if target > one.size_bytes else one for one, target in targets]
+
+    def volumes_to_place(self) -> set[str]:
+        """Volumes of which Longhorn has replicas to place, or to make."""
+        found = {replica.volume for replica in self.unplaced.values()}
+        return found.union(name for name in self.volumes if not self.placed.of(name))
+
+    @property
+    def unplaced(self) -> Mapping[str, Replica]:
+        """Replicas that Longhorn may place at any moment."""
+        return self.placed.unplaced
+
+    def replicas_with_disk(self, volume: str) -> bool:
+        """Whether any replica of the volume lies somewhere, in whatever state."""
+        return any(replica.node or replica.disk_uuid for replica in self.replicas_of(volume).values())
+
+    def storage_class(self, name: str | None) -> StorageClass | None:
+        """The class of that name; for None the default class."""
+        if name is not None:
+            return self.classes.get(name)
+        return default_class(self.classes.values())
+
+    def pod_by_key(self, key: str) -> Pod | None:
+        uid = self._uid_by_pod_key.get(key)
+        return None if uid is None else self.pods[uid]
+
+    def claims_of(self, pod: Pod) -> list[Claim]:
+        return [claim for volume in pod.volumes if (claim := claim_for(pod, volume, self))]
+
+    def claim_by_uid(self, uid: str) -> Claim | None:
+        key = self._claim_by_uid.get(uid)
+        return None if key is None else self.claims.get(key)
+
+    def claim_names(self) -> dict[str, str]:
+        """ "namespace/name" by the claim's uid and by its Longhorn volume, to keep."""
+        return {**self._claim_by_uid, **self._claim_key_by_volume}
+
+    def pods_of_claim(self, key: str) -> list[Pod]:
+        return [self.pods[uid] for uid in sorted(self._pods_by_claim.get(key, ()))]
+
+    def claim_of_volume(self, volume: str) -> Claim | None:
+        key = self._claim_key_by_volume.get(volume)
+        if key is not None:
+            return self.claims.get(key)
+        return self.claim_by_uid(volume.removeprefix("pvc-"))  # provisioned, its PV not seen yet
+
+    def volume_of(self, key: str) -> str:
+        """The Longhorn volume of the claim of that uid; `key` itself without one."""
+        claim = self.claim_by_uid(key)
+        if claim is None:
+            return key
+        pv = self.pvs.get(claim.volume_name)
+        return pv.handle if pv is not None else provisioned_name(claim)
+
+    def claims_of_volume(self, volume: str) -> list[Claim]:
+        """The claim that has the volume, and the one it was made for, when that is another one."""
+        claims = self.claim_of_volume(volume), self.claim_by_uid(volume.removeprefix("pvc-"))
+        return [claim for claim in claims if claim is not None]
+
+    def asked_bytes(self, volume: Volume) -> int:
+        """The size that the cluster asks for: the volume's own, or the request of the claim that is bound to it, as
+        Longhorn rounds it.
+
+        A volume that was provisioned for its claim is as large as the claim asked for, until the claim asks for more.
+        One that was made by hand need not be as large as its PV says: there the request has to be beyond the PV's
+        capacity.
+        """
+        claim = self.claim_of_volume(volume.name)
+        pv = self.pvs.get(claim.volume_name) if claim is not None and claim.volume_name else None
+        if claim is None or pv is None or pv.handle != volume.name or pv.claim_uid not in ("", claim.uid):
+            return volume.size_bytes
+        if volume.deleting or (provisioned_name(claim) != volume.name and claim.requested_bytes <= pv.capacity_bytes):
+            return volume.size_bytes
+        return max(volume.size_bytes, rounded_volume_bytes(claim.requested_bytes))
+
+    def grows_at(self, volume: Volume) -> str:
+        """The node that Longhorn attaches the volume to, to grow it while it is detached; "" if it does not grow. Its
+        replicas are placed then as if it was attached for a pod (`volume_expansion_controller.go`)."""
+        if volume.node_id or not volume.owner_id:
+            return ""
+        shown = self.volumes.get(volume.name, volume)
+        wanted = max(self.asked_bytes(shown), self._granted.target_of(volume.name))
+        replicas = self.placed.of(volume.name).values()
+        is_growing = shown.expansion_required or any(entry.size_bytes < shown.size_bytes for entry in replicas)
+        return volume.owner_id if wanted > shown.size_bytes or is_growing else ""
+
+    def _is_growing(self, name: str) -> bool:
+        volume = self.volumes.get(name)
+        if volume is None:
+            return False
+        asked = self.asked_bytes(volume)
+        return asked > volume.size_bytes or any(entry.size_bytes < asked for entry in self.placed.of(name).values())
+
+    def demand_of(self, claim_uid: str) -> VolumeDemand | None:
+        """What that claim's volume asks for now; None when it asks for nothing, or cannot be told."""
+        if claim_uid not in self._demands:
+            claim = self.claim_by_uid(claim_uid)
+            found = None if claim is None else demand_of_claim(claim, self, self.settings)
+            self._demands[claim_uid] = None if isinstance(found, Missing) else found
+        return self._demands[claim_uid]

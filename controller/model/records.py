@@ -1,0 +1,80 @@
+"""The record of a node as it stands in an object: `{disk: {replicas: {name: bytes}, backingImages: {name: bytes}}}`
+under `spec.diskAllocations`, of the Longhorn Node or of a NodeDiskAllocation of its name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from controller.errors import MalformedRequestError
+from controller.model.allocations import Allocation, NodeRecord, Purpose
+from controller.model.names import RECORDED_ANNOTATION
+from controller.model.reader import Raw, integer_at, mapping_at
+
+FIELD_OF: Final[Mapping[Purpose, str]] = {Purpose.REPLICA: "replicas", Purpose.BACKING_IMAGE: "backingImages"}
+FIELD: Final = "diskAllocations"
+DROPPED: Final = "spec.diskAllocations was written and is gone: a writer that does not know the field has dropped it"
+_PATH: Final = f"spec.{FIELD}"
+
+
+def node_record(raw: Raw) -> NodeRecord | None:
+    """That of a Longhorn Node; None where nobody keeps one there. The annotation survives a writer that drops the
+    field, so that such a record is known to be lost, and not taken for an empty one."""
+    marks = mapping_at(raw, "", "metadata").get("annotations") or {}
+    spec = raw.get("spec") or {}
+    mark = str(marks.get(RECORDED_ANNOTATION, "")) if isinstance(marks, Mapping) else ""
+    is_there = isinstance(spec, Mapping) and spec.get(FIELD) is not None
+    if not mark and not is_there:
+        return None
+    term = int(mark) if mark.isascii() and mark.isdigit() and len(mark) < 19 else 0
+    return _record(raw, spec, term, "" if is_there else DROPPED)
+
+
+def own_record(raw: Raw) -> NodeRecord:
+    """That of a NodeDiskAllocation."""
+    spec = raw.get("spec") or {}
+    try:
+        term = integer_at(mapping_at(spec, "spec"), "spec", "term")
+    except MalformedRequestError as error:
+        return _record(raw, spec, 0, str(error))
+    return _record(raw, spec, term, "")
+
+
+def _record(raw: Raw, spec: object, term: int, problem: str) -> NodeRecord:
+    """The record in `spec`; one that does not parse has a problem, and no allocations."""
+    node, version = str(raw["metadata"]["name"]), str(raw["metadata"].get("resourceVersion", ""))
+    allocations: tuple[Allocation, ...] = ()
+    if not problem:
+        try:
+            allocations = allocations_in(mapping_at(spec, "spec").get(FIELD) or {}, node)
+        except MalformedRequestError as error:
+            problem = str(error)
+    return NodeRecord(node, allocations, version, term, problem)
+
+
+def allocations_in(raw: object, node: str) -> tuple[Allocation, ...]:
+    """All of them, sorted; MalformedRequestError names the field where anything else stands. Half a record is none."""
+    disks = mapping_at(raw, _PATH)
+    found = []
+    for disk in disks:
+        path = f"{_PATH}.{disk}"
+        lists = mapping_at(disks, _PATH, disk)
+        unknown = lists.keys() - set(FIELD_OF.values())
+        if unknown:
+            raise MalformedRequestError(f"{path}.{min(unknown)}", "is not known")
+        for purpose, name in FIELD_OF.items():
+            sizes = mapping_at(lists, path, name)
+            for owner in sizes:
+                size = integer_at(sizes, f"{path}.{name}", owner, default=-1)
+                if size < 0:
+                    raise MalformedRequestError(f"{path}.{name}.{owner}", "is not a number of bytes")
+                found.append(Allocation(purpose, owner, node, disk, size))
+    return tuple(sorted(found, key=lambda one: one.key))
+
+
+def encode_allocations(allocations: Iterable[Allocation]) -> dict[str, Any]:
+    """What `allocations_in` reads back."""
+    disks: dict[str, dict[str, dict[str, int]]] = {}
+    for one in sorted(allocations, key=lambda one: one.key):
+        disks.setdefault(one.disk, {}).setdefault(FIELD_OF[one.purpose], {})[one.name] = one.size_bytes
+    return {disk: disks[disk] for disk in sorted(disks)}

@@ -1,0 +1,211 @@
+"""The calls of the DiskScheduler service that give room away and take it back.
+
+Each decides under the allocator's lock, has the record written, and answers then. When the write fails the caller gets
+an error, and the decision counts on for a while: it may have arrived.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, Protocol
+
+import grpc
+
+from controller.allocator.verbs.allocate import Allocations, Allotment
+from controller.clock import Clock
+from controller.errors import MalformedRequestError, NotFoundError, NotReadyError, PreconditionError
+from controller.model.allocations import Allocation, Change
+from controller.rpc import disk_scheduler_pb2 as pb
+from controller.rpc.calls import NamedCalls, Served, refusals_of
+from controller.rpc.service import LIVE_READ_SECONDS, Checks
+from controller.rpc.wire import check_names
+from controller.rules.demand import Missing
+
+_GIVEN: Final = "allocated"
+_BEFORE: Final = "already-allocated"
+_REFUSED: Final = "no-room"
+_FREED: Final = "freed"
+_NOTHING: Final = "nothing-to-free"
+_ANSWER_SECONDS: Final = 0.1  # of the caller's patience that are left for the answer's way back
+
+
+class Record(Protocol):
+    """Makes changes durable, all or none; raises NotReadyError when it cannot tell by `deadline`, in the clock's
+    seconds, ConflictError when somebody else has changed the record, UnreadableRecordError when it cannot be read."""
+
+    def commit(self, changes: Sequence[Change], deadline: float) -> None: ...
+
+
+class DiskAllocator:
+    """Answers while this process leads and the record decides where replicas go.
+
+    Threads: any. Blocks: for decisions before, for the record, and for live reads of what the stores lack. I/O: those.
+    """
+
+    def __init__(
+        self,
+        allocations: Allocations,
+        record: Callable[[], Record | None],
+        checks: Callable[[], Checks],
+        read: Callable[[Missing, float], bool],
+        clock: Clock,
+    ) -> None:
+        """`record` None: there is none. `read`: a live read, as `DiskScheduler.read`."""
+        self._allocations, self._record, self._checks = allocations, record, checks
+        self._read, self._clock = read, clock
+
+    def handlers(self, calls: NamedCalls) -> dict[str, grpc.RpcMethodHandler[Any, Any]]:
+        """The calls by their names."""
+        rows: tuple[tuple[str, Any, Any, Callable[[Any, float], Served]], ...] = (
+            ("ScheduleReplica", pb.ScheduleReplicaRequest, pb.ScheduleReplicaReply, self.schedule_replica),
+            ("ReuseFailedReplica", pb.ReuseFailedReplicaRequest, pb.ScheduleReplicaReply, self.reuse_failed_replica),
+            ("ExpandVolume", pb.ExpandVolumeRequest, pb.ExpandVolumeReply, self.expand_volume),
+            ("DeallocateReplica", pb.DeallocateReplicaRequest, pb.DeallocateReplicaReply, self.deallocate_replica),
+            (
+                "ScheduleBackingImage",
+                pb.ScheduleBackingImageRequest,
+                pb.ScheduleBackingImageReply,
+                self.schedule_backing_image,
+            ),
+            (
+                "DeallocateBackingImage",
+                pb.DeallocateBackingImageRequest,
+                pb.DeallocateBackingImageReply,
+                self.deallocate_backing_image,
+            ),
+        )
+        return {row[0]: calls.handler(*row) for row in rows}
+
+    def schedule_replica(self, request: pb.ScheduleReplicaRequest, seconds: float) -> Served:
+        check_names(request, "replica_name", "volume_name")
+        volume, replica = request.volume_name, request.replica_name
+        deadline = self._clock.now() + seconds
+
+        def place() -> Allotment:
+            left = deadline - self._clock.now()
+            return self._allocations.place_replica(replica, left, self._clock.now_utc(), volume)
+
+        given = self._given(place, (("volume", volume), ("replica", replica)), deadline)
+        return _one(given, pb.ScheduleReplicaReply)
+
+    def reuse_failed_replica(self, request: pb.ReuseFailedReplicaRequest, seconds: float) -> Served:
+        check_names(request, "volume_name", optional=("hard_node_affinity",))
+        name, affinity = request.volume_name, request.hard_node_affinity
+
+        def reuse() -> Allotment:
+            return self._allocations.reuse_replica(name, affinity, self._clock.now_utc())
+
+        given = self._given(reuse, (("volume", name),), self._clock.now() + seconds)
+        return _one(given, pb.ScheduleReplicaReply)
+
+    def expand_volume(self, request: pb.ExpandVolumeRequest, seconds: float) -> Served:
+        check_names(request, "volume_name")
+        if request.size_bytes <= 0:
+            raise MalformedRequestError("size_bytes", f"is not positive: {request.size_bytes}")
+
+        def grow() -> Allotment:
+            return self._allocations.grow(request.volume_name, request.size_bytes, self._clock.now_utc())
+
+        given = self._given(grow, (("volume", request.volume_name),), self._clock.now() + seconds)
+        if given.obstacles:
+            return _refused(given)
+        entries = [_entry(one, "") for one in given.allocations]
+        reply = pb.ExpandVolumeReply(
+            allocations=entries, size_bytes=given.size_bytes, already_allocated=not given.is_new
+        )
+        return Served(reply, _GIVEN if given.is_new else _BEFORE)
+
+    def deallocate_replica(self, request: pb.DeallocateReplicaRequest, seconds: float) -> Served:
+        check_names(request, "replica_name")
+        name, deadline = request.replica_name, self._clock.now() + seconds
+
+        def release() -> Allotment:
+            try:
+                return self._allocations.release_replica(name)
+            except PreconditionError:
+                if self._read(Missing("replica", "", name), self._seconds_to_read(deadline)):
+                    raise
+            return self._allocations.release_replica(name, is_gone=True)  # our watch lags
+
+        given = self._given(release, (), deadline)
+        return Served(pb.DeallocateReplicaReply(freed=_entries(given.freed)), _FREED if given.freed else _NOTHING)
+
+    def schedule_backing_image(self, request: pb.ScheduleBackingImageRequest, seconds: float) -> Served:
+        check_names(request, "backing_image_name")
+        if request.size_bytes < 0:
+            raise MalformedRequestError("size_bytes", f"is negative: {request.size_bytes}")
+        name = request.backing_image_name
+
+        def place() -> Allotment:
+            return self._allocations.place_image(name, request.size_bytes)
+
+        given = self._given(place, (("backing_image", name),), self._clock.now() + seconds)
+        return _one(given, pb.ScheduleBackingImageReply)
+
+    def deallocate_backing_image(self, request: pb.DeallocateBackingImageRequest, seconds: float) -> Served:
+        check_names(request, "backing_image_name", "disk_uuid")
+        name, deadline = request.backing_image_name, self._clock.now() + seconds
+
+        def release() -> Allotment:
+            try:
+                return self._allocations.release_image(name, request.disk_uuid)
+            except PreconditionError:
+                is_there = self._read(Missing("backing_image", "", name), self._seconds_to_read(deadline))
+            return self._allocations.release_image(name, request.disk_uuid, is_gone=not is_there)
+
+        given = self._given(release, (), deadline)
+        reply = pb.DeallocateBackingImageReply(freed=_entries(given.freed))
+        return Served(reply, _FREED if given.freed else _NOTHING)
+
+    # Steps
+
+    def _given(self, decide: Callable[[], Allotment], needed: Iterable[tuple[str, str]], deadline: float) -> Allotment:
+        """Decided, and durable. `needed`: what our stores have to know, by kind and name, for the decision."""
+        checks = self._checks()
+        term = checks.begin()
+        checks.check_fresh()
+        record = self._record()
+        if record is None:
+            raise PreconditionError("there is no record of allocations in this cluster")
+        try:
+            allotment = decide()
+        except NotFoundError:
+            for kind, name in needed:
+                self._read(Missing(kind, "", name), self._seconds_to_read(deadline))
+            allotment = decide()
+        if allotment.changes:
+            try:
+                checks.check_term(term)
+                record.commit(allotment.changes, deadline - _ANSWER_SECONDS)
+            except BaseException:
+                self._allocations.failed(allotment)
+                raise
+            self._allocations.written(allotment)
+        checks.check_term(term)
+        return allotment
+
+    def _seconds_to_read(self, deadline: float) -> float:
+        left = min(LIVE_READ_SECONDS, deadline - self._clock.now())
+        if left <= 0:
+            raise NotReadyError("what the stores lack was not read in time")
+        return left
+
+
+def _one(given: Allotment, reply: Any) -> Served:
+    if not given.allocations:
+        return _refused(given)
+    (one,) = given.allocations
+    made = reply(allocation=_entry(one, given.disk_uuid), already_allocated=not given.is_new)
+    return Served(made, _GIVEN if given.is_new else _BEFORE)
+
+
+def _refused(given: Allotment) -> Served:
+    return Served(None, _REFUSED, refusals_of(given.obstacles, given.size_bytes))
+
+
+def _entries(allocations: Iterable[Allocation]) -> list[pb.Allocation]:
+    return [_entry(one, "") for one in allocations]
+
+
+def _entry(one: Allocation, disk_uuid: str) -> pb.Allocation:
+    return pb.Allocation(name=one.name, node=one.node, disk=one.disk, disk_uuid=disk_uuid, size_bytes=one.size_bytes)

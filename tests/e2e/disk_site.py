@@ -1,0 +1,182 @@
+"""An API server with Longhorn's definitions and nodes; programs that ask the leader for room, and what they hear."""
+
+from __future__ import annotations
+
+import base64
+import json
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from certs.authority import LeafSpec, read_pair, sign
+from tests.cluster.cache import REPOSITORY
+from tests.cluster.client import ApiClient
+from tests.cluster.cluster import Cluster
+from tests.e2e.harness import install_product, make_certificates
+from tests.e2e.programs import Controller
+from tests.e2e.scheduling import NAMESPACE, SERVICE
+from tests.longhorn import paths
+from tests.longhorn.install import install
+from tests.longhorn.longhorn import add_node
+from tests.longhorn.options import GIB, DiskOptions
+from tests.unit.serving.tls_files import DAY
+from tests.waiting import wait_until
+
+CLIENT: Final = "test-manager"
+RECORD: Final = REPOSITORY / "docs" / "examples" / "allocation-record.yaml"
+RECORDS: Final = f"/apis/scheduling.longhorn.io/v1alpha1/namespaces/{NAMESPACE}/nodediskallocations"
+SECRETS: Final = f"/api/v1/namespaces/{NAMESPACE}/secrets"
+DISK_GIB: Final = 100
+NODES: Final = ("n1", "n2", "n3", "n4")
+WAIT_SECONDS: Final = 60.0
+SERVICE_PORT: Final = 9504
+
+
+class Site:
+    """An API server with Longhorn's definitions and nodes, and no Longhorn: whoever calls is the one who places."""
+
+    def __init__(self, cluster: Cluster, folder: Path) -> None:
+        self.cluster, self.api, self.folder = cluster, cluster.api(), folder
+        install(self.api, NAMESPACE, {}, capacity_tracking=False)
+        install_product(cluster, {"scheduler-extender-allocation-authority": "disk-scheduler"})
+        self.install_record()
+        make_certificates(cluster)
+        self.kubeconfig = cluster.service_account_kubeconfig(NAMESPACE, SERVICE, folder / "extender.kubeconfig")
+        for name in NODES:
+            cluster.add_node(name)
+            add_node(self.api, NAMESPACE, name, {"d1": DiskOptions(maximum_bytes=DISK_GIB * GIB)})
+        self.leaders: list[Controller] = []
+        self._callers: list[subprocess.Popen[str]] = []
+
+    def install_record(self) -> None:
+        install_record(self.cluster)
+
+    def start_leader(self) -> Controller:
+        controller = Controller(self.cluster, self.kubeconfig, flags=("--disk-scheduler-clients", CLIENT))
+        self.leaders.append(controller)
+        return controller
+
+    def stop(self) -> None:
+        for process in self._callers:
+            process.kill()
+            process.wait()
+        for controller in self.leaders:
+            controller.stop()
+
+    @property
+    def address(self) -> str:
+        host, port = self.cluster.services.address(NAMESPACE, "longhorn-replica-scheduler", SERVICE_PORT)
+        return f"{host}:{port}"
+
+    # What is placed
+
+    def add_volume(self, name: str, gib: int, replicas: int = 1) -> list[str]:
+        """A volume with unplaced replicas, whose names these are."""
+        size = str(gib * GIB)
+        spec = {"size": size, "numberOfReplicas": replicas, "dataLocality": "disabled", "frontend": "blockdev"}
+        self.api.create(paths.longhorn("volumes", NAMESPACE), made_object("Volume", name, spec))
+        names = [f"{name}-r-{number}" for number in range(replicas)]
+        for one in names:
+            spec = {"volumeName": name, "volumeSize": size, "active": True}
+            self.api.create(paths.longhorn("replicas", NAMESPACE), made_object("Replica", one, spec))
+        return names
+
+    def add_image(self, name: str, gib: int) -> None:
+        made = self.api.create(paths.longhorn("backingimages", NAMESPACE), made_object("BackingImage", name, {}))
+        made["status"] = {"realSize": gib * GIB, "size": gib * GIB}
+        self.api.replace(f"{paths.longhorn('backingimages', NAMESPACE, name)}/status", made)
+
+    # Who asks
+
+    def ask(self, requests: Sequence[str], processes: int) -> list[subprocess.Popen[str]]:
+        """So many processes, which share the requests."""
+        started, folder = [], caller_certificate(self.api, self.folder)
+        for number in range(processes):
+            command = [sys.executable, "-m", "tests.e2e.disk_callers", self.address, str(folder)]
+            lines = (self.folder / f"requests-{time.monotonic_ns()}-{number}").resolve()
+            lines.write_text("".join(f"{one}\n" for one in requests[number::processes]))
+            process = subprocess.Popen(
+                command, cwd=REPOSITORY, stdin=lines.open(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            )
+            started.append(process)
+        self._callers += started
+        return started
+
+    def outcome(self, processes: Sequence[subprocess.Popen[str]], seconds: float = 240.0) -> Outcome:
+        found = Outcome({}, Counter(), {})
+        for process in processes:
+            text, _ = process.communicate(timeout=seconds)
+            assert 0 == process.returncode, text
+            for line in text.splitlines():
+                row = json.loads(line)
+                if "refused" in row:
+                    assert ":" not in row["refused"], row  # nobody answered
+                    found.refused[row["refused"]] += 1
+                    found.why[" ".join(row["request"])] = row["refused"]
+                for name, node, disk, size in row.get("given", ()):
+                    key = (name, node, disk)
+                    found.given[key] = max(size, found.given.get(key, 0))
+        return found
+
+    # What stands in the API server
+
+    def on_record(self) -> dict[tuple[str, str, str], int]:
+        return recorded(self.api)
+
+    def sums(self) -> Counter[tuple[str, str]]:
+        found: Counter[tuple[str, str]] = Counter()
+        for (_, node, disk), size in self.on_record().items():
+            found[node, disk] += size
+        return found
+
+
+def install_record(cluster: Cluster) -> None:
+    done = cluster.kubectl("apply", "-f", str(RECORD))
+    assert done.returncode == 0, done.stderr
+    wait_until(lambda: cluster.api().get_or_none(RECORDS) is not None, "served NodeDiskAllocations", 30)
+
+
+def caller_certificate(api: ApiClient, parent: Path) -> Path:
+    """A folder with a certificate that the webhook's authority signed for the caller."""
+    folder = parent / "tls"
+    if not folder.exists():
+        path = f"{SECRETS}/longhorn-scheduler-webhook-ca"
+        wait_until(lambda: api.get_or_none(path) is not None, "the authority", WAIT_SECONDS)
+        data = {name: base64.b64decode(value) for name, value in api.get(path)["data"].items()}
+        ca = read_pair(data["tls.crt"], data["tls.key"], what=path)
+        leaf = sign(ca, LeafSpec(CLIENT, DAY, is_client=True), datetime.now(UTC))
+        folder.mkdir()
+        for name, content in (("tls.crt", leaf.certificate), ("tls.key", leaf.key), ("ca.crt", ca.certificate)):
+            (folder / name).write_bytes(content)
+    return folder
+
+
+def recorded(api: ApiClient) -> dict[tuple[str, str, str], int]:
+    """Bytes by name, node and disk, as the API server has them."""
+    found = {}
+    for record in api.list(RECORDS)["items"]:
+        for disk, lists in record["spec"].get("diskAllocations", {}).items():
+            for sizes in lists.values():
+                for name, size in sizes.items():
+                    found[name, record["metadata"]["name"], disk] = size
+    return found
+
+
+@dataclass
+class Outcome:
+    """What callers were told: allocations by name, node and disk, and how many were refused with which code."""
+
+    given: dict[tuple[str, str, str], int]
+    refused: Counter[str]
+    why: dict[str, str]
+
+
+def made_object(kind: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:
+    metadata = {"name": name, "namespace": NAMESPACE}
+    return {"apiVersion": f"{paths.GROUP}/{paths.VERSION}", "kind": kind, "metadata": metadata, "spec": spec}

@@ -1,0 +1,244 @@
+"""The leader's record on the real API server: it adopts what exists, and what anybody does to it is noticed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import pytest
+
+from tests.cluster.client import ApiError, Object
+from tests.cluster.cluster import Cluster, ClusterOptions
+from tests.e2e.disk_site import DISK_GIB, NODES, RECORDS, WAIT_SECONDS, Site
+from tests.e2e.harness import CONFIG_MAP
+from tests.e2e.programs import Controller
+from tests.e2e.scheduling import NAMESPACE
+from tests.longhorn import paths
+from tests.longhorn.longhorn import add_node
+from tests.longhorn.options import GIB, DiskOptions
+from tests.waiting import wait_until
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+
+CRD: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/nodediskallocations.scheduling.longhorn.io"
+PREFIX: Final = "scheduler-extender-allocation"
+LONGHORN: Final = {f"{PREFIX}-authority": "longhorn", f"{PREFIX}-grace": "3"}
+OURS: Final = {f"{PREFIX}-authority": "disk-scheduler", f"{PREFIX}-grace": "600"}
+MANY: Final = 40
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    with Cluster.start(ClusterOptions(start_scheduler=False)) as cluster:
+        found = Site(cluster, tmp_path_factory.mktemp("site"))
+        try:
+            yield found
+        finally:
+            found.stop()
+
+
+@pytest.fixture
+def leader(site: Site) -> Controller:
+    """One that is in charge, with replicas that Longhorn has placed, on record."""
+    configure(site, LONGHORN)
+    if not site.api.list(paths.longhorn("replicas", NAMESPACE))["items"]:
+        for name in NODES:
+            (replica,) = site.add_volume(f"first-{name}", 10)
+            place(site, replica, name)
+    if not site.leaders:
+        site.start_leader()
+    (leading,) = site.leaders
+    leading.wait_leading()
+    wait_for_record(site, shown(site))
+    return leading
+
+
+def configure(site: Site, settings: dict[str, str]) -> None:
+    site.api.patch(CONFIG_MAP, {"data": settings})
+    authority = settings[f"{PREFIX}-authority"]
+    for one in site.leaders:
+        wait_until(lambda: one.status()["settings"]["allocation_authority"] == authority, authority, WAIT_SECONDS)  # noqa: B023
+
+
+def place(site: Site, replica: str, node: str) -> None:
+    """As a manager does."""
+    disk = site.api.get(paths.longhorn("nodes", NAMESPACE, node))["status"]["diskStatus"]["d1"]["diskUUID"]
+    patch = {"spec": {"nodeID": node, "diskID": disk, "diskPath": "/d1", "dataDirectoryName": replica}}
+    site.api.patch(paths.longhorn("replicas", NAMESPACE, replica), patch)
+
+
+def shown(site: Site) -> dict[tuple[str, str, str], int]:
+    """What the Replica objects take, by name, node and disk."""
+    replicas = site.api.list(paths.longhorn("replicas", NAMESPACE))["items"]
+    return {
+        (one["metadata"]["name"], one["spec"]["nodeID"], "d1"): int(one["spec"]["volumeSize"])
+        for one in replicas
+        if one["spec"].get("nodeID")
+    }
+
+
+def wait_for_record(site: Site, expected: dict[tuple[str, str, str], int]) -> None:
+    try:
+        wait_until(lambda: on_record(site) == expected, "such a record", WAIT_SECONDS)
+    except TimeoutError:
+        raise AssertionError(f"expected {expected}, on record {on_record(site)}; {status(site)}") from None
+
+
+def on_record(site: Site) -> dict[tuple[str, str, str], int]:
+    try:
+        return site.on_record()
+    except (ApiError, AttributeError):
+        return {}  # there is no such kind at the moment, or garbage in it
+
+
+def status(site: Site) -> dict[str, Any]:
+    found: dict[str, Any] = site.leaders[0].status()["allocations"]
+    return found
+
+
+def repaired(leader: Controller, reason: str) -> int:
+    return leader.counted(f'allocation_record_repairs_total{{reason="{reason}"}}')
+
+
+def edit(site: Site, node: str, sizes: dict[str, int | None]) -> None:
+    """By hand, of the disk d1; None takes the entry out."""
+    site.api.patch(f"{RECORDS}/{node}", {"spec": {"diskAllocations": {"d1": {"replicas": sizes}}}})
+
+
+def test_what_exists_is_adopted_and_what_goes_is_forgotten(site: Site, leader: Controller) -> None:
+    assert "node-disk-allocation" == status(site)["place"]
+    assert len(NODES) <= repaired(leader, "no-entry")
+    (replica,) = site.add_volume("second", 20)
+    place(site, replica, "n1")
+    wait_for_record(site, shown(site))
+    site.api.delete(paths.longhorn("replicas", NAMESPACE, replica))
+    wait_for_record(site, shown(site))
+    assert (True, len(NODES)) == (status(site)["is_kept"], status(site)["entries"])
+
+
+@pytest.mark.parametrize(
+    ("sizes", "reason"),
+    [
+        ({"first-n1-r-0": None}, "no-entry"),
+        ({"first-n1-r-0": GIB}, "size-differs"),
+        ({"first-n1-r-0": 90 * GIB}, "expansion-unfinished"),
+        ({"nobodys": GIB}, "object-gone"),
+        ({"first-n2-r-0": GIB}, "disk-moved"),
+    ],
+    ids=["taken out", "lowered", "raised", "added", "of another node"],
+)
+def test_what_somebody_edits_is_put_right(
+    site: Site, leader: Controller, sizes: dict[str, int | None], reason: str
+) -> None:
+    before = repaired(leader, reason)
+    edit(site, "n1", sizes)
+    wait_until(lambda: repaired(leader, reason) > before, reason, WAIT_SECONDS)
+    wait_for_record(site, shown(site))
+
+
+def test_a_record_that_is_deleted_is_made_anew(site: Site, leader: Controller) -> None:
+    uid = site.api.get(f"{RECORDS}/n1")["metadata"]["uid"]
+    site.api.delete(f"{RECORDS}/n1")
+    wait_for_record(site, shown(site))
+    assert uid != site.api.get(f"{RECORDS}/n1")["metadata"]["uid"]
+
+
+def test_a_definition_that_is_deleted_and_made_anew_brings_the_record_back(site: Site, leader: Controller) -> None:
+    site.api.delete(CRD)
+    wait_until(lambda: site.api.get_or_none(CRD) is None, "end of the definition", WAIT_SECONDS)
+    wait_until(lambda: status(site)["entries"] == 0, "an empty record", WAIT_SECONDS)
+    site.install_record()
+    wait_for_record(site, shown(site))
+
+
+def test_garbage_is_told_and_stays_until_longhorn_decides(site: Site, leader: Controller) -> None:
+    """The schema lets none in; so somebody has replaced the definition before."""
+    (waits,) = site.add_volume("waits", 10)
+    crd = site.api.get(CRD)
+    anything: Object = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"] = anything
+    site.api.replace(CRD, crd)
+    configure(site, OURS)
+    garbage = {"spec": {"diskAllocations": {"d1": ["garbage"]}}}
+
+    def is_taken() -> bool:
+        try:
+            site.api.patch(f"{RECORDS}/n1", garbage)
+        except ApiError:
+            return False  # the old schema is still at work
+        return True
+
+    wait_until(is_taken, "garbage that is taken", WAIT_SECONDS)
+    wait_until(lambda: list(status(site)["unreadable"]) == ["n1"], "record that cannot be read", WAIT_SECONDS)
+    assert 1 == leader.counted("allocation_record_unreadable")
+    others = site.outcome(site.ask([f"replica waits {waits}"], 1))
+    assert "n1" not in {node for _, node, _ in others.given}
+    assert ["garbage"] == site.api.get(f"{RECORDS}/n1")["spec"]["diskAllocations"]["d1"]
+    configure(site, LONGHORN)
+    wait_until(lambda: repaired(leader, "unreadable") == 1, "rewritten record", WAIT_SECONDS)
+    site.api.delete(paths.longhorn("replicas", NAMESPACE, waits))
+    wait_for_record(site, shown(site))
+    assert {} == status(site)["unreadable"]
+    site.install_record()
+
+
+def test_the_authority_changes_both_ways(site: Site, leader: Controller) -> None:
+    """What the leader gave stays on record after the change, until its object shows it or is gone."""
+    (replica,) = site.add_volume("asked", 10)
+    request = [f"replica asked {replica}"]
+    assert {"FAILED_PRECONDITION": 1} == dict(site.outcome(site.ask(request, 1)).refused)
+    configure(site, OURS)
+    given = site.outcome(site.ask(request, 1)).given
+    assert [replica] == [name for name, _, _ in given]
+    assert {**shown(site), **given} == on_record(site)
+    configure(site, LONGHORN)
+    assert {"FAILED_PRECONDITION": 1} == dict(site.outcome(site.ask(request, 1)).refused)
+    assert {**shown(site), **given} == on_record(site)
+    ((_, node, _),) = given
+    place(site, replica, node)
+    configure(site, OURS)
+    assert given == site.outcome(site.ask(request, 1)).given
+    site.api.delete(paths.longhorn("replicas", NAMESPACE, replica))
+    configure(site, LONGHORN)
+    wait_for_record(site, shown(site))
+
+
+def test_a_mirror_that_is_switched_off_is_left_as_it_is(site: Site, leader: Controller) -> None:
+    site.api.patch(CONFIG_MAP, {"data": {f"{PREFIX}-record": "false"}})
+    try:
+        wait_until(lambda: not status(site)["is_kept"], "no record", WAIT_SECONDS)
+        edit(site, "n1", {"nobodys": GIB})
+        (replica,) = site.add_volume("unseen", 10)
+        place(site, replica, "n2")
+        wait_until(lambda: status(site)["entries"] == len(NODES) + 1, "seen edit", WAIT_SECONDS)
+    finally:
+        site.api.patch(CONFIG_MAP, {"data": {f"{PREFIX}-record": None}})
+    assert (replica, "n2", "d1") not in on_record(site)
+    wait_for_record(site, shown(site))
+    site.api.delete(paths.longhorn("replicas", NAMESPACE, replica))
+    wait_for_record(site, shown(site))
+
+
+def test_a_leader_that_dies_between_its_writes_has_its_work_ended_by_the_next(site: Site, leader: Controller) -> None:
+    """Adoption on many nodes, killed after the first ones. The record never has more than the objects show."""
+    configure(site, LONGHORN)
+    site.api.patch(CONFIG_MAP, {"data": {f"{PREFIX}-record": "false"}})
+    wait_until(lambda: not status(site)["is_kept"], "no record", WAIT_SECONDS)
+    for number in range(MANY):
+        name = f"m{number}"
+        site.cluster.add_node(name)
+        add_node(site.api, NAMESPACE, name, {"d1": DiskOptions(maximum_bytes=DISK_GIB * GIB)})
+        (replica,) = site.add_volume(f"on-{name}", 10)
+        place(site, replica, name)
+    successor = site.start_leader()
+    wait_until(successor.answers_ready, "a ready follower", WAIT_SECONDS)
+    before = len(on_record(site))
+    site.api.patch(CONFIG_MAP, {"data": {f"{PREFIX}-record": None}})
+    wait_until(lambda: len(on_record(site)) > before, "the first writes", WAIT_SECONDS)
+    leader.stop(kill=True)
+    site.leaders.remove(leader)
+    some = on_record(site)
+    assert before < len(some) < before + MANY, "killed too late"
+    assert some.items() <= shown(site).items()
+    successor.wait_leading()
+    wait_for_record(site, shown(site))

@@ -1,0 +1,365 @@
+"""The leader's record follows Longhorn's objects, and what may be on its way stays on it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import pytest
+
+from controller.allocations.backends import LonghornNodeBackend, NodeDiskAllocationBackend
+from controller.allocations.holder import RecordHolder
+from controller.allocations.keeper import (
+    EVERY_SECONDS,
+    FULL_SECONDS,
+    MOST_FAILURES,
+    LonghornObjects,
+    RecordKeeper,
+    expected_among,
+    status_of,
+)
+from controller.errors import ClusterError, NotFoundError, NotLeaderError, UnavailableError
+from controller.kube.resources import (
+    CRDS,
+    LONGHORN_BACKING_IMAGES,
+    LONGHORN_NODES,
+    LONGHORN_REPLICAS,
+    LONGHORN_VOLUMES,
+    NODE_DISK_ALLOCATIONS,
+    Resource,
+)
+from controller.model.allocations import Allocation, Change, Drop, NodeRecord, Purpose, Put
+from controller.model.parse import backing_image_facts, node_facts, replica_facts, volume_facts
+from controller.settings import LiveSettings
+from tests.fakes.builders import replica, volume
+from tests.fakes.clock import VirtualClock
+from tests.unit.allocations.stage import (
+    NAMESPACE,
+    NODES,
+    add_image,
+    add_replica,
+    entry,
+    longhorn,
+    longhorn_node,
+    on_record,
+    put,
+)
+
+OURS = LiveSettings(allocation_authority="disk-scheduler", allocation_grace_seconds=60)
+MIRROR = LiveSettings(allocation_grace_seconds=60)
+AUTHORITIES = pytest.mark.parametrize("live", [OURS, MIRROR], ids=["disk-scheduler", "longhorn"])
+
+
+class KeeperStage:
+    """A leader over a cluster in memory, whose stores never lag unless `frozen`."""
+
+    def __init__(self, live: LiveSettings = OURS, *, in_nodes: bool = False) -> None:
+        self.api, self.clock, self.live = longhorn(), VirtualClock(), live
+        self.term, self.is_leading, self.is_fresh = 5, True, True
+        self.frozen: tuple[NodeRecord, ...] | None = None
+        fields: dict[str, object] = {"diskAllocations": {}} if in_nodes else {}
+        schema = {"openAPIV3Schema": {"properties": {"spec": {"properties": fields}}}}
+        versions = [{"name": "v1beta2", "schema": schema}]
+        self.api.put(CRDS, None, {"metadata": {"name": "nodes.longhorn.io"}, "spec": {"versions": versions}})
+        self.backend = (LonghornNodeBackend if in_nodes else NodeDiskAllocationBackend)(self.api, NAMESPACE)
+        self.holder = RecordHolder(self.api, NAMESPACE, self._term, self.clock, lambda _problem: None)
+        self.holder.look()
+        self.keeper = RecordKeeper(
+            self.holder,
+            self.records,
+            self.objects,
+            lambda: self.live,
+            self.clock,
+            is_leading=lambda: self.is_leading,
+            is_fresh=lambda: self.is_fresh,
+        )
+
+    def _term(self) -> int:
+        if not self.is_leading:
+            raise NotLeaderError("this process does not lead")
+        return self.term
+
+    def records(self) -> list[NodeRecord]:
+        return list(self.frozen or (one.record for one in self.backend.records()))
+
+    def objects(self) -> LonghornObjects:
+        def listed(kind: Resource) -> list[dict[str, object]]:
+            return self.api.list_page(kind, NAMESPACE).items
+
+        volumes = [volume_facts(raw) for raw in listed(LONGHORN_VOLUMES)]
+        return LonghornObjects(
+            [node_facts(raw) for raw in listed(LONGHORN_NODES)],
+            [replica_facts(raw) for raw in listed(LONGHORN_REPLICAS)],
+            {one.name: one for one in volumes},
+            [backing_image_facts(raw) for raw in listed(LONGHORN_BACKING_IMAGES)],
+        )
+
+    def commit(self, *changes: Change) -> None:
+        writer = self.holder.writer()
+        assert writer is not None
+        writer.commit(changes, self.clock.now() + 5)
+
+    def round(self, after_seconds: float = 0.0, nodes: Iterable[str] | None = NODES) -> None:
+        self.clock.advance(after_seconds)
+        self.keeper.changed(nodes)
+        self.keeper.run_once()
+
+    def on_record(self) -> dict[str, int]:
+        return {name: size for node in NODES for name, size in on_record(self.backend, node).items()}
+
+    @property
+    def repairs(self) -> dict[str, int]:
+        return {reason: count for reason, count in self.keeper.figures().repairs.items() if count}
+
+
+@AUTHORITIES
+@pytest.mark.parametrize("in_nodes", [False, True], ids=["own objects", "Longhorn Nodes"])
+def test_what_exists_is_adopted(live: LiveSettings, in_nodes: bool) -> None:
+    leader = KeeperStage(live, in_nodes=in_nodes)
+    add_replica(leader.api, "r1")
+    add_replica(leader.api, "r2", 20, "n2", "d2")
+    add_image(leader.api, "i1", 7, "n3-d1")
+    leader.round()
+    assert ({"r1": 10, "r2": 20, "i1": 7}, {"no-entry": 3}) == (leader.on_record(), leader.repairs)
+    leader.round()
+    assert (3, {"no-entry": 3}) == (leader.keeper.figures().writes, leader.repairs)
+
+
+def test_a_mirror_can_be_switched_off_and_a_record_that_counts_cannot() -> None:
+    leader = KeeperStage(LiveSettings(allocation_record=False))
+    add_replica(leader.api, "r1")
+    leader.round()
+    assert ({}, False) == (leader.on_record(), leader.keeper.figures().is_kept)
+    leader.live = replace(OURS, allocation_record=False)
+    leader.round()
+    assert ({"r1": 10}, True) == (leader.on_record(), leader.keeper.figures().is_kept)
+
+
+@pytest.mark.parametrize("what", ["follows", "sees too little"])
+def test_only_a_leader_that_sees_the_cluster_writes(what: str) -> None:
+    leader = KeeperStage()
+    add_replica(leader.api, "r1")
+    leader.is_leading, leader.is_fresh = what != "follows", what == "follows"
+    leader.round()
+    assert {} == leader.on_record()
+    leader.is_leading = leader.is_fresh = True
+    assert EVERY_SECONDS == leader.keeper.run_once()
+    assert {"r1": 10} == leader.on_record()
+
+
+@AUTHORITIES
+def test_an_entry_without_an_object_stays_for_the_grace(live: LiveSettings) -> None:
+    leader = KeeperStage(live)
+    leader.commit(put("r1"))
+    leader.round()
+    leader.round(59)
+    assert ({"r1": 10}, 1) == (leader.on_record(), leader.keeper.figures().waiting)
+    leader.round(2)
+    assert ({}, {"object-gone": 1}) == (leader.on_record(), leader.repairs)
+
+
+def test_the_grace_begins_anew_when_the_object_was_there() -> None:
+    leader = KeeperStage()
+    leader.commit(put("r1"))
+    leader.round()
+    leader.round(59)
+    add_replica(leader.api, "r1")
+    leader.round()
+    leader.api.delete(LONGHORN_REPLICAS, NAMESPACE, "r1")
+    leader.round(1)
+    leader.round(59)
+    assert {"r1": 10} == leader.on_record()
+    leader.round(2)
+    assert {} == leader.on_record()
+
+
+def test_a_new_leader_gives_the_grace_anew() -> None:
+    leader = KeeperStage()
+    leader.commit(put("r1"))
+    leader.round()
+    leader.is_leading = False
+    leader.round(100)
+    leader.is_leading = True
+    leader.round()
+    assert {"r1": 10} == leader.on_record()
+
+
+def test_an_entry_of_a_replica_without_a_disk_stays_as_long_as_that() -> None:
+    leader = KeeperStage()
+    leader.commit(put("r1"))
+    spec = {"volumeName": "v", "volumeSize": "10", "nodeID": "", "diskID": "", "active": True}
+    leader.api.put(LONGHORN_REPLICAS, NAMESPACE, {"metadata": {"name": "r1"}, "spec": spec})
+    leader.round()
+    leader.round(1000)
+    assert {"r1": 10} == leader.on_record()
+    leader.api.delete(LONGHORN_REPLICAS, NAMESPACE, "r1")
+    leader.round()
+    assert {} == leader.on_record()
+
+
+def test_an_unfinished_expansion_is_lowered_after_the_grace() -> None:
+    leader = KeeperStage()
+    add_replica(leader.api, "r1", 10)
+    leader.commit(put("r1", 20))
+    leader.round()
+    leader.round(59)
+    assert {"r1": 20} == leader.on_record()
+    leader.round(2)
+    assert ({"r1": 10}, {"expansion-unfinished": 1}) == (leader.on_record(), leader.repairs)
+
+
+def test_an_expansion_that_is_under_way_is_not_lowered() -> None:
+    waits = entry("r1", 20)
+    mine = replace(replica("r1", "v", on="n1"), size_bytes=10)
+    for size, expected in ((20, {waits}), (19, set())):
+        objects = LonghornObjects((), [mine], {"v": replace(volume("v"), size_bytes=size)}, ())
+        assert expected == expected_among({waits}, objects)
+
+
+@AUTHORITIES
+def test_a_replica_on_another_disk_takes_its_entry_along_at_once(live: LiveSettings) -> None:
+    leader = KeeperStage(live)
+    leader.commit(put("r1"))
+    add_replica(leader.api, "r1", 10, "n2", "d1")
+    leader.round()
+    assert ({}, {"r1": 10}) == (on_record(leader.backend, "n1"), on_record(leader.backend, "n2"))
+    assert {"disk-moved": 2} == leader.repairs
+
+
+def test_a_copy_of_an_image_elsewhere_takes_no_entry_along() -> None:
+    leader = KeeperStage()
+    leader.commit(put("r1"))
+    image = Allocation(Purpose.BACKING_IMAGE, "i1", "n1", "d1", 7)
+    leader.commit(Put(image))
+    add_image(leader.api, "i1", 7, "n2-d1")
+    leader.round()
+    assert ({"r1": 10, "i1": 7}, {"i1": 7}) == (on_record(leader.backend, "n1"), on_record(leader.backend, "n2"))
+
+
+def test_what_a_call_changed_since_is_left_as_it_is() -> None:
+    """The watch lags: the repair is planned by a record of before the calls."""
+    leader = KeeperStage(replace(OURS, allocation_grace_seconds=0))
+    add_replica(leader.api, "r1", 15)
+    leader.commit(put("r1", 10), put("r2", 10), put("r3", 10))
+    leader.frozen = tuple(leader.records())
+    leader.commit(put("r1", 20), put("r2", 30), Drop(Purpose.REPLICA, "r3", "n1", "d1"))
+    leader.round()
+    assert ({"r1": 20, "r2": 30}, {}) == (leader.on_record(), leader.repairs)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [{"term": 5, "diskAllocations": {"d1": []}}, {"term": "x"}, {"term": 99, "diskAllocations": {}}],
+    ids=["garbage", "no term", "a later term"],
+)
+def test_a_record_that_cannot_be_read_is_written_anew_only_while_it_counts_nothing(spec: dict[str, object]) -> None:
+    leader = KeeperStage()
+    add_replica(leader.api, "r1")
+    leader.api.put(NODE_DISK_ALLOCATIONS, NAMESPACE, {"metadata": {"name": "n1"}, "spec": spec})
+    leader.round()
+    assert spec == leader.api.get(NODE_DISK_ALLOCATIONS, NAMESPACE, "n1")["spec"]
+    assert {} == leader.repairs
+    leader.live = MIRROR
+    leader.round()
+    assert ({"r1": 10}, 5) == (leader.on_record(), leader.backend.read("n1").record.term)
+    assert {"unreadable": 1} == leader.repairs
+
+
+def test_what_the_schema_keeps_from_being_rewritten_is_made_anew() -> None:
+    leader = KeeperStage(MIRROR)
+    body = {"metadata": {"name": "n1"}, "spec": {"term": 99, "diskAllocations": {}}}
+    leader.api.put(NODE_DISK_ALLOCATIONS, NAMESPACE, body)
+    leader.api.fail_with(ClusterError("written by a leader of an earlier term"), "replace")
+    leader.round()
+    assert (5, {"unreadable": 1}) == (leader.backend.read("n1").record.term, leader.repairs)
+
+
+def test_nothing_is_freed_while_its_other_place_cannot_be_written() -> None:
+    leader = KeeperStage()
+    leader.commit(put("r1"))
+    add_replica(leader.api, "r1", 10, "n2", "d1")
+    leader.api.fail_with(ClusterError("no right to"), "create")
+    leader.round()
+    assert {"r1": 10} == leader.on_record()
+    figures = leader.keeper.figures()
+    assert (1, "the record of n2 cannot be written: no right to") == (figures.failures, figures.last_failure)
+
+
+def test_what_keeps_some_nodes_from_being_written_keeps_all_for_this_round() -> None:
+    leader = KeeperStage()
+    for number in range(5):
+        add_replica(leader.api, f"r{number}", 10, "n1", "d1")
+        leader.api.put(LONGHORN_NODES, NAMESPACE, longhorn_node(f"m{number}"))
+        add_replica(leader.api, f"s{number}", 10, f"m{number}", "d1")
+    leader.api.fail_with(ClusterError("no right to"), "create")
+    leader.round()
+    assert MOST_FAILURES == leader.keeper.figures().failures
+    leader.api.work()
+    leader.round(nodes=())
+    assert {"no-entry": 10} == leader.repairs
+
+
+def test_the_status_says_what_is_wrong() -> None:
+    leader = KeeperStage()
+    leader.api.put(NODE_DISK_ALLOCATIONS, NAMESPACE, {"metadata": {"name": "n1"}, "spec": {"term": "x"}})
+    leader.commit(put("r2", node="n2"))
+    leader.round()
+    status = status_of(leader.keeper.figures())
+    assert ["n1"] == list(status["unreadable"])
+    assert (2, 1, 1, True) == (status["records"], status["entries"], status["waiting"], status["is_kept"])
+
+
+def test_without_a_place_there_is_no_record() -> None:
+    leader = KeeperStage()
+    add_replica(leader.api, "r1")
+    leader.api.fail_with(UnavailableError("away"), "get", "list")
+    with pytest.raises(UnavailableError):
+        leader.holder.look()
+    assert leader.holder.writer() is not None  # it may be back in a moment
+    leader.api.work()
+    leader.api.absent.add(NODE_DISK_ALLOCATIONS.plural)
+    with pytest.raises(NotFoundError):
+        leader.holder.look()
+    assert (None, None) == (leader.holder.writer(), leader.holder.backend)
+    leader.frozen = (NodeRecord("n1"),)
+    leader.round()
+    assert (False, 0) == (leader.keeper.figures().has_place, leader.keeper.figures().failures)
+
+
+def test_only_nodes_with_news_are_looked_at_until_all_are() -> None:
+    leader = KeeperStage()
+    leader.round()
+    add_replica(leader.api, "r1")
+    add_replica(leader.api, "r2", node="n2")
+    leader.round(nodes=["n2"])
+    assert {"r2": 10} == leader.on_record()
+    leader.round(FULL_SECONDS, nodes=())
+    assert {"r1": 10, "r2": 10} == leader.on_record()
+
+
+def test_an_entry_of_a_replica_on_a_node_without_news_is_told_from_one_without_a_replica() -> None:
+    leader = KeeperStage()
+    add_replica(leader.api, "r2", node="n2")
+    leader.round()
+    leader.commit(put("r2"))
+    leader.round(nodes=["n1"])
+    assert ({}, {"r2": 10}) == (on_record(leader.backend, "n1"), on_record(leader.backend, "n2"))
+    assert {"no-entry": 1, "disk-moved": 1} == leader.repairs
+
+
+def test_another_authority_has_all_nodes_looked_at() -> None:
+    leader = KeeperStage()
+    leader.round()
+    leader.api.put(NODE_DISK_ALLOCATIONS, NAMESPACE, {"metadata": {"name": "n1"}, "spec": {"term": "x"}})
+    leader.round()
+    leader.live = MIRROR
+    leader.round(nodes=())
+    assert {"unreadable": 1} == leader.repairs
+
+
+def test_what_waits_is_looked_at_without_news() -> None:
+    leader = KeeperStage()
+    leader.commit(put("r1"))
+    leader.round()
+    leader.round(61, nodes=())
+    assert {} == leader.on_record()

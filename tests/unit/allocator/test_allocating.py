@@ -1,0 +1,426 @@
+"""Room that is given away by name: to replicas, to growing volumes, to copies of backing images."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from controller.allocator.outcome import Mode
+from controller.allocator.verbs.allocate import DOUBT_SECONDS, SHOWN_SECONDS, Allotment
+from controller.allocator.verbs.grow import GrowthRequest, GrowthVerdict
+from controller.errors import NotFoundError, NotReadyError, PreconditionError
+from controller.model.allocations import Allocation, Drop, NodeRecord, Purpose, Put, changed
+from controller.model.longhorn import BackingImage, LonghornSettings
+from controller.rules.reasons import Reason
+from controller.settings import DISK_SCHEDULER
+from tests.fakes.builders import GIB, TestCluster, disk, node, replica, volume
+from tests.fakes.rooms import OPEN
+
+SECONDS = 5.0
+
+
+class Allocating(TestCluster):
+    """A cluster whose record decides, with the record's objects as a fake that keeps what is written."""
+
+    def __init__(self, settings: LonghornSettings = OPEN) -> None:
+        super().__init__(settings=settings)
+        self.records: dict[str, NodeRecord] = {}
+        self.authority(DISK_SCHEDULER)
+
+    def authority(self, name: str) -> None:
+        live = replace(self.allocator._live, allocation_authority=name)
+        self.allocator.configure(live, self.allocator._world.settings)
+
+    def show(self, name: str, gib: float, on: str = "", **facts: Any) -> str:
+        """A volume of one replica; the replica's name."""
+        self.allocator.observe_volume(name, volume(name, gib, **{"locality": "disabled", **facts}))
+        self.allocator.observe_replica(f"{name}-r-1", replica(f"{name}-r-1", name, gib, on=on))
+        return f"{name}-r-1"
+
+    def schedule(self, name: str) -> Allotment:
+        """As a caller whose answer came after the write."""
+        return self.write(self.allocator.allocations.place_replica(name, SECONDS))
+
+    def write(self, allotment: Allotment, *, shows: bool = True) -> Allotment:
+        for change in allotment.changes:
+            record = self.records.get(change.node, NodeRecord(change.node))
+            self.records[change.node] = replace(record, allocations=changed(record.allocations, [change]))
+        self.allocator.allocations.written(allotment)
+        if shows:
+            self.show_records()
+        return allotment
+
+    def show_records(self) -> None:
+        for name, record in self.records.items():
+            self.allocator.observe_record(name, record)
+
+    def free_gib(self, name: str, disk_name: str = "d1") -> float:
+        room = self.allocator._world.room(name)
+        assert room is not None
+        return next(one.free_bytes for one in room.disks if one.name == disk_name) / GIB
+
+
+def cluster_of(**free_gib: float) -> Allocating:
+    return Allocating().add_nodes(**free_gib)
+
+
+def place(given: Allotment) -> tuple[str, str]:
+    (one,) = given.allocations
+    return one.node, one.disk
+
+
+def why(given: Allotment) -> dict[str, tuple[Reason, int]]:
+    return {one.node: (one.rejection.reason, one.missing_bytes // GIB) for one in given.obstacles}
+
+
+# Replicas
+
+
+def test_a_replica_gets_the_disk_that_longhorn_would_take_and_it_counts_at_once() -> None:
+    cluster = cluster_of(n1=100, n2=200)
+    cluster.show("v", 60)
+    given = cluster.allocator.allocations.place_replica("v-r-1", SECONDS)
+    assert (("n2", "d1"), True, 60 * GIB) == (place(given), given.is_new, given.size_bytes)
+    assert (Put(Allocation(Purpose.REPLICA, "v-r-1", "n2", "d1", 60 * GIB)),) == given.changes
+    assert 140 == cluster.free_gib("n2")  # before it is written
+    cluster.write(given)
+    assert 140 == cluster.free_gib("n2")
+
+
+def test_what_the_object_shows_later_is_not_counted_again() -> None:
+    cluster = cluster_of(n1=100)
+    cluster.show("v", 60)
+    cluster.schedule("v-r-1")
+    cluster.show("v", 60, on="n1")
+    assert 40 == cluster.free_gib("n1")
+    cluster.let_figures_follow()
+    assert 40 == cluster.free_gib("n1")
+
+
+def test_the_same_call_gives_the_same_disk_once() -> None:
+    cluster = cluster_of(n1=100, n2=100)
+    cluster.show("v", 60)
+    first = cluster.allocator.allocations.place_replica("v-r-1", SECONDS)
+    again = cluster.allocator.allocations.place_replica("v-r-1", SECONDS)
+    assert (first.allocations, False, first.changes) == (again.allocations, again.is_new, again.changes)
+    cluster.write(first)
+    third = cluster.allocator.allocations.place_replica("v-r-1", SECONDS)
+    assert (first.allocations, False, ()) == (third.allocations, third.is_new, third.changes)
+    assert 140 == cluster.free_gib("n1") + cluster.free_gib("n2")
+
+
+def test_two_that_want_the_last_bytes_get_them_in_the_order_of_their_calls() -> None:
+    cluster = cluster_of(n1=100)
+    cluster.show("a", 60)
+    cluster.show("b", 60)
+    assert ("n1", "d1") == place(cluster.schedule("a-r-1"))
+    refused = cluster.schedule("b-r-1")
+    assert ((), {"n1": (Reason.INSUFFICIENT_STORAGE, 20)}) == (refused.allocations, why(refused))
+
+
+def test_what_a_pod_was_offered_is_not_given_away() -> None:
+    cluster = cluster_of(n1=100)
+    assert {"n1"} == cluster.ask("pod", 60, "n1")
+    cluster.show("v", 60)
+    assert {"n1": (Reason.CONTENDED, 20)} == why(cluster.schedule("v-r-1"))
+
+
+def test_what_was_given_away_is_not_offered_to_a_pod() -> None:
+    cluster = cluster_of(n1=100)
+    cluster.show("v", 60)
+    cluster.schedule("v-r-1")
+    assert set() == cluster.ask("pod", 60, "n1")
+    assert {"n1"} == cluster.ask("small", 40, "n1")
+
+
+@pytest.mark.parametrize("goes_to", ["n1", "n2"])
+def test_the_promise_of_a_volume_becomes_its_allocation_on_whatever_node(goes_to: str) -> None:
+    cluster = cluster_of(n1=100, n2=100)
+    assert {"n1"} == cluster.ask("pod", 60, "n1", class_name="roaming")
+    cluster.select_node("pod", "n1")
+    name = cluster.provision("pod", locality="disabled")
+    assert {"*": 60} == cluster.pending()
+    other = "n2" if goes_to == "n1" else "n1"
+    cluster.put_node(replace(cluster.allocator._world.nodes[other], allow_scheduling=False))
+    assert (goes_to, "d1") == place(cluster.schedule(f"{name}-r-1"))
+    assert {} == cluster.pending()
+    assert 40 == cluster.free_gib(goes_to)
+
+
+def test_a_copy_beside_the_pods_node_leaves_the_local_one_promised() -> None:
+    """Best-effort: Longhorn moves the data to the node of the pod, where room for it stays kept."""
+    cluster = cluster_of(n1=100, n2=100)
+    assert {"n1"} == cluster.ask("pod", 60, "n1")
+    cluster.select_node("pod", "n1")
+    name = cluster.provision("pod")
+    cluster.put_node(replace(cluster.allocator._world.nodes["n1"], allow_scheduling=False))
+    assert ("n2", "d1") == place(cluster.schedule(f"{name}-r-1"))
+    assert {"n1": 60} == cluster.pending()
+
+
+def test_pods_that_nobody_asked_us_about_keep_no_call_off() -> None:
+    """Both were bound to a disk that holds one of them: the first call wins, and nobody waits for the other."""
+    cluster = cluster_of(n1=100)
+    for name in ("a", "b"):
+        cluster.add_pod(name, (name, 60))
+        cluster.change_pod(name, is_opted_in=False)
+        cluster.select_node(name, "n1")
+        cluster.provision(name)
+        cluster.bind(name, "n1")
+    first, second = (f"pvc-{cluster.claims[name].uid}-r-1" for name in ("a", "b"))
+    assert ("n1", "d1") == place(cluster.schedule(second))
+    assert {"n1": (Reason.INSUFFICIENT_STORAGE, 20)} == why(cluster.schedule(first))
+
+
+def test_a_decision_whose_write_failed_counts_until_it_can_not_have_arrived() -> None:
+    cluster = cluster_of(n1=100)
+    cluster.show("v", 60)
+    given = cluster.allocator.allocations.place_replica("v-r-1", SECONDS)
+    cluster.allocator.allocations.failed(given)
+    cluster.pass_time(int(DOUBT_SECONDS) - 1)
+    assert 40 == cluster.free_gib("n1")
+    cluster.pass_time(2)
+    assert 100 == cluster.free_gib("n1")
+
+
+def test_a_failed_write_that_arrived_counts_by_the_record() -> None:
+    cluster = cluster_of(n1=100)
+    cluster.show("v", 60)
+    given = cluster.allocator.allocations.place_replica("v-r-1", SECONDS)
+    cluster.allocator.allocations.failed(given)
+    cluster.allocator.observe_record("n1", NodeRecord("n1", given.allocations))
+    cluster.pass_time(int(DOUBT_SECONDS) + 1)
+    assert 40 == cluster.free_gib("n1")
+
+
+def test_what_was_written_counts_before_the_record_shows_it_and_not_for_ever() -> None:
+    cluster = cluster_of(n1=100)
+    cluster.show("v", 60)
+    cluster.write(cluster.allocator.allocations.place_replica("v-r-1", SECONDS), shows=False)
+    cluster.pass_time(int(SHOWN_SECONDS) - 1)
+    assert 40 == cluster.free_gib("n1")
+    cluster.pass_time(2)
+    assert 100 == cluster.free_gib("n1")
+
+
+def test_a_new_leader_goes_by_the_record() -> None:
+    cluster = cluster_of(n1=100)
+    cluster.show("v", 60)
+    given = cluster.allocator.allocations.place_replica("v-r-1", SECONDS)
+    cluster.allocator.end_term()
+    cluster.allocator.begin_term()
+    assert 100 == cluster.free_gib("n1")  # the other leader may have placed it elsewhere, and nothing was written
+    cluster.write(given)
+    cluster.allocator.begin_term()
+    assert 40 == cluster.free_gib("n1")
+
+
+def test_an_entry_without_an_object_takes_its_bytes() -> None:
+    cluster = cluster_of(n1=100)
+    cluster.allocator.observe_record(
+        "n1", NodeRecord("n1", (Allocation(Purpose.REPLICA, "gone", "n1", "d1", 60 * GIB),))
+    )
+    assert 40 == cluster.free_gib("n1")
+    cluster.allocator.observe_record("n1", None)
+    assert 100 == cluster.free_gib("n1")
+
+
+def test_an_object_that_lies_elsewhere_counts_there_and_the_entry_where_it_says() -> None:
+    cluster = cluster_of(n1=100, n2=100)
+    cluster.show("v", 60, on="n2")
+    cluster.allocator.observe_record(
+        "n1", NodeRecord("n1", (Allocation(Purpose.REPLICA, "v-r-1", "n1", "d1", 60 * GIB),))
+    )
+    assert (40, 40) == (cluster.free_gib("n1"), cluster.free_gib("n2"))
+
+
+def test_a_disk_of_another_uuid_has_its_entries_all_the_same() -> None:
+    cluster = cluster_of(n1=100)
+    cluster.allocator.observe_record("n1", NodeRecord("n1", (Allocation(Purpose.REPLICA, "r", "n1", "d1", 60 * GIB),)))
+    cluster.put_node(node("n1", replace(disk("d1", 100), uuid="another")))
+    assert 40 == cluster.free_gib("n1")
+
+
+def test_nothing_is_given_from_a_record_that_cannot_be_read() -> None:
+    cluster = cluster_of(n1=100, n2=200)
+    cluster.show("v", 60)
+    cluster.allocator.observe_record("n2", NodeRecord("n2", problem="spec.disks: is a number"))
+    assert ("n1", "d1") == place(cluster.schedule("v-r-1"))
+    cluster.allocator.observe_record("n1", NodeRecord("n1", problem="spec.disks: is a number"))
+    cluster.show("w", 10)
+    refused = cluster.schedule("w-r-1")
+    assert {"n1": (Reason.NODE_UNSCHEDULABLE, 0), "n2": (Reason.NODE_UNSCHEDULABLE, 0)} == why(refused)
+    assert "its allocation record cannot be read: spec.disks: is a number" in refused.obstacles[0].rejection.message
+    assert 40 == cluster.free_gib("n1")  # the last one that could be read counts on
+
+
+def test_while_longhorn_decides_the_record_counts_nothing_and_gives_nothing() -> None:
+    cluster = cluster_of(n1=100)
+    cluster.allocator.observe_record("n1", NodeRecord("n1", (Allocation(Purpose.REPLICA, "r", "n1", "d1", 60 * GIB),)))
+    cluster.authority("longhorn")
+    assert 100 == cluster.free_gib("n1")
+    cluster.show("v", 60)
+    with pytest.raises(PreconditionError, match="allocation-authority is longhorn"):
+        cluster.schedule("v-r-1")
+    cluster.authority(DISK_SCHEDULER)
+    assert 40 == cluster.free_gib("n1")
+
+
+def test_what_cannot_be_placed_is_an_error() -> None:
+    cluster = cluster_of(n1=100)
+    with pytest.raises(NotFoundError, match="no replica 'v-r-1'"):
+        cluster.schedule("v-r-1")
+    cluster.show("v", 60)
+    failed = replace(replica("v-r-1", "v", 60), failed_at="2026-01-01T00:00:00Z")
+    cluster.allocator.observe_replica("v-r-1", failed)
+    with pytest.raises(PreconditionError, match="not one that may be placed"):
+        cluster.schedule("v-r-1")
+    cluster.allocator.set_mode(Mode.BYPASS)
+    with pytest.raises(NotReadyError, match="bypassed"):
+        cluster.schedule("v-r-1")
+
+
+def test_a_replica_that_longhorn_placed_is_told_and_recorded() -> None:
+    cluster = cluster_of(n1=100)
+    cluster.show("v", 60, on="n1")
+    given = cluster.schedule("v-r-1")
+    assert (("n1", "d1"), False, 1) == (place(given), given.is_new, len(given.changes))
+    assert 40 == cluster.free_gib("n1")
+
+
+def test_a_failed_replica_comes_back_where_it_lies() -> None:
+    cluster = cluster_of(n1=100)
+    cluster.show("v", 60, on="n1", robustness="degraded")
+    failed = replace(replica("v-r-1", "v", 60, on="n1"), failed_at="2026-01-01T00:00:00Z")
+    cluster.allocator.observe_replica("v-r-1", failed)
+    given = cluster.write(cluster.allocator.allocations.reuse_replica("v"))
+    assert ("n1", "d1") == place(given)
+    assert 40 == cluster.free_gib("n1")
+    cluster.allocator.observe_replica("v-r-1", replace(failed, rebuild_retry_count=5))
+    assert () == cluster.allocator.allocations.reuse_replica("v").allocations
+    with pytest.raises(NotFoundError, match="no Longhorn volume 'other'"):
+        cluster.allocator.allocations.reuse_replica("other")
+
+
+# Freeing
+
+
+def test_a_replica_is_freed_once_its_object_is_gone() -> None:
+    cluster = cluster_of(n1=100)
+    cluster.show("v", 60)
+    cluster.schedule("v-r-1")
+    cluster.show("v", 60, on="n1")
+    with pytest.raises(PreconditionError, match="replica 'v-r-1' is there, on node n1"):
+        cluster.allocator.allocations.release_replica("v-r-1")
+    cluster.allocator.observe_replica("v-r-1", None)
+    assert 40 == cluster.free_gib("n1")
+    freed = cluster.allocator.allocations.release_replica("v-r-1")
+    assert (Drop(Purpose.REPLICA, "v-r-1", "n1", "d1"),) == freed.changes
+    assert 40 == cluster.free_gib("n1")  # until it is durable
+    cluster.write(freed, shows=False)
+    assert 100 == cluster.free_gib("n1")
+    assert () == cluster.allocator.allocations.release_replica("v-r-1").changes
+
+
+def test_an_older_record_brings_nothing_back_that_was_freed() -> None:
+    cluster = cluster_of(n1=100)
+    cluster.show("v", 60)
+    cluster.schedule("v-r-1")
+    older = cluster.records["n1"]
+    cluster.allocator.observe_replica("v-r-1", None)
+    cluster.write(cluster.allocator.allocations.release_replica("v-r-1"), shows=False)
+    cluster.allocator.observe_record("n1", older)
+    assert 100 == cluster.free_gib("n1")
+
+
+# Growth
+
+
+def grown(cluster: Allocating, gib: float) -> Allotment:
+    return cluster.allocator.allocations.grow("v", int(gib * GIB))
+
+
+def three_copies(gib: float = 40) -> Allocating:
+    cluster = cluster_of(n1=100, n2=100, n3=100)
+    cluster.allocator.observe_volume("v", volume("v", gib, locality="disabled", replica_count=3))
+    for number, name in enumerate(("n1", "n2", "n3"), 1):
+        cluster.allocator.observe_replica(f"v-r-{number}", replica(f"v-r-{number}", "v", gib, on=name))
+        cluster.schedule(f"v-r-{number}")
+    return cluster
+
+
+def test_a_volume_grows_on_all_disks() -> None:
+    cluster = three_copies()
+    given = grown(cluster, 90)
+    assert ({"n1", "n2", "n3"}, True) == ({one.node for one in given.allocations}, given.is_new)
+    assert {90 * GIB} == {one.size_bytes for one in given.allocations}
+    assert [10, 10, 10] == [cluster.free_gib(name) for name in ("n1", "n2", "n3")]
+    cluster.write(given)
+    again = grown(cluster, 90)
+    assert (given.allocations, False, ()) == (again.allocations, again.is_new, again.changes)
+
+
+def test_a_volume_grows_on_none_where_one_is_full() -> None:
+    cluster = three_copies()
+    cluster.show("w", 30, on="n2")
+    refused = grown(cluster, 90)
+    assert ((), {"n2": (Reason.INSUFFICIENT_STORAGE, 20)}) == (refused.changes, why(refused))
+    assert [60, 30, 60] == [cluster.free_gib(name) for name in ("n1", "n2", "n3")]
+
+
+def test_growth_that_was_admitted_becomes_the_allocation() -> None:
+    cluster = three_copies()
+    assert GrowthVerdict.ADMITTED is cluster.allocator.expansions.hold(GrowthRequest("v", 90 * GIB)).verdict
+    cluster.show("w", 30)
+    assert () == cluster.schedule("w-r-1").allocations  # it is granted to `v`
+    given = cluster.write(grown(cluster, 90))
+    assert 3 == len(given.changes)
+    assert [10, 10, 10] == [cluster.free_gib(name) for name in ("n1", "n2", "n3")]
+
+
+# Backing images
+
+
+def image(cluster: Allocating, gib: float, *on: str) -> None:
+    facts = BackingImage("i", real_size_bytes=int(gib * GIB), disk_uuids=frozenset(f"{name}-d1" for name in on))
+    cluster.allocator.observe_backing_image("i", facts)
+
+
+def test_a_copy_of_an_image_goes_to_the_disk_with_most_room_on_a_node_without_one() -> None:
+    cluster = cluster_of(n1=300, n2=100, n3=200)
+    image(cluster, 20, "n1")
+    given = cluster.write(cluster.allocator.allocations.place_image("i"))
+    assert (("n3", "d1"), "n3-d1", 180) == (place(given), given.disk_uuid, cluster.free_gib("n3"))
+    again = cluster.allocator.allocations.place_image("i")  # the image does not show it yet
+    assert (given.allocations, False, ()) == (again.allocations, again.is_new, again.changes)
+    image(cluster, 20, "n1", "n3")
+    assert ("n2", "d1") == place(cluster.allocator.allocations.place_image("i"))
+
+
+def test_an_image_gets_no_disk_that_is_full_by_promises() -> None:
+    cluster = cluster_of(n1=100)
+    image(cluster, 50)
+    assert {"n1"} == cluster.ask("pod", 60, "n1")
+    assert {"n1": (Reason.INSUFFICIENT_STORAGE, 10)} == why(cluster.allocator.allocations.place_image("i"))
+
+
+def test_an_image_of_no_known_size_needs_one() -> None:
+    cluster = cluster_of(n1=100)
+    image(cluster, 0)
+    with pytest.raises(PreconditionError, match="size of backing image 'i' is not known"):
+        cluster.allocator.allocations.place_image("i")
+    assert 20 * GIB == cluster.allocator.allocations.place_image("i", 20 * GIB).size_bytes
+
+
+def test_a_copy_is_freed_once_no_map_names_its_disk() -> None:
+    cluster = cluster_of(n1=100)
+    image(cluster, 20)
+    cluster.write(cluster.allocator.allocations.place_image("i"))
+    image(cluster, 20, "n1")
+    with pytest.raises(PreconditionError, match="'i' still names disk 'n1-d1'"):
+        cluster.allocator.allocations.release_image("i", "n1-d1")
+    image(cluster, 20)
+    cluster.write(cluster.allocator.allocations.release_image("i", "n1-d1"), shows=False)
+    assert 100 == cluster.free_gib("n1")

@@ -1,0 +1,265 @@
+"""The calls that allocate, on a real gRPC server with mutual TLS: who may, what is durable when, and what failures look
+like."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import grpc
+import pytest
+
+from certs.authority import LeafSpec
+from certs.webhook import CLIENT_SUBJECT
+from controller.allocator.verbs.allocate import DOUBT_SECONDS
+from controller.errors import ConflictError, NotReadyError, UnreadableRecordError
+from controller.model.allocations import Change, NodeRecord, changed
+from controller.model.longhorn import BackingImage
+from controller.rpc import disk_scheduler_pb2 as pb
+from controller.rpc.calls import MOST_REFUSALS
+from controller.rpc.client import CallFailedError, DiskSchedulerClient, NoRoomError
+from controller.settings import DISK_SCHEDULER
+from tests.fakes.builders import GIB, replica, volume
+from tests.unit.rpc.leaders import DISK_CLIENT, NAME, Chain, Leader
+from tests.unit.serving.tls_files import DAY
+
+
+class FakeRecord:
+    """Keeps what is committed and tells the allocator; `failure` is raised instead, before anything is kept."""
+
+    def __init__(self, leader: Leader) -> None:
+        self._leader, self._lock = leader, threading.Lock()
+        self.records: dict[str, NodeRecord] = {}
+        self.commits = 0
+        self.failure: Exception | None = None
+
+    def commit(self, changes: Sequence[Change], deadline: float) -> None:
+        del deadline
+        if self.failure is not None:
+            raise self.failure
+        with self._lock:
+            self.commits += 1
+            for change in changes:
+                record = self.records.get(change.node, NodeRecord(change.node))
+                self.records[change.node] = replace(record, allocations=changed(record.allocations, [change]))
+            for name in {change.node for change in changes}:
+                self._leader.cluster.allocator.observe_record(name, self.records[name])
+
+    def bytes_on(self, node: str) -> int:
+        record = self.records.get(node)
+        return sum(one.size_bytes for one in record.allocations) if record is not None else 0
+
+
+@pytest.fixture
+def record(leader: Leader) -> FakeRecord:
+    found = leader.record = FakeRecord(leader)
+    allocator = leader.cluster.allocator
+    allocator.configure(replace(allocator._live, allocation_authority=DISK_SCHEDULER), allocator._world.settings)
+    return found
+
+
+@pytest.fixture
+def client(chain: Chain, leader: Leader) -> Iterator[DiskSchedulerClient]:
+    made = chain.leaf(LeafSpec(DISK_CLIENT, DAY, is_client=True))
+    with DiskSchedulerClient(leader.address, NAME, lambda: made) as found:
+        yield found
+
+
+def show(leader: Leader, name: str, gib: float, on: str = "") -> None:
+    leader.cluster.allocator.observe_volume(name, volume(name, gib, locality="disabled"))
+    leader.cluster.allocator.observe_replica(f"{name}-r-1", replica(f"{name}-r-1", name, gib, on=on))
+
+
+def code_of(error: pytest.ExceptionInfo[CallFailedError]) -> grpc.StatusCode:
+    return error.value.code
+
+
+def test_a_replica_is_on_record_when_its_caller_hears_of_it(
+    leader: Leader, record: FakeRecord, client: DiskSchedulerClient
+) -> None:
+    leader.cluster.add_nodes(n1=100)
+    show(leader, "v", 60)
+    reply = client.schedule_replica("v", "v-r-1")
+    wanted = pb.Allocation(name="v-r-1", node="n1", disk="d1", disk_uuid="n1-d1", size_bytes=60 * GIB)
+    assert (wanted, False) == (reply.allocation, reply.already_allocated)
+    assert 60 * GIB == record.bytes_on("n1")
+    again = client.schedule_replica("v", "v-r-1")
+    assert (wanted, True, 1) == (again.allocation, again.already_allocated, record.commits)
+    assert ["allocated", "already-allocated"] == leader.calls.outcomes
+
+
+def test_no_room_comes_with_what_is_missing_where(
+    leader: Leader, record: FakeRecord, client: DiskSchedulerClient
+) -> None:
+    leader.cluster.add_nodes(**{f"n{number}": 50 for number in range(30)})
+    show(leader, "v", 60)
+    with pytest.raises(NoRoomError) as raised:
+        client.schedule_replica("v", "v-r-1")
+    refusals = raised.value.refusals
+    assert (60 * GIB, MOST_REFUSALS, 10) == (refusals.size_bytes, len(refusals.refusals), refusals.more)
+    assert {(pb.DiskRefusal.INSUFFICIENT_STORAGE, 10 * GIB)} == {
+        (one.reason, one.missing_bytes) for one in refusals.refusals
+    }
+    assert raised.value.details.startswith("no disk takes it: n0 d1: ") and raised.value.details.endswith("; 29 more")
+    assert 0 == record.commits
+
+
+@pytest.mark.parametrize(
+    ("failure", "code"),
+    [
+        (NotReadyError("the record of n1 was not written in time"), grpc.StatusCode.UNAVAILABLE),
+        (ConflictError("somebody else has changed the record of n1"), grpc.StatusCode.ABORTED),
+        (UnreadableRecordError("the record of n1 cannot be read"), grpc.StatusCode.FAILED_PRECONDITION),
+    ],
+)
+def test_a_write_that_fails_is_an_error_and_its_bytes_count_on(
+    leader: Leader, record: FakeRecord, client: DiskSchedulerClient, failure: Exception, code: grpc.StatusCode
+) -> None:
+    leader.cluster.add_nodes(n1=100)
+    show(leader, "v", 60)
+    show(leader, "w", 60)
+    record.failure = failure
+    with pytest.raises(CallFailedError, match=str(failure)) as raised:
+        client.schedule_replica("v", "v-r-1")
+    assert code is code_of(raised)
+    record.failure = None
+    with pytest.raises(NoRoomError):
+        client.schedule_replica("w", "w-r-1")
+    assert "n1" == client.schedule_replica("v", "v-r-1").allocation.node  # the same caller gets it after all
+    leader.cluster.pass_time(int(DOUBT_SECONDS) + 1)
+    assert 60 * GIB == record.bytes_on("n1")
+
+
+def test_from_many_callers_at_once_exactly_what_fits_is_accepted(
+    leader: Leader, record: FakeRecord, client: DiskSchedulerClient
+) -> None:
+    leader.cluster.add_nodes(n1=100, n2=100, n3=100, n4=100)
+    for number in range(60):
+        show(leader, f"v{number}", 10)
+
+    def ask(number: int) -> bool:
+        try:
+            client.schedule_replica(f"v{number}", f"v{number}-r-1", seconds=30)
+            return True
+        except NoRoomError:
+            return False
+
+    with ThreadPoolExecutor(16) as pool:
+        accepted = list(pool.map(ask, range(60)))
+    assert 40 == sum(accepted)
+    assert {100 * GIB} == {record.bytes_on(name) for name in ("n1", "n2", "n3", "n4")}
+
+
+def test_a_volume_grows_and_shrinks_with_its_replicas(
+    leader: Leader, record: FakeRecord, client: DiskSchedulerClient
+) -> None:
+    leader.cluster.add_nodes(n1=100, n2=100)
+    leader.cluster.allocator.observe_volume("v", volume("v", 40, locality="disabled", replica_count=2))
+    for number in (1, 2):
+        leader.cluster.allocator.observe_replica(f"v-r-{number}", replica(f"v-r-{number}", "v", 40))
+        client.schedule_replica("v", f"v-r-{number}")
+    reply = client.expand_volume("v", 90 * GIB - 5)
+    assert (90 * GIB, False, ["n1", "n2"]) == (
+        reply.size_bytes,
+        reply.already_allocated,
+        sorted(one.node for one in reply.allocations),
+    )
+    assert (90 * GIB, 90 * GIB, 3) == (record.bytes_on("n1"), record.bytes_on("n2"), record.commits)
+    assert client.expand_volume("v", 90 * GIB).already_allocated
+    with pytest.raises(NoRoomError):
+        client.expand_volume("v", 120 * GIB)
+    leader.cluster.allocator.observe_replica("v-r-2", None)
+    assert 1 == len(client.deallocate_replica("v-r-2").freed)
+    assert not client.deallocate_replica("v-r-2").freed
+    assert 90 * GIB == record.bytes_on("n1") + record.bytes_on("n2")
+
+
+def test_what_still_lies_there_is_not_freed(leader: Leader, record: FakeRecord, client: DiskSchedulerClient) -> None:
+    leader.cluster.add_nodes(n1=100)
+    show(leader, "v", 60)
+    client.schedule_replica("v", "v-r-1")
+    show(leader, "v", 60, on="n1")
+    leader.reads.objects["replica", "v-r-1"] = replica("v-r-1", "v", 60, on="n1")
+    with pytest.raises(CallFailedError, match="is there, on node n1") as raised:
+        client.deallocate_replica("v-r-1")
+    assert grpc.StatusCode.FAILED_PRECONDITION is code_of(raised)
+    del leader.reads.objects["replica", "v-r-1"]  # gone, and our watch has not told yet
+    assert 1 == len(client.deallocate_replica("v-r-1").freed)
+    assert 0 == record.bytes_on("n1")
+
+
+def test_copies_of_images(leader: Leader, record: FakeRecord, client: DiskSchedulerClient) -> None:
+    leader.cluster.add_nodes(n1=100)
+    image = BackingImage("i", real_size_bytes=20 * GIB)
+    leader.cluster.allocator.observe_backing_image("i", image)
+    assert "n1-d1" == client.schedule_backing_image("i").allocation.disk_uuid
+    assert client.schedule_backing_image("i").already_allocated
+    shown = replace(image, disk_uuids=frozenset({"n1-d1"}))
+    leader.cluster.allocator.observe_backing_image("i", shown)
+    leader.reads.objects["backing_image", "i"] = shown
+    with pytest.raises(CallFailedError, match="still names disk 'n1-d1'"):
+        client.deallocate_backing_image("i", "n1-d1")
+    leader.reads.objects["backing_image", "i"] = image
+    assert 1 == len(client.deallocate_backing_image("i", "n1-d1").freed)
+    assert 0 == record.bytes_on("n1")
+
+
+def test_a_replica_that_comes_late_is_read(leader: Leader, record: FakeRecord, client: DiskSchedulerClient) -> None:
+    leader.cluster.add_nodes(n1=100)
+    leader.reads.objects["volume", "v"] = volume("v", 60, locality="disabled")
+    leader.reads.objects["replica", "v-r-1"] = replica("v-r-1", "v", 60)
+    assert "n1" == client.schedule_replica("v", "v-r-1").allocation.node
+    with pytest.raises(CallFailedError, match="no replica 'v-r-2'") as raised:
+        client.schedule_replica("v", "v-r-2")
+    assert grpc.StatusCode.NOT_FOUND is code_of(raised)
+    with pytest.raises(CallFailedError, match="is of volume 'v', not of 'w'"):
+        client.schedule_replica("w", "v-r-1")
+
+
+def test_without_a_record_or_the_authority_nothing_is_given(leader: Leader, client: DiskSchedulerClient) -> None:
+    leader.cluster.add_nodes(n1=100)
+    show(leader, "v", 60)
+    with pytest.raises(CallFailedError, match="there is no record") as raised:
+        client.schedule_replica("v", "v-r-1")
+    assert grpc.StatusCode.FAILED_PRECONDITION is code_of(raised)
+    leader.record = FakeRecord(leader)
+    with pytest.raises(CallFailedError, match="allocation-authority is longhorn"):
+        client.schedule_replica("v", "v-r-1")
+
+
+def test_a_process_that_does_not_lead_says_so(leader: Leader, record: FakeRecord, client: DiskSchedulerClient) -> None:
+    leader.checks.is_leading = False
+    with pytest.raises(CallFailedError, match="does not lead") as raised:
+        client.expand_volume("v", GIB)
+    assert grpc.StatusCode.UNAVAILABLE is code_of(raised)
+
+
+CALLS = [
+    ("schedule_replica", ("", "r"), "volume_name: is missing"),
+    ("schedule_replica", ("v", "x" * 254), "replica_name: is longer than 253 characters"),
+    ("reuse_failed_replica", ("",), "volume_name: is missing"),
+    ("expand_volume", ("v", 0), "size_bytes: is not positive: 0"),
+    ("deallocate_replica", ("",), "replica_name: is missing"),
+    ("schedule_backing_image", ("i", -1), "size_bytes: is negative: -1"),
+    ("deallocate_backing_image", ("i", ""), "disk_uuid: is missing"),
+]
+
+
+@pytest.mark.parametrize(("call", "words", "problem"), CALLS)
+def test_bad_input_names_the_field(
+    leader: Leader, record: FakeRecord, client: DiskSchedulerClient, call: str, words: tuple[object, ...], problem: str
+) -> None:
+    with pytest.raises(CallFailedError, match=problem) as raised:
+        getattr(client, call)(*words)
+    assert grpc.StatusCode.INVALID_ARGUMENT is code_of(raised)
+
+
+def test_the_webhook_may_allocate_nothing(chain: Chain, leader: Leader, record: FakeRecord) -> None:
+    made = chain.leaf(LeafSpec(CLIENT_SUBJECT, DAY, is_client=True))
+    with DiskSchedulerClient(leader.address, NAME, lambda: made) as found:
+        for call, words, _ in CALLS:
+            with pytest.raises(CallFailedError) as raised:
+                getattr(found, call)(*words)
+            assert grpc.StatusCode.PERMISSION_DENIED is code_of(raised)
