@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.unit.pages import FENCE, section_of
 
@@ -110,6 +111,19 @@ def test_every_decision_has_its_five_parts_and_is_listed() -> None:
     for page in pages:
         assert parts == re.findall(r"^## .+$", page.read_text(), re.MULTILINE), page.name
         assert f"({page.name})" in index
+
+
+def test_the_linters_before_a_commit_are_those_of_make_lint() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    (code,) = re.findall(r"^CODE := \$\(wildcard (.+)\)$", makefile, re.MULTILINE)
+    _, _, rest = makefile.partition("\nlint: ")
+    recipe = rest.partition("\n\n")[0].splitlines()[1:]
+    commands = [line.strip().lstrip("@") for line in recipe]
+    for name, value in (("$(RUN)", ".venv/bin/python"), ("$(VENV)", ".venv"), ("$(CODE)", code)):
+        commands = [command.replace(name, value) for command in commands]
+    config = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())
+    assert ["local"] == [repo["repo"] for repo in config["repos"]]
+    assert commands == [hook["entry"] for repo in config["repos"] for hook in repo["hooks"]]
 
 
 def test_the_checks_here_can_fail() -> None:
