@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from controller.allocator.judge.joined import FoundDisks
 from controller.allocator.outcome import Mode
 from controller.allocator.verbs.allocate import DOUBT_SECONDS, SHOWN_SECONDS, Allotment
 from controller.allocator.verbs.grow import GrowthRequest, GrowthVerdict
@@ -124,6 +125,22 @@ def test_what_a_pod_was_offered_is_not_given_away() -> None:
     cluster = cluster_of(n1=100)
     assert {"n1"} == cluster.ask("pod", 60, "n1")
     cluster.show("v", 60)
+    assert {"n1": (Reason.CONTENDED, 20)} == why(cluster.schedule("v-r-1"))
+
+
+def test_what_is_promised_while_a_disk_is_sought_is_not_given_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The search goes on without the lock, and its answer is looked at once more."""
+    cluster = cluster_of(n1=100)
+    cluster.show("v", 60)
+    disks, find = cluster.allocator.disks, cluster.allocator.disks.find
+
+    def find_and_promise(*question: Any) -> FoundDisks:
+        found = find(*question)
+        if "pod" not in cluster.pods:
+            assert {"n1"} == cluster.ask("pod", 60, "n1")
+        return found
+
+    monkeypatch.setattr(disks, "find", find_and_promise)
     assert {"n1": (Reason.CONTENDED, 20)} == why(cluster.schedule("v-r-1"))
 
 
