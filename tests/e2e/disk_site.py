@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from certs.authority import LeafSpec, read_pair, sign
 from tests.cluster.cache import REPOSITORY
+from tests.cluster.client import ApiClient
 from tests.cluster.cluster import Cluster
 from tests.e2e.harness import install_product, make_certificates
 from tests.e2e.programs import Controller
@@ -54,9 +55,7 @@ class Site:
         self._callers: list[subprocess.Popen[str]] = []
 
     def install_record(self) -> None:
-        done = self.cluster.kubectl("apply", "-f", str(RECORD))
-        assert done.returncode == 0, done.stderr
-        wait_until(lambda: self.api.get_or_none(RECORDS) is not None, "served NodeDiskAllocations", 30)
+        install_record(self.cluster)
 
     def start_leader(self) -> Controller:
         controller = Controller(self.cluster, self.kubeconfig, flags=("--disk-scheduler-clients", CLIENT))
@@ -74,22 +73,6 @@ class Site:
     def address(self) -> str:
         host, port = self.cluster.services.address(NAMESPACE, "longhorn-replica-scheduler", SERVICE_PORT)
         return f"{host}:{port}"
-
-    def certificate(self) -> Path:
-        """A folder with a certificate that the webhook's authority signed for the caller."""
-        folder = self.folder / "tls"
-        if not folder.exists():
-            ca = self._secret("longhorn-scheduler-webhook-ca")
-            leaf = sign(ca, LeafSpec(CLIENT, DAY, is_client=True), datetime.now(UTC))
-            folder.mkdir()
-            for name, data in (("tls.crt", leaf.certificate), ("tls.key", leaf.key), ("ca.crt", ca.certificate)):
-                (folder / name).write_bytes(data)
-        return folder
-
-    def _secret(self, name: str) -> Any:
-        wait_until(lambda: self.api.get_or_none(f"{SECRETS}/{name}") is not None, f"Secret {name}", WAIT_SECONDS)
-        data = self.api.get(f"{SECRETS}/{name}")["data"]
-        return read_pair(base64.b64decode(data["tls.crt"]), base64.b64decode(data["tls.key"]), what=name)
 
     # What is placed
 
@@ -113,9 +96,9 @@ class Site:
 
     def ask(self, requests: Sequence[str], processes: int) -> list[subprocess.Popen[str]]:
         """So many processes, which share the requests."""
-        started = []
+        started, folder = [], caller_certificate(self.api, self.folder)
         for number in range(processes):
-            command = [sys.executable, "-m", "tests.e2e.disk_callers", self.address, str(self.certificate())]
+            command = [sys.executable, "-m", "tests.e2e.disk_callers", self.address, str(folder)]
             lines = (self.folder / f"requests-{time.monotonic_ns()}-{number}").resolve()
             lines.write_text("".join(f"{one}\n" for one in requests[number::processes]))
             process = subprocess.Popen(
@@ -144,20 +127,45 @@ class Site:
     # What stands in the API server
 
     def on_record(self) -> dict[tuple[str, str, str], int]:
-        """Bytes by name, node and disk."""
-        found = {}
-        for record in self.api.list(RECORDS)["items"]:
-            for disk, lists in record["spec"].get("diskAllocations", {}).items():
-                for sizes in lists.values():
-                    for name, size in sizes.items():
-                        found[name, record["metadata"]["name"], disk] = size
-        return found
+        return recorded(self.api)
 
     def sums(self) -> Counter[tuple[str, str]]:
         found: Counter[tuple[str, str]] = Counter()
         for (_, node, disk), size in self.on_record().items():
             found[node, disk] += size
         return found
+
+
+def install_record(cluster: Cluster) -> None:
+    done = cluster.kubectl("apply", "-f", str(RECORD))
+    assert done.returncode == 0, done.stderr
+    wait_until(lambda: cluster.api().get_or_none(RECORDS) is not None, "served NodeDiskAllocations", 30)
+
+
+def caller_certificate(api: ApiClient, parent: Path) -> Path:
+    """A folder with a certificate that the webhook's authority signed for the caller."""
+    folder = parent / "tls"
+    if not folder.exists():
+        path = f"{SECRETS}/longhorn-scheduler-webhook-ca"
+        wait_until(lambda: api.get_or_none(path) is not None, "the authority", WAIT_SECONDS)
+        data = {name: base64.b64decode(value) for name, value in api.get(path)["data"].items()}
+        ca = read_pair(data["tls.crt"], data["tls.key"], what=path)
+        leaf = sign(ca, LeafSpec(CLIENT, DAY, is_client=True), datetime.now(UTC))
+        folder.mkdir()
+        for name, content in (("tls.crt", leaf.certificate), ("tls.key", leaf.key), ("ca.crt", ca.certificate)):
+            (folder / name).write_bytes(content)
+    return folder
+
+
+def recorded(api: ApiClient) -> dict[tuple[str, str, str], int]:
+    """Bytes by name, node and disk, as the API server has them."""
+    found = {}
+    for record in api.list(RECORDS)["items"]:
+        for disk, lists in record["spec"].get("diskAllocations", {}).items():
+            for sizes in lists.values():
+                for name, size in sizes.items():
+                    found[name, record["metadata"]["name"], disk] = size
+    return found
 
 
 @dataclass

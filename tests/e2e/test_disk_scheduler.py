@@ -3,17 +3,34 @@ API server and summed up here, by nothing of the product's."""
 
 from __future__ import annotations
 
+import json
 import random
 import subprocess
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from tests.cluster.cluster import Cluster, ClusterOptions
-from tests.e2e.disk_site import DISK_GIB, NODES, WAIT_SECONDS, Site
+from tests.e2e.conftest import DELAYS
+from tests.e2e.disk_callers import NAME
+from tests.e2e.disk_site import (
+    CLIENT,
+    DISK_GIB,
+    NODES,
+    SERVICE_PORT,
+    WAIT_SECONDS,
+    Site,
+    caller_certificate,
+    install_record,
+    recorded,
+)
+from tests.e2e.harness import STOCK_SCHEDULER, Scene
 from tests.e2e.programs import Controller
-from tests.longhorn.options import GIB
+from tests.e2e.scheduling import NAMESPACE
+from tests.longhorn import paths
+from tests.longhorn.options import GIB, LonghornOptions
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
@@ -105,3 +122,35 @@ def wait_for_more(site: Site, callers: Sequence[subprocess.Popen[str]], count: i
 
 def all_over(callers: Sequence[subprocess.Popen[str]]) -> bool:
     return all(process.poll() is not None for process in callers)
+
+
+def test_a_longhorn_that_asks_over_commits_no_disk_without_the_extender(tmp_path: Path) -> None:
+    """Twenty pods of 100 GiB, which a stock scheduler binds wherever it likes, on four disks of 400 GiB: sixteen
+    volumes get a disk, and no disk takes more than it holds. Nothing goes, so that what lies there at the end is the
+    most that ever did."""
+    told = tmp_path / "asked.json"
+    options = LonghornOptions(delays=DELAYS, retry_seconds=1.0, disk_scheduler=str(told))
+    with Scene.start(options, run_scheduler=False) as scene:
+        install_record(scene.cluster)
+        scene.set_settings(allocation_authority="disk-scheduler")
+        leader = scene.start_controller(flags=("--disk-scheduler-clients", CLIENT))
+        folder = caller_certificate(scene.api, tmp_path)
+        host, port = scene.cluster.services.address(NAMESPACE, "longhorn-replica-scheduler", SERVICE_PORT)
+        told.write_text(json.dumps({"address": f"{host}:{port}", "name": NAME, "folder": str(folder)}))
+        scene.start_stock_scheduler()
+        cell = scene.cell("goal", fillers=0)
+        cell.stateful_set(replicas=20, opted_in=False, scheduler=STOCK_SCHEDULER)
+
+        def placed() -> Counter[str]:
+            replicas = scene.api.list(paths.longhorn("replicas", NAMESPACE))["items"]
+            return Counter(one["spec"]["nodeID"] for one in replicas)
+
+        def is_full() -> bool:
+            refused = leader.counted('rpc_calls_total{call="ScheduleReplica",outcome="no-room"}')
+            return placed() == {**dict.fromkeys(cell.nodes, 4), "": 4} and refused >= 4
+
+        wait_until(is_full, "four volumes on each disk, and four without", 120)
+        assert dict.fromkeys(cell.nodes, 400 * GIB) == {
+            node: sum(size for (_, there, _), size in recorded(scene.api).items() if there == node)
+            for node in cell.nodes
+        }

@@ -99,6 +99,7 @@ class LonghornOptions:
     settings: dict[str, str] = field(default_factory=dict)
     seed: int = 0
     workers: int = 24
+    disk_scheduler: str = ""  # file that leads to one that is asked where replicas go; empty: the stand-in decides
 
     @classmethod
     def load(cls, path: Path) -> LonghornOptions:

@@ -74,6 +74,8 @@ class Replicas:
         uid = raw["metadata"]["uid"]
         if verb == "DELETED":
             self._busy.end("finalize", uid)
+            if self._world.asked is not None:  # the node controller's part
+                self._world.timers.now(self._world.asked.deallocate_replica, str(raw["metadata"]["name"]))
         elif is_deleting(raw) and self._busy.begin("finalize", uid):
             self._world.after("finalize", self._finalize, self._path(raw))
 

@@ -135,7 +135,11 @@ class Resizer:
             return
         size, old = int(volume["spec"]["size"]), min(self._sizes(name))
         before = {**volume, "spec": {**volume["spec"], "size": str(old)}}
-        if not is_admitted(check_space(self._state(name), before, size)):
+        if self._world.asked is not None:
+            has_room = self._world.asked.expand_volume(name, size)
+        else:
+            has_room = is_admitted(check_space(self._state(name), before, size))
+        if not has_room:
             logger.info("volume %s: %d bytes do not fit now", name, size)
             self._world.timers.after(RETRY_SECONDS, self._grow, name)
             return

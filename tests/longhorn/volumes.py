@@ -9,9 +9,11 @@ from typing import Literal
 
 from tests.cluster.client import ignored_when_gone
 from tests.longhorn import locality, owners, paths, placement
+from tests.longhorn.asked import AskedScheduler
 from tests.longhorn.install import ensure
 from tests.longhorn.replicas import Replicas
-from tests.longhorn.world import Busy, LonghornWorld, Raw, let_go, set_condition, utc_now
+from tests.longhorn.state import Candidate
+from tests.longhorn.world import Busy, LonghornWorld, Raw, let_go, put, set_condition, utc_now
 
 API_VERSION = f"{paths.GROUP}/{paths.VERSION}"
 NO_REUSE = 5  # a replica made for rebuilding is not used again if it fails
@@ -257,7 +259,7 @@ class Volumes:
 
     def _make_replicas(self, volume: Raw, replicas: list[Raw]) -> list[Raw]:
         """The replicas of a new volume, unless no disk at all would take one: then there is none to be placed."""
-        if not self._would_place(volume, replicas):
+        if self._world.asked is None and not self._would_place(volume, replicas):
             self._tell(volume, "any", len(replicas))
             return replicas
         missing = int(volume["spec"]["numberOfReplicas"]) - len(replicas)
@@ -292,8 +294,11 @@ class Volumes:
     def _place(self, volume: Raw, replica: Raw, replicas: list[Raw]) -> bool:
         """Choose a disk and put it into `replica`, which nobody else sees yet."""
         state = self._state(replicas)
-        answer = placement.find_candidates(state, volume, replica)
-        chosen = placement.choose(state, volume, answer.candidates, self._world.dice.choice)
+        if self._world.asked is not None:
+            chosen = self._ask(self._world.asked, volume, replica)
+        else:
+            answer = placement.find_candidates(state, volume, replica)
+            chosen = placement.choose(state, volume, answer.candidates, self._world.dice.choice)
         if chosen is None:
             return False
         replica["spec"].update(nodeID=chosen.node, diskID=chosen.uuid, diskPath=chosen.path)
@@ -301,6 +306,22 @@ class Volumes:
         labels = replica["metadata"].setdefault("labels", {})
         labels.update(longhornnode=chosen.node, longhorndiskuuid=chosen.uuid)
         return True
+
+    def _ask(self, asked: AskedScheduler, volume: Raw, replica: Raw) -> Candidate | None:
+        """Where the disk scheduler has it, which finds the replica by its name in the API server."""
+        name = str(replica["metadata"]["name"])
+        affinity = replica["spec"].get("hardNodeAffinity") or ""
+        path = self._world.longhorn("replicas", name)
+        self._world.change(path, lambda raw: put(raw["spec"], hardNodeAffinity=affinity))
+        place = asked.schedule_replica(str(volume["metadata"]["name"]), name)
+        if place is None:
+            return None
+        current = self._world.api.get_or_none(path)
+        if current is not None:
+            replica["metadata"] = current["metadata"]
+        disks = self._world.nodes()[place.node]["status"]["diskStatus"]
+        disk, path = next((one, entry["diskPath"]) for one, entry in disks.items() if entry["diskUUID"] == place.uuid)
+        return Candidate(place.node, disk, place.uuid, path)
 
     def _tell(self, volume: Raw, failed: str, count: int) -> None:
         """Write the condition `Scheduled`, if it is not written already.

@@ -11,6 +11,7 @@ from typing import Any, Final
 from tests.cluster.client import ApiClient, ApiError, ignored_when_gone
 from tests.cluster.watch import Reflector
 from tests.longhorn import paths
+from tests.longhorn.asked import AskedScheduler
 from tests.longhorn.options import DelayDice, LonghornOptions
 from tests.longhorn.timers import Timers
 
@@ -32,6 +33,7 @@ class LonghornWorld:
     ) -> None:
         self.api, self.options = api, options
         self.dice = DelayDice(options.seed)
+        self.asked = AskedScheduler(options.disk_scheduler) if options.disk_scheduler else None
         self.timers = timers or Timers(options.workers)
         namespace = options.namespace
         self._paths = {
