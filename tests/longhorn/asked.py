@@ -25,7 +25,7 @@ NO: Final = (grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.NOT_FOUND, grpc
 
 
 @dataclass(frozen=True)
-class Place:
+class GivenDisk:
     node: str
     uuid: str
 
@@ -42,10 +42,10 @@ class AskedScheduler:
         self._channel: grpc.Channel | None = None
         self._messages: Any = None
 
-    def schedule_replica(self, volume: str, replica: str) -> Place | None:
+    def schedule_replica(self, volume: str, replica: str) -> GivenDisk | None:
         """Where it goes; None: nowhere."""
         reply = self._call("ScheduleReplica", volume_name=volume, replica_name=replica)
-        return None if reply is None else Place(reply.allocation.node, reply.allocation.disk_uuid)
+        return None if reply is None else GivenDisk(reply.allocation.node, reply.allocation.disk_uuid)
 
     def expand_volume(self, volume: str, size_bytes: int) -> bool:
         """Whether all of its disks have room."""
