@@ -286,8 +286,8 @@ def test_longhorns_nodes_carry_the_record_and_one_that_a_manager_drops_is_told(
     site.api.replace(node, raw)
     wait_until(lambda: list(status(site)["unreadable"]) == ["n1"], "a lost record", WAIT_SECONDS)
     assert "dropped it" in status(site)["unreadable"]["n1"]
-    (waits,) = site.add_volume("waits", 10)
-    given = site.outcome(site.ask([f"replica waits {waits}"], 1)).given
+    (waits,) = site.add_volume("asks", 10)
+    given = site.outcome(site.ask([f"replica asks {waits}"], 1)).given
     assert "n1" not in {one for _, one, _ in given}
     site.api.delete(paths.longhorn("replicas", NAMESPACE, waits))
     site.api.delete(paths.longhorn("replicas", NAMESPACE, replica))
