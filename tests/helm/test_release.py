@@ -196,8 +196,12 @@ class Comers:
 
 
 @pytest.mark.long
-def test_an_upgrade_and_a_rollback_delay_nobody(bare: Cluster, helm: Helm, tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", [3, 4])
+def test_an_upgrade_and_a_rollback_delay_nobody(
+    bare: Cluster, helm: Helm, helm4: Helm, tmp_path: Path, version: int
+) -> None:
     """From an earlier chart with its code to this one and back, while pods come and go."""
+    helm = helm if version == 3 else helm4
     sources = {"now": REPOSITORY, "earlier": earlier_code(tmp_path / "earlier")}
     with Installed(bare, helm, sources, "earlier", tmp_path) as installed:
         cell = installed.scene.cell("load", fillers=0)

@@ -25,7 +25,7 @@ from controller.rpc.metrics import RpcMetrics
 from controller.rules.reasons import Reason
 from controller.settings import LIVE_NAMES, LiveSettings, ProcessSettings, live_settings
 from tests.fakes.clock import VirtualClock
-from tests.unit.pages import FENCE, yaml_blocks
+from tests.unit.pages import FENCE, section_of, yaml_blocks
 from webhook import metrics as webhook_metrics
 from webhook.settings import WebhookSettings
 
@@ -47,12 +47,6 @@ def anchors_of(text: str) -> set[str]:
     """The anchors of a page's headings, as the usual renderers make them."""
     headings = HEADING.findall(FENCE.sub("", text))
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
-
-
-def section_of(text: str, heading: str) -> str:
-    """From `heading` to the next one of its rank or a higher one."""
-    rank = len(heading) - len(heading.lstrip("#"))
-    return re.split(rf"^#{{1,{rank}}} ", text.split(f"{heading}\n", 1)[1], maxsplit=1, flags=re.MULTILINE)[0]
 
 
 def first_cells(text: str, heading: str) -> list[str]:

@@ -15,7 +15,7 @@ TEXT = (ROOT / ".github" / "workflows" / "release.yaml").read_text()
 WORKFLOW = yaml.safe_load(TEXT)
 TARGETS = set(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
 JOBS: dict[str, dict[str, Any]] = WORKFLOW["jobs"]
-# What takes a registry; docs/development.md says how far each was tried.
+# What takes a registry; CONTRIBUTING.md says how far each was tried.
 OTHERS = ("docker login", "helm push")
 
 
