@@ -62,7 +62,12 @@ class _Listed:
         self._api, self._namespace = api, namespace
 
     def check(self) -> None:
-        self._api.list_page(self._kind, self._namespace, limit=1)
+        try:
+            self._api.list_page(self._kind, self._namespace, limit=1)
+        except NotFoundError as error:
+            kind = self._kind
+            text = f"the cluster has no {kind.plural}.{kind.group}: the CustomResourceDefinition is not installed"
+            raise NotFoundError(text) from error
 
     def records(self) -> list[StoredRecord]:
         return [self._stored(raw) for raw in _all(self._api, self._kind, self._namespace)]

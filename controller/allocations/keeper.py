@@ -23,7 +23,7 @@ from controller.model.longhorn import BackingImage, LonghornNode, Replica, Volum
 from controller.process.worker import Part, Worker
 from controller.settings import DISK_SCHEDULER, LiveSettings
 
-EVERY_SECONDS: Final = 5.0
+EVERY_SECONDS: Final = 2.0
 FULL_SECONDS: Final = 300.0
 WRITE_SECONDS: Final = 5.0  # for one node's share of a round
 MOST_FAILURES: Final = 3  # in a row: what keeps so many nodes from being written keeps all

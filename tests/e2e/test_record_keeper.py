@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import copy
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any, Final
 
 import pytest
 
+from tests.cluster.cache import REPOSITORY
 from tests.cluster.client import ApiError, Object
 from tests.cluster.cluster import Cluster, ClusterOptions
 from tests.e2e.disk_site import DISK_GIB, NODES, RECORDS, WAIT_SECONDS, Site
@@ -21,6 +25,8 @@ from tests.waiting import wait_until
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
 CRD: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/nodediskallocations.scheduling.longhorn.io"
+NODE_CRD: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/nodes.longhorn.io"
+ROLE: Final = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{NAMESPACE}/roles/longhorn-scheduler-extender-record"
 PREFIX: Final = "scheduler-extender-allocation"
 LONGHORN: Final = {f"{PREFIX}-authority": "longhorn", f"{PREFIX}-grace": "3"}
 OURS: Final = {f"{PREFIX}-authority": "disk-scheduler", f"{PREFIX}-grace": "600"}
@@ -217,6 +223,77 @@ def test_a_mirror_that_is_switched_off_is_left_as_it_is(site: Site, leader: Cont
     wait_for_record(site, shown(site))
     site.api.delete(paths.longhorn("replicas", NAMESPACE, replica))
     wait_for_record(site, shown(site))
+
+
+@pytest.fixture
+def knowing_nodes(site: Site, leader: Controller) -> Iterator[Controller]:
+    """A leader in a cluster whose Longhorn Nodes have the field for the record, which was moved there."""
+    site.api.patch(CONFIG_MAP, {"data": {f"{PREFIX}-record": "false"}})
+    leader.stop()
+    site.leaders.remove(leader)
+    before = site.api.get(NODE_CRD)
+    changed = copy.deepcopy(before)
+    for version in changed["spec"]["versions"]:
+        fields = version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
+        fields["diskAllocations"] = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    site.api.replace(NODE_CRD, changed)
+    rights = site.api.get(ROLE)  # to which the chart adds this by allocationRecord.inLonghornNodes
+    more = {"apiGroups": ["longhorn.io"], "resources": ["nodes"], "verbs": ["get", "update"]}
+    site.api.patch(ROLE, {"rules": [*rights["rules"], more]})
+    wait_until(lambda: moved(site, "longhorn-node"), "a record that the Nodes keep", WAIT_SECONDS)
+    site.api.patch(CONFIG_MAP, {"data": {f"{PREFIX}-record": None}})
+    leading = site.start_leader()
+    leading.wait_leading()
+    yield leading
+    leading.stop()
+    site.leaders.clear()
+    assert moved(site, "node-disk-allocation")
+    before["metadata"] = site.api.get(NODE_CRD)["metadata"]
+    site.api.replace(NODE_CRD, before)
+    site.api.patch(ROLE, {"rules": rights["rules"]})
+
+
+def moved(site: Site, place: str) -> bool:
+    """By the command. What the new schema does not keep yet stays where it is."""
+    command = [sys.executable, "-m", "controller.allocations", "move", "--to", place]
+    access = ["--kubeconfig", str(site.cluster.layout.kubeconfig("admin"))]
+    done = subprocess.run([*command, *access], cwd=REPOSITORY, capture_output=True, text=True, timeout=60, check=False)
+    return done.returncode == 0
+
+
+def in_nodes(site: Site) -> dict[tuple[str, str, str], int]:
+    nodes = site.api.list(paths.longhorn("nodes", NAMESPACE))["items"]
+    return {
+        (name, node["metadata"]["name"], disk): size
+        for node in nodes
+        for disk, lists in node["spec"].get("diskAllocations", {}).items()
+        for name, size in lists["replicas"].items()
+    }
+
+
+def test_longhorns_nodes_carry_the_record_and_one_that_a_manager_drops_is_told(
+    site: Site, knowing_nodes: Controller
+) -> None:
+    wait_until(lambda: status(site)["place"] == "longhorn-node", "the place", WAIT_SECONDS)
+    (replica,) = site.add_volume("noted", 10)
+    place(site, replica, "n1")
+    wait_until(lambda: in_nodes(site) == shown(site), "a record in the Nodes", WAIT_SECONDS)
+    assert {} == on_record(site)
+    configure(site, OURS)
+    node = paths.longhorn("nodes", NAMESPACE, "n1")
+    raw = site.api.get(node)
+    del raw["spec"]["diskAllocations"]  # as a manager whose types lack it writes a Node
+    site.api.replace(node, raw)
+    wait_until(lambda: list(status(site)["unreadable"]) == ["n1"], "a lost record", WAIT_SECONDS)
+    assert "dropped it" in status(site)["unreadable"]["n1"]
+    (waits,) = site.add_volume("asks", 10)
+    given = site.outcome(site.ask([f"replica asks {waits}"], 1)).given
+    assert "n1" not in {one for _, one, _ in given}
+    site.api.delete(paths.longhorn("replicas", NAMESPACE, waits))
+    site.api.delete(paths.longhorn("replicas", NAMESPACE, replica))
+    configure(site, LONGHORN)
+    wait_until(lambda: in_nodes(site) == shown(site), "a record that is written anew", WAIT_SECONDS)
+    assert 1 == repaired(knowing_nodes, "unreadable")
 
 
 def test_a_leader_that_dies_between_its_writes_has_its_work_ended_by_the_next(site: Site, leader: Controller) -> None:

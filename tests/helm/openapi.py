@@ -40,7 +40,9 @@ def _closed(schema: Any) -> Any:
         return schema
     closed = {key: _closed(value) for key, value in schema.items() if not key.startswith("x-")}
     keeps_others = schema.get("x-kubernetes-preserve-unknown-fields") or "additionalProperties" in schema
-    if isinstance(schema.get("properties"), dict) and not keeps_others:
+    if isinstance(properties := schema.get("properties"), dict) and not keeps_others:
+        # Fields of that name: a CustomResourceDefinition has some that begin with x-.
+        closed["properties"] = {name: _closed(field) for name, field in properties.items()}
         closed["additionalProperties"] = False
     return closed
 

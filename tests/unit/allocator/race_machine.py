@@ -16,6 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from controller.allocator.allocator import Decision, Due
 from controller.allocator.outcome import PodKnowledge
 from controller.allocator.world.absences import UnknownObjectError
+from controller.model.allocations import NodeRecord
 from controller.model.longhorn import Replica, Volume
 from controller.model.workload import Claim, PersistentVolume, Pod
 from controller.rules.demand import Missing
@@ -25,7 +26,9 @@ from tests.fakes.builders import GIB, TestCluster, observe, replica, volume
 NODES = ("n1", "n2")
 ROOM_GIB = 4
 KINDS = ("pod", "claim", "pv", "volume", "replica")
-Facts = Pod | Claim | PersistentVolume | Volume | Replica
+Facts = Pod | Claim | PersistentVolume | Volume | Replica | NodeRecord
+
+Written = tuple[float, str, Facts | None, Facts | None]  # when, key, what stands there, what went
 
 WATCH_LAG_SECONDS = 2.0  # docs/compatibility.md
 
@@ -44,12 +47,16 @@ class Workload:
 
 
 class RaceMachine(RuleBasedStateMachine):
+    kinds: tuple[str, ...] = KINDS
+
     def __init__(self) -> None:
         super().__init__()
         cluster = TestCluster().add_nodes(**dict.fromkeys(NODES, ROOM_GIB))
         self.clock, self.allocator = cluster.clock, cluster.allocator
-        self.truth: dict[str, dict[str, Facts]] = {kind: {} for kind in KINDS}
-        self.queues: dict[str, deque[tuple[float, str, Facts | None, Facts | None]]] = {kind: deque() for kind in KINDS}
+        self.truth: dict[str, dict[str, Facts]] = {kind: {} for kind in self.kinds}
+        self.queues: dict[str, deque[tuple[float, str, Facts | None, Facts | None]]] = {
+            kind: deque() for kind in self.kinds
+        }
         self.workloads: list[Workload] = []
         self.serial = 0
 
@@ -57,7 +64,7 @@ class RaceMachine(RuleBasedStateMachine):
         gone = self.truth[kind].pop(key, None)
         self.serial += 1
         if facts is not None:
-            if not isinstance(facts, Replica):
+            if not isinstance(facts, Replica | NodeRecord):
                 facts = replace(facts, version=self.serial)
             self.truth[kind][key] = facts
         if facts is not None or gone is not None:
@@ -275,7 +282,7 @@ class RaceMachine(RuleBasedStateMachine):
     @precondition(lambda self: any(self.queues.values()))
     @rule(data=st.data(), count=st.integers(1, 6))
     def deliver_some(self, data: st.DataObject, count: int) -> None:
-        kind = data.draw(st.sampled_from([kind for kind in KINDS if self.queues[kind]]))
+        kind = data.draw(st.sampled_from([kind for kind in self.kinds if self.queues[kind]]))
         for _ in range(min(count, len(self.queues[kind]))):
             self.deliver(kind)
 
@@ -286,7 +293,7 @@ class RaceMachine(RuleBasedStateMachine):
 
     @rule()
     def change_leader(self) -> None:
-        for kind in KINDS:  # a new leader answers only once its stores are caught up
+        for kind in self.kinds:  # a new leader answers only once its stores are caught up
             while self.queues[kind]:
                 self.deliver(kind)
         self.allocator.begin_term()
@@ -302,11 +309,14 @@ class RaceMachine(RuleBasedStateMachine):
         """Replicas on the node, plus demand that stands chosen for it and has no replica yet; the truth, not our
         memory."""
         total = sum(facts.size_bytes for facts in self.replicas() if facts.node == name)
-        for facts in self.truth["claim"].values():
-            if isinstance(facts, Claim) and self.is_chosen_for(facts, name):
-                if not any(entry.volume == facts.volume_name and entry.node == name for entry in self.replicas()):
-                    total += facts.requested_bytes
+        for claim in self.claims_chosen_for(name):
+            if not any(entry.volume == claim.volume_name and entry.node == name for entry in self.replicas()):
+                total += claim.requested_bytes
         return total
+
+    def claims_chosen_for(self, name: str) -> list[Claim]:
+        found = (facts for facts in self.truth["claim"].values() if isinstance(facts, Claim))
+        return [claim for claim in found if self.is_chosen_for(claim, name)]
 
     def is_chosen_for(self, claim: Claim, name: str) -> bool:
         return any(entry.chosen == name and claim.key in entry.claims for entry in self.alive())
@@ -321,7 +331,7 @@ class RaceMachine(RuleBasedStateMachine):
             for key in workload.claims:
                 self.write("claim", key, None)
             self.write("pod", f"ns/{workload.name}", None)
-        for kind in KINDS:
+        for kind in self.kinds:
             for key in list(self.truth[kind]):
                 self.write(kind, key, None)
             while self.queues[kind]:

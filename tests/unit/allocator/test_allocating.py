@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from controller.allocator.judge.joined import FoundDisks
 from controller.allocator.outcome import Mode
 from controller.allocator.verbs.allocate import DOUBT_SECONDS, SHOWN_SECONDS, Allotment
 from controller.allocator.verbs.grow import GrowthRequest, GrowthVerdict
@@ -125,6 +126,22 @@ def test_what_a_pod_was_offered_is_not_given_away() -> None:
     assert {"n1"} == cluster.ask("pod", 60, "n1")
     cluster.show("v", 60)
     assert {"n1": (Reason.CONTENDED, 20)} == why(cluster.schedule("v-r-1"))
+
+
+def test_what_goes_while_a_disk_is_sought_is_not_given_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The search goes on without the lock, and its answer is looked at once more."""
+    cluster = cluster_of(n1=100)
+    cluster.show("v", 60)
+    disks, find = cluster.allocator.disks, cluster.allocator.disks.find
+    other = NodeRecord("n1", (Allocation(Purpose.REPLICA, "other", "n1", "d1", 60 * GIB),))
+
+    def find_and_fill(*question: Any) -> FoundDisks:
+        found = find(*question)
+        cluster.allocator.observe_record("n1", other)
+        return found
+
+    monkeypatch.setattr(disks, "find", find_and_fill)
+    assert {"n1": (Reason.INSUFFICIENT_STORAGE, 20)} == why(cluster.schedule("v-r-1"))
 
 
 def test_what_was_given_away_is_not_offered_to_a_pod() -> None:
