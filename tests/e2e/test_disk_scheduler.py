@@ -85,8 +85,8 @@ def test_replicas_images_and_expansions_at_once_never_exceed_a_disk(site: Site) 
     "seed", [pytest.param(seed, marks=[pytest.mark.long] if seed >= SHORT_SEEDS else []) for seed in range(20)]
 )
 def test_leaders_that_die_lose_nothing_and_give_nothing_twice(site: Site, seed: int) -> None:
-    """The leader is killed at random moments while eight processes ask, three times in the long runs; another copy takes
-    over once the Lease has run out."""
+    """The leader is killed at random moments while eight processes ask, three times in the long runs; another copy
+    takes over once the Lease has run out."""
     dice = random.Random(seed)
     for controller in (site.start_leader(), site.start_leader()):
         wait_until(controller.answers_ready, "a ready copy", WAIT_SECONDS)
