@@ -48,6 +48,7 @@ STRATEGIES: Final = ("spread", "pack", "off")
 OPT_IN_MODES: Final = ("auto", "always", "off")
 EXPANSION_POLICIES: Final = ("allow", "deny", "off")
 LONGHORN, DISK_SCHEDULER = AUTHORITIES = ("longhorn", "disk-scheduler")  # who says where replicas go
+REQUIRED, PREFERRED = STRICTNESSES = ("required", "preferred")  # how pods follow their shared volumes
 WEBHOOK_CLIENT: Final = "longhorn-scheduler-webhook"  # in the certificate that mode `self` makes for it
 
 
@@ -76,6 +77,8 @@ class LiveSettings:
     roaming_overcommit_pct: int = 25
     namespace_cap_pct: int = 10
     allocation_authority: str = LONGHORN
+    co_schedule_strictness: str = REQUIRED
+    co_schedule_fallback_after_seconds: int = 0
     allocation_record: bool = True
     allocation_grace_seconds: int = 60
 
@@ -116,6 +119,8 @@ _LIVE: Final[dict[str, _Key]] = {
     f"{PREFIX}allow-stranding": _Key("allow_stranding"),
     f"{PREFIX}roaming-overcommit-percent": _Key("roaming_overcommit_pct", 100),
     f"{PREFIX}namespace-cap-percent": _Key("namespace_cap_pct", 100),
+    f"{PREFIX}co-schedule-strictness": _Key("co_schedule_strictness", choices=STRICTNESSES),
+    f"{PREFIX}co-schedule-fallback-after": _Key("co_schedule_fallback_after_seconds", _DAY),
     f"{PREFIX}allocation-authority": _Key("allocation_authority", choices=AUTHORITIES),
     f"{PREFIX}allocation-record": _Key("allocation_record"),
     f"{PREFIX}allocation-grace": _Key("allocation_grace_seconds", _DAY),

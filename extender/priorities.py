@@ -13,6 +13,7 @@ import msgspec
 from controller.allocator.allocator import Allocator
 from controller.allocator.outcome import Mode
 from extender import wire
+from extender.coschedule import ANYWHERE, CoScheduling
 from extender.preconditions import Preconditions
 
 
@@ -34,8 +35,10 @@ class PriorityService:
     Threads: any. Blocks: as Preconditions does. I/O: live reads of what the stores do not have.
     """
 
-    def __init__(self, allocator: Allocator, preconditions: Preconditions) -> None:
-        self._allocator, self._preconditions = allocator, preconditions
+    def __init__(
+        self, allocator: Allocator, preconditions: Preconditions, co_scheduler: CoScheduling = ANYWHERE
+    ) -> None:
+        self._allocator, self._preconditions, self._co_scheduler = allocator, preconditions, co_scheduler
 
     def prioritize(self, args: wire.FilterArgs) -> bytes:
         """The encoded answer. Raises NotReadyError, PodFailedError as the other verbs do."""
@@ -45,7 +48,8 @@ class PriorityService:
         if checks.mode is not Mode.BYPASS and args.has_claims:
             checks.check_fresh()
             checks.know_pod(args.pod_uid, args.pod_namespace, args.pod_name)
-            scores = checks.ask(lambda: self._allocator.score_nodes(args.pod_uid, args.candidates))
+            served = self._co_scheduler.scores(args)
+            scores = served or checks.ask(lambda: self._allocator.score_nodes(args.pod_uid, args.candidates))
         reply = encode_priorities(scores)
         checks.check_term(term)
         return reply

@@ -10,7 +10,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from controller.allocator.outcome import Decision, FilterOutcome, Mode
@@ -19,6 +19,7 @@ from controller.errors import BugError, NotReadyError, SchedulerError
 from controller.rules.reasons import Reason
 from extender import wire
 from extender.contention import WaitBudget
+from extender.coschedule import ANYWHERE, CoScheduling, Narrowed
 from extender.preconditions import Preconditions, RefusalListener
 
 log = logging.getLogger(__name__)
@@ -88,7 +89,9 @@ class ExtenderService:
         *,
         contention_wait_seconds: Callable[[], float],
         budget: WaitBudget,
+        co_scheduler: CoScheduling = ANYWHERE,
     ) -> None:
+        self._co_scheduler = co_scheduler
         self._allocator, self._preconditions = allocator, preconditions
         self._clock, self._observer, self._listener = clock, observer, listener
         self._contention_wait_seconds = contention_wait_seconds
@@ -120,7 +123,9 @@ class ExtenderService:
             checks.check_fresh()
             checks.know_pod(args.pod_uid, args.pod_namespace, args.pod_name)
             with self._no_hold_left_behind(args.pod_uid) as attempt:
-                outcome = self._hold(args, attempt, is_client_gone)
+                narrowed = self._co_scheduler.narrow(args)
+                outcome = self._hold_there(args, narrowed, attempt, is_client_gone)
+                self._co_scheduler.ended(args, narrowed, passed=bool(outcome.passed))
                 reply = wire.encode_filter_result(args, outcome.passed, outcome.refused)
                 if is_client_gone():
                     raise ClientGoneError("the client went away before the answer")
@@ -129,6 +134,17 @@ class ExtenderService:
                     checks.check_open()
         self._report(args, outcome, self._clock.now() - started)
         return reply
+
+    def _hold_there(
+        self, args: wire.FilterArgs, narrowed: Narrowed, attempt: _Attempt, is_client_gone: Callable[[], bool]
+    ) -> FilterOutcome:
+        """Check and hold on the candidates that are left."""
+        if not narrowed.refused:
+            return self._hold(args, attempt, is_client_gone)
+        if not narrowed.candidates:
+            return FilterOutcome(Decision.REFUSED, (), narrowed.refused, False, 0, 0)
+        outcome = self._hold(replace(args, candidates=list(narrowed.candidates)), attempt, is_client_gone)
+        return replace(outcome, refused={**outcome.refused, **narrowed.refused})
 
     def _hold(self, args: wire.FilterArgs, attempt: _Attempt, is_client_gone: Callable[[], bool]) -> FilterOutcome:
         """Check and hold; where only other pods' fresh holds are in the way, wait for a change as the budget allows."""

@@ -25,7 +25,6 @@ from webhook.stores import RequestLookup
 
 VIRT_LAUNCHER_LABEL: Final = "kubevirt.io"
 VIRT_LAUNCHER: Final = "virt-launcher"
-MIGRATION_LABEL: Final = "kubevirt.io/migrationJobUID"
 _SHARED_MODES: Final = frozenset({"ReadWriteMany", "ReadOnlyMany"})
 
 
@@ -174,7 +173,7 @@ def _plan_co_schedule(pod: Raw, meta: Raw, volumes: Sequence[_Volume]) -> list[O
     """KubeVirt's launcher pods with a shared volume of Longhorn's run beside its share-manager. Migration targets,
     which must leave their node, do not."""
     labels = mapping_at(meta, "metadata", "labels")
-    if labels.get(VIRT_LAUNCHER_LABEL) != VIRT_LAUNCHER or labels.get(MIGRATION_LABEL):
+    if labels.get(VIRT_LAUNCHER_LABEL) != VIRT_LAUNCHER or labels.get(names.MIGRATION_LABEL):
         return []
     if not any(volume.is_shared and volume.is_longhorn for volume in volumes):
         return []

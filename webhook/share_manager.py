@@ -12,12 +12,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from controller.errors import MalformedRequestError
+from controller.model.names import COMPONENT_LABEL, SHARE_MANAGER, SHARED_VOLUME_LABEL
 from controller.model.reader import Raw, list_at, mapping_at, text_at
 from webhook.json_patch import Operation, plan_value, pointer
 
-COMPONENT_LABEL: Final = "longhorn.io/component"
-COMPONENT: Final = "share-manager"
-VOLUME_LABEL: Final = "longhorn.io/share-manager"
 CSI_ATTACHER: Final = "csi-attacher"
 HOSTNAME_LABEL: Final = "kubernetes.io/hostname"
 NAME_FIELD: Final = "metadata.name"
@@ -32,9 +30,9 @@ def volume_of(pod: Raw) -> str:
     """The volume that the pod is the share-manager of, "" for other pods."""
     meta = mapping_at(pod, "", "metadata")
     labels = mapping_at(meta, "metadata", "labels")
-    if labels.get(COMPONENT_LABEL) != COMPONENT:
+    if labels.get(COMPONENT_LABEL) != SHARE_MANAGER:
         return ""
-    return text_at(labels, "metadata.labels", VOLUME_LABEL)
+    return text_at(labels, "metadata.labels", SHARED_VOLUME_LABEL)
 
 
 def consumer_nodes(attachment: Raw) -> tuple[str, ...]:

@@ -32,6 +32,7 @@ from controller.allocator.verbs.filter import Filtering, newcomer_of
 from controller.allocator.verbs.find import DiskQueries
 from controller.allocator.verbs.grow import Expansions, UnderLock
 from controller.allocator.verbs.observe import CLAIMS_AT_ONCE, Observing
+from controller.allocator.verbs.shares import ServedVolumes
 from controller.allocator.waiting.refusals import Refusals, Wakeup
 from controller.allocator.waiting.waking import WakePlan
 from controller.allocator.world.absences import ABSENT_SECONDS, known_demands
@@ -81,6 +82,7 @@ class Allocator(Events):
         )
         self.expansions = Expansions(self._changed, clock, self._world, self._journal, under_lock)
         self.disks = DiskQueries(self._changed, self._world, under_lock)
+        self.served = ServedVolumes(self._changed, self._world)
         self.allocations = Allocations(self._changed, clock, self._world, under_lock, self.disks)
 
     def _is_active_locked(self) -> bool:
@@ -273,8 +275,7 @@ class Allocator(Events):
         return pod
 
     def _filtering_locked(self, now: float, *, adds_up: bool = False) -> Filtering:
-        settler = self._settler
-        parts = self._world, self._ledger, settler, settler.holds, self._memory, self._refusals
+        parts = self._world, self._ledger, self._settler, self._settler.holds, self._memory, self._refusals
         return Filtering(*parts, self._live, self._clock, now, self._version, adds_up)
 
     def wait_for_change(self, version: int, timeout: float) -> bool:
@@ -292,9 +293,8 @@ class Allocator(Events):
         """The answer of that call never reached the scheduler, so what it held is not offered. Idempotent; holds that
         a later call of the same pod has made stay. Costs: the pod's promises."""
         with self._changed:
-            if not self._memory.answers.is_of_call(pod_uid, serial):
-                return
-            if self._settler.end_holds(pod_uid, Verb.FORGET, self._clock.now(), "answer_lost"):
+            is_latest = self._memory.answers.is_of_call(pod_uid, serial)
+            if is_latest and self._settler.end_holds(pod_uid, Verb.FORGET, self._clock.now(), "answer_lost"):
                 self._touch_locked()
 
     # Time

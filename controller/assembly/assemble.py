@@ -29,7 +29,7 @@ from controller.kube.api import KubeApi
 from controller.kube.binder import PodBinder
 from controller.kube.endpoint_slice import EndpointSlices
 from controller.kube.lease import LeaseClient
-from controller.kube.recorder import Recorder
+from controller.kube.recorder import Recorder, Target
 from controller.process.addition import Addition
 from controller.process.flags import split_names
 from controller.process.status_port import StatusServer, create_metrics_app
@@ -46,11 +46,12 @@ from extender.app import Verbs, create_app
 from extender.binding import BindingService
 from extender.canary import CanaryFilter
 from extender.contention import WaitBudget
+from extender.coschedule import CoScheduler
 from extender.preconditions import Preconditions
 from extender.preemption import PreemptionService
 from extender.priorities import PriorityService
 from extender.service import ExtenderService
-from extender.wire import ClusterSize
+from extender.wire import ClusterSize, FilterArgs
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication
@@ -102,6 +103,7 @@ class Controller:
             serving=self._serving,
             every_seconds=lambda: self._live_settings().wiring_check_every_seconds,
         )
+        self.co_scheduler = self._make_co_scheduler()
         self.admission = self._make_admission(api)
         self.additions = self._add(api)
         self.lifecycle = self._make_lifecycle(api)
@@ -201,6 +203,17 @@ class Controller:
         self.webhook_chain.subscribe(admission.worker.changed)
         return admission
 
+    def _make_co_scheduler(self) -> CoScheduler:
+        return CoScheduler(
+            self.allocator.served,
+            self.clock,
+            self._live_settings,
+            namespace=self.settings.namespace,
+            wake=self.waker.wake,
+            tell=self._tell_pod,
+            is_leading=lambda: self.gate.is_open,
+        )
+
     def _make_elector(self, api: KubeApi) -> Elector:
         settings = self.settings
         return Elector(
@@ -241,6 +254,7 @@ class Controller:
                     *status_servers(settings, api, self.status),
                     self.support,
                     self.teller,
+                    self.co_scheduler,
                     self.recorder,
                     self.certificates,
                     self.wired.prover,
@@ -278,14 +292,19 @@ class Controller:
             self.teller,
             contention_wait_seconds=lambda: self._live_settings().contention_wait_milliseconds / 1000,
             budget=WaitBudget(),
+            co_scheduler=self.co_scheduler,
         )
         binding = BindingService(preconditions, PodBinder(api))
         return Verbs(
             CanaryFilter(filtering, preconditions, self.wired.proof),
-            PriorityService(allocator, preconditions),
+            PriorityService(allocator, preconditions, self.co_scheduler),
             PreemptionService(allocator, preconditions, self.metrics, self.teller),
             binding,
         )
+
+    def _tell_pod(self, args: FilterArgs, reason: str, text: str) -> None:
+        target = Target("Pod", args.pod_namespace, args.pod_name, args.pod_uid)
+        self.recorder.note(target, reason, text, is_warning=True)
 
     # Views
 

@@ -30,9 +30,10 @@ class FollowedKind(Generic[F]):
 
 
 def interesting_pod(raw: Raw) -> Pod | None:
-    """Pods that concern us: those with a claim, and those that ask for the extender. The rest is not kept."""
+    """Pods that concern us: those with a claim, those that ask for the extender, and share-managers. The rest is not
+    kept."""
     pod = parse.pod_facts(raw)
-    return pod if pod.volumes or pod.is_opted_in else None
+    return pod if pod.volumes or pod.is_opted_in or pod.shares_volume else None
 
 
 # A kind that the cluster does not have (its CRD is absent) has no objects: its store is in sync, and empty.

@@ -57,5 +57,13 @@ FORMER_MUTATING_CONFIGURATIONS: Final = ("longhorn-scheduler-extender",)
 
 VALIDATING_CONFIGURATION: Final = "longhorn-scheduler-extender"
 
+SHARE_MANAGER: Final = "share-manager"
+COMPONENT_LABEL: Final = "longhorn.io/component"
+SHARED_VOLUME_LABEL: Final = "longhorn.io/share-manager"
+"""On Longhorn's share-manager pods: what they are, and the volume that they serve."""
+
+MIGRATION_LABEL: Final = "kubevirt.io/migrationJobUID"
+"""On the pod that a virtual machine is to migrate to: it has to leave its node."""
+
 CO_SCHEDULE_ANNOTATION: Final = "kubevirt-scheduler/co-schedule"
 """`true`: the pod runs where the share-manager of its shared volume runs."""

@@ -91,9 +91,25 @@ def pod_facts(raw: Raw) -> Pod:
         lacks_extender=is_opted_in and bool(_LACKS.search(condition_message_at(status, "status", "PodScheduled"))),
         is_gated=bool(spec.get("schedulingGates")),
         unschedulable_since_utc=_unschedulable_since(status) if is_opted_in else "",
+        shares_volume=_volume_served(meta),
+        follows_shares=_follows_shares(meta),
         opt_in_mark="" if is_opted_in else opt_in_mark(meta),
         owner=None if is_opted_in else _owner(meta),
     )
+
+
+def _volume_served(meta: Raw) -> str:
+    labels = mapping_at(meta, "metadata", "labels")
+    if labels.get(names.COMPONENT_LABEL) != names.SHARE_MANAGER:
+        return ""
+    return text_at(labels, "metadata.labels", names.SHARED_VOLUME_LABEL)
+
+
+def _follows_shares(meta: Raw) -> bool:
+    """Asked for by annotation, except of a pod that a virtual machine migrates to."""
+    if mapping_at(meta, "metadata", "annotations").get(names.CO_SCHEDULE_ANNOTATION) != "true":
+        return False
+    return not mapping_at(meta, "metadata", "labels").get(names.MIGRATION_LABEL)
 
 
 def _owner(meta: Raw) -> PodOwner | None:

@@ -28,7 +28,7 @@ class PodOwner:
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """A pod with at least one claim, or one that asks for the extender's resource."""
+    """A pod with at least one claim, one that asks for the extender's resource, or a share-manager of Longhorn's."""
 
     uid: str
     namespace: str
@@ -46,6 +46,8 @@ class Pod:
     lacks_extender: bool = False  # kube-scheduler looked for the extender's resource on nodes, and found none
     is_gated: bool = False  # spec.schedulingGates: no scheduler asks about it yet
     unschedulable_since_utc: str = ""  # since when kube-scheduler has found no node for it; "" while it has not tried
+    shares_volume: str = ""  # of a share-manager pod: the volume that it serves
+    follows_shares: bool = False  # is to run where its shared volumes are served
     # Of pods that do not ask for the extender:
     opt_in_mark: str = ""  # "true", "false", another word, or "" without one
     owner: PodOwner | None = None

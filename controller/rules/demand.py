@@ -87,7 +87,7 @@ class VolumeDemand:
     def prefers_local(self) -> bool:
         """Longhorn puts one of several copies next to the engine if it can, but does without."""
         facts = self.facts
-        return not self.is_local and facts.data_locality == LOCALITY_BEST_EFFORT and not _is_shared(facts)
+        return not self.is_local and facts.data_locality == LOCALITY_BEST_EFFORT and not is_served(facts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,14 +232,14 @@ def needs_of_volume(volume: Volume, lookup: Lookup, made_by: StorageClass | None
     return replace(volume.needs, image=image, engine_image=volume.image)
 
 
-def _is_shared(volume: Volume) -> bool:
-    """Served by a share manager: the engine runs on its node, wherever the consumers are."""
+def is_served(volume: Volume) -> bool:
+    """By a share-manager: the engine runs on its node, wherever the consumers are."""
     return volume.access_mode == "rwx" and not volume.migratable
 
 
 def _wants_local(volume: Volume, settings: LonghornSettings, *, is_placed: bool) -> bool:
     """Whether a replica has to lie on the node of the pod."""
-    if _is_shared(volume):
+    if is_served(volume):
         return False
     if volume.data_locality == LOCALITY_STRICT:
         return True

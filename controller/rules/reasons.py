@@ -34,6 +34,7 @@ class Reason(StrEnum):
     NO_USABLE_DISK = "NoUsableDisk"
     REPLICA_ELSEWHERE = "ReplicaElsewhere"
     IN_USE_ELSEWHERE = "VolumeInUseElsewhere"
+    SERVED_ELSEWHERE = "VolumeServedElsewhere"
     INCOMPATIBLE_SIZE = "IncompatibleVolumeSize"
     TOO_FULL = "DiskPressure"
     INSUFFICIENT_STORAGE = "InsufficientStorage"
@@ -87,6 +88,7 @@ _TEXTS = {
     Reason.NO_USABLE_DISK: "Longhorn: no disk accepts the volume",
     Reason.REPLICA_ELSEWHERE: "Longhorn: the volume's data is on another node",
     Reason.IN_USE_ELSEWHERE: "Longhorn: another pod uses the volume on another node",
+    Reason.SERVED_ELSEWHERE: "Longhorn: the share-manager of the pod's volume runs on another node",
     Reason.INCOMPATIBLE_SIZE: "Longhorn: volume is too large for the disk's file system",
     Reason.TOO_FULL: "Longhorn: disks are below their minimal available space",
     Reason.INSUFFICIENT_STORAGE: "Longhorn: not enough space on the node's disks",

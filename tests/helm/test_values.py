@@ -29,7 +29,7 @@ def test_the_manifests_of_the_examples_are_what_the_chart_renders(helm: Helm) ->
 
 def test_every_live_setting_can_be_said(helm: Helm) -> None:
     others = {"opt-in": "always", "strategy": "off", "expansion-policy": "deny", "max-offers": 1000000}
-    others["allocation-authority"] = "disk-scheduler"
+    others |= {"allocation-authority": "disk-scheduler", "co-schedule-strictness": "preferred"}
     settings: Values = {}
     for name in (name.removeprefix(PREFIX) for name in LIVE_NAMES):
         settings[name] = others.get(name, 7)

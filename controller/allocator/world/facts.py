@@ -12,6 +12,7 @@ from controller.allocator.world.allocated import Allocated
 from controller.allocator.world.backups import Backups
 from controller.allocator.world.engines import EngineFacts
 from controller.allocator.world.placed import Granted, NothingGranted, Placed
+from controller.allocator.world.shares import Shares
 from controller.model.longhorn import BackingImage, Backup, LonghornNode, LonghornSettings, Replica, Volume
 from controller.model.workload import Claim, KubeNode, PersistentVolume, Pod, StorageClass, default_class
 from controller.rules.demand import Missing, VolumeDemand, claim_for, demand_of_claim
@@ -43,6 +44,7 @@ class Facts:
         self.allocated = Allocated(self.placed, self.nodes, self.backing_images, touch)
         self.growing: set[str] = set()  # volumes that Longhorn shows smaller somewhere than the cluster asks for
         self._claim_key_by_volume: dict[str, str] = {}  # Longhorn volume -> claim key, by its PV
+        self.shares = Shares()
         self._engines = EngineFacts()
         self._demands: dict[str, VolumeDemand | None] = {}  # of promises' volumes, by claim uid
 

@@ -73,6 +73,7 @@ class World(Facts):
 
     def put_pod(self, key: str, pod: Pod | None) -> Pod | None:
         """Replace what stands under `key`; the pod that went, when it is gone or another one has its name now."""
+        self.shares.put(key, pod)
         old = self.pod_by_key(key)
         if old is not None:
             self._unlink_pod(old)

@@ -1,0 +1,51 @@
+"""Where the shared volumes of a pod are served, for whoever wants it to run there. The allocator decides nothing by
+it."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from controller.allocator.world.world import World
+from controller.rules.demand import is_served
+
+
+@dataclass(frozen=True, slots=True)
+class ServedPod:
+    """A pending pod that follows its shared volumes. `volumes`: how many of them each node serves; nodes on which
+    nothing can run now count for none."""
+
+    created_utc: str
+    volumes: Mapping[str, int]
+
+    @property
+    def best(self) -> frozenset[str]:
+        """The nodes that serve most of them; empty: none is served anywhere."""
+        most = max(self.volumes.values(), default=0)
+        return frozenset(node for node, count in self.volumes.items() if count == most)
+
+
+class ServedVolumes:
+    """Threads: any. Blocks: never. I/O: none."""
+
+    def __init__(self, lock: threading.Condition, world: World) -> None:
+        self._lock, self._world = lock, world
+
+    def of_pod(self, pod_uid: str, namespace: str) -> ServedPod | None:
+        """None: the pod is not pending, or goes wherever it likes. `namespace`: Longhorn's. Costs: a look-up for each
+        of its claims."""
+        with self._lock:
+            pod = self._world.pods.get(pod_uid)
+            if pod is None or not pod.follows_shares or not pod.is_pending:
+                return None
+            found = Counter[str]()
+            for claim in self._world.claims_of(pod):
+                volume = self._world.volume(self._world.volume_of(claim.uid))
+                if volume is not None and is_served(volume):
+                    node = self._world.shares.node_of(namespace, volume.name)
+                    facts = self._world.nodes.get(node)
+                    if node and (facts is None or facts.ready):
+                        found[node] += 1
+            return ServedPod(pod.created_utc, found)

@@ -1,0 +1,38 @@
+"""Where Longhorn serves volumes of several nodes: its share-manager pods.
+
+Anybody may label a pod of his own, so a share-manager counts by its namespace, which whoever asks has to know.
+"""
+
+from __future__ import annotations
+
+from controller.model.workload import Pod
+
+
+class Shares:
+    """Share-manager pods by namespace and volume. Threads: none of its own; the allocator's lock guards it."""
+
+    def __init__(self) -> None:
+        self._by_key: dict[str, Pod] = {}
+        self._of_volume: dict[tuple[str, str], dict[str, Pod]] = {}
+
+    def put(self, key: str, pod: Pod | None) -> None:
+        old = self._by_key.pop(key, None)
+        if old is not None:
+            members = self._of_volume[old.namespace, old.shares_volume]
+            del members[key]
+            if not members:
+                del self._of_volume[old.namespace, old.shares_volume]
+        if pod is not None and pod.shares_volume:
+            self._by_key[key] = pod
+            self._of_volume.setdefault((pod.namespace, pod.shares_volume), {})[key] = pod
+
+    def node_of(self, namespace: str, volume: str) -> str:
+        """Where the volume is served, or is about to be; "" while it is served nowhere: without a pod, and with one
+        that has no node, has ended or goes. Of several the newest one."""
+        live = [
+            one
+            for one in self._of_volume.get((namespace, volume), {}).values()
+            if one.node_name and not one.is_finished and not one.is_deleting
+        ]
+        newest = max(live, key=lambda one: (one.created_utc, one.name), default=None)
+        return newest.node_name if newest is not None else ""
