@@ -35,8 +35,6 @@ from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
-SHORT_SEEDS = 1  # of 20 runs with leaders that die
-
 
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[Site]:
@@ -81,19 +79,18 @@ def test_replicas_images_and_expansions_at_once_never_exceed_a_disk(site: Site) 
     assert all(DISK_GIB * GIB - total < smallest for total in site.sums().values()), "room is left, and was refused"
 
 
-@pytest.mark.parametrize(
-    "seed", [pytest.param(seed, marks=[pytest.mark.long] if seed >= SHORT_SEEDS else []) for seed in range(20)]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(20))
 def test_leaders_that_die_lose_nothing_and_give_nothing_twice(site: Site, seed: int) -> None:
-    """The leader is killed at random moments while eight processes ask, three times in the long runs; another copy
-    takes over once the Lease has run out."""
+    """The leader is killed at random moments, three times, while eight processes ask; another copy takes over once the
+    Lease has run out."""
     dice = random.Random(seed)
     for controller in (site.start_leader(), site.start_leader()):
         wait_until(controller.answers_ready, "a ready copy", WAIT_SECONDS)
     replicas = [(name, site.add_volume(name, 2)[0]) for name in (f"v{number}" for number in range(240))]
     callers = site.ask([f"replica {volume} {replica}" for volume, replica in replicas], 8)
     killed = 0
-    for _ in range(3 if seed >= SHORT_SEEDS else 1):
+    for _ in range(3):
         wait_for_more(site, callers, dice.randint(1, 30))
         for controller in [one for one in site.leaders if leads(one)]:
             killed += not all_over(callers)

@@ -209,6 +209,7 @@ def test_the_authority_changes_both_ways(site: Site, leader: Controller) -> None
     wait_for_record(site, shown(site))
 
 
+@pytest.mark.long
 def test_a_mirror_that_is_switched_off_is_left_as_it_is(site: Site, leader: Controller) -> None:
     site.api.patch(CONFIG_MAP, {"data": {f"{PREFIX}-record": "false"}})
     try:
@@ -271,6 +272,7 @@ def in_nodes(site: Site) -> dict[tuple[str, str, str], int]:
     }
 
 
+@pytest.mark.long
 def test_longhorns_nodes_carry_the_record_and_one_that_a_manager_drops_is_told(
     site: Site, knowing_nodes: Controller
 ) -> None:

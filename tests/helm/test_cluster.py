@@ -250,7 +250,10 @@ def test_a_forced_upgrade_empties_what_the_leader_then_fills(release: Release, t
     gone_again(site, before)
 
 
-@pytest.mark.parametrize("flags", [(), ("--server-side", "--force-conflicts", "--field-manager=a-tool")])
+@pytest.mark.parametrize(
+    "flags",
+    [pytest.param((), marks=pytest.mark.long), ("--server-side", "--force-conflicts", "--field-manager=a-tool")],
+)
 def test_objects_that_are_applied_again_leave_alone_what_the_leader_wrote(
     site: Cluster, helm: Helm, tmp_path: Path, flags: tuple[str, ...]
 ) -> None:

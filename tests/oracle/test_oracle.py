@@ -28,7 +28,7 @@ from tests.oracle.shrink import shrink
 from tests.oracle.worlds import NOW, VOLUME, Document
 
 SEED = 20260501
-WORLDS = 2000
+WORLDS = 1500
 OTHER_SEED = 7
 
 
