@@ -40,7 +40,7 @@ class Machines:
     def _volume(self) -> str:
         return str(self.scene.api.get(self.cell.path("persistentvolumeclaims", "disk"))["spec"].get("volumeName") or "")
 
-    def begin(self, *, co_schedule: bool = True, **labels: str) -> str:
+    def begin(self, labels: dict[str, str] | None = None, *, co_schedule: bool = True) -> str:
         """A launcher pod; its name."""
         name = f"virt-launcher-vm-{next(self._numbers)}"
         made = workloads.pod(
@@ -53,9 +53,9 @@ class Machines:
     def node_of(self, name: str) -> str:
         return str(self.scene.api.get(self.cell.path("pods", name))["spec"].get("nodeName") or "")
 
-    def start(self, **more: bool) -> str:
+    def start(self, *, co_schedule: bool = True) -> str:
         """The node that such a pod comes to."""
-        name = self.begin(**more)
+        name = self.begin(co_schedule=co_schedule)
         return wait_until(lambda: self.node_of(name), f"a node for {name}", WAIT_SECONDS)
 
     def serve(self, node: str) -> None:
@@ -97,7 +97,7 @@ def test_a_machine_that_migrates_leaves_the_node(machines: Machines) -> None:
     there = machines.cell.nodes[3]
     machines.serve(there)
     machines.start()
-    names = [machines.begin(**{"kubevirt.io/migrationJobUID": "job"}) for _ in range(5)]
+    names = [machines.begin({"kubevirt.io/migrationJobUID": "job"}) for _ in range(5)]
     wait_until(lambda: all(map(machines.node_of, names)), "nodes for all targets", WAIT_SECONDS)
     assert {there} != set(map(machines.node_of, names))
 
