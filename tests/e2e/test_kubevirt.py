@@ -44,7 +44,7 @@ class Machines:
         """A launcher pod; its name."""
         name = f"virt-launcher-vm-{next(self._numbers)}"
         made = workloads.pod(
-            name, "disk", selector=self.cell.selector, labels={"kubevirt.io": "virt-launcher", **labels}
+            name, "disk", selector=self.cell.selector, labels={"kubevirt.io": "virt-launcher", **(labels or {})}
         )
         made["metadata"]["annotations"] = {CO_SCHEDULE: "true"} if co_schedule else {}
         self.cell.create("pods", made)
