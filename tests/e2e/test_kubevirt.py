@@ -31,6 +31,7 @@ class Machines:
 
     def __init__(self, scene: Scene, cell: Cell) -> None:
         self.scene, self.cell, self._numbers = scene, cell, itertools.count()
+        self._manager = ""  # the share-manager's pod
         claim = workloads.claim("disk", cell.class_name, 10)
         claim["spec"]["accessModes"] = ["ReadWriteMany"]
         cell.create("persistentvolumeclaims", claim)
@@ -59,21 +60,22 @@ class Machines:
         return wait_until(lambda: self.node_of(name), f"a node for {name}", WAIT_SECONDS)
 
     def serve(self, node: str) -> None:
-        """The share-manager runs there from now on."""
-        name = f"share-manager-{self.volume}"
-        self.end()
-        made: Object = workloads.pod(name, opted_in=False)
+        """A share-manager runs there from now on, and then the one before goes. Longhorn gives both the same name;
+        so there is a moment without any, in which the volume is served nowhere and machines may run anywhere."""
+        before, self._manager = self._manager, f"share-manager-{self.volume}-{next(self._numbers)}"
+        made: Object = workloads.pod(self._manager, opted_in=False)
         labels = {"longhorn.io/component": "share-manager", "longhorn.io/share-manager": self.volume}
         made["metadata"]["labels"] = {"longhorn.io/managed-by": "longhorn-manager", **labels}
         made["spec"]["nodeName"] = node
         self.scene.api.create(MANAGERS, made)
+        self._delete(before)
 
-    def is_served(self) -> bool:
-        return self.scene.api.get_or_none(f"{MANAGERS}/share-manager-{self.volume}") is not None
+    def _delete(self, manager: str) -> None:
+        if manager:
+            self.scene.api.delete(f"{MANAGERS}/{manager}", gracePeriodSeconds=0)
 
     def end(self) -> None:
-        if self.is_served():
-            self.scene.api.delete(f"{MANAGERS}/share-manager-{self.volume}", gracePeriodSeconds=0)
+        self._delete(self._manager)
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ from tests.oracle.shrink import shrink
 from tests.oracle.worlds import NOW, VOLUME, Document
 
 SEED = 20260501
-WORLDS = 1500
+WORLDS = 2000
 OTHER_SEED = 7
 
 
