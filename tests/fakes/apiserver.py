@@ -180,7 +180,10 @@ class FakeApiServer:
     def patch(self, resource: Resource, namespace: str | None, name: str, body: object, **_: object) -> Raw:
         self._enter("patch", resource)
         with self.changed:
-            merged = _merge(self._at(resource, namespace, name), body)
+            there = self._at(resource, namespace, name)
+            merged = _merge(there, body)
+            if merged["metadata"]["resourceVersion"] != there["metadata"]["resourceVersion"]:
+                raise ConflictError("409: another version")
             return self._store((resource.path(), namespace or "", name), "MODIFIED", merged)
 
     def delete(self, resource: Resource, namespace: str | None, name: str, *, uid: str = "") -> None:
