@@ -12,7 +12,7 @@ from controller.kube.api import KubeApi
 from controller.kube.store import Store
 from controller.placement.metrics import PlacementMetrics
 from controller.placement.objects import ReplicaObjects
-from controller.placement.placer import Checks, Gives, Placer, Turns, status_of
+from controller.placement.placer import Gives, PlacementTurns, Placer, TermChecks, status_of
 from controller.process.addition import Addition
 from controller.settings import LiveSettings
 
@@ -28,9 +28,9 @@ def build_placement(
     registry: CollectorRegistry,
     *,
     gives: Gives,
-    turns: Turns,
+    turns: PlacementTurns,
     settings: Callable[[], LiveSettings],
-    checks: Callable[[], Checks],
+    checks: Callable[[], TermChecks],
     is_leading: Callable[[], bool],
     has_record: Callable[[], bool],
 ) -> Addition:

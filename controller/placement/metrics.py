@@ -8,14 +8,14 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from controller.placement.placer import REASONS, Figures, Outcome
+from controller.placement.placer import REASONS, PlacementFigures, PlacementOutcome
 from controller.process.common_metrics import PREFIX
 
 
 class PlacementMetrics(Collector):
     """Threads: any. Blocks: never. I/O: none."""
 
-    def __init__(self, figures: Callable[[], Figures]) -> None:
+    def __init__(self, figures: Callable[[], PlacementFigures]) -> None:
         self._figures = figures
 
     def describe(self) -> Iterable[Metric]:
@@ -26,7 +26,7 @@ class PlacementMetrics(Collector):
         tries = CounterMetricFamily(
             f"{PREFIX}_replica_placements", "Tries to place a Replica without a disk.", labels=("outcome",)
         )
-        for outcome in Outcome:
+        for outcome in PlacementOutcome:
             tries.add_metric((outcome.value,), found.outcomes.get(outcome.value, 0))
         yield tries
         waiting = GaugeMetricFamily(

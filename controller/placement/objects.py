@@ -37,7 +37,7 @@ class Written(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ReplicaPlace:
     volume: str
     node: str
     disk_uuid: str
@@ -57,7 +57,7 @@ class ReplicaObjects:
         except NotFoundError:
             return None
 
-    def place(self, name: str, place: Place, check: Callable[[], None]) -> Written:
+    def place(self, name: str, place: ReplicaPlace, check: Callable[[], None]) -> Written:
         """Put the replica on that disk. `check` is asked right before each write, and raises where it must not be made.
         Raises ClusterError: ConflictError where others write it all the time."""
 
@@ -82,7 +82,11 @@ class ReplicaObjects:
         return self._write(name, spec, check)
 
     def _write(
-        self, name: str, spec: Callable[[Replica], Raw | Written], check: Callable[[], None], place: Place | None = None
+        self,
+        name: str,
+        spec: Callable[[Replica], Raw | Written],
+        check: Callable[[], None],
+        place: ReplicaPlace | None = None,
     ) -> Written:
         last: ConflictError | None = None
         for _ in range(MOST_TRIES):
@@ -106,7 +110,7 @@ class ReplicaObjects:
         raise ConflictError(f"replica {name} is written by others all the time: {last}")
 
 
-def _not_to_be_written(found: Replica, place: Place | None) -> Written | None:
+def _not_to_be_written(found: Replica, place: ReplicaPlace | None) -> Written | None:
     if found.node:
         is_there = place is not None and (found.node, found.disk_uuid) == (place.node, place.disk_uuid)
         return Written.ALREADY if is_there else Written.ELSEWHERE

@@ -19,10 +19,10 @@ from itertools import islice
 from typing import Any, Final, Protocol
 
 from controller.allocator.outcome import Mode
-from controller.allocator.verbs.allocate import DOUBT_SECONDS, Allotment, Held, Turn
+from controller.allocator.verbs.allocate import DOUBT_SECONDS, Allotment, HeldPlace, PlacementTurn
 from controller.clock import Clock
 from controller.errors import NotReadyError, SchedulerError
-from controller.placement.objects import Place, ReplicaObjects, Written
+from controller.placement.objects import ReplicaObjects, ReplicaPlace, Written
 from controller.placement.unplaced import News, Unplaced
 from controller.process.worker import Part, Worker, backoff_seconds
 from controller.rules.placing import Wait
@@ -59,7 +59,7 @@ class Why(StrEnum):
 REASONS: Final = (*(one.value for one in Why), *(one.value for one in Wait))
 
 
-class Outcome(StrEnum):
+class PlacementOutcome(StrEnum):
     """What the metrics count."""
 
     PLACED = "placed"
@@ -76,13 +76,13 @@ class Gives(Protocol):
     def release(self, replica: str, seconds: float) -> Allotment: ...
 
 
-class Turns(Protocol):
+class PlacementTurns(Protocol):
     """Whose turn it is. In the product the allocator's `Allocations`."""
 
-    def turn_of(self, name: str, now_utc: datetime | None = None) -> Turn | None: ...
+    def turn_of(self, name: str, now_utc: datetime | None = None) -> PlacementTurn | None: ...
 
 
-class Checks(Protocol):
+class TermChecks(Protocol):
     """Whether this process may write. In the product `Preconditions` of the extender."""
 
     @property
@@ -106,7 +106,7 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class PlacementFigures:
     """For metrics and the status page. `shown`: the first that wait."""
 
     is_on: bool = False
@@ -122,11 +122,11 @@ class Placer(Part):
     def __init__(
         self,
         gives: Gives,
-        turns: Turns,
+        turns: PlacementTurns,
         objects: ReplicaObjects,
         disk_path: Callable[[str, str], str],
         settings: Callable[[], LiveSettings],
-        checks: Callable[[], Checks],
+        checks: Callable[[], TermChecks],
         clock: Clock,
         *,
         is_leading: Callable[[], bool],
@@ -146,7 +146,7 @@ class Placer(Part):
         self._outcomes = Counter[str]()
         self._show(is_on=False)
 
-    def figures(self) -> Figures:
+    def figures(self) -> PlacementFigures:
         return self._figures
 
     # A round
@@ -227,7 +227,7 @@ class Placer(Part):
             if not self._is_leading():
                 return  # the next leader goes on with what is on record
             self._failed_in_a_row += 1
-            self._outcomes[Outcome.FAILED] += 1
+            self._outcomes[PlacementOutcome.FAILED] += 1
             if state.detail != str(error):
                 _log.warning("replica not placed replica=%s volume=%s: %s", name, state.volume, error)
             self._back_off(state, Why.FAILURE, str(error))
@@ -251,9 +251,9 @@ class Placer(Part):
         elif turn.affinity:
             self._objects.bind(name, turn.affinity, check)
             self._wait(state, Why.BINDING, EVERY_SECONDS)  # until our stores show it, and the decision goes by it
-        elif turn.held is Held.ELSEWHERE or self._is_over(state, _of(turn.held), Why.CLOSED, DOUBT_SECONDS):
+        elif turn.held is HeldPlace.ELSEWHERE or self._is_over(state, _of(turn.held), Why.CLOSED, DOUBT_SECONDS):
             self._give_up(name, state)
-        elif turn.held is Held.CLOSED:
+        elif turn.held is HeldPlace.CLOSED:
             self._wait(state, Why.CLOSED, EVERY_SECONDS)
         else:
             self._place(name, state, check)
@@ -279,7 +279,7 @@ class Placer(Part):
         began = self._clock.now()
         given = self._gives.place(state.volume, name, PLACE_SECONDS)
         if not given.allocations:
-            self._outcomes[Outcome.NO_ROOM] += 1
+            self._outcomes[PlacementOutcome.NO_ROOM] += 1
             if state.reason != Why.NO_ROOM:
                 _log.info("no room replica=%s volume=%s: %s", name, state.volume, _nearest(given))
             self._back_off(state, Why.NO_ROOM, _nearest(given))
@@ -288,14 +288,14 @@ class Placer(Part):
         path = self._disk_path(one.node, given.disk_uuid)
         if not path:
             raise NotReadyError(f"the path of disk {one.disk} of node {one.node} is not known")
-        written = self._objects.place(name, Place(state.volume, one.node, given.disk_uuid, path), check)
+        written = self._objects.place(name, ReplicaPlace(state.volume, one.node, given.disk_uuid, path), check)
         milliseconds = (self._clock.now() - began) * 1000
         if written is Written.DONE or (written is Written.ALREADY and state.reason != Why.WRITTEN):
-            self._outcomes[Outcome.PLACED] += 1
+            self._outcomes[PlacementOutcome.PLACED] += 1
             text = "placed replica=%s volume=%s node=%s disk=%s was_on_record=%s ms=%.1f"
             _log.info(text, name, state.volume, one.node, one.disk, not given.is_new, milliseconds)
         elif written is Written.ELSEWHERE:
-            self._outcomes[Outcome.ELSEWHERE] += 1
+            self._outcomes[PlacementOutcome.ELSEWHERE] += 1
             _log.warning("somebody else has placed replica=%s volume=%s", name, state.volume)
         is_there = written in (Written.DONE, Written.ALREADY)
         self._wait(state, Why.WRITTEN if is_there else Why.MOVED, SEEN_SECONDS)
@@ -318,12 +318,12 @@ class Placer(Part):
         counts = Counter(state.reason for state in self._states.values())
         shown = tuple(_entry(name, state, now) for name, state in islice(self._states.items(), SHOWN))
         waiting = {reason: counts[reason] for reason in REASONS}
-        outcomes = {one.value: self._outcomes[one] for one in Outcome}
-        self._figures = Figures(is_on, self._problem, waiting, shown, outcomes)
+        outcomes = {one.value: self._outcomes[one] for one in PlacementOutcome}
+        self._figures = PlacementFigures(is_on, self._problem, waiting, shown, outcomes)
 
 
-def _of(held: Held) -> str:
-    return Why.CLOSED if held is Held.CLOSED else ""
+def _of(held: HeldPlace) -> str:
+    return Why.CLOSED if held is HeldPlace.CLOSED else ""
 
 
 def _entry(name: str, state: Waiting, now: float) -> Mapping[str, Any]:
@@ -347,7 +347,7 @@ def _nearest(given: Allotment) -> str:
     return where + (f"; {others} more" if others else "")
 
 
-def status_of(figures: Figures) -> Mapping[str, Any]:
+def status_of(figures: PlacementFigures) -> Mapping[str, Any]:
     """Its section of the status document."""
     return {
         "is_on": figures.is_on,

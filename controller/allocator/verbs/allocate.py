@@ -52,7 +52,7 @@ class Allotment:
     size_bytes: int = 0
 
 
-class Held(StrEnum):
+class HeldPlace(StrEnum):
     """What is on record, or decided, for a replica without a disk."""
 
     NOTHING = "nothing"
@@ -62,13 +62,13 @@ class Held(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class PlacementTurn:
     """Whether a replica without a disk is to get one now. `affinity`: the node that it has to be bound to first."""
 
     volume: str
     not_yet: NotYet | None = None
     affinity: str = ""
-    held: Held = Held.NOTHING
+    held: HeldPlace = HeldPlace.NOTHING
 
 
 class Allocations:
@@ -153,7 +153,7 @@ class Allocations:
         size = max(replica.size_bytes, size_bytes)
         return Allocation(Purpose.REPLICA, replica.name, replica.node, disk, size) if disk else None
 
-    def turn_of(self, name: str, now_utc: datetime | None = None) -> Turn | None:
+    def turn_of(self, name: str, now_utc: datetime | None = None) -> PlacementTurn | None:
         """Whether it is the replica's turn to get a disk, by what Longhorn shows of it and its volume; None where it
         shows not both, or the replica has a node. Costs: a look-up; of one in the place of a failed one, a look at all
         nodes."""
@@ -168,19 +168,19 @@ class Allocations:
                 not_yet = check_replacement(view, volume)
             affinity = wanted_affinity(volume, replica)
             bound = affinity if affinity != replica.hard_node_affinity else ""
-            return Turn(volume.name, not_yet, bound, self._held(name, affinity))
+            return PlacementTurn(volume.name, not_yet, bound, self._held(name, affinity))
 
-    def _held(self, name: str, affinity: str) -> Held:
+    def _held(self, name: str, affinity: str) -> HeldPlace:
         entries = self._world.allocated.of(Purpose.REPLICA, name)
         known = [one for one in entries if self._world.allocated.disk_uuid(one)]
         if not known:
-            return Held.NOTHING
+            return HeldPlace.NOTHING
         place = known[0]
         node = self._world.nodes[place.node]
         disk = next(one for one in node.disks if one.name == place.disk)
         if affinity not in ("", place.node):
-            return Held.ELSEWHERE
-        return Held.CLOSED if check_node(node) or check_disk_state(disk) else Held.PLACE
+            return HeldPlace.ELSEWHERE
+        return HeldPlace.CLOSED if check_node(node) or check_disk_state(disk) else HeldPlace.PLACE
 
     def reuse_replica(self, volume_name: str, affinity: str = "", now_utc: datetime | None = None) -> Allotment:
         """The failed replica of that volume that comes back where it lies; without one there are no allocations.

@@ -30,7 +30,7 @@ TRUE = {"status": "True"}
 Raw = dict[str, Any]
 
 
-class Cell:
+class ReplicaCell:
     """Longhorn's objects in an API server, which outlives its leaders."""
 
     def __init__(self, **disks_gib: int) -> None:
@@ -92,10 +92,10 @@ class Cell:
         return {one.name: one.node for stored in backend.records() for one in stored.record.allocations}
 
 
-class Leader:
+class PlacingLeader:
     """One leader of a cell. `cluster` has its allocator."""
 
-    def __init__(self, cell: Cell, term: int = 1, live: LiveSettings = ON) -> None:
+    def __init__(self, cell: ReplicaCell, term: int = 1, live: LiveSettings = ON) -> None:
         self.cell, self.live, self.checks = cell, live, Checks()
         self.checks.term, self.has_record = term, True
         self.cluster = TestCluster(live=live, make_allocator=lambda _clock: Allocator(cell.clock))

@@ -24,21 +24,21 @@ from controller.placement.placer import (
     REUSE_SECONDS,
     SEEN_SECONDS,
     SHOWN,
-    Outcome,
+    PlacementOutcome,
 )
 from controller.process.common_metrics import PREFIX
 from controller.settings import LONGHORN, PLACES_NOTHING
-from tests.unit.placement.stage import NAMESPACE, ON, Cell, Leader, failing
+from tests.unit.placement.stage import NAMESPACE, ON, PlacingLeader, ReplicaCell, failing
 
 DEGRADED = {"robustness": "degraded", "lastDegradedAt": "2026-01-01T00:00:00Z", "state": "attached"}
 DELETING = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
 
 
 def test_a_replica_gets_all_that_longhorn_writes_when_it_places_one() -> None:
-    cell = Cell(n1=100)
+    cell = ReplicaCell(n1=100)
     name = cell.add("v", 60)
     before = cell.replica(name)
-    leader = Leader(cell).round()
+    leader = PlacingLeader(cell).round()
     found = cell.replica(name)
     assert re.fullmatch("v-[0-9a-f]{8}", found["spec"].pop("dataDirectoryName"))
     placed = {"nodeID": "n1", "diskID": "n1-d1", "diskPath": "/disks/n1"}
@@ -51,9 +51,9 @@ def test_a_replica_gets_all_that_longhorn_writes_when_it_places_one() -> None:
 
 
 def test_disks_are_filled_exactly_and_never_over() -> None:
-    cell = Cell(n1=100, n2=100)
+    cell = ReplicaCell(n1=100, n2=100)
     names = [cell.add(f"v{number:02}", 30) for number in range(9)]
-    leader = Leader(cell).round()
+    leader = PlacingLeader(cell).round()
     nodes = [cell.node_of(name) for name in names]
     assert (3, 3, 3) == (nodes.count("n1"), nodes.count("n2"), nodes.count(""))
     assert {"no-room": 3} == {why: count for why, count in leader.status["waiting"].items() if why != "written"}
@@ -64,9 +64,9 @@ def test_disks_are_filled_exactly_and_never_over() -> None:
 
 
 def test_switched_off_nothing_is_written() -> None:
-    cell = Cell(n1=100)
+    cell = ReplicaCell(n1=100)
     name = cell.add("v")
-    leader = Leader(cell, live=replace(ON, replica_placement=False)).round()
+    leader = PlacingLeader(cell, live=replace(ON, replica_placement=False)).round()
     assert ("", {}, False, "") == (
         cell.node_of(name),
         cell.on_record(),
@@ -77,19 +77,19 @@ def test_switched_off_nothing_is_written() -> None:
     assert "n1" == leader.round().cell.node_of(name)
 
 
-def without_the_authority(leader: Leader) -> None:
+def without_the_authority(leader: PlacingLeader) -> None:
     leader.live = replace(ON, allocation_authority=LONGHORN)
 
 
-def without_a_record(leader: Leader) -> None:
+def without_a_record(leader: PlacingLeader) -> None:
     leader.has_record = False
 
 
-def in_bypass(leader: Leader) -> None:
+def in_bypass(leader: PlacingLeader) -> None:
     leader.checks.mode = Mode.BYPASS
 
 
-def with_old_stores(leader: Leader) -> None:
+def with_old_stores(leader: PlacingLeader) -> None:
     leader.checks.is_fresh = False
 
 
@@ -102,10 +102,10 @@ def with_old_stores(leader: Leader) -> None:
         (with_old_stores, "what is known of claim is too old"),
     ],
 )
-def test_what_keeps_it_from_placing_is_told(spoil: Callable[[Leader], None], problem: str) -> None:
-    cell = Cell(n1=100)
+def test_what_keeps_it_from_placing_is_told(spoil: Callable[[PlacingLeader], None], problem: str) -> None:
+    cell = ReplicaCell(n1=100)
     name = cell.add("v")
-    leader = Leader(cell)
+    leader = PlacingLeader(cell)
     spoil(leader)
     leader.round()
     assert ("", problem) == (cell.node_of(name), leader.status["problem"])
@@ -130,48 +130,48 @@ def test_what_keeps_it_from_placing_is_told(spoil: Callable[[Leader], None], pro
 def test_a_replica_waits_as_long_as_longhorn_would_not_place_it(
     volume: dict[str, Any], replica: dict[str, Any], reason: str
 ) -> None:
-    cell = Cell(n1=100)
+    cell = ReplicaCell(n1=100)
     cell.put_volume("v", **volume)
     name = cell.put_replica("v", **replica)
-    leader = Leader(cell).round()
+    leader = PlacingLeader(cell).round()
     assert ("", {}, {reason: 1}) == (cell.node_of(name), cell.on_record(), leader.status["waiting"])
 
 
 def test_a_volume_that_is_attached_has_its_replica_placed_there() -> None:
-    cell = Cell(n1=100, n2=100)
+    cell = ReplicaCell(n1=100, n2=100)
     name = cell.add("v", dataLocality="best-effort")
-    leader = Leader(cell).round()
+    leader = PlacingLeader(cell).round()
     assert {"not-attached": 1} == leader.status["waiting"]
     cell.put_volume("v", dataLocality="best-effort", nodeID="n2")
     assert "n2" == leader.round().cell.node_of(name)
 
 
 def test_a_volume_without_an_object_is_waited_for() -> None:
-    cell = Cell(n1=100)
+    cell = ReplicaCell(n1=100)
     name = cell.put_replica("v")
-    leader = Leader(cell).round()
+    leader = PlacingLeader(cell).round()
     assert {"no-volume": 1} == leader.status["waiting"]
     cell.put_volume("v")
     assert "n1" == leader.round(EVERY_SECONDS).cell.node_of(name)
 
 
 def test_a_strict_local_replica_is_bound_to_its_volumes_node_first() -> None:
-    cell = Cell(n1=20, n2=100)
+    cell = ReplicaCell(n1=20, n2=100)
     name = cell.add("v", dataLocality="strict-local", nodeID="n1")
-    leader = Leader(cell).round()
+    leader = PlacingLeader(cell).round()
     assert ("n1", "", {}) == (cell.replica(name)["spec"]["hardNodeAffinity"], cell.node_of(name), cell.on_record())
     assert "n1" == leader.round().cell.node_of(name)
 
 
 def test_a_replica_that_is_bound_to_a_node_goes_nowhere_else() -> None:
-    cell = Cell(n1=5, n2=100)
+    cell = ReplicaCell(n1=5, n2=100)
     cell.put_volume("v")
     name = cell.put_replica("v", hardNodeAffinity="n1")
-    leader = Leader(cell).round()
+    leader = PlacingLeader(cell).round()
     assert ("", {"no-room": 1}) == (cell.node_of(name), leader.status["waiting"])
 
 
-def add_degraded(cell: Cell, *, failed_on: str = "n1") -> str:
+def add_degraded(cell: ReplicaCell, *, failed_on: str = "n1") -> str:
     """A volume with a failed replica, and one that is to take its place, whose name this is."""
     cell.put_volume("v", numberOfReplicas=2, nodeID="n2", status=DEGRADED)
     failed = {"failedAt": "2026-01-01T00:00:00Z", "healthyAt": "2025-01-01T00:00:00Z"}
@@ -180,39 +180,39 @@ def add_degraded(cell: Cell, *, failed_on: str = "n1") -> str:
 
 
 def test_a_failed_replica_may_come_back_until_a_new_one_is_due() -> None:
-    cell = Cell(n1=100, n2=100)
+    cell = ReplicaCell(n1=100, n2=100)
     cell.put_node("n1", 100, ready=False)
     name = add_degraded(cell)
-    leader = Leader(cell).round()
+    leader = PlacingLeader(cell).round()
     assert ("", {"replacement": 1}) == (cell.node_of(name), leader.status["waiting"])
     assert "" == leader.round(599).cell.node_of(name)
     assert "n2" == leader.round(2).cell.node_of(name)
 
 
 def test_a_failed_replica_that_longhorn_would_reuse_goes_first() -> None:
-    cell = Cell(n1=100, n2=100)
+    cell = ReplicaCell(n1=100, n2=100)
     name = add_degraded(cell)
     cell.clock.advance(601)
-    leader = Leader(cell).round()
+    leader = PlacingLeader(cell).round()
     assert ("", {"reuse": 1}) == (cell.node_of(name), leader.status["waiting"])
     assert "" == leader.round(REUSE_SECONDS - 1).cell.node_of(name)
     assert "n2" == leader.round(REUSE_SECONDS).cell.node_of(name)  # it does not, after all
 
 
 def test_a_replica_that_was_made_with_its_volume_does_not_wait_for_failed_ones() -> None:
-    cell = Cell(n1=100, n2=100)
+    cell = ReplicaCell(n1=100, n2=100)
     name = add_degraded(cell)
     cell.change(name, rebuildRetryCount=0)
-    assert "n2" == Leader(cell).round().cell.node_of(name)
+    assert "n2" == PlacingLeader(cell).round().cell.node_of(name)
 
 
 # No room
 
 
 def test_without_room_it_is_tried_less_and_less_often() -> None:
-    cell = Cell(n1=5)
+    cell = ReplicaCell(n1=5)
     cell.add("v")
-    leader = Leader(cell)
+    leader = PlacingLeader(cell)
     tried = list[float]()
     for second in range(100):
         before = leader.counted("no-room")
@@ -226,25 +226,25 @@ def test_without_room_it_is_tried_less_and_less_often() -> None:
     assert shown["detail"].startswith("n1 d1: ")
 
 
-def larger_disk(cell: Cell) -> None:
+def larger_disk(cell: ReplicaCell) -> None:
     cell.put_node("n1", 100)
 
 
-def another_node(cell: Cell) -> None:
+def another_node(cell: ReplicaCell) -> None:
     cell.put_node("n2", 100)
 
 
-def replica_gone(cell: Cell) -> None:
+def replica_gone(cell: ReplicaCell) -> None:
     cell.api.delete(LONGHORN_REPLICAS, NAMESPACE, "old-r-1")
 
 
 @pytest.mark.parametrize("give", [larger_disk, another_node, replica_gone])
-def test_it_is_tried_again_as_soon_as_room_appears(give: Callable[[Cell], None]) -> None:
-    cell = Cell(n1=30)
+def test_it_is_tried_again_as_soon_as_room_appears(give: Callable[[ReplicaCell], None]) -> None:
+    cell = ReplicaCell(n1=30)
     cell.put_volume("old", 20)
     cell.put_replica("old", gib=20, nodeID="n1", diskID="n1-d1")
     name = cell.add("v", 20)
-    leader = Leader(cell)
+    leader = PlacingLeader(cell)
     for _ in range(100):
         leader.round(1)
     tries = leader.counted("no-room")
@@ -255,9 +255,9 @@ def test_it_is_tried_again_as_soon_as_room_appears(give: Callable[[Cell], None])
 
 
 def test_a_disk_that_gets_fuller_is_no_reason_to_try_again() -> None:
-    cell = Cell(n1=30)
+    cell = ReplicaCell(n1=30)
     cell.add("v", 40)
-    leader = Leader(cell)
+    leader = PlacingLeader(cell)
     for _ in range(100):
         leader.round(1)
     tries = leader.counted("no-room")
@@ -269,9 +269,9 @@ def test_a_disk_that_gets_fuller_is_no_reason_to_try_again() -> None:
 
 
 def test_a_conflict_is_met_with_a_fresh_read() -> None:
-    cell = Cell(n1=100)
+    cell = ReplicaCell(n1=100)
     name = cell.add("v")
-    leader = Leader(cell)
+    leader = PlacingLeader(cell)
     writes = 0
 
     def touch(verb: str, resource: Any) -> None:
@@ -286,9 +286,9 @@ def test_a_conflict_is_met_with_a_fresh_read() -> None:
 
 
 def test_conflicts_without_end_are_a_failure_and_what_was_decided_stays() -> None:
-    cell = Cell(n1=100, n2=100)
+    cell = ReplicaCell(n1=100, n2=100)
     name = cell.add("v")
-    leader = Leader(cell)
+    leader = PlacingLeader(cell)
     cell.api.fail = failing(ConflictError("409"), "patch")
     leader.round()
     given = cell.on_record()
@@ -299,9 +299,9 @@ def test_conflicts_without_end_are_a_failure_and_what_was_decided_stays() -> Non
 
 
 def test_a_replica_that_somebody_else_placed_meanwhile_is_left_alone() -> None:
-    cell = Cell(n1=100, n2=5)
+    cell = ReplicaCell(n1=100, n2=5)
     name = cell.add("v")
-    leader = Leader(cell)
+    leader = PlacingLeader(cell)
     cell.change(name, nodeID="n2", diskID="n2-d1", dataDirectoryName="theirs")  # and our informer lags
     before = cell.replica(name)
     leader.placer.run_once()
@@ -310,9 +310,9 @@ def test_a_replica_that_somebody_else_placed_meanwhile_is_left_alone() -> None:
 
 @pytest.mark.parametrize("change", [{"failedAt": "2026-01-01T00:00:00Z"}, {"hardNodeAffinity": "n2"}])
 def test_what_is_no_place_any_more_is_not_written(change: dict[str, str]) -> None:
-    cell = Cell(n1=100, n2=5)
+    cell = ReplicaCell(n1=100, n2=5)
     name = cell.add("v")
-    leader = Leader(cell)
+    leader = PlacingLeader(cell)
     cell.change(name, **change)  # and our informer lags
     leader.placer.run_once()
     assert ("", {"changed-meanwhile": 1}) == (cell.node_of(name), leader.status["waiting"])
@@ -321,9 +321,9 @@ def test_what_is_no_place_any_more_is_not_written(change: dict[str, str]) -> Non
 # Leaders that die
 
 
-def crash_before_the_replica(cell: Cell, term: int = 1) -> dict[str, str]:
+def crash_before_the_replica(cell: ReplicaCell, term: int = 1) -> dict[str, str]:
     """A leader that has put its decision on record and writes no Replica any more; what is on record."""
-    leader = Leader(cell, term)
+    leader = PlacingLeader(cell, term)
     cell.api.fail = failing(UnavailableError("gone"), "get", "patch")
     leader.round()
     cell.api.work()
@@ -331,38 +331,38 @@ def crash_before_the_replica(cell: Cell, term: int = 1) -> dict[str, str]:
 
 
 def test_the_next_leader_goes_on_with_the_disk_that_is_on_record() -> None:
-    cell = Cell(n1=100, n2=100)
+    cell = ReplicaCell(n1=100, n2=100)
     name = cell.add("v", 60)
     given = crash_before_the_replica(cell)
     assert [name] == list(given) and "" == cell.node_of(name)
     (taken,) = given.values()
     other = cell.add("w", 60)  # finds the other disk taken by nobody
     cell.put_node("n3", 500)  # a better one, which is not taken
-    Leader(cell, 2).round()
+    PlacingLeader(cell, 2).round()
     assert taken == cell.node_of(name) != cell.node_of(other)
     assert given[name] == cell.on_record()[name]
 
 
 def test_a_place_that_its_volume_has_left_is_given_up() -> None:
     """A strict-local volume is attached elsewhere by the time that the next leader comes."""
-    cell = Cell(n1=100, n2=100)
+    cell = ReplicaCell(n1=100, n2=100)
     cell.put_volume("v", dataLocality="strict-local", nodeID="n1")
     name = cell.put_replica("v", hardNodeAffinity="n1")
     assert {name: "n1"} == crash_before_the_replica(cell)
     cell.put_volume("v", dataLocality="strict-local", nodeID="n2")
-    leader = Leader(cell, 2)
+    leader = PlacingLeader(cell, 2)
     for _ in range(4):
         leader.round(EVERY_SECONDS)
     assert ("n2", {name: "n2"}) == (cell.node_of(name), cell.on_record())
 
 
 def test_a_place_whose_node_is_down_is_given_up_after_a_while() -> None:
-    cell = Cell(n1=100)
+    cell = ReplicaCell(n1=100)
     name = cell.add("v")
     assert {name: "n1"} == crash_before_the_replica(cell)
     cell.put_node("n1", 100, ready=False)
     cell.put_node("n2", 100)
-    leader = Leader(cell, 2).round()
+    leader = PlacingLeader(cell, 2).round()
     assert ("", {"closed-disk": 1}) == (cell.node_of(name), leader.status["waiting"])
     leader.round(DOUBT_SECONDS)
     assert {} == cell.on_record()
@@ -371,19 +371,19 @@ def test_a_place_whose_node_is_down_is_given_up_after_a_while() -> None:
 
 
 def test_a_node_that_comes_back_gets_what_was_decided() -> None:
-    cell = Cell(n1=100)
+    cell = ReplicaCell(n1=100)
     name = cell.add("v")
     crash_before_the_replica(cell)
     cell.put_node("n1", 100, ready=False)
-    leader = Leader(cell, 2).round()
+    leader = PlacingLeader(cell, 2).round()
     cell.put_node("n1", 100)
     assert "n1" == leader.round().cell.node_of(name)
 
 
 def test_a_write_that_arrived_without_an_answer_is_not_made_again() -> None:
-    cell = Cell(n1=100)
+    cell = ReplicaCell(n1=100)
     name = cell.add("v")
-    leader = Leader(cell)
+    leader = PlacingLeader(cell)
     patch = cell.api.patch
 
     def lost(*args: Any, **more: Any) -> Any:
@@ -401,9 +401,9 @@ def test_a_write_that_arrived_without_an_answer_is_not_made_again() -> None:
 
 def test_nothing_is_written_once_the_term_has_ended() -> None:
     """It ends after the record was written, and before the Replica is."""
-    cell = Cell(n1=100)
+    cell = ReplicaCell(n1=100)
     name = cell.add("v")
-    leader = Leader(cell)
+    leader = PlacingLeader(cell)
     read = cell.api.get
 
     def losing(resource: Any, *args: Any, **more: Any) -> Any:
@@ -418,9 +418,9 @@ def test_nothing_is_written_once_the_term_has_ended() -> None:
 
 
 def test_another_term_of_the_same_process_does_not_write_what_the_one_before_decided() -> None:
-    cell = Cell(n1=100)
+    cell = ReplicaCell(n1=100)
     name = cell.add("v")
-    leader = Leader(cell)
+    leader = PlacingLeader(cell)
     read = cell.api.get
 
     def losing(resource: Any, *args: Any, **more: Any) -> Any:
@@ -436,8 +436,8 @@ def test_another_term_of_the_same_process_does_not_write_what_the_one_before_dec
 
 
 def test_a_follower_writes_nothing_and_takes_up_all_when_it_leads() -> None:
-    cell = Cell(n1=100)
-    leader = Leader(cell)
+    cell = ReplicaCell(n1=100)
+    leader = PlacingLeader(cell)
     leader.checks.is_leading = False
     name = cell.add("v")
     assert ("", []) == (leader.round().cell.node_of(name), leader.status["replicas"])
@@ -449,9 +449,9 @@ def test_a_follower_writes_nothing_and_takes_up_all_when_it_leads() -> None:
 
 
 def test_failures_are_counted_told_and_tried_again() -> None:
-    cell = Cell(n1=100)
+    cell = ReplicaCell(n1=100)
     names = [cell.add(f"v{number}", 1) for number in range(MOST_FAILURES + 2)]
-    leader = Leader(cell)
+    leader = PlacingLeader(cell)
     cell.api.fail = failing(ClusterError("403: not allowed to patch replicas"), "patch")
     leader.round()
     assert MOST_FAILURES == leader.counted("failed")  # what fails so often fails for all
@@ -464,26 +464,26 @@ def test_failures_are_counted_told_and_tried_again() -> None:
 
 
 def test_a_disk_without_a_path_is_a_failure() -> None:
-    cell = Cell(n1=100)
+    cell = ReplicaCell(n1=100)
     cell.api.patch(LONGHORN_NODES, NAMESPACE, "n1", {"spec": {"disks": {"d1": {"path": ""}}}})
     name = cell.add("v")
-    leader = Leader(cell).round()
+    leader = PlacingLeader(cell).round()
     assert ("", {"failure": 1}) == (cell.node_of(name), leader.status["waiting"])
     assert "path of disk d1 of node n1" in leader.status["replicas"][0]["detail"]
 
 
 def test_the_status_document_names_some_and_counts_all() -> None:
-    cell = Cell(n1=1)
+    cell = ReplicaCell(n1=1)
     for number in range(SHOWN + 5):
         cell.add(f"v{number}", 2)
-    leader = Leader(cell).round()
+    leader = PlacingLeader(cell).round()
     assert (SHOWN, {"no-room": SHOWN + 5}) == (len(leader.status["replicas"]), leader.status["waiting"])
 
 
 def test_every_series_exists_from_the_start() -> None:
-    leader = Leader(Cell())
+    leader = PlacingLeader(ReplicaCell())
     for name, label, values in (
-        ("placements_total", "outcome", [one.value for one in Outcome]),
+        ("placements_total", "outcome", [one.value for one in PlacementOutcome]),
         ("placement_waiting", "reason", REASONS),
     ):
         for value in values:
@@ -491,8 +491,8 @@ def test_every_series_exists_from_the_start() -> None:
 
 
 def test_what_waits_is_measured() -> None:
-    cell = Cell(n1=1)
+    cell = ReplicaCell(n1=1)
     cell.add("v", 2)
-    leader = Leader(cell).round()
+    leader = PlacingLeader(cell).round()
     assert 1 == leader.registry.get_sample_value(f"{PREFIX}_replica_placement_waiting", {"reason": "no-room"})
     assert 1 == leader.registry.get_sample_value(f"{PREFIX}_replica_placements_total", {"outcome": "no-room"})
