@@ -174,7 +174,7 @@ def test_a_replica_that_is_bound_to_a_node_goes_nowhere_else() -> None:
 def add_degraded(cell: ReplicaCell, *, failed_on: str = "n1") -> str:
     """A volume with a failed replica, and one that is to take its place, whose name this is."""
     cell.put_volume("v", numberOfReplicas=2, nodeID="n2", status=DEGRADED)
-    failed = {"failedAt": "2026-01-01T00:00:00Z", "healthyAt": "2025-01-01T00:00:00Z"}
+    failed: dict[str, Any] = {"failedAt": "2026-01-01T00:00:00Z", "healthyAt": "2025-01-01T00:00:00Z"}
     cell.put_replica("v", 1, nodeID=failed_on, diskID=f"{failed_on}-d1", **failed)
     return cell.put_replica("v", 2, rebuildRetryCount=5)
 
