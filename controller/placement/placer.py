@@ -29,7 +29,7 @@ from controller.rules.placing import Wait
 from controller.settings import DISK_SCHEDULER, PLACES_NOTHING, LiveSettings
 
 EVERY_SECONDS: Final = 2.0  # without news
-ROUND_SECONDS: Final = 1.0  # of one round; the rest follows in the next one, after what has come meanwhile
+ROUND_SECONDS: Final = 1.0  # of one round; the rest follows in the next one
 PLACE_SECONDS: Final = 5.0  # for a decision and its record
 BACKOFF_SECONDS: Final = (1.0, 30.0)  # after a try without a disk: the first, and the longest
 REST: Final = 4.0  # times that the tries after one change took are waited before those after the next change
@@ -203,10 +203,9 @@ class Placer(Part):
                     state.next_at = min(state.next_at, at)
 
     def _try_due(self) -> None:
-        """New ones first, then those that found no disk; each in the order in which it came."""
+        """In the order in which they came, so that none that waits for room loses it to a later one."""
         began = self._clock.now()
         due = [name for name, state in self._states.items() if state.next_at <= began]
-        due.sort(key=lambda name: self._states[name].tries > 0)
         self._failed_in_a_row = again = 0
         for name in due:
             if self.worker.is_stopping or not self._is_leading() or self._failed_in_a_row == MOST_FAILURES:

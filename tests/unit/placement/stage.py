@@ -15,6 +15,7 @@ from controller.follow.feed import follow
 from controller.follow.kinds import FOLLOWED
 from controller.kube.resources import LONGHORN_NODES, LONGHORN_REPLICAS, LONGHORN_VOLUMES
 from controller.kube.store import Store
+from controller.model.allocations import Change
 from controller.placement.build import build_placement
 from controller.placement.placer import Placer
 from controller.rpc.allocating import DiskAllocator
@@ -33,9 +34,9 @@ Raw = dict[str, Any]
 class ReplicaCell:
     """Longhorn's objects in an API server, which outlives its leaders."""
 
-    def __init__(self, **disks_gib: int) -> None:
+    def __init__(self, clock: VirtualClock | None = None, **disks_gib: int) -> None:
         """Nodes of one disk each."""
-        self.api, self.clock = FakeApiServer(), VirtualClock()
+        self.api, self.clock = FakeApiServer(), clock or VirtualClock()
         for name, gib in disks_gib.items():
             self.put_node(name, gib)
 
@@ -136,6 +137,9 @@ class PlacingLeader:
 
     def _pause(self, seconds: float) -> None:
         self.cell.clock.advance(seconds)
+
+    def commit(self, change: Change) -> None:
+        self.writer.commit([change], self.cell.clock.now() + 5)
 
     def see(self) -> Self:
         """All informers show what the API server has."""

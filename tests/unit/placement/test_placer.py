@@ -13,13 +13,16 @@ import pytest
 
 from controller.allocator.outcome import Mode
 from controller.allocator.verbs.allocate import DOUBT_SECONDS
-from controller.errors import ClusterError, ConflictError, UnavailableError
+from controller.errors import ClusterError, ConflictError, PreconditionError, UnavailableError
 from controller.kube.resources import LONGHORN_NODES, LONGHORN_REPLICAS
+from controller.model.allocations import Allocation, Drop, Purpose, Put
+from controller.placement.build import OTHERS
 from controller.placement.objects import MOST_TRIES
 from controller.placement.placer import (
     BACKOFF_SECONDS,
     EVERY_SECONDS,
     MOST_FAILURES,
+    MOST_REST_SECONDS,
     REASONS,
     REUSE_SECONDS,
     SEEN_SECONDS,
@@ -28,6 +31,8 @@ from controller.placement.placer import (
 )
 from controller.process.common_metrics import PREFIX
 from controller.settings import LONGHORN, PLACES_NOTHING
+from tests.fakes.builders import GIB
+from tests.fakes.clock import TickingClock
 from tests.unit.placement.stage import NAMESPACE, ON, PlacingLeader, ReplicaCell, failing
 
 DEGRADED = {"robustness": "degraded", "lastDegradedAt": "2026-01-01T00:00:00Z", "state": "attached"}
@@ -199,10 +204,12 @@ def test_a_failed_replica_that_longhorn_would_reuse_goes_first() -> None:
     assert "n2" == leader.round(REUSE_SECONDS).cell.node_of(name)  # it does not, after all
 
 
-def test_a_replica_that_was_made_with_its_volume_does_not_wait_for_failed_ones() -> None:
+@pytest.mark.parametrize("change", [{"rebuildRetryCount": 0}, {"hardNodeAffinity": "n2"}], ids=["first", "local"])
+def test_a_replica_that_is_in_no_failed_ones_place_does_not_wait_for_it(change: dict[str, Any]) -> None:
+    """It was made with its volume, or is to lie next to the engine."""
     cell = ReplicaCell(n1=100, n2=100)
     name = add_degraded(cell)
-    cell.change(name, rebuildRetryCount=0)
+    cell.change(name, **change)
     assert "n2" == PlacingLeader(cell).round().cell.node_of(name)
 
 
@@ -263,6 +270,58 @@ def test_a_disk_that_gets_fuller_is_no_reason_to_try_again() -> None:
     tries = leader.counted("no-room")
     cell.put_node("n1", 30, scheduled_gib=10)
     assert tries == leader.round().counted("no-room")
+
+
+def test_what_goes_from_the_record_makes_room() -> None:
+    cell = ReplicaCell(n1=30)
+    leader = PlacingLeader(cell)
+    leader.commit(Put(Allocation(Purpose.REPLICA, "ghost", "n1", "d1", 20 * GIB)))
+    name = cell.add("v", 20)
+    leader.round()
+    assert {"no-room": 1} == leader.status["waiting"]
+    leader.commit(Drop(Purpose.REPLICA, "ghost", "n1", "d1"))
+    assert "n1" == leader.round().cell.node_of(name)
+
+
+@pytest.mark.parametrize("kind", OTHERS)
+def test_whatever_else_may_open_a_disk_has_it_tried_again(kind: str) -> None:
+    cell = ReplicaCell(n1=30)
+    cell.add("v", 40)
+    leader = PlacingLeader(cell).round()
+    leader.stores[kind].apply("ADDED", {"metadata": {"name": "any"}, "spec": {}, "status": {}})
+    leader.placer.run_once()
+    assert 2 == leader.counted("no-room")
+
+
+def test_who_waits_for_longer_gets_the_room() -> None:
+    cell = ReplicaCell(n1=5)
+    first = cell.add("v", 10)
+    leader = PlacingLeader(cell).round()
+    second = cell.add("another", 10)
+    cell.put_node("n1", 10)
+    leader.round()
+    assert ("n1", "") == (cell.node_of(first), cell.node_of(second))
+
+
+def test_tries_that_take_long_are_followed_by_a_rest() -> None:
+    cell = ReplicaCell(TickingClock(0.1), n1=5)
+    cell.add("v", 40)
+    leader = PlacingLeader(cell).round()
+    leader.round(BACKOFF_SECONDS[0])
+    cell.put_node("n1", 6)
+    assert 2 == leader.round().counted("no-room")
+    assert 3 == leader.round(MOST_REST_SECONDS).counted("no-room")
+
+
+def test_a_round_has_an_end_and_the_next_one_goes_on() -> None:
+    cell = ReplicaCell(TickingClock(0.05), n1=500)
+    names = [cell.add(f"v{number}", 1) for number in range(10)]
+    leader = PlacingLeader(cell).see()
+    assert 0.0 == leader.placer.run_once()
+    assert 0 < sum(bool(cell.node_of(name)) for name in names) < len(names)
+    for _ in names:
+        leader.round()
+    assert {"n1"} == set(map(cell.node_of, names))
 
 
 # Others write as well
@@ -368,6 +427,21 @@ def test_a_place_whose_node_is_down_is_given_up_after_a_while() -> None:
     assert {} == cell.on_record()
     leader.round(EVERY_SECONDS)
     assert ("n2", {name: "n2"}) == (cell.node_of(name), cell.on_record())
+
+
+def test_a_place_where_the_replica_lies_after_all_is_not_given_up() -> None:
+    """The write of the leader before has arrived, and our informer lags."""
+    cell = ReplicaCell(n1=100)
+    name = cell.add("v")
+    crash_before_the_replica(cell)
+    cell.put_node("n1", 100, ready=False)
+    leader = PlacingLeader(cell, 2).round()
+    cell.change(name, nodeID="n1", diskID="n1-d1")
+    cell.clock.advance(DOUBT_SECONDS)
+    leader.placer.run_once()
+    assert ({name: "n1"}, {"changed-meanwhile": 1}) == (cell.on_record(), leader.status["waiting"])
+    with pytest.raises(PreconditionError, match="is there, on node n1"):
+        leader.see().giving.release(name, 1.0)
 
 
 def test_a_node_that_comes_back_gets_what_was_decided() -> None:
