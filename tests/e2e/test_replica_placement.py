@@ -3,18 +3,22 @@ and summed up here, by nothing of the product's."""
 
 from __future__ import annotations
 
+import random
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
 from tests.cluster.cache import REPOSITORY
 from tests.cluster.client import ApiClient, ApiError
+from tests.cluster.cluster import Cluster, ClusterOptions
 from tests.cluster.watch import Reflector
 from tests.e2e.conftest import DELAYS
-from tests.e2e.disk_site import install_record, made_object, recorded
-from tests.e2e.harness import STOCK_SCHEDULER, Cell, Scene
+from tests.e2e.disk_site import DISK_GIB as SITE_GIB
+from tests.e2e.disk_site import NODES, Site, install_record, made_object, recorded
+from tests.e2e.harness import CONFIG_MAP, STOCK_SCHEDULER, Cell, Scene
 from tests.e2e.programs import Controller
 from tests.e2e.scheduling import NAMESPACE
 from tests.longhorn import paths
@@ -125,6 +129,42 @@ def on_record(scene: Scene, cell: Cell) -> dict[str, int]:
     for (_, node, _), size in recorded(scene.api).items():
         found[node] += size
     return {node: found[node] for node in cell.nodes}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(5))
+def test_leaders_that_die_lose_nothing_and_place_nothing_twice(tmp_path: Path, seed: int) -> None:
+    """The leader is killed at random moments, three times, while 240 replicas wait for a disk, of which 200 fit."""
+    dice = random.Random(seed)
+    with Cluster.start(ClusterOptions(start_scheduler=False)) as cluster:
+        site = Site(cluster, tmp_path)
+        done = cluster.kubectl("apply", "-f", str(RIGHTS))
+        assert done.returncode == 0, done.stderr
+        watched = Watched(site.api)
+        try:
+            for controller in (site.start_leader(), site.start_leader()):
+                wait_until(controller.answers_ready, "a ready copy", WAIT_SECONDS)
+            for number in range(240):
+                site.add_volume(f"v{number}", 2)
+            site.api.patch(CONFIG_MAP, {"data": {"scheduler-extender-replica-placement": "true"}})
+            for _ in range(3):
+                wanted = len(watched.places) + dice.randint(1, 50)
+                wait_until(lambda: len(watched.places) >= min(wanted, 200), "places", WAIT_SECONDS)  # noqa: B023
+                for controller in filter(leads, tuple(site.leaders)):
+                    controller.stop(kill=True)
+                    site.leaders.remove(controller)
+                    site.start_leader()
+            full = {(name, "d1"): SITE_GIB * GIB for name in NODES}
+            wait_until(lambda: dict(site.sums()) == full, "full disks", WAIT_SECONDS)
+            wait_until(lambda: len(watched.places) == 200, "all places", WAIT_SECONDS)
+        finally:
+            watched.stop()
+            site.stop()
+        assert {1} == {len(found) for found in watched.places.values()}
+        assert dict.fromkeys(NODES, SITE_GIB * GIB) == dict(watched.fullest)
+        assert site.on_record().keys() == {
+            (name, node, "d1") for name, found in watched.places.items() for node, _, _ in found
+        }
 
 
 # What the right to patch Replicas leaves
