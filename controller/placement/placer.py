@@ -219,6 +219,7 @@ class Placer(Part):
             self._rest_until = now + min(REST * (now - began), MOST_REST_SECONDS)
 
     def _try(self, name: str, state: Waiting) -> None:
+        state.next_at = self._clock.now() + BACKOFF_SECONDS[1]  # also where a fault of ours ends the round
         try:
             self._step(name, state)
             self._failed_in_a_row = 0

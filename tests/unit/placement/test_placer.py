@@ -415,11 +415,23 @@ def test_a_place_that_its_volume_has_left_is_given_up() -> None:
     assert ("n2", {name: "n2"}) == (cell.node_of(name), cell.on_record())
 
 
-def test_a_place_whose_node_is_down_is_given_up_after_a_while() -> None:
+def node_down(cell: ReplicaCell) -> None:
+    cell.put_node("n1", 100, ready=False)
+
+
+def disk_closed(cell: ReplicaCell) -> None:
+    spec = {"disks": {"d1": {"allowScheduling": False}}}
+    cell.api.patch(LONGHORN_NODES, NAMESPACE, "n1", {"spec": spec})
+
+
+@pytest.mark.parametrize("close", [node_down, disk_closed])
+def test_a_place_that_takes_no_replicas_any_more_is_given_up_after_a_while(
+    close: Callable[[ReplicaCell], None],
+) -> None:
     cell = ReplicaCell(n1=100)
     name = cell.add("v")
     assert {name: "n1"} == crash_before_the_replica(cell)
-    cell.put_node("n1", 100, ready=False)
+    close(cell)
     cell.put_node("n2", 100)
     leader = PlacingLeader(cell, 2).round()
     assert ("", {"closed-disk": 1}) == (cell.node_of(name), leader.status["waiting"])
@@ -535,6 +547,24 @@ def test_failures_are_counted_told_and_tried_again() -> None:
     for _ in names:
         leader.round(BACKOFF_SECONDS[0])
     assert {"n1"} == set(map(cell.node_of, names))
+
+
+def test_a_fault_of_ours_about_one_keeps_no_other_from_being_placed() -> None:
+    cell = ReplicaCell(n1=100)
+    bad, good = cell.add("bad"), cell.add("good")
+    leader = PlacingLeader(cell)
+    place = leader.giving.place
+
+    def faulty(volume: str, replica: str, seconds: float) -> Any:
+        if replica == bad:
+            raise KeyError(replica)
+        return place(volume, replica, seconds)
+
+    leader.giving.place = faulty  # type: ignore[method-assign]
+    with pytest.raises(KeyError):
+        leader.placer.run_once()
+    leader.round()
+    assert ("", "n1") == (cell.node_of(bad), cell.node_of(good))
 
 
 def test_a_disk_without_a_path_is_a_failure() -> None:
