@@ -209,7 +209,7 @@ def merge_patch(old: Raw, new: Raw) -> Raw:
 def _all(api: KubeApi, resource: Resource, namespace: str) -> Iterator[Raw]:
     token: str | None = None
     while token != "":
-        query = {"limit": _PAGE} | ({"continue": token} if token else {})
+        query: dict[str, Any] = {"limit": _PAGE} | ({"continue": token} if token else {})
         page = api.list_page(resource, namespace, **query)
         yield from page.items
         token = page.continue_token

@@ -85,15 +85,22 @@ class DiskAllocator:
 
     def schedule_replica(self, request: pb.ScheduleReplicaRequest, seconds: float) -> Served:
         check_names(request, "replica_name", "volume_name")
-        volume, replica = request.volume_name, request.replica_name
+        return _one(self.place(request.volume_name, request.replica_name, seconds), pb.ScheduleReplicaReply)
+
+    def place(self, volume: str, replica: str, seconds: float) -> Allotment:
+        """A disk for that replica, on record by now; without allocations: there is none, for these reasons."""
         deadline = self._clock.now() + seconds
 
         def place() -> Allotment:
             left = deadline - self._clock.now()
             return self._allocations.place_replica(replica, left, self._clock.now_utc(), volume)
 
-        given = self._given(place, (("volume", volume), ("replica", replica)), deadline)
-        return _one(given, pb.ScheduleReplicaReply)
+        return self._given(place, (("volume", volume), ("replica", replica)), deadline)
+
+    def release(self, replica: str, seconds: float) -> Allotment:
+        """What was given to that replica goes from the record; PreconditionError when our stores show it on a disk."""
+        deadline = self._clock.now() + seconds
+        return self._given(lambda: self._allocations.release_replica(replica), (), deadline)
 
     def reuse_failed_replica(self, request: pb.ReuseFailedReplicaRequest, seconds: float) -> Served:
         check_names(request, "volume_name", optional=("hard_node_affinity",))
