@@ -184,13 +184,13 @@ def _plan_co_schedule(pod: Raw, meta: Raw, volumes: Sequence[_Volume]) -> list[O
 
 def _warnings(volume: _Volume) -> list[str]:
     if volume.missing:
-        what = f"claim {volume.claim}: {volume.missing} was not found yet"
-        return [f"Longhorn scheduler extender: {what}; the pod is opted in, in case that it becomes Longhorn's"]
+        what = f"claim {volume.claim}: {volume.missing} does not exist yet"
+        return [f"Longhorn scheduler extender: {what}; the pod is opted in, in case it will be Longhorn's"]
     parameters = volume.storage_class.parameters if volume.storage_class is not None and volume.is_longhorn else {}
     if (
         volume.is_shared
         and parameters.get("dataLocality") == "strict-local"
         and parameters.get("migratable", "false").lower() not in ("true", "1", "t")
     ):
-        return [f"claim {volume.claim}: Longhorn refuses strict-local data locality where several nodes mount a volume"]
+        return [f"claim {volume.claim}: Longhorn refuses strict-local data locality for volumes that nodes share"]
     return []

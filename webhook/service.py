@@ -20,7 +20,7 @@ from webhook.stores import Read, RequestLookup, WebhookStores
 
 LIVE_SECONDS: Final = 0.5  # for all live reads of one pod; the API server waits 3 s for us
 ATTACHMENT_SECONDS: Final = 1.0  # for the one live read of a share-manager pod; the API server waits 2 s for us
-BLIND_WARNING: Final = "Longhorn scheduler extender: the pod could not be looked at and was let through unchanged"
+BLIND_WARNING: Final = "Longhorn scheduler extender: the pod could not be reviewed and was admitted unchanged"
 
 log = logging.getLogger(__name__)
 

@@ -117,7 +117,7 @@ def find_candidates(view: PlacementView, volume: Volume, replica: Replica) -> Ca
     if rejection is None and volume.robustness == "degraded" and not volume.last_degraded_at:
         rejection = Rejection(
             Reason.DEGRADED_SINCE_UNKNOWN,
-            f"{volume.name}: it is degraded, and status.lastDegradedAt does not say since when",
+            f"{volume.name}: it is degraded, but status.lastDegradedAt is not set",
         )
     if rejection is not None:
         return Candidates((), (Refusal("", "", rejection),))
@@ -249,7 +249,7 @@ class CandidateSearch:
         for node in nodes:
             self.refusals.pop((node.name, ""), None)  # reached after all
             if not node.disks:
-                self.refusals[node.name, ""] = Rejection(Reason.DISK_NOT_FOUND, f"{node.name}: it has no disk")
+                self.refusals[node.name, ""] = Rejection(Reason.DISK_NOT_FOUND, f"{node.name}: has no disk")
             for disk in node.disks:
                 rejection = self._check_disk(node, disk)
                 if rejection is None:
@@ -262,19 +262,19 @@ class CandidateSearch:
         for entry in found:
             if entry.uuid in self._holding:
                 self.refusals[entry.node, entry.disk] = Rejection(
-                    Reason.DISK_ANTI_AFFINITY, f"{entry.disk}: a replica of {self._volume.name} is on it"
+                    Reason.DISK_ANTI_AFFINITY, f"{entry.disk}: already has a replica of {self._volume.name}"
                 )
         return free
 
     def _check_disk(self, node: LonghornNode, disk: Disk) -> Rejection | None:
         if disk.uuid in self._shared:
-            return Rejection(Reason.DISK_NOT_FOUND, f"{disk.name}: other disks have its UUID {disk.uuid} as well")
+            return Rejection(Reason.DISK_NOT_FOUND, f"{disk.name}: another disk has the same UUID {disk.uuid}")
         if self._clones is not None and disk.uuid not in self._clones:
-            return Rejection(Reason.LINKED_CLONE, f"{disk.name}: no healthy source replica is on it")
+            return Rejection(Reason.LINKED_CLONE, f"{disk.name}: has no healthy source replica")
         if self._reusable is not None:
             if disk.uuid in self._reusable:
                 return None
-            return Rejection(Reason.NOT_REUSABLE, f"{disk.name}: no failed replica on it can be brought back")
+            return Rejection(Reason.NOT_REUSABLE, f"{disk.name}: has no failed replica that can be brought back")
         view, volume = self._view, self._volume
         scheduled = scheduled_for(disk, node.name, view.replicas, per_node=view.behaviour.counts_fresh_per_node)
         return check_disk_for(disk, self._needs, volume.size_bytes, volume.actual_size_bytes, scheduled, self._space)
@@ -286,10 +286,10 @@ class CandidateSearch:
             if name in seen:
                 continue
             if name in self._usage.nodes:
-                text = f"{name}: a replica of {self._volume.name} is there"
+                text = f"{name}: already has a replica of {self._volume.name}"
                 self.refusals[name, ""] = Rejection(Reason.NODE_ANTI_AFFINITY, text)
             elif node.zone in self._usage.zones:
-                text = f"{name}: a replica of {self._volume.name} is in zone {node.zone!r}"
+                text = f"{name}: its zone {node.zone!r} already has a replica of {self._volume.name}"
                 self.refusals[name, ""] = Rejection(Reason.ZONE_ANTI_AFFINITY, text)
 
     def _answer(self, found: Iterable[Candidate], attempt: Try | None) -> Candidates:

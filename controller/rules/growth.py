@@ -16,7 +16,13 @@ from typing import Final
 from controller.model.longhorn import Disk, LonghornNode, Replica, SpacePolicy, Volume, shared_disk_uuids
 from controller.model.quantity import bytes_text
 from controller.model.versions import NEWEST, Behaviour
-from controller.rules.eligibility import file_system_limit, limit_text, minimal_available, provisioning_limit
+from controller.rules.eligibility import (
+    file_system_limit,
+    limit_text,
+    minimal_available,
+    minimum_text,
+    provisioning_limit,
+)
 from controller.rules.expandable import GrowthCase, Lasting, Route, Unexpandable, obstructions
 from controller.rules.reasons import Reason, Rejection
 
@@ -99,7 +105,7 @@ def plan_expansion(
         disk = None if uuid in shared else _disk_of(nodes, node, uuid)
         growth = count * (new_bytes - volume.size_bytes)
         if disk is None:
-            gone = Rejection(Reason.DISK_NOT_FOUND, f"{node}: not one disk of UUID {uuid!r} is there")
+            gone = Rejection(Reason.DISK_NOT_FOUND, f"{node}: has no single disk with the UUID {uuid!r}")
             disks.append(DiskGrowth(node, "", uuid, growth, gone))
             room = 0
             continue
@@ -146,24 +152,24 @@ def check_growth(disk: Disk, growth_bytes: int, space: SpacePolicy, behaviour: B
         after = _used(disk) + growth_bytes
         problems = []
         if disk.maximum_bytes - after < minimum:
-            problems.append(f"leaves less than {bytes_text(minimum)} of {bytes_text(disk.maximum_bytes)}")
+            problems.append(f"leaves less than {minimum_text(disk, minimum, space)}")
         if after > limit:
-            problems.append(f"is {bytes_text(after - limit)} more than {bytes_text(limit)}")
+            problems.append(limit_text(disk, after - limit, limit, space))
         if problems:
             text = f"{disk.name}: {bytes_text(_used(disk))} used + {bytes_text(growth_bytes)} growth"
-            text = f"{text} = {bytes_text(after)} {' and '.join(problems)}"
+            text = f"{text} = {bytes_text(after)}, which {' and '.join(problems)}"
             return Rejection(Reason.PHYSICAL_SPACE, text)
     if disk.available_bytes <= minimum:
         return Rejection(
             Reason.TOO_FULL,
-            f"{disk.name}: {bytes_text(disk.available_bytes)} available is not more than {bytes_text(minimum)}, "
-            f"{space.minimal_available_pct} % of {bytes_text(disk.maximum_bytes)}",
+            f"{disk.name}: {bytes_text(disk.available_bytes)} available is not above "
+            f"{minimum_text(disk, minimum, space)}",
         )
     total = growth_bytes + disk.scheduled_bytes
     if total > limit:
         return Rejection(
             Reason.INSUFFICIENT_STORAGE,
-            f"{disk.name}: {bytes_text(growth_bytes)} growth + {bytes_text(disk.scheduled_bytes)} scheduled is "
+            f"{disk.name}: {bytes_text(growth_bytes)} growth + {bytes_text(disk.scheduled_bytes)} scheduled "
             f"{limit_text(disk, total - limit, limit, space)}",
         )
     return None

@@ -27,16 +27,17 @@ REMEMBERED: Final = 10_000
 NO_ROOM: Final = "LonghornNoRoom"
 FAULT: Final = "LonghornSchedulerExtenderFault"
 FAULT_TEXT: Final = (
-    "The scheduler extender gives no answer for this pod for up to five minutes, because of a fault of its own, which "
-    "is worth a report; its log says more"
+    "A fault in the scheduler extender keeps it from answering for this pod for up to five minutes. Please report it, "
+    "with the controller's log"
 )
 REMOTE_TEXT: Final = (
-    "No node with room for the pod's Longhorn volumes was found for a while, so it may run on a node away from its data"
+    "For some time, no node with the pod's data had room for its Longhorn volumes, so the pod may now run on a node "
+    "without its data"
 )
 DISCRETION_TEXT: Final = (
-    "The pod's own Longhorn volumes may be too many for one disk of the node that it was offered: which disks they "
-    "come to is Longhorn's choice. A disk may end over its limit, or a volume find no disk there: then it goes to "
-    "another node, or, if it is strict-local, waits"
+    "The pod's own Longhorn volumes may not all fit on one disk of the node that it was offered, and Longhorn chooses "
+    "their disks. A disk may exceed its limit, or a volume may find no disk there: it then goes to another node, or "
+    "waits if it is strict-local"
 )
 # By decision, of pods that were let through although not all was as it should be: the Event's reason and text.
 LET_THROUGH: Final[Mapping[Decision, tuple[str, str]]] = {
@@ -44,25 +45,25 @@ LET_THROUGH: Final[Mapping[Decision, tuple[str, str]]] = {
     Decision.AT_DISCRETION: ("AtLonghornsDiscretion", DISCRETION_TEXT),
 }
 CAPPED_TEXT: Final = (
-    "No room is promised to this claim of {asked} before a pod that uses it is scheduled: claims and expansions of its "
-    "namespace that no scheduled pod stands for may be promised {most} in all "
-    "(scheduler-extender-namespace-cap-percent)"
+    "No room is held for this claim of {asked} until a pod that uses it is scheduled: its namespace has reached the "
+    "limit of {most} for claims and expansions without a scheduled pod (scheduler-extender-namespace-cap-percent)"
 )
 NOT_HELD_TEXT: Final = (
-    "An expansion of this claim to {asked} was asked for, and no room is held for it: it was not stored, or one before "
-    "was not, as when a quota or another webhook refuses it. If nobody has asked, somebody who should not calls the "
-    "webhook. The claim may grow all the same while there is room"
+    "An expansion of this claim to {asked} was requested, but no room is held for it, because it or an earlier one was "
+    "not stored, for example because of a quota or another webhook. The claim can still grow while there is room. If "
+    "nobody requested it, find out who calls the webhook"
 )
 TOO_FAR_TEXT: Final = (
-    "The claim asks for {asked}, and its volume can never have more than {most} on the disk where it lies ({where}), "
-    "so Longhorn does not grow it; no room is kept for that. Ask for less, or make the disk larger"
+    "The claim requests {asked}, but its volume can never be larger than {most} on its disk ({where}). Longhorn does "
+    "not grow it, and no room is held for it. Request less, or make the disk larger"
 )
 LATER_TEXT: Final = (
-    "The claim asks for {asked}, and its disk ({where}) has room for a volume of {most} now. Longhorn grows it when "
-    "there is room; none is kept for it"
+    "The claim requests {asked}, but its disk ({where}) now has room only for a volume of {most}. Longhorn grows it "
+    "once there is room; no room is held for it"
 )
 NEVER_TEXT: Final = (
-    "The claim asks for {asked}, and Longhorn does not grow its volume beyond {most} ({where}); no room is kept for it"
+    "The claim requests {asked}, but Longhorn cannot grow its volume beyond {most} ({where}), and no room is held for "
+    "it"
 )
 # By what is told of a claim: the Event's reason and text.
 OF_CLAIMS: Final[Mapping[Tale, tuple[str, str]]] = {

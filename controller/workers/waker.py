@@ -55,7 +55,7 @@ def condition_patch(wakes: int, now_utc: str) -> dict[str, Any]:
                     "type": names.WAKE_CONDITION,
                     "status": "True",
                     "reason": "RoomMayBeAvailable",
-                    "message": f"Longhorn space changed; wake-up {wakes} since the last refusal",
+                    "message": f"space on Longhorn's disks has changed; wake-up {wakes} since the last refusal",
                     "lastProbeTime": None,
                     "lastTransitionTime": now_utc,
                 }

@@ -172,7 +172,7 @@ class Growing:
         if not self.is_late:
             yield from self._of_promises(new_bytes)
         if self.is_late:
-            text = "whether it fits beside all that is promised was not found in time"
+            text = "the check against promised space did not finish in time"
             yield Obstacle("", "", 0, Rejection(Reason.NOT_EVALUATED, text))
 
     def by_longhorn(self, new_bytes: int) -> ExpansionPlan:
@@ -215,7 +215,7 @@ class Growing:
         granted = self._granted_to_others(growth.uuid) if rejection.reason is Reason.INSUFFICIENT_STORAGE else 0
         if not granted:
             return rejection
-        text = f"{rejection.message}; of what is scheduled, {bytes_text(granted)} were granted to other expansions"
+        text = f"{rejection.message}; {bytes_text(granted)} of what is scheduled are for other expansions"
         return replace(rejection, message=text)
 
     def _granted_to_others(self, disk_uuid: str) -> int:
@@ -325,7 +325,7 @@ class Growing:
         judgement = judge.judge_room(name, [_resized(demand, new_bytes)])
         if judgement.verdict is Verdict.SURE:
             return None
-        text = f"{bytes_text(new_bytes)} are to be placed there, and do not surely fit"
+        text = f"a replica of {bytes_text(new_bytes)} still has to be placed here, and may not fit"
         return Obstacle(name, "", 0, Rejection(judgement.reason or Reason.CONTENDED, text))
 
     def _anywhere(self, demand: VolumeDemand, new_bytes: int) -> Obstacle | None:
@@ -339,8 +339,8 @@ class Growing:
         judgement = self._judge_set(_resized(demand, new_bytes), copies)
         if judgement.verdict is Verdict.SURE:
             return None
-        what = "1 replica is" if copies == 1 else f"{copies} replicas are"
-        text = f"{what} still to be placed on any node, and {bytes_text(new_bytes)} do not surely fit"
+        what = "1 replica still has" if copies == 1 else f"{copies} replicas still have"
+        text = f"{what} to be placed on any node, and {bytes_text(new_bytes)} may not fit"
         return Obstacle("", "", 0, Rejection(judgement.reason or Reason.CONTENDED, text))
 
     def _copies_with_a_place(self, demand: VolumeDemand) -> int:
@@ -373,9 +373,9 @@ def _contended(
         load, free = beside.loads.get(entry.uuid, 0), beside.free.get(entry.uuid)
         own = new_bytes * copies if new_bytes <= beside.reach.get(entry.uuid, 0) else 0
         if free is not None and (load or own) and entry.growth_bytes + load + own > free:
-            text = f"{bytes_text(load)} are promised to other volumes, which Longhorn may place on this disk"
+            text = f"{bytes_text(load)} are promised to other volumes that Longhorn may place on this disk"
             if own:
-                text = f"{bytes_text(load + own)} are to be placed, of this volume too, and may come to this disk"
+                text = f"{bytes_text(load + own)} are still to be placed, some of this volume, and may go to this disk"
             found.append(Obstacle(name, entry.disk, 0, Rejection(Reason.CONTENDED, f"{entry.disk}: {text}")))
     return found
 

@@ -187,4 +187,4 @@ class JoinedDisks:
 
 
 def _free(known: _Sum) -> str:
-    return f"{bytes_text(max(0, known.free_bytes))} are free beside that"
+    return f"{bytes_text(max(0, known.free_bytes))} are neither used nor promised"

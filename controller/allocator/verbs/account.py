@@ -47,22 +47,22 @@ def account_of(
         for reason, count in counts.most_common()
     ]
     more = len(names) - len(looked_at)
-    waits = f"; room on node {kept_on} is kept for it, since it has waited for long" if kept_on else ""
+    waits = f"; room is kept for it on node {kept_on} because it has waited a long time" if kept_on else ""
     wanted = ", ".join(f"{demand.claim} {bytes_text(demand.size_bytes)}" for demand in judge.demands[:MOST_NAMES])
     never = too_large(judge.world, judge.demands)
     why = ""
     if never is not None:
         asks, most = bytes_text(never.demand.size_bytes), bytes_text(never.largest_bytes)
-        why = f"It can never fit: {never.demand.claim} asks for {asks}, and the largest disk takes {most}. "
+        why = f"It can never fit: {never.demand.claim} requests {asks}, and the largest disk takes at most {most}. "
     return f"{why}No Longhorn room for {wanted}: " + "; ".join(parts) + (f"; {more} more nodes" if more else "") + waits
 
 
 def account_of_tie(tie: Tie) -> str:
     """Why other users of a claim leave the pod none of the nodes that were asked about."""
     if tie.waits:
-        return "Another pod of one of its claims was offered nodes, and it is not known yet which one was chosen."
+        return "Another pod that uses one of its claims is being scheduled; its node is not known yet."
     where = ", ".join(sorted(tie.nodes or ())[:MOST_NAMES]) or "different nodes"
-    return f"Other pods use its volumes on {where}, and a volume is attached to one node at a time."
+    return f"Other pods use its volumes on {where}, and a volume can be attached to only one node at a time."
 
 
 def _example(judge: Judge, name: str, judgement: Judgement) -> str:

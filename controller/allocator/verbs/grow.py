@@ -33,7 +33,7 @@ from controller.rules.reasons import Reason, Rejection
 UNKNOWN_SECONDS: Final = 60.0  # after a change of leader; longer than the API server's own deadline for a request
 _LEADER_CHANGED: Final = Rejection(
     Reason.LEADER_CHANGED,
-    "the leader changed a moment ago, and what the one before has admitted may not be stored yet",
+    "the leader has just changed, and expansions that its predecessor admitted may not be stored yet",
 )
 
 
@@ -131,7 +131,7 @@ class Expansions:
         at most `VERDICT_MILLISECONDS`, and `SEARCH_MILLISECONDS` for a refusal, which one search may overrun."""
         with self._lock:
             if caller is not None and caller.has_left:
-                raise CallerGoneError("nobody waits for the answer any more")
+                raise CallerGoneError("the caller no longer waits for the answer")
             found = self._resolve(request) if self._under_lock.is_active() else None
             if not isinstance(found, Volume):
                 return GrowthOutcome(GrowthVerdict.NOT_CHECKED)
