@@ -93,7 +93,7 @@ def make_authority(subject: str, life: timedelta, now_utc: datetime) -> Pair:
 def sign(authority: Pair, spec: LeafSpec, now_utc: datetime) -> Pair:
     """A new leaf with a new key. CertificateError when the authority has no key or is not valid now."""
     if not authority.has_key:
-        raise CertificateError(f"authority {authority.facts.subject}: its key is not here")
+        raise CertificateError(f"authority {authority.facts.subject}: its key is not available")
     if not authority.facts.is_valid(now_utc):
         raise CertificateError(f"authority {authority.facts.subject}: is not valid at {now_utc.isoformat()}")
     issuer, issuer_key = _certificate(authority.certificate), _private_key(authority.key)
@@ -145,7 +145,7 @@ def read_pair(certificate: bytes, key: bytes, *, what: str) -> Pair:
     except (ValueError, TypeError) as error:
         raise CertificateError(f"{what}: its key is not a PEM key without a password") from error
     if _public_bytes(private.public_key()) != _public_bytes(first.public_key()):
-        raise CertificateError(f"{what}: the key is not the one of the certificate")
+        raise CertificateError(f"{what}: the key does not belong to the certificate")
     return Pair(certificate, key, facts_of(first))
 
 

@@ -123,5 +123,5 @@ class ForeignChain:
         was_waiting = shown.is_waiting
         chosen = shown.choose(newest, is_known, now, now_utc)
         if shown.is_waiting and not was_waiting:
-            log.info("certificates: a new %s waits until its authority is known to those who call", leaf)
+            log.info("certificates: a new %s waits until its clients trust its authority", leaf)
         return chosen

@@ -60,7 +60,7 @@ def read_leaf(data: Data | None, name: str) -> Pair:
         raise CertificateError(f"{name}: its Secret does not exist")
     pair = read_pair(data.get(CERTIFICATE, b""), data.get(KEY, b""), what=name)
     if pair.facts.is_authority:
-        raise CertificateError(f"{name}: is an authority, not a leaf")
+        raise CertificateError(f"{name}: is a certificate authority, not a leaf certificate")
     return pair
 
 
@@ -104,7 +104,7 @@ def _adopt(leaves: Mapping[str, Data | None], found: Mapping[str, Pair]) -> Chai
 def authority_data(chain: Chain) -> dict[str, bytes]:
     """What the authority's Secret shall hold."""
     if chain.signer is None:
-        raise CertificateError("authority: there is none")
+        raise CertificateError("authority: does not exist")
     data = {CERTIFICATE: chain.signer.certificate, KEY: chain.signer.key, BUNDLE: chain.bundle}
     if chain.coming is not None:
         data |= {NEXT_CERTIFICATE: chain.coming.certificate, NEXT_KEY: chain.coming.key}

@@ -100,7 +100,7 @@ class ManagedChain:
         plan, chain, findings = self.plan, self._found.chain, list[str]()
         step = next_step(chain, leaves, plan.policy, now)
         if step is not None and self._is_overdue(step, leaves, now):
-            findings.append(f"due, and not done by the leader: {step}")
+            findings.append(f"overdue, and not yet done by the leader: {step}")
         for leaf, secret in plan.names.leaves.items():
             data = self._found.datas[secret]
             if leaf in chain.leaves and data is not None and data.get(layout.BUNDLE) != chain.bundle:
@@ -122,7 +122,7 @@ class ManagedChain:
         """Do what is due and what is wanted, and write it; what that was."""
         plan, found, leaves = self.plan, self._found, self.plan.leaves()
         if plan.mode is not CertificateMode.SELF:
-            raise ConfigError(f"mode {plan.mode}: its certificates are not ours to renew")
+            raise ConfigError(f"mode {plan.mode}: its certificates are renewed elsewhere")
         # Only the leader sees what has reached everybody.
         evidence = Evidence() if plan.published is not None else None
         chain, due = bring_up_to_date(found.chain, leaves, plan.policy, now, plan.subject, evidence)
@@ -142,7 +142,7 @@ class ManagedChain:
         why, steps = "asked for", list[Step]()
         if wanted.next_ca:
             if chain.coming is not None:
-                raise ConfigError("--next-ca: there is a next authority already")
+                raise ConfigError("--next-ca: there already is a next authority; use --promote to let it sign")
             steps.append(Step(Action.PREPARE, why))
         if wanted.promote:
             if chain.coming is None and not wanted.next_ca:

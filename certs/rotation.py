@@ -37,14 +37,14 @@ class RotationPolicy:
     def checked(self, leaves: Iterable[Leaf] = ()) -> RotationPolicy:
         """Itself; ConfigError when the distances leave a moment without trust."""
         if self.overlap + (self.settle or timedelta(0)) >= self.ca_renew_before:
-            raise ConfigError("ca_renew_before: is not above overlap and settle together")
+            raise ConfigError("ca_renew_before: is not above the sum of overlap and settle")
         if self.ca_renew_before >= self.ca_life:
             raise ConfigError("ca_life: is not above ca_renew_before")
         for leaf in leaves:
             if leaf.renew_before >= leaf.spec.life:
                 raise ConfigError(f"{leaf.spec.subject}: its life is not above its renew_before")
             if self.settle is not None and leaf.spec.life - leaf.renew_before <= self.settle:
-                raise ConfigError(f"{leaf.spec.subject}: is renewed more often than old authorities settle")
+                raise ConfigError(f"{leaf.spec.subject}: is renewed more often than settle allows")
         return self
 
 
@@ -95,7 +95,7 @@ class Action(StrEnum):
     PREPARE = "make the next authority"
     PROMOTE = "sign with the next authority"
     DROP = "drop the next authority"
-    RETIRE = "trust an old authority no longer"
+    RETIRE = "stop trusting an old authority"
     SIGN = "sign"
 
 
@@ -139,12 +139,12 @@ def _authority_step(chain: Chain, policy: RotationPolicy, now_utc: datetime) -> 
     if signer is None or now_utc > signer.facts.not_after_utc:
         why = "there is none" if signer is None else "it has expired"
         if coming is not None and coming.facts.is_valid(now_utc):
-            return Step(Action.PROMOTE, f"of the present one, {why}")
+            return Step(Action.PROMOTE, "there is no current one" if signer is None else "the current one has expired")
         return Step(Action.MAKE, why)
     if coming is None and not signer.has_key:
-        return Step(Action.PREPARE, "the key of the present one is lost")
+        return Step(Action.PREPARE, "the key of the current one is lost")
     if coming is None and signer.facts.remaining(now_utc) <= policy.ca_renew_before:
-        return Step(Action.PREPARE, f"the present one ends at {signer.facts.not_after_utc.isoformat()}")
+        return Step(Action.PREPARE, f"the current one ends at {signer.facts.not_after_utc.isoformat()}")
     return None
 
 
@@ -160,7 +160,7 @@ def _promotion(
     if not signer.has_key:
         for name, leaf in leaves.items():
             if why := _why_sign(chain, name, leaf, now_utc):
-                return Step(Action.PROMOTE, f"the key of the present one is lost, and {name} {why}")
+                return Step(Action.PROMOTE, f"the key of the current one is lost, and {name} {why}")
     return None
 
 
@@ -184,7 +184,7 @@ def _why_sign(chain: Chain, name: str, leaf: Leaf, now_utc: datetime) -> str:
     if now_utc < facts.not_before_utc:
         return f"is not valid before {facts.not_before_utc.isoformat()}"
     if signer is None or not is_issued_by(pair, signer):
-        return "is of another authority"
+        return "is signed by another authority"
     if not set(leaf.spec.names) <= facts.names:
         missing = sorted(set(leaf.spec.names) - facts.names)
         return f"lacks the names {', '.join(missing)}"
@@ -206,7 +206,7 @@ def _retirement(
     newest = max(chain.leaves[name].facts.made_utc for name in leaves)
     if chain.previous and now_utc >= newest + policy.settle:
         old = chain.previous[-1]
-        return Step(Action.RETIRE, "every leaf is of the present one", old.facts.fingerprint)
+        return Step(Action.RETIRE, "every leaf is signed by the current one", old.facts.fingerprint)
     return None
 
 

@@ -98,7 +98,7 @@ def test_check_finds_what_ends(made: Shell, days: float, finding: str) -> None:
     made.clock.advance(days * DAY_SECONDS)
     assert EXIT_FINDINGS == made.run("check")
     assert finding in made.said
-    assert "due, and not done by the leader: sign server" in made.said
+    assert "overdue, and not yet done by the leader: sign server" in made.said
 
 
 def test_check_warns_as_early_as_asked(made: Shell) -> None:
@@ -243,7 +243,7 @@ def test_a_next_authority_that_does_not_sign_in_time_is_found_and_is_not_promote
     assert EXIT_WELL == both.run("check", "--chain", "webhook")  # the leader may still be waiting
     both.clock.advance(3_600)
     assert EXIT_FINDINGS == both.run("check", "--chain", "webhook")
-    assert "due, and not done by the leader: sign with the next authority" in both.said
+    assert "overdue, and not yet done by the leader: sign with the next authority" in both.said
     assert EXIT_WELL == both.run("renew", "--chain", "webhook")
     assert ["nothing is due"] == both.lines
     assert EXIT_WELL == both.run("renew", "--promote", "--chain", "webhook")
