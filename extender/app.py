@@ -179,7 +179,7 @@ def _add_error_handlers(routes: Blueprint, observer: RequestObserver) -> None:
     def failed(error: SchedulerError) -> ResponseReturnValue:
         observer.failed("internal")
         log.error("filter failed: %s", error, exc_info=error)
-        return _error("Longhorn: the scheduler extender failed; its log has the reason", 500)
+        return _error("Longhorn: the scheduler extender failed; see its log", 500)
 
     @routes.app_errorhandler(HTTPException)
     def http_error(error: HTTPException) -> ResponseReturnValue:

@@ -97,7 +97,7 @@ class Preconditions:
     def check_fresh(self) -> None:
         stale = self._stale_kind()
         if stale is not None:
-            raise NotSyncedError(f"what is known of {stale} is too old")
+            raise NotSyncedError(f"the data about {stale} is too old")
 
     def know_pod(self, uid: str, namespace: str, name: str) -> None:
         """Our stores show the pod under that uid, pending and of one of our schedulers, after a short wait and one
@@ -158,12 +158,12 @@ class Preconditions:
 
 _NOT_OPEN: Final = {
     Mode.CLOSED: "the scheduler extender is disabled",
-    Mode.UNKNOWN: f"nobody has said whether the scheduler extender is enabled: see {ENABLED} in its ConfigMap",
+    Mode.UNKNOWN: f"it is not known whether the scheduler extender is enabled: set {ENABLED} in its ConfigMap",
 }
 _NOT_PENDING: Final = {
     PodKnowledge.FINISHED: "Longhorn: the pod has ended or is being deleted",
-    PodKnowledge.BOUND: "Longhorn: the pod is bound already",
-    PodKnowledge.FOREIGN: "Longhorn: the pod's scheduler is none that the extender serves (--scheduler-names)",
+    PodKnowledge.BOUND: "Longhorn: the pod is already bound",
+    PodKnowledge.FOREIGN: "Longhorn: the extender does not serve the pod's scheduler (--scheduler-names)",
     PodKnowledge.GATED: "Longhorn: the pod has scheduling gates",
     PodKnowledge.OTHER_UID: "Longhorn: another pod of that name exists",
     PodKnowledge.UNKNOWN: "Longhorn: the pod could not be read",

@@ -149,7 +149,7 @@ class ExtenderService:
     def _hold(self, args: wire.FilterArgs, attempt: _Attempt, is_client_gone: Callable[[], bool]) -> FilterOutcome:
         """Check and hold; where only other pods' fresh holds are in the way, wait for a change as the budget allows."""
         if is_client_gone():
-            raise ClientGoneError("the client went away before its call was looked at")
+            raise ClientGoneError("the client went away before its call was handled")
         try:
             return self._hold_in_time(args, attempt, is_client_gone)
         except BugError:

@@ -347,5 +347,5 @@ def _check_names(names: list[str], field: str) -> None:
         seen: set[str] = set()
         for index, name in enumerate(names):
             if name in seen:
-                raise MalformedRequestError(f"{field}[{index}]", f"names the node {name[:253]!r} a second time")
+                raise MalformedRequestError(f"{field}[{index}]", f"names the node {name[:253]!r} twice")
             seen.add(name)

@@ -55,7 +55,7 @@ def create_app(
 
     @app.get("/readyz")
     def readyz() -> ResponseReturnValue:
-        return ("ok\n", 200) if is_ready() else ("stores are not in sync yet\n", 503)
+        return ("ok\n", 200) if is_ready() else ("the stores are not in sync yet\n", 503)
 
     @app.errorhandler(MalformedRequestError)
     def malformed(error: MalformedRequestError) -> ResponseReturnValue:
@@ -67,7 +67,7 @@ def create_app(
     def failed(error: Exception) -> ResponseReturnValue:
         observer.failed(_route(), "internal")
         log.error("request failed path=%s", request.path, exc_info=error)
-        return Response("the webhook failed; its log has the reason\n", status=500, mimetype="text/plain")
+        return Response("the webhook failed; see its log\n", status=500, mimetype="text/plain")
 
     @app.errorhandler(HTTPException)
     def http_error(error: HTTPException) -> ResponseReturnValue:

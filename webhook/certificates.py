@@ -267,7 +267,7 @@ def certificate_worker(
             DirectorySource(directories), tls, clock, pace, is_foreign=is_foreign, client_ca_file=client_ca_file
         )
     if settings.tls_client_cert_dir:
-        raise ConfigError("tls_client_cert_dir: needs tls_cert_dir beside it")
+        raise ConfigError("tls_client_cert_dir: needs tls_cert_dir, too")
     names = {SERVER: settings.tls_secret, CLIENT: settings.tls_client_secret}
     source = SecretSource(SecretStore(api, settings.namespace), names)
     return WebhookCertificates(source, tls, clock, pace, is_foreign=is_foreign, client_ca_file=client_ca_file)
