@@ -26,8 +26,8 @@ NAMED: Final = 5  # pods that an Event names
 TOLD_AT_ONCE: Final = 100  # Events of one look; the others come with the next
 REASON: Final = "LonghornPodsNotOptedIn"
 TEXT: Final = (
-    f"{{count}} with Longhorn volumes, made past the webhook, {{do}} not ask for {EXTENDER_RESOURCE}, so that no room "
-    "is checked or held for {them}: {names}. A pod that is made anew opts in"
+    f"{{count}} with Longhorn volumes bypassed the webhook and {{do}} not request {EXTENDER_RESOURCE}, so no room is "
+    "checked or held for {them}: {names}. Recreate the pods to have them opt in"
 )
 
 

@@ -17,7 +17,7 @@ from controller.workers.support import LonghornRelease
 
 ALWAYS: Final = "always"
 OFF: Final = "off"
-NOT_SEEN: Final = "no kube-scheduler of that name was seen yet"
+NOT_SEEN: Final = "no kube-scheduler of that name has been seen yet"
 GRACE_SECONDS: Final = 45.0  # a canary that nobody looks at is given up after 30
 """So long a new leader leaves a rule alone that it found, until it knows the wiring itself: the leader before had the
 proof, and pods that are created in between would be placed unchecked."""
@@ -49,7 +49,7 @@ def decide(facts: AdmissionFacts) -> AdmissionPlan:
     if not live.enabled:
         return AdmissionPlan(Wanted(), {"": "scheduler-extender-enabled is false"})
     if facts.longhorn is None:
-        return AdmissionPlan(Wanted(), {"": "Longhorn's settings were not read yet"})
+        return AdmissionPlan(Wanted(), {"": "Longhorn's settings have not been read yet"})
     if not facts.longhorn.support.is_supported:
         return AdmissionPlan(Wanted(), {"": f"this Longhorn is not supported: {facts.longhorn.support.problem}"})
     why_not = _why_not(facts)

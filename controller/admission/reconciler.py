@@ -240,7 +240,9 @@ class Admission:
                 return True  # the watch lags
             if raw is None:
                 name = OUR_CONFIGURATIONS[track.resource]
-                raise ClusterError(f"{track.resource.kind} {name} does not exist: apply the manifest again")
+                raise ClusterError(
+                    f"{track.resource.kind} {name} does not exist: apply the manifest or upgrade the release again"
+                )
             is_repair = wanted == track.wanted
             if is_repair and now < (repair_from := self._repair_from(track, now)):
                 track.look_at = repair_from
@@ -314,8 +316,8 @@ class Admission:
         log.warning("webhook configuration repaired kind=%s changed_by=%s", track.resource.kind, writer)
         if track.repairs >= CONTESTED:
             text = (
-                f"Changed by {writer} and put back {track.repairs} times in a row; from now on not before "
-                f"{backoff_seconds(track.repairs, REPAIR_SECONDS):.0f} s have passed"
+                f"Changed by {writer} and repaired {track.repairs} times in a row; the next repair comes after "
+                f"{backoff_seconds(track.repairs, REPAIR_SECONDS):.0f} s. Stop {writer} from changing this object"
             )
             self.tell(track.resource, str(raw["metadata"].get("uid", "")), CONTESTED_REASON, text)
 

@@ -21,8 +21,9 @@ TELL_EVERY_SECONDS: Final = 30.0  # the summary, while the number changes
 REASON: Final = "LonghornPodsStuck"
 POD_REASON: Final = "LonghornSchedulerNotWired"
 POD_TEXT: Final = (
-    f"The pod asks for {EXTENDER_RESOURCE}, but scheduler {{scheduler!r}} looks for that on the nodes: it does not ask "
-    "the Longhorn scheduler extender. The pod waits until the scheduler is configured to, or until it is made anew"
+    f"The pod requests {EXTENDER_RESOURCE}, but scheduler {{scheduler!r}} looks for that resource on the nodes: it is "
+    "not configured to ask the Longhorn scheduler extender. The pod stays pending until it is, or recreate the pod "
+    "without the request"
 )
 
 
@@ -70,7 +71,7 @@ class StuckPods:
             self._notes.note(target, POD_REASON, POD_TEXT.format(scheduler=pod.scheduler_name), is_warning=True)
         if is_due and count:
             pods = "1 pod waits" if count == 1 else f"{count} pods wait"
-            text = f"{pods} for {EXTENDER_RESOURCE}, which no scheduler gives; the status document lists them"
+            text = f"{pods} in vain for {EXTENDER_RESOURCE}; the status document lists them"
             self._about(REASON, text)
 
     def __len__(self) -> int:

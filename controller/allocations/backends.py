@@ -66,7 +66,7 @@ class _Listed:
             self._api.list_page(self._kind, self._namespace, limit=1)
         except NotFoundError as error:
             kind = self._kind
-            text = f"the cluster has no {kind.plural}.{kind.group}: the CustomResourceDefinition is not installed"
+            text = f"the cluster has no {kind.plural}.{kind.group}: install the CustomResourceDefinition"
             raise NotFoundError(text) from error
 
     def records(self) -> list[StoredRecord]:

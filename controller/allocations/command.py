@@ -81,7 +81,7 @@ def repair(backend: RecordBackend, api: KubeApi, namespace: str, clock: Clock, *
         for stored in records:
             if stored.record.problem:
                 backend.write(stored, [one for one in shown if one.node == stored.record.node], term)
-                _say(f"{stored.record.node}: written anew")
+                _say(f"{stored.record.node}: rewritten")
         records, problems = backend.records(), 0
     found = plan_repairs([one.record for one in records], shown)
     RecordWriter(backend, lambda: term, clock).commit([one.change for one in found], clock.now() + REPAIR_SECONDS)

@@ -36,7 +36,7 @@ def move_records(source: RecordBackend, target: RecordBackend, say: Callable[[st
                 if not there.record.allocations:
                     target.forget(written)
                 raise UnreadableRecordError(
-                    f"{target.name} does not keep the record of {record.node}; it is where it was"
+                    f"{target.name} does not keep the record of {record.node}; it stays where it was"
                 )
             moved += 1
             say(f"{record.node}: {len(wanted)} entries moved to {target.name}")

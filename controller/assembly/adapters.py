@@ -29,7 +29,7 @@ class ServiceEndpoint:
 
     def point_here(self) -> None:
         if not self._certificates.is_serving:
-            raise NotFoundError("there is no certificate to serve with yet")
+            raise NotFoundError("there is no server certificate yet")
         self._endpoint.point_here()
 
     def clear(self) -> None:

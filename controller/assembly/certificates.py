@@ -32,7 +32,7 @@ from controller.settings import PLAIN_HTTP, TLS_OFF, ProcessSettings
 CA: Final = "ca"
 GIVEN_UP: Final = (
     f"plain HTTP, as --tls-mode {PLAIN_HTTP} says: whoever reaches it is taken for kube-scheduler, sees which nodes "
-    "are full, and can have room held for pods that wait"
+    "are full, and can have room held for pending pods"
 )
 
 

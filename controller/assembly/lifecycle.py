@@ -41,10 +41,10 @@ WAKE_AGAIN_SECONDS: Final = 2.0  # calls in flight when bypass began may still h
 MODE_REASON: Final = "SchedulerExtenderMode"
 SETTING_REASON: Final = "SchedulerExtenderSetting"
 MODE_TEXTS: Final = {
-    Mode.ACTIVE: "Pods that ask for the scheduler extender are let through where their Longhorn volumes have room",
-    Mode.BYPASS: "Every pod is let through, and no room is checked: the scheduler extender is bypassed or switched off",
-    Mode.CLOSED: "The scheduler extender is switched off, and no pod asks for it",
-    Mode.UNKNOWN: "Pods that ask for the scheduler extender wait: nobody has said in a readable way whether it is on",
+    Mode.ACTIVE: "Pods that request the scheduler extender are placed only where their Longhorn volumes have room",
+    Mode.BYPASS: "All pods are let through unchecked: the scheduler extender is bypassed or switched off",
+    Mode.CLOSED: "The scheduler extender is switched off, and no pod requests it",
+    Mode.UNKNOWN: "Pods that request the scheduler extender wait: set scheduler-extender-enabled to true or false",
 }
 
 log = logging.getLogger(__name__)
@@ -202,7 +202,7 @@ class Lifecycle(Part):
 
     def stop(self) -> None:
         if not self.worker.stop(STOP_SECONDS):
-            log.error("the process did not end in time; its Lease runs out by itself")
+            log.error("the process did not end in time; its Lease expires by itself")
 
     @property
     def workers(self) -> Sequence[Worker]:
@@ -228,7 +228,7 @@ class Lifecycle(Part):
         self._apply_mode()
         if not self._is_electing:
             self._is_electing = True
-            log.info("stores synced, standing for election")
+            log.info("stores synced, taking part in the election")
             self._parts.elector.start()
         if self._term is not None and (self._wanted_term != self._term or not self._parts.gate.is_open):
             self._end_term()
@@ -295,7 +295,7 @@ class Lifecycle(Part):
     def _begin_term(self, term: int) -> None:
         """Stores that have seen all that the leader before could have caused, then the allocator, then the gate."""
         if not self._catch_up():
-            log.warning("stores did not catch up in time; trying again term=%d", term)
+            log.warning("stores did not catch up in time, trying again term=%d", term)
             return
         if self._wanted_term != term:
             return

@@ -42,8 +42,8 @@ class StatusCallers:
         try:
             return self._review(token.strip(), path)
         except ClusterError as error:
-            log.warning("the caller of %s was not reviewed: %s", path, error)
-            return "503 Service Unavailable", "the API server did not say who may read this"
+            log.warning("the token of a caller of %s could not be checked: %s", path, error)
+            return "503 Service Unavailable", "the API server could not check who may read this"
         finally:
             self._places.release()
 

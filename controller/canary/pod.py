@@ -96,7 +96,7 @@ class Canaries:
 
     def _create(self, body: Raw, may_write: Callable[[], bool]) -> str:
         if not may_write():  # the fence: nothing is written outside a term
-            raise ClusterError("this process does not lead any more")
+            raise ClusterError("this process no longer leads")
         made = self._api.create(PODS, self._namespace, body, timeout=CALL_SECONDS)
         return _uid(made)
 
@@ -110,7 +110,7 @@ class Canaries:
         except NotFoundError:
             return
         if not _is_canary(raw):
-            raise ClusterError(f"pod {self._namespace}/{name} exists, and is not a canary of ours")
+            raise ClusterError(f"pod {self._namespace}/{name} exists, but is not a canary of this leader; delete it")
         self.remove(name, _uid(raw))
 
     def read(self, scheduler: str) -> tuple[Pod | None, str]:

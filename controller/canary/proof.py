@@ -41,12 +41,12 @@ NOT_PROVEN: Final = "not proven yet"
 ASKED_ABOUT_CANARY: Final = "it asked the extender about the canary"
 ASKED_ABOUT_POD: Final = "it asked the extender about a pod"
 LACKS: Final = (
-    f"it looks for {EXTENDER_RESOURCE} on the nodes: the extender is missing in its configuration, or the resource is "
-    "not ignoredByScheduler there"
+    f"it looks for {EXTENDER_RESOURCE} on the nodes: its configuration does not name the extender, or does not set "
+    "ignoredByScheduler for the resource"
 )
 PLACED: Final = (
-    f"it placed a pod that asks for {EXTENDER_RESOURCE} without an answer of the extender: a node offers that "
-    "resource, another extender manages it, or this one is ignorable and could not be reached"
+    f"it placed a pod that requests {EXTENDER_RESOURCE} without asking the extender: a node offers that resource, "
+    "another extender manages it, or this one is ignorable and could not be reached"
 )
 
 
@@ -312,7 +312,7 @@ class WiringProof:
             track.is_creating, track.is_wanted = False, True
             track.failures += 1
             if track.finding.state is Wiring.UNKNOWN:
-                self._find_locked(track, Wiring.UNKNOWN, f"the canary pod could not be made: {problem}")
+                self._find_locked(track, Wiring.UNKNOWN, f"the canary pod could not be created: {problem}")
             self._tell_locked()
 
     def outcome(self, scheduler: str) -> Outcome | None:

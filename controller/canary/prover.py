@@ -175,7 +175,7 @@ class WiringProver:
         outcome = self._proof.looked_at(scheduler, pod)
         if outcome is not None:
             return outcome
-        cause = f"it has not looked at the canary within {VERDICT_SECONDS:.0f} s"
+        cause = f"it has not considered the canary within {VERDICT_SECONDS:.0f} s"
         if words:
             cause = f"it has not asked about the canary within {VERDICT_SECONDS:.0f} s: {words[:WORDS_LIMIT]}"
         return self._proof.was_silent(scheduler, cause)

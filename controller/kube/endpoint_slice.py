@@ -62,7 +62,7 @@ class EndpointSlices:
         def write() -> None:
             raw = self._read(service)
             if not self._is_leading():
-                raise NotLeaderError(f"this process does not lead any more: Service {service} is left as it is")
+                raise NotLeaderError(f"this process no longer leads: Service {service} stays as it is")
             if raw is not None and raw.get("addressType") != family:
                 uid = raw["metadata"].get("uid", "")
                 self._api.delete(ENDPOINT_SLICES, self._namespace, service, uid=uid)  # the family cannot be changed

@@ -66,7 +66,7 @@ def _note_objects(document: Document, notes: Notes) -> None:
     notes.ignored.update(document.objects.ignored)
     version = document.version
     if version is not None and parse_version(version) is None:
-        notes.remark(f"longhornVersion: {version!r} is no version, taken for the newest")
+        notes.remark(f"longhornVersion: {version!r} is not a version; the newest is assumed")
     own = "diskschedules.longhorn.io" if document.objects.ignored["DiskSchedule.longhorn.io"] else ""
     support = support_of(version, crds=[own], settings=document.objects.settings)
     if not support.is_supported:

@@ -151,14 +151,14 @@ class Worker:
                 pause = backoff_seconds(in_a_row, self._retry_seconds)
                 self._failures, self._failed_at = self._failures + 1, time.monotonic()
                 self._last_failure = f"{type(error).__name__}: {error}"
-                log.exception("a round of thread %s failed; the next one in %g s", self.name, pause)
+                log.exception("a round of thread %s failed, the next one starts in %g s", self.name, pause)
             self._rounds += 1
             self._busy_since, self._idle_since = None, time.monotonic()
         if self._at_end is not None:
             try:
                 self._at_end()
             except Exception:  # thread top
-                log.exception("the end of thread %s failed", self.name)
+                log.exception("thread %s failed at its end", self.name)
 
     @contextmanager
     def _idle(self) -> Iterator[None]:

@@ -130,7 +130,7 @@ class DiskScheduler:
             check_caller(context.auth_context(), client_name)  # type: ignore[arg-type]  # the stubs lack the lists
         except StrangerError as error:
             # Nothing of the request is logged: the stranger wrote it.
-            log.warning("gRPC: a call is denied: %r", str(error))
+            log.warning("gRPC: call denied: %r", str(error))
             self._observer.called("HoldExpansion", "denied", self._clock.now() - started)
             context.abort(grpc.StatusCode.PERMISSION_DENIED, str(error))
             raise

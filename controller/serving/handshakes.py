@@ -73,7 +73,7 @@ class Handshakes:
             then(None)
             return
         while len(self._waiting) >= self._most:
-            self._end(next(iter(self._waiting.values())), CROWDED, "more handshakes than are let wait")
+            self._end(next(iter(self._waiting.values())), CROWDED, "too many handshakes wait")
         sock.setblocking(False)
         try:
             encrypted = context.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
@@ -110,7 +110,7 @@ class Handshakes:
 
     def end_all(self) -> None:
         for waiting in list(self._waiting.values()):
-            self._end(waiting, LATE, "the server ends")
+            self._end(waiting, LATE, "the server is shutting down")
 
     def _forget(self, waiting: _Waiting) -> None:
         del self._waiting[id(waiting.sock)]

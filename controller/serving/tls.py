@@ -194,4 +194,4 @@ class DirectoryFollower(Part):
         self._looks.note(problems)
 
     def _say(self, problem: str) -> None:
-        log.error("certificates of %s are not used: %s", self._directory, problem)
+        log.error("new certificates of %s are not used: %s", self._directory, problem)

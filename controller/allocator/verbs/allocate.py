@@ -98,7 +98,7 @@ class Allocations:
                     if joined.takes(choice.node, choice.disk):
                         one = Allocation(Purpose.REPLICA, name, choice.node, choice.disk, volume.size_bytes)
                         return self._give_locked((one,), choice.uuid)
-            raise NotReadyError("disks changed faster than a place was found")
+            raise NotReadyError("no disk was found because the disks kept changing; try again")
 
     def _given_before(self, name: str, volume_name: str) -> tuple[Allotment | None, Replica]:
         replica = self._world.placed.get(name)
@@ -109,7 +109,9 @@ class Allocations:
         if replica.is_placed:
             return self._at_its_place(replica), replica
         if replica.node or replica.deleting or replica.failed_at:
-            raise PreconditionError(f"replica {name!r} is not one that may be placed: it failed, goes, or has a node")
+            raise PreconditionError(
+                f"replica {name!r} cannot be placed: it failed, is being deleted, or already has a node"
+            )
         return None, replica
 
     def _at_its_place(self, replica: Replica) -> Allotment:
@@ -153,7 +155,7 @@ class Allocations:
         with self._active():
             shown = self._world.allocated.shown_replica(name)
             if shown is not None and shown.is_placed and not is_gone:
-                raise PreconditionError(f"replica {name!r} is there, on node {shown.node}")
+                raise PreconditionError(f"replica {name!r} still exists on node {shown.node}")
             return self._freed(self._world.allocated.of(Purpose.REPLICA, name))
 
     # Growth
@@ -262,7 +264,7 @@ class Allocations:
     @contextmanager
     def _one_after_the_other(self, seconds: float) -> Iterator[None]:
         if not self._turn.acquire(timeout=max(0.0, seconds)):
-            raise NotReadyError("other allocations took too long")
+            raise NotReadyError("other allocations took too long; try again")
         try:
             yield
         finally:

@@ -284,7 +284,7 @@ def test_what_was_not_read_is_said_once_at_the_end(tmp_path: Path, capsys: pytes
     [
         ({"longhornVersion": "v1.8.2"}, "not supported: Longhorn v1.8.2 is older than v1.9.0"),
         ({"longhornVersion": "v1.9.0"}, ""),
-        ({"settings": {"current-longhorn-version": "master-head"}}, "longhornVersion: 'master-head' is no version"),
+        ({"settings": {"current-longhorn-version": "master-head"}}, "longhornVersion: 'master-head' is not a version"),
         ({}, ""),
     ],
 )
