@@ -1,4 +1,4 @@
-"""One chain as a person sees it who looks at it, checks it, or has it renewed from outside of the leader."""
+"""One chain for the command line, which shows, checks and renews it from outside the leader."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ PATIENCE: Final = timedelta(minutes=15)
 
 @dataclass(frozen=True, slots=True)
 class ChainPlan:
-    """What one chain is meant to be. `prefix` sets its authorities' names apart from those of another chain.
+    """What one chain should be. `prefix` distinguishes its authorities' names from those of another chain.
 
-    `servers` and `clients` are names of leaves; the first server is whom `published` is about, where programs hand the
-    bundle on.
+    `servers` and `clients` are names of leaves. Where programs hand the bundle on, `published` is about the first
+    server.
     """
 
     name: str
@@ -63,7 +63,7 @@ class _Secrets:
 
 
 class ManagedChain:
-    """One chain in its Secrets, as they stand when it is made.
+    """One chain in its Secrets, as they are when this object is made.
 
     Threads: one. I/O: the API server. Errors: ClusterError when it cannot be asked.
     """
@@ -119,7 +119,7 @@ class ManagedChain:
         return before is not None and before.action is step.action
 
     def renew(self, wanted: WantedSecret, now: datetime) -> Sequence[Step]:
-        """Do what is due and what is wanted, and write it; what that was."""
+        """Does what is due and what is wanted, writes it, and returns what was done."""
         plan, found, leaves = self.plan, self._found, self.plan.leaves()
         if plan.mode is not CertificateMode.SELF:
             raise ConfigError(f"mode {plan.mode}: its certificates are renewed elsewhere")

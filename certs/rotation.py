@@ -1,12 +1,12 @@
-"""When to renew what, so that nobody who trusts what was true a while ago is ever refused. Pure; `now` is an argument.
+"""When to renew what, so that nobody is refused who still trusts what was true a while ago. Pure; `now` is an argument.
 
 A *chain* is an authority with the leaves it signs. Its *bundle* is what the other side trusts: the authority that
-signs, the one that will sign next, and those that signed before. A new authority stands in the bundle for `overlap`
-before it signs anything, so every client knows it by then; the old one stays there for `settle` after the last leaf of
-it was replaced, so a server that has not seen its new leaf is still trusted. All of this is read off the certificates
-themselves: nothing else is remembered, and a step that was interrupted is found undone and is done.
+signs, the one that will sign next, and those that signed before. A new authority is in the bundle for `overlap` before
+it signs anything, so that every client knows it by then. The old one stays there for `settle` after its last leaf was
+replaced, so that a server that has not seen its new leaf is still trusted. All of this is derived from the certificates
+themselves. Nothing else is remembered, and a step that was interrupted is found undone and is done again.
 
-Where programs spread a chain, what they were *seen* to have spread counts beside the time: see `Evidence`.
+Where programs spread a chain, there has to be `Evidence` of that as well.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class RotationPolicy:
     settle: timedelta | None
 
     def checked(self, leaves: Iterable[Leaf] = ()) -> RotationPolicy:
-        """Itself; ConfigError when the distances leave a moment without trust."""
+        """Returns itself; raises ConfigError if the distances leave a moment without trust."""
         if self.overlap + (self.settle or timedelta(0)) >= self.ca_renew_before:
             raise ConfigError("ca_renew_before: is not above the sum of overlap and settle")
         if self.ca_renew_before >= self.ca_life:
@@ -50,7 +50,7 @@ class RotationPolicy:
 
 # Pinned in files of kube-scheduler, which people change by hand: two years to do so.
 PINNED: Final = RotationPolicy(20 * YEAR, 4 * YEAR, 2 * YEAR, None)
-# Spread by programs, within seconds; who has not been reached for half of these days serves no longer.
+# Spread by programs, within seconds; a program that was not reached for half of these days stops serving.
 ROTATING: Final = RotationPolicy(YEAR, 90 * DAY, DAY, DAY)
 
 
@@ -77,14 +77,14 @@ class Chain:
 
     @property
     def bundle(self) -> bytes:
-        """What the other side shall trust, PEM."""
+        """What the other side has to trust, in PEM."""
         return bundle_of(self.authorities)
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What is known to have reached everybody, by fingerprint: authorities that all clients trust, leaves that all
-    servers and clients use. Time must have passed all the same."""
+    """What is known to have reached everybody, by fingerprint: authorities that all clients trust, and leaves that all
+    servers and clients use. The time must have passed as well."""
 
     trusted: frozenset[str] = frozenset()
     used: frozenset[str] = frozenset()
@@ -119,7 +119,7 @@ def next_step(
     now_utc: datetime,
     evidence: Evidence | None = None,
 ) -> Step | None:
-    """The first thing to do now; None when all is well. Without evidence time alone decides.
+    """The first thing to do now; None if nothing is due. Without evidence, only time decides.
 
     An authority that ends, or whose key is lost when a leaf is needed, is replaced without evidence, too: otherwise
     nobody could be served.
@@ -213,7 +213,7 @@ def _retirement(
 def carry_out(
     chain: Chain, step: Step, leaves: Mapping[str, Leaf], policy: RotationPolicy, now_utc: datetime, subject: str
 ) -> Chain:
-    """The chain after the step. Makes keys, so it is not the same twice."""
+    """The chain after the step. It makes keys, so two calls differ."""
     match step.action:
         case Action.MAKE:
             # What was trusted stays trusted: it does no harm, and what it signed may still be on its way.
@@ -243,7 +243,7 @@ def bring_up_to_date(
     subject: str,
     evidence: Evidence | None = None,
 ) -> tuple[Chain, Sequence[Step]]:
-    """All that is to be done now, and what that was. The same chain, and nothing, when all is well."""
+    """The chain after all that is due now, and the steps; the same chain and no steps if nothing is due."""
     done: list[Step] = []
     while (step := next_step(chain, leaves, policy, now_utc, evidence)) is not None:
         if len(done) > MOST_STEPS:
