@@ -1,7 +1,7 @@
-"""Pods that wait for nobody: they carry the extender's resource, and their scheduler looks for it on the nodes.
+"""Pods that wait in vain: they request the extender's resource, and their scheduler looks for it on the nodes.
 
-Nothing on our side can free them: a pod's resources are fixed. They are listed, and each is told, so that somebody
-wires the scheduler again or has them made anew.
+The extender cannot free them, because a pod's resources are fixed. They are listed, and each gets an Event, so that
+somebody configures the scheduler or recreates the pods.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class EventNotes(Protocol):
 
 
 class StuckPods:
-    """Who is stuck now, kept in step with the pods' store.
+    """The pods that are stuck now, kept up to date with the pods' store.
 
     Threads: any. Blocks: never. I/O: none; Events are the recorder's.
     """
@@ -59,7 +59,7 @@ class StuckPods:
                     self._stuck[new.uid] = new
 
     def tell(self) -> None:
-        """Events about those that were not told of yet, and one with the number of all; for the leader."""
+        """Writes Events about pods that were not reported yet, and one with the number of all; for the leader."""
         with self._lock:
             untold, self._untold = self._untold, {}
             now, count = self._clock.now(), len(self._stuck)

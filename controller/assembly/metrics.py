@@ -1,12 +1,12 @@
 """Prometheus metrics: four of the enhancement text "Longhorn Scheduler Extender", with its names, types and labels,
 and our own.
 
-The registry is built where the process is wired; nothing registers at import. No label ever carries the name of a pod,
-a claim or a volume. Gauges are read from the allocator's snapshot at the moment of a scrape, so they cannot drift.
+The registry is built where the process is assembled; nothing registers at import. No label has the name of a pod, a
+claim or a volume. Gauges are read from the allocator's snapshot at the moment of a scrape, so they cannot drift.
 
 What the four mean here, where nothing waits inside a filter call:
 
-- `heartbeat{node}`: 1 on the leader, 0 on everybody else;
+- `heartbeat{node}`: 1 on the leader, 0 on the others;
 - `filter_duration_seconds`: from the decoding of a request to the end of its answer;
 - `pod_scheduling_wait_duration_seconds{pod_scheduled}`: from the answer to the cluster's choice of a node (true), or
   to the end of the hold without one (false);
@@ -113,7 +113,7 @@ class LeaderSources:
 
 
 class LeaderMetrics:
-    """The instruments that code tells of events, and the collector of the rest.
+    """The instruments for events, and the collector of everything else.
 
     Threads: any. Blocks: never. I/O: none.
     """
@@ -122,7 +122,7 @@ class LeaderMetrics:
         self.registry = registry
         self._node = node
         self._drain: Callable[[], Iterable[tuple[str, float, bool]]] = tuple
-        registry.register(_Before(self))  # first of all, so that a scrape shows what it takes
+        registry.register(_Before(self))  # first, so that a scrape shows what it takes
         self._filter = Histogram(
             f"{PREFIX}_filter_duration_seconds",
             "Time from the decoding of a request to the end of its answer.",
@@ -165,7 +165,7 @@ class LeaderMetrics:
         return Gauge(f"{PREFIX}_{name}", text, labels, registry=self.registry)
 
     def _expose_labels(self, version: str) -> None:
-        """Every series is there from the start, at zero, so that rates and alerts work on the first event."""
+        """Makes every series exist from the start, at zero, so that rates and alerts work for the first event."""
         for value in ("true", "false"):
             self._waits.labels(value)
             self._reservations.labels(value)
@@ -204,7 +204,7 @@ class LeaderMetrics:
         self._failures.labels(kind).inc()
 
     def take_records(self, records: Iterable[tuple[str, float, bool]]) -> None:
-        """Durations that the allocator wrote down under its lock, handed over outside it."""
+        """Takes durations that the allocator recorded under its lock; called outside of it."""
         for name, seconds, success in records:
             label = "true" if success else "false"
             if name == SCHEDULING_WAIT:
@@ -215,11 +215,11 @@ class LeaderMetrics:
                 self._reservations.labels(label).observe(seconds)
 
     def drain(self) -> None:
-        """Take what the allocator has written down since the last time."""
+        """Takes what the allocator has recorded since the last call."""
         self.take_records(self._drain())
 
     def read_from(self, sources: LeaderSources) -> None:
-        """From now on a scrape also shows what `sources` say."""
+        """Has scrapes also show what `sources` tell, from now on."""
         self._drain = sources.drain_records
         self.registry.register(_State(self._node, sources))
 
