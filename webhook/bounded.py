@@ -16,7 +16,7 @@ from controller.clock import Clock
 from controller.rpc import disk_scheduler_pb2 as pb
 from webhook.leader import CrowdedError, Leader, LeaderAwayError
 
-PATIENCE_SECONDS: Final = 1.6  # a call that is under way for so long has failed in its first try
+PATIENCE_SECONDS: Final = 1.6  # a call that takes this long has failed in its first try
 
 
 class BoundedLeader:

@@ -1,7 +1,7 @@
 """Reviews of growth: of claims (PVC), and of Longhorn volumes.
 
-The leader decides, because it alone knows what is promised; here is told apart what need not be asked, and said to the
-user what came of it. Nothing is kept: the same review may come any number of times, to any copy of this process.
+The leader decides, because only it knows what is promised. This module leaves out what need not be asked, and tells the
+user the result. Nothing is kept: the same review may come any number of times, to any copy of this process.
 
 While nobody who leads answers in time, the setting `scheduler-extender-expansion-policy` decides: `allow` with a
 warning, because a database that is full must be able to grow (Longhorn still makes its own check, and the leader
@@ -73,8 +73,8 @@ class ExpansionService:
         policy: Callable[[], str],
         observer: ExpansionObserver,
     ) -> None:
-        """`leader` may raise CrowdedError too. `policy`: "allow", "deny", or "off": then nobody asks any more, and who
-        still does is answered as by "allow"."""
+        """`leader` may raise CrowdedError too. `policy`: "allow", "deny", or "off": then reviews are no longer sent,
+        and one that still comes is answered as by "allow"."""
         self._stores, self._read, self._clock = stores, read, clock
         self._leader, self._policy, self._observer = leader, policy, observer
 
@@ -95,7 +95,7 @@ class ExpansionService:
         return answer.body
 
     def failed(self, review: Review) -> bytes:
-        """Something of ours is broken: the policy's word."""
+        """The answer by the policy when the webhook itself fails."""
         return self._by_policy(review, "the webhook failed").body
 
     def _answer(self, review: Review, growth: Growth | None) -> Answer:

@@ -43,7 +43,8 @@ class PodService:
     observer: WebhookMetrics
 
     def review(self, review: Review) -> bytes:
-        """The answer. What is no pod that is being created is allowed as it is: nobody should have asked."""
+        """The answer. Anything but the creation of a pod is allowed unchanged; the configuration does not ask for
+        it."""
         if not _is_new_pod(review):
             self.observer.pod_reviewed("not-asked-for")
             return reviews.encode_allowed(review.uid)

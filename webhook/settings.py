@@ -40,7 +40,7 @@ class WebhookSettings:
     tls_client_cert_dir: str = ""
     tls_secret: str = "longhorn-scheduler-webhook-tls"
     tls_client_secret: str = "longhorn-scheduler-webhook-client-tls"
-    client_ca_file: str = ""  # "": whoever reaches the port may ask
+    client_ca_file: str = ""  # "": any client that reaches the port may ask
     leader_address: str = ""  # "": the Service of the leader's gRPC server, in `namespace`
     tls_handshake_seconds: int = 5
     tls_handshakes: int = 256
@@ -112,7 +112,7 @@ class WebhookSettings:
 
 
 class LiveSettingsReader:
-    """The live settings, read anew whenever the ConfigMap or Longhorn's Setting objects change.
+    """The live settings, read again whenever the ConfigMap or Longhorn's Setting objects change.
 
     Threads: any; those of the informers write. Blocks: never. I/O: none.
     """
