@@ -1,6 +1,6 @@
-"""Where the record stands: in the Longhorn Node where its CRD keeps the field, else in an object of our own.
+"""Where the record is kept: in the Longhorn Node if its CRD has the field, otherwise in an object of our own.
 
-Each write is one PUT of the object as it was read, under its resourceVersion: whatever else stands in it stays.
+Each write is one PUT of the object as it was read, under its resourceVersion: its other contents stay.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Moves the record from one backend to the other.
 
-Each node's record is written to the new place and read back before it goes from the old one. Where it breaks off, it
-stands in both places, and the same command goes on from there.
+Each node's record is written to the new place and read back before it goes from the old one. If the move is
+interrupted, the record is in both places, and the same command continues from there.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Prepares the end of an installation, in the order in which no pod is left waiting for somebody who has gone.
+"""Prepares an uninstallation, in an order that leaves no pod waiting for an extender that is gone.
 
 1. The extender is switched off and its webhook configurations are emptied: no pod opts in any more, and those that ask
    for the extender are let through.

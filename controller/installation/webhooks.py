@@ -23,7 +23,7 @@ from controller.kube.resources import (
 )
 from controller.settings import ENABLED
 
-GONE_SECONDS: Final = 3.0  # they must have been empty for so long
+GONE_SECONDS: Final = 3.0  # they must have stayed empty for this long
 TOTAL_SECONDS: Final = 30.0
 PAUSE_SECONDS: Final = 0.5
 

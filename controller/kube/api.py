@@ -110,8 +110,8 @@ class ClientKubeApi:
 
     @classmethod
     def load(cls, kubeconfig: str | None = None, context: str | None = None) -> ClientKubeApi:
-        """From a kubeconfig file, or, without one, from the pod's service account. ConfigError when neither works, and
-        when the file is none."""
+        """Loads a kubeconfig file, or, without one, the pod's service account. Raises ConfigError if neither works, or
+        if the file is not a kubeconfig."""
         configuration = client.Configuration()
         configuration.retries = False
         if not kubeconfig:

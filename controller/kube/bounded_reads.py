@@ -1,8 +1,8 @@
-"""Reads of the API server that reviews cause: bounded in number, and shared between equal questions.
+"""Reads from the API server that reviews cause: limited in number, and shared by equal questions.
 
-Whoever reaches a port that answers reviews can ask about names that he makes up, and each would be a read. So a process
-makes so many a second, and has so many threads in them at a time; one more is refused at once, which whoever asked can
-live with.
+Any client that reaches a port for reviews can ask about invented names, and each would be a read. So a process limits
+its reads per second, and the threads that read at the same time. Another read is refused at once, and its caller can do
+without.
 """
 
 from __future__ import annotations

@@ -103,7 +103,7 @@ class EndpointSlices:
 
 
 class PodEndpoint:
-    """One Service, pointed at this pod or at nobody."""
+    """One Service, which points at this pod or at none."""
 
     def __init__(
         self, slices: EndpointSlices, settings: ProcessSettings, service: str, ports: Mapping[str, int]
@@ -126,7 +126,7 @@ def _addresses(raw: Mapping[str, Any]) -> list[str]:
 
 
 def _against_others(write: Callable[[], None]) -> None:
-    """Read and write once more when somebody else has written in between."""
+    """Reads and writes once more if somebody else has written in between."""
     for attempt in range(_TRIES):
         try:
             write()

@@ -30,7 +30,7 @@ class WorkerState:
     busy_seconds: float
     last_failure: str
     failed_seconds_ago: float | None
-    is_gone: bool  # its thread has ended, and nobody asked for that
+    is_gone: bool  # its thread has ended without being asked to
 
     @property
     def problem(self) -> str:
@@ -128,7 +128,7 @@ class Worker:
         return _mine.stop if getattr(_mine, "worker", None) is self else self._stop
 
     def wait(self, seconds: float) -> bool:
-        """A pause within a round, which `wake` does not end; whether there is to be no further round."""
+        """Pauses within a round; `wake` does not end it. Returns whether the worker has to stop."""
         with self._idle():
             return self._my_stop.wait(seconds)
 

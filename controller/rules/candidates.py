@@ -105,7 +105,7 @@ def check_replica(replica: Replica) -> Rejection | None:
 
 
 def find_candidates(view: PlacementView, volume: Volume, replica: Replica) -> Candidates:
-    """Every disk that Longhorn would choose from for the unplaced `replica` of `volume`, and why not the others.
+    """Every disk from which Longhorn would choose for the unplaced `replica` of `volume`, and why the others are out.
 
     Each disk that is no candidate is covered by one refusal: its own, or its node's.
     """
@@ -185,10 +185,10 @@ def scheduled_for(disk: Disk, node: str, replicas: Iterable[Replica], *, per_nod
 
 
 class CandidateSearch:
-    """One search over some nodes. Each refusal of a node or a disk is remembered once, the latest wins.
+    """One search over some nodes. Each node or disk has one refusal; the latest counts.
 
-    `reusable` are the disks of failed replicas when data is to be brought back: nothing but those, without regard to
-    space and to other failed replicas. `clones` are the disks of a linked clone's sources.
+    `reusable` are the disks of failed replicas if data has to be brought back: only those count, regardless of space
+    and of other failed replicas. `clones` are the disks of a linked clone's sources.
     """
 
     def __init__(

@@ -31,7 +31,7 @@ LARGEST_BYTES: Final = 2**63 - GRANULE_BYTES
 
 
 class Prospect(StrEnum):
-    """What becomes of a growth that is asked for now."""
+    """What happens to a growth that is requested now."""
 
     NOW = "now"
     NOT_NOW = "not-now"  # the volume's state, or a disk's, keeps it from growing until it passes
@@ -94,8 +94,8 @@ def plan_expansion(
     behaviour: Behaviour = NEWEST,
     route: Route = Route.CLAIM,
 ) -> ExpansionPlan:
-    """What becomes of `volume` with its `replicas` at `new_bytes`; nothing is rounded. Shrinking is checked too, for
-    space alone."""
+    """What happens to `volume` with its `replicas` at `new_bytes`; nothing is rounded. Shrinking is checked, too, but
+    only for space."""
     own = tuple(replicas)
     is_growth = new_bytes > volume.size_bytes
     counts, shared = _replicas_by_disk(own), shared_disk_uuids(nodes.values())
@@ -133,9 +133,8 @@ def plan_expansion(
 
 
 def most_if_empty(disk: Disk, space: SpacePolicy) -> int | None:
-    """Bytes of replicas that the disk could take if it held nothing else, whatever becomes of others; None where its
-    figures say nothing of its size, as those of a disk that is not ready. What goes beyond never comes there, be it a
-    new volume or one that grows."""
+    """Bytes of replicas that the disk could take if it held nothing else; None if its figures do not tell its size, as
+    for a disk that is not ready. Nothing larger ever gets there, neither a new volume nor one that grows."""
     if not disk.ready or disk.maximum_bytes <= 0:
         return None
     return provisioning_limit(disk, space)

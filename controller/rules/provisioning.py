@@ -214,7 +214,7 @@ def _source_volume(claim: Claim, given: Mapping[str, str], lookup: Lookup) -> Vo
     if kind in ("vol", "snap") and rest:
         return lookup.volume(rest.split("/", 1)[0])
     if not claim.data_source.startswith(CLAIM_SOURCE):
-        return None  # a VolumeSnapshot's source stands in objects that are not followed; the request equals its size
+        return None  # a VolumeSnapshot's source is in objects that are not watched; the request equals its size
     source = lookup.claim(claim.namespace, claim.data_source.removeprefix(CLAIM_SOURCE))
     pv = lookup.pv(source.volume_name) if source is not None and source.volume_name else None
     return lookup.volume(pv.handle) if source is not None and pv is not None and pv.claim_uid == source.uid else None

@@ -132,7 +132,7 @@ class NewReplica:
 
 
 def plan_new_replica(view: PlacementView, volume: Volume, hard_node_affinity: str = "") -> NewReplica:
-    """Whether a missing replica is made anew at once, or room is left for a failed one to come back."""
+    """Whether a missing replica is replaced at once, or time is left for a failed one to come back."""
     if volume.robustness != "degraded" or hard_node_affinity:
         return NewReplica(True)
     if not any(replica.is_potentially_reusable for replica in view.replicas):

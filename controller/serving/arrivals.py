@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 
 class Unknown:
-    """The end of a request cannot be told from its header: gunicorn's own parser has the last word on it."""
+    """The end of a request cannot be told from its header: gunicorn's own parser decides."""
 
 
 UNKNOWN: Final = Unknown()
@@ -156,7 +156,7 @@ class Arrivals:
         self._end(request, "")
 
     def _is_whole(self, request: _Request, before: int) -> bool:
-        """Whether it has been handed on: all of it, or what only a parser can find the end of."""
+        """Whether it has been passed on: all of it, or a part whose end only a parser can find."""
         if request.length is None:
             request.length = length_of(request.data, before)
             if isinstance(request.length, int) and request.length > self._largest + HEAD_BYTES:

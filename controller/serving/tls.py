@@ -115,7 +115,7 @@ class ServerTls:
 
     @property
     def context(self) -> ssl.SSLContext | None:
-        """None as long as there is no certificate: no connection is served then."""
+        """None while there is no certificate; no connection is served then."""
         return self._context
 
     def use(self, certificate: bytes, key: bytes, client_ca: bytes) -> bool:

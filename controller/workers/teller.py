@@ -1,8 +1,8 @@
-"""Events on pods: why the extender refused one, with the numbers of what stands in the way. And on claims: why no room
-is promised to one, or kept for its growth.
+"""Events on pods: why the extender refused one, with the numbers of what is in the way. And on claims: why no room is
+promised to one, or kept for its growth.
 
-The text that kube-scheduler writes into the pod's condition is constant, or it would look at the pod again at every
-change of a figure. So the figures are told here, at most once a minute a pod.
+The text that kube-scheduler writes into the pod's condition is constant, or it would try the pod again at every change
+of a number. So the numbers are told here, at most once a minute for each pod.
 """
 
 from __future__ import annotations
@@ -99,8 +99,9 @@ class Teller(Part):
         self.worker = Worker("teller", self.tell_next)
 
     def refused(self, uid: str, namespace: str, name: str, candidates: Sequence[str]) -> None:
-        """Never blocks, never raises. A refusal within a minute of one that was told is not told; while that one still
-        waits, its nodes are added: one attempt of kube-scheduler asks about some nodes by filter, by preempt of others.
+        """Never blocks, never raises. Refusals are reported at most once a minute. While a report still waits, the
+        nodes of a new refusal are added to it: one attempt of kube-scheduler asks about some nodes by filter, and about
+        others by preempt.
         """
         self._put(uid, Told(Target("Pod", namespace, name, uid), candidates))
 
@@ -108,13 +109,13 @@ class Teller(Part):
         self._put(uid, Told(Target("Pod", namespace, name, uid), (), decision))
 
     def broken(self, uid: str, namespace: str, name: str) -> None:
-        """A rule of ours was broken for that pod; told at most once a minute. What was broken may name objects that are
-        not the pod's, and is for the log."""
+        """An internal rule was broken for that pod; reported at most once a minute. The details may name objects of
+        others, so they only go to the log."""
         self._put(uid, Told(Target("Pod", namespace, name, uid), (), is_fault=True))
 
     def tell_of_claims(self) -> None:
-        """Hand on what the allocator has found out about claims; each is told at most once a minute. To be called by
-        the leader, every now and then."""
+        """Reports what the allocator has found out about claims, each at most once a minute. The leader calls it from
+        time to time."""
         for tale in self._allocator.drain_tales():
             if self._is_due(f"{tale.uid} {tale.tale}"):
                 self._recorder.note(*_of_claim(tale), is_warning=True)
@@ -154,7 +155,7 @@ class Teller(Part):
         self.worker.wake()
 
     def tell_next(self) -> float | None:
-        """Tell of the pod that waits longest; 0 when there was one, None otherwise."""
+        """Reports on the pod that has waited longest; returns 0 if there was one, None otherwise."""
         with self._lock:
             if not self._waiting:
                 return None

@@ -129,7 +129,7 @@ class Waker(Part):
                     return
 
     def wake(self, wakeups: Iterable[Wakeup]) -> None:
-        """Patch each pod; one that is gone is no matter, other failures are tried again in the next round."""
+        """Patches each pod. One that is gone is ignored; other failures are tried again in the next round."""
         for wakeup in wakeups:
             if self.worker.is_stopping or not self._is_leading():
                 return

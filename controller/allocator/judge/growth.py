@@ -54,8 +54,8 @@ _LACKS_BYTES: Final = (Reason.INSUFFICIENT_STORAGE, Reason.PHYSICAL_SPACE)
 
 @dataclass(frozen=True, slots=True)
 class Obstacle:
-    """What stands in the way; `disk` and `node` are empty where the volume itself does. `missing_bytes` 0: no number
-    of bytes would help."""
+    """What prevents a growth; `disk` and `node` are empty if it is the volume itself. `missing_bytes` 0: more room
+    would not help."""
 
     node: str
     disk: str
@@ -167,7 +167,8 @@ class Growing:
         return [_space_aside(entry) for entry in self.by_longhorn(new_bytes).not_now]
 
     def _in_the_way(self, plan: ExpansionPlan, new_bytes: int) -> Iterator[Obstacle]:
-        """What is promised, to others and to the volume itself. What time did not allow to find stands in the way."""
+        """Promises to others and to the volume itself that prevent it. A check that ran out of time counts as an
+        obstacle."""
         yield from self._against_pending(plan.disks, new_bytes)
         if not self.is_late:
             yield from self._of_promises(new_bytes)

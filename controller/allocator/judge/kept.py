@@ -1,4 +1,4 @@
-"""Whether a newcomer leaves the room that is kept on a node for somebody else."""
+"""Whether a newcomer leaves untouched the room that is kept on a node for another pod."""
 
 from __future__ import annotations
 

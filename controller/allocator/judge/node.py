@@ -128,8 +128,8 @@ class Judge:
         return [WantedCopies(_bind(demand, zone, region), demand.copies, needs_all) for demand in self._judged()]
 
     def open_among(self, names: Sequence[str]) -> tuple[list[str], dict[str, Judgement]]:
-        """Those of `names` on which the pod's roaming volumes do not stand in the way, and the verdict on the others.
-        To be asked once, before the nodes are judged."""
+        """Those of `names` that the pod's roaming volumes allow, and the verdict on the others. To be asked once,
+        before the nodes are judged."""
         found: list[str] = []
         closed: dict[str, Judgement] = {}
         for members, judgement in self.judge_sets(names):

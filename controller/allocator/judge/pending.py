@@ -44,7 +44,7 @@ class Newcomer:
     closed: frozenset[str] = frozenset()  # nodes on which nothing new is promised to it now
 
     def meets(self, promise: Promise, *, is_local: bool) -> bool:
-        """Whether that promise stands in this newcomer's way."""
+        """Whether that promise limits this newcomer."""
         against = promise.against
         if against is None:
             return True
@@ -75,7 +75,7 @@ class Pending:
         self._extra_roaming: list[RoamingItem] = []
         self._extra: dict[str, list[PendingItem]] = {}
         self._closed = newcomer.closed if newcomer is not None else frozenset[str]()
-        self.kept: dict[str, list[PendingItem]] = {}  # by node, room that is not there yet and is kept all the same
+        self.kept: dict[str, list[PendingItem]] = {}  # by node, room that is kept although it is not free yet
         if newcomer is not None and ledger.limited():
             self._add_limited(newcomer, is_local)
         self._own_nodes = {node for volume in own for promise in ledger.of_volume(volume) for node in promise.nodes}

@@ -1,7 +1,7 @@
-"""Why a pod was refused, in a sentence or two with numbers: for the Event that a person reads beside the pod.
+"""Why a pod was refused, in a sentence or two with numbers: for the Event that `kubectl describe` shows with the pod.
 
-Whoever may read the pod reads the Event. So objects of the pod's own namespace are named, and what is of others is told
-as a number and a sum.
+Everybody who may read the pod can read the Event. So only objects of the pod's own namespace are named; those of others
+are told as a number and a sum.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from controller.model.quantity import bytes_text
 from controller.model.workload import Claim
 from controller.rules.reasons import Reason
 
-MOST_NODES: Final = 200  # that are looked at; what they say stands for the rest
+MOST_NODES: Final = 200  # nodes that are judged; they represent the rest
 MOST_NAMES: Final = 3
 
 
 def account_of(
     judge: Judge, namespace: str, names: Sequence[str], kept_on: str = "", *, allows_stranding: bool = False
 ) -> str:
-    """What stands in the way of a pod of `namespace` on `names`, the most frequent reason first, each with one node's
+    """What prevents a pod of `namespace` from using `names`, the most frequent reason first, each with one node's
     numbers; "" when a node has room by now. `kept_on`: where room is kept for the pod until it fits."""
     looked_at = names[:MOST_NODES]
     judgements = judge_nodes(judge, looked_at, allows_stranding=allows_stranding)

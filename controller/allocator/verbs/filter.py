@@ -325,7 +325,7 @@ class Filtering:
         refusal = self.refusals.get(pod.uid)
         if refusal is not None and not is_contended and self.is_due_remotely(refusal, demands):
             return self._passed(Decision.REMOTE, candidates, pod)
-        if not self.adds_up:  # else anybody may have asked, about nodes of his choice
+        if not self.adds_up:  # otherwise anybody may have asked, about any nodes
             self.settler.pod_refused(pod, self.now)
             nominated = self.holds.kept(pod.uid, Source.NOMINATION)
             if any(promise.nodes & set(candidates) for promise in nominated):

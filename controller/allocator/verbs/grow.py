@@ -164,7 +164,7 @@ class Expansions:
             self._journal.counters[counter] += 1
 
     def _resolve(self, request: GrowthRequest) -> Volume | Missing | None:
-        """The Longhorn volume, as Longhorn shows it; None when it is none of Longhorn's."""
+        """The Longhorn volume, as Longhorn shows it; None if the volume is not Longhorn's."""
         world, handle = self._world, request.volume
         if request.claim:
             pv = world.pv(request.volume)

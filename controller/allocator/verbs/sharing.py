@@ -57,7 +57,7 @@ def places_left(judge: Judge, names: Sequence[str], size_bytes: int, enough: int
             for disk in room.disks:
                 if disk.free_bytes > 0:
                     free += disk.free_bytes // size_bytes
-            free += -(promised(name) + roaming) // size_bytes  # a place that is promised in part is none
+            free += -(promised(name) + roaming) // size_bytes  # a place that is partly promised does not count
         places += free if free > 1 else 1
         if places >= enough:
             break

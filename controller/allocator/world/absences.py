@@ -1,4 +1,4 @@
-"""What a pod refers to and our stores do not show, and for how long a live read's word about it counts."""
+"""Objects that a pod refers to and our stores do not show, and how long the answer of a live read counts."""
 
 from __future__ import annotations
 
