@@ -368,8 +368,7 @@ class Allocator(Events):
         return any(promise.state is State.HELD for promise in self._ledger.growths())
 
     def end_term(self) -> None:
-        """Follows from now on: nothing is offered any more; present choices are still tracked. Costs: as
-        `begin_term`."""
+        """Follows: nothing is offered any more; present choices are tracked. Costs: as `begin_term`."""
         with self._changed:
             self._is_leading = False
             self._refusals.clear()
