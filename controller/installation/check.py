@@ -104,7 +104,8 @@ def _try_webhook(api: KubeApi, target: CheckTarget) -> tuple[str, str]:
 
 
 def _pod(target: CheckTarget) -> dict[str, Any]:
-    """With a claim that is not there, which may become Longhorn's; fit for the `restricted` Pod Security Standard."""
+    """A pod with a claim that does not exist, which may become Longhorn's; it meets the `restricted` Pod Security
+    Standard."""
     return {
         "apiVersion": PODS.api_version,
         "kind": PODS.kind,

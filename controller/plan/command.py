@@ -171,7 +171,7 @@ def _schedule(document: Document, question: ScheduleQuestion) -> Json:
 
 
 def _sized(replica: Replica, volume: Volume) -> Replica:
-    """Longhorn gives a replica its volume's size; one that is to be placed and has none is taken for such."""
+    """Longhorn gives a replica its volume's size; a replica without a size that has to be placed is given it, too."""
     return replica if replica.size_bytes or replica.node else replace(replica, size_bytes=volume.size_bytes)
 
 

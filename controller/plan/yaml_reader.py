@@ -165,7 +165,7 @@ def _mappings(value: Any, event: Any) -> list[dict[str, Any]]:
 
 
 def _is_plain(event: Any) -> bool:
-    """Whether a scalar stands there without quotes and without a tag, so that its look decides what it is."""
+    """Whether a scalar has neither quotes nor a tag, so that its form decides its type."""
     return isinstance(event, yaml.ScalarEvent) and event.tag is None and bool(event.implicit[0])
 
 

@@ -39,7 +39,7 @@ def build_rpc(
     credentials: Current,
     record: Callable[[], Record | None] = lambda: None,
 ) -> Addition:
-    """The part that serves DiskScheduler. Does nothing yet. `record`: what writes allocations down, if anything."""
+    """The part that serves DiskScheduler; not started yet. `record`: writes allocations, if there is one."""
     metrics = RpcMetrics(registry)
     scheduler = DiskScheduler(allocator.expansions, checks, live, clock, metrics)
     calls = NamedCalls(split_names(settings.disk_scheduler_clients), clock, metrics)

@@ -1,4 +1,4 @@
-"""What is the same for all calls about disks: who may make them, how long they take, and what failures look like."""
+"""The common part of all calls about disks: who may make them, how long they take, and how failures are told."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ LARGE_CLUSTER_NODES: Final = 25
 
 @dataclass(frozen=True, slots=True)
 class Rendered:
-    """The file's text; what belongs into other files; what somebody should know (nothing when it was written anew)."""
+    """The file's text, the texts of other files, and notes for the user (none for a new file)."""
 
     text: str
     notes: tuple[str, ...] = ()
@@ -37,7 +37,7 @@ class Rendered:
 
 
 def new_config(options: Options, header: str = "") -> Rendered:
-    """A file that says what the options say and leaves everything else to kube-scheduler's defaults."""
+    """A file with what the options say; everything else is left to kube-scheduler's defaults."""
     document = CommentedMap({"apiVersion": API_VERSION, "kind": KIND})
     if header:
         document.yaml_set_start_comment(header)

@@ -34,8 +34,8 @@ def service_address(get: Get, namespace: str) -> str:
 def client_certificate(
     get: Get, namespace: str, name: str, wait_seconds: float, tell: Callable[[str], None]
 ) -> Mapping[str, bytes]:
-    """The three files of that Secret, which the leader makes soon after it begins; `tell` says what is waited for.
-    ConfigError when it is not there, or not whole, after `wait_seconds`."""
+    """The three files of that Secret, which the leader makes soon after it begins; `tell` reports the wait. ConfigError
+    when it is not there, or not whole, after `wait_seconds`."""
     deadline = time.monotonic() + wait_seconds
     is_told = False
     while True:

@@ -1,4 +1,4 @@
-"""YAML that keeps its comments: reading one document, writing it in its own manner, and comments on what is added."""
+"""YAML that keeps its comments: reads one document, writes it in its own style, and comments on additions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Layout:
 
 
 def parse(text: str, source: str) -> CommentedMap:
-    """The one mapping in block style that `text` holds; ConfigError says what is in its place."""
+    """The only mapping in block style in `text`; otherwise ConfigError says what `text` holds."""
     try:
         documents = [document for document in _yaml(Layout()).load_all(text) if document is not None]
     except (YAMLError, ValueError) as error:

@@ -98,8 +98,8 @@ def plan_growth(
 
 @dataclass(frozen=True, slots=True)
 class _Beside:
-    """A node's disks, by UUID: what is free without this volume's growth, the largest replica that may come there, and
-    what is promised to others and may."""
+    """A node's disks, by UUID: free bytes without this volume's growth, the largest of its replicas that may come
+    there, and bytes that are promised to others and may come there."""
 
     free: Mapping[str, int]
     reach: Mapping[str, int]
@@ -185,8 +185,8 @@ class Growing:
         return plan_expansion(nodes, volume, replicas, new_bytes, settings.space, settings.behaviour, self._route)
 
     def largest(self, refused_bytes: int) -> int:
-        """The largest size that would be granted, below a size that is not; the largest proved one when it `is_late`.
-        Nothing is found for a size whose own verdict was late."""
+        """The largest size that would be granted, below `refused_bytes`; if it `is_late`, the largest proved one. After
+        a late verdict on that size itself, only the granted size."""
         granted = max(self._volume.size_bytes, self._ledger.target_of(self._name))
         if self.is_late:
             return granted
@@ -203,7 +203,7 @@ class Growing:
         return max(granted, low * GRANULE_BYTES)
 
     def _missing(self, growth: DiskGrowth) -> int:
-        """Bytes that the disk lacks by Longhorn's rule; 0 where none would help."""
+        """Bytes that the disk lacks by Longhorn's rule; 0 if more room would not help."""
         if growth.rejection is None or growth.rejection.reason not in _LACKS_BYTES:
             return 0
         node, settings = self._nodes[growth.node], self._world.settings
@@ -226,8 +226,8 @@ class Growing:
     # Disks as they are without this volume's growth
 
     def _without_growth(self, name: str) -> LonghornNode | None:
-        """The node, its disks' figures with all that was granted to other volumes; a disk whose UUID is not its own
-        alone is left out."""
+        """The node, with all that was granted to other volumes in its disks' figures. A disk that shares its UUID is
+        left out."""
         node = self._world.nodes.get(name)
         if node is None:
             return None
@@ -273,7 +273,7 @@ class Growing:
         return max((entry.per_disk for entry in pending if entry is not None), default=0)
 
     def _promised_beside(self, name: str) -> _Beside | None:
-        """None for a node that is not there."""
+        """None for an unknown node."""
         node = self._nodes[name]
         if node is None or self._world.room(name) is None:
             return None
@@ -303,7 +303,8 @@ class Growing:
                     yield obstacle
 
     def _places_to_grow(self) -> set[str]:
-        """Where the replicas of a volume come that is not placed yet: it is attached to its owner's node to grow."""
+        """The nodes for the replicas of a volume that is not placed yet: to grow, it is attached to its owner's
+        node."""
         volume = self._volume
         if self._replicas or volume.node_id or volume.data_locality == LOCALITY_DISABLED:
             return set()
@@ -382,8 +383,8 @@ def _contended(
 
 
 def _filled_in(obstacle: Obstacle, growth_bytes: int) -> Obstacle:
-    """Where promises are in the way, and where the volume is promised room itself, what is missing is what it cannot
-    have."""
+    """With the missing bytes: if promises prevent the growth, or the volume itself is still to be placed, the whole
+    growth is missing."""
     is_promise = obstacle.rejection.reason is Reason.CONTENDED or (
         bool(obstacle.node) and not obstacle.disk and obstacle.rejection.reason is Reason.INSUFFICIENT_STORAGE
     )

@@ -316,8 +316,8 @@ class Judge:
         return found
 
     def is_loaded(self, shape: Shape) -> bool:
-        """Whether anything of others may come to a disk that one of the pod's volumes may come to, or has come there
-        and is not reported yet."""
+        """Whether data of others may come, or has come unreported, to a disk that one of the pod's volumes may come
+        to."""
         rows = zip(shape.room.disks, self._own_bytes(shape), self.pending.loads(shape.room), strict=True)
         return any(own and (load or disk.reach_bytes > disk.free_bytes) for disk, own, load in rows)
 

@@ -364,7 +364,7 @@ class Filtering:
         return found
 
     def is_due_remotely(self, refusal: RefusedPod, demands: Sequence[VolumeDemand]) -> bool:
-        """Whether the pod has been refused for so long that it may run away from its data: every volume that wants
+        """Whether the pod has been refused so long that it may run on a node without its data: every volume that wants
         local room exists, lies somewhere usable, and is not bound to its node."""
         after = self.live.remote_fallback_after_seconds
         local = [demand for demand in demands if demand.is_local]

@@ -40,7 +40,7 @@ _LEADER_CHANGED: Final = Rejection(
 class GrowthVerdict(StrEnum):
     ADMITTED = "admitted"
     REFUSED = "refused"
-    TRY_AGAIN = "try-again"  # it would fit, but what was admitted before, perhaps by another leader, is not seen yet
+    TRY_AGAIN = "try-again"  # it fits, but earlier admissions, perhaps by another leader, are not visible yet
     NOT_CHECKED = "not-checked"  # nothing of ours, or the extender is switched off
 
 
@@ -181,7 +181,7 @@ class Expansions:
             self._under_lock.settle(volume.name)
 
     def is_unknown_locked(self) -> bool:
-        """Whether the leader before may have admitted what is not seen yet."""
+        """Whether the previous leader may have admitted expansions that are not visible yet."""
         return self._clock.now() < self._unknown_until
 
     def begin_term_locked(self, *, has_predecessor: bool) -> None:
