@@ -184,7 +184,7 @@ def _plan_co_schedule(pod: Raw, meta: Raw, volumes: Sequence[_Volume]) -> list[O
 
 def _warnings(volume: _Volume) -> list[str]:
     if volume.missing:
-        what = f"claim {volume.claim}: {volume.missing} does not exist yet"
+        what = f"claim {volume.claim}: {volume.missing} was not found yet"
         return [f"Longhorn scheduler extender: {what}; the pod is opted in, in case it will be Longhorn's"]
     parameters = volume.storage_class.parameters if volume.storage_class is not None and volume.is_longhorn else {}
     if (
