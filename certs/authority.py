@@ -1,4 +1,4 @@
-"""Makes an authority, signs certificates, reads what stands in PEM. Bytes in, bytes out; time is an argument.
+"""Makes an authority, signs certificates, and reads PEM. Bytes in, bytes out; time is an argument.
 
 Keys are EC P-256. Every certificate begins five minutes in the past, so that a machine whose clock is that much behind
 takes it at once.
@@ -26,12 +26,12 @@ LONGEST_NAME: Final = 64  # characters that X.509 lets a common name have
 
 
 class CertificateError(SchedulerError):
-    """Something that should be a certificate or a key is none, or does not fit; the message says what and why."""
+    """A certificate or key is malformed or does not match; the message names it and says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class CertificateFacts:
-    """What of one certificate decides anything here. Times are those that stand in it."""
+    """The facts of one certificate that matter here. Times are those in the certificate."""
 
     subject: str
     not_before_utc: datetime
@@ -55,7 +55,7 @@ class CertificateFacts:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A certificate and its private key, both PEM; the key is empty where it is lost or not ours."""
+    """A certificate and its private key, both in PEM; the key is empty if it is lost or not ours."""
 
     certificate: bytes
     key: bytes = field(repr=False)
@@ -68,7 +68,7 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class LeafSpec:
-    """What a leaf is for: a server has names, a client has none but its subject. Lives for `life`, or as long as its
+    """What a leaf is for: a server has names, a client only a subject. It lives for `life`, or as long as its
     authority."""
 
     subject: str
@@ -91,9 +91,9 @@ def make_authority(subject: str, life: timedelta, now_utc: datetime) -> Pair:
 
 
 def sign(authority: Pair, spec: LeafSpec, now_utc: datetime) -> Pair:
-    """A new leaf with a new key. CertificateError when the authority has no key or is not valid now."""
+    """A new leaf with a new key. Raises CertificateError if the authority has no key or is not valid now."""
     if not authority.has_key:
-        raise CertificateError(f"authority {authority.facts.subject}: its key is not here")
+        raise CertificateError(f"authority {authority.facts.subject}: its key is not available")
     if not authority.facts.is_valid(now_utc):
         raise CertificateError(f"authority {authority.facts.subject}: is not valid at {now_utc.isoformat()}")
     issuer, issuer_key = _certificate(authority.certificate), _private_key(authority.key)
@@ -145,7 +145,7 @@ def read_pair(certificate: bytes, key: bytes, *, what: str) -> Pair:
     except (ValueError, TypeError) as error:
         raise CertificateError(f"{what}: its key is not a PEM key without a password") from error
     if _public_bytes(private.public_key()) != _public_bytes(first.public_key()):
-        raise CertificateError(f"{what}: the key is not the one of the certificate")
+        raise CertificateError(f"{what}: the key does not belong to the certificate")
     return Pair(certificate, key, facts_of(first))
 
 

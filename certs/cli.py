@@ -85,19 +85,19 @@ class _Command:
         for finding in findings:
             self._say(finding)
         if not findings:
-            self._say("all certificates are well")
+            self._say("all certificates are in order")
         return EXIT_FINDINGS if findings else EXIT_WELL
 
     def renew(self) -> int:
         options = self._options
         wanted = WantedSecret(options.server, options.client, options.next_ca, options.promote)
         if wanted.is_something and len(self._chains) > 1:
-            raise ConfigError("--chain: say whose certificates, extender or webhook")
+            raise ConfigError("--chain: name the chain to renew, extender or webhook")
         steps = [step for chain in self._chains for step in chain.renew(wanted, self._clock.now_utc())]
         for step in steps:
             self._say(str(step))
         if not steps:
-            self._say("nothing to do")
+            self._say("nothing is due")
         return EXIT_WELL
 
 
@@ -156,27 +156,41 @@ def _listed(options: argparse.Namespace) -> list[str]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m certs", description="Certificates of extender and webhook.")
+    parser = argparse.ArgumentParser(prog="python -m certs", description="Shows, checks and renews the certificates.")
     add_version(parser)
     commands = parser.add_subparsers(dest="command", required=True)
     modes = [*(mode.value for mode in CertificateMode), OFF]
     for name, text in (
-        ("show", "what there is, and until when"),
-        ("check", "exit 1 when something is wrong, overdue or about to end"),
-        ("renew", "do what is due, and what is asked for; the leader does the first by itself"),
+        ("show", "list the certificates and when they end"),
+        ("check", "exit with 1 if a certificate is wrong, overdue for renewal or about to end"),
+        ("renew", "renew what is due, as the leader does by itself, and what the flags name"),
     ):
         command = commands.add_parser(name, help=text)
-        command.add_argument("--namespace", default="longhorn-system")
-        command.add_argument("--kubeconfig", default="", help="default: the pod's service account")
-        command.add_argument("--chain", default=ALL, choices=[EXTENDER, WEBHOOK, ALL], help="whose certificates")
+        command.add_argument("--namespace", default="longhorn-system", help="Longhorn's namespace")
+        command.add_argument(
+            "--kubeconfig", default="", help="kubeconfig for the API server (default: the pod's service account)"
+        )
+        command.add_argument(
+            "--chain", default=ALL, choices=[EXTENDER, WEBHOOK, ALL], help="the chain of certificates (default: all)"
+        )
         command.add_argument("--service", default=NAME)
-        command.add_argument("--mode", default=CertificateMode.SELF.value, choices=modes, help="of the extender's")
+        command.add_argument(
+            "--mode",
+            default=CertificateMode.SELF.value,
+            choices=modes,
+            help="--tls-mode of the controller (default: self)",
+        )
         command.add_argument("--tls-secret", default=f"{NAME}-tls")
         command.add_argument("--tls-client-secret", default=f"{NAME}-client")
         command.add_argument("--tls-ca-secret", default=f"{NAME}-ca")
-        command.add_argument("--tls-extra-names", default="", help="further names of the server, with commas")
         command.add_argument(
-            "--webhook-mode", default=CertificateMode.SELF.value, choices=modes, help="of the webhook's"
+            "--tls-extra-names", default="", help="additional names of the extender's server, separated by commas"
+        )
+        command.add_argument(
+            "--webhook-mode",
+            default=CertificateMode.SELF.value,
+            choices=modes,
+            help="--webhook-tls-mode of the controller (default: self)",
         )
         command.add_argument("--webhook-service", default=WEBHOOK_NAME)
         command.add_argument("--webhook-tls-secret", default=f"{WEBHOOK_NAME}-tls")
@@ -186,10 +200,17 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("--replica-scheduler-tls-secret", default=f"{REPLICA_SCHEDULER}-tls")
         command.add_argument("--cluster-domain", default="cluster.local")
         if name == "check":
-            command.add_argument("--warn-days", type=float, default=14.0, help="a finding when fewer are left")
+            command.add_argument(
+                "--warn-days",
+                type=float,
+                default=14.0,
+                help="report certificates that end within so many days (default: 14)",
+            )
         if name == "renew":
-            command.add_argument("--server", action="store_true", help="new certificates of the chain's servers")
-            command.add_argument("--client", action="store_true", help="a new certificate of its client")
-            command.add_argument("--next-ca", action="store_true", help="a next authority, trusted but not signing")
+            command.add_argument("--server", action="store_true", help="renew the servers' certificates of --chain")
+            command.add_argument("--client", action="store_true", help="renew the client's certificate of --chain")
+            command.add_argument(
+                "--next-ca", action="store_true", help="make the next authority, which is trusted but does not sign yet"
+            )
             command.add_argument("--promote", action="store_true", help="let the next authority sign from now on")
     return parser

@@ -1,9 +1,9 @@
-"""What of a chain is known to have reached everybody, so that a rotation may go on.
+"""Which parts of a chain are known to have reached everybody, so that a rotation may go on.
 
 An authority is trusted where kube-apiserver looks: in the `caBundle` of every entry of our webhook configurations. A
-leaf is used where programs look: in its Secret. Both are looked at in every round. What stood there without a break for
-`spread_seconds` of this process's own monotonic time has reached everybody who reads it within that time. Wall clocks,
-which may be wrong, say nothing here, and a new leader begins to count anew.
+leaf is used where programs look: in its Secret. Both are looked at in every round. What was there without a break for
+`spread_seconds` of this process's own monotonic time has reached everybody who reads it at least that often. Wall
+clocks may be wrong and are not used; a new leader starts to count from zero.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class PublishedBundles:
         self.problem = ""  # why they could not be read; "" when they could
 
     def all_have(self, authority: Pair) -> bool:
-        """Whether every entry trusts it. True where there is no entry; false when that cannot be known."""
+        """Whether every entry trusts it. True if there is no entry, false if that cannot be known."""
         bundles = self._read()
         return bundles is not None and all(_has(bundle, authority) for bundle in bundles)
 
@@ -84,7 +84,8 @@ def _authorities_in(bundle: bytes) -> tuple[Pair, ...]:
 
 
 class Spread:
-    """How long what a chain holds has stood where others look. Threads: one at a time. I/O: that of `published`."""
+    """How long the contents of a chain have been where others look. Threads: one at a time. I/O: that of
+    `published`."""
 
     def __init__(self, published: PublishedBundles, clock: Clock, spread_seconds: float) -> None:
         self._published, self._clock, self._spread_seconds = published, clock, spread_seconds

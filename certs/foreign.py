@@ -1,4 +1,4 @@
-"""A chain whose Secrets others write: read, checked, and carried through a change of its authority."""
+"""A chain whose Secrets others write: it is read, checked, and carried through a change of its authority."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ForeignFollowing:
-    """How the changes of others are followed.
+    """How changes by others are followed.
 
-    `named_by`: the leaves whose Secrets say in `ca.crt` whom to trust. `callers`: those whose Secrets say it to the
-    ones who are shown our leaves. A leaf whose authority has not been named there for `spread_seconds` waits for that,
-    at most `patience_seconds`; without callers none waits. `published`: where the authorities of earlier processes
-    stand.
+    `named_by`: the leaves whose Secrets name in `ca.crt` the authorities to trust. `callers`: the leaves whose Secrets
+    name them for the programs to which our leaves are shown. A leaf waits until its authority has been named there for
+    `spread_seconds`, but at most for `patience_seconds`; without callers no leaf waits. `published`: where to find the
+    authorities of earlier processes.
     """
 
     named_by: tuple[str, ...]
@@ -52,7 +52,7 @@ class Seen:
 
 
 class ForeignChain:
-    """The chain as it stands, for `used`, the leaves that are shown here. The Secrets of these and of `trusted_by` must
+    """The present chain, for `used`, the leaves that this process shows. The Secrets of these and of `trusted_by` must
     exist; clients may have theirs from elsewhere.
 
     Threads: one at a time. Blocks: for its calls' timeouts. I/O: reads from the API server.
@@ -105,7 +105,8 @@ class ForeignChain:
         )
 
     def _recall(self, now: float) -> list[str]:
-        """Take over whom an earlier process had trusted; until that is known, nothing new is published."""
+        """Takes over the authorities that an earlier process trusted; until they are known, nothing new is
+        published."""
         published = self._following.published
         if self._is_recalled or published is None:
             return []
@@ -123,5 +124,5 @@ class ForeignChain:
         was_waiting = shown.is_waiting
         chosen = shown.choose(newest, is_known, now, now_utc)
         if shown.is_waiting and not was_waiting:
-            log.info("certificates: a new %s waits until its authority is known to those who call", leaf)
+            log.info("certificates: a new %s waits until its clients trust its authority", leaf)
         return chosen

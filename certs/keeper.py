@@ -1,7 +1,7 @@
-"""The certificates of running servers: what they serve is handed to them, and on the leader all of it is kept in order.
+"""The certificates of running servers: every server is given what it serves, and the leader keeps all of it in order.
 
-In mode `self` the Secrets are ours. In the modes `cert-manager` and `provided` others write them: they are only read
-and checked.
+In mode `self` the leader writes the Secrets. In the modes `cert-manager` and `provided` others write them, and they are
+only read and checked.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def extender_names(server: str, client: str, ca: str) -> SecretNames:
 
 
 def extender_leaves(names: Iterable[str]) -> dict[str, Leaf]:
-    """What the extender's chain signs. The client's certificate stands in files of kube-scheduler, so it lives long."""
+    """What the extender's chain signs. The client's certificate is in kube-scheduler's files, so it lives long."""
     server = tuple(names)
     return {
         SERVER: Leaf(LeafSpec(_common_name(server), 90 * DAY, server), renew_before=30 * DAY),
@@ -85,10 +85,11 @@ def extender_keeper(
 class Certificates(Part):
     """Follows the Secrets of one chain, and on the leader keeps them in order.
 
-    `uses` says who is given which leaf: certificate, key, and the bundle of whom to trust on the other side. In the
-    modes in which others write, those leaves must exist; what else there is, is checked. `trusted_by` is the leaf whose
-    callers the bundle is for. `prefix` sets the authorities' names apart from those of another chain. `following` is
-    for what others write; without it, the authorities are those in the Secret of `trusted_by`.
+    `uses` tells who is given which leaf: the certificate, its key, and the bundle of authorities to trust on the other
+    side. In the modes in which others write, those leaves must exist; other leaves are checked if they exist.
+    `trusted_by` is the leaf whose callers use the bundle. `prefix` distinguishes the authorities' names from those of
+    another chain. `following` is for chains that others write; without it, the authorities are those in the Secret of
+    `trusted_by`.
 
     Threads: `worker`'s, named `thread`; start and stop from one; the views from any. Blocks: `stop`, for a call's
     timeout at most. I/O: the API server.
@@ -130,16 +131,17 @@ class Certificates(Part):
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """What was wrong at the last look."""
+        """The problems found at the last look."""
         return self._looks.problems
 
     @property
     def bundle(self) -> bytes:
-        """The authorities that callers shall trust, PEM; empty while nothing is known."""
+        """The authorities that callers have to trust, in PEM; empty while nothing is known."""
         return self._bundle
 
     def subscribe(self, listener: Callable[[], None]) -> None:
-        """Have it called, in this worker's thread, after the bundle or a leaf has changed. Subscribe before start."""
+        """Has `listener` run in this worker's thread after the bundle or a leaf has changed. Subscribe before
+        start."""
         self._listeners.append(listener)
 
     def expiries(self) -> Mapping[str, float]:
@@ -190,7 +192,8 @@ class Certificates(Part):
 
 
 class NoCertificates:
-    """The server speaks plain HTTP, for tests and for a proxy in front; nobody can be called with a certificate."""
+    """The server speaks plain HTTP, for tests and for a proxy in front; there is no certificate to call anybody
+    with."""
 
     is_serving = True
     problems: tuple[str, ...] = ()

@@ -1,7 +1,7 @@
-"""Which key of which Secret holds what of a chain, and what becomes of what cannot be read. Pure.
+"""Which key of which Secret holds which part of a chain, and what happens to parts that cannot be read. Pure.
 
-The authority's Secret is read by nobody but us. A leaf's Secret has the three keys that every program knows: `tls.crt`,
-`tls.key`, and in `ca.crt` the bundle that says whom to trust on the other side.
+Only the leader reads the authority's Secret. A leaf's Secret has the three usual keys: `tls.crt`, `tls.key`, and
+`ca.crt` with the bundle of authorities to trust on the other side.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Data = Mapping[str, bytes]  # a Secret's data, decoded
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """A chain as far as it can be read, and what cannot. A Secret that is missing is a problem, too."""
+    """A chain as far as it can be read, and the problems. A missing Secret is a problem, too."""
 
     chain: Chain
     problems: tuple[str, ...]
@@ -60,7 +60,7 @@ def read_leaf(data: Data | None, name: str) -> Pair:
         raise CertificateError(f"{name}: its Secret does not exist")
     pair = read_pair(data.get(CERTIFICATE, b""), data.get(KEY, b""), what=name)
     if pair.facts.is_authority:
-        raise CertificateError(f"{name}: is an authority, not a leaf")
+        raise CertificateError(f"{name}: is a certificate authority, not a leaf certificate")
     return pair
 
 
@@ -102,9 +102,9 @@ def _adopt(leaves: Mapping[str, Data | None], found: Mapping[str, Pair]) -> Chai
 
 
 def authority_data(chain: Chain) -> dict[str, bytes]:
-    """What the authority's Secret shall hold."""
+    """The data that the authority's Secret should hold."""
     if chain.signer is None:
-        raise CertificateError("authority: there is none")
+        raise CertificateError("authority: does not exist")
     data = {CERTIFICATE: chain.signer.certificate, KEY: chain.signer.key, BUNDLE: chain.bundle}
     if chain.coming is not None:
         data |= {NEXT_CERTIFICATE: chain.coming.certificate, NEXT_KEY: chain.coming.key}
@@ -120,7 +120,8 @@ def leaf_data(chain: Chain, name: str) -> dict[str, bytes]:
 
 
 def foreign_findings(data: Data | None, what: str) -> Sequence[str]:
-    """What is wrong with a Secret that others write: unreadable, or not of the authorities in its own `ca.crt`."""
+    """The problem with a Secret that others write: it is unreadable, or not signed by an authority in its own
+    `ca.crt`."""
     try:
         pair = read_leaf(data, what)
         authorities = read_authorities((data or {}).get(BUNDLE, b""), what=f"{what}, {BUNDLE}")

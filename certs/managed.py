@@ -1,4 +1,4 @@
-"""One chain as a person sees it who looks at it, checks it, or has it renewed from outside of the leader."""
+"""One chain for the command line, which shows, checks and renews it from outside the leader."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ PATIENCE: Final = timedelta(minutes=15)
 
 @dataclass(frozen=True, slots=True)
 class ChainPlan:
-    """What one chain is meant to be. `prefix` sets its authorities' names apart from those of another chain.
+    """What one chain should be. `prefix` distinguishes its authorities' names from those of another chain.
 
-    `servers` and `clients` are names of leaves; the first server is whom `published` is about, where programs hand the
-    bundle on.
+    `servers` and `clients` are names of leaves. Where programs hand the bundle on, `published` is about the first
+    server.
     """
 
     name: str
@@ -63,7 +63,7 @@ class _Secrets:
 
 
 class ManagedChain:
-    """One chain in its Secrets, as they stand when it is made.
+    """One chain in its Secrets, as they are when this object is made.
 
     Threads: one. I/O: the API server. Errors: ClusterError when it cannot be asked.
     """
@@ -100,7 +100,7 @@ class ManagedChain:
         plan, chain, findings = self.plan, self._found.chain, list[str]()
         step = next_step(chain, leaves, plan.policy, now)
         if step is not None and self._is_overdue(step, leaves, now):
-            findings.append(f"due, and not done by the leader: {step}")
+            findings.append(f"overdue, and not yet done by the leader: {step}")
         for leaf, secret in plan.names.leaves.items():
             data = self._found.datas[secret]
             if leaf in chain.leaves and data is not None and data.get(layout.BUNDLE) != chain.bundle:
@@ -119,10 +119,10 @@ class ManagedChain:
         return before is not None and before.action is step.action
 
     def renew(self, wanted: WantedSecret, now: datetime) -> Sequence[Step]:
-        """Do what is due and what is wanted, and write it; what that was."""
+        """Does what is due and what is wanted, writes it, and returns what was done."""
         plan, found, leaves = self.plan, self._found, self.plan.leaves()
         if plan.mode is not CertificateMode.SELF:
-            raise ConfigError(f"mode {plan.mode}: its certificates are not ours to renew")
+            raise ConfigError(f"mode {plan.mode}: its certificates are renewed elsewhere")
         # Only the leader sees what has reached everybody.
         evidence = Evidence() if plan.published is not None else None
         chain, due = bring_up_to_date(found.chain, leaves, plan.policy, now, plan.subject, evidence)
@@ -142,7 +142,7 @@ class ManagedChain:
         why, steps = "asked for", list[Step]()
         if wanted.next_ca:
             if chain.coming is not None:
-                raise ConfigError("--next-ca: there is a next authority already")
+                raise ConfigError("--next-ca: there already is a next authority; use --promote to let it sign")
             steps.append(Step(Action.PREPARE, why))
         if wanted.promote:
             if chain.coming is None and not wanted.next_ca:

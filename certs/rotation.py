@@ -1,12 +1,12 @@
-"""When to renew what, so that nobody who trusts what was true a while ago is ever refused. Pure; `now` is an argument.
+"""When to renew what, so that nobody is refused who still trusts what was true a while ago. Pure; `now` is an argument.
 
 A *chain* is an authority with the leaves it signs. Its *bundle* is what the other side trusts: the authority that
-signs, the one that will sign next, and those that signed before. A new authority stands in the bundle for `overlap`
-before it signs anything, so every client knows it by then; the old one stays there for `settle` after the last leaf of
-it was replaced, so a server that has not seen its new leaf is still trusted. All of this is read off the certificates
-themselves: nothing else is remembered, and a step that was interrupted is found undone and is done.
+signs, the one that will sign next, and those that signed before. A new authority is in the bundle for `overlap` before
+it signs anything, so that every client knows it by then. The old one stays there for `settle` after its last leaf was
+replaced, so that a server that has not seen its new leaf is still trusted. All of this is derived from the certificates
+themselves. Nothing else is remembered, and a step that was interrupted is found undone and is done again.
 
-Where programs spread a chain, what they were *seen* to have spread counts beside the time: see `Evidence`.
+Where programs spread a chain, there has to be `Evidence` of that as well.
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ class RotationPolicy:
     settle: timedelta | None
 
     def checked(self, leaves: Iterable[Leaf] = ()) -> RotationPolicy:
-        """Itself; ConfigError when the distances leave a moment without trust."""
+        """Returns itself; raises ConfigError if the distances leave a moment without trust."""
         if self.overlap + (self.settle or timedelta(0)) >= self.ca_renew_before:
-            raise ConfigError("ca_renew_before: is not above overlap and settle together")
+            raise ConfigError("ca_renew_before: is not above the sum of overlap and settle")
         if self.ca_renew_before >= self.ca_life:
             raise ConfigError("ca_life: is not above ca_renew_before")
         for leaf in leaves:
             if leaf.renew_before >= leaf.spec.life:
                 raise ConfigError(f"{leaf.spec.subject}: its life is not above its renew_before")
             if self.settle is not None and leaf.spec.life - leaf.renew_before <= self.settle:
-                raise ConfigError(f"{leaf.spec.subject}: is renewed more often than old authorities settle")
+                raise ConfigError(f"{leaf.spec.subject}: is renewed more often than settle allows")
         return self
 
 
 # Pinned in files of kube-scheduler, which people change by hand: two years to do so.
 PINNED: Final = RotationPolicy(20 * YEAR, 4 * YEAR, 2 * YEAR, None)
-# Spread by programs, within seconds; who has not been reached for half of these days serves no longer.
+# Spread by programs, within seconds; a program that was not reached for half of these days stops serving.
 ROTATING: Final = RotationPolicy(YEAR, 90 * DAY, DAY, DAY)
 
 
@@ -77,14 +77,14 @@ class Chain:
 
     @property
     def bundle(self) -> bytes:
-        """What the other side shall trust, PEM."""
+        """What the other side has to trust, in PEM."""
         return bundle_of(self.authorities)
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What is known to have reached everybody, by fingerprint: authorities that all clients trust, leaves that all
-    servers and clients use. Time must have passed all the same."""
+    """What is known to have reached everybody, by fingerprint: authorities that all clients trust, and leaves that all
+    servers and clients use. The time must have passed as well."""
 
     trusted: frozenset[str] = frozenset()
     used: frozenset[str] = frozenset()
@@ -95,7 +95,7 @@ class Action(StrEnum):
     PREPARE = "make the next authority"
     PROMOTE = "sign with the next authority"
     DROP = "drop the next authority"
-    RETIRE = "trust an old authority no longer"
+    RETIRE = "stop trusting an old authority"
     SIGN = "sign"
 
 
@@ -119,7 +119,7 @@ def next_step(
     now_utc: datetime,
     evidence: Evidence | None = None,
 ) -> Step | None:
-    """The first thing to do now; None when all is well. Without evidence time alone decides.
+    """The first thing to do now; None if nothing is due. Without evidence, only time decides.
 
     An authority that ends, or whose key is lost when a leaf is needed, is replaced without evidence, too: otherwise
     nobody could be served.
@@ -139,12 +139,12 @@ def _authority_step(chain: Chain, policy: RotationPolicy, now_utc: datetime) -> 
     if signer is None or now_utc > signer.facts.not_after_utc:
         why = "there is none" if signer is None else "it has expired"
         if coming is not None and coming.facts.is_valid(now_utc):
-            return Step(Action.PROMOTE, f"of the present one, {why}")
+            return Step(Action.PROMOTE, "there is no current one" if signer is None else "the current one has expired")
         return Step(Action.MAKE, why)
     if coming is None and not signer.has_key:
-        return Step(Action.PREPARE, "the key of the present one is lost")
+        return Step(Action.PREPARE, "the key of the current one is lost")
     if coming is None and signer.facts.remaining(now_utc) <= policy.ca_renew_before:
-        return Step(Action.PREPARE, f"the present one ends at {signer.facts.not_after_utc.isoformat()}")
+        return Step(Action.PREPARE, f"the current one ends at {signer.facts.not_after_utc.isoformat()}")
     return None
 
 
@@ -160,7 +160,7 @@ def _promotion(
     if not signer.has_key:
         for name, leaf in leaves.items():
             if why := _why_sign(chain, name, leaf, now_utc):
-                return Step(Action.PROMOTE, f"the key of the present one is lost, and {name} {why}")
+                return Step(Action.PROMOTE, f"the key of the current one is lost, and {name} {why}")
     return None
 
 
@@ -184,7 +184,7 @@ def _why_sign(chain: Chain, name: str, leaf: Leaf, now_utc: datetime) -> str:
     if now_utc < facts.not_before_utc:
         return f"is not valid before {facts.not_before_utc.isoformat()}"
     if signer is None or not is_issued_by(pair, signer):
-        return "is of another authority"
+        return "is signed by another authority"
     if not set(leaf.spec.names) <= facts.names:
         missing = sorted(set(leaf.spec.names) - facts.names)
         return f"lacks the names {', '.join(missing)}"
@@ -206,14 +206,14 @@ def _retirement(
     newest = max(chain.leaves[name].facts.made_utc for name in leaves)
     if chain.previous and now_utc >= newest + policy.settle:
         old = chain.previous[-1]
-        return Step(Action.RETIRE, "every leaf is of the present one", old.facts.fingerprint)
+        return Step(Action.RETIRE, "every leaf is signed by the current one", old.facts.fingerprint)
     return None
 
 
 def carry_out(
     chain: Chain, step: Step, leaves: Mapping[str, Leaf], policy: RotationPolicy, now_utc: datetime, subject: str
 ) -> Chain:
-    """The chain after the step. Makes keys, so it is not the same twice."""
+    """The chain after the step. It makes keys, so two calls differ."""
     match step.action:
         case Action.MAKE:
             # What was trusted stays trusted: it does no harm, and what it signed may still be on its way.
@@ -243,7 +243,7 @@ def bring_up_to_date(
     subject: str,
     evidence: Evidence | None = None,
 ) -> tuple[Chain, Sequence[Step]]:
-    """All that is to be done now, and what that was. The same chain, and nothing, when all is well."""
+    """The chain after all that is due now, and the steps; the same chain and no steps if nothing is due."""
     done: list[Step] = []
     while (step := next_step(chain, leaves, policy, now_utc, evidence)) is not None:
         if len(done) > MOST_STEPS:

@@ -1,6 +1,6 @@
-"""Secrets in and out, under their resource versions.
+"""Reads and writes Secrets under their resource versions.
 
-A conflict means that somebody else wrote first: everything is read again and decided anew. The authority's Secret is
+A conflict means that somebody else wrote first; then everything is read and decided again. The authority's Secret is
 written before the leaves': a crash in between leaves a chain whose next step is to write the leaves.
 """
 
@@ -40,7 +40,7 @@ class SecretNames:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What one round found and did. `written` are names of Secrets."""
+    """What one round found and did. `written` has the names of Secrets."""
 
     reading: Reading
     steps: Sequence[Step] = ()
@@ -63,7 +63,7 @@ class SecretStore:
             return None
 
     def write(self, name: str, old: Mapping[str, Any] | None, data: Data) -> None:
-        """Put this data, and nothing else, into the Secret as it was read; ConflictError when it changed meanwhile."""
+        """Replaces the data of the Secret as it was read; raises ConflictError if it has changed since."""
         encoded = {key: b64encode(value).decode("ascii") for key, value in data.items()}
         body: dict[str, Any] = {"apiVersion": SECRETS.api_version, "kind": SECRETS.kind, "data": encoded}
         if old is None:
@@ -76,7 +76,7 @@ class SecretStore:
             self._api.replace(SECRETS, self._namespace, name, body, timeout=CALL_SECONDS)
 
     def service_addresses(self, service: str) -> tuple[str, ...]:
-        """The cluster addresses of a Service; none while it does not exist or has none."""
+        """The cluster addresses of a Service; empty if it does not exist or has none."""
         try:
             spec = self._api.get(SERVICES, self._namespace, service, timeout=CALL_SECONDS).get("spec") or {}
         except NotFoundError:
@@ -86,7 +86,7 @@ class SecretStore:
 
 
 def data_of(raw: Mapping[str, Any] | None) -> Data | None:
-    """A Secret's data, decoded. A value that is no base64 is left out: it counts as missing."""
+    """A Secret's data, decoded. A value that is not base64 is left out, and counts as missing."""
     if raw is None:
         return None
     data = raw.get("data")
@@ -102,9 +102,9 @@ def data_of(raw: Mapping[str, Any] | None) -> Data | None:
 class ChainKeeper:
     """One chain in its Secrets: read, repaired and renewed.
 
-    Threads: one at a time. Blocks: for its calls' timeouts. I/O: the API server.
-    Remembers the chain as it was last read whole, so that a Secret that is deleted or damaged comes back as it was.
-    `evidence` says of the chain, as it stands, what is known to have reached everybody; None: time alone decides.
+    Threads: one at a time. Blocks: for its calls' timeouts. I/O: the API server. Remembers the chain as it was last
+    read completely, so that a Secret that is deleted or damaged is restored. `evidence` tells which parts of the
+    present chain are known to have reached everybody; None: only time decides.
     """
 
     def __init__(
@@ -127,7 +127,8 @@ class ChainKeeper:
         return self._read()[0]
 
     def keep(self, may_write: Callable[[], bool]) -> Kept:
-        """Read the chain; bring it and its Secrets up to date while we may. ConflictError after some tries."""
+        """Reads the chain, and brings it and its Secrets up to date while `may_write`. Raises ConflictError after some
+        tries."""
         for left in reversed(range(TRIES)):
             reading, raws = self._read()
             if not may_write():

@@ -1,9 +1,9 @@
-"""Whom to trust, and which leaf to show, while others change an authority without telling anybody. Pure.
+"""Which authorities to trust, and which leaf to show, while others change an authority unannounced. Pure.
 
-Several Secrets of one chain change one after the other, minutes apart, in any order. Nobody is refused meanwhile, by
-two rules. Whoever trusts does so early and lets go late: an authority counts from the moment that one Secret names it
-until a settling time after the last one did. Whoever shows a leaf does it late: the one before stays until those who
-shall trust the new one have had time to learn of its authority.
+Several Secrets of one chain change one after the other, minutes apart, in any order. Two rules keep everybody served
+meanwhile. Trust begins early and ends late: an authority counts from the moment that one Secret names it until a
+settling time after the last one did. A leaf is shown late: the previous one stays until the other side has had time to
+learn the new one's authority.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from typing import Final
 
 from certs.authority import Pair, bundle_of, is_rooted_in
 
-# All of them stand in every entry of a webhook configuration, and are looked through in every handshake: somebody who
-# writes another authority every minute must fill neither. In an honest change there is one.
+# All of them are in every entry of a webhook configuration, and are searched in every handshake: somebody who writes
+# another authority every minute must not fill either. A usual change has one.
 MOST_FORMER: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """An authority, since when it has been known here, and when somebody last named it; monotonic."""
+    """An authority, since when it has been known here, and when it was last named; monotonic times."""
 
     pair: Pair
     since: float
@@ -32,8 +32,8 @@ class _Known:
 class Trust:
     """The authorities that the sources name, and those that they named before.
 
-    `sources` are those that count. One that cannot be read, is damaged or names none any more counts with what it named
-    last. Before each was read once, nobody can know what it names, and no authority settles.
+    `sources` are those that count. A source that cannot be read, is damaged or names nothing any more counts with what
+    it named last. Until each has been read once, its contents are unknown, and no authority settles.
     Threads: one at a time. I/O: none.
     """
 
@@ -44,24 +44,24 @@ class Trust:
 
     @property
     def named(self) -> tuple[Pair, ...]:
-        """What the sources name, each once, in their order."""
+        """The authorities that the sources name, each once, in their order."""
         found = {pair.facts.fingerprint: pair for name in sorted(self._named) for pair in self._named[name]}
         return tuple(found.values())
 
     @property
     def bundle(self) -> bytes:
-        """PEM of all that are trusted: the same bytes in every process that knows the same."""
+        """All trusted authorities in PEM: the same bytes in every process with the same knowledge."""
         named = {pair.facts.fingerprint for pair in self.named}
         former = sorted(self._known.keys() - named)
         return bundle_of((*self.named, *(self._known[fingerprint].pair for fingerprint in former)))
 
     def recall(self, authorities: Iterable[Pair], now: float) -> None:
-        """These were trusted before this process began."""
+        """Adds what was trusted before this process began."""
         for pair in authorities:
             self._known.setdefault(pair.facts.fingerprint, _Known(pair, now, now))
 
     def update(self, named: Mapping[str, Sequence[Pair]], now: float, now_utc: datetime) -> None:
-        """What the sources that could be read name now."""
+        """Takes what the readable sources name now."""
         for name in self._sources & named.keys():
             self._named[name] = tuple(named[name]) or self._named.get(name, ())
         present = {pair.facts.fingerprint: pair for pair in self.named}
@@ -85,9 +85,9 @@ class Trust:
 
 
 class Shown:
-    """One leaf as it is shown: the one before, until the next is known to those who shall trust it.
+    """One leaf as it is shown: the previous one until the other side knows the next one's authority, but at most for
+    `patience_seconds` and while it is valid, since that may never happen.
 
-    Not for longer than `patience_seconds`, nor than it is valid: what others wait for may never come.
     Threads: one at a time. I/O: none.
     """
 

@@ -29,10 +29,10 @@ CLIENT_SUBJECT: Final = "longhorn-scheduler-webhook"
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How fast the chain turns, and how soon everybody knows of it.
+    """How fast the chain rotates, and how soon everybody knows.
 
-    Whoever serves or calls with a certificate confirms it within `confirm_seconds`, or stops. That is less than
-    `overlap` and `settle`, so nobody still uses what the leader takes away, however long he was cut off.
+    A program that serves or calls with a certificate confirms it within `confirm_seconds`, or stops. That is less than
+    `overlap` and `settle`, so no program still uses what the leader removes, however long it was cut off.
     """
 
     policy: RotationPolicy = ROTATING
@@ -44,11 +44,11 @@ class Pace:
 
     @property
     def settle_seconds(self) -> float:
-        """How long an authority stays trusted that is not named any more, where others write the chain."""
+        """How long an authority that is no longer named stays trusted, where others write the chain."""
         return (self.policy.settle or DAY).total_seconds()
 
     def checked(self) -> Pace:
-        """Itself; ConfigError when somebody could be left behind."""
+        """Returns itself; raises ConfigError if a program could be left behind."""
         for name in ("overlap", "settle"):
             distance: timedelta | None = getattr(self.policy, name)
             if distance is not None and distance.total_seconds() < self.confirm_seconds:
@@ -102,7 +102,7 @@ def webhook_keeper(
     leaves: Mapping[str, Leaf],
     pace: Pace = DEFAULT_PACE,
 ) -> tuple[ChainKeeper, Spread]:
-    """The chain in its Secrets, and what is known of how far it has spread."""
+    """The chain in its Secrets, and the evidence of how far it has spread."""
     spread = Spread(PublishedBundles(api), clock, pace.spread_seconds)
     keeper = ChainKeeper(store, names, lambda: leaves, pace.policy, clock, subject=SUBJECT, evidence=spread)
     return keeper, spread

@@ -43,51 +43,57 @@ ENVIRONMENT: Final = {
     "namespace": "POD_NAMESPACE",
 }
 _HELP: Final = {
-    "namespace": "namespace of Longhorn, Lease, ConfigMap and Service (environment: POD_NAMESPACE)",
-    "pod_name": "identity in the election (environment: POD_NAME)",
-    "pod_ip": "address that the EndpointSlice names (environment: POD_IP)",
+    "namespace": "namespace of Longhorn, and of the Lease, the ConfigMap and the Services (environment: POD_NAMESPACE)",
+    "pod_name": "name of this pod, its identity in the leader election (environment: POD_NAME; required)",
+    "pod_ip": "IP address of this pod, for the EndpointSlices (environment: POD_IP; required)",
     "node_name": "node of this pod (environment: NODE_NAME)",
-    "kubeconfig": "file to reach the API server with; default: the pod's service account",
-    "extender_address": "address to serve kube-scheduler on",
-    "extender_port": "port to serve kube-scheduler on",
-    "endpoint_port": "port that the EndpointSlice names, when it differs from the extender's",
-    "grpc_address": "address to serve the webhook on, by gRPC",
-    "grpc_port": "port to serve the webhook on, by gRPC",
-    "grpc_endpoint_port": "port that the gRPC Service's EndpointSlice names, when it differs from the server's",
-    "metrics_address": "address of metrics and health",
-    "metrics_port": "port of metrics and health",
-    "status_port": "port of the status document on loopback",
-    "status_tls_port": "port of the status document on the network, over TLS, for tokens that may get it; 0: none",
-    "status_tls_cert_dir": "directory with tls.crt and tls.key for that port",
-    "service": "Service without a selector that is pointed at the leader",
+    "kubeconfig": "kubeconfig for the API server (default: the pod's service account)",
+    "extender_address": "address on which the extender listens for kube-scheduler",
+    "extender_port": "port on which the extender listens for kube-scheduler",
+    "endpoint_port": "port in the extender's EndpointSlice (default: --extender-port)",
+    "grpc_address": "address on which the gRPC server listens",
+    "grpc_port": "port on which the gRPC server listens",
+    "grpc_endpoint_port": "port in the gRPC server's EndpointSlice (default: --grpc-port)",
+    "metrics_address": "address on which metrics and health probes are served",
+    "metrics_port": "port on which metrics and health probes are served",
+    "status_port": "port on loopback on which the status document is served",
+    "status_tls_port": "port on the network on which the status document is served over TLS, to callers whose token "
+    "may get it; needs --status-tls-cert-dir (default: no such port)",
+    "status_tls_cert_dir": "directory with tls.crt and tls.key for --status-tls-port",
+    "service": "the extender's Service, without a selector; the leader points it at itself",
     "config_map": "ConfigMap with the live settings",
-    "lease": "Lease that the copies elect their leader on",
-    "lease_duration_seconds": "after so long without renewal another copy may lead",
-    "renew_deadline_seconds": "after so long without renewal the leader stops answering",
-    "retry_period_seconds": "pause between two looks at the Lease",
-    "threads": "filter calls that are served at once",
-    "body_limit_bytes": "largest request body",
-    "tls_mode": "self, cert-manager or provided: who makes the certificates; insecure-plain-http: no TLS, whoever "
-    "reaches the port is taken for kube-scheduler",
-    "tls_cert_dir": "directory with tls.crt, tls.key and ca.crt, in place of the Secret",
+    "lease": "Lease for the leader election",
+    "lease_duration_seconds": "seconds without a renewal after which another copy may lead",
+    "renew_deadline_seconds": "seconds without a renewal after which the leader stops answering",
+    "retry_period_seconds": "seconds between two attempts to renew the Lease",
+    "threads": "number of calls that are served at the same time",
+    "body_limit_bytes": "largest request body, in bytes",
+    "tls_mode": "who makes the certificates: self, cert-manager or provided; with insecure-plain-http there is no TLS, "
+    "and whoever reaches the port is taken for kube-scheduler (required)",
+    "tls_cert_dir": "directory with tls.crt, tls.key and ca.crt, instead of --tls-secret",
     "tls_secret": "Secret with the server's certificate",
-    "tls_client_secret": "Secret with the certificate for kube-scheduler",
-    "tls_ca_secret": "Secret with the authority, in mode self",
-    "tls_extra_names": "further DNS names and addresses of the server, with commas, in mode self",
-    "tls_handshake_seconds": "a TLS handshake that takes longer is ended",
-    "tls_handshakes": "TLS handshakes at a time",
-    "webhook_tls_mode": "off, self, cert-manager or provided: who makes the certificates of webhook and gRPC server",
-    "webhook_service": "Service of the webhook, which its certificate is for",
-    "webhook_tls_secret": "Secret with the webhook's certificate",
-    "webhook_client_tls_secret": "Secret with the certificate that the webhook calls the leader with",
-    "webhook_ca_secret": "Secret with the webhook's authority, in mode self",
-    "webhook_client_name": "name in the certificate of who may call by gRPC; empty: any client of the authority",
-    "disk_scheduler_clients": "names in the certificates of those who may ask which disks take a replica, with commas",
-    "replica_scheduler_service": "Service of the leader's gRPC server, without a selector",
+    "tls_client_secret": "Secret with kube-scheduler's client certificate",
+    "tls_ca_secret": "Secret with the certificate authority, for --tls-mode self",
+    "tls_extra_names": "additional DNS names and IP addresses in the server's certificate, separated by commas, for "
+    "--tls-mode self",
+    "tls_handshake_seconds": "seconds after which an unfinished TLS handshake is closed",
+    "tls_handshakes": "largest number of TLS handshakes at the same time",
+    "webhook_tls_mode": "who makes the certificates of the webhook and the gRPC server: self, cert-manager or "
+    "provided; off: there is no webhook",
+    "webhook_service": "the webhook's Service, which its certificate names",
+    "webhook_tls_secret": "Secret with the webhook's server certificate",
+    "webhook_client_tls_secret": "Secret with the webhook's client certificate for calls to the leader",
+    "webhook_ca_secret": "Secret with the webhook's certificate authority, for --webhook-tls-mode self",
+    "webhook_client_name": "name in a client certificate that may ask about expansions; empty: every client "
+    "certificate of the authority may",
+    "disk_scheduler_clients": "names in client certificates that may ask which disks take a replica, separated by "
+    "commas",
+    "replica_scheduler_service": "the gRPC server's Service, without a selector; the leader points it at itself",
     "replica_scheduler_tls_secret": "Secret with the gRPC server's certificate",
     "cluster_domain": "DNS domain of the cluster",
-    "excluded_namespaces": "namespaces whose pods never opt in, with commas, beside Longhorn's",
-    "scheduler_names": "scheduler names that are to ask the extender, with commas; each is looked at",
+    "excluded_namespaces": "namespaces, besides Longhorn's, whose pods never opt in, separated by commas",
+    "scheduler_names": "names of the schedulers that ask the extender, separated by commas; the leader checks that "
+    "each of them does",
     "log_level": "debug, info, warning or error",
     "log_format": "text or json",
 }
@@ -158,7 +164,7 @@ def _status(port: int) -> int:
         with urllib.request.urlopen(url, timeout=10) as response:  # a fixed scheme, to this machine
             document = json.load(response)
     except (urllib.error.URLError, OSError, ValueError) as error:
-        print(f"{url}: {error}", file=sys.stderr)
+        print(f"{url}: {error}. Run this in a pod of the suite, with its --status-port", file=sys.stderr)
         return EXIT_UNREACHABLE
     json.dump(document, sys.stdout, indent=2)
     print()
@@ -186,7 +192,7 @@ def _remove_webhooks(options: argparse.Namespace) -> int:
             ClientKubeApi.load(options.kubeconfig or None), SystemClock(), _namespace(options), options.config_map
         )
     except ClusterError as error:
-        print(f"webhooks not removed: the API server: {error}", file=sys.stderr)
+        print(f"the webhook configurations were not emptied: the API server: {error}", file=sys.stderr)
         return EXIT_UNREACHABLE
     for line in done:
         print(line)
@@ -216,10 +222,10 @@ def _prepare_uninstall(options: argparse.Namespace) -> int:
         for line in done:
             print(line, flush=True)
     except PodsWaitError as error:
-        print(f"not ready to be uninstalled: {error}", file=sys.stderr)
+        print(f"not ready for an uninstallation: {error}", file=sys.stderr)
         return EXIT_PODS_WAIT
     except ClusterError as error:
-        print(f"not ready to be uninstalled: the API server: {error}", file=sys.stderr)
+        print(f"not ready for an uninstallation: the API server: {error}", file=sys.stderr)
         return EXIT_UNREACHABLE
     return 0
 
@@ -253,46 +259,55 @@ def _namespace(options: argparse.Namespace) -> str:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="longhorn-scheduler-extender",
-        description="Lets kube-scheduler choose only nodes with room for Longhorn volumes.",
+        description="Keeps kube-scheduler from choosing nodes without room for a pod's Longhorn volumes.",
     )
     add_version(parser)
     commands = parser.add_subparsers(dest="command", required=True)
-    run = commands.add_parser("run", help="follow the cluster, stand for election, answer kube-scheduler")
+    run = commands.add_parser("run", help="run the controller, which answers kube-scheduler while it leads")
     defaults = ProcessSettings()
     add_flags(run, defaults, _HELP)
-    status = commands.add_parser("status", help="print the status document of a process in this pod")
-    status.add_argument("--status-port", type=int, default=defaults.status_port, help="its port (default: %(default)s)")
+    status = commands.add_parser("status", help="print the status document of the process in this pod")
+    status.add_argument(
+        "--status-port", type=int, default=defaults.status_port, help="its port on loopback (default: %(default)s)"
+    )
     remove = commands.add_parser(REMOVE_WEBHOOKS, help="switch the extender off and empty its webhook configurations")
     prepare = commands.add_parser(
         PREPARE_UNINSTALL,
-        help="before everything is deleted: remove-webhooks, wait for pods that carry the resource, and have what the "
-        "leader made go with its account",
+        help="run before an uninstallation: like remove-webhooks, and wait for pods that request the extender's "
+        "resource; objects that the leader made are then deleted with its ServiceAccount",
     )
     check = commands.add_parser(
-        CHECK_INSTALLATION, help="send a pod through the webhook, without making it, and a question to the extender"
+        CHECK_INSTALLATION, help="test an installation: send a pod through the webhook by a dry run, ask the extender"
     )
     for command in (remove, prepare, check):
-        command.add_argument(
-            "--kubeconfig", help="file to reach the API server with; default: the pod's service account"
-        )
+        command.add_argument("--kubeconfig", help="kubeconfig for the API server (default: the pod's service account)")
         command.add_argument("--namespace", help="Longhorn's namespace (environment: POD_NAMESPACE)")
     for command in (remove, prepare):
         command.add_argument("--config-map", default=defaults.config_map, help="ConfigMap with the live settings")
     for command in (prepare, check):
-        command.add_argument("--wait-seconds", type=int, default=WAIT_SECONDS, help="(default: %(default)s)")
+        command.add_argument(
+            "--wait-seconds", type=int, default=WAIT_SECONDS, help="how long to wait at most (default: %(default)s)"
+        )
     modes = ("self", "cert-manager", "provided")
-    prepare.add_argument("--tls-mode", choices=(*modes, PLAIN_HTTP), default="self", help="as of `run`")
-    prepare.add_argument("--webhook-tls-mode", choices=(*modes, "off"), default="self", help="as of `run`")
-    prepare.add_argument("--force", action="store_true", help="go on although pods wait that carry the resource")
-    prepare.add_argument("--purge", action="store_true", help="the Secrets of the authorities go as well")
-    check.add_argument("--test-namespace", default="default", help="where that pod would be (default: %(default)s)")
-    check.add_argument("--scheduler-name", default=DEFAULT_SCHEDULER, help="of that pod (default: %(default)s)")
-    check.add_argument("--service", default=defaults.service, help="the extender's Service (default: %(default)s)")
-    check.add_argument("--service-port", type=int, default=defaults.extender_port, help="(default: %(default)s)")
-    check.add_argument("--extender-address", help="HOST:PORT, in place of the Service's name")
+    same = "as the controller runs with (default: %(default)s)"
+    prepare.add_argument("--tls-mode", choices=(*modes, PLAIN_HTTP), default="self", help=same)
+    prepare.add_argument("--webhook-tls-mode", choices=(*modes, "off"), default="self", help=same)
+    prepare.add_argument("--force", action="store_true", help="continue even if such pods are still pending")
+    prepare.add_argument("--purge", action="store_true", help="delete the certificate authorities' Secrets too")
+    check.add_argument("--test-namespace", default="default", help="namespace of the test pod (default: %(default)s)")
     check.add_argument(
-        "--client-secret", default=defaults.tls_client_secret, help="Secret with kube-scheduler's certificate"
+        "--scheduler-name", default=DEFAULT_SCHEDULER, help="scheduler of the test pod (default: %(default)s)"
     )
-    check.add_argument("--insecure-plain-http", action="store_true", help="the extender speaks no TLS")
+    check.add_argument("--service", default=defaults.service, help="the extender's Service (default: %(default)s)")
+    check.add_argument(
+        "--service-port", type=int, default=defaults.extender_port, help="port of the Service (default: %(default)s)"
+    )
+    check.add_argument("--extender-address", help="HOST:PORT of the extender, instead of --service and --service-port")
+    check.add_argument(
+        "--client-secret",
+        default=defaults.tls_client_secret,
+        help="Secret with kube-scheduler's client certificate (default: %(default)s)",
+    )
+    check.add_argument("--insecure-plain-http", action="store_true", help="the extender serves plain HTTP")
     scheduler_config.add_parser(commands)
     return parser

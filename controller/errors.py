@@ -29,7 +29,7 @@ class NotSyncedError(NotReadyError):
 
 
 class CallerGoneError(NotReadyError):
-    """Whoever asked does not wait for the answer any more, so that nothing was done."""
+    """The caller no longer waits for the answer, so nothing was done."""
 
 
 class ConfigError(SchedulerError):

@@ -159,7 +159,7 @@ def live_settings(
             values[key.field] = stays
             problems.append(SettingProblem(name, given[name][:80], f"{error}; {_in_force(stays)}"))
     if ENABLED not in given:
-        where = ", since there is no ConfigMap" if config_map is None else ""
+        where = " because there is no ConfigMap" if config_map is None else ""
         problems.append(SettingProblem(ENABLED, None, f"is not set{where}; {_in_force(last.enabled)}"))
     live = LiveSettings(**values)
     if live.replica_placement and live.allocation_authority != DISK_SCHEDULER:
@@ -179,7 +179,9 @@ def _misnamed(config_map: Mapping[str, str]) -> list[SettingProblem]:
     for name in sorted(config_map.keys() - _LIVE.keys()):
         meant = PREFIX + name.lower().replace("_", "-").replace(".", "-").removeprefix(PREFIX)
         if meant in _LIVE:
-            problems.append(SettingProblem(name, config_map[name][:80], f"is not used: the name is {meant}"))
+            problems.append(
+                SettingProblem(name, config_map[name][:80], f"is ignored: the name of the setting is {meant}")
+            )
         elif name.startswith(PREFIX):
             problems.append(SettingProblem(name, config_map[name][:80], "is not a setting of this version"))
     return problems
@@ -188,7 +190,7 @@ def _misnamed(config_map: Mapping[str, str]) -> list[SettingProblem]:
 def _parse(text: str, key: _Key, default: object) -> bool | int | str:
     if key.choices:
         if text not in key.choices:
-            raise ValueError(f"is none of {', '.join(key.choices)}")
+            raise ValueError(f"is not one of {', '.join(key.choices)}")
         return text
     return parse_flag(text) if isinstance(default, bool) else parse_integer(text, 0, key.most)
 
@@ -256,7 +258,8 @@ class ProcessSettings:
         require(
             bool(self.status_tls_port) == bool(self.status_tls_cert_dir),
             "status_tls_port",
-            "goes with status_tls_cert_dir: on the network the status document is served over TLS alone",
+            "needs --status-tls-cert-dir, and the other way round: on the network the status document is served over "
+            "TLS",
         )
         require(0 < self.retry_period_seconds, "retry_period_seconds", "is not positive")
         require(
@@ -275,7 +278,11 @@ class ProcessSettings:
         for name in ("webhook_service", "replica_scheduler_service"):
             require(0 < len(getattr(self, name)) < 64, name, "is not a Service's name")
         require(bool(self.scheduler_names.strip(", ")), "scheduler_names", "names no scheduler")
-        require(self.log_level in ("debug", "info", "warning", "error"), "log_level", "is not a level")
+        require(
+            self.log_level in ("debug", "info", "warning", "error"),
+            "log_level",
+            "is not one of debug, info, warning, error",
+        )
         require(self.log_format in ("text", "json"), "log_format", "is neither text nor json")
         return self
 
@@ -284,29 +291,31 @@ class ProcessSettings:
         require(
             bool(self.tls_mode),
             "tls_mode",
-            f"is not set: {', '.join(CERTIFICATE_MODES)}, or {PLAIN_HTTP}, which is what earlier releases did unasked",
+            f"is not set: give {', '.join(CERTIFICATE_MODES)} or {PLAIN_HTTP}, the default of earlier releases",
         )
         require(self.tls_mode in modes, "tls_mode", f"is not one of {', '.join(modes)}: {self.tls_mode!r}")
         require(
             not self.tls_cert_dir or self.tls_mode in ("cert-manager", "provided"),
             "tls_cert_dir",
-            f"is for the modes cert-manager and provided, not {self.tls_mode}",
+            f"is only for --tls-mode cert-manager and provided, not {self.tls_mode}",
         )
         modes = (*CERTIFICATE_MODES, TLS_OFF)
         require(self.webhook_tls_mode in modes, "webhook_tls_mode", f"is not one of {', '.join(modes)}")
         require(
             self.webhook_tls_mode != "self" or self.webhook_client_name in ("", WEBHOOK_CLIENT),
             "webhook_client_name",
-            f"is {WEBHOOK_CLIENT} in mode self",
+            f"has to be {WEBHOOK_CLIENT} in mode self",
         )
         require(
             self.webhook_client_name not in [name.strip() for name in self.disk_scheduler_clients.split(",") if name],
             "disk_scheduler_clients",
-            f"names {self.webhook_client_name}: the webhook may ask about expansions, and nothing else",
+            f"names {self.webhook_client_name}, the webhook's name, which may only ask about expansions",
         )
         secrets = [getattr(self, name) for name in _SECRETS]
         require(
-            all(secrets) and len(set(secrets)) == len(secrets), "tls_secret", "every Secret needs a name of its own"
+            all(secrets) and len(set(secrets)) == len(secrets),
+            "tls_secret",
+            "needs a name that no other Secret has",
         )
         require(1 <= self.tls_handshake_seconds <= 60, "tls_handshake_seconds", "is not between 1 and 60")
         require(1 <= self.tls_handshakes <= 900, "tls_handshakes", "is not between 1 and 900")

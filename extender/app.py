@@ -140,16 +140,17 @@ def _read(decode: Callable[[bytes, wire.ClusterSize], _Args], size: wire.Cluster
 
 
 def _body(size: wire.ClusterSize) -> bytes:
-    """The body within its limit, or 413; MalformedRequestError for one that is no text: parts of it are sent back."""
+    """The body within its limit, or 413. Raises MalformedRequestError if it is not text, because parts of it are sent
+    back."""
     if (request.content_length or 0) > size.most_bytes:
         raise RequestEntityTooLarge(f"larger than {size.most_bytes} bytes; {size.nodes} nodes are known")
     try:
         body = request.get_data(cache=False)
-    except (OSError, ParseException) as error:  # chunks that are none
+    except (OSError, ParseException) as error:  # malformed chunks
         raise MalformedRequestError("body", f"cannot be read: {error}") from error
     limit = request.max_content_length
     if request.content_length is None and limit is not None and len(body) >= limit:
-        raise RequestEntityTooLarge  # of a chunked body werkzeug returns what the limit lets through, without a word
+        raise RequestEntityTooLarge  # werkzeug silently cuts a chunked body at the limit
     if not body.isascii():
         try:
             body.decode()
@@ -179,7 +180,7 @@ def _add_error_handlers(routes: Blueprint, observer: RequestObserver) -> None:
     def failed(error: SchedulerError) -> ResponseReturnValue:
         observer.failed("internal")
         log.error("filter failed: %s", error, exc_info=error)
-        return _error("Longhorn: the scheduler extender failed; its log has the reason", 500)
+        return _error("Longhorn: the scheduler extender failed; see its log", 500)
 
     @routes.app_errorhandler(HTTPException)
     def http_error(error: HTTPException) -> ResponseReturnValue:
@@ -193,7 +194,7 @@ def _error(message: str, status: int) -> Response:
 
 
 def is_client_gone() -> bool:
-    """Whether the peer of the current request has closed its side, so that nobody would read the answer."""
+    """Whether the peer of the current request has closed its side, and would not read the answer."""
     sock = request.environ.get("gunicorn.socket")
     if sock is None:
         return False

@@ -56,7 +56,7 @@ def encode_binding_result(error: str) -> bytes:
 
 
 class Binder(Protocol):
-    """Posts a Binding that names the pod's uid. Raises ClusterError with the API server's words."""
+    """Posts a Binding that names the pod's uid. Raises ClusterError with the API server's message."""
 
     def bind(self, namespace: str, name: str, uid: str, node: str) -> None: ...
 

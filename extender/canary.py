@@ -14,8 +14,8 @@ from extender import wire
 from extender.preconditions import PodFailedError
 from extender.service import FilterAnswers
 
-REFUSAL: Final = "Longhorn: this pod only shows that kube-scheduler asks the extender; it is never placed"
-STRAY: Final = "Longhorn: a canary that this leader has not made; it is about to be removed"
+REFUSAL: Final = "Longhorn: this pod only tests whether kube-scheduler asks the extender; it is never placed"
+STRAY: Final = "Longhorn: this canary is not from this leader; it will be removed soon"
 
 _log = logging.getLogger(__name__)
 

@@ -48,8 +48,8 @@ class RefusalListener(Protocol):
 
 
 class Preconditions:
-    """Whether this process may answer, and for whom. `knows_callers`: whoever reaches us is a scheduler, by its
-    certificate; else anybody may be, and what we answer ends nothing that a pod was promised before.
+    """Whether this process may answer, and about which pods. `knows_callers`: callers prove by a certificate that they
+    are schedulers. Otherwise anybody may call, and an answer ends nothing that a pod was promised before.
 
     Threads: any. Blocks: for the store and live reads (0.6 s at most). I/O: live reads of what the stores do not have.
     """
@@ -83,7 +83,8 @@ class Preconditions:
         return self._gate.term
 
     def check_open(self) -> None:
-        """NotReadyError in a mode in which nobody is let through. The texts are constant, as of PodFailedError."""
+        """Raises NotReadyError in a mode in which no pod is let through. The texts are constant, as for
+        PodFailedError."""
         problem = _NOT_OPEN.get(self._mode())
         if problem is not None:
             raise NotReadyError(problem)
@@ -97,13 +98,14 @@ class Preconditions:
     def check_fresh(self) -> None:
         stale = self._stale_kind()
         if stale is not None:
-            raise NotSyncedError(f"what is known of {stale} is too old")
+            raise NotSyncedError(f"the data about {stale} is too old")
 
     def know_pod(self, uid: str, namespace: str, name: str) -> None:
         """Our stores show the pod under that uid, pending and of one of our schedulers, after a short wait and one
         live read.
 
-        PodFailedError if not, so nobody makes promises by calling us with pods that no scheduler of ours asks about.
+        Raises PodFailedError otherwise, so that no promises can be caused by calls about pods that no scheduler asks
+        about.
         """
         key = f"{namespace}/{name}"
         known = self._allocator.knows_pod(uid, key)
@@ -158,12 +160,12 @@ class Preconditions:
 
 _NOT_OPEN: Final = {
     Mode.CLOSED: "the scheduler extender is disabled",
-    Mode.UNKNOWN: f"nobody has said whether the scheduler extender is enabled: see {ENABLED} in its ConfigMap",
+    Mode.UNKNOWN: f"it is not known whether the scheduler extender is enabled: set {ENABLED} in its ConfigMap",
 }
 _NOT_PENDING: Final = {
     PodKnowledge.FINISHED: "Longhorn: the pod has ended or is being deleted",
-    PodKnowledge.BOUND: "Longhorn: the pod is bound already",
-    PodKnowledge.FOREIGN: "Longhorn: the pod's scheduler is none that the extender serves (--scheduler-names)",
+    PodKnowledge.BOUND: "Longhorn: the pod is already bound",
+    PodKnowledge.FOREIGN: "Longhorn: the extender does not serve the pod's scheduler (--scheduler-names)",
     PodKnowledge.GATED: "Longhorn: the pod has scheduling gates",
     PodKnowledge.OTHER_UID: "Longhorn: another pod of that name exists",
     PodKnowledge.UNKNOWN: "Longhorn: the pod could not be read",

@@ -30,7 +30,7 @@ class ClientGoneError(SchedulerError):
 
 
 class FilterAnswers(Protocol):
-    """What answers filter calls: the service, and what stands before it."""
+    """What answers filter calls: the service, and what comes before it."""
 
     def is_ready(self) -> bool: ...
     def filter_pod(self, args: wire.FilterArgs, is_client_gone: Callable[[], bool]) -> bytes: ...
@@ -66,7 +66,7 @@ class _Attempt:
 
 
 class FilterListener(RefusalListener, Protocol):
-    """The same, and of pods that are let through all the same or get no answer."""
+    """The same, and pods that are let through unchecked or get no answer."""
 
     def let_through(self, uid: str, namespace: str, name: str, decision: Decision) -> None: ...
     def broken(self, uid: str, namespace: str, name: str) -> None: ...
@@ -149,7 +149,7 @@ class ExtenderService:
     def _hold(self, args: wire.FilterArgs, attempt: _Attempt, is_client_gone: Callable[[], bool]) -> FilterOutcome:
         """Check and hold; where only other pods' fresh holds are in the way, wait for a change as the budget allows."""
         if is_client_gone():
-            raise ClientGoneError("the client went away before its call was looked at")
+            raise ClientGoneError("the client went away before its call was handled")
         try:
             return self._hold_in_time(args, attempt, is_client_gone)
         except BugError:
@@ -180,8 +180,8 @@ class ExtenderService:
 
     @contextmanager
     def _no_hold_left_behind(self, pod_uid: str) -> Iterator[_Attempt]:
-        """What is held inside ends when the answer is not given, for whatever reason; where answers add up, by time
-        alone: a call of ours that nobody reads must not end what another one was answered."""
+        """Promises that are made inside end if the answer is not sent, for whatever reason. Where answers add up they
+        end only by time: an answer that nobody reads must not end what another answer promised."""
         attempt = _Attempt(not self._preconditions.knows_callers)
         is_answered = False
         try:

@@ -236,7 +236,7 @@ def encode_filter_result(args: FilterArgs, passed: Sequence[str], refused: Mappi
 
 
 def encode_refusal(args: FilterArgs, text: str) -> bytes:
-    """An answer that refuses every candidate with the same words, unresolvably."""
+    """An answer that refuses every candidate as unresolvable, with the same text."""
     return _encode(args, (), dict.fromkeys(args.candidates, text), "")
 
 
@@ -286,8 +286,8 @@ def _decode_any_case(body: bytes) -> tuple[_Args, msgspec.Raw | None]:
 def decode_fields(body: bytes, keys: Mapping[str, str]) -> dict[str, msgspec.Raw]:
     """The fields of the object in `body` that `keys` (folded case to Go's spelling) names, by Go's spelling.
 
-    Of a field that stands there several times, the last one counts, whatever their spellings: Go's `encoding/json`
-    sets the field at each of them in turn.
+    Of a field that occurs several times, the last one counts, whatever their spellings: Go's `encoding/json` sets the
+    field at each of them in turn.
     """
     outer = _decode(_OUTER, body, "")
     spellings: dict[str, list[str]] = {}
@@ -302,12 +302,12 @@ def decode_fields(body: bytes, keys: Mapping[str, str]) -> dict[str, msgspec.Raw
 
 
 def _keys_in_order(body: bytes) -> list[str]:
-    """The keys of the outer object, one that stands there twice at both its places, which a dict would not keep."""
+    """The keys of the outer object; a repeated key is listed at each of its places, which a dict would not keep."""
     try:
         keys: list[str] = json.loads(body, object_pairs_hook=lambda pairs: [key for key, _ in pairs])
     except RecursionError as error:
         raise MalformedRequestError("body", "is nested too deeply") from error
-    except ValueError as error:  # not UTF-8, or a number of thousands of digits, where nobody looked until now
+    except ValueError as error:  # not UTF-8, or a number of thousands of digits, in a part that was not parsed before
         raise MalformedRequestError("body", f"cannot be read: {error}") from error
     return keys
 
@@ -347,5 +347,5 @@ def _check_names(names: list[str], field: str) -> None:
         seen: set[str] = set()
         for index, name in enumerate(names):
             if name in seen:
-                raise MalformedRequestError(f"{field}[{index}]", f"names the node {name[:253]!r} a second time")
+                raise MalformedRequestError(f"{field}[{index}]", f"names the node {name[:253]!r} twice")
             seen.add(name)

@@ -1,1 +1,1 @@
-"""What a release needs beside the product: its version, and the list of what is in the image."""
+"""What a release needs besides the product: its version, and the list of what is in the image."""

@@ -75,9 +75,11 @@ def _licence(said: str) -> Any:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m release.sbom", description="The image's bill of materials.")
-    parser.add_argument("--output", type=Path, required=True, help="the file that is written")
-    parser.add_argument("--time", type=datetime.fromisoformat, required=True, help="when it is made, with a zone")
+    parser = argparse.ArgumentParser(prog="python -m release.sbom", description="Writes the image's bill of materials.")
+    parser.add_argument("--output", type=Path, required=True, help="file to write")
+    parser.add_argument(
+        "--time", type=datetime.fromisoformat, required=True, help="time of its making, with a time zone"
+    )
     options = parser.parse_args(arguments)
     try:
         environment = image_environment(python_of((ROOT / "Dockerfile").read_text()))
@@ -90,11 +92,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     text = JsonV1Dot6(document).output_as_string(indent=2)
     if wrong := JsonStrictValidator(SchemaVersion.V1_6).validate_str(text):
-        print(f"error: not as the schema of CycloneDX 1.6 has it: {wrong}", file=sys.stderr)
+        print(f"error: the document does not match the schema of CycloneDX 1.6: {wrong}", file=sys.stderr)
         return 1
     options.output.parent.mkdir(parents=True, exist_ok=True)
     options.output.write_text(text + "\n")
-    print(f"{options.output}: {len(packages)} packages, valid by the schema of CycloneDX 1.6")
+    print(f"{options.output}: {len(packages)} packages, valid against the schema of CycloneDX 1.6")
     return 0
 
 

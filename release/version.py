@@ -167,11 +167,13 @@ def _git(root: Path, *words: str) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m release.version", description="The version of the product.")
+    parser = argparse.ArgumentParser(
+        prog="python -m release.version", description="Prints, checks or changes the version of the product."
+    )
     commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser("show", help="print it")
-    commands.add_parser("check", help="that it is the one of a tag").add_argument("tag", help="as in v1.2.3")
-    setting = commands.add_parser("set", help="change it")
+    commands.add_parser("show", help="print the version")
+    commands.add_parser("check", help="check that it is the version of a tag").add_argument("tag", help="as in v1.2.3")
+    setting = commands.add_parser("set", help="change the version in all files that state it")
     setting.add_argument("version", help="as in 1.2.3 or 1.2.3-rc.1")
     setting.add_argument("--date", required=True, help="of the heading in the changelog, as in 2026-01-31")
     options = parser.parse_args(arguments)

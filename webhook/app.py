@@ -28,7 +28,7 @@ class Reviewer(Protocol):
 
     def review(self, review: Review) -> bytes: ...
     def failed(self, review: Review) -> bytes:
-        """The answer when `review` raised what is no fault of the request."""
+        """The answer if `review` failed without a fault of the request."""
         ...
 
 
@@ -42,7 +42,7 @@ def create_app(
 ) -> Flask:
     """The WSGI application of the webhook, with a route for each reviewer's name; no state of its own.
 
-    A request that is no review gets a 4xx. A review that fails on our side is answered as its reviewer says.
+    A request that is not a review gets a 4xx. A review that fails on our side is answered by its reviewer's `failed`.
     """
     app = Flask("webhook", static_folder=None)
     app.config["MAX_CONTENT_LENGTH"] = max_body_bytes
@@ -55,7 +55,7 @@ def create_app(
 
     @app.get("/readyz")
     def readyz() -> ResponseReturnValue:
-        return ("ok\n", 200) if is_ready() else ("stores are not in sync yet\n", 503)
+        return ("ok\n", 200) if is_ready() else ("the stores are not in sync yet\n", 503)
 
     @app.errorhandler(MalformedRequestError)
     def malformed(error: MalformedRequestError) -> ResponseReturnValue:
@@ -67,7 +67,7 @@ def create_app(
     def failed(error: Exception) -> ResponseReturnValue:
         observer.failed(_route(), "internal")
         log.error("request failed path=%s", request.path, exc_info=error)
-        return Response("the webhook failed; its log has the reason\n", status=500, mimetype="text/plain")
+        return Response("the webhook failed; see its log\n", status=500, mimetype="text/plain")
 
     @app.errorhandler(HTTPException)
     def http_error(error: HTTPException) -> ResponseReturnValue:
@@ -97,7 +97,7 @@ def _view(name: str, reviewer: Reviewer, observer: WebhookMetrics, clock: Clock)
 
 
 def _route() -> str:
-    """The route for metrics; what is none of ours shares one name, so that nobody can make names up."""
+    """The route for metrics. Unknown routes share one name, so that callers cannot invent names."""
     return request.url_rule.rule.strip("/") if request.url_rule is not None else "other"
 
 
@@ -106,9 +106,9 @@ def _review() -> Review:
         raise UnsupportedMediaType("the body must be application/json")
     try:
         body = request.get_data(cache=False)
-    except (OSError, ParseException) as error:  # chunks that are none
+    except (OSError, ParseException) as error:  # malformed chunks
         raise MalformedRequestError("body", f"cannot be read: {error}") from error
     limit = request.max_content_length
     if request.content_length is None and limit is not None and len(body) >= limit:
-        raise RequestEntityTooLarge  # of a chunked body werkzeug returns what the limit lets through, without a word
+        raise RequestEntityTooLarge  # werkzeug silently cuts a chunked body at the limit
     return reviews.decode_review(body)

@@ -86,7 +86,7 @@ class Webhook:
         self.following.start()
 
     def begin_stop(self) -> None:
-        self._is_stopping = True  # not ready from now on, so that the Service sends nobody here any more
+        self._is_stopping = True  # not ready from now on, so that the Service sends no more calls here
 
     def stop(self) -> None:
         self._leader.stop()

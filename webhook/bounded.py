@@ -16,7 +16,7 @@ from controller.clock import Clock
 from controller.rpc import disk_scheduler_pb2 as pb
 from webhook.leader import CrowdedError, Leader, LeaderAwayError
 
-PATIENCE_SECONDS: Final = 1.6  # a call that is under way for so long has failed in its first try
+PATIENCE_SECONDS: Final = 1.6  # a call that takes this long has failed in its first try
 
 
 class BoundedLeader:
@@ -58,7 +58,7 @@ class BoundedLeader:
             while len(self._begun) >= self._most:
                 left = min(self._begun[0] + PATIENCE_SECONDS, patient_until) - self._clock.now()
                 if self._is_away or left <= 0:
-                    raise CrowdedError(f"{len(self._begun)} expansions wait for the leader")
+                    raise CrowdedError(f"{len(self._begun)} expansions already wait for the leader")
                 self._changed.wait(left)
             now = self._clock.now()
             self._begun.append(now)

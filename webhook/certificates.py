@@ -4,12 +4,12 @@ It only reads them, from two Secrets or from directories; the leader of the cont
 others in the modes `cert-manager` and `provided`.
 
 What comes from Secrets must have been *confirmed* within some hours, which means that the API server answered when it
-was asked for them. Otherwise nothing is served or called with any more. So the leader knows without asking that nobody
-uses what it replaced longer ago than that, though a process was cut off or suspended. A Secret that is missing or
-damaged is an answer, too: there is nothing newer than what is in use.
+was asked for them. Otherwise they are no longer used. So the leader knows without asking that nobody uses what it
+replaced longer ago, even if a process was cut off or suspended. A Secret that is missing or damaged is an answer, too:
+there is nothing newer than what is in use.
 
-Where clients need a certificate, whoever has none of the authorities in a file is not served. What cannot be read in
-that file changes nothing; as long as nothing could be read, nobody is served.
+Where clients need a certificate, only those of the authorities in a file are served. If the file becomes unreadable,
+nothing changes; until it could be read, nobody is served.
 
 Where others write, an authority may change without notice, and not in all Secrets at once: see certs.trust.
 """
@@ -73,7 +73,7 @@ class SecretSource:
 class DirectorySource:
     """One or two directories with `tls.crt` and `tls.key`, and in the client's `ca.crt`. I/O: reads files."""
 
-    must_confirm = False  # nobody can say how late a mounted file is; who writes it must leave time
+    must_confirm = False  # it is not known how late a mounted file is; its writer must leave time
 
     def __init__(self, directories: Mapping[str, Path]) -> None:
         self._directories = directories
@@ -146,7 +146,7 @@ class WebhookCertificates(Part):
         return self._looks.problems
 
     def client_credentials(self) -> Material | None:
-        """What to show the leader, and whom to trust as the leader; None: do not call."""
+        """What to show the leader, and which authorities to trust for it; None: do not call."""
         return self._client
 
     def subscribe(self, listener: Callable[[], None]) -> None:
@@ -267,7 +267,7 @@ def certificate_worker(
             DirectorySource(directories), tls, clock, pace, is_foreign=is_foreign, client_ca_file=client_ca_file
         )
     if settings.tls_client_cert_dir:
-        raise ConfigError("tls_client_cert_dir: needs tls_cert_dir beside it")
+        raise ConfigError("tls_client_cert_dir: needs tls_cert_dir, too")
     names = {SERVER: settings.tls_secret, CLIENT: settings.tls_client_secret}
     source = SecretSource(SecretStore(api, settings.namespace), names)
     return WebhookCertificates(source, tls, clock, pace, is_foreign=is_foreign, client_ca_file=client_ca_file)

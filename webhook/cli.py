@@ -17,29 +17,32 @@ from webhook.settings import WebhookSettings
 EXIT_CONFIG: Final = 2
 ENVIRONMENT: Final = {"namespace": "POD_NAMESPACE"}
 _HELP: Final = {
-    "namespace": "namespace of Longhorn, ConfigMap and Secrets; its pods are left alone (environment: POD_NAMESPACE)",
-    "kubeconfig": "file to reach the API server with; default: the pod's service account",
-    "address": "address to serve the API server on",
-    "port": "port to serve the API server on",
-    "metrics_address": "address of metrics and health",
-    "metrics_port": "port of metrics and health",
-    "status_port": "port of the status document on loopback",
+    "namespace": "namespace of Longhorn, the ConfigMap and the Secrets; its pods never opt in (environment: "
+    "POD_NAMESPACE)",
+    "kubeconfig": "kubeconfig for the API server (default: the pod's service account)",
+    "address": "address on which the webhook listens for the API server",
+    "port": "port on which the webhook listens for the API server",
+    "metrics_address": "address on which metrics and health probes are served",
+    "metrics_port": "port on which metrics and health probes are served",
+    "status_port": "port on loopback on which the status document is served",
     "config_map": "ConfigMap with the live settings",
-    "threads": "reviews that are answered at once",
-    "live_reads_per_second": "objects that are read from the API server for reviews, a second",
-    "body_limit_bytes": "largest request body",
-    "drain_seconds": "goes on serving for so long when it is told to end",
-    "tls_mode": "off, self, cert-manager or provided: who makes the certificates",
-    "tls_cert_dir": "directory with tls.crt and tls.key, in place of the Secret",
-    "tls_client_cert_dir": "directory with tls.crt, tls.key and ca.crt for calls to the leader, in place of the Secret",
+    "threads": "number of reviews that are answered at the same time",
+    "live_reads_per_second": "most objects per second that are read from the API server for reviews",
+    "body_limit_bytes": "largest request body, in bytes",
+    "drain_seconds": "seconds for which the webhook still answers once it is told to end",
+    "tls_mode": "who makes the certificates: self, cert-manager or provided",
+    "tls_cert_dir": "directory with tls.crt and tls.key, instead of --tls-secret",
+    "tls_client_cert_dir": "directory with tls.crt, tls.key and ca.crt for calls to the leader, instead of "
+    "--tls-client-secret",
     "tls_secret": "Secret with the server's certificate",
-    "tls_client_secret": "Secret with the certificate for calls to the leader",
-    "client_ca_file": "PEM file with the authorities of the API server's client certificate; default: none is demanded",
-    "leader_address": "host:port of the leader's gRPC server; default: its Service",
-    "tls_handshake_seconds": "a TLS handshake that takes longer is ended",
-    "tls_handshakes": "TLS handshakes at a time",
-    "scheduler_names": "scheduler names whose pods are opted in, with commas",
-    "excluded_namespaces": "namespaces whose pods are left alone, with commas, beside Longhorn's",
+    "tls_client_secret": "Secret with the client certificate for calls to the leader",
+    "client_ca_file": "PEM file with the authorities of the API server's client certificate (default: none is "
+    "required)",
+    "leader_address": "HOST:PORT of the leader's gRPC server (default: its Service)",
+    "tls_handshake_seconds": "seconds after which an unfinished TLS handshake is closed",
+    "tls_handshakes": "largest number of TLS handshakes at the same time",
+    "scheduler_names": "names of the schedulers whose pods are opted in, separated by commas",
+    "excluded_namespaces": "namespaces, besides Longhorn's, whose pods never opt in, separated by commas",
     "log_level": "debug, info, warning or error",
     "log_format": "text or json",
 }
@@ -89,10 +92,11 @@ def _run(settings: WebhookSettings) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="longhorn-scheduler-webhook",
-        description="Opts pods with Longhorn volumes in to the scheduler extender, and judges their expansions.",
+        description="Opts pods with Longhorn volumes in to the scheduler extender, and checks expansions of such "
+        "volumes.",
     )
     add_version(parser)
     commands = parser.add_subparsers(dest="command", required=True)
-    run = commands.add_parser("run", help="follow the cluster, answer the API server")
+    run = commands.add_parser("run", help="run the webhook, which answers the API server")
     add_flags(run, WebhookSettings(), _HELP)
     return parser

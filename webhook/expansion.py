@@ -1,7 +1,7 @@
 """Reviews of growth: of claims (PVC), and of Longhorn volumes.
 
-The leader decides, because it alone knows what is promised; here is told apart what need not be asked, and said to the
-user what came of it. Nothing is kept: the same review may come any number of times, to any copy of this process.
+The leader decides, because only it knows what is promised. This module leaves out what need not be asked, and tells the
+user the result. Nothing is kept: the same review may come any number of times, to any copy of this process.
 
 While nobody who leads answers in time, the setting `scheduler-extender-expansion-policy` decides: `allow` with a
 warning, because a database that is full must be able to grow (Longhorn still makes its own check, and the leader
@@ -20,7 +20,7 @@ from controller.clock import Clock
 from controller.errors import MalformedRequestError, TooManyReadsError
 from controller.model import parse
 from controller.model.names import LONGHORN_DRIVERS
-from controller.model.quantity import bytes_text, quantity_bytes
+from controller.model.quantity import exact_bytes_text, quantity_bytes
 from controller.model.reader import Raw, mapping_at, text_at
 from controller.rpc import disk_scheduler_pb2 as pb
 from webhook import review as reviews
@@ -35,7 +35,6 @@ POLICY: Final = "scheduler-extender-expansion-policy"
 DENY: Final = "deny"
 CLAIM, VOLUME = "claim", "volume"
 VALIDATE_CLAIMS, VALIDATE_VOLUMES = "validate-pvcs", "validate-volumes"
-_MIB: Final = 1024**2
 _CROWDED: Final = "too many expansions at once"
 _PASSING: Final = frozenset({"Contended", "NotEvaluated"})  # the reasons for which a little later may be enough
 
@@ -74,8 +73,8 @@ class ExpansionService:
         policy: Callable[[], str],
         observer: ExpansionObserver,
     ) -> None:
-        """`leader` may raise CrowdedError too. `policy`: "allow", "deny", or "off": then nobody asks any more, and who
-        still does is answered as by "allow"."""
+        """`leader` may raise CrowdedError too. `policy`: "allow", "deny", or "off": then reviews are no longer sent,
+        and one that still comes is answered as by "allow"."""
         self._stores, self._read, self._clock = stores, read, clock
         self._leader, self._policy, self._observer = leader, policy, observer
 
@@ -96,7 +95,7 @@ class ExpansionService:
         return answer.body
 
     def failed(self, review: Review) -> bytes:
-        """Something of ours is broken: the policy's word."""
+        """The answer by the policy when the webhook itself fails."""
         return self._by_policy(review, "the webhook failed").body
 
     def _answer(self, review: Review, growth: Growth | None) -> Answer:
@@ -105,7 +104,7 @@ class ExpansionService:
         try:
             reply = self._leader.hold_expansion(growth.request, LEADER_SECONDS)
         except LeaderAwayError as error:
-            return self._by_policy(review, "the leader is away", error)
+            return self._by_policy(review, "the leader is unavailable", error)
         except LeaderFailedError as error:
             return self._by_policy(review, "the leader failed", error)
         except CrowdedError as error:
@@ -135,9 +134,9 @@ class ExpansionService:
             f" ({error})" if error is not None else "",
         )
         if policy == DENY:
-            message = f"Longhorn scheduler extender: the expansion could not be checked, {why}, and {POLICY} is {DENY}"
+            message = f"Longhorn scheduler extender: the expansion cannot be checked ({why}), and {POLICY} is {DENY}"
             return Answer(reviews.encode_denied(review.uid, message), "denied-unchecked")
-        warning = f"Longhorn scheduler extender: allowed unchecked, {why}; Longhorn's own check still decides"
+        warning = f"Longhorn scheduler extender: allowed unchecked ({why}); Longhorn's own check still applies"
         return Answer(reviews.encode_allowed(review.uid, warnings=[warning]), "allowed-unchecked")
 
     def _growth_of_claim(self, review: Review) -> Growth | None:
@@ -163,7 +162,7 @@ class ExpansionService:
         lookup = RequestLookup(self._stores, self._read, self._clock, READ_SECONDS)
         pv = lookup.pv(pv_name)
         if lookup.was_refused:
-            raise TooManyReadsError("the volume was not read")
+            raise TooManyReadsError("the volume could not be read")
         return pv is not None and pv.driver not in LONGHORN_DRIVERS
 
 
@@ -218,12 +217,12 @@ def _size(raw: Raw, field: str) -> int:
 
 
 def refusal(growth: Growth, reply: pb.HoldExpansionReply) -> str:
-    """Volume, node, disk, what is missing, and the largest size that fits now, as one may type it."""
+    """Names volume, node, disk, what is missing, and the largest size that fits now, in bytes that can be typed."""
     problems = [_problem(entry) for entry in reply.problems]
     more = len(problems) - MOST_PROBLEMS
     listed = "; ".join(problems[:MOST_PROBLEMS]) + (f"; and {more} more" if more > 0 else "")
     whose = f" (volume {reply.volume_name})" if growth.request.claim_name else ""
-    what = f"{growth.what}{whose} to {exact_text(reply.size_bytes)}"
+    what = f"{growth.what}{whose} to {exact_bytes_text(reply.size_bytes)}"
     if reply.verdict == pb.HoldExpansionReply.TRY_AGAIN:
         return f"Longhorn cannot grow {what} yet: {listed}. Try again in a minute."
     return f"Longhorn cannot grow {what}: {listed}. {_largest(growth, reply)}"
@@ -232,16 +231,14 @@ def refusal(growth: Growth, reply: pb.HoldExpansionReply) -> str:
 def later(reply: pb.HoldExpansionReply) -> str:
     """What has to pass before Longhorn grows what was admitted."""
     listed = "; ".join(_problem(entry) for entry in reply.problems[:MOST_PROBLEMS])
-    return f"Longhorn scheduler extender: Longhorn does not grow it yet: {listed}. It tries again until it can"
+    return f"Longhorn scheduler extender: Longhorn cannot grow the volume yet: {listed}. It tries again until it can"
 
 
 def _problem(problem: pb.ExpansionProblem) -> str:
     where = ", ".join(f"{what} {name}" for what, name in (("node", problem.node), ("disk", problem.disk)) if name)
     if not where:
         return problem.message
-    lacks = (
-        f" lacks {bytes_text(problem.missing_bytes)} ({problem.missing_bytes} bytes)" if problem.missing_bytes else ""
-    )
+    lacks = f" lacks {exact_bytes_text(problem.missing_bytes)}" if problem.missing_bytes else ""
     return f"{where}{lacks}: {problem.message}"
 
 
@@ -251,17 +248,10 @@ def _largest(growth: Growth, reply: pb.HoldExpansionReply) -> str:
     again = " Try again in a minute." if passes else ""
     if reply.largest_bytes > growth.old_bytes:
         if reply.more_may_fit:
-            return f"{exact_text(reply.largest_bytes)} fit now, perhaps more.{again}"
-        return f"The largest size that fits now is {exact_text(reply.largest_bytes)}.{again}"
+            return f"A size of {exact_bytes_text(reply.largest_bytes)} fits now, and a larger one may.{again}"
+        return f"The largest size that fits now is {exact_bytes_text(reply.largest_bytes)}.{again}"
     if reply.more_may_fit:
-        return f"What fits now was not found in time.{again}"
+        return f"The largest size that fits was not found in time.{again}"
     if passes:
-        return f"Nothing surely fits beside what is promised to pods that are being placed.{again}"
+        return f"All room may be needed by pods that are being scheduled.{again}"
     return "It cannot grow at all now."
-
-
-def exact_text(count: int) -> str:
-    """A size that may be typed as it stands: whole Gi where it is, else whole Mi, else bytes."""
-    if count % (1024 * _MIB) == 0:
-        return f"{count // (1024 * _MIB)}Gi"
-    return f"{count // _MIB}Mi" if count % _MIB == 0 else str(count)

@@ -26,7 +26,8 @@ def pointer(*steps: str | int) -> str:
 
 
 def plan_value(raw: Mapping[str, Any], steps: Sequence[str | int], value: Any) -> list[Operation]:
-    """What puts `value` at `steps` of `raw`, nothing when it stands there. The last step is a key; a list must exist.
+    """The operations that put `value` at `steps` of `raw`; none if it is there already. The last step is a key; a list
+    must exist.
 
     One operation: the missing parents are part of its value.
     """

@@ -14,7 +14,7 @@ from controller.rpc import disk_scheduler_pb2 as pb
 from controller.rpc.credentials import Current, ReloadingChannel
 from controller.rpc.wire import HOLD_EXPANSION
 
-ATTEMPT_SECONDS: Final = 1.5  # of one try: a connection may lead to a leader that is no more
+ATTEMPT_SECONDS: Final = 1.5  # of one try: a connection may go to a former leader
 FIRST_PAUSE_SECONDS: Final = 0.05
 LONGEST_PAUSE_SECONDS: Final = 0.4
 LEAST_SECONDS: Final = 0.02  # a shorter try is not worth starting
@@ -50,7 +50,7 @@ class Leader(Protocol):
 
 
 class LeaderClient:
-    """One connection to the leader, made anew when it leads to another process.
+    """One connection to the leader, replaced when another process leads.
 
     Threads: any. Blocks: in `hold_expansion`, for its seconds. I/O: yes.
     """

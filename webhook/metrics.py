@@ -55,29 +55,27 @@ class WebhookMetrics:
         self.registry = registry
         self._reviews = Histogram(
             f"{PREFIX}_review_duration_seconds",
-            "Time from request decode to response sent.",
+            "Time from the decoding of a request to the end of its answer.",
             ("route",),
             buckets=_BUCKETS,
             registry=registry,
         )
-        self._pods = self._counter("pod_reviews", "Pods that were looked at, by what came of it.", "outcome")
+        self._pods = self._counter("pod_reviews", "Reviewed pods by outcome.", "outcome")
         self._share_managers = self._counter(
-            "share_manager_reviews", "Share-manager pods that were looked at, by what came of it.", "outcome"
+            "share_manager_reviews", "Reviewed share-manager pods by outcome.", "outcome"
         )
         self._reads = self._counter(
-            "live_reads", "What the stores lacked, by what came of reading it.", "kind", "outcome"
+            "live_reads", "Reads of objects that the stores lacked, by outcome.", "kind", "outcome"
         )
-        self._expansions = self._counter(
-            "expansion_reviews", "Expansions that were looked at, by what came of it.", "kind", "outcome"
-        )
+        self._expansions = self._counter("expansion_reviews", "Reviewed expansions by outcome.", "kind", "outcome")
         self._expansion_seconds = Histogram(
             f"{PREFIX}_expansion_duration_seconds",
-            "Time that the review of an expansion took, with the leader's part.",
+            "Time of an expansion's review, the call to the leader included.",
             ("kind",),
             buckets=_BUCKETS,
             registry=registry,
         )
-        self._failures = self._counter("failures", "Requests that were answered by an error.", "route", "kind")
+        self._failures = self._counter("failures", "Requests answered by an error, by kind.", "route", "kind")
         self._expose_labels(version, tuple(routes))
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
@@ -97,7 +95,10 @@ class WebhookMetrics:
             for outcome in READ_OUTCOMES:
                 self._reads.labels(kind, outcome)
         build = Gauge(
-            f"{PREFIX}_build_info", "1, with the version in its labels.", ("version", "python"), registry=self.registry
+            f"{PREFIX}_build_info",
+            "Always 1; the labels name the versions of the product and of Python.",
+            ("version", "python"),
+            registry=self.registry,
         )
         build.labels(version, platform.python_version()).set(1)
 
@@ -140,7 +141,7 @@ class _State(Collector):
         sources = self._sources
         yield from store_metrics(PREFIX, sources.stores())
         yield from worker_metrics(PREFIX, sources.workers())
-        text = "Settings whose value is not used because it does not fit."
+        text = "Settings that are not used because their value or name is wrong."
         yield GaugeMetricFamily(f"{PREFIX}_settings_problems", text, value=sources.settings_problems())
         yield from certificate_metrics(
             PREFIX, sources.certificates(), sources.certificate_problems(), sources.handshakes()

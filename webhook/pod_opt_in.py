@@ -1,8 +1,8 @@
-"""Does this pod qualify for the scheduler extender, and what is to be added to it?
+"""Whether a pod opts in to the scheduler extender, and what is added to it for that.
 
-A pod opts in by asking for the flag resource `longhorn.io/scheduler-extender: "1"`: kube-scheduler sends those pods
-alone to the extender (`managedResources`). One container gets it, as request and limit, since Kubernetes wants both
-equal for such resources. Sizes are never written into the pod: they are read when it is scheduled.
+A pod opts in by requesting the flag resource `longhorn.io/scheduler-extender: "1"`: kube-scheduler sends only such pods
+to the extender (`managedResources`). One container gets it, as request and limit, since Kubernetes wants both equal for
+such resources. Sizes are never written into the pod: they are read when it is scheduled.
 
 A claim counts unless it is certain that it is not Longhorn's: what cannot be found yet (a claim that is created after
 its pod, a class that is not there) may become Longhorn's, and the extender lets a pod without Longhorn volumes through.
@@ -49,7 +49,7 @@ class _Volume:
 
 
 def plan_opt_in(pod: Raw, namespace: str, lookup: RequestLookup, policy: OptInPolicy) -> OptIn:
-    """MalformedRequestError for a pod that is none; the API server has checked nothing yet when it asks us."""
+    """Raises MalformedRequestError for a malformed pod; the API server has not validated it yet."""
     meta, spec = mapping_at(pod, "", "metadata"), mapping_at(pod, "", "spec")
     skipped = _why_not(meta, spec, namespace, lookup, policy)
     if skipped:
@@ -71,7 +71,7 @@ def _why_not(meta: Raw, spec: Raw, namespace: str, lookup: RequestLookup, policy
         return left_alone
     if not any(isinstance(entry, Mapping) and _names_a_claim(entry) for entry in list_at(spec, "spec", "volumes")):
         return "no-claim"
-    # The pod's own word stands before its namespace's.
+    # The pod's own mark takes precedence over its namespace's.
     return policy.refuses(opt_in_mark(meta) or lookup.namespace_mark(namespace))
 
 
@@ -178,19 +178,19 @@ def _plan_co_schedule(pod: Raw, meta: Raw, volumes: Sequence[_Volume]) -> list[O
     if not any(volume.is_shared and volume.is_longhorn for volume in volumes):
         return []
     if names.CO_SCHEDULE_ANNOTATION in mapping_at(meta, "metadata", "annotations"):
-        return []  # what the user says stands
+        return []  # what the user set is kept
     return plan_value(pod, ("metadata", "annotations", names.CO_SCHEDULE_ANNOTATION), "true")
 
 
 def _warnings(volume: _Volume) -> list[str]:
     if volume.missing:
         what = f"claim {volume.claim}: {volume.missing} was not found yet"
-        return [f"Longhorn scheduler extender: {what}; the pod is opted in, in case that it becomes Longhorn's"]
+        return [f"Longhorn scheduler extender: {what}; the pod is opted in, in case it will be Longhorn's"]
     parameters = volume.storage_class.parameters if volume.storage_class is not None and volume.is_longhorn else {}
     if (
         volume.is_shared
         and parameters.get("dataLocality") == "strict-local"
         and parameters.get("migratable", "false").lower() not in ("true", "1", "t")
     ):
-        return [f"claim {volume.claim}: Longhorn refuses strict-local data locality where several nodes mount a volume"]
+        return [f"claim {volume.claim}: Longhorn refuses strict-local data locality for volumes that nodes share"]
     return []

@@ -20,7 +20,7 @@ from webhook.stores import Read, RequestLookup, WebhookStores
 
 LIVE_SECONDS: Final = 0.5  # for all live reads of one pod; the API server waits 3 s for us
 ATTACHMENT_SECONDS: Final = 1.0  # for the one live read of a share-manager pod; the API server waits 2 s for us
-BLIND_WARNING: Final = "Longhorn scheduler extender: the pod could not be looked at and was let through unchanged"
+BLIND_WARNING: Final = "Longhorn scheduler extender: the pod could not be reviewed and was admitted unchanged"
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +43,8 @@ class PodService:
     observer: WebhookMetrics
 
     def review(self, review: Review) -> bytes:
-        """The answer. What is no pod that is being created is allowed as it is: nobody should have asked."""
+        """The answer. Anything but the creation of a pod is allowed unchanged; the configuration does not ask for
+        it."""
         if not _is_new_pod(review):
             self.observer.pod_reviewed("not-asked-for")
             return reviews.encode_allowed(review.uid)

@@ -40,7 +40,7 @@ class WebhookSettings:
     tls_client_cert_dir: str = ""
     tls_secret: str = "longhorn-scheduler-webhook-tls"
     tls_client_secret: str = "longhorn-scheduler-webhook-client-tls"
-    client_ca_file: str = ""  # "": whoever reaches the port may ask
+    client_ca_file: str = ""  # "": any client that reaches the port may ask
     leader_address: str = ""  # "": the Service of the leader's gRPC server, in `namespace`
     tls_handshake_seconds: int = 5
     tls_handshakes: int = 256
@@ -84,17 +84,17 @@ class WebhookSettings:
         require(
             not self.tls_cert_dir or self.tls_mode in ("cert-manager", "provided"),
             "tls_cert_dir",
-            f"is for the modes cert-manager and provided, not {self.tls_mode}",
+            f"is only for --tls-mode cert-manager and provided, not {self.tls_mode}",
         )
         require(
             bool(self.tls_cert_dir) or not self.tls_client_cert_dir,
             "tls_client_cert_dir",
-            "needs --tls-cert-dir beside it",
+            "needs --tls-cert-dir, too",
         )
         require(
             bool(self.tls_secret) and bool(self.tls_client_secret) and self.tls_secret != self.tls_client_secret,
             "tls_secret",
-            "two Secrets need two names",
+            "needs another name than --tls-client-secret",
         )
         require(
             not self.client_ca_file or self.tls_mode != TLS_OFF, "client_ca_file", f"needs TLS, not the mode {TLS_OFF}"
@@ -102,13 +102,17 @@ class WebhookSettings:
         require(1 <= self.tls_handshake_seconds <= 60, "tls_handshake_seconds", "is not between 1 and 60")
         require(1 <= self.tls_handshakes <= 900, "tls_handshakes", "is not between 1 and 900")
         require(bool(self.schedulers), "scheduler_names", "names no scheduler")
-        require(self.log_level in ("debug", "info", "warning", "error"), "log_level", "is not a level")
+        require(
+            self.log_level in ("debug", "info", "warning", "error"),
+            "log_level",
+            "is not one of debug, info, warning, error",
+        )
         require(self.log_format in ("text", "json"), "log_format", "is neither text nor json")
         return self
 
 
 class LiveSettingsReader:
-    """The live settings, read anew whenever the ConfigMap or Longhorn's Setting objects change.
+    """The live settings, read again whenever the ConfigMap or Longhorn's Setting objects change.
 
     Threads: any; those of the informers write. Blocks: never. I/O: none.
     """

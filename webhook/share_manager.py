@@ -2,8 +2,8 @@
 
 Longhorn serves a volume of several nodes (RWX, not migratable) by NFS from a share-manager pod, which it creates once a
 consumer of the volume was scheduled, and which kube-scheduler then places freely. The volume's engine and its local
-replica follow that pod, so that it should run where the consumer runs. Where that is stands in Longhorn's own
-VolumeAttachment of the volume: the node of each ticket of csi-attacher.
+replica follow that pod, so that it should run where the consumer runs. Longhorn's own VolumeAttachment of the volume
+tells where that is: the node of each ticket of csi-attacher.
 """
 
 from __future__ import annotations
@@ -47,9 +47,10 @@ def consumer_nodes(attachment: Raw) -> tuple[str, ...]:
 
 
 def plan_affinity(pod: Raw, nodes: Sequence[str]) -> list[Operation]:
-    """What makes the pod prefer these nodes, beside what it prefers already; nothing when it does or must not.
+    """The operations that make the pod prefer these nodes besides its present preferences; none if it does already or
+    must not.
 
-    MalformedRequestError for a pod that is none.
+    Raises MalformedRequestError for a malformed pod.
     """
     spec = mapping_at(pod, "", "spec")
     preferred = list_at(mapping_at(spec, "spec", *_PREFERRED[1:-1]), ".".join(_PREFERRED[:-1]), _PREFERRED[-1])

@@ -39,9 +39,9 @@ from controller.workers.support import LonghornRelease
 
 
 class ConfigurationWatch(Group):
-    """Follows both kinds of webhook configurations, and keeps only ours.
+    """Watches both kinds of webhook configurations, and keeps only ours.
 
-    It is not one of the stores that the process needs: where it may not read them, nothing is written.
+    The process does not depend on these stores: without the right to read them, nothing is written.
     """
 
     def __init__(self, api: KubeApi, clock: Clock) -> None:
@@ -70,18 +70,18 @@ def _standing(kept: frozenset[str], raw: Raw) -> Standing | None:
 
 
 class AdmissionWorker(Group):
-    """The reconciler, and the telling of stuck and of missed pods at its pace."""
+    """The reconciler, and the reports of stuck and of missed pods in its rounds."""
 
     def __init__(self, admission: Admission, stuck: StuckPods, missed: MissedPods, namespaces: Informer) -> None:
         super().__init__((namespaces, admission))
         self._admission, self.stuck, self.missed = admission, stuck, missed
 
     def changed(self) -> None:
-        """Something that decides has changed: look at once."""
+        """Something that matters has changed: look at once."""
         self._admission.changed()
 
     def is_pod_rule_out(self) -> bool:
-        """Whether no pod opts in any more, as far as is known."""
+        """Whether pods no longer opt in, as far as is known."""
         return self._admission.is_pod_rule_out()
 
     def figures(self) -> Mapping[str, float]:
@@ -118,14 +118,14 @@ def build_admission(
     opening: Callable[[], int | None],
     authorities: Callable[[], bytes],
 ) -> AdmissionParts:
-    """Subscribes to the pods of `stores`, which are by the kinds' names; starts nothing. `authorities`: PEM of whom API
-    servers shall trust, empty while unknown."""
+    """Subscribes to the pods of `stores`, which are keyed by kind; starts nothing. `authorities`: PEM of the
+    authorities that API servers have to trust, empty while unknown."""
     pods: Store[Pod] = stores["pod"]
     schedulers = split_names(settings.scheduler_names)
     lease = LeaseEvents(api, recorder, settings.namespace, settings.lease)
     stuck = StuckPods(clock, recorder, lambda reason, text: lease.tell(reason, text, is_warning=True))
     pods.subscribe(stuck.pods_changed)
-    # Not one of the stores that the process needs: where it may not read namespaces, no missed pods are looked for.
+    # The process does not depend on this store: without the right to read namespaces, missed pods are not looked for.
     namespaces: Store[Namespace] = Store("namespace", parse.namespace_facts)
     missed = MissedPods(clock, recorder, KnownObjects(pods, stores["claim"], stores["pv"], stores["class"], namespaces))
     watch = ConfigurationWatch(api, clock)
@@ -140,7 +140,7 @@ def build_admission(
         release = longhorn()
         known = {finding.scheduler: finding for finding in findings()}
         facts = AdmissionFacts(live(), release, schedulers, known, standing, leading_seconds)
-        # What is not known leaves the configurations as they stand.
+        # While something is unknown, the configurations stay as they are.
         is_known = facts.live.enabled is not None and (release is not None or not facts.live.enabled)
         return decide(facts) if is_known else None
 
@@ -157,7 +157,7 @@ def build_admission(
 
 
 def _status(admission: Admission, watch: ConfigurationWatch, stuck: StuckPods, missed: MissedPods) -> Mapping[str, Any]:
-    """What stands, on every process; why pods do not opt in, on the leader."""
+    """On every process, the present configurations; on the leader, also why pods do not opt in."""
     standing = {resource: watch.standing(resource) for resource in (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS)}
     pod_rule = standing[MUTATING_WEBHOOKS]
     decision = admission.decision

@@ -1,11 +1,12 @@
-"""The webhook configurations as objects: which requests the API server asks us about, and what it does without us.
+"""The webhook configurations as objects: which requests the API server sends to the webhook, and what it does while the
+webhook is unavailable.
 
-Pure: what is wanted, where the webhook is and the authorities that it is trusted by go in; entries come out, with every
-field said that the API server would fill in, so that what stands can be compared with what is wanted.
+Pure: from what is wanted, where the webhook is, and the authorities to trust, it makes the entries. These have every
+field that the API server would default, so that present and wanted entries can be compared.
 
-An API server must not suffer from our being there. So nothing leaves it that does not concern us: selectors keep whole
-namespaces away, and CEL match conditions look at the objects themselves. Kubernetes evaluates them before it calls; a
-condition that fails to evaluate counts as the failure policy says.
+The webhook must not burden the API server, so it is sent only what concerns it: selectors exclude whole namespaces, and
+CEL match conditions check the objects themselves. Kubernetes evaluates them before it calls; a condition that fails to
+evaluate is treated by the failure policy.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ _SAID_NO: Final = ["false", "False", "FALSE"]
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which entries there should be. `schedulers`: the names whose pods opt in; none: no pod does."""
+    """The wanted entries. `schedulers`: the names whose pods opt in; if empty, no pod does."""
 
     schedulers: tuple[str, ...] = ()
     share_managers: bool = False
@@ -47,7 +48,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where the webhook is, and which namespaces' pods are left alone."""
+    """Where the webhook is, and the namespaces whose pods never opt in."""
 
     namespace: str  # Longhorn's, and ours
     service: str
@@ -56,7 +57,7 @@ class Place:
 
 
 def mutating(wanted: Wanted, place: Place) -> list[Raw]:
-    """Entries of the MutatingWebhookConfiguration, without their authorities."""
+    """The entries of the MutatingWebhookConfiguration, without their authorities."""
     entries = []
     if wanted.schedulers:
         entries += [_pods(wanted, place), _marked_pods(wanted, place)]
@@ -73,9 +74,10 @@ def validating(wanted: Wanted, place: Place) -> list[Raw]:
 
 
 def with_authorities(entries: Sequence[Raw], bundle: bytes, standing: Sequence[Mapping[str, Any]]) -> list[Raw]:
-    """The entries with their `caBundle`; what has none is left out, as the API server could not trust the webhook.
+    """The entries with their `caBundle`.
 
-    Without a `bundle` (not known, for now) an entry keeps the authorities that it stands with.
+    An entry without one is left out, as the API server could not trust the webhook. Without a `bundle` (not known for
+    now), an entry keeps its present authorities.
     """
     given = base64.b64encode(bundle).decode()
     complete = []
@@ -94,14 +96,14 @@ def _standing_authorities(name: str, standing: Sequence[Mapping[str, Any]]) -> s
 
 
 def _pods(wanted: Wanted, place: Place) -> Raw:
-    """Pods that are created, with claims, unless their namespace's label keeps them out."""
+    """New pods with claims, unless their namespace's label keeps them out."""
     return _pod_entry(
         PODS, wanted, place, {"key": names.OPT_IN_MARK, "operator": "NotIn", "values": _SAID_NO}, [_not_opted_out()]
     )
 
 
 def _marked_pods(wanted: Wanted, place: Place) -> Raw:
-    """Where the namespace's label keeps pods out: those that say themselves that they opt in."""
+    """In namespaces whose label keeps pods out: pods that ask to opt in themselves."""
     return _pod_entry(
         MARKED_PODS, wanted, place, {"key": names.OPT_IN_MARK, "operator": "In", "values": _SAID_NO}, [_opted_in()]
     )
@@ -137,8 +139,8 @@ def _share_managers(place: Place) -> Raw:
 
 
 def _claims(wanted: Wanted, place: Place) -> Raw:
-    """Growth of bound claims. Of every namespace: their bytes lie on the same disks. And of every driver: which one it
-    is says the PV alone, while the claim's annotations say what its owner likes."""
+    """Growth of bound claims: in every namespace, as they share disks, and of every driver, as only the PV names it
+    reliably; the claim's annotations are up to its owner."""
     return {
         **_expansion(CLAIMS, "/validate-pvcs", wanted, place, _rule("UPDATE", "", "v1", "persistentvolumeclaims")),
         "matchConditions": [
@@ -190,7 +192,7 @@ def _rule(operation: str, group: str, version: str, resource: str) -> Raw:
     }
 
 
-# Match conditions. `object` is what the API server has defaulted; a field that is not set is not there.
+# Match conditions. `object` has the API server's defaults; a field that is not set is absent.
 
 
 def _condition(name: str, expression: str) -> Raw:
@@ -226,7 +228,7 @@ def _opted_in() -> Raw:
 
 
 def _mark() -> str:
-    """A pod's own word on opting in, in lower case: its annotation, or else its label."""
+    """The pod's own mark for opting in, in lower case: its annotation, or else its label."""
     key = _text(names.OPT_IN_MARK)
     said = [f"has(object.metadata.{place}) && {key} in object.metadata.{place}" for place in ("annotations", "labels")]
     return (
@@ -236,7 +238,7 @@ def _mark() -> str:
 
 
 def _grows(field: str) -> str:
-    """The quantity grows; one that was not there, or is none, is ours to look at when it changes."""
+    """The quantity grows. One that was absent or is malformed is sent to the webhook when it changes."""
     new, old = f"object.{field}", f"oldObject.{field}"
     return (
         f"{_has('object', field)} && (!({_has('oldObject', field)}) || ("
@@ -245,7 +247,7 @@ def _grows(field: str) -> str:
 
 
 def _has(root: str, field: str) -> str:
-    """The field and all that it lies in are there; `has` alone fails where a parent is missing."""
+    """The field and all its parents exist; `has` alone fails if a parent is missing."""
     steps = field.split(".")
     return " && ".join(f"has({root}.{'.'.join(steps[:depth])})" for depth in range(1, len(steps) + 1))
 

@@ -1,8 +1,8 @@
-"""Pods that the webhook has missed: by its rules they would have opted in, and they do not ask for the extender.
+"""Pods that the webhook has missed: by its rules they would have opted in, but they do not request the extender.
 
-The webhook is asked as far as it can be reached, and pods are created without it (`failurePolicy: Ignore`). Such a pod
-is placed unchecked, and nothing but a new pod mends that. All of them are looked for anew every now and then, so that
-nothing is remembered of any pod.
+While the webhook cannot be reached, pods are created without it (`failurePolicy: Ignore`). Such a pod is placed
+unchecked, and only a new pod corrects that. All pods are checked from time to time, so nothing has to be remembered
+about any of them.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ NAMED: Final = 5  # pods that an Event names
 TOLD_AT_ONCE: Final = 100  # Events of one look; the others come with the next
 REASON: Final = "LonghornPodsNotOptedIn"
 TEXT: Final = (
-    f"{{count}} with Longhorn volumes, made past the webhook, {{do}} not ask for {EXTENDER_RESOURCE}, so that no room "
-    "is checked or held for {them}: {names}. A pod that is made anew opts in"
+    f"{{count}} with Longhorn volumes bypassed the webhook and {{do}} not request {EXTENDER_RESOURCE}, so no room is "
+    "checked or held for {them}: {names}. Recreate the pods to have them opt in"
 )
 
 
@@ -43,7 +43,7 @@ class KnownObjects:
 
 
 class MissedPods:
-    """The missed pods of the last look, by workload.
+    """The missed pods found at the last look, by workload.
 
     Threads: `look` from one, the rest from any. Blocks: never. I/O: none; Events are the recorder's.
     """
@@ -55,10 +55,10 @@ class MissedPods:
         self._told: frozenset[Target] = frozenset()
 
     def look(self, rule: Standing | None, policy: Callable[[frozenset[str]], OptInPolicy]) -> None:
-        """Look for them, if it is time, and tell of workloads that were not told of yet; for the leader.
+        """Looks for them if it is time, and reports workloads that were not reported yet; for the leader.
 
         `rule`: our mutating configuration as it stands; `policy`: by the schedulers whose pods opt in by it. Costs: a
-        glance at each pod that is known, a closer look at those with claims that do not ask.
+        quick check of every known pod, and a closer one of pods with claims that did not opt in.
         """
         if self._clock.now() < self._look_at:
             return
@@ -76,7 +76,7 @@ class MissedPods:
             self._notes.note(workload, REASON, _text(missed[workload]), is_warning=True)
 
     def forget(self) -> None:
-        """The term has ended: somebody else looks for them."""
+        """The term has ended: another process looks for them."""
         self._look_at, self._missed = float("-inf"), {}
 
     def __len__(self) -> int:

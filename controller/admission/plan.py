@@ -1,7 +1,7 @@
-"""Which webhook entries there should be, by the settings, the wiring and the Longhorn that runs. Pure.
+"""Which webhook entries there should be, by the settings, the wiring and the version of Longhorn. Pure.
 
-A pod that carries the extender's resource is scheduled by nobody where no scheduler asks the extender. So pods opt in
-by themselves only where that cannot happen: by default for those schedulers alone that are proven to ask.
+A pod that requests the extender's resource is never scheduled if its scheduler does not ask the extender. So pods opt
+in automatically only where that cannot happen: by default, for schedulers that are proven to ask.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from controller.workers.support import LonghornRelease
 
 ALWAYS: Final = "always"
 OFF: Final = "off"
-NOT_SEEN: Final = "no kube-scheduler of that name was seen yet"
+NOT_SEEN: Final = "no kube-scheduler of that name has been seen yet"
 GRACE_SECONDS: Final = 45.0  # a canary that nobody looks at is given up after 30
-"""So long a new leader leaves a rule alone that it found, until it knows the wiring itself: the leader before had the
-proof, and pods that are created in between would be placed unchecked."""
+"""For this long, a new leader keeps a rule that it found, until it knows the wiring itself: its predecessor had the
+proof, and pods that are created in between would otherwise be placed unchecked."""
 
 
 @dataclass(frozen=True, slots=True)
 class AdmissionFacts:
-    """What decides. `findings` by scheduler name; a name without one was not looked at, or this is no leader's view."""
+    """The input. `findings` by scheduler name; a name without one was not checked, or this process does not lead."""
 
     live: LiveSettings
     longhorn: LonghornRelease | None  # None: Longhorn's settings were not read yet
@@ -37,19 +37,19 @@ class AdmissionFacts:
 
 @dataclass(frozen=True, slots=True)
 class AdmissionPlan:
-    """What there should be, and for people why pods do not opt in: by scheduler name, or "" for all of them."""
+    """The wanted entries, and why pods do not opt in, by scheduler name, or "" for all of them."""
 
     wanted: Wanted
     why_not: Mapping[str, str]
 
 
 def decide(facts: AdmissionFacts) -> AdmissionPlan:
-    """What is switched off, or beside a Longhorn that is not agreed with, wants no entry at all."""
+    """While the extender is switched off, or this version of Longhorn is not supported, no entry is wanted."""
     live = facts.live
     if not live.enabled:
         return AdmissionPlan(Wanted(), {"": "scheduler-extender-enabled is false"})
     if facts.longhorn is None:
-        return AdmissionPlan(Wanted(), {"": "Longhorn's settings were not read yet"})
+        return AdmissionPlan(Wanted(), {"": "Longhorn's settings have not been read yet"})
     if not facts.longhorn.support.is_supported:
         return AdmissionPlan(Wanted(), {"": f"this Longhorn is not supported: {facts.longhorn.support.problem}"})
     why_not = _why_not(facts)
@@ -66,12 +66,12 @@ def _why_not(facts: AdmissionFacts) -> dict[str, str]:
 
 
 def _not_wired(scheduler: str, facts: AdmissionFacts) -> str:
-    """Why this scheduler's pods do not opt in, "" when they do."""
+    """Why this scheduler's pods do not opt in; "" if they do."""
     finding = facts.findings.get(scheduler)
     if finding is not None and finding.state is Wiring.WIRED:
         return ""
     if finding is None or (finding.state is Wiring.UNKNOWN and finding.cause == NOT_PROVEN):
-        # Nothing speaks against it. Without canaries it may take long until something speaks for it.
+        # No evidence against it. Without canaries, evidence for it may take a long time.
         is_early = facts.leading_seconds < GRACE_SECONDS or not facts.live.wiring_check_every_seconds
         return "" if scheduler in facts.standing and is_early else NOT_SEEN if finding is None else NOT_PROVEN
     return f"{finding.state}: {finding.cause}"

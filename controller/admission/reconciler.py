@@ -1,9 +1,9 @@
 """Keeps the webhook configurations as they should be, on the leader alone.
 
-What should be there follows from settings, wiring and the Longhorn that runs (plan.py, configurations.py). What is
-there is watched. A difference is written at once, under the resource version that was read for it; what somebody else
-has changed is put back, each time after a longer pause, so that two writers that disagree never run hot. The objects
-themselves are the manifest's: a right to create them could not be bound to their names.
+The wanted contents follow from settings, wiring and the version of Longhorn (plan.py, configurations.py). The present
+contents are watched. A difference is written at once, under the resource version that was read for it. Changes by
+others are undone, each time after a longer pause, so that two writers that disagree never loop quickly. The manifest
+creates the objects: a right to create them could not be limited to their names.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """One of our configurations as it stands, as far as it is ours."""
+    """One of our configurations at present, as far as it is ours."""
 
     webhooks: Sequence[Mapping[str, Any]]
     labels: Mapping[str, str]
@@ -65,13 +65,13 @@ class Watched(Protocol):
     def is_synced(self, resource: Resource) -> bool: ...
     def standing(self, resource: Resource) -> Standing | None: ...
     def former(self, resource: Resource) -> Mapping[str, Standing]:
-        """What stands under names that earlier releases of the product gave to such a configuration."""
+        """The configurations under the names that earlier releases gave them."""
         ...
 
 
 @dataclass(slots=True)
 class _Track:
-    """What was done about one of the two. Threads: the worker's."""
+    """What was done about one of the two configurations. Threads: the worker's."""
 
     resource: Resource
     wanted: Standing | None = None  # as last seen to be so, or written
@@ -110,9 +110,10 @@ def standing_of(raw: Mapping[str, Any]) -> Standing:
 class Admission:
     """The reconciler.
 
-    `opening` is another number in each term, None while this process does not lead; it is asked again right before a
-    write. `decide` gives what is wanted by the names that the pod rule stands for and the seconds of this term, None
-    while that is not known. `tell` takes a configuration's resource, its uid, a reason and a text.
+    `opening` returns a number that differs in each term, or None while this process does not lead; it is called again
+    right before a write. `decide` returns what is wanted, from the scheduler names in the present pod rule and the
+    seconds of this term, or None while that is not known. `tell` takes a configuration's resource, its uid, a reason
+    and a text.
     Threads: `worker`'s; `changed` from any. Blocks: `stop` joins it. I/O: reads and writes of its objects.
     """
 
@@ -144,7 +145,7 @@ class Admission:
         self.worker.wake()
 
     def is_pod_rule_out(self) -> bool:
-        """Whether no pod opts in any more, as far as is known: what was never seen counts as not there."""
+        """Whether pods no longer opt in, as far as is known; what was never seen counts as absent."""
         return all(PODS not in standing.names for standing in self._all_standing(MUTATING_WEBHOOKS))
 
     @property
@@ -170,7 +171,7 @@ class Admission:
         return TICK_SECONDS
 
     def step(self) -> None:
-        """Bring both configurations to what is wanted now."""
+        """Brings both configurations to what is wanted now."""
         opening = self.opening()
         if opening != self._opening:
             self._begin(opening)
@@ -202,7 +203,7 @@ class Admission:
             return
         track.tried = decision.wanted
         try:
-            # First what is to stand, then away with what stood for it: no pod is created in between.
+            # The new one first, then the removal of the former one, so that pods are covered in between.
             if self._bring(track, decision, now):
                 self._prune(track)
         except ClusterError as error:
@@ -223,7 +224,8 @@ class Admission:
                     log.info("former webhook configuration removed kind=%s name=%s", track.resource.kind, name)
 
     def _bring(self, track: _Track, decision: AdmissionPlan, now: float) -> bool:
-        """Whether what is wanted stands, as far as is known; no otherwise, where a repair waits for its time."""
+        """Whether the wanted contents are in place, as far as is known; false also while a repair waits for its
+        time."""
         standing = self.watched.standing(track.resource)
         wanted = self._wanted(track, decision, standing)
         if self._is_right(standing, wanted):
@@ -240,7 +242,9 @@ class Admission:
                 return True  # the watch lags
             if raw is None:
                 name = OUR_CONFIGURATIONS[track.resource]
-                raise ClusterError(f"{track.resource.kind} {name} does not exist: apply the manifest again")
+                raise ClusterError(
+                    f"{track.resource.kind} {name} does not exist: apply the manifest or upgrade the release again"
+                )
             is_repair = wanted == track.wanted
             if is_repair and now < (repair_from := self._repair_from(track, now)):
                 track.look_at = repair_from
@@ -266,7 +270,7 @@ class Admission:
         return Standing(tuple(entries), LABELS, ",".join(decision.wanted.schedulers) if has_pods else "")
 
     def _is_right(self, standing: Standing | None, wanted: Standing) -> bool:
-        """One that is not there is as good as one that is empty."""
+        """An absent one is as good as an empty one."""
         return standing == wanted if standing is not None else not wanted.webhooks
 
     def _read(self, resource: Resource) -> Raw | None:
@@ -301,7 +305,7 @@ class Admission:
         )
 
     def _repair_from(self, track: _Track, now: float) -> float:
-        """When the next repair may be made; the first of a row at once."""
+        """When the next repair may be made; the first of a series comes at once."""
         if now >= track.repaired_at + PEACE_SECONDS:
             track.repairs = 0
         return track.repaired_at + backoff_seconds(track.repairs, REPAIR_SECONDS) if track.repairs else now
@@ -314,14 +318,14 @@ class Admission:
         log.warning("webhook configuration repaired kind=%s changed_by=%s", track.resource.kind, writer)
         if track.repairs >= CONTESTED:
             text = (
-                f"Changed by {writer} and put back {track.repairs} times in a row; from now on not before "
-                f"{backoff_seconds(track.repairs, REPAIR_SECONDS):.0f} s have passed"
+                f"Changed by {writer} and repaired {track.repairs} times in a row; the next repair comes after "
+                f"{backoff_seconds(track.repairs, REPAIR_SECONDS):.0f} s. Stop {writer} from changing this object"
             )
             self.tell(track.resource, str(raw["metadata"].get("uid", "")), CONTESTED_REASON, text)
 
 
 def _other_writer(raw: Raw) -> str:
-    """Who wrote the object last, but for us, by its own account."""
+    """Who else wrote the object last, by its managedFields."""
     entries = [entry for entry in raw["metadata"].get("managedFields") or [] if entry.get("manager") != PRODUCT]
     if not entries:
         return "somebody"

@@ -1,7 +1,7 @@
-"""Pods that wait for nobody: they carry the extender's resource, and their scheduler looks for it on the nodes.
+"""Pods that wait in vain: they request the extender's resource, and their scheduler looks for it on the nodes.
 
-Nothing on our side can free them: a pod's resources are fixed. They are listed, and each is told, so that somebody
-wires the scheduler again or has them made anew.
+The extender cannot free them, because a pod's resources are fixed. They are listed, and each gets an Event, so that
+somebody configures the scheduler or recreates the pods.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ TELL_EVERY_SECONDS: Final = 30.0  # the summary, while the number changes
 REASON: Final = "LonghornPodsStuck"
 POD_REASON: Final = "LonghornSchedulerNotWired"
 POD_TEXT: Final = (
-    f"The pod asks for {EXTENDER_RESOURCE}, but scheduler {{scheduler!r}} looks for that on the nodes: it does not ask "
-    "the Longhorn scheduler extender. The pod waits until the scheduler is configured to, or until it is made anew"
+    f"The pod requests {EXTENDER_RESOURCE}, but scheduler {{scheduler!r}} looks for that resource on the nodes: it is "
+    "not configured to ask the Longhorn scheduler extender. The pod stays pending until it is, or recreate the pod "
+    "without the request"
 )
 
 
@@ -31,7 +32,7 @@ class EventNotes(Protocol):
 
 
 class StuckPods:
-    """Who is stuck now, kept in step with the pods' store.
+    """The pods that are stuck now, kept up to date with the pods' store.
 
     Threads: any. Blocks: never. I/O: none; Events are the recorder's.
     """
@@ -58,7 +59,7 @@ class StuckPods:
                     self._stuck[new.uid] = new
 
     def tell(self) -> None:
-        """Events about those that were not told of yet, and one with the number of all; for the leader."""
+        """Writes Events about pods that were not reported yet, and one with the number of all; for the leader."""
         with self._lock:
             untold, self._untold = self._untold, {}
             now, count = self._clock.now(), len(self._stuck)
@@ -70,7 +71,7 @@ class StuckPods:
             self._notes.note(target, POD_REASON, POD_TEXT.format(scheduler=pod.scheduler_name), is_warning=True)
         if is_due and count:
             pods = "1 pod waits" if count == 1 else f"{count} pods wait"
-            text = f"{pods} for {EXTENDER_RESOURCE}, which no scheduler gives; the status document lists them"
+            text = f"{pods} in vain for {EXTENDER_RESOURCE}; the status document lists them"
             self._about(REASON, text)
 
     def __len__(self) -> int:

@@ -1,1 +1,1 @@
-"""The durable record of what is allocated on Longhorn's disks: where it stands, who writes it, and its repair."""
+"""The durable record of what is allocated on Longhorn's disks: where it is kept, who writes it, and its repair."""

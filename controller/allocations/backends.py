@@ -1,6 +1,6 @@
-"""Where the record stands: in the Longhorn Node where its CRD keeps the field, else in an object of our own.
+"""Where the record is kept: in the Longhorn Node if its CRD has the field, otherwise in an object of our own.
 
-Each write is one PUT of the object as it was read, under its resourceVersion: whatever else stands in it stays.
+Each write is one PUT of the object as it was read, under its resourceVersion: its other contents stay.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class _Listed:
             self._api.list_page(self._kind, self._namespace, limit=1)
         except NotFoundError as error:
             kind = self._kind
-            text = f"the cluster has no {kind.plural}.{kind.group}: the CustomResourceDefinition is not installed"
+            text = f"the cluster has no {kind.plural}.{kind.group}: install the CustomResourceDefinition"
             raise NotFoundError(text) from error
 
     def records(self) -> list[StoredRecord]:

@@ -33,7 +33,7 @@ class LeaderGate(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RecordParts:
-    """`holder` knows where the record stands and writes it; `addition` runs both parts."""
+    """`holder` knows where the record is kept, and writes it; `addition` runs both parts."""
 
     holder: RecordHolder
     keeper: RecordKeeper

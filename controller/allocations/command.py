@@ -81,7 +81,7 @@ def repair(backend: RecordBackend, api: KubeApi, namespace: str, clock: Clock, *
         for stored in records:
             if stored.record.problem:
                 backend.write(stored, [one for one in shown if one.node == stored.record.node], term)
-                _say(f"{stored.record.node}: written anew")
+                _say(f"{stored.record.node}: rewritten")
         records, problems = backend.records(), 0
     found = plan_repairs([one.record for one in records], shown)
     RecordWriter(backend, lambda: term, clock).commit([one.change for one in found], clock.now() + REPAIR_SECONDS)
@@ -136,16 +136,20 @@ def _parser() -> argparse.ArgumentParser:
     for name, text in (
         ("crd", "print the CustomResourceDefinition"),
         ("check", "compare the record with Longhorn's objects"),
-        ("repair", "bring the record to what the objects show"),
-        ("move", "take the record to the other place"),
+        ("repair", "change the record to what the objects show"),
+        ("move", "move the record to another kind of object"),
     ):
         command = commands.add_parser(name, help=text)
         if name == "crd":
             continue
-        command.add_argument("--kubeconfig", help="default: the pod's service account")
-        command.add_argument("--namespace", default="longhorn-system", help="Longhorn's (default: %(default)s)")
+        command.add_argument("--kubeconfig", help="kubeconfig for the API server (default: the pod's service account)")
+        command.add_argument(
+            "--namespace", default="longhorn-system", help="Longhorn's namespace (default: %(default)s)"
+        )
         if name == "repair":
-            command.add_argument("--unreadable", action="store_true", help="write anew what cannot be read")
+            command.add_argument("--unreadable", action="store_true", help="rewrite records that cannot be read")
         if name == "move":
-            command.add_argument("--to", required=True, choices=sorted(_BACKENDS))
+            command.add_argument(
+                "--to", required=True, choices=sorted(_BACKENDS), help="where the record is kept from then on"
+            )
     return parser

@@ -1,4 +1,4 @@
-"""The record as the leader has it: where it stands, and what writes it."""
+"""The record as the leader has it: where it is kept, and what writes it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def tell_no_record(problem: str) -> None:
 
 
 class RecordHolder(Part):
-    """Finds out where the record stands, again every minute: a CRD may come, go, or learn the field.
+    """Finds out every minute where the record is kept: a CRD may be added or removed, or get the field.
 
     Threads: `worker`'s; the rest is for any. Blocks: never. I/O: one list in each round.
     """

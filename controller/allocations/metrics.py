@@ -25,12 +25,12 @@ class RecordMetrics(Collector):
         found = self._figures()
         kept = found.is_kept and found.has_place and self._is_leading()
         for name, text, value in (
-            ("kept", "1 on the leader while it keeps a record of allocations.", float(kept)),
-            ("entries", "Replicas and copies of backing images on record.", found.entries),
+            ("kept", "1 on the leader while it keeps the record of allocations.", float(kept)),
+            ("entries", "Replicas and copies of backing images in the record.", found.entries),
             ("unreadable", "Nodes whose record cannot be read.", len(found.unreadable)),
             (
                 "unmatched",
-                "Entries that no object shows, or shows smaller, for now.",
+                "Entries that no object shows yet, or shows with a smaller size.",
                 found.waiting,
             ),
         ):
@@ -42,7 +42,7 @@ class RecordMetrics(Collector):
             repairs.add_metric((reason,), count)
         yield repairs
         for name, text, value in (
-            ("writes", "Writes of the record that the API server took.", found.writes),
-            ("repair_failures", "Nodes whose record was to be repaired and could not be written.", found.failures),
+            ("writes", "Successful writes of the record.", found.writes),
+            ("repair_failures", "Repairs of a node's record that could not be written.", found.failures),
         ):
             yield CounterMetricFamily(f"{PREFIX}_allocation_record_{name}", text, value=value)

@@ -1,7 +1,7 @@
 """Moves the record from one backend to the other.
 
-Each node's record is written to the new place and read back before it goes from the old one. Where it breaks off, it
-stands in both places, and the same command goes on from there.
+Each node's record is written to the new place and read back before it goes from the old one. If the move is
+interrupted, the record is in both places, and the same command continues from there.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def move_records(source: RecordBackend, target: RecordBackend, say: Callable[[st
                 if not there.record.allocations:
                     target.forget(written)
                 raise UnreadableRecordError(
-                    f"{target.name} does not keep the record of {record.node}; it is where it was"
+                    f"{target.name} does not keep the record of {record.node}; it stays where it was"
                 )
             moved += 1
             say(f"{record.node}: {len(wanted)} entries moved to {target.name}")

@@ -22,7 +22,7 @@ class RepairReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """One change, and why; `allocation` is what ends, or what stands there from now on."""
+    """One change, and why; `allocation` is what is removed, or what is recorded from now on."""
 
     reason: RepairReason
     allocation: Allocation

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 
 class RecordTerm:
-    """The Lease's term, or the next one after the latest on record where that is later: a Lease that was deleted begins
-    to count anew. Found out once for each opening of the gate, so that no leader of before overtakes its successor.
+    """The Lease's term, or the next one after the latest on record where that is later: a Lease that was deleted starts
+    to count again. Found out once for each opening of the gate, so that no former leader overtakes its successor.
 
     Threads: any. Blocks: never. I/O: none.
     """

@@ -37,7 +37,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Undo:
-    """Takes a change back, unless something else stands under its key by then."""
+    """Reverts a change, unless something else is under its key by then."""
 
     change: Change
     former: Allocation | None
@@ -170,7 +170,7 @@ class RecordWriter:
         deadline: float,
         is_still_wanted: StillWanted = lambda _change, _there: True,
     ) -> _Ticket:
-        """One node's share of a commit. Whoever comes first writes for all who wait meanwhile."""
+        """One node's share of a commit. The first caller writes for all who wait meanwhile."""
         ticket = _Ticket(changes, deadline, is_still_wanted)
         with self._lock:
             state = self._state_locked(node)

@@ -1,2 +1,1 @@
-"""The allocator: what is free, what is promised, and who may have it. No I/O, no wall clock, nothing of Kubernetes'
-client."""
+"""The allocator: what is free, what is promised, and who may have it. No I/O, no wall clock, no Kubernetes client."""

@@ -55,8 +55,8 @@ _KEEP_COPY: Final = 10  # times that, until the memory is given back
 class Allocator(Events):
     """Answers who may have which bytes, and remembers what it answered until the cluster shows it.
 
-    Threads: any. Blocks: only in the `wait_*` methods. I/O: none, logging included. What a method costs under the lock
-    stands behind "Costs:".
+    Threads: any. Blocks: only in the `wait_*` methods. I/O: none, logging included. "Costs:" tells what a method costs
+    under the lock.
     """
 
     def __init__(self, clock: Clock, schedulers: Container[str] | None = None) -> None:
@@ -365,14 +365,14 @@ class Allocator(Events):
         return any(promise.state is State.HELD for promise in self._ledger.growths())
 
     def end_term(self) -> None:
-        """Follow: nothing is offered any more; what stands chosen is still tracked. Costs: as `begin_term`."""
+        """Follows: nothing is offered any more; present choices are tracked. Costs: as `begin_term`."""
         with self._changed:
             self._is_leading = False
             self._refusals.clear()
             self._derive_locked(holds_everywhere=False)
 
     def set_mode(self, mode: Mode) -> None:
-        """ACTIVE derives all promises anew; BYPASS and CLOSED empty the ledger. Costs: ACTIVE as `begin_term`."""
+        """ACTIVE derives all promises again; BYPASS and CLOSED empty the ledger. Costs: ACTIVE as `begin_term`."""
         with self._changed:
             if mode is self._mode:
                 return
@@ -384,7 +384,7 @@ class Allocator(Events):
             self._derive_locked(holds_everywhere=self._is_leading)
 
     def _derive_locked(self, *, holds_everywhere: bool) -> None:
-        """All promises anew, from the facts alone."""
+        """Derives all promises again, from the facts alone."""
         with self._rebuilding_locked():
             self._derive_anew_locked(holds_everywhere=holds_everywhere)
 

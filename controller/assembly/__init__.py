@@ -1,1 +1,1 @@
-"""Builds the leader's process out of its parts, and gives start, terms and stop their order."""
+"""Builds the controller's process from its parts, and orders start, terms and stop."""

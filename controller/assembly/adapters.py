@@ -1,4 +1,4 @@
-"""Small parts between the product's own interfaces: each gives one part what another one needs of it."""
+"""Small adapters between the product's own interfaces."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PORT_NAME: Final = "http"  # of the Service's port that the EndpointSlice fills
 
 
 class ServiceEndpoint:
-    """The extender's Service, pointed at this pod or at nobody; at nobody as long as nothing can be served."""
+    """The extender's Service, which points at this pod or at none; at none while nothing can be served."""
 
     def __init__(self, slices: EndpointSlices, settings: ProcessSettings, certificates: CertificateWorker) -> None:
         port = settings.endpoint_port or settings.extender_port
@@ -29,7 +29,7 @@ class ServiceEndpoint:
 
     def point_here(self) -> None:
         if not self._certificates.is_serving:
-            raise NotFoundError("there is no certificate to serve with yet")
+            raise NotFoundError("there is no server certificate yet")
         self._endpoint.point_here()
 
     def clear(self) -> None:
@@ -47,7 +47,7 @@ class PodPatches:
 
 
 class SettingsEvents:
-    """Events on the ConfigMap with the live settings, where people look who change it. I/O: none."""
+    """Events on the ConfigMap with the live settings, where those who change it look. I/O: none."""
 
     def __init__(self, recorder: Recorder, settings: ProcessSettings, config_maps: Store[ConfigMapFacts]) -> None:
         self._recorder, self._settings, self._config_maps = recorder, settings, config_maps

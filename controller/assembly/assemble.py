@@ -1,4 +1,4 @@
-"""Builds the controller's object graph: the one place that knows which part is given to which."""
+"""Builds the controller's object graph: the only place that knows which part gets which."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ class Controller:
         )
 
     def _add(self, api: KubeApi) -> Sequence[Addition]:
-        """What stands beside the extender, in the order in which it starts. Builds; starts nothing."""
+        """Builds the parts besides the extender, in the order in which they start; starts nothing."""
         stores = {name: followed.store for name, followed in self.stores.followed.items()}
         record = build_record(
             api,
@@ -330,7 +330,7 @@ class Controller:
         return configured.live if configured is not None else LiveSettings()
 
     def _serving(self) -> int | None:
-        """Which opening of the gate this is, while kube-scheduler is meant to ask here and can."""
+        """The number of the gate's opening, while kube-scheduler should and can ask this process."""
         lifecycle = self.lifecycle
         if not (self.gate.is_open and lifecycle.points_here and self._live_settings().enabled):
             return None

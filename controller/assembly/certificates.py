@@ -1,4 +1,4 @@
-"""Gives the controller's servers their certificates, from where the settings say that they are, and keeps the webhook's
+"""Gives the controller's servers their certificates, from the source that the settings name, and keeps the webhook's
 chain."""
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from controller.settings import PLAIN_HTTP, TLS_OFF, ProcessSettings
 CA: Final = "ca"
 GIVEN_UP: Final = (
     f"plain HTTP, as --tls-mode {PLAIN_HTTP} says: whoever reaches it is taken for kube-scheduler, sees which nodes "
-    "are full, and can have room held for pods that wait"
+    "are full, and can have room held for pending pods"
 )
 
 
@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 
 
 def tell_plain_http(recorder: Recorder, settings: ProcessSettings) -> None:
-    """In the log and by an Event on the Service: kube-scheduler is asked for no certificate."""
+    """Warns in the log and by an Event on the Service: kube-scheduler needs no certificate."""
     log.warning("port %d: %s", settings.extender_port, GIVEN_UP)
     service = Target("Service", settings.namespace, settings.service)
     recorder.note(service, "PlainHTTP", f"port {settings.extender_port}: {GIVEN_UP}", is_warning=True)
@@ -52,7 +52,7 @@ def transport_status(settings: ProcessSettings) -> Mapping[str, str]:
 
 
 class CertificateWorker(Runs, Protocol):
-    """What keeps a server's certificates current, and what is known of them."""
+    """Keeps a server's certificates current, and tells about them."""
 
     @property
     def is_serving(self) -> bool: ...
@@ -92,7 +92,7 @@ class MountedCertificates(Group):
 
 
 def _ends(certificate: bytes, key: bytes, client_ca: bytes) -> dict[str, datetime]:
-    """When these end, as far as we can read what the library could."""
+    """When these end, as far as they can be read."""
     ends: dict[str, datetime] = {}
     try:
         ends[SERVER] = read_pair(certificate, key, what=SERVER).facts.not_after_utc
@@ -105,7 +105,7 @@ def _ends(certificate: bytes, key: bytes, client_ca: bytes) -> dict[str, datetim
 def certificate_worker(
     settings: ProcessSettings, api: KubeApi, clock: Clock, tls: ServerTls | None, is_leading: Callable[[], bool]
 ) -> CertificateWorker:
-    """What keeps `tls` current. Does nothing yet."""
+    """The worker that keeps `tls` current; not started yet."""
     if tls is None or settings.tls_mode == PLAIN_HTTP:
         return NoCertificates()
     if settings.tls_cert_dir:
@@ -124,7 +124,7 @@ def certificate_worker(
 
 
 class Held:
-    """Who shows what now. Threads: one uses, any read. Blocks: never."""
+    """What is in use now. Threads: one writes, any read. Blocks: never."""
 
     def __init__(self) -> None:
         self.material: Material | None = None
@@ -137,18 +137,18 @@ class Held:
 
 
 class WebhookChain(CertificateWorker, Protocol):
-    """The webhook's certificates, on the leader kept in order. `is_serving`: its gRPC server has one."""
+    """The webhook's certificates, which the leader keeps in order. `is_serving`: its gRPC server has one."""
 
     def ca_bundle(self) -> bytes:
-        """PEM of the authorities that API servers shall trust: present, next, former. Empty while unknown."""
+        """PEM of the authorities that API servers have to trust: present, next, former. Empty while unknown."""
         ...
 
     def grpc_server(self) -> Material | None:
-        """What the leader's gRPC server shows, and which clients it lets in. None: it cannot serve yet."""
+        """What the leader's gRPC server shows, and which clients it accepts. None: it cannot serve yet."""
         ...
 
     def subscribe(self, listener: Callable[[], None]) -> None:
-        """Have it called, in the worker's thread, after `ca_bundle` has changed. Before start."""
+        """Has `listener` run in the worker's thread after `ca_bundle` has changed. Subscribe before start."""
         ...
 
     def status(self) -> Mapping[str, Any]:
@@ -215,7 +215,7 @@ def webhook_chain(
     *,
     pace: webhook.Pace = webhook.DEFAULT_PACE,
 ) -> WebhookChain:
-    """The chain of webhook and gRPC server. Does nothing yet."""
+    """The chain of the webhook and the gRPC server; not started yet."""
     if settings.webhook_tls_mode == TLS_OFF:
         return NoWebhookChain()
     store, held = SecretStore(api, settings.namespace), Held()

@@ -1,4 +1,4 @@
-"""The live settings out of their stores: one ConfigMap, and Longhorn's Setting objects."""
+"""The live settings from their stores: one ConfigMap, and Longhorn's Setting objects."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from controller.settings import UNREAD, live_settings, longhorn_settings
 
 
 class SettingsReader:
-    """What the ConfigMap and Longhorn's Setting objects say together. Threads: the lifecycle's. I/O: none."""
+    """The settings that the ConfigMap and Longhorn's Setting objects make together. Threads: the lifecycle's. I/O:
+    none."""
 
     def __init__(self, config_maps: Store[ConfigMapFacts], longhorn: Store[str]) -> None:
         self._config_maps, self._longhorn = config_maps, longhorn
@@ -24,5 +25,5 @@ class SettingsReader:
 
 
 def synced_longhorn_values(store: Store[str]) -> dict[str, str] | None:
-    """The values of Longhorn's Setting objects by their names alone; None while the store has not seen them all."""
+    """The values of Longhorn's Setting objects by name; None until the store has seen them all."""
     return by_name(store.items()) if store.synced.is_set() else None

@@ -1,4 +1,4 @@
-"""Order of start and stop, of the beginning and the end of a term, and of the modes.
+"""The order of start and stop, of the beginning and end of a term, and of the modes.
 
 One thread, `lifecycle`, does all of it in turn, so no two of these steps ever overlap. The elector's thread only notes
 that a term began or ended, closes the gate itself, and goes on renewing the Lease.
@@ -41,10 +41,10 @@ WAKE_AGAIN_SECONDS: Final = 2.0  # calls in flight when bypass began may still h
 MODE_REASON: Final = "SchedulerExtenderMode"
 SETTING_REASON: Final = "SchedulerExtenderSetting"
 MODE_TEXTS: Final = {
-    Mode.ACTIVE: "Pods that ask for the scheduler extender are let through where their Longhorn volumes have room",
-    Mode.BYPASS: "Every pod is let through, and no room is checked: the scheduler extender is bypassed or switched off",
-    Mode.CLOSED: "The scheduler extender is switched off, and no pod asks for it",
-    Mode.UNKNOWN: "Pods that ask for the scheduler extender wait: nobody has said in a readable way whether it is on",
+    Mode.ACTIVE: "Pods that request the scheduler extender are placed only where their Longhorn volumes have room",
+    Mode.BYPASS: "All pods are let through unchecked: the scheduler extender is bypassed or switched off",
+    Mode.CLOSED: "The scheduler extender is switched off, and no pod requests it",
+    Mode.UNKNOWN: "Pods that request the scheduler extender wait: set scheduler-extender-enabled to true or false",
 }
 
 log = logging.getLogger(__name__)
@@ -70,7 +70,7 @@ class WakesPods(Runs, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Configured:
-    """What all sources of settings say together, and the complaints about values that are not used."""
+    """The settings from all sources together, and the problems with values that are not used."""
 
     live: LiveSettings
     longhorn: LonghornSettings
@@ -103,8 +103,8 @@ def mode_of(
 ) -> Mode:
     """The mode that the settings ask for.
 
-    Switched off, the extender still lets every pod pass that carries the resource: kube-scheduler asks it for those,
-    and they would never be scheduled. It closes once there are none and no more can come.
+    When it is switched off, the extender still lets pods pass that request the resource: kube-scheduler asks it about
+    them, and they would otherwise never be scheduled. It closes once there are no such pods and no more can come.
     """
     if live.bypass:
         return Mode.BYPASS
@@ -158,12 +158,12 @@ class Lifecycle(Part):
 
     @property
     def openings(self) -> int:
-        """How often the gate was opened: an answer belongs to the opening in which it was decided."""
+        """How many times the gate was opened: an answer belongs to the opening in which it was decided."""
         return self._openings
 
     @property
     def points_here(self) -> bool:
-        """Whether the Service leads to this process, as far as it has written so."""
+        """Whether this process has pointed the Service at itself."""
         return self._points_here
 
     @property
@@ -180,13 +180,13 @@ class Lifecycle(Part):
             self.worker.begin_stop()
 
     def begin_term(self, term: int, *, has_predecessor: bool = True) -> None:
-        """The elector won: the term begins as soon as the stores are caught up."""
+        """The election is won: the term begins as soon as the stores have caught up."""
         self._has_predecessor = has_predecessor
         self._wanted_term = term
         self.worker.wake()
 
     def end_term(self) -> None:
-        """The elector lost, or could not renew in time."""
+        """The election is lost, or the Lease was not renewed in time."""
         self._wanted_term = None  # before the gate: whoever opens it looks here afterwards
         self._parts.gate.close()
         self.worker.wake()
@@ -196,13 +196,13 @@ class Lifecycle(Part):
         self.worker.wake()
 
     def begin_stop(self) -> None:
-        """Ask the process to end. Safe in a signal handler."""
+        """Asks the process to end. Safe in a signal handler."""
         self._is_stop_asked = True
         self.worker.begin_stop()
 
     def stop(self) -> None:
         if not self.worker.stop(STOP_SECONDS):
-            log.error("the process did not end in time; its Lease runs out by itself")
+            log.error("the process did not end in time; its Lease expires by itself")
 
     @property
     def workers(self) -> Sequence[Worker]:
@@ -218,7 +218,7 @@ class Lifecycle(Part):
         return TICK_SECONDS
 
     def step(self) -> None:
-        """Bring the process to where settings, election and stores say it should be."""
+        """Brings the process to the state that settings, election and stores ask for."""
         if self._parts.allocator.failure:
             self._give_up(self._parts.allocator.failure)
             return
@@ -228,7 +228,7 @@ class Lifecycle(Part):
         self._apply_mode()
         if not self._is_electing:
             self._is_electing = True
-            log.info("stores synced, standing for election")
+            log.info("stores synced, taking part in the election")
             self._parts.elector.start()
         if self._term is not None and (self._wanted_term != self._term or not self._parts.gate.is_open):
             self._end_term()
@@ -240,7 +240,8 @@ class Lifecycle(Part):
         self._tell()
 
     def _give_up(self, why: str) -> None:
-        """The one fault that ends the process: nobody knows what is promised. The next process derives it anew."""
+        """The only fault that ends the process: the promises are not known any more. The next process derives them
+        again."""
         if not self._has_given_up:
             self._has_given_up = True
             self._parts.gate.close()
@@ -281,21 +282,22 @@ class Lifecycle(Part):
         self._wake_all_in_bypass()
 
     def _wake_all_in_bypass(self) -> None:
-        """Bypass begins, or a term in it: whoever was refused before, by whatever leader, is to be looked at again."""
+        """Bypass begins, or a term in bypass: pods that any leader refused before are to be tried again."""
         if self._mode is Mode.BYPASS:
             now = self._parts.clock.now()
             self._wake_at = [now, now + WAKE_AGAIN_SECONDS]
 
     def _awaits_rule(self, live: LiveSettings) -> bool:
-        """Whether it goes on as before for now: switched off, pods are to stop opting in first."""
+        """Whether to go on as before for now: before the extender is switched off, pods have to stop opting in."""
         if self._mode is not Mode.ACTIVE or live.bypass or self._off_since is None or self._parts.no_pod_opts_in():
             return False
         return self._parts.gate.is_open and self._parts.clock.now() < self._off_since + RULE_OUT_SECONDS
 
     def _begin_term(self, term: int) -> None:
-        """Stores that have seen all that the leader before could have caused, then the allocator, then the gate."""
+        """First the stores catch up with all that the previous leader could have caused, then the allocator, then the
+        gate."""
         if not self._catch_up():
-            log.warning("stores did not catch up in time; trying again term=%d", term)
+            log.warning("stores did not catch up in time, trying again term=%d", term)
             return
         if self._wanted_term != term:
             return
@@ -313,7 +315,7 @@ class Lifecycle(Part):
         log.info("leading term=%d mode=%s", term, self._mode)
 
     def _catch_up(self) -> bool:
-        """All stores at once: each may need a few seconds for its watch's bookmark."""
+        """Catches up all stores at once: each may need a few seconds for its watch's bookmark."""
 
         def one(follower: Follower) -> bool:
             try:
@@ -336,7 +338,7 @@ class Lifecycle(Part):
         self._points_here = False
 
     def _apply_endpoint(self) -> None:
-        """Point the Service at this process while it leads and is not switched off; asserted anew now and then."""
+        """Points the Service at this process while it leads and is not switched off; repeated from time to time."""
         now = self._parts.clock.now()
         if not self._parts.gate.is_open or now < self._next_endpoint_at:
             return
@@ -356,7 +358,7 @@ class Lifecycle(Part):
         self._next_endpoint_at = now + REASSERT_SECONDS
 
     def _wake_bypassed(self) -> None:
-        """After bypass began: every pod that waits is looked at again, and those refused meanwhile once more."""
+        """After bypass began: all waiting pods are tried again, and those refused meanwhile once more."""
         if not self._wake_at or self._parts.clock.now() < self._wake_at[0] or not self._parts.gate.is_open:
             return
         self._wake_at.pop(0)
@@ -365,7 +367,7 @@ class Lifecycle(Part):
             self._parts.waker.wake(Wakeup(pod.uid, pod.namespace, pod.name, len(self._wake_at)) for pod in pods)
 
     def _tell(self) -> None:
-        """The leader tells of each setting that is not used, and of its mode: when its term begins, and of changes."""
+        """The leader reports each setting that is not used, and its mode, when its term begins and after changes."""
         if not self._parts.gate.is_open or self._configured is None:
             return
         problems = frozenset(self._configured.problems.items())

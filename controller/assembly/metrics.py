@@ -1,12 +1,12 @@
 """Prometheus metrics: four of the enhancement text "Longhorn Scheduler Extender", with its names, types and labels,
 and our own.
 
-The registry is built where the process is wired; nothing registers at import. No label ever carries the name of a pod,
-a claim or a volume. Gauges are read from the allocator's snapshot at the moment of a scrape, so they cannot drift.
+The registry is built where the process is assembled; nothing registers at import. No label has the name of a pod, a
+claim or a volume. Gauges are read from the allocator's snapshot at the moment of a scrape, so they cannot drift.
 
 What the four mean here, where nothing waits inside a filter call:
 
-- `heartbeat{node}`: 1 on the leader, 0 on everybody else;
+- `heartbeat{node}`: 1 on the leader, 0 on the others;
 - `filter_duration_seconds`: from the decoding of a request to the end of its answer;
 - `pod_scheduling_wait_duration_seconds{pod_scheduled}`: from the answer to the cluster's choice of a node (true), or
   to the end of the hold without one (false);
@@ -41,52 +41,52 @@ _TOTALS: Final = (  # metric, the allocator's counter, help
     (
         "assumptions_expired",
         "assumptions_expired",
-        "Promises that ended by time although a node was chosen.",
+        "Promises that expired although a node had been chosen.",
     ),
     (
         "longhorn_copies_given_up",
         "longhorn_copies_given_up",
-        "Promises for copies that Longhorn had to place by itself, and had not placed after 90 s.",
+        "Promises for copies that Longhorn places by itself and had not placed after 90 s.",
     ),
     (
         "kept_rooms_expired",
         "ended_kept-room",
-        "Promises of room that was kept for a pod until its time was over.",
+        "Promises that kept room for a waiting pod and expired.",
     ),
     (
         "nominations_expired",
         "ended_nomination",
-        "Promises for a pod that preemption nominated, and that did not come in time.",
+        "Promises for pods nominated by preemption that expired.",
     ),
     (
         "expansion_holds_expired",
         "expansions_expired",
-        "Admitted expansions that the cluster never showed.",
+        "Admitted expansions that never appeared in the cluster.",
     ),
     (
         "overcommitted",
         "overcommitted",
-        "Pods that were offered nodes although volumes that roam may be too many for a disk, within the tolerance.",
+        "Pods offered nodes where volumes that may go to any node could overfill a disk, within the tolerance.",
     ),
     (
         "promises_capped",
         "claims_capped",
-        "Times that a claim without a chosen pod was promised nothing, since its namespace has as much as it may.",
+        "Claims without a scheduled pod that were promised nothing because their namespace had reached its limit.",
     ),
     (
         "expansions_capped",
         "expansions_capped",
-        "Times that an expansion which was admitted was not held, or no longer, since it or its like are not stored.",
+        "Admitted expansions that were not or no longer held because they, or earlier ones, were not stored.",
     ),
     (
         "expansions_impossible",
         "claims_grows-too-far",
-        "Times that a claim was found to ask for more than its volume can ever have.",
+        "Claims found to request more than their volume can ever have.",
     ),
     (
         "expansions_put_off",
         "expansions_put_off",
-        "Expansions that would fit and were to be asked for again, because the leader had just changed.",
+        "Expansions that fit but have to be requested again because the leader had just changed.",
     ),
 )
 FAILURES: Final = ("malformed", "too-large", "not-ready", "pod", "client-gone", "internal")
@@ -113,7 +113,7 @@ class LeaderSources:
 
 
 class LeaderMetrics:
-    """The instruments that code tells of events, and the collector of the rest.
+    """The instruments for events, and the collector of everything else.
 
     Threads: any. Blocks: never. I/O: none.
     """
@@ -122,10 +122,10 @@ class LeaderMetrics:
         self.registry = registry
         self._node = node
         self._drain: Callable[[], Iterable[tuple[str, float, bool]]] = tuple
-        registry.register(_Before(self))  # first of all, so that a scrape shows what it takes
+        registry.register(_Before(self))  # first, so that a scrape shows what it takes
         self._filter = Histogram(
             f"{PREFIX}_filter_duration_seconds",
-            "Time from request decode to response sent.",
+            "Time from the decoding of a request to the end of its answer.",
             buckets=_CALL_BUCKETS,
             registry=registry,
         )
@@ -144,16 +144,18 @@ class LeaderMetrics:
             buckets=_WAIT_BUCKETS,
             registry=registry,
         )
-        self._choice_lag = self._gauge("choice_lag_seconds", "Time from the answer to the choice that was seen last.")
-        self._decisions = self._counter("decisions", "Filter calls by what was decided.", "decision")
+        self._choice_lag = self._gauge(
+            "choice_lag_seconds", "Time from the answer to the choice of a node, for the latest choice."
+        )
+        self._decisions = self._counter("decisions", "Filter calls by decision.", "decision")
         self._refusals = self._counter("refusals", "Nodes refused, by reason.", "reason")
         self._preemptions = self._counter(
-            "preemption_candidates", "Nodes that preemption would have emptied, by whether they had room.", "kept"
+            "preemption_candidates", "Nodes that preemption considered, by whether they would have had room.", "kept"
         )
-        self._failures = self._counter("failures", "Calls that were answered by an error.", "kind")
-        self._waited = self._counter("contention_waits", "Waits of filter calls for other pods' holds.")
+        self._failures = self._counter("failures", "Calls answered by an error, by kind.", "kind")
+        self._waited = self._counter("contention_waits", "Filter calls that waited for other pods' holds to end.")
         self._waited_seconds = self._counter("contention_wait_seconds", "Time spent in those waits.")
-        self._bounded = self._counter("bounded", "Filter calls in which a bound of time or steps was reached.")
+        self._bounded = self._counter("bounded", "Filter calls that reached a limit of time or steps.")
         self._expose_labels(version)
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
@@ -163,7 +165,7 @@ class LeaderMetrics:
         return Gauge(f"{PREFIX}_{name}", text, labels, registry=self.registry)
 
     def _expose_labels(self, version: str) -> None:
-        """Every series is there from the start, at zero, so that rates and alerts work on the first event."""
+        """Makes every series exist from the start, at zero, so that rates and alerts work for the first event."""
         for value in ("true", "false"):
             self._waits.labels(value)
             self._reservations.labels(value)
@@ -173,7 +175,9 @@ class LeaderMetrics:
             self._refusals.labels(reason.value)
         for kind in FAILURES:
             self._failures.labels(kind)
-        build = self._gauge("build_info", "1, with the version in its labels.", "version", "python")
+        build = self._gauge(
+            "build_info", "Always 1; the labels name the versions of the product and of Python.", "version", "python"
+        )
         build.labels(version, platform.python_version()).set(1)
 
     # Events
@@ -200,7 +204,7 @@ class LeaderMetrics:
         self._failures.labels(kind).inc()
 
     def take_records(self, records: Iterable[tuple[str, float, bool]]) -> None:
-        """Durations that the allocator wrote down under its lock, handed over outside it."""
+        """Takes durations that the allocator recorded under its lock; called outside of it."""
         for name, seconds, success in records:
             label = "true" if success else "false"
             if name == SCHEDULING_WAIT:
@@ -211,11 +215,11 @@ class LeaderMetrics:
                 self._reservations.labels(label).observe(seconds)
 
     def drain(self) -> None:
-        """Take what the allocator has written down since the last time."""
+        """Takes what the allocator has recorded since the last call."""
         self.take_records(self._drain())
 
     def read_from(self, sources: LeaderSources) -> None:
-        """From now on a scrape also shows what `sources` say."""
+        """Has scrapes also show what `sources` tell, from now on."""
         self._drain = sources.drain_records
         self.registry.register(_State(self._node, sources))
 
@@ -246,7 +250,9 @@ class _State(Collector):
     def collect(self) -> Iterator[Metric]:
         sources = self._sources
         heartbeat = GaugeMetricFamily(
-            f"{PREFIX}_heartbeat", "1 when the leader is up, 0 otherwise; the label names its node.", labels=("node",)
+            f"{PREFIX}_heartbeat",
+            "1 on the leader, 0 on the other controllers; the label names the node.",
+            labels=("node",),
         )
         heartbeat.add_metric((self._node,), 1.0 if sources.is_leading() else 0.0)
         yield heartbeat
@@ -254,11 +260,11 @@ class _State(Collector):
         yield from store_metrics(PREFIX, sources.stores())
         yield from worker_metrics(PREFIX, sources.workers())
         sent, failed = sources.wakeups()
-        yield _total("wakeups", "Refused pods that kube-scheduler was asked to look at again.", sent)
-        yield _total("wakeup_failures", "Wake-ups that the API server did not take.", failed)
+        yield _total("wakeups", "Refused pods that were woken, so that kube-scheduler tries them again.", sent)
+        yield _total("wakeup_failures", "Wake-ups that failed at the API server.", failed)
         yield _one(
             "settings_problems",
-            "Settings whose value is not used because it does not fit.",
+            "Settings that are not used because their value or name is wrong.",
             sources.settings_problems(),
         )
         yield from certificate_metrics(
@@ -270,9 +276,9 @@ class _State(Collector):
 
 def _of_snapshot(snapshot: Snapshot) -> Iterator[Metric]:
     counts = GaugeMetricFamily(
-        f"{PREFIX}_holds", "Promises: held for a pod without a choice, assumed after one.", labels=("state",)
+        f"{PREFIX}_holds", "Promises by state: held before a node is chosen, assumed afterwards.", labels=("state",)
     )
-    sizes = GaugeMetricFamily(f"{PREFIX}_hold_bytes", "Bytes of those promises.", labels=("state",))
+    sizes = GaugeMetricFamily(f"{PREFIX}_hold_bytes", "Bytes of promises by state.", labels=("state",))
     for state, count, size in (
         ("held", snapshot.held_count, snapshot.held_bytes),
         ("assumed", snapshot.assumed_count, snapshot.assumed_bytes),
@@ -281,14 +287,20 @@ def _of_snapshot(snapshot: Snapshot) -> Iterator[Metric]:
         sizes.add_metric((state,), size)
     yield counts
     yield sizes
-    yield _one("oldest_hold_seconds", "Age of the oldest promise without a choice.", snapshot.oldest_hold_seconds)
-    yield _one("refused_pods", "Pods that were refused and wait for room.", snapshot.refused_count)
-    yield _one("disks_over", "Disks on which more lies than their limit.", len(snapshot.disks_over))
+    yield _one(
+        "oldest_hold_seconds",
+        "Age of the oldest promise for which no node has been chosen.",
+        snapshot.oldest_hold_seconds,
+    )
+    yield _one("refused_pods", "Refused pods that wait for room.", snapshot.refused_count)
+    yield _one("disks_over", "Disks that hold more than their limit.", len(snapshot.disks_over))
     over_bytes = sum(one.over_bytes for one in snapshot.disks_over)
-    yield _one("disks_over_bytes", "Bytes beyond the limits of those disks.", over_bytes)
-    yield _one("quarantined", "Pods and claims that are answered by an error.", len(snapshot.quarantined))
+    yield _one("disks_over_bytes", "Bytes by which disks exceed their limits.", over_bytes)
+    yield _one(
+        "quarantined", "Pods and claims in quarantine, which are answered by an error.", len(snapshot.quarantined)
+    )
     ended = CounterMetricFamily(
-        f"{PREFIX}_holds_ended", "Pods whose holds ended without a choice, by how.", labels=("how",)
+        f"{PREFIX}_holds_ended", "Pods whose holds ended before a node was chosen, by how they ended.", labels=("how",)
     )
     seen = {name.removeprefix(_ENDED): count for name, count in snapshot.counters.items() if name.startswith(_ENDED)}
     for how, count in sorted({**dict.fromkeys(_HOWS, 0), **seen}.items()):
@@ -301,31 +313,39 @@ def _of_snapshot(snapshot: Snapshot) -> Iterator[Metric]:
 def _of_wiring(sources: LeaderSources) -> Iterator[Metric]:
     wiring = GaugeMetricFamily(
         f"{PREFIX}_wiring",
-        "1 for what is known of whether that scheduler asks the extender; on the leader.",
+        "1 for the state of the scheduler: whether it asks the extender. Only on the leader.",
         labels=("scheduler", "state"),
     )
     for finding in sources.wiring():
         for state in Wiring:
             wiring.add_metric((finding.scheduler, state.value), 1.0 if finding.state is state else 0.0)
     yield wiring
-    canaries = CounterMetricFamily(f"{PREFIX}_canaries", "Canary pods by what became of them.", labels=("outcome",))
+    canaries = CounterMetricFamily(f"{PREFIX}_canaries", "Canary pods by outcome.", labels=("outcome",))
     for outcome, count in sorted(sources.canaries().items()):
         canaries.add_metric((outcome,), count)
     yield canaries
     yield CounterMetricFamily(
         f"{PREFIX}_canary_late_calls",
-        "Filter calls about a canary that had done its work already.",
+        "Filter calls about a canary that was no longer needed.",
         value=sources.late_canary_calls(),
     )
 
 
 def _of_admission(figures: Mapping[str, float]) -> Iterator[Metric]:
-    yield _one("opt_in", "1 while pods opt in as they are created.", figures.get("opt_in", 0.0))
-    yield _one("stuck_pods", "Pods whose scheduler misses the resource on the nodes.", figures.get("stuck", 0.0))
-    yield _one("missed_pods", "Pods that were made past the webhook, and do not ask.", figures.get("missed", 0.0))
+    yield _one("opt_in", "1 while new pods opt in automatically.", figures.get("opt_in", 0.0))
+    yield _one(
+        "stuck_pods",
+        "Pending pods whose scheduler looks for the extender's resource on the nodes.",
+        figures.get("stuck", 0.0),
+    )
+    yield _one(
+        "missed_pods",
+        "Pods with Longhorn volumes that bypassed the webhook and did not opt in.",
+        figures.get("missed", 0.0),
+    )
     for name, text in (
         ("writes", "Writes of webhook configurations."),
-        ("repairs", "Writes that undid somebody else's change."),
+        ("repairs", "Writes of webhook configurations that undid another writer's change."),
         ("failures", "Reads and writes of webhook configurations that failed."),
     ):
         yield _total(f"webhook_configuration_{name}", text, figures.get(name, 0.0))

@@ -1,4 +1,4 @@
-"""The document that `/status` shows, put together from the parts that it speaks of."""
+"""The document that `/status` shows, composed from the parts that it describes."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from controller.workers.support import LonghornRelease
 
 @dataclass(frozen=True, slots=True)
 class StatusView:
-    """Who leads, in which mode, every promise, and how current the stores are.
+    """Shows who leads and in which mode, every promise, and how current the stores are.
 
-    `sections`: further entries of the document by name, each a function of a part of its own that is quick, takes no
-    lock but its owner's, and returns what JSON can say.
+    `sections`: additional entries of the document by name, each a function that is quick, takes only its owner's lock,
+    and returns what JSON can represent.
     """
 
     identity: str

@@ -21,7 +21,7 @@ from controller.serving.tls import make_context, read_directory
 from controller.settings import ProcessSettings
 
 REVIEW_SECONDS: Final = 3.0
-MOST_REVIEWS: Final = 4  # callers that are reviewed at a time; a further one is told to come back
+MOST_REVIEWS: Final = 4  # callers that are checked at a time; others get an error and try again
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ class StatusCallers:
         self._api, self._places = api, threading.BoundedSemaphore(MOST_REVIEWS)
 
     def refusal(self, authorization: str, path: str) -> tuple[str, str] | None:
-        """None: may. Otherwise the HTTP status and why not."""
+        """None if the caller may read; otherwise the HTTP status and the reason."""
         scheme, _, token = authorization.partition(" ")
         if scheme.lower() != "bearer" or not token.strip():
             return "401 Unauthorized", "a bearer token is needed"
@@ -42,8 +42,8 @@ class StatusCallers:
         try:
             return self._review(token.strip(), path)
         except ClusterError as error:
-            log.warning("the caller of %s was not reviewed: %s", path, error)
-            return "503 Service Unavailable", "the API server did not say who may read this"
+            log.warning("the token of a caller of %s could not be checked: %s", path, error)
+            return "503 Service Unavailable", "the API server could not check who may read this"
         finally:
             self._places.release()
 
@@ -68,7 +68,7 @@ class StatusCallers:
 def status_servers(
     settings: ProcessSettings, api: KubeApi, status: Callable[[], Mapping[str, Any]]
 ) -> Sequence[StatusServer]:
-    """ConfigError where the certificate for the network cannot be used."""
+    """Raises ConfigError if the certificate for the network cannot be used."""
     servers = [StatusServer("status", create_status_app(status), LOOPBACK, settings.status_port)]
     if settings.status_tls_port:
         directory = Path(settings.status_tls_cert_dir)
@@ -84,7 +84,7 @@ def _context(directory: Path) -> ssl.SSLContext:
 
 
 def _present_context(directory: Path) -> ssl.SSLContext:
-    """Made anew for each connection, of which there are few, so that a renewed certificate needs nobody's care."""
+    """Made for each connection, of which there are few, so that a renewed certificate is used without a restart."""
     try:
         return _context(directory)
     except ConfigError as error:

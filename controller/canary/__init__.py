@@ -1,1 +1,1 @@
-"""The proof that kube-scheduler asks the extender: a pod that only the extender can let pass."""
+"""Proves that kube-scheduler asks the extender, by a pod that only the extender could let pass."""

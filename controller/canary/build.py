@@ -37,9 +37,9 @@ class WiringParts:
 
 
 class LeaseWatch(Group):
-    """Follows the Leases of the schedulers that are looked at, and no others.
+    """Watches the Leases of the schedulers that are checked, and no others.
 
-    It is not one of the stores that the process needs: where it may not read them, canaries go out by time alone.
+    The process does not depend on this store: without the right to read them, canaries are sent only by time.
     """
 
     def __init__(self, api: KubeApi, clock: Clock, proof: WiringProof, namespace: str) -> None:
@@ -60,7 +60,7 @@ def _holder(raw: Raw, wanted: set[str]) -> str | None:
 
 
 class LeaseEvents:
-    """Events about our Lease, which every installation has and which lives as long as it."""
+    """Events about our Lease, which every installation has for as long as it exists."""
 
     def __init__(self, api: KubeApi, recorder: Recorder, namespace: str, lease: str) -> None:
         self._api, self._recorder = api, recorder
@@ -92,7 +92,7 @@ def build_wiring(
     serving: Callable[[], int | None],
     every_seconds: Callable[[], float],
 ) -> WiringParts:
-    """`schedulers`: scheduler names with commas between them. Subscribes to `pods`; starts nothing."""
+    """`schedulers`: scheduler names, separated by commas. Subscribes to `pods`; starts nothing."""
     names = {name: canary_name(name) for name in split_names(schedulers)}
     proof = WiringProof(names, namespace, clock, pods.get)
     pods.subscribe(proof.pods_changed)

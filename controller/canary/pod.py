@@ -1,9 +1,9 @@
-"""The canary: a pod that kube-scheduler can only ask the extender about, and that never runs.
+"""The canary: a pod about which kube-scheduler has to ask the extender, and that never runs.
 
-It asks for the extender's resource and for nothing else, tolerates everything, and keeps to the `restricted` Pod
-Security Standard. The extender refuses it on every node; were it placed all the same, no image would be pulled for it
-and no container would start. Its name is fixed for a scheduler's name, so that there is never more than one, whoever
-makes it; its label tells it from a pod of that name that is not ours.
+It requests only the extender's resource, tolerates everything, and meets the `restricted` Pod Security Standard. The
+extender refuses it on every node; if it were placed all the same, no image would be pulled and no container would
+start. Its name follows from the scheduler's name, so that there is never more than one, whoever makes it. Its label
+distinguishes it from another pod of that name.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ _NOBODY: Final = 65534
 
 
 def canary_name(scheduler: str) -> str:
-    """Readable where the scheduler's name is a short label, else by its digest."""
+    """Readable if the scheduler's name is a short label, otherwise with its digest."""
     is_plain = _PLAIN.fullmatch(scheduler) is not None
     return NAME_PREFIX + (scheduler if is_plain else hashlib.sha256(scheduler.encode()).hexdigest()[:16])
 
 
 def canary_body(scheduler: str, namespace: str, owner: Mapping[str, str]) -> Raw:
-    """The pod; `owner` is the ownerReference of our Lease, with which it would be removed."""
+    """The pod; `owner` is the ownerReference of our Lease, so that it is deleted with the Lease."""
     asked = {EXTENDER_RESOURCE: "1"}
     return {
         "apiVersion": PODS.api_version,
@@ -49,7 +49,7 @@ def canary_body(scheduler: str, namespace: str, owner: Mapping[str, str]) -> Raw
         },
         "spec": {
             "schedulerName": scheduler,
-            # Of this class nobody is evicted for it, wherever pods are few that a node may take.
+            # With this class, no pod is evicted for it, even where nodes can take few pods.
             "priorityClassName": PRIORITY_CLASS,
             "tolerations": [{"operator": "Exists"}],
             "terminationGracePeriodSeconds": 0,
@@ -86,7 +86,7 @@ class Canaries:
         self._api, self._namespace, self._lease = api, namespace, lease
 
     def create(self, scheduler: str, may_write: Callable[[], bool]) -> str:
-        """Make it; its uid. A canary that somebody left behind is removed first."""
+        """Creates it, and returns its uid. A canary that was left behind is removed first."""
         body = canary_body(scheduler, self._namespace, self._owner())
         try:
             return self._create(body, may_write)
@@ -96,7 +96,7 @@ class Canaries:
 
     def _create(self, body: Raw, may_write: Callable[[], bool]) -> str:
         if not may_write():  # the fence: nothing is written outside a term
-            raise ClusterError("this process does not lead any more")
+            raise ClusterError("this process no longer leads")
         made = self._api.create(PODS, self._namespace, body, timeout=CALL_SECONDS)
         return _uid(made)
 
@@ -110,11 +110,11 @@ class Canaries:
         except NotFoundError:
             return
         if not _is_canary(raw):
-            raise ClusterError(f"pod {self._namespace}/{name} exists, and is not a canary of ours")
+            raise ClusterError(f"pod {self._namespace}/{name} exists, but is not a canary of this leader; delete it")
         self.remove(name, _uid(raw))
 
     def read(self, scheduler: str) -> tuple[Pod | None, str]:
-        """The pod as it stands, None when there is none, and what kube-scheduler says of it."""
+        """The pod, None if there is none, and kube-scheduler's message about it."""
         try:
             raw = self._api.get(PODS, self._namespace, canary_name(scheduler), timeout=CALL_SECONDS)
             status = mapping_at(raw, "", "status")
@@ -125,14 +125,15 @@ class Canaries:
             raise ClusterError(f"the canary pod cannot be read: {error}") from error
 
     def remove(self, name: str, uid: str) -> None:
-        """Delete it at once, if it is still the one of that uid. An unbound pod has no grace period, nor has this."""
+        """Deletes it at once if it still has that uid. Like every unbound pod, it has no grace period."""
         try:
             self._api.delete(PODS, self._namespace, name, uid=uid)
         except (NotFoundError, ConflictError):
             return
 
     def leftovers(self) -> list[tuple[str, str]]:
-        """Name and uid of every canary that exists, of former leaders and of schedulers no longer named too."""
+        """Name and uid of every canary that exists, including those of former leaders and of schedulers that are no
+        longer named."""
         page = self._api.list_page(PODS, self._namespace, labelSelector=f"{CANARY_LABEL}=true")
         return [(str(raw["metadata"]["name"]), _uid(raw)) for raw in page.items if _is_canary(raw)]
 

@@ -1,19 +1,19 @@
-"""Whether kube-scheduler asks the extender at all: what is known, by which evidence.
+"""Whether kube-scheduler asks the extender: what is known, and by which evidence.
 
-A pod that carries the extender's resource is scheduled only by a kube-scheduler whose configuration names the
-extender; without that entry it waits for ever. So the leader keeps, for each scheduler name, one of three findings,
-and everything that is seen of a scheduler may change it at once:
+A pod that requests the extender's resource is scheduled only by a kube-scheduler whose configuration names the
+extender; otherwise it waits for ever. So the leader keeps one of three findings for each scheduler name. Everything
+that is seen of a scheduler may change it at once:
 
     wired      it asked the extender: about the leader's canary, or about anybody's pod with the resource. Where
                callers show no certificate, anybody may ask about such a pod, so it has to place the pod as well
     unwired    it looked for the resource on nodes, which the condition of a pod tells, or it placed the canary
     unknown    nothing was seen of it yet, or it did not look at a canary
 
-Only a scheduler that is there is looked at: the cluster's own one, and any other name once its Lease or a pod that
-names it is seen. So a name may stand in the list before its scheduler is installed, and costs nothing.
+Only schedulers that exist are checked: the cluster's own one, and any other name once its Lease, or a pod that names
+it, has been seen. So the list may name a scheduler before it is installed, at no cost.
 
-Evidence of both kinds may cross on its way here. What speaks against a wired scheduler therefore also asks for a
-canary, whose verdict corrects the finding if it was late news.
+Evidence of both kinds may arrive out of order. Evidence against a wired scheduler therefore also sends a canary, whose
+verdict corrects the finding if the evidence was out of date.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ NOT_PROVEN: Final = "not proven yet"
 ASKED_ABOUT_CANARY: Final = "it asked the extender about the canary"
 ASKED_ABOUT_POD: Final = "it asked the extender about a pod"
 LACKS: Final = (
-    f"it looks for {EXTENDER_RESOURCE} on the nodes: the extender is missing in its configuration, or the resource is "
-    "not ignoredByScheduler there"
+    f"it looks for {EXTENDER_RESOURCE} on the nodes: its configuration does not name the extender, or does not set "
+    "ignoredByScheduler for the resource"
 )
 PLACED: Final = (
-    f"it placed a pod that asks for {EXTENDER_RESOURCE} without an answer of the extender: a node offers that "
-    "resource, another extender manages it, or this one is ignorable and could not be reached"
+    f"it placed a pod that requests {EXTENDER_RESOURCE} without asking the extender: a node offers that resource, "
+    "another extender manages it, or this one is ignorable and could not be reached"
 )
 
 
@@ -68,7 +68,7 @@ class Outcome(Enum):
 
 
 class Recognition(Enum):
-    """Whose pod a filter call is about."""
+    """What kind of pod a filter call is about."""
 
     NO_CANARY = auto()
     OURS = auto()
@@ -103,7 +103,7 @@ class _Track:
 
 
 class WiringProof:
-    """The findings, and the evidence that makes them. Nothing is known while this process does not lead.
+    """The findings, and the evidence for them. Nothing is known while this process does not lead.
 
     Threads: any. Blocks: `recognise`, for CREATION_SECONDS at most and only for a canary's name; `wait`. I/O: none.
     """
@@ -135,13 +135,13 @@ class WiringProof:
     # What is known
 
     def state(self, scheduler: str = DEFAULT_SCHEDULER) -> Wiring:
-        """UNKNOWN for a scheduler that is not looked at, and while this process does not lead."""
+        """UNKNOWN for a scheduler that is not checked, and while this process does not lead."""
         with self._changed:
             track = self._tracks.get(scheduler)
             return track.finding.state if track is not None and self._is_serving else Wiring.UNKNOWN
 
     def findings(self) -> list[Finding]:
-        """One for each scheduler that is there; none while this process does not lead."""
+        """One for each scheduler that exists; none while this process does not lead."""
         with self._changed:
             return [track.finding for track in self._tracks.values() if track.is_there and self._is_serving]
 
@@ -157,9 +157,9 @@ class WiringProof:
     def heard(self, scheduler: str, pod_uid: str, pod_key: str, *, is_sure: bool) -> None:
         """The scheduler asked about this pod; unless it `is_sure`, it may have been anybody else.
 
-        It counts if our store knows the pod, because anybody could make up one, and if the pod asks for the resource:
-        one that does not would have come by a configuration without `managedResources` too. Where it is not sure, the
-        pod's placing shows that it was a scheduler, and one that does not look for the resource on nodes.
+        It counts only if our store knows the pod, as a pod could be made up, and if the pod requests the resource: a
+        configuration without `managedResources` asks about other pods, too. If it is not sure, the pod's placement
+        proves that the caller was a scheduler, and one that does not look for the resource on nodes.
         """
         track = self._tracks.get(scheduler)
         if track is None or not self._is_serving:
@@ -176,10 +176,10 @@ class WiringProof:
                     self._asked.append(pod_uid)
 
     def recognise(self, pod_uid: str, pod_namespace: str, pod_name: str) -> Recognition:
-        """Whether a filter call is about our canary, which then has done its work. Its uid proves it, nothing else.
+        """Whether a filter call is about our canary, which then has done its work. Only its uid proves it.
+        kube-scheduler may already be scheduling a canary when that is deleted.
 
-        kube-scheduler may have begun to look at a canary when it was deleted. Such a late call proves nothing: whose
-        it is, another one that took over may have decided meanwhile.
+        Such a late call proves nothing: another kube-scheduler may have taken over meanwhile.
         """
         scheduler = self._scheduler_of.get(pod_name) if pod_namespace == self._namespace else None
         if scheduler is None:
@@ -198,7 +198,7 @@ class WiringProof:
             return Recognition.OURS
 
     def pods_changed(self, changes: Iterable[Change[Pod]]) -> None:
-        """Canaries that were judged, and real pods that lack the resource as of now."""
+        """Takes canaries that were judged, and real pods that now lack the resource."""
         for change in changes:
             pod = change.new or change.old
             if pod is None:
@@ -248,7 +248,7 @@ class WiringProof:
             self._end_locked(track, Outcome.GONE)
 
     def leases_changed(self, changes: Iterable[Change[str]]) -> None:
-        """Another kube-scheduler is at work, perhaps with another configuration."""
+        """Another kube-scheduler is active, perhaps with another configuration."""
         for change in changes:
             if change.new is None:
                 continue
@@ -279,7 +279,7 @@ class WiringProof:
             self._tell_locked()
 
     def is_due(self, scheduler: str, every_seconds: float) -> bool:
-        """Whether a canary should go out now, where a proven scheduler is looked at anew after `every_seconds`."""
+        """Whether to send a canary now; a proven scheduler is checked again after `every_seconds`."""
         with self._changed:
             track, now = self._tracks[scheduler], self._clock.now()
             if track.finding.state is not Wiring.WIRED:
@@ -312,16 +312,16 @@ class WiringProof:
             track.is_creating, track.is_wanted = False, True
             track.failures += 1
             if track.finding.state is Wiring.UNKNOWN:
-                self._find_locked(track, Wiring.UNKNOWN, f"the canary pod could not be made: {problem}")
+                self._find_locked(track, Wiring.UNKNOWN, f"the canary pod could not be created: {problem}")
             self._tell_locked()
 
     def outcome(self, scheduler: str) -> Outcome | None:
-        """Of the canary that is out; None while nothing is decided."""
+        """The outcome of the present canary; None while nothing is decided."""
         with self._changed:
             return self._tracks[scheduler].outcome
 
     def looked_at(self, scheduler: str, pod: Pod | None) -> Outcome | None:
-        """What a live read of the canary decides, None being no such pod."""
+        """What a live read of the canary shows; `pod` is None if there is none."""
         with self._changed:
             track = self._tracks[scheduler]
             if pod is None or pod.uid != track.canary_uid:
@@ -331,7 +331,8 @@ class WiringProof:
             return track.outcome
 
     def was_silent(self, scheduler: str, words: str) -> Outcome:
-        """Nobody judged the canary in time. A scheduler that asked about other pods meanwhile was merely busy."""
+        """The scheduler did not judge the canary in time. If it asked about other pods meanwhile, it was merely
+        busy."""
         with self._changed:
             track = self._tracks[scheduler]
             self._end_locked(track, Outcome.SILENT)
@@ -358,7 +359,7 @@ class WiringProof:
             return news
 
     def wait(self, version: int, timeout: float) -> int:
-        """Until something happened after `version`, or the time is up; the version now."""
+        """Waits until something has happened after `version`, or the time is up; returns the version."""
         with self._changed:
             self._changed.wait_for(lambda: self._version != version, timeout)
             return self._version
@@ -371,7 +372,7 @@ class WiringProof:
             self._tell_locked()
 
     def _find_locked(self, track: _Track, state: Wiring, cause: str) -> None:
-        """The first cause of a finding stays, but for reasons why nothing is known."""
+        """The first cause of a finding stays, unless it only says why nothing is known."""
         old = track.finding
         if not self._is_serving or (old.state is state and (state is not Wiring.UNKNOWN or old.cause == cause)):
             return

@@ -1,8 +1,8 @@
-"""Sends out canaries while this process leads, and tells people what was found.
+"""Sends canaries while this process leads, and reports the findings.
 
-For each scheduler name: at the beginning of a term, whenever its Lease changes hands, when evidence contradicts what
-is known, and as a slow look by time. A canary is deleted as soon as its verdict is known; one that a former leader
-left is deleted before anything else.
+For each scheduler name, it sends one at the beginning of a term, when its Lease changes hands, when evidence
+contradicts the finding, and at long intervals. A canary is deleted as soon as its verdict is known; one that a former
+leader left is deleted first.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class _Out:
-    """A canary that exists, and when it has had its time."""
+    """A canary that exists, and its deadline."""
 
     uid: str
     deadline: float
@@ -49,8 +49,8 @@ class _Out:
 class WiringProver:
     """The one thread that makes and deletes canaries.
 
-    `serving` gives a number that is another one in each term, None while this process is not to prove anything.
-    `every_seconds` is the pause between slow looks; 0 sends no canary at all.
+    `serving` returns a number that differs in each term, or None while this process must not prove anything.
+    `every_seconds` is the interval between routine checks; with 0 no canary is sent.
     Threads: `worker`'s. Blocks: `stop` joins it. I/O: pods, outside every lock.
     """
 
@@ -88,7 +88,7 @@ class WiringProver:
         self.worker.start()
 
     def stop(self) -> None:
-        """A canary that is out is deleted, if the API server answers."""
+        """Deletes the present canary, if the API server answers."""
         self.worker.stop()
         if self._leases is not None:
             self._leases.stop()
@@ -99,7 +99,7 @@ class WiringProver:
         return 0.0
 
     def step(self) -> None:
-        """Do what is to be done now."""
+        """Does what is due now."""
         term = self._serving()
         if term != self._term:
             self._change_term(term)
@@ -170,12 +170,12 @@ class WiringProver:
         _log.info("canary sent scheduler=%s uid=%s", scheduler, uid)
 
     def _look(self, scheduler: str) -> Outcome | None:
-        """The last look at a canary of which nothing was heard: our store may lag, and the words may tell why."""
+        """The last look at a canary without a verdict: our store may lag, and kube-scheduler's message may tell why."""
         pod, words = self._canaries.read(scheduler)
         outcome = self._proof.looked_at(scheduler, pod)
         if outcome is not None:
             return outcome
-        cause = f"it has not looked at the canary within {VERDICT_SECONDS:.0f} s"
+        cause = f"it has not considered the canary within {VERDICT_SECONDS:.0f} s"
         if words:
             cause = f"it has not asked about the canary within {VERDICT_SECONDS:.0f} s: {words[:WORDS_LIMIT]}"
         return self._proof.was_silent(scheduler, cause)

@@ -1,1 +1,1 @@
-"""Who leads: a pure step and its loop, and the gate that lets nobody answer outside a term."""
+"""Who leads: a pure step and its loop, and the gate that prevents answers outside a term."""

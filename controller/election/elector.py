@@ -58,7 +58,7 @@ class LeaseMove(Enum):
 
 
 def observe(view: View, lease: LeaseRecord, now: float) -> View:
-    """The view after a read: a changed Lease starts its time anew."""
+    """The view after a read: a changed Lease restarts its time."""
     return view if lease.resource_version == view.resource_version else View(lease.resource_version, now)
 
 
@@ -66,7 +66,7 @@ def step(view: View, lease: LeaseRecord, me: str, now: float, least_seconds: flo
     """What to do about a Lease that was just read. Pure.
 
     A foreign holder keeps it for the duration that it wrote, or `least_seconds` if that is longer: a Lease without a
-    duration is nobody's invitation.
+    duration does not invite anybody.
     """
     if lease.holder == me:
         return LeaseMove.RENEW
@@ -105,7 +105,8 @@ class Elector(Part):
         self._has_led = False
         self._term = 0
         self._renewed_at = 0.0
-        # Whatever it was, an elector that rests longer would leave the Lease to nobody. The deadline still counts.
+        # Whatever failed, an elector that pauses longer would leave the Lease without a holder. The deadline still
+        # counts.
         pace = (timing.retry_period, timing.retry_period)
         self.worker = Worker("elector", self._round, retry_seconds=pace, at_end=self.let_go)
 
@@ -116,7 +117,7 @@ class Elector(Part):
 
     @property
     def had_predecessor(self) -> bool:
-        """Whether somebody led before this term, who may have left behind what is not to be seen yet."""
+        """Whether this term had a predecessor, which may have caused changes that cannot be seen yet."""
         return self._had_predecessor
 
     @property
@@ -154,7 +155,7 @@ class Elector(Part):
             self._end_overdue_term()
 
     def _end_lost_term(self, lease: LeaseRecord) -> None:
-        """A term is one unbroken time in the Lease: whoever was in it meanwhile may have promised anything."""
+        """A term is one unbroken time of holding the Lease: another holder meanwhile may have promised anything."""
         if lease.holder != self._me or lease.transitions != self._term:
             self._end_term(f"the Lease has changed hands, to {lease.holder or 'nobody'}")
         self._end_overdue_term()

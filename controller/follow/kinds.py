@@ -18,7 +18,8 @@ F = TypeVar("F")
 
 @dataclass(frozen=True, slots=True)
 class FollowedKind(Generic[F]):
-    """One kind of objects that is followed. `observe`: by key, the facts or None, and what went when there are none."""
+    """One kind of objects that is watched. `observe` takes the key, the facts or None, and, without facts, what was
+    deleted."""
 
     name: str
     resource: Resource

@@ -1,9 +1,9 @@
-"""One live read of an object that our stores do not show, or show without what should have come by now.
+"""One live read of an object that our stores do not show, or show without what should be there by now.
 
 What the API server says goes to the allocator by the same verb as the watch's events. A read and a watch race: the
-answer of a read may be older than what the watch has delivered meanwhile, and nothing would ever correct it. So
-whoever is further speaks: the store, once its resource version has reached that of the answer, or the answer itself,
-which the watch will pass.
+answer of a read may be older than what the watch has delivered meanwhile, and nothing would ever correct it. So the
+newer one counts: the store, once its resource version has reached that of the answer, or the answer itself, which the
+watch will pass.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class KnownStore(Protocol):
 
 
 class _NothingKnown:
-    """The store of a kind that nobody follows: what is read is the latest that there is."""
+    """The store of a kind that is not watched: what is read is the latest."""
 
     resource_version = ""
 

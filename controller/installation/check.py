@@ -94,17 +94,18 @@ def _try_webhook(api: KubeApi, target: CheckTarget) -> tuple[str, str]:
     except NotFoundError:
         return "skipped", f"there is no {MUTATING_WEBHOOKS.kind} {MUTATING_CONFIGURATION}"
     if PODS_ENTRIES not in [entry.get("name") for entry in entries]:
-        return "skipped", "nobody asks it about pods while the extender is switched off or kube-scheduler is not wired"
+        return "skipped", "pods do not opt in while the extender is switched off or kube-scheduler is not wired"
     made = api.create(PODS, target.test_namespace, _pod(target), dry_run=True)
     containers = made["spec"]["containers"]
     amount = (containers[0].get("resources") or {}).get("requests", {}).get(EXTENDER_RESOURCE)
     if amount != "1":
-        return "failed", f"a pod with a claim in {target.test_namespace} came out without {EXTENDER_RESOURCE}"
+        return "failed", f"a pod with a claim in {target.test_namespace} does not get {EXTENDER_RESOURCE}"
     return "ok", f"a pod with a claim in {target.test_namespace} gets {EXTENDER_RESOURCE}"
 
 
 def _pod(target: CheckTarget) -> dict[str, Any]:
-    """With a claim that is not there, which may become Longhorn's; fit for the `restricted` Pod Security Standard."""
+    """A pod with a claim that does not exist, which may become Longhorn's; it meets the `restricted` Pod Security
+    Standard."""
     return {
         "apiVersion": PODS.api_version,
         "kind": PODS.kind,

@@ -1,4 +1,4 @@
-"""Prepares the end of an installation, in the order in which no pod is left waiting for somebody who has gone.
+"""Prepares an uninstallation, in an order that leaves no pod waiting for an extender that is gone.
 
 1. The extender is switched off and its webhook configurations are emptied: no pod opts in any more, and those that ask
    for the extender are let through.
@@ -85,7 +85,10 @@ def prepare_uninstall(
     owner = _account(api, settings.namespace)
     for made in made_by_the_leader(settings, purges=purges):
         if _hand_over(api, settings.namespace, made, owner, pause):
-            yield f"{made.resource.kind} {settings.namespace}/{made.name}: goes with ServiceAccount {owner['name']}"
+            yield (
+                f"{made.resource.kind} {settings.namespace}/{made.name}: will be deleted with ServiceAccount "
+                f"{owner['name']}"
+            )
 
 
 def _wait_for_pods(
@@ -95,16 +98,16 @@ def _wait_for_pods(
     while waiting := waiting_pods(api):
         if clock.now() >= deadline:
             named = ", ".join(waiting[:LISTED]) + (", ..." if len(waiting) > LISTED else "")
-            text = f"{len(waiting)} pods still wait with the resource {EXTENDER_RESOURCE}: {named}"
+            text = f"pending pods that request {EXTENDER_RESOURCE}: {len(waiting)} ({named})"
             if not is_forced:
-                raise PodsWaitError(f"{text}. Without the extender they stay pending: delete them, or force it")
-            yield f"{text}; forced"
+                raise PodsWaitError(f"{text}. Without the extender they stay pending: delete them, or use --force")
+            yield f"{text}; going on, as --force says"
             return
         if len(waiting) != said:
             said = len(waiting)
-            yield f"waiting for {said} pods with the resource {EXTENDER_RESOURCE}"
+            yield f"waiting for pending pods that request {EXTENDER_RESOURCE}: {said}"
         pause(LOOK_SECONDS)
-    yield f"no pod waits with the resource {EXTENDER_RESOURCE}"
+    yield f"no pending pod requests {EXTENDER_RESOURCE}"
 
 
 def waiting_pods(api: KubeApi) -> list[str]:
@@ -135,7 +138,7 @@ def _account(api: KubeApi, namespace: str) -> dict[str, str]:
         try:
             name, uid = ACCOUNT, str(api.get(SERVICE_ACCOUNTS, namespace, ACCOUNT)["metadata"]["uid"])
         except NotFoundError as error:
-            raise ConfigError(f"--namespace: ServiceAccount {namespace}/{ACCOUNT} is not there") from error
+            raise ConfigError(f"--namespace: there is no ServiceAccount {namespace}/{ACCOUNT}") from error
     return {"apiVersion": SERVICE_ACCOUNTS.api_version, "kind": SERVICE_ACCOUNTS.kind, "name": name, "uid": uid}
 
 
@@ -156,4 +159,4 @@ def _hand_over(api: KubeApi, namespace: str, made: Made, owner: dict[str, str], 
             pause(LOOK_SECONDS)  # the leader has written it
             continue
         return True
-    raise ClusterError(f"{made.resource.kind} {namespace}/{made.name} is written too often to be handed over")
+    raise ClusterError(f"{made.resource.kind} {namespace}/{made.name} changes too often to be updated; try again")

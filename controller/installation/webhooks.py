@@ -23,7 +23,7 @@ from controller.kube.resources import (
 )
 from controller.settings import ENABLED
 
-GONE_SECONDS: Final = 3.0  # they must have been empty for so long
+GONE_SECONDS: Final = 3.0  # they must have stayed empty for this long
 TOTAL_SECONDS: Final = 30.0
 PAUSE_SECONDS: Final = 0.5
 
@@ -59,7 +59,7 @@ def remove_webhooks(
                     gone_since = clock.now()
         if clock.now() > began + TOTAL_SECONDS:
             names = ", ".join(OUR_CONFIGURATIONS.values())
-            raise ClusterError(f"webhook configurations {names} come back: somebody writes them again")
+            raise ClusterError(f"webhook configurations {names} do not stay empty: another writer fills them again")
         pause(PAUSE_SECONDS)
     return [switched, *empty, *deleted]
 
@@ -76,7 +76,7 @@ def _switch_off(api: KubeApi, namespace: str, config_map: str) -> str:
         api.patch(CONFIG_MAPS, namespace, config_map, {"data": {ENABLED: "false"}})
     except NotFoundError as error:
         raise ConfigError(
-            f"ConfigMap {namespace}/{config_map} is not there, so nothing was removed: name the one with the live "
+            f"there is no ConfigMap {namespace}/{config_map}, so nothing was changed: name the one with the live "
             "settings by --namespace and --config-map"
         ) from error
     return f"ConfigMap {namespace}/{config_map}: {ENABLED} is false"

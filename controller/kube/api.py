@@ -113,15 +113,17 @@ class ClientKubeApi:
 
     @classmethod
     def load(cls, kubeconfig: str | None = None, context: str | None = None) -> ClientKubeApi:
-        """From a kubeconfig file, or, without one, from the pod's service account. ConfigError when neither works, and
-        when the file is none."""
+        """Loads a kubeconfig file, or, without one, the pod's service account. Raises ConfigError if neither works, or
+        if the file is not a kubeconfig."""
         configuration = client.Configuration()
         configuration.retries = False
         if not kubeconfig:
             try:
                 config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
             except config.ConfigException as error:
-                raise ConfigError(f"there is no --kubeconfig, and no service account of a pod: {error}") from error
+                raise ConfigError(
+                    f"no --kubeconfig is given, and there is no service account of a pod: {error}"
+                ) from error
             return cls(configuration)
         try:
             Path(kubeconfig).read_bytes()
@@ -134,7 +136,7 @@ class ClientKubeApi:
         except (config.ConfigException, yaml.YAMLError, ValueError) as error:
             raise ConfigError(f"kubeconfig {kubeconfig}: {' '.join(str(error).split())}") from error
         except (TypeError, AttributeError, LookupError) as error:  # what the library makes of another shape
-            raise ConfigError(f"kubeconfig {kubeconfig}: it does not have a kubeconfig's fields") from error
+            raise ConfigError(f"kubeconfig {kubeconfig}: it lacks fields of a kubeconfig") from error
         return cls(configuration)
 
     def get(self, resource: Resource, namespace: str | None, name: str, *, timeout: float = CALL_SECONDS) -> Raw:

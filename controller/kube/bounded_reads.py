@@ -1,8 +1,8 @@
-"""Reads of the API server that reviews cause: bounded in number, and shared between equal questions.
+"""Reads from the API server that reviews cause: limited in number, and shared by equal questions.
 
-Whoever reaches a port that answers reviews can ask about names that he makes up, and each would be a read. So a process
-makes so many a second, and has so many threads in them at a time; one more is refused at once, which whoever asked can
-live with.
+Any client that reaches a port for reviews can ask about invented names, and each would be a read. So a process limits
+its reads per second, and the threads that read at the same time. Another read is refused at once, and its caller can do
+without.
 """
 
 from __future__ import annotations
@@ -76,14 +76,14 @@ class BoundedReads(Generic[Found]):
                     return known.result(), True
                 known = None
             if self._busy >= self._limits.at_once:
-                raise TooManyReadsError(f"{self._busy} threads read for reviews")
+                raise TooManyReadsError(f"{self._busy} threads already read for reviews")
             mine = known or self._begin(key)
             self._busy += 1
         with self._turn():
             if known is None:
                 return self._make(key, mine, read), False
             if not known.over.wait(seconds):
-                raise UnavailableError("another one who reads the same takes too long")
+                raise UnavailableError("the same read by another thread takes too long")
             return known.result(), True
 
     @contextmanager
@@ -99,7 +99,7 @@ class BoundedReads(Generic[Found]):
         self._left = min(self._most, self._left + (now - self._counted_at) * self._limits.a_second)
         self._counted_at = now
         if self._left < 1.0:
-            raise TooManyReadsError(f"{self._limits.a_second:g} reads a second are made for reviews")
+            raise TooManyReadsError(f"{self._limits.a_second:g} reads per second are allowed for reviews")
         self._left -= 1.0
         for other in [key for key, one in self._reads.items() if one.over.is_set() and one.shared_until <= now]:
             del self._reads[other]

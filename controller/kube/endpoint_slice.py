@@ -62,7 +62,7 @@ class EndpointSlices:
         def write() -> None:
             raw = self._read(service)
             if not self._is_leading():
-                raise NotLeaderError(f"this process does not lead any more: Service {service} is left as it is")
+                raise NotLeaderError(f"this process no longer leads: Service {service} stays as it is")
             if raw is not None and raw.get("addressType") != family:
                 uid = raw["metadata"].get("uid", "")
                 self._api.delete(ENDPOINT_SLICES, self._namespace, service, uid=uid)  # the family cannot be changed
@@ -103,7 +103,7 @@ class EndpointSlices:
 
 
 class PodEndpoint:
-    """One Service, pointed at this pod or at nobody."""
+    """One Service, which points at this pod or at none."""
 
     def __init__(
         self, slices: EndpointSlices, settings: ProcessSettings, service: str, ports: Mapping[str, int]
@@ -126,7 +126,7 @@ def _addresses(raw: Mapping[str, Any]) -> list[str]:
 
 
 def _against_others(write: Callable[[], None]) -> None:
-    """Read and write once more when somebody else has written in between."""
+    """Reads and writes once more if somebody else has written in between."""
     for attempt in range(_TRIES):
         try:
             write()

@@ -26,16 +26,16 @@ from controller.process.worker import Part, Worker
 
 PAGE_SIZE: Final = 500
 WATCH_SECONDS: Final = 30  # the server ends the watch after this, with a bookmark that proves what was seen
-SILENCE_SECONDS: Final = 40.0  # no byte for so long: the connection is dead
+SILENCE_SECONDS: Final = 40.0  # without a byte for this long, the connection is dead
 PROOF_SECONDS: Final = 3
 FEW: Final = 250  # objects, which a list shows sooner than a bookmark comes
 STALE_SECONDS: Final = 60.0
-DOUBT_SECONDS: Final = STALE_SECONDS / 2  # a proof takes its time, and shall be there before the store is stale
+DOUBT_SECONDS: Final = STALE_SECONDS / 2  # a proof takes time, and has to arrive before the store is stale
 ABSENT_RETRY_SECONDS: Final = 10.0
 BACKOFF_SECONDS: Final = 0.25
 MAX_BACKOFF_SECONDS: Final = 10.0
 SHORT_WATCH_SECONDS: Final = 1.0
-TRIES_BEFORE_LIST: Final = 4  # a position that the server refuses for so long may be one that it never had
+TRIES_BEFORE_LIST: Final = 4  # a position that the server refuses for this long may be one that it never had
 _THEIRS: Final = (ClusterError, MalformedRequestError, msgspec.DecodeError)  # not a fault of ours
 
 _log = logging.getLogger(__name__)
@@ -45,11 +45,10 @@ class Informer(Part):
     """Keeps one store in step with the cluster until it is stopped.
 
     Whatever fails is tried again with a growing pause. Where etcd reports no progress, the API server has no bookmark
-    for a kind that nobody changes; so a store of which nothing was heard for DOUBT_SECONDS is proven anew: by the
-    bookmark of a watch from its own version, or by a list. One that is older than STALE_SECONDS is not `synced` until
-    then.
-    With a `name`, of that object alone: then the rights to list and watch may be bound to it.
-    After a fault of ours, as of a subscriber, the subscribers get the changes again.
+    for a kind that nobody changes; so a store without news for DOUBT_SECONDS is checked again: by the bookmark of a
+    watch from its own version, or by a list. One that is older than STALE_SECONDS is not `synced` until then. With a
+    `name`, it watches only that object; the rights to list and watch may then be limited to it. After a fault of ours,
+    as of a subscriber, the subscribers get the changes again.
     Threads: `worker`'s. Blocks: `catch_up` and `stop`, for the time given. I/O: list and watch.
     """
 
@@ -85,7 +84,7 @@ class Informer(Part):
 
     @property
     def resource_version(self) -> str:
-        """Up to which version the store has seen everything; "" while it begins anew."""
+        """The version up to which the store has seen everything; "" while it starts again."""
         with self._changed:
             return self._resource_version
 
@@ -205,7 +204,7 @@ class Informer(Part):
     def _watch(self) -> None:
         in_doubt = self.age() > DOUBT_SECONDS
         if in_doubt:
-            self._page(limit=1)  # brings an idle kind's watch cache on, without which there is no bookmark
+            self._page(limit=1)  # advances an idle kind's watch cache, without which there is no bookmark
         with self._changed:
             is_proof = in_doubt or self._proofs_wanted > 0
             version = self._resource_version

@@ -16,7 +16,8 @@ from controller.model.names import SETTLED_ANNOTATION
 
 @dataclass(frozen=True, slots=True)
 class LeaseRecord:
-    """What stands in the Lease. `resource_version` "" means that it does not exist; holder "" that nobody holds it."""
+    """The contents of the Lease. `resource_version` "" means that it does not exist, `holder` "" that nobody holds
+    it."""
 
     holder: str
     transitions: int
@@ -32,8 +33,8 @@ ABSENT = LeaseRecord("", 0, 0, "")
 class LeaseClient:
     """Reads and writes one Lease. Threads: one at a time. I/O: one call each, within `timeout` seconds.
 
-    `leaves_nothing` is asked when the Lease is let go: whether all that this process has admitted is to be seen in the
-    cluster by now. An annotation tells the next holder, by the number of the term that it is true of.
+    `leaves_nothing` is asked when the Lease is released: whether all that this process has admitted is visible in the
+    cluster by now. An annotation with the number of that term tells the next holder.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Events for people: what `kubectl describe` shows beside an object.
+"""Events for people: what `kubectl describe` shows below an object.
 
 They are a courtesy, never a record: a note costs its caller nothing, notes of the same words become one Event with a
 count, a noisy object is quietened, and what cannot be written is counted and forgotten. Core `v1` Events, as

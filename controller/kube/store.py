@@ -50,8 +50,8 @@ class _Subscriber(Generic[Facts]):
 class Store(Generic[Facts]):
     """One writer, many readers; changes as values. Raw objects are parsed at once and never kept.
 
-    An object that does not parse is kept out, and `bad` names what is wrong with it: the rest goes on.
-    A subscriber that fails keeps nobody else from the changes, and gets them again with the next ones.
+    An object that does not parse is kept out, and `bad` names what is wrong with it: the rest goes on. A subscriber
+    that fails does not keep the changes from others, and gets them again with the next ones.
     Threads: any; one informer writes. Subscribers run in its thread, after the lock is free.
     """
 
@@ -93,7 +93,7 @@ class Store(Generic[Facts]):
         self._subscribers.append(_Subscriber(callback))
 
     def replace(self, raws: Iterable[Raw]) -> list[Change[Facts]]:
-        """A relist: what appeared, changed or vanished while nobody watched."""
+        """A relist: what appeared, changed or vanished while the watch was interrupted."""
         fresh: dict[str, Facts] = {}
         bad: dict[str, str] = {}
         for raw in raws:

@@ -1,4 +1,4 @@
-"""The objects that live settings stand in: one ConfigMap of ours, and Longhorn's Setting objects."""
+"""The objects with the live settings: one ConfigMap of ours, and Longhorn's Setting objects."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def config_map_named(name: str) -> Callable[[Raw], ConfigMapFacts | None]:
 
 
 def data_of(config_maps: Iterable[ConfigMapFacts]) -> Mapping[str, str] | None:
-    """The data of the one ConfigMap that is kept; None while there is none, or none that can be read."""
+    """The data of the one ConfigMap; None if it does not exist or cannot be read."""
     return next((found.data for found in config_maps), None)
 
 

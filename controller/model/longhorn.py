@@ -142,7 +142,7 @@ class Volume:
     restore_required: bool = False
     is_standby: bool = False
     expansion_required: bool = False
-    scheduling_unknown: bool = False  # the condition `Scheduled` stands there and says neither True nor False
+    scheduling_unknown: bool = False  # the condition `Scheduled` exists and is neither True nor False
     owner_id: str = ""  # the node whose manager looks after it; to grow while detached, it is attached there
     wanted_frontend: str = ""  # spec.frontend, also while it is attached without one
 

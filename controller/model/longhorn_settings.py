@@ -85,7 +85,7 @@ def _number(least: int, most: int = _MOST) -> Callable[[str], int]:
 def _choice(*choices: str) -> Callable[[str], str]:
     def parse(text: str) -> str:
         if text not in choices:
-            raise ValueError(f"is none of {', '.join(choices)}")
+            raise ValueError(f"is not one of {', '.join(choices)}")
         return text
 
     return parse

@@ -61,8 +61,8 @@ _ANTI_AFFINITY = ("ignored", "enabled", "disabled")
 _BALANCE = ("ignored", "disabled", "least-effort", "best-effort")
 _CLONE_MODES = ("full-copy", "linked-clone")
 _LAYOUTS = ("replicated", "sharded")
-# The words of kube-scheduler's plugin NodeResourcesFit about a resource that no node offers.
-# The resource itself, and none whose name goes on.
+# The message of kube-scheduler's plugin NodeResourcesFit about a resource that no node offers: the resource itself, not
+# one with a longer name.
 _LACKS = re.compile(rf"Insufficient {re.escape(names.EXTENDER_RESOURCE)}(?![-\w/])(?!\.\w)")
 _GATED = "SchedulingGated"  # why a pod is not scheduled that kube-scheduler has not looked at
 _DISK_TYPES = ("filesystem", "block")
@@ -403,7 +403,7 @@ def instance_manager_facts(raw: Raw) -> InstanceManager:
 
 
 def node_facts(raw: Raw) -> LonghornNode:
-    """A Longhorn Node; a disk counts only when it stands in the spec and in the status."""
+    """A Longhorn Node; a disk counts only if it is in the spec and in the status."""
     meta = mapping_at(raw, "", "metadata")
     spec = mapping_at(raw, "", "spec")
     status = mapping_at(raw, "", "status")

@@ -55,10 +55,16 @@ def _factor(suffix: str, text: str, field: str) -> Fraction:
 
 
 def bytes_text(count: int) -> str:
-    """`count` bytes for people: `100Gi`, `1.5Gi`, `10Mi`, `17`; never used as input."""
+    """`count` bytes for people: `100 GiB`, `1.5 GiB`, `10 MiB`, `17 bytes`; never used as input."""
     for suffix in ("Ei", "Pi", "Ti", "Gi", "Mi", "Ki"):
         unit = _BINARY[suffix]
         if abs(count) >= unit:
             scaled = f"{count / unit:.2f}".rstrip("0").rstrip(".")
-            return f"{scaled}{suffix}"
-    return str(count)
+            return f"{scaled} {suffix}B"
+    return "1 byte" if count == 1 else f"{count} bytes"
+
+
+def exact_bytes_text(count: int) -> str:
+    """The same with the exact number, for sizes that somebody may type: `10 GiB (10737418240 bytes)`."""
+    text = bytes_text(count)
+    return text if abs(count) < _BINARY["Ki"] else f"{text} ({count} bytes)"

@@ -59,7 +59,7 @@ def choice_at(raw: Raw, path: str, name: str, choices: Collection[str], default:
 
 
 def time_at(raw: Raw, path: str, name: str) -> str:
-    """An RFC3339 time as it stands there; "" where it is missing or empty."""
+    """An RFC3339 time as written; "" if it is missing or empty."""
     value = text_at(raw, path, name)
     if value:
         try:
@@ -144,7 +144,7 @@ def condition_at(status: Raw, path: str, type_name: str) -> bool | None:
 
 
 def has_condition(status: Raw, path: str, type_name: str) -> bool:
-    """Whether the condition stands there, whatever it says."""
+    """Whether the condition exists, whatever its status."""
     return _condition(status, path, type_name) is not None
 
 

@@ -218,10 +218,10 @@ def support_of(version_text: str | None, *, crds: Collection[str] = (), settings
     """
     own = sorted(OWN_SCHEDULER_CRDS.intersection(crds))
     if own:
-        return Support(False, f"this Longhorn schedules disks itself: it has the CRD {own[0]}")
+        return Support(False, f"this Longhorn has a disk scheduler of its own (CRD {own[0]})")
     known = sorted(name for name in settings if name.startswith(OWN_EXTENDER_SETTINGS))
     if known:
-        return Support(False, f"this Longhorn ships a scheduler extender of its own: it knows the setting {known[0]}")
+        return Support(False, f"this Longhorn has a scheduler extender of its own (setting {known[0]})")
     version = parse_version(version_text) if version_text else None
     if version is not None and version < OLDEST:
         return Support(False, f"Longhorn {version} is older than {OLDEST}, the oldest release whose rules are known")

@@ -66,7 +66,7 @@ def _note_objects(document: Document, notes: Notes) -> None:
     notes.ignored.update(document.objects.ignored)
     version = document.version
     if version is not None and parse_version(version) is None:
-        notes.remark(f"longhornVersion: {version!r} is no version, taken for the newest")
+        notes.remark(f"longhornVersion: {version!r} is not a version; the newest is assumed")
     own = "diskschedules.longhorn.io" if document.objects.ignored["DiskSchedule.longhorn.io"] else ""
     support = support_of(version, crds=[own], settings=document.objects.settings)
     if not support.is_supported:
@@ -171,7 +171,7 @@ def _schedule(document: Document, question: ScheduleQuestion) -> Json:
 
 
 def _sized(replica: Replica, volume: Volume) -> Replica:
-    """Longhorn gives a replica its volume's size; one that is to be placed and has none is taken for such."""
+    """Longhorn gives a replica its volume's size; a replica without a size that has to be placed is given it, too."""
     return replica if replica.size_bytes or replica.node else replace(replica, size_bytes=volume.size_bytes)
 
 
@@ -211,14 +211,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="controller.plan", description="Questions about saved objects, answered by the same rules.")
+    parser = _Parser(
+        prog="controller.plan",
+        description="Answers questions about saved objects by the extender's rules, without a cluster.",
+    )
     add_version(parser)
-    parser.add_argument("--lines", action="store_true", help="one JSON document a line, one answer a line")
+    parser.add_argument(
+        "--lines", action="store_true", help="read one JSON document per line, and write one answer per line"
+    )
     how = parser.add_mutually_exclusive_group()
-    text = "refuse what could only be passed over, such as a setting that nothing is decided by; the default"
+    text = "refuse input that would be ignored, such as a misspelt setting (default)"
     how.add_argument("--strict", action="store_true", help=text)
-    how.add_argument("--lenient", action="store_true", help="pass over it, with a remark on standard error")
-    parser.add_argument("file", metavar="FILE", nargs="?", default="-", help="JSON or YAML; - reads standard input")
+    how.add_argument("--lenient", action="store_true", help="ignore such input, with a remark on standard error")
+    parser.add_argument(
+        "file", metavar="FILE", nargs="?", default="-", help="file with JSON or YAML; - reads standard input (default)"
+    )
     return parser
 
 

@@ -26,7 +26,7 @@ class InputError(SchedulerError):
 
 
 def printable(text: str) -> str:
-    """`text` on one line: what a terminal would not show as it stands is escaped, and what is long is cut."""
+    """`text` on one line: characters that a terminal would not show are escaped, and long texts are cut."""
     shown = text if len(text) <= _LONGEST else text[:_LONGEST] + "..."
     if shown.isprintable():
         return shown
@@ -65,8 +65,8 @@ class Notes:
             self._is_cut = text not in self._remarks or self._is_cut
 
     def pass_over(self, error: InputError, instead: str = "") -> None:
-        """Go on without what `error` tells of, if lenient; else it is raised. `instead`: what the remark adds, such as
-        what is assumed in its place."""
+        """If lenient, continues without the input that `error` is about; otherwise raises it. `instead` is added to the
+        remark, such as the value that is assumed."""
         if not self.is_lenient:
             raise error
         self._keep(f"{error}, {instead}" if instead else str(error))

@@ -46,7 +46,7 @@ def unknown_words(kind: str, raw: Raw) -> Iterator[MalformedRequestError]:
 
 
 def check_fields(raw: Raw, facts: object) -> None:
-    """MalformedRequestError for the first field that could not stand in a cluster."""
+    """Raises MalformedRequestError for the first field that could not exist in a cluster."""
     _check_meta(mapping_at(raw, "", "metadata"))
     status = mapping_at(raw, "", "status")
     _check_conditions(status, "status")

@@ -41,7 +41,7 @@ class ScheduleQuestion:
 
 @dataclass(frozen=True, slots=True)
 class ExpandQuestion:
-    """May the volume grow to that size? `path` is where it stands."""
+    """May the volume grow to that size? `path` is its place in the document."""
 
     path: str
     volume: Volume
@@ -50,7 +50,7 @@ class ExpandQuestion:
 
 @dataclass(frozen=True, slots=True)
 class FitQuestion:
-    """On which of these nodes is there room for the pod's volumes? `path` is where it stands."""
+    """On which of these nodes is there room for the pod's volumes? `path` is its place in the document."""
 
     path: str
     pod: Pod

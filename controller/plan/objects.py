@@ -166,7 +166,7 @@ def _put(found: Objects, table_name: str, key: str, facts: Any, object_name: str
 
 
 def _check_kind(where: str, raw: dict[str, Any], group: str, notes: Notes) -> None:
-    """An object of a kind that is not read: another version of one that is, or a slip of the pen, is refused."""
+    """Checks an object of a kind that is not read: another version of a known kind, or a misspelt one, is refused."""
     version, kind, object_name = raw["apiVersion"], raw["kind"], _named(where, raw)
     for known, kinds in _KINDS.items():
         if kind in kinds and known.rpartition("/")[0] == group:

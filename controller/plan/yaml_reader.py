@@ -117,7 +117,7 @@ class _Builder:
 
     def _close(self, event: Any) -> None:
         level = self._levels.pop()
-        for source in level.merged:  # an earlier one wins, and what stands in the mapping itself wins over all
+        for source in level.merged:  # an earlier one takes precedence, and the mapping's own keys over all
             for key, value in source.items():
                 level.container.setdefault(key, value)  # type: ignore[union-attr]
         if level.anchor is not None and self._anchors[level.anchor] is None:
@@ -125,7 +125,7 @@ class _Builder:
         self._put(level.container, level.height, event)
 
     def _put(self, value: Any, height: int, event: Any) -> None:
-        """A finished value at its place: an item, a key, or what stands behind one."""
+        """Puts a finished value in its place: an item, a key, or a key's value."""
         if not self._levels:
             self.root = value
             return
@@ -165,7 +165,7 @@ def _mappings(value: Any, event: Any) -> list[dict[str, Any]]:
 
 
 def _is_plain(event: Any) -> bool:
-    """Whether a scalar stands there without quotes and without a tag, so that its look decides what it is."""
+    """Whether a scalar has neither quotes nor a tag, so that its form decides its type."""
     return isinstance(event, yaml.ScalarEvent) and event.tag is None and bool(event.implicit[0])
 
 

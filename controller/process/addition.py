@@ -1,4 +1,4 @@
-"""What a part of the process that stands beside the extender looks like to the rest of it."""
+"""What a part of the process besides the extender looks like to the rest."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from controller.process.worker import Runs
 
 @dataclass(frozen=True, slots=True)
 class Addition:
-    """A part beside the extender, and its section of `/status`: quick, without locks but its own, sayable in JSON."""
+    """A part besides the extender, and its section of `/status`, which is quick, takes only its own lock, and fits
+    JSON."""
 
     name: str
     part: Runs

@@ -41,11 +41,13 @@ def store_entries(states: Iterable[StoreState], bad: Callable[[str], Mapping[str
 
 
 def store_metrics(prefix: str, states: Iterable[StoreState]) -> Iterator[Metric]:
-    synced = GaugeMetricFamily(f"{prefix}_store_synced", "1 when the store of that kind follows.", labels=("kind",))
-    objects = GaugeMetricFamily(f"{prefix}_store_objects", "Objects of that kind that are known.", labels=("kind",))
+    synced = GaugeMetricFamily(f"{prefix}_store_synced", "1 while the store of that kind is in sync.", labels=("kind",))
+    objects = GaugeMetricFamily(f"{prefix}_store_objects", "Objects of that kind in the store.", labels=("kind",))
     bad = GaugeMetricFamily(f"{prefix}_bad_objects", "Objects of that kind that cannot be read.", labels=("kind",))
     age = GaugeMetricFamily(
-        f"{prefix}_store_age_seconds", "Time since the store was last known to be current.", labels=("kind",)
+        f"{prefix}_store_age_seconds",
+        "Time since the store of that kind was last known to be current.",
+        labels=("kind",),
     )
     for state in states:
         synced.add_metric((state.kind,), 1.0 if state.is_synced else 0.0)
@@ -56,8 +58,8 @@ def store_metrics(prefix: str, states: Iterable[StoreState]) -> Iterator[Metric]
 
 
 def worker_metrics(prefix: str, workers: Iterable[Worker]) -> Iterator[Metric]:
-    rounds = CounterMetricFamily(f"{prefix}_worker_rounds", "Rounds of that worker.", labels=("worker",))
-    failures = CounterMetricFamily(f"{prefix}_worker_failures", "Rounds that failed by a fault.", labels=("worker",))
+    rounds = CounterMetricFamily(f"{prefix}_worker_rounds", "Rounds of the worker.", labels=("worker",))
+    failures = CounterMetricFamily(f"{prefix}_worker_failures", "Rounds of the worker that failed.", labels=("worker",))
     for state in (worker.state() for worker in workers):
         rounds.add_metric((state.name,), state.rounds)
         failures.add_metric((state.name,), state.failures)
@@ -69,14 +71,16 @@ def certificate_metrics(
 ) -> Iterator[Metric]:
     """`ends`: seconds until each certificate ends, by its name; `handshakes`: how many, by how they ended."""
     expiry = GaugeMetricFamily(
-        f"{prefix}_certificate_expiry_seconds", "Time until the certificate ends; negative after.", labels=("name",)
+        f"{prefix}_certificate_expiry_seconds",
+        "Time until the certificate expires; negative afterwards.",
+        labels=("name",),
     )
     for name, seconds in sorted(ends.items()):
         expiry.add_metric((name,), seconds)
     yield expiry
-    text = "What is wrong with certificates or Secrets."
+    text = "Problems found with certificates or their Secrets."
     yield GaugeMetricFamily(f"{prefix}_certificate_problems", text, value=problems)
-    ended = CounterMetricFamily(f"{prefix}_handshakes", "TLS handshakes by how they ended.", labels=("outcome",))
+    ended = CounterMetricFamily(f"{prefix}_handshakes", "TLS handshakes by outcome.", labels=("outcome",))
     for outcome, count in sorted(handshakes.items()):
         ended.add_metric((outcome,), count)
     yield ended

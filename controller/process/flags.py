@@ -17,14 +17,18 @@ Settings = TypeVar("Settings", bound="DataclassInstance")
 
 
 def add_flags(command: argparse.ArgumentParser, defaults: DataclassInstance, help_of: Mapping[str, str]) -> None:
-    """A flag for each field. A flag that is not given is None, so that the environment has its turn."""
+    """Adds a flag for each field. A flag that is not given is None, so that the environment has its turn.
+
+    The help ends with the default, unless the text states it itself.
+    """
     for field in fields(defaults):
         default = getattr(defaults, field.name)
+        text = help_of[field.name]
         command.add_argument(
             flag_of(field.name),
             type=type(default),
             metavar="N" if isinstance(default, int) else "TEXT",
-            help=f"{help_of[field.name]} (default: {default or 'none'})",
+            help=text if "(default" in text else f"{text} (default: {default or 'none'})",
         )
 
 
@@ -35,7 +39,7 @@ def add_version(parser: argparse.ArgumentParser) -> None:
 def chosen_settings(
     settings: type[Settings], options: Mapping[str, Any], environment: Mapping[str, str], variables: Mapping[str, str]
 ) -> Settings:
-    """Flags first, then the environment, then the defaults; unchecked.
+    """The flags first, then the environment, then the defaults; unchecked.
 
     `variables` names the environment variable of a field; an empty one counts as none.
     """
@@ -50,5 +54,5 @@ def chosen_settings(
 
 
 def split_names(text: str) -> list[str]:
-    """The names of a flag that takes them with commas: each once, in their order."""
+    """The names in a comma-separated flag: each once, in their order."""
     return list(dict.fromkeys(name for part in text.split(",") if (name := part.strip())))

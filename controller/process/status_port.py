@@ -42,7 +42,7 @@ class _Handler(WSGIRequestHandler):
 
 
 class _Server(ThreadingWSGIServer):
-    """Whoever asks and reads is done within milliseconds, so it is never the oldest of many."""
+    """A caller that asks and reads is done within milliseconds, so its connection is never the oldest of many."""
 
     daemon_threads = True
     allow_reuse_address = True

@@ -30,7 +30,7 @@ class WorkerState:
     busy_seconds: float
     last_failure: str
     failed_seconds_ago: float | None
-    is_gone: bool  # its thread has ended, and nobody asked for that
+    is_gone: bool  # its thread has ended without being asked to
 
     @property
     def problem(self) -> str:
@@ -128,7 +128,7 @@ class Worker:
         return _mine.stop if getattr(_mine, "worker", None) is self else self._stop
 
     def wait(self, seconds: float) -> bool:
-        """A pause within a round, which `wake` does not end; whether there is to be no further round."""
+        """Pauses within a round; `wake` does not end it. Returns whether the worker has to stop."""
         with self._idle():
             return self._my_stop.wait(seconds)
 
@@ -151,14 +151,14 @@ class Worker:
                 pause = backoff_seconds(in_a_row, self._retry_seconds)
                 self._failures, self._failed_at = self._failures + 1, time.monotonic()
                 self._last_failure = f"{type(error).__name__}: {error}"
-                log.exception("a round of thread %s failed; the next one in %g s", self.name, pause)
+                log.exception("a round of thread %s failed, the next one starts in %g s", self.name, pause)
             self._rounds += 1
             self._busy_since, self._idle_since = None, time.monotonic()
         if self._at_end is not None:
             try:
                 self._at_end()
             except Exception:  # thread top
-                log.exception("the end of thread %s failed", self.name)
+                log.exception("thread %s failed at its end", self.name)
 
     @contextmanager
     def _idle(self) -> Iterator[None]:

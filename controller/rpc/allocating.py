@@ -180,7 +180,7 @@ class DiskAllocator:
         checks.check_fresh()
         record = self._record()
         if record is None:
-            raise PreconditionError("there is no record of allocations in this cluster")
+            raise PreconditionError("this cluster has no record of allocations: enable it first")
         try:
             allotment = decide()
         except NotFoundError:
@@ -219,7 +219,7 @@ class DiskAllocator:
     def _seconds_to_read(self, deadline: float) -> float:
         left = min(LIVE_READ_SECONDS, deadline - self._clock.now())
         if left <= 0:
-            raise NotReadyError("what the stores lack was not read in time")
+            raise NotReadyError("missing objects could not be read in time")
         return left
 
 

@@ -48,7 +48,7 @@ def build_rpc(
     credentials: Current,
     record: Callable[[], Record | None] = lambda: None,
 ) -> RpcParts:
-    """Starts nothing. `record`: what writes allocations down, if anything."""
+    """Starts nothing. `record`: writes allocations, if there is one."""
     metrics = RpcMetrics(registry)
     scheduler = DiskScheduler(allocator.expansions, checks, live, clock, metrics)
     calls = NamedCalls(split_names(settings.disk_scheduler_clients), clock, metrics)

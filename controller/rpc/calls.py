@@ -1,4 +1,4 @@
-"""What is the same for all calls about disks: who may make them, how long they take, and what failures look like."""
+"""The common part of all calls about disks: who may make them, how long they take, and how failures are told."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class NamedCalls:
         self, call: str, answer: Callable[[Any, float], Served], request: Any, context: grpc.ServicerContext
     ) -> Any:
         started, outcome = self._clock.now(), INTERNAL
-        about = "by a stranger"  # of whose request nothing is logged: he wrote it
+        about = "by an unauthorized client"  # nothing of such a request is logged
         try:
             check_named(context.auth_context(), self._clients, call)  # type: ignore[arg-type]  # the stubs lack the lists
             about = " ".join(f"{field.name}={value!r}" for field, value in request.ListFields())

@@ -90,7 +90,8 @@ class DiskSchedulerClient:
         return found
 
     def expand_volume(self, volume: str, size_bytes: int, *, seconds: float = SECONDS) -> pb.ExpandVolumeReply:
-        """Room for all its replicas at that size, durably; NoRoomError when one of the disks has none."""
+        """Allocates room for all its replicas at that size, durably. Raises NoRoomError if one of the disks has
+        none."""
         request = pb.ExpandVolumeRequest(volume_name=volume, size_bytes=size_bytes)
         found: pb.ExpandVolumeReply = self._call("ExpandVolume", request, pb.ExpandVolumeReply, seconds)
         return found
@@ -114,7 +115,7 @@ class DiskSchedulerClient:
     def deallocate_backing_image(
         self, image: str, disk_uuid: str, *, seconds: float = SECONDS
     ) -> pb.DeallocateBackingImageReply:
-        """The room of the copy on that disk is free again; nothing happens where there is none."""
+        """Frees the room of the copy on that disk; does nothing if there is none."""
         request = pb.DeallocateBackingImageRequest(backing_image_name=image, disk_uuid=disk_uuid)
         found: pb.DeallocateBackingImageReply = self._call(
             "DeallocateBackingImage", request, pb.DeallocateBackingImageReply, seconds

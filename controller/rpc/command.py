@@ -87,41 +87,51 @@ def _material(options: argparse.Namespace, connect: Connect) -> Material:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m controller.rpc", description="Calls of the leader, by hand.")
+    parser = argparse.ArgumentParser(
+        prog="python -m controller.rpc", description="Calls the leader's gRPC service by hand."
+    )
     add_version(parser)
     calls = parser.add_subparsers(dest="call", required=True)
-    find = calls.add_parser("find-disk-candidates", help="which disks would take a replica of a volume")
+    find = calls.add_parser("find-disk-candidates", help="ask which disks would take a replica of a volume")
     find.add_argument("volume", help="the Longhorn volume")
-    find.add_argument("--replica", default="", help="one of its replicas without a disk (default: a further one)")
-    find.add_argument("--hard-node-affinity", default="", help="the node that a further one has to go to")
-    hold = calls.add_parser("hold-expansion", help="whether a volume may grow; if so, room is held for it")
+    find.add_argument("--replica", default="", help="one of its replicas that has no disk (default: an additional one)")
+    find.add_argument("--hard-node-affinity", default="", help="the node that an additional replica has to go to")
+    hold = calls.add_parser("hold-expansion", help="ask whether a volume may grow, and hold room for it")
     hold.add_argument("volume", help="the Longhorn volume")
-    hold.add_argument("size_bytes", type=int, help="the size that it is to have")
-    hold.add_argument("--dry-run", action="store_true", help="hold nothing")
-    schedule = calls.add_parser("schedule-replica", help="a disk for a replica that has none")
+    hold.add_argument("size_bytes", type=int, help="the volume's new size in bytes")
+    hold.add_argument("--dry-run", action="store_true", help="hold no room")
+    schedule = calls.add_parser("schedule-replica", help="allocate a disk for a replica that has none")
     schedule.add_argument("volume", help="the Longhorn volume")
     schedule.add_argument("replica", help="its replica")
-    reuse = calls.add_parser("reuse-failed-replica", help="which failed replica of a volume comes back")
+    reuse = calls.add_parser("reuse-failed-replica", help="ask which failed replica of a volume to bring back")
     reuse.add_argument("volume", help="the Longhorn volume")
     reuse.add_argument("--hard-node-affinity", default="", help="the node that it has to be on")
-    expand = calls.add_parser("expand-volume", help="room for all replicas of a volume at a larger size")
+    expand = calls.add_parser("expand-volume", help="allocate room for all replicas of a volume at a larger size")
     expand.add_argument("volume", help="the Longhorn volume")
-    expand.add_argument("size_bytes", type=int, help="the size that it is to have")
+    expand.add_argument("size_bytes", type=int, help="the volume's new size in bytes")
     free = calls.add_parser("deallocate-replica", help="free the room of a replica that is gone")
     free.add_argument("replica", help="the replica")
-    image = calls.add_parser("schedule-backing-image", help="a disk for a further copy of a backing image")
+    image = calls.add_parser("schedule-backing-image", help="allocate a disk for another copy of a backing image")
     image.add_argument("image", help="the backing image")
-    image.add_argument("--size-bytes", type=int, default=0, help="its size, while Longhorn does not know it")
+    image.add_argument("--size-bytes", type=int, default=0, help="its size in bytes, if Longhorn does not know it yet")
     copy = calls.add_parser("deallocate-backing-image", help="free the room of a copy of a backing image")
     copy.add_argument("image", help="the backing image")
     copy.add_argument("disk_uuid", help="the UUID of the disk that had the copy")
     for call in calls.choices.values():
         source = call.add_mutually_exclusive_group(required=True)
-        source.add_argument("--certificate-dir", help="folder with tls.crt, tls.key and ca.crt")
-        source.add_argument("--secret", help="Secret with them, in --namespace")
-        call.add_argument("--namespace", default="longhorn-system", help="Longhorn's (default: longhorn-system)")
-        call.add_argument("--address", default="", help=f"host and port (default: the Service in --namespace, {PORT})")
-        call.add_argument("--server-name", default="", help="in the leader's certificate (default: the Service's)")
-        call.add_argument("--kubeconfig", help="file to reach the API server with, for --secret")
-        call.add_argument("--seconds", type=float, default=SECONDS, help=f"to wait (default: {SECONDS:g})")
+        source.add_argument("--certificate-dir", help="directory with tls.crt, tls.key and ca.crt")
+        source.add_argument("--secret", help="Secret in --namespace with the same files")
+        call.add_argument(
+            "--namespace", default="longhorn-system", help="Longhorn's namespace (default: longhorn-system)"
+        )
+        call.add_argument(
+            "--address", default="", help=f"HOST:PORT of the leader (default: its Service in --namespace, port {PORT})"
+        )
+        call.add_argument(
+            "--server-name", default="", help="name in the leader's certificate (default: that of the Service)"
+        )
+        call.add_argument("--kubeconfig", help="kubeconfig for the API server, to read --secret")
+        call.add_argument(
+            "--seconds", type=float, default=SECONDS, help=f"seconds to wait for the answer (default: {SECONDS:g})"
+        )
     return parser

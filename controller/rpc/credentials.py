@@ -36,7 +36,7 @@ _MOST_CHARACTERS: Final = 60  # of a stranger's names in a message
 
 
 class StrangerError(SchedulerError):
-    """The caller's certificate is in order, and for somebody else; the message says for whom."""
+    """The caller's certificate is valid, but for another client; the message says for which."""
 
 
 def check_caller(peer: Mapping[str, Iterable[bytes]], name: str) -> None:
@@ -133,7 +133,7 @@ class ReloadingChannel:
             self._leave(use)
 
     def drop(self, channel: grpc.Channel) -> None:
-        """Make a new connection next time, unless somebody has already."""
+        """Makes a new connection next time, unless that has been done already."""
         with self._lock:
             use = self._present if self._present is not None and self._present.channel is channel else None
             done = self._retire_locked() if use is not None else None
@@ -171,7 +171,7 @@ class ReloadingChannel:
             use.channel.close()
 
     def _retire_locked(self) -> grpc.Channel | None:
-        """Let the present channel go; it, if nobody is calling on it."""
+        """Releases the present channel; returns it if no call uses it."""
         use, self._present = self._present, None
         if use is None:
             return None

@@ -56,7 +56,7 @@ class RpcMetrics:
         )
         self._seconds = Histogram(
             f"{PREFIX}_rpc_duration_seconds",
-            "Time from a decoded call to its answer.",
+            "Time from the decoding of a call to its answer.",
             ("call",),
             buckets=_BUCKETS,
             registry=registry,

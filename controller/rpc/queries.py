@@ -41,8 +41,8 @@ class DiskList:
         return Served(reply, "found" if reply.candidates else "none-found")
 
     def find(self, request: pb.FindDiskCandidatesRequest, seconds: float = MOST_SECONDS) -> pb.DiskListReply:
-        """Raises NotReadyError when this process cannot answer within `seconds`, MalformedRequestError for a request
-        that is none, NotFoundError when there is no such volume or replica."""
+        """Raises NotReadyError when this process cannot answer within `seconds`, MalformedRequestError for a malformed
+        request, NotFoundError when there is no such volume or replica."""
         deadline = self._clock.now() + seconds
         name = checked_question(request).volume_name
         checks = self._checks()

@@ -69,7 +69,7 @@ class DiskScheduler:
         self, client_name: str, others: Mapping[str, grpc.RpcMethodHandler[Any, Any]] = NO_OTHERS
     ) -> grpc.GenericRpcHandler:
         """What a server serves: this call, and `others` by their names. `client_name`: who may make this one, by the
-        name in his certificate; empty: whoever got in."""
+        name in the certificate; empty: any accepted client."""
         hold = grpc.unary_unary_rpc_method_handler(
             partial(self._known_callers, client_name),
             request_deserializer=pb.HoldExpansionRequest.FromString,
@@ -92,7 +92,7 @@ class DiskScheduler:
         checks.check_fresh()
         self._know(growth)
         outcome = self._expansions.hold(growth, self._clock.now_utc(), caller)
-        # What was held stays if this fails: the growth may have been admitted by somebody else, and the hold ends soon.
+        # The hold stays if this fails: the growth may have been admitted meanwhile, and the hold ends soon.
         checks.check_term(term)
         return _reply(outcome)
 
@@ -130,7 +130,7 @@ class DiskScheduler:
             check_caller(context.auth_context(), client_name)  # type: ignore[arg-type]  # the stubs lack the lists
         except StrangerError as error:
             # Nothing of the request is logged: the stranger wrote it.
-            log.warning("gRPC: a call is denied: %r", str(error))
+            log.warning("gRPC: call denied: %r", str(error))
             self._observer.called("HoldExpansion", "denied", self._clock.now() - started)
             context.abort(grpc.StatusCode.PERMISSION_DENIED, str(error))
             raise

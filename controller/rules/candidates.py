@@ -114,13 +114,13 @@ def check_search(volume: Volume, replica: Replica, image: BackingImage | None) -
     if rejection is None and volume.robustness == "degraded" and not volume.last_degraded_at:
         rejection = Rejection(
             Reason.DEGRADED_SINCE_UNKNOWN,
-            f"{volume.name}: it is degraded, and status.lastDegradedAt does not say since when",
+            f"{volume.name}: it is degraded, but status.lastDegradedAt is not set",
         )
     return rejection
 
 
 def find_candidates(view: PlacementView, volume: Volume, replica: Replica) -> Candidates:
-    """Every disk that Longhorn would choose from for the unplaced `replica` of `volume`, and why not the others.
+    """Every disk from which Longhorn would choose for the unplaced `replica` of `volume`, and why the others are out.
 
     Each disk that is no candidate is covered by one refusal: its own, or its node's.
     """
@@ -209,10 +209,10 @@ def reopened_nodes(
 
 
 class CandidateSearch:
-    """One search over some nodes. Each refusal of a node or a disk is remembered once, the latest wins.
+    """One search over some nodes. Each node or disk has one refusal; the latest counts.
 
-    `reusable` are the disks of failed replicas when data is to be brought back: nothing but those, without regard to
-    space and to other failed replicas. `clones` are the disks of a linked clone's sources.
+    `reusable` are the disks of failed replicas if data has to be brought back: only those count, regardless of space
+    and of other failed replicas. `clones` are the disks of a linked clone's sources.
     """
 
     def __init__(
@@ -263,7 +263,7 @@ class CandidateSearch:
         for node in nodes:
             self.refusals.pop((node.name, ""), None)  # reached after all
             if not node.disks:
-                self.refusals[node.name, ""] = Rejection(Reason.DISK_NOT_FOUND, f"{node.name}: it has no disk")
+                self.refusals[node.name, ""] = Rejection(Reason.DISK_NOT_FOUND, f"{node.name}: has no disk")
             for disk in node.disks:
                 rejection = self._check_disk(node, disk)
                 if rejection is None:
@@ -276,19 +276,19 @@ class CandidateSearch:
         for entry in found:
             if entry.uuid in self._holding:
                 self.refusals[entry.node, entry.disk] = Rejection(
-                    Reason.DISK_ANTI_AFFINITY, f"{entry.disk}: a replica of {self._volume.name} is on it"
+                    Reason.DISK_ANTI_AFFINITY, f"{entry.disk}: already has a replica of {self._volume.name}"
                 )
         return free
 
     def _check_disk(self, node: LonghornNode, disk: Disk) -> Rejection | None:
         if disk.uuid in self._shared:
-            return Rejection(Reason.DISK_NOT_FOUND, f"{disk.name}: other disks have its UUID {disk.uuid} as well")
+            return Rejection(Reason.DISK_NOT_FOUND, f"{disk.name}: another disk has the same UUID {disk.uuid}")
         if self._clones is not None and disk.uuid not in self._clones:
-            return Rejection(Reason.LINKED_CLONE, f"{disk.name}: no healthy source replica is on it")
+            return Rejection(Reason.LINKED_CLONE, f"{disk.name}: has no healthy source replica")
         if self._reusable is not None:
             if disk.uuid in self._reusable:
                 return None
-            return Rejection(Reason.NOT_REUSABLE, f"{disk.name}: no failed replica on it can be brought back")
+            return Rejection(Reason.NOT_REUSABLE, f"{disk.name}: has no failed replica that can be brought back")
         view, volume = self._view, self._volume
         scheduled = scheduled_for(disk, node.name, view.replicas, per_node=view.behaviour.counts_fresh_per_node)
         return check_disk_for(disk, self._needs, volume.size_bytes, volume.actual_size_bytes, scheduled, self._space)
@@ -300,10 +300,10 @@ class CandidateSearch:
             if name in seen:
                 continue
             if name in self._usage.nodes:
-                text = f"{name}: a replica of {self._volume.name} is there"
+                text = f"{name}: already has a replica of {self._volume.name}"
                 self.refusals[name, ""] = Rejection(Reason.NODE_ANTI_AFFINITY, text)
             elif node.zone in self._usage.zones:
-                text = f"{name}: a replica of {self._volume.name} is in zone {node.zone!r}"
+                text = f"{name}: its zone {node.zone!r} already has a replica of {self._volume.name}"
                 self.refusals[name, ""] = Rejection(Reason.ZONE_ANTI_AFFINITY, text)
 
     def _answer(self, found: Iterable[Candidate], attempt: Try | None) -> Candidates:

@@ -143,7 +143,7 @@ def demand_of_claim(claim: Claim, lookup: Lookup, settings: LonghornSettings) ->
     if storage_class is None:
         return Missing("class", "", claim.class_name) if claim.class_name else None
     if storage_class.provisioner != names.LONGHORN_DRIVER:
-        return None  # the retired name is known on old PVs alone: nobody provisions under it
+        return None  # the retired name occurs only on old PVs: nothing provisions under it
     if claim.data_source and not claim.data_source.startswith((CLAIM_SOURCE, SNAPSHOT_SOURCE)):
         return None  # filled by a populator, whose own prime claim carries the demand
     volume = lookup.volume(provisioned_name(claim))
@@ -166,10 +166,10 @@ def _demand_of_bound(claim: Claim, lookup: Lookup, settings: LonghornSettings) -
 
 
 def _has_heir(claim: Claim, pv: PersistentVolume, lookup: Lookup) -> bool:
-    """Whether the PV was handed on to another claim, as populators do with their prime claim's.
+    """Whether the PV was passed on to another claim, as populators do with their prime claim's.
 
-    Until the other claim names the PV in its turn, this one still answers for the volume, so that its promise is never
-    without an owner.
+    Until the other claim names the PV as well, this one still represents the volume, so that its promise always has an
+    owner.
     """
     if not pv.claim_uid or pv.claim_uid == claim.uid:
         return False

@@ -160,7 +160,7 @@ def check_v2(name: str, kube_nodes: Mapping[str, KubeNode] | None) -> Rejection 
     if kube_node is None:
         return Rejection(Reason.V2_DISABLED, f"{name}: there is no such Kubernetes node")
     if kube_node.disables_v2:
-        return Rejection(Reason.V2_DISABLED, f"{name}: the Kubernetes node's label disables the v2 data engine")
+        return Rejection(Reason.V2_DISABLED, f"{name}: a label of the Kubernetes node disables the v2 data engine")
     return None
 
 
@@ -247,7 +247,7 @@ def check_node_for(
     if rejection is None and needs.data_engine == "v2":
         rejection = check_v2(node.name, kube_nodes)
     if rejection is None and source_nodes is not None and node.name not in source_nodes:
-        rejection = Rejection(Reason.LINKED_CLONE, f"{node.name}: no healthy source replica is there")
+        rejection = Rejection(Reason.LINKED_CLONE, f"{node.name}: has no healthy source replica")
     if rejection is None and hard_node_affinity and hard_node_affinity != node.name:
         rejection = Rejection(Reason.HARD_AFFINITY, f"{node.name}: the replica has to go to {hard_node_affinity}")
     if rejection is None:
@@ -358,25 +358,31 @@ def check_disk_space(
         return Rejection(
             Reason.TOO_FULL,
             f"{disk.name}: {bytes_text(disk.available_bytes)} available - {bytes_text(required_bytes)} to copy is not "
-            f"more than {bytes_text(minimum)}, {space.minimal_available_pct} % of {bytes_text(disk.maximum_bytes)}",
+            f"above {minimum_text(disk, minimum, space)}",
         )
     limit = provisioning_limit(disk, space)
     total = wrapped(size_bytes + scheduled_bytes)
     if total > limit:
         return Rejection(
             Reason.INSUFFICIENT_STORAGE,
-            f"{disk.name}: {bytes_text(size_bytes)} + {bytes_text(scheduled_bytes)} scheduled is "
+            f"{disk.name}: {bytes_text(size_bytes)} + {bytes_text(scheduled_bytes)} scheduled "
             f"{limit_text(disk, total - limit, limit, space)}",
         )
     return None
 
 
 def limit_text(disk: Disk, excess_bytes: int, limit_bytes: int, space: SpacePolicy) -> str:
-    """By how much something is more than the disk's limit, and what that is made of."""
-    return (
-        f"{bytes_text(excess_bytes)} more than {bytes_text(limit_bytes)}, {space.over_provisioning_pct} % of "
-        f"{bytes_text(disk.maximum_bytes)} - {bytes_text(disk.reserved_bytes)} reserved"
-    )
+    """By how much something exceeds the disk's limit, and how the limit is computed."""
+    size = f"{bytes_text(disk.maximum_bytes)} - {bytes_text(disk.reserved_bytes)} reserved"
+    if space.over_provisioning_pct != 100:
+        size = f"{space.over_provisioning_pct} % of ({size})"
+    return f"exceeds the disk's limit of {bytes_text(limit_bytes)} by {bytes_text(excess_bytes)} (limit: {size})"
+
+
+def minimum_text(disk: Disk, minimum_bytes: int, space: SpacePolicy) -> str:
+    """What has to stay available on the disk, and how that is computed."""
+    share = f"{space.minimal_available_pct} % of {bytes_text(disk.maximum_bytes)}"
+    return f"the required minimum of {bytes_text(minimum_bytes)} ({share})"
 
 
 def check_disk_for(
@@ -400,10 +406,16 @@ def check_disk_for(
 
 def _kind_message(disk: Disk, needs: DiskNeeds, size_bytes: int, reason: Reason) -> str:
     if reason is Reason.DISK_TYPE:
-        return f"{disk.name}: a {disk.type} disk, {needs.data_engine} needs {disk_type_of(needs.data_engine)}"
+        return (
+            f"{disk.name}: is a {disk.type} disk; {needs.data_engine} volumes need a "
+            f"{disk_type_of(needs.data_engine)} disk"
+        )
     if reason is Reason.INCOMPATIBLE_SIZE:
         limit = file_system_limit(needs.data_engine, disk.filesystem)
-        return f"{disk.name}: {bytes_text(size_bytes)} is not below {bytes_text(limit or 0)}, {disk.filesystem}'s limit"
+        return (
+            f"{disk.name}: {bytes_text(size_bytes)} is not below {bytes_text(limit or 0)}, the limit of "
+            f"{disk.filesystem}"
+        )
     return f"{disk.name}: {_tag_numbers(disk.tags, needs, is_node=False)}"
 
 

@@ -81,7 +81,7 @@ def _of_volume(case: GrowthCase) -> Iterator[Unexpandable]:
         return Unexpandable(lasting, Rejection(reason, f"{volume.name}: {text}"))
 
     if volume.needs.data_engine == "v2" and not case.behaviour.expands_v2:
-        yield entry(Lasting.NEVER, Reason.ENGINE_NOT_EXPANDABLE, "this Longhorn expands no v2 volume")
+        yield entry(Lasting.NEVER, Reason.ENGINE_NOT_EXPANDABLE, "this version of Longhorn cannot expand v2 volumes")
     elif volume.needs.data_engine == "v2" and volume.wanted_frontend == "ublk":
         text = "a v2 volume with frontend ublk cannot be expanded"
         yield entry(Lasting.NEVER, Reason.ENGINE_NOT_EXPANDABLE, text)
@@ -125,7 +125,7 @@ def _of_disks(case: GrowthCase) -> Iterator[Unexpandable]:
     for node, disk in case.disks:
         limit = file_system_limit(case.volume.needs.data_engine, disk.filesystem)
         if limit is not None and case.new_bytes >= limit:
-            text = f"{bytes_text(case.new_bytes)} is not below {bytes_text(limit)}, {disk.filesystem}'s limit"
+            text = f"{bytes_text(case.new_bytes)} is not below {bytes_text(limit)}, the limit of {disk.filesystem}"
             rejection = Rejection(Reason.INCOMPATIBLE_SIZE, f"{disk.name}: {text}")
             yield Unexpandable(Lasting.NEVER, rejection, node, disk.name)
         if not disk.ready:

@@ -16,7 +16,13 @@ from typing import Final
 from controller.model.longhorn import Disk, LonghornNode, Replica, SpacePolicy, Volume, shared_disk_uuids
 from controller.model.quantity import bytes_text
 from controller.model.versions import NEWEST, Behaviour
-from controller.rules.eligibility import file_system_limit, limit_text, minimal_available, provisioning_limit
+from controller.rules.eligibility import (
+    file_system_limit,
+    limit_text,
+    minimal_available,
+    minimum_text,
+    provisioning_limit,
+)
 from controller.rules.expandable import GrowthCase, Lasting, Route, Unexpandable, obstructions
 from controller.rules.reasons import Reason, Rejection
 
@@ -25,7 +31,7 @@ LARGEST_BYTES: Final = 2**63 - GRANULE_BYTES
 
 
 class Prospect(StrEnum):
-    """What becomes of a growth that is asked for now."""
+    """What happens to a growth that is requested now."""
 
     NOW = "now"
     NOT_NOW = "not-now"  # the volume's state, or a disk's, keeps it from growing until it passes
@@ -88,8 +94,8 @@ def plan_expansion(
     behaviour: Behaviour = NEWEST,
     route: Route = Route.CLAIM,
 ) -> ExpansionPlan:
-    """What becomes of `volume` with its `replicas` at `new_bytes`; nothing is rounded. Shrinking is checked too, for
-    space alone."""
+    """What happens to `volume` with its `replicas` at `new_bytes`; nothing is rounded. Shrinking is checked, too, but
+    only for space."""
     own = tuple(replicas)
     is_growth = new_bytes > volume.size_bytes
     counts, shared = _replicas_by_disk(own), shared_disk_uuids(nodes.values())
@@ -99,7 +105,7 @@ def plan_expansion(
         disk = None if uuid in shared else _disk_of(nodes, node, uuid)
         growth = count * (new_bytes - volume.size_bytes)
         if disk is None:
-            gone = Rejection(Reason.DISK_NOT_FOUND, f"{node}: not one disk of UUID {uuid!r} is there")
+            gone = Rejection(Reason.DISK_NOT_FOUND, f"{node}: has no single disk with the UUID {uuid!r}")
             disks.append(DiskGrowth(node, "", uuid, growth, gone))
             room = 0
             continue
@@ -127,9 +133,8 @@ def plan_expansion(
 
 
 def most_if_empty(disk: Disk, space: SpacePolicy) -> int | None:
-    """Bytes of replicas that the disk could take if it held nothing else, whatever becomes of others; None where its
-    figures say nothing of its size, as those of a disk that is not ready. What goes beyond never comes there, be it a
-    new volume or one that grows."""
+    """Bytes of replicas that the disk could take if it held nothing else; None if its figures do not tell its size, as
+    for a disk that is not ready. Nothing larger ever gets there, neither a new volume nor one that grows."""
     if not disk.ready or disk.maximum_bytes <= 0:
         return None
     return provisioning_limit(disk, space)
@@ -146,24 +151,24 @@ def check_growth(disk: Disk, growth_bytes: int, space: SpacePolicy, behaviour: B
         after = _used(disk) + growth_bytes
         problems = []
         if disk.maximum_bytes - after < minimum:
-            problems.append(f"leaves less than {bytes_text(minimum)} of {bytes_text(disk.maximum_bytes)}")
+            problems.append(f"leaves less than {minimum_text(disk, minimum, space)}")
         if after > limit:
-            problems.append(f"is {bytes_text(after - limit)} more than {bytes_text(limit)}")
+            problems.append(limit_text(disk, after - limit, limit, space))
         if problems:
             text = f"{disk.name}: {bytes_text(_used(disk))} used + {bytes_text(growth_bytes)} growth"
-            text = f"{text} = {bytes_text(after)} {' and '.join(problems)}"
+            text = f"{text} = {bytes_text(after)}, which {' and '.join(problems)}"
             return Rejection(Reason.PHYSICAL_SPACE, text)
     if disk.available_bytes <= minimum:
         return Rejection(
             Reason.TOO_FULL,
-            f"{disk.name}: {bytes_text(disk.available_bytes)} available is not more than {bytes_text(minimum)}, "
-            f"{space.minimal_available_pct} % of {bytes_text(disk.maximum_bytes)}",
+            f"{disk.name}: {bytes_text(disk.available_bytes)} available is not above "
+            f"{minimum_text(disk, minimum, space)}",
         )
     total = growth_bytes + disk.scheduled_bytes
     if total > limit:
         return Rejection(
             Reason.INSUFFICIENT_STORAGE,
-            f"{disk.name}: {bytes_text(growth_bytes)} growth + {bytes_text(disk.scheduled_bytes)} scheduled is "
+            f"{disk.name}: {bytes_text(growth_bytes)} growth + {bytes_text(disk.scheduled_bytes)} scheduled "
             f"{limit_text(disk, total - limit, limit, space)}",
         )
     return None

@@ -1,7 +1,7 @@
-"""Longhorn's read-only questions about placement, as a library: pure functions on facts, callable by anybody.
+"""Longhorn's read-only questions about placement, as a library: pure functions on facts.
 
-They bear the names of Longhorn's replica scheduler and decide as it does. None of them knows of promises: what is
-promised beside is asked of the leader (FindDiskCandidates of its gRPC service). docs/disk-scheduler.md has an example.
+They have the names of Longhorn's replica scheduler and decide as it does. None of them knows of promises: for these,
+ask the leader (FindDiskCandidates of its gRPC service). docs/disk-scheduler.md has an example.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class DiskSchedulingInfo:
 
 
 def require_new_replica(view: PlacementView, volume: Volume, hard_node_affinity: str = "") -> float:
-    """Seconds until a missing replica is made anew; 0: at once. Until then a failed one may come back."""
+    """Seconds until a missing replica is replaced; 0: at once. Until then a failed one may come back."""
     plan = plan_new_replica(view, volume, hard_node_affinity)
     return 0.0 if plan.is_due else plan.recheck_seconds
 

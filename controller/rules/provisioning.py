@@ -145,9 +145,9 @@ def check_class(storage_class: StorageClass) -> None:
     for name, text in given.items():
         field = f"parameters.{name}"
         if name in _CLASS_CHOICES and text and text not in _CLASS_CHOICES[name]:
-            raise MalformedRequestError(field, f"{text!r} is none of {', '.join(_CLASS_CHOICES[name])}")
+            raise MalformedRequestError(field, f"{text!r} is not one of {', '.join(_CLASS_CHOICES[name])}")
         if name == "numberOfReplicas" and text and not (text == "0" or 1 <= _count(text) <= _MOST):
-            raise MalformedRequestError(field, f"is no number from 1 to {_MOST}: {text!r}")
+            raise MalformedRequestError(field, f"is not a number from 1 to {_MOST}: {text!r}")
         if name in _CLASS_FLAGS:
             try:
                 parse_flag(text)
@@ -171,11 +171,13 @@ def why_never(storage_class: StorageClass, volume: Volume, lookup: Lookup) -> st
             f"not {volume.replica_count}"
         )
     if volume.frontend not in ("blockdev", "ublk"):
-        return f"StorageClass {storage_class.name}: volumes with frontend {volume.frontend!r} are attached to no pod"
+        return (
+            f"StorageClass {storage_class.name}: volumes with frontend {volume.frontend!r} cannot be attached to a pod"
+        )
     if volume.data_source.startswith(VOLUME_SOURCE) and not given.get("dataSource"):
         source = lookup.volume(volume.data_source.removeprefix(VOLUME_SOURCE))
         if source is not None and source.size_bytes != volume.size_bytes:
-            return "a clone has to ask for exactly the size of its source"
+            return "a clone has to request exactly the size of its source"
     return ""
 
 
@@ -212,7 +214,7 @@ def _source_volume(claim: Claim, given: Mapping[str, str], lookup: Lookup) -> Vo
     if kind in ("vol", "snap") and rest:
         return lookup.volume(rest.split("/", 1)[0])
     if not claim.data_source.startswith(CLAIM_SOURCE):
-        return None  # a VolumeSnapshot's source stands in objects that are not followed; the request equals its size
+        return None  # a VolumeSnapshot's source is in objects that are not watched; the request equals its size
     source = lookup.claim(claim.namespace, claim.data_source.removeprefix(CLAIM_SOURCE))
     pv = lookup.pv(source.volume_name) if source is not None and source.volume_name else None
     return lookup.volume(pv.handle) if source is not None and pv is not None and pv.claim_uid == source.uid else None

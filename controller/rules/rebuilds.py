@@ -56,8 +56,8 @@ class Rebuild:
 def rebuilds_ahead(volume: Volume, replicas: Iterable[Replica], settings: LonghornSettings) -> tuple[Rebuild, ...]:
     """What Longhorn will make, now or later. `replicas` are all of the volume.
 
-    What an unplaced Replica object stands for already is not told again. It depends on nothing but the arguments, so it
-    may be kept.
+    Replicas for which an unplaced Replica object exists are not repeated. The result depends only on the arguments, so
+    it may be cached.
     """
     own = [replica for replica in replicas if replica.active and not replica.deleting]
     if volume.deleting or volume.data_layout == SHARDED:

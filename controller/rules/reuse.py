@@ -107,7 +107,9 @@ def _check_node(view: PlacementView, volume: Volume, replica: Replica, node: Lon
 def _check_disk(view: PlacementView, volume: Volume, replica: Replica, node: LonghornNode) -> Rejection | None:
     disk = next((disk for disk in node.disks if disk.uuid == replica.disk_uuid), None)
     if disk is None:
-        return Rejection(Reason.DISK_NOT_FOUND, f"{replica.name}: no disk of UUID {replica.disk_uuid!r} is on its node")
+        return Rejection(
+            Reason.DISK_NOT_FOUND, f"{replica.name}: its node has no disk with the UUID {replica.disk_uuid!r}"
+        )
     space = view.settings.space
     rejection = check_disk_takes_back(disk, space)
     if rejection is not None:
@@ -117,7 +119,7 @@ def _check_disk(view: PlacementView, volume: Volume, replica: Replica, node: Lon
         return Rejection(Reason.DISK_TAGS, f"{disk.name}: tags {sorted(disk.tags)} do not match")
     sources = clone_sources(view, volume, replica)
     if sources is not None and all(source.disk_uuid != disk.uuid for source in sources):
-        return Rejection(Reason.LINKED_CLONE, f"{disk.name}: no healthy source replica is on it")
+        return Rejection(Reason.LINKED_CLONE, f"{disk.name}: has no healthy source replica")
     return None
 
 
@@ -130,7 +132,7 @@ class NewReplica:
 
 
 def plan_new_replica(view: PlacementView, volume: Volume, hard_node_affinity: str = "") -> NewReplica:
-    """Whether a missing replica is made anew at once, or room is left for a failed one to come back."""
+    """Whether a missing replica is replaced at once, or time is left for a failed one to come back."""
     if volume.robustness != "degraded" or hard_node_affinity:
         return NewReplica(True)
     if not any(replica.is_potentially_reusable for replica in view.replicas):

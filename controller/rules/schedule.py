@@ -12,7 +12,7 @@ from controller.rules.preference import prefer_attach_node, preferred
 
 @dataclass(frozen=True, slots=True)
 class PlacementStep:
-    """What becomes of one replica: every disk that Longhorn may choose, and the one that it is predicted to."""
+    """The placement of one replica: every disk that Longhorn may choose, and the one that it is predicted to choose."""
 
     replica: str
     search: Candidates

@@ -45,40 +45,89 @@ WAIT_SECONDS: Final = 60
 def add_parser(commands: Any) -> None:
     """Adds the command to what `add_subparsers` returned. Absent numbers and switches stay None: see `Options`."""
     parser: argparse.ArgumentParser = commands.add_parser(
-        NAME, help="print the configuration that has kube-scheduler ask this extender"
+        NAME, help="print the configuration that makes kube-scheduler ask this extender"
     )
     add = parser.add_argument
-    add("--for", dest="platform", required=True, choices=tuple(PLATFORMS), help="how kube-scheduler is run")
-    add("--part", choices=PARTS, default="all", help="the configuration, what makes it be used, or both (default)")
-    add("--merge", metavar="FILE", help="a KubeSchedulerConfiguration to add to; what is in it stays")
+    add(
+        "--for",
+        dest="platform",
+        required=True,
+        choices=tuple(PLATFORMS),
+        help="how kube-scheduler runs in this cluster",
+    )
+    add(
+        "--part",
+        choices=PARTS,
+        default="all",
+        help="config: the configuration; wiring: what makes kube-scheduler use it; all: both (default)",
+    )
+    add("--merge", metavar="FILE", help="a KubeSchedulerConfiguration to extend; its own settings are kept")
     add(
         "--service-address",
         metavar="HOST",
         default="",
-        help="ClusterIP, DNS name or another address of the Service (default: its name; on a host's network the "
-        "ClusterIP that the cluster tells)",
+        help="ClusterIP, DNS name or another address of the extender's Service (default: its DNS name; where "
+        "kube-scheduler uses the host's network, its ClusterIP, read from the cluster)",
     )
-    add("--port", type=int, default=DEFAULT_PORT, metavar="N", help=f"of the Service (default: {DEFAULT_PORT})")
-    add("--namespace", default=Options.__dataclass_fields__["namespace"].default, help="of the Service")
-    add("--output", metavar="FILE", help="write the configuration there, for its owner alone (default: print it)")
+    add("--port", type=int, default=DEFAULT_PORT, metavar="N", help=f"port of the Service (default: {DEFAULT_PORT})")
+    add(
+        "--namespace",
+        default=Options.__dataclass_fields__["namespace"].default,
+        help="namespace of the Service (default: %(default)s)",
+    )
+    add("--output", metavar="FILE", help="write the configuration to a file that only its owner can read")
     _add_transport(parser)
+    _add_scheduler_flags(parser)
+
+
+def _add_scheduler_flags(parser: argparse.ArgumentParser) -> None:
+    """What the configuration says about kube-scheduler itself, and about its calls."""
+    add = parser.add_argument
     longest = f"{LONGEST_TIMEOUT_MILLISECONDS // 1000}s"
-    add("--http-timeout", default=longest, metavar="TIME", help=f"of one call, such as 3500ms (default: {longest})")
-    add("--allow-long-timeout", action="store_true", help=f"accept more than {longest}")
+    add(
+        "--http-timeout",
+        default=longest,
+        metavar="TIME",
+        help=f"timeout of a call, such as 3500ms (default: {longest})",
+    )
+    add("--allow-long-timeout", action="store_true", help=f"accept an --http-timeout above {longest}")
     add(
         "--ignorable",
         action=argparse.BooleanOptionalAction,
-        help="schedule without a check while the extender is away (default: wait)",
+        help="schedule pods unchecked while the extender is unavailable (default: let them wait)",
     )
-    add("--large-cluster", action="store_true", help="look at a quarter of the nodes for each pod")
-    add("--qps", type=int, metavar="N", help=f"requests a second to the API server (default: {DEFAULT_QPS})")
-    add("--burst", type=int, metavar="N", help=f"of them at once (default: {DEFAULT_BURST})")
-    add("--scheduler-name", default="", metavar="NAME", help=f"a profile's (second: default {SECOND_SCHEDULER})")
-    add("--kubeconfig", default="", metavar="PATH", help="kube-scheduler's (default: that of the distribution)")
-    add("--config-path", default="", metavar="PATH", help="where the file will be (default: by distribution)")
-    add("--leader-elect", action=argparse.BooleanOptionalAction, help="one of several copies schedules (default)")
-    add("--image", default="", help="second: kube-scheduler's image, of the cluster's version")
-    add("--no-managed-resources", action="store_true", help="second: send every pod of it to the extender")
+    add("--large-cluster", action="store_true", help="consider a quarter of the nodes for each pod, not all of them")
+    add("--qps", type=int, metavar="N", help=f"requests per second to the API server (default: {DEFAULT_QPS})")
+    add("--burst", type=int, metavar="N", help=f"requests to the API server in one burst (default: {DEFAULT_BURST})")
+    add(
+        "--scheduler-name",
+        default="",
+        metavar="NAME",
+        help=f"name of the profile that asks the extender (with --for second: {SECOND_SCHEDULER})",
+    )
+    add(
+        "--kubeconfig",
+        default="",
+        metavar="PATH",
+        help="kube-scheduler's own kubeconfig (default: that of the distribution)",
+    )
+    add(
+        "--config-path",
+        default="",
+        metavar="PATH",
+        help="where the file will be on kube-scheduler's machine (default: by distribution)",
+    )
+    add(
+        "--leader-elect",
+        action=argparse.BooleanOptionalAction,
+        help="of several kube-schedulers only an elected one schedules (default)",
+    )
+    add("--image", default="", help="with --for second: image of kube-scheduler, in the cluster's version")
+    add(
+        "--no-managed-resources",
+        action="store_true",
+        help="with --for second: send all pods of this scheduler to the extender",
+    )
 
 
 def _add_transport(parser: argparse.ArgumentParser) -> None:
@@ -88,30 +137,42 @@ def _add_transport(parser: argparse.ArgumentParser) -> None:
         "--client-secret",
         metavar="NAME",
         default=CLIENT_SECRET,
-        help=f"with the certificate (default: {CLIENT_SECRET})",
+        help=f"Secret with kube-scheduler's client certificate (default: {CLIENT_SECRET})",
     )
     add(
         "--cluster-kubeconfig",
         metavar="FILE",
         default="",
-        help="to read the cluster with (default: the pod's account; outside of a pod $KUBECONFIG or ~/.kube/config)",
+        help="kubeconfig to read from the cluster with (default: the pod's service account; outside of a pod "
+        "$KUBECONFIG or ~/.kube/config)",
     )
-    add("--wait", type=int, default=WAIT_SECONDS, metavar="SECONDS", help=f"for the Secret (default: {WAIT_SECONDS})")
-    add("--ca-file", metavar="FILE", help="PEM: the extender's authority; in place of the Secret, like the next two")
-    add("--cert-file", metavar="FILE", help="PEM: the certificate that kube-scheduler shows")
-    add("--key-file", metavar="FILE", help="PEM: its private key")
+    add(
+        "--wait",
+        type=int,
+        default=WAIT_SECONDS,
+        metavar="SECONDS",
+        help=f"how long to wait for the Secret (default: {WAIT_SECONDS})",
+    )
+    add(
+        "--ca-file",
+        metavar="FILE",
+        help="PEM file with the extender's certificate authority; with --cert-file and --key-file instead of the "
+        "Secret",
+    )
+    add("--cert-file", metavar="FILE", help="PEM file with kube-scheduler's client certificate")
+    add("--key-file", metavar="FILE", help="PEM file with the certificate's private key")
     add(
         "--certificate-dir",
         metavar="PATH",
         default="",
-        help=f"name {CA}, {CERTIFICATE} and {KEY} in that directory of kube-scheduler's machine, so that the "
-        "configuration holds no secret and may be kept in Git",
+        help=f"directory on kube-scheduler's machine with {CA}, {CERTIFICATE} and {KEY}; the configuration then names "
+        "these files, holds no secret, and may be kept in Git",
     )
     add(
         "--insecure-plain-http",
         action="store_true",
-        help="no TLS: whoever reaches the extender's port is taken for kube-scheduler; for a controller that runs with "
-        "--tls-mode insecure-plain-http",
+        help="no TLS, for a controller with --tls-mode insecure-plain-http: whoever reaches the extender's port is "
+        "taken for kube-scheduler",
     )
 
 
@@ -128,17 +189,17 @@ def render(
     require(
         not (arguments.merge and options.is_second),
         "--merge",
-        "is not for a second kube-scheduler: its file is its own",
+        "is not possible with --for second: a second kube-scheduler has a file of its own",
     )
     require(
         not (arguments.merge and options.platform.is_talos),
         "--merge",
-        "is not for Talos, which merges patches of its machine configuration itself",
+        "is not possible for Talos, which merges patches of its machine configuration itself",
     )
     merge, part = arguments.merge, arguments.part
     if part == "wiring":
         title, fragments = options.platform.title, fragments_of(options)
-        require(bool(fragments), "--part", f"wiring is nothing that there is for {title}")
+        require(bool(fragments), "--part", f"wiring does not exist for {title}; leave --part out")
         return Rendered(_stream(fragment.text for fragment in fragments))
     header = header_of(options, is_merged=bool(merge)) if not options.is_second else ""
     if merge:
@@ -226,7 +287,7 @@ def _certificates(
         data = client_certificate(get, arguments.namespace, secret, arguments.wait, tell)
         return _checked({key: (f"--client-secret: {secret}: {key}", data[key]) for key in (CA, CERTIFICATE, KEY)})
     for name in _FILES:
-        require(bool(given[name]), _option(name), "is needed too: the three certificate files go together")
+        require(bool(given[name]), _option(name), "is missing: give all three certificate files, or none")
     return _checked(
         {
             key: (f"{_option(name)}: {given[name]}", _content(read, _option(name), given[name]))
@@ -244,7 +305,7 @@ def _checked(files: Mapping[str, tuple[str, bytes]]) -> CertificateData:
         key = serialization.load_pem_private_key(data, password=None)
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
         # The library's own words may quote what is in the file.
-        raise ConfigError(f"{name}: holds no private key in the clear, in PEM") from error
+        raise ConfigError(f"{name}: holds no unencrypted private key in PEM") from error
     require(key.public_key() == leaf.public_key(), name, "is not the key of the certificate")
     return CertificateData(*(files[key][1] for key in (CA, CERTIFICATE, KEY)))
 

@@ -29,7 +29,7 @@ LARGE_CLUSTER_NODES: Final = 25
 
 @dataclass(frozen=True, slots=True)
 class Rendered:
-    """The file's text; what belongs into other files; what somebody should know (nothing when it was written anew)."""
+    """The file's text, the texts of other files, and notes for the user (none for a new file)."""
 
     text: str
     notes: tuple[str, ...] = ()
@@ -37,7 +37,7 @@ class Rendered:
 
 
 def new_config(options: Options, header: str = "") -> Rendered:
-    """A file that says what the options say and leaves everything else to kube-scheduler's defaults."""
+    """A file with what the options say; everything else is left to kube-scheduler's defaults."""
     document = CommentedMap({"apiVersion": API_VERSION, "kind": KIND})
     if header:
         document.yaml_set_start_comment(header)
@@ -64,7 +64,7 @@ def _finished(draft: Draft) -> Rendered:
     lost = tree.difference(tree.read_again(text, draft.source or KIND), tree.plain(draft.document), draft.before)
     if lost and draft.source:
         draft.fail(
-            lost, "cannot be kept as it is written; put text into quotes, and write true, false and plain numbers"
+            lost, "cannot be kept as written; quote texts, and write booleans as true or false, numbers in decimal"
         )
     if lost:
         raise BugError(f"{KIND}: {lost}: what was written is not what was meant")
@@ -79,7 +79,7 @@ def _check(draft: Draft) -> None:
         draft.fail("kind", f"is {kind!r} and not {KIND}")
     if version != API_VERSION:
         old = isinstance(version, str) and version.startswith(f"{GROUP}/")
-        reason = f", which kube-scheduler reads no more; convert the file to {API_VERSION}" if old else ""
+        reason = f", which kube-scheduler no longer reads; convert the file to {API_VERSION}" if old else ""
         draft.fail("apiVersion", f"is {version!r} and not {API_VERSION}{reason}")
     for name, kind_of, words in (
         ("clientConnection", dict, "a mapping"),
@@ -150,12 +150,14 @@ def _set_percentage(draft: Draft) -> None:
     wanted = LARGE_CLUSTER_NODES if options.large_cluster else ALL_NODES
     if had and not options.large_cluster:
         if had != wanted:
-            draft.note(name, f"{had} is kept; with {wanted} the extender sees all nodes at once")
+            draft.note(name, f"{had} is kept; with {wanted} the extender sees all nodes in each call")
     else:
         draft.put(draft.document, name, wanted, 0, "large" if options.large_cluster else "")
     for index, profile in enumerate(draft.document.get("profiles") or ()):
         if profile.get(name):
-            draft.note(f"profiles[{index}].{name}", f"{profile[name]} is kept, and wins for the pods of that profile")
+            draft.note(
+                f"profiles[{index}].{name}", f"{profile[name]} is kept, and decides for the pods of that profile"
+            )
 
 
 def _is_number(value: object) -> bool:

@@ -13,44 +13,46 @@ from controller.scheduler_config.options import Options
 from controller.scheduler_config.tree import Layout
 
 WHY: Final = {
-    "kubeconfig": "As kube-scheduler had it: with a configuration file its --kubeconfig flag is ignored.",
+    "kubeconfig": "The value that kube-scheduler had: with a configuration file it ignores its --kubeconfig flag.",
     "qps": (
-        "With the default of 50 requests a second a burst of pods shows its choices many seconds late,\n"
-        "and room stays held for that long."
+        "With the default of 50 requests per second, the choices for a burst of pods show many seconds late,\n"
+        "and room is held for that long."
     ),
-    "burst": "Some seconds' worth of requests at once.",
-    "leaderElect": "One of several copies schedules. A --leader-elect flag wins over this.",
-    "resourceName": "A Lease of its own: under the default name it would wait for the cluster's kube-scheduler.",
-    "resourceNamespace": "Where its rights to the Lease are.",
-    "enableProfiling": "As {title} sets it by a flag, which is ignored with a configuration file.",
+    "burst": "Some seconds' worth of requests in one burst.",
+    "leaderElect": "Of several copies only the elected one schedules. A --leader-elect flag overrides this.",
+    "resourceName": "A Lease of its own: with the default name this scheduler would wait for the cluster's "
+    "kube-scheduler.",
+    "resourceNamespace": "The namespace in which it has rights to the Lease.",
+    "enableProfiling": "The value that {title} sets by a flag; with a configuration file kube-scheduler ignores the "
+    "flag.",
     "percentageOfNodesToScore": (
-        "All nodes are looked at. Else the extender sees a sample of clusters of 100 nodes and more, and a pod\n"
-        "that fits elsewhere only is refused first."
+        "All nodes are considered. Otherwise, with 100 nodes and more, the extender sees a sample of them, and a pod\n"
+        "that fits only on other nodes is refused at first."
     ),
     "large": (
-        "A quarter of the nodes is looked at (100 at least): shorter cycles for all pods of a large cluster. A pod\n"
-        "that fits only on other nodes is refused and woken, and another quarter is looked at.\n"
-        "How many of these nodes one pod is offered is a setting of the extender, scheduler-extender-max-offers\n"
-        "(100; 0: all): more give kube-scheduler more choice, and pods of the same moment less."
+        "A quarter of the nodes (at least 100) is considered: shorter cycles for all pods of a large cluster. A pod\n"
+        "that fits only on other nodes is refused and woken, and another quarter is considered.\n"
+        "How many of these nodes a pod is offered is a setting of the extender, scheduler-extender-max-offers\n"
+        "(100; 0: all): more offers give kube-scheduler more choice, and leave other pods of the moment less."
     ),
-    "profiles": "The pods that name this scheduler in spec.schedulerName.",
+    "profiles": "For the pods that name this scheduler in spec.schedulerName.",
     "bothProfiles": (
-        "The pods that name these schedulers in spec.schedulerName. Where nothing is listed kube-scheduler has\n"
-        "default-scheduler by itself, beside another one it has to be listed, or all other pods stay pending."
+        "For the pods that name these schedulers in spec.schedulerName. Without a list, kube-scheduler has the\n"
+        "profile default-scheduler by itself; a list has to name it, or all other pods stay pending."
     ),
     "ignoredResources": (
-        "No node offers the flag resource. Usually managedResources below says so; without that list\n"
-        "pods that carry it would never fit."
+        "No node offers the flag resource. Usually managedResources below says so; without that list,\n"
+        "pods that request it would never fit."
     ),
-    "extenders": "Asked one after the other; Longhorn's takes nothing away from others.",
-    "filterVerb": "Which nodes have room for all Longhorn volumes of the pod; that room is held.",
-    "prioritizeVerb": "Nodes with the pod's data, and surer ones, are better (0 to 10).",
-    "weight": "What the score is multiplied by, as for a plugin of kube-scheduler.",
-    "preemptVerb": "Else pods are evicted on nodes where the volumes find no room afterwards either.",
-    "bindVerb": "As it was: the extender binds its pods, and needs the right to.",
+    "extenders": "Extenders are called one after the other; this one does not affect the others.",
+    "filterVerb": "Tells which nodes have room for all Longhorn volumes of the pod, and holds that room.",
+    "prioritizeVerb": "Prefers nodes with the pod's data, and nodes that surely fit (0 to 10).",
+    "weight": "The factor of that score, as for a plugin of kube-scheduler.",
+    "preemptVerb": "Keeps pods from being evicted on nodes where the volumes would still find no room.",
+    "bindVerb": "Kept: the extender binds its pods, and needs the right to do so.",
     "enableHTTPS": "With the certificates below.",
-    "tlsConfig": "In the file itself, so that nothing else needs to be mounted.",
-    "tlsFiles": "Files, so that this one holds no secret. kube-scheduler reads them when it starts, and only then.",
+    "tlsConfig": "Inside this file, so that nothing else has to be mounted.",
+    "tlsFiles": "In other files, so that this one holds no secret. kube-scheduler reads them only when it starts.",
     "insecure": "The extender's certificate is checked.",
     "caData": "The extender's authority.",
     "certData": "Who kube-scheduler is to the extender, which answers nobody without a certificate.",
@@ -58,15 +60,15 @@ WHY: Final = {
     "caFile": "The extender's authority.",
     "certFile": "Who kube-scheduler is to the extender, which answers nobody without a certificate.",
     "keyFile": "Its private key.",
-    "serverName": "The name in the extender's certificate, whatever address is called.",
+    "serverName": "The name in the extender's certificate, independent of the address.",
     "nodeCacheCapable": (
         "Names of nodes are sent instead of whole nodes: small requests, and correct scores afterwards\n"
         "(kubernetes/kubernetes#141781)."
     ),
     "ignorable": "While the extender is away, its pods wait.",
     "ignored": "While the extender is away, its pods are scheduled without a check.",
-    "httpTimeout": "Not more than 4s: an answer that comes after a lost Lease must not count.",
-    "longTimeout": "More than 4s: an answer of a leader that has lost its Lease may be taken.",
+    "httpTimeout": "At most 4s: an answer of a leader that has lost its Lease must not be used.",
+    "longTimeout": "More than 4s: an answer of a leader that has lost its Lease may be used.",
     "managedResources": "Only pods that request this resource are sent to the extender,",
     "noResources": "(No managedResources: every pod of this scheduler is sent to the extender.)",
     "ignoredByScheduler": "and no node needs to offer it.",

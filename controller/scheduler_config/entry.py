@@ -52,7 +52,7 @@ def set_extender(draft: Draft) -> None:
     ours = [index for index, extender in enumerate(extenders) if _is_ours(extender, draft.options)]
     if len(ours) > 1:
         places = " and ".join(f"extenders[{index}]" for index in ours)
-        draft.fail("extenders", f"{places} are both entries of {SERVICE}; take one out")
+        draft.fail("extenders", f"{places} are both entries of {SERVICE}; remove one")
     tree.in_block_style(extenders)
     if not ours:
         tree.append(extenders, _entry(draft, unasked))
@@ -60,7 +60,9 @@ def set_extender(draft: Draft) -> None:
     old, where = extenders[ours[0]], f"extenders[{ours[0]}]"
     others = _resources(old) - {EXTENDER_RESOURCE}
     if others:
-        draft.fail(f"{where}.managedResources", f"names {', '.join(sorted(others))} too; give that an entry of its own")
+        draft.fail(
+            f"{where}.managedResources", f"names {', '.join(sorted(others))} too; give these an entry of their own"
+        )
     entry = _entry(draft, _choices(draft, where, old))
     _note_changes(draft, where, tree.plain(old), tree.plain(entry))
     tree.replace(extenders, ours[0], entry)
@@ -71,7 +73,9 @@ def _choices(draft: Draft, where: str, old: CommentedMap) -> _Choices:
     asked = draft.options.ignorable
     ignorable = _is_true(old.get("ignorable")) if asked is None else asked
     if ignorable and asked is None:
-        draft.note(f"{where}.ignorable", "true is kept; --no-ignorable has pods wait while the extender is away")
+        draft.note(
+            f"{where}.ignorable", "true is kept; with --no-ignorable pods wait while the extender is unavailable"
+        )
     weight = tree.plain(old.get("weight"))
     if not isinstance(weight, int) or isinstance(weight, bool) or weight <= 0:
         weight = WEIGHT

@@ -42,7 +42,7 @@ def header_of(options: Options, *, is_merged: bool) -> str:
         lines.append("It holds a private key: owner root, mode 0600.")
     if isinstance(options.certificates, CertificateDirectory):
         lines.append(f"{options.certificates.path} has to hold {CA}, {CERTIFICATE} and, mode 0600, {KEY}.")
-    lines.append("kube-scheduler reads it when it starts, and only then.")
+    lines.append("kube-scheduler reads it only when it starts.")
     return "\n".join([*lines, *_about_address(options), ""])
 
 
@@ -58,8 +58,8 @@ def machine_patch(options: Options, config: str) -> str:
     lines = [
         f"For the machine configuration of every control plane machine{holds_key}:",
         "  talosctl patch machineconfig --nodes NODE --patch @FILE",
-        "Talos adds a patch's lists to those that are there, and kube-scheduler does not start with two entries of",
-        "ours: take an older one out before, with talosctl edit machineconfig. Talos restarts kube-scheduler then.",
+        "Talos appends a patch's lists to existing ones, and kube-scheduler does not start with two entries of this",
+        "extender: remove an older one first, with talosctl edit machineconfig. Talos then restarts kube-scheduler.",
         *_about_address(options),
     ]
     head = "".join(f"# {line}\n" for line in lines)
@@ -74,14 +74,14 @@ def _about_address(options: Options) -> list[str]:
         return []
     if is_address(options.host):
         return [
-            f"{options.host} is taken for the ClusterIP of the Service {SERVICE}, or for another address that",
+            f"{options.host} is expected to be the ClusterIP of the Service {SERVICE}, or another address that",
             "leads to it. A ClusterIP works where kube-proxy, or what replaces it, runs on the same machine. Where",
             "none does, give the address of a Service of type LoadBalancer, or of a node and a NodePort. An address",
-            "that changes, as that of a Service which is deleted and made again, needs a new file.",
+            "that changes, as when the Service is deleted and created again, needs a new file.",
         ]
     return [
-        f"kube-scheduler asks the machine's own resolver for {options.host}: the cluster's names are not known there,",
-        "unless you took care of it.",
+        f"kube-scheduler resolves {options.host} by the machine's own resolver, which knows the cluster's names",
+        "only if you have configured it to.",
     ]
 
 
@@ -93,7 +93,7 @@ def _kubeadm(options: Options) -> Sequence[Fragment]:
       hostPath: {options.path}
       mountPath: {options.path}
       readOnly: true
-      pathType: File   # a file that is missing is noticed, and no directory made in its place
+      pathType: File   # a missing file is an error; no directory is created in its place
 """
     if isinstance(options.certificates, CertificateDirectory):
         volumes += f"""\
@@ -104,9 +104,9 @@ def _kubeadm(options: Options) -> Sequence[Fragment]:
       pathType: Directory
 """
     newer = f"""\
-# For the ClusterConfiguration of kubeadm 1.31 and newer, in the ConfigMap kubeadm-config in kube-system: add this to
-# what is there. Upgrades read it from there, so it outlives them; an edited manifest does not. Then, on each control
-# plane machine, with that ClusterConfiguration in a file: kubeadm init phase control-plane scheduler --config FILE
+# Add this to the ClusterConfiguration of kubeadm 1.31 and newer, in the ConfigMap kubeadm-config in kube-system.
+# Upgrades read it from there, so it survives them; an edited manifest does not. Then, on each control plane machine,
+# with that ClusterConfiguration in a file: kubeadm init phase control-plane scheduler --config FILE
 apiVersion: kubeadm.k8s.io/v1beta4
 kind: ClusterConfiguration
 scheduler:
@@ -115,7 +115,7 @@ scheduler:
       value: {options.path}
 {volumes}"""
     older = f"""\
-# The same for the older v1beta3, in place of the piece above: there, arguments are a mapping.
+# The same for the older v1beta3, instead of the above: its arguments are a mapping.
 apiVersion: kubeadm.k8s.io/v1beta3
 kind: ClusterConfiguration
 scheduler:
@@ -128,8 +128,8 @@ scheduler:
 def _k3s(options: Options) -> Sequence[Fragment]:
     text = f"""\
 # For /etc/rancher/k3s/config.yaml.d/scheduler-extender.yaml on every server; then restart the service k3s, one server
-# after the other. The plus adds to what earlier files say; files that come later by name need it for this key.
-# kube-scheduler runs inside of k3s, so nothing is mounted.
+# after the other. The plus adds to what earlier files set; files that come later by name need it for this key, too.
+# kube-scheduler runs inside k3s, so nothing has to be mounted.
 kube-scheduler-arg+:
   - config={options.path}
 """
@@ -143,11 +143,11 @@ def _rke2(options: Options) -> Sequence[Fragment]:
         certificates = f"  - {options.certificates.path}:{options.certificates.path}:ro\n"
     text = f"""\
 # For /etc/rancher/rke2/config.yaml.d/scheduler-extender.yaml on every server; then restart the service rke2-server, one
-# server after the other. The plus adds to what earlier files say; files that come later by name need it for these keys.
+# server after the other. The plus adds to what earlier files set; files that come later by name need it, too.
 kube-scheduler-arg+:
   - config={options.path}
-# The directory: RKE2 mounts a file that an argument names by itself, if it is there when the service starts, and a path
-# that is mounted twice the kubelet refuses.
+# The directory, not the file: RKE2 by itself mounts a file that an argument names, if it exists when the service
+# starts, and the kubelet refuses a path that is mounted twice.
 kube-scheduler-extra-mount+:
   - {folder}:{folder}:ro
 {certificates}"""

@@ -27,15 +27,15 @@ def service_address(get: Get, namespace: str) -> str:
         raise _failed("--service-address", error) from error
     address = str((found.get("spec") or {}).get("clusterIP") or "")
     if address in ("", "None"):
-        raise ConfigError(f"--service-address: is needed: the Service {namespace}/{SERVICE} has no ClusterIP")
+        raise ConfigError(f"--service-address: is required: the Service {namespace}/{SERVICE} has no ClusterIP")
     return address
 
 
 def client_certificate(
     get: Get, namespace: str, name: str, wait_seconds: float, tell: Callable[[str], None]
 ) -> Mapping[str, bytes]:
-    """The three files of that Secret, which the leader makes soon after it begins; `tell` says what is waited for.
-    ConfigError when it is not there, or not whole, after `wait_seconds`."""
+    """The three files of that Secret, which the leader makes soon after it begins; `tell` reports the wait. ConfigError
+    when it is not there, or not whole, after `wait_seconds`."""
     deadline = time.monotonic() + wait_seconds
     is_told = False
     while True:
@@ -52,8 +52,8 @@ def client_certificate(
             raise _failed("--client-secret", error) from error
         if time.monotonic() >= deadline:
             raise ConfigError(
-                f"--client-secret: {lacks} after {wait_seconds:g} s. The leader makes it with --tls-mode self: does a "
-                "controller run? Or give --ca-file, --cert-file and --key-file, or --certificate-dir"
+                f"--client-secret: {lacks} after {wait_seconds:g} s. A controller with --tls-mode self makes it: check "
+                "that one is running. Or give --ca-file, --cert-file and --key-file, or --certificate-dir"
             )
         if not is_told:
             tell(f"{lacks} yet; waiting up to {wait_seconds:g} s for the leader to make it")
@@ -62,4 +62,4 @@ def client_certificate(
 
 
 def _failed(option: str, error: ClusterError) -> ConfigError:
-    return ConfigError(f"{option}: is not given, and the cluster did not tell: {error}")
+    return ConfigError(f"{option}: is not given, and cannot be read from the cluster: {error}")

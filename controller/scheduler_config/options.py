@@ -178,8 +178,8 @@ class Options:
         require(
             self.allow_long_timeout or self.timeout_milliseconds <= LONGEST_TIMEOUT_MILLISECONDS,
             "--http-timeout",
-            f"is more than {LONGEST_TIMEOUT_MILLISECONDS // 1000}s: kube-scheduler would take answers that were given "
-            "too late, by a leader that had lost its Lease. --allow-long-timeout, if that is what you want",
+            f"is more than {LONGEST_TIMEOUT_MILLISECONDS // 1000}s: kube-scheduler would use late answers of a "
+            "leader that has lost its Lease. Add --allow-long-timeout to accept that",
         )
         for name, value in (("--qps", self.qps), ("--burst", self.burst)):
             require(value is None or 0 < value <= 1_000_000, name, f"is not between 1 and 1000000: {value}")
@@ -189,7 +189,7 @@ class Options:
     def _check_names(self) -> None:
         name = self.scheduler_name
         require(not name or _is_name(name), "--scheduler-name", f"is not a name of a scheduler: {name!r}")
-        require(not name or _is_text(name), "--scheduler-name", f"is {name!r}, which YAML takes for something else")
+        require(not name or _is_text(name), "--scheduler-name", f"is {name!r}, which YAML does not read as a text")
         named = {"--kubeconfig": self.kubeconfig, "--config-path": self.config_path}
         if isinstance(self.certificates, CertificateDirectory):
             named["--certificate-dir"] = self.certificates.path
@@ -201,12 +201,12 @@ class Options:
         require(
             not (inside and isinstance(self.certificates, CertificateDirectory)),
             "--certificate-dir",
-            f"is not for {title}: its configuration stands in a {inside}",
+            f"is not for {title}, whose configuration is inside a {inside}",
         )
         require(
             not (self.platform.is_talos and self.kubeconfig),
             "--kubeconfig",
-            f"is not for {title}, which says it itself",
+            f"is not for {title}, which sets it by itself",
         )
         if self.is_second:
             require(
@@ -219,7 +219,8 @@ class Options:
             require(
                 self.scheduler_name != DEFAULT_SCHEDULER,
                 "--scheduler-name",
-                "is default-scheduler, which the cluster's own kube-scheduler has: both would place the same pods",
+                "is default-scheduler, the name of the cluster's own kube-scheduler: both would place the same pods. "
+                "Give another name",
             )
         else:
             require(not self.image, "--image", f"is for a second kube-scheduler only, not for {title}")

@@ -55,7 +55,10 @@ def _names(draft: Draft, profiles: CommentedSeq) -> list[str]:
         return [DEFAULT_SCHEDULER]
     for index, name in enumerate(names):
         if not name:
-            draft.fail(f"profiles[{index}].schedulerName", "is not set, which kube-scheduler refuses beside others")
+            draft.fail(
+                f"profiles[{index}].schedulerName",
+                "is not set; kube-scheduler requires it when there are several profiles",
+            )
     return [str(name) for name in names]
 
 
@@ -68,7 +71,8 @@ def _name_the_only_one(draft: Draft, profile: CommentedMap) -> None:
     else:
         profile.insert(0, "schedulerName", DEFAULT_SCHEDULER)
     draft.note(
-        "profiles[0].schedulerName", f"was not set, is {DEFAULT_SCHEDULER}: the same, but needed beside another profile"
+        "profiles[0].schedulerName",
+        f"was not set, is {DEFAULT_SCHEDULER}: the default, which has to be written when there are several profiles",
     )
 
 
@@ -90,7 +94,9 @@ def _copy_order(draft: Draft, profile: CommentedMap, added: CommentedMap) -> Non
     settings = [item for item in profile.get("pluginConfig") or () if _name(item) in enabled]
     if settings:
         added["pluginConfig"] = CommentedSeq([tree.copy_of(item) for item in settings])
-    draft.note("profiles[0].plugins.queueSort", f"is copied to the profile {name}: all profiles must order alike")
+    draft.note(
+        "profiles[0].plugins.queueSort", f"is copied to the profile {name}: all profiles must order the queue alike"
+    )
 
 
 def _says_order(sort: CommentedMap, multi: CommentedMap) -> bool:

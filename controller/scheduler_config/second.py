@@ -30,7 +30,7 @@ $strategy  selector:
     metadata:
       labels: *labels
       annotations:
-        # The configuration is read at start only, so another one makes other pods.
+        # The configuration is read only at start, so a change of it replaces the pods.
         checksum/configuration: $checksum
     spec:
       serviceAccountName: $name
@@ -100,8 +100,8 @@ def manifest(options: Options, config: str) -> str:
 def _account(options: Options) -> str:
     name, namespace = options.scheduler_name, options.namespace
     return f"""\
-# A second kube-scheduler: it places the pods that say schedulerName: {name}, and no others.
-# kubectl apply -f with this file; the same again after a change.
+# A second kube-scheduler, for the pods with schedulerName: {name} and no others.
+# Apply this file with kubectl apply -f, and apply it again after each change.
 apiVersion: v1
 kind: ServiceAccount
 metadata:
@@ -135,7 +135,7 @@ roleRef:
 
 def _lookups(options: Options) -> str:
     return f"""\
-# Who may read its metrics is looked up as for the cluster's own one.
+# It looks up who may read its metrics as the cluster's own kube-scheduler does.
 apiVersion: rbac.authorization.k8s.io/v1
 kind: RoleBinding
 metadata:
@@ -178,7 +178,7 @@ roleRef:
 def _secret(options: Options, config: str) -> str:
     file = PurePosixPath(options.path).name
     return f"""\
-# A Secret and not a ConfigMap: with https there is a private key in it.
+# A Secret and not a ConfigMap: with HTTPS it holds a private key.
 apiVersion: v1
 kind: Secret
 metadata:

@@ -1,4 +1,4 @@
-"""YAML that keeps its comments: reading one document, writing it in its own manner, and comments on what is added."""
+"""YAML that keeps its comments: reads one document, writes it in its own style, and comments on additions."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ class Layout:
 
 
 def parse(text: str, source: str) -> CommentedMap:
-    """The one mapping in block style that `text` holds; ConfigError says what is in its place."""
+    """The only mapping in block style in `text`; otherwise ConfigError says what `text` holds."""
     try:
         documents = [document for document in _yaml(Layout()).load_all(text) if document is not None]
     except (YAMLError, ValueError) as error:
         raise ConfigError(f"{source}: is not YAML: {_in_a_line(error)}") from error
     if len(documents) > 1:
-        raise ConfigError(f"{source}: holds {len(documents)} documents, and kube-scheduler reads the first one only")
+        raise ConfigError(f"{source}: holds {len(documents)} documents, of which kube-scheduler reads only the first")
     if not documents or not isinstance(documents[0], CommentedMap):
         raise ConfigError(f"{source}: holds no mapping")
     if is_flow(documents[0]):
-        raise ConfigError(f"{source}: is written as JSON, which has no place for comments; turn it into YAML first")
+        raise ConfigError(f"{source}: is JSON, which cannot hold comments; convert it to YAML first")
     return documents[0]
 
 
@@ -53,7 +53,7 @@ def read_again(text: str, source: str) -> Any:
         plain(found)
         return found
     except RecursionError as error:
-        raise ConfigError(f"{source}: holds something that holds itself, by an anchor") from error
+        raise ConfigError(f"{source}: holds an anchor that contains itself") from error
     except (yaml.YAMLError, ValueError) as error:
         raise ConfigError(f"{source}: is not YAML 1.1, which kube-scheduler reads: {_in_a_line(error)}") from error
 

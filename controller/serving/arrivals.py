@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 
 class Unknown:
-    """The end of a request cannot be told from its header: gunicorn's own parser has the last word on it."""
+    """The end of a request cannot be told from its header: gunicorn's own parser decides."""
 
 
 UNKNOWN: Final = Unknown()
@@ -120,7 +120,7 @@ class Arrivals:
     def begin(self, connection: Arriving) -> None:
         """Wait for a request on a connection that is not registered anywhere, and has something to say."""
         while len(self._waiting) >= self._most:
-            self._end(next(iter(self._waiting.values())), "more requests arrive than are let wait")
+            self._end(next(iter(self._waiting.values())), "too many requests wait to be received")
         sock = connection.sock
         request = _Request(connection, self._clock.now() + self._seconds)
         request.data += connection.beyond
@@ -156,7 +156,7 @@ class Arrivals:
         self._end(request, "")
 
     def _is_whole(self, request: _Request, before: int) -> bool:
-        """Whether it has been handed on: all of it, or what only a parser can find the end of."""
+        """Whether it has been passed on: all of it, or a part whose end only a parser can find."""
         if request.length is None:
             request.length = length_of(request.data, before)
             if isinstance(request.length, int) and request.length > self._largest + HEAD_BYTES:
@@ -174,7 +174,7 @@ class Arrivals:
     def _make_room(self, present: _Request) -> None:
         while self._bytes > self._most_bytes:
             oldest = next((request for request in self._waiting.values() if request is not present), present)
-            self._end(oldest, "requests that arrive take too much memory")
+            self._end(oldest, "requests being received take too much memory")
 
     def end_overdue(self, within: float | None = None) -> None:
         """End what waits for too long; `within`: let none wait for longer than so many seconds from now."""

@@ -73,7 +73,7 @@ class Handshakes:
             then(None)
             return
         while len(self._waiting) >= self._most:
-            self._end(next(iter(self._waiting.values())), CROWDED, "more handshakes than are let wait")
+            self._end(next(iter(self._waiting.values())), CROWDED, "too many handshakes wait")
         sock.setblocking(False)
         try:
             encrypted = context.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
@@ -110,7 +110,7 @@ class Handshakes:
 
     def end_all(self) -> None:
         for waiting in list(self._waiting.values()):
-            self._end(waiting, LATE, "the server ends")
+            self._end(waiting, LATE, "the server is shutting down")
 
     def _forget(self, waiting: _Waiting) -> None:
         del self._waiting[id(waiting.sock)]
@@ -163,13 +163,13 @@ class ClosingSockets:
             sock.setblocking(False)
             if isinstance(sock, ssl.SSLSocket):
                 with suppress(OSError, ValueError):
-                    sock.unwrap()  # sends our last word; the client's is not waited for
+                    sock.unwrap()  # sends our closing message; the client's is not awaited
             socket.socket.shutdown(sock, socket.SHUT_WR)
             while len(self._waiting) >= self._most:
                 self._end(next(iter(self._waiting.values()))[0])
             self._poller.register(sock, selectors.EVENT_READ, self._ready)
         except (OSError, ValueError, KeyError):
-            sock.close()  # gone already, or nobody is there to wait
+            sock.close()  # gone already, or the peer no longer waits
             return
         self._waiting[id(sock)] = (sock, self._clock.now() + self._seconds)
 

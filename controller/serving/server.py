@@ -81,7 +81,7 @@ class ServerOptions:
     handshake_seconds: float = 5.0
     handshakes: int = 256  # at a time; the oldest one makes place for the next
     name: str = "longhorn-scheduler-extender"
-    drain_seconds: float = 0.0  # goes on serving for so long when it is told to end, until nobody is sent here any more
+    drain_seconds: float = 0.0  # told to end, it still serves for this long, until no more calls come
     deadlines: RequestDeadlines = field(init=False)
 
     def __post_init__(self) -> None:
@@ -312,8 +312,8 @@ class ServedApplication(BaseApplication):
 
     def load(self) -> WSGIApplication:  # type: ignore[override]  # the stubs leave `exc_info` out of WSGI
         """In the worker: build the graph, once no other worker of this process group has one."""
-        # A record lock belongs to one process and ends with it. gunicorn starts a second worker beside the first one
-        # when it is told to reload or to add workers; that one waits here until the first is gone.
+        # A record lock belongs to one process and ends with it. When gunicorn is told to reload or to add workers, it
+        # starts a second worker; that one waits here until the first has ended.
         fcntl.lockf(self._only_one, fcntl.LOCK_EX)
         self.process = self._build()
         return ClosingAnswers(self.process.app, lambda: self.is_draining)

@@ -115,7 +115,7 @@ class ServerTls:
 
     @property
     def context(self) -> ssl.SSLContext | None:
-        """None as long as there is no certificate: no connection is served then."""
+        """None while there is no certificate; no connection is served then."""
         return self._context
 
     def use(self, certificate: bytes, key: bytes, client_ca: bytes) -> bool:
@@ -194,4 +194,4 @@ class DirectoryFollower(Part):
         self._looks.note(problems)
 
     def _say(self, problem: str) -> None:
-        log.error("certificates of %s are not used: %s", self._directory, problem)
+        log.error("new certificates of %s are not used: %s", self._directory, problem)

@@ -1,1 +1,1 @@
-"""Loops of the leader beside the allocator: what time ends, wake-ups, Events, which Longhorn runs."""
+"""Loops of the leader besides the allocator: promises that expire, wake-ups, Events, the version of Longhorn."""

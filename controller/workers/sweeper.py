@@ -26,8 +26,8 @@ class Sweeper(Part):
 
     What is held ends by time only after a live read of the objects concerned, which reaches the allocator: a choice or
     a new size that it shows turns the hold into an assumption, and there is nothing left to expire. A read that fails
-    keeps the hold, up to its cap. An object that cannot be parsed keeps nobody else's; an API server that is away keeps
-    all of them, until next time.
+    keeps the hold, up to its cap. An object that cannot be parsed does not keep the holds of others; while the API
+    server is unavailable, all stay until the next round.
 
     Threads: `worker`'s. Blocks: never. I/O: live reads, outside every lock.
     """
@@ -91,6 +91,6 @@ class Sweeper(Part):
             except UnavailableError:
                 raise
             except ClusterError as error:
-                failure = error  # one that cannot be parsed keeps nobody from the others
+                failure = error  # an object that cannot be parsed does not affect the others
         if failure is not None:
             raise failure

@@ -1,8 +1,8 @@
-"""Events on pods: why the extender refused one, with the numbers of what stands in the way. And on claims: why no room
-is promised to one, or kept for its growth.
+"""Events on pods: why the extender refused one, with the numbers of what is in the way. And on claims: why no room is
+promised to one, or kept for its growth.
 
-The text that kube-scheduler writes into the pod's condition is constant, or it would look at the pod again at every
-change of a figure. So the figures are told here, at most once a minute a pod.
+The text that kube-scheduler writes into the pod's condition is constant, or it would try the pod again at every change
+of a number. So the numbers are told here, at most once a minute for each pod.
 """
 
 from __future__ import annotations
@@ -27,16 +27,17 @@ REMEMBERED: Final = 10_000
 NO_ROOM: Final = "LonghornNoRoom"
 FAULT: Final = "LonghornSchedulerExtenderFault"
 FAULT_TEXT: Final = (
-    "The scheduler extender gives no answer for this pod for up to five minutes, because of a fault of its own, which "
-    "is worth a report; its log says more"
+    "A fault in the scheduler extender keeps it from answering for this pod for up to five minutes. Please report it, "
+    "with the controller's log"
 )
 REMOTE_TEXT: Final = (
-    "No node with room for the pod's Longhorn volumes was found for a while, so it may run on a node away from its data"
+    "For some time, no node with the pod's data had room for its Longhorn volumes, so the pod may now run on a node "
+    "without its data"
 )
 DISCRETION_TEXT: Final = (
-    "The pod's own Longhorn volumes may be too many for one disk of the node that it was offered: which disks they "
-    "come to is Longhorn's choice. A disk may end over its limit, or a volume find no disk there: then it goes to "
-    "another node, or, if it is strict-local, waits"
+    "The pod's own Longhorn volumes may not all fit on one disk of the node that it was offered, and Longhorn chooses "
+    "their disks. A disk may exceed its limit, or a volume may find no disk there: it then goes to another node, or "
+    "waits if it is strict-local"
 )
 # By decision, of pods that were let through although not all was as it should be: the Event's reason and text.
 LET_THROUGH: Final[Mapping[Decision, tuple[str, str]]] = {
@@ -44,25 +45,25 @@ LET_THROUGH: Final[Mapping[Decision, tuple[str, str]]] = {
     Decision.AT_DISCRETION: ("AtLonghornsDiscretion", DISCRETION_TEXT),
 }
 CAPPED_TEXT: Final = (
-    "No room is promised to this claim of {asked} before a pod that uses it is scheduled: claims and expansions of its "
-    "namespace that no scheduled pod stands for may be promised {most} in all "
-    "(scheduler-extender-namespace-cap-percent)"
+    "No room is held for this claim of {asked} until a pod that uses it is scheduled: its namespace has reached the "
+    "limit of {most} for claims and expansions without a scheduled pod (scheduler-extender-namespace-cap-percent)"
 )
 NOT_HELD_TEXT: Final = (
-    "An expansion of this claim to {asked} was asked for, and no room is held for it: it was not stored, or one before "
-    "was not, as when a quota or another webhook refuses it. If nobody has asked, somebody who should not calls the "
-    "webhook. The claim may grow all the same while there is room"
+    "An expansion of this claim to {asked} was requested, but no room is held for it, because it or an earlier one was "
+    "not stored, for example because of a quota or another webhook. The claim can still grow while there is room. If "
+    "nobody requested it, find out who calls the webhook"
 )
 TOO_FAR_TEXT: Final = (
-    "The claim asks for {asked}, and its volume can never have more than {most} on the disk where it lies ({where}), "
-    "so Longhorn does not grow it; no room is kept for that. Ask for less, or make the disk larger"
+    "The claim requests {asked}, but its volume can never be larger than {most} on its disk ({where}). Longhorn does "
+    "not grow it, and no room is held for it. Request less, or make the disk larger"
 )
 LATER_TEXT: Final = (
-    "The claim asks for {asked}, and its disk ({where}) has room for a volume of {most} now. Longhorn grows it when "
-    "there is room; none is kept for it"
+    "The claim requests {asked}, but its disk ({where}) now has room only for a volume of {most}. Longhorn grows it "
+    "once there is room; no room is held for it"
 )
 NEVER_TEXT: Final = (
-    "The claim asks for {asked}, and Longhorn does not grow its volume beyond {most} ({where}); no room is kept for it"
+    "The claim requests {asked}, but Longhorn cannot grow its volume beyond {most} ({where}), and no room is held for "
+    "it"
 )
 # By what is told of a claim: the Event's reason and text.
 OF_CLAIMS: Final[Mapping[Tale, tuple[str, str]]] = {
@@ -98,8 +99,9 @@ class Teller(Part):
         self.worker = Worker("teller", self.tell_next)
 
     def refused(self, uid: str, namespace: str, name: str, candidates: Sequence[str]) -> None:
-        """Never blocks, never raises. A refusal within a minute of one that was told is not told; while that one still
-        waits, its nodes are added: one attempt of kube-scheduler asks about some nodes by filter, by preempt of others.
+        """Never blocks, never raises. Refusals are reported at most once a minute. While a report still waits, the
+        nodes of a new refusal are added to it: one attempt of kube-scheduler asks about some nodes by filter, and about
+        others by preempt.
         """
         self._put(uid, Told(Target("Pod", namespace, name, uid), candidates))
 
@@ -107,13 +109,13 @@ class Teller(Part):
         self._put(uid, Told(Target("Pod", namespace, name, uid), (), decision))
 
     def broken(self, uid: str, namespace: str, name: str) -> None:
-        """A rule of ours was broken for that pod; told at most once a minute. What was broken may name objects that are
-        not the pod's, and is for the log."""
+        """An internal rule was broken for that pod; reported at most once a minute. The details may name objects of
+        others, so they only go to the log."""
         self._put(uid, Told(Target("Pod", namespace, name, uid), (), is_fault=True))
 
     def tell_of_claims(self) -> None:
-        """Hand on what the allocator has found out about claims; each is told at most once a minute. To be called by
-        the leader, every now and then."""
+        """Reports what the allocator has found out about claims, each at most once a minute. The leader calls it from
+        time to time."""
         for tale in self._allocator.drain_tales():
             if self._is_due(f"{tale.uid} {tale.tale}"):
                 self._recorder.note(*_of_claim(tale), is_warning=True)
@@ -153,7 +155,7 @@ class Teller(Part):
         self.worker.wake()
 
     def tell_next(self) -> float | None:
-        """Tell of the pod that waits longest; 0 when there was one, None otherwise."""
+        """Reports on the pod that has waited longest; returns 0 if there was one, None otherwise."""
         with self._lock:
             if not self._waiting:
                 return None

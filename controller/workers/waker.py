@@ -55,7 +55,7 @@ def condition_patch(wakes: int, now_utc: str) -> dict[str, Any]:
                     "type": names.WAKE_CONDITION,
                     "status": "True",
                     "reason": "RoomMayBeAvailable",
-                    "message": f"Longhorn space changed; wake-up {wakes} since the last refusal",
+                    "message": f"space on Longhorn's disks has changed; wake-up {wakes} since the last refusal",
                     "lastProbeTime": None,
                     "lastTransitionTime": now_utc,
                 }
@@ -129,7 +129,7 @@ class Waker(Part):
                     return
 
     def wake(self, wakeups: Iterable[Wakeup]) -> None:
-        """Patch each pod; one that is gone is no matter, other failures are tried again in the next round."""
+        """Patches each pod. One that is gone is ignored; other failures are tried again in the next round."""
         for wakeup in wakeups:
             if self.worker.is_stopping or not self._is_leading():
                 return

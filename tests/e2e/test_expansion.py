@@ -51,7 +51,9 @@ def test_of_a_hundred_growths_at_once_exactly_as_many_are_allowed_as_fit(stage: 
 
     allowed = [name for name, refusal in answers.items() if not refusal]
     assert fits == len(allowed), set(answers.values())
-    assert all("largest size that fits now is 4Gi" in refusal for refusal in answers.values() if refusal)
+    assert all(
+        "largest size that fits now is 4 GiB (4294967296 bytes)" in refusal for refusal in answers.values() if refusal
+    )
     stage.wait_grown(10, *allowed)
     assert {1.0} == {stage.size_gib(name) for name in names if name not in allowed}
     wait_until(lambda: stage.scheduled_gib() == 100 + 9 * fits, "figures that show it", WAIT_SECONDS)
@@ -213,7 +215,7 @@ def test_a_state_that_longhorn_does_not_grow_a_volume_in_is_told_and_waited_for(
     stage.add("a", gib=100)
     path = f"{LONGHORN}/{stage.volume_name('a')}"
     stage.scene.api.patch(path, {"spec": {"migrationNodeID": "elsewhere"}})
-    wait_until(lambda: "does not grow it yet" in edit(stage, "a", "150Gi")[1], "a warning", WAIT_SECONDS)
+    wait_until(lambda: "cannot grow the volume yet" in edit(stage, "a", "150Gi")[1], "a warning", WAIT_SECONDS)
     wait_until(lambda: stage.growths() == {"a": ("ASSUMED", 50)}, "a promise", WAIT_SECONDS)
     assert 100 == stage.size_gib("a")
     stage.scene.api.patch(path, {"spec": {"migrationNodeID": ""}})
@@ -237,9 +239,9 @@ def test_the_refusal_as_kubectl_shows_it(stage: GrowingCell) -> None:
     volume, node = stage.volume_name("a"), stage.cell.nodes[0]
     for part in (
         "Error from server (Forbidden)",
-        f"denied the request: Longhorn cannot grow claim {stage.cell.namespace}/a (volume {volume}) to 500Gi: ",
-        f"node {node}, disk disk1 lacks 100Gi (107374182400 bytes): ",
-        "The largest size that fits now is 400Gi.",
+        f"denied the request: Longhorn cannot grow claim {stage.cell.namespace}/a (volume {volume}) to 500 GiB (",
+        f"node {node}, disk disk1 lacks 100 GiB (107374182400 bytes): ",
+        "The largest size that fits now is 400 GiB (429496729600 bytes).",
     ):
         assert part in text
     assert (0, "") == (edit(stage, "a", "400Gi")[0], stage.grow("a", 400))
@@ -250,7 +252,7 @@ def test_without_a_leader_growth_is_allowed_with_a_warning_or_denied_as_is_set(s
     stage.scene.stop_controllers()
     code, text = edit(stage, "a", "150Gi")
     assert 0 == code
-    assert "Warning: Longhorn scheduler extender: allowed unchecked, the leader is away" in text
+    assert "Warning: Longhorn scheduler extender: allowed unchecked (the leader is unavailable)" in text
 
     stage.scene.set_settings(expansion_policy="deny")
-    wait_until(lambda: "could not be checked" in stage.grow("a", 200), "a denial", WAIT_SECONDS)
+    wait_until(lambda: "cannot be checked" in stage.grow("a", 200), "a denial", WAIT_SECONDS)

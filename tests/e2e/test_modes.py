@@ -98,7 +98,7 @@ def test_no_mistake_in_the_config_map_switches_protection_off(
     cell.wait_refused(1)
     if mistake == "gone":
         scene.api.delete(PATH)
-        problem = f"{ENABLED}: is not set, since there is no ConfigMap; "
+        problem = f"{ENABLED}: is not set because there is no ConfigMap; "
     else:
         scene.set_settings(enabled="maybe")
         problem = f"{ENABLED}: 'maybe' is not a boolean; "

@@ -49,7 +49,7 @@ def test_a_pod_that_found_no_room_is_bound_soon_after_a_volume_is_deleted(
     cell.claim("second")
     cell.pod("second", "second")
     cell.wait_refused(1)
-    assert "100Gi + 100Gi scheduled is 100Gi more than 100Gi" in told_of(cell, "second")
+    assert "100 GiB + 100 GiB scheduled exceeds the disk's limit of 100 GiB by 100 GiB" in told_of(cell, "second")
 
     cell.delete("pods", "first", gracePeriodSeconds=0)
     cell.delete("persistentvolumeclaims", "first")

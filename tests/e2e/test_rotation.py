@@ -225,7 +225,7 @@ def test_secrets_that_are_deleted_or_spoilt_come_back_and_nobody_notices(stage: 
     checked = stage.scene.run(
         "certs", "check", "--warn-days", "0", "--chain", "webhook", kubeconfig=stage.scene.cluster.kubeconfig
     )
-    assert (0, "all certificates are well\n") == (checked.returncode, checked.stdout)
+    assert (0, "all certificates are in order\n") == (checked.returncode, checked.stdout)
 
 
 @pytest.mark.parametrize("offset", [-300, 300])

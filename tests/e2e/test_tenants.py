@@ -263,7 +263,9 @@ def test_pods_that_can_never_fit_keep_no_room_and_are_told(tenant: Tenant) -> No
         tenant.claim(f"small-{number}", GIB // 10)
         tenant.pod(f"never-{number}", f"huge-{number}", f"small-{number}")
     for number in range(4):
-        tenant.wait_told("LonghornNoRoom", f"huge-{number} asks for 500Gi, and the largest disk takes 400Gi")
+        tenant.wait_told(
+            "LonghornNoRoom", f"huge-{number} requests 500 GiB, and the largest disk takes at most 400 GiB"
+        )
     wait_until(lambda: tenant.least_wait("never-") > KEPT_AFTER_SECONDS, "time after which room is kept", WAIT_SECONDS)
     assert_others_are_placed(tenant, GIB, GIB, GIB)
 

@@ -89,7 +89,7 @@ def test_pods_are_placed_over_https_with_our_own_certificates(
     assert 0 == shown.returncode
     assert all(name in shown.stdout for name in (SERVER_NAME, *addresses))
     checked = scene.run("certs", "check", kubeconfig=scene.cluster.kubeconfig)
-    assert (0, "all certificates are well\n") == (checked.returncode, checked.stdout)
+    assert (0, "all certificates are in order\n") == (checked.returncode, checked.stdout)
 
 
 def test_who_is_not_ours_is_refused_and_the_pod_says_why(

@@ -69,9 +69,9 @@ def test_a_kubeconfig_that_is_none_is_named_with_its_path(
     path = tmp_path / "kubeconfig"
     path.write_text("just text")
     assert 2 == main([*command.split(), "--kubeconfig", str(path)])
-    assert f"kubeconfig {path}: it does not have a kubeconfig's fields\n" in capsys.readouterr().err
+    assert f"kubeconfig {path}: it lacks fields of a kubeconfig\n" in capsys.readouterr().err
     assert 2 == main(command.split())
-    assert "there is no --kubeconfig, and no service account of a pod: " in capsys.readouterr().err
+    assert "no --kubeconfig is given, and there is no service account of a pod: " in capsys.readouterr().err
 
 
 def with_cluster(**fields: Any) -> str:
@@ -85,11 +85,11 @@ def with_cluster(**fields: Any) -> str:
         (b"\xff", "'utf-8' codec can't decode byte 0xff in position 0"),
         (b"not: [yaml", "while parsing a flow sequence"),
         (b"", "file is empty"),
-        (b"[1]", "it does not have a kubeconfig's fields"),
-        (yaml.safe_dump({**GOOD, "users": 5}), "it does not have a kubeconfig's fields"),
+        (b"[1]", "it lacks fields of a kubeconfig"),
+        (yaml.safe_dump({**GOOD, "users": 5}), "it lacks fields of a kubeconfig"),
         (yaml.safe_dump({**GOOD, "clusters": []}), "Expected object with name k"),
         (with_cluster(server="nowhere"), "the server is not an http or https address: 'nowhere'"),
-        (with_cluster(server=5), "it does not have a kubeconfig's fields"),
+        (with_cluster(server=5), "it lacks fields of a kubeconfig"),
         (with_cluster(**{"certificate-authority": "/nowhere/ca.crt"}), "File does not exist: /nowhere/ca.crt"),
         (with_cluster(**{"certificate-authority-data": "aGVsbG8="}), "its certificates cannot be used: "),
     ],
@@ -114,4 +114,4 @@ def test_an_api_server_that_cannot_be_reached_has_a_code_of_its_own(
     path = tmp_path / "kubeconfig"
     path.write_text(yaml.safe_dump(GOOD))
     assert 3 == controller.cli.main(["remove-webhooks", "--kubeconfig", str(path)])
-    assert "webhooks not removed: the API server: " in capsys.readouterr().err
+    assert "the webhook configurations were not emptied: the API server: " in capsys.readouterr().err

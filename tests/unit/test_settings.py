@@ -62,7 +62,7 @@ ALL_ODD = {ENABLED: "odd", **{f"scheduler-extender-{name}": "odd" for name in MO
 @pytest.mark.parametrize(
     ("data", "problem"),
     [
-        (None, "is not set, since there is no ConfigMap; "),
+        (None, "is not set because there is no ConfigMap; "),
         ({}, "is not set; "),
         ({"enabled": "true"}, "is not set; "),
         ({ENABLED: "maybe"}, "'maybe' is not a boolean; "),
@@ -99,8 +99,8 @@ def test_a_config_map_that_goes_takes_no_setting_with_it() -> None:
     ("name", "text"),
     [
         ("scheduler-extender-enable", "is not a setting of this version"),
-        ("max-offers", "is not used: the name is scheduler-extender-max-offers"),
-        ("Scheduler_Extender_Bypass", "is not used: the name is scheduler-extender-bypass"),
+        ("max-offers", "is ignored: the name of the setting is scheduler-extender-max-offers"),
+        ("Scheduler_Extender_Bypass", "is ignored: the name of the setting is scheduler-extender-bypass"),
         ("other", None),
     ],
 )

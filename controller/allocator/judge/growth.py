@@ -54,8 +54,8 @@ _LACKS_BYTES: Final = (Reason.INSUFFICIENT_STORAGE, Reason.PHYSICAL_SPACE)
 
 @dataclass(frozen=True, slots=True)
 class Obstacle:
-    """What stands in the way; `disk` and `node` are empty where the volume itself does. `missing_bytes` 0: no number
-    of bytes would help."""
+    """What prevents a growth; `disk` and `node` are empty if it is the volume itself. `missing_bytes` 0: more room
+    would not help."""
 
     node: str
     disk: str
@@ -98,8 +98,8 @@ def plan_growth(
 
 @dataclass(frozen=True, slots=True)
 class _Beside:
-    """A node's disks, by UUID: what is free without this volume's growth, the largest replica that may come there, and
-    what is promised to others and may."""
+    """A node's disks, by UUID: free bytes without this volume's growth, the largest of its replicas that may come
+    there, and bytes that are promised to others and may come there."""
 
     free: Mapping[str, int]
     reach: Mapping[str, int]
@@ -167,12 +167,13 @@ class Growing:
         return [_space_aside(entry) for entry in self.by_longhorn(new_bytes).not_now]
 
     def _in_the_way(self, plan: ExpansionPlan, new_bytes: int) -> Iterator[Obstacle]:
-        """What is promised, to others and to the volume itself. What time did not allow to find stands in the way."""
+        """Promises to others and to the volume itself that prevent it. A check that ran out of time counts as an
+        obstacle."""
         yield from self._against_pending(plan.disks, new_bytes)
         if not self.is_late:
             yield from self._of_promises(new_bytes)
         if self.is_late:
-            text = "whether it fits beside all that is promised was not found in time"
+            text = "the check against promised space did not finish in time"
             yield Obstacle("", "", 0, Rejection(Reason.NOT_EVALUATED, text))
 
     def by_longhorn(self, new_bytes: int) -> ExpansionPlan:
@@ -184,8 +185,8 @@ class Growing:
         return plan_expansion(nodes, volume, replicas, new_bytes, settings.space, settings.behaviour, self._route)
 
     def largest(self, refused_bytes: int) -> int:
-        """The largest size that would be granted, below a size that is not; the largest proved one when it `is_late`.
-        Nothing is found for a size whose own verdict was late."""
+        """The largest size that would be granted, below `refused_bytes`; if it `is_late`, the largest proved one. After
+        a late verdict on that size itself, only the granted size."""
         granted = max(self._volume.size_bytes, self._ledger.target_of(self._name))
         if self.is_late:
             return granted
@@ -202,7 +203,7 @@ class Growing:
         return max(granted, low * GRANULE_BYTES)
 
     def _missing(self, growth: DiskGrowth) -> int:
-        """Bytes that the disk lacks by Longhorn's rule; 0 where none would help."""
+        """Bytes that the disk lacks by Longhorn's rule; 0 if more room would not help."""
         if growth.rejection is None or growth.rejection.reason not in _LACKS_BYTES:
             return 0
         node, settings = self._nodes[growth.node], self._world.settings
@@ -215,7 +216,7 @@ class Growing:
         granted = self._granted_to_others(growth.uuid) if rejection.reason is Reason.INSUFFICIENT_STORAGE else 0
         if not granted:
             return rejection
-        text = f"{rejection.message}; of what is scheduled, {bytes_text(granted)} were granted to other expansions"
+        text = f"{rejection.message}; {bytes_text(granted)} of what is scheduled are for other expansions"
         return replace(rejection, message=text)
 
     def _granted_to_others(self, disk_uuid: str) -> int:
@@ -225,8 +226,8 @@ class Growing:
     # Disks as they are without this volume's growth
 
     def _without_growth(self, name: str) -> LonghornNode | None:
-        """The node, its disks' figures with all that was granted to other volumes; a disk whose UUID is not its own
-        alone is left out."""
+        """The node, with all that was granted to other volumes in its disks' figures. A disk that shares its UUID is
+        left out."""
         node = self._world.nodes.get(name)
         if node is None:
             return None
@@ -272,7 +273,7 @@ class Growing:
         return max((entry.per_disk for entry in pending if entry is not None), default=0)
 
     def _promised_beside(self, name: str) -> _Beside | None:
-        """None for a node that is not there."""
+        """None for an unknown node."""
         node = self._nodes[name]
         if node is None or self._world.room(name) is None:
             return None
@@ -302,7 +303,8 @@ class Growing:
                     yield obstacle
 
     def _places_to_grow(self) -> set[str]:
-        """Where the replicas of a volume come that is not placed yet: it is attached to its owner's node to grow."""
+        """The nodes for the replicas of a volume that is not placed yet: to grow, it is attached to its owner's
+        node."""
         volume = self._volume
         if self._replicas or volume.node_id or volume.data_locality == LOCALITY_DISABLED:
             return set()
@@ -325,7 +327,7 @@ class Growing:
         judgement = judge.judge_room(name, [_resized(demand, new_bytes)])
         if judgement.verdict is Verdict.SURE:
             return None
-        text = f"{bytes_text(new_bytes)} are to be placed there, and do not surely fit"
+        text = f"a replica of {bytes_text(new_bytes)} still has to be placed here, and may not fit"
         return Obstacle(name, "", 0, Rejection(judgement.reason or Reason.CONTENDED, text))
 
     def _anywhere(self, demand: VolumeDemand, new_bytes: int) -> Obstacle | None:
@@ -339,8 +341,8 @@ class Growing:
         judgement = self._judge_set(_resized(demand, new_bytes), copies)
         if judgement.verdict is Verdict.SURE:
             return None
-        what = "1 replica is" if copies == 1 else f"{copies} replicas are"
-        text = f"{what} still to be placed on any node, and {bytes_text(new_bytes)} do not surely fit"
+        what = "1 replica still has" if copies == 1 else f"{copies} replicas still have"
+        text = f"{what} to be placed on any node, and {bytes_text(new_bytes)} may not fit"
         return Obstacle("", "", 0, Rejection(judgement.reason or Reason.CONTENDED, text))
 
     def _copies_with_a_place(self, demand: VolumeDemand) -> int:
@@ -373,16 +375,16 @@ def _contended(
         load, free = beside.loads.get(entry.uuid, 0), beside.free.get(entry.uuid)
         own = new_bytes * copies if new_bytes <= beside.reach.get(entry.uuid, 0) else 0
         if free is not None and (load or own) and entry.growth_bytes + load + own > free:
-            text = f"{bytes_text(load)} are promised to other volumes, which Longhorn may place on this disk"
+            text = f"{bytes_text(load)} are promised to other volumes that Longhorn may place on this disk"
             if own:
-                text = f"{bytes_text(load + own)} are to be placed, of this volume too, and may come to this disk"
+                text = f"{bytes_text(load + own)} are still to be placed, some of this volume, and may go to this disk"
             found.append(Obstacle(name, entry.disk, 0, Rejection(Reason.CONTENDED, f"{entry.disk}: {text}")))
     return found
 
 
 def _filled_in(obstacle: Obstacle, growth_bytes: int) -> Obstacle:
-    """Where promises are in the way, and where the volume is promised room itself, what is missing is what it cannot
-    have."""
+    """With the missing bytes: if promises prevent the growth, or the volume itself is still to be placed, the whole
+    growth is missing."""
     is_promise = obstacle.rejection.reason is Reason.CONTENDED or (
         bool(obstacle.node) and not obstacle.disk and obstacle.rejection.reason is Reason.INSUFFICIENT_STORAGE
     )

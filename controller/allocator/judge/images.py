@@ -47,7 +47,7 @@ def find_image_disk(
             rejection = _check_disk(world, disk, rooms.get(disk.uuid), image, needs, size_bytes)
             free = rooms[disk.uuid].free_bytes - loads[disk.uuid] if disk.uuid in rooms else 0
             if rejection is None and free < size_bytes:
-                text = f"{disk.name}: {bytes_text(max(0, free))} are free beside what is promised"
+                text = f"{disk.name}: {bytes_text(max(0, free))} are neither used nor promised"
                 obstacles.append(
                     Obstacle(name, disk.name, size_bytes - free, Rejection(Reason.INSUFFICIENT_STORAGE, text))
                 )
@@ -65,7 +65,7 @@ def _check_node(world: World, node: LonghornNode, needs: DiskNeeds, closed: Mapp
     if node.deleting:
         return Rejection(Reason.NODE_DELETING, f"{node.name}: Longhorn node is being deleted")
     if not node.allow_scheduling or not node.schedulable:
-        return Rejection(Reason.NODE_UNSCHEDULABLE, f"{node.name}: takes nothing new")
+        return Rejection(Reason.NODE_UNSCHEDULABLE, f"{node.name}: scheduling is disabled")
     if not check_node_tags(node.tags, needs, world.settings.space):
         return Rejection(Reason.NODE_TAGS, f"{node.name}: tags {sorted(node.tags)} do not match")
     return None
@@ -75,14 +75,14 @@ def _check_disk(
     world: World, disk: Disk, room: DiskRoom | None, image: BackingImage, needs: DiskNeeds, size_bytes: int
 ) -> Rejection | None:
     if disk.uuid in image.disk_uuids:
-        return Rejection(Reason.BACKING_IMAGE, f"{disk.name}: a copy is on it, or is to come")
+        return Rejection(Reason.BACKING_IMAGE, f"{disk.name}: has a copy already, or will get one")
     rejection = check_disk_state(disk)
     if rejection is not None or room is None:
-        return rejection or Rejection(Reason.DISK_NOT_FOUND, f"{disk.name}: other disks have its UUID as well")
+        return rejection or Rejection(Reason.DISK_NOT_FOUND, f"{disk.name}: another disk has the same UUID")
     reason = check_disk_kind(room, needs, size_bytes, world.settings.space)
     if reason is not None:
-        return Rejection(reason, f"{disk.name}: does not suit the image")
+        return Rejection(reason, f"{disk.name}: its type, file system or tags do not match the image")
     if size_bytes >= room.written_limit_bytes:
-        text = f"{disk.name}: too little would be left of {bytes_text(disk.available_bytes)} that are available"
+        text = f"{disk.name}: too little of the available {bytes_text(disk.available_bytes)} would be left"
         return Rejection(Reason.TOO_FULL, text)
     return None

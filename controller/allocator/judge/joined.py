@@ -185,4 +185,4 @@ class JoinedDisks:
 
 
 def _free(known: DiskSum) -> str:
-    return f"{bytes_text(max(0, known.free_bytes))} are free beside that"
+    return f"{bytes_text(max(0, known.free_bytes))} are neither used nor promised"

@@ -1,4 +1,4 @@
-"""Whether a newcomer leaves the room that is kept on a node for somebody else."""
+"""Whether a newcomer leaves untouched the room that is kept on a node for another pod."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _leaves(world: World, replica: Replica) -> bool:
 
 
 def leaves_what_is_kept(world: World, room: NodeRoom, coming: Sequence[int], kept: Sequence[PendingItem]) -> bool:
-    """Whether all that is kept there still finds room once the data that leaves anyway is gone. `coming` are the bytes
+    """Whether everything that is kept there still fits once the data that leaves anyway is gone. `coming` are the bytes
     of the newcomer, and of what is promised there, that may come to each disk."""
     items = promised_items(world, room, kept)
     if not items:

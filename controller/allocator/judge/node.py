@@ -128,8 +128,8 @@ class Judge:
         return [WantedCopies(_bind(demand, zone, region), demand.copies, needs_all) for demand in self._judged()]
 
     def open_among(self, names: Sequence[str]) -> tuple[list[str], dict[str, Judgement]]:
-        """Those of `names` on which the pod's roaming volumes do not stand in the way, and the verdict on the others.
-        To be asked once, before the nodes are judged."""
+        """Those of `names` that the pod's roaming volumes allow, and the verdict on the others. To be asked once,
+        before the nodes are judged."""
         found: list[str] = []
         closed: dict[str, Judgement] = {}
         for members, judgement in self.judge_sets(names):
@@ -316,8 +316,8 @@ class Judge:
         return found
 
     def is_loaded(self, shape: Shape) -> bool:
-        """Whether anything of others may come to a disk that one of the pod's volumes may come to, or has come there
-        and is not reported yet."""
+        """Whether data of others may come, or has come unreported, to a disk that one of the pod's volumes may come
+        to."""
         rows = zip(shape.room.disks, self._own_bytes(shape), self.pending.loads(shape.room), strict=True)
         return any(own and (load or disk.reach_bytes > disk.free_bytes) for disk, own, load in rows)
 

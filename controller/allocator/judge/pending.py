@@ -44,7 +44,7 @@ class Newcomer:
     closed: frozenset[str] = frozenset()  # nodes on which nothing new is promised to it now
 
     def meets(self, promise: Promise, *, is_local: bool) -> bool:
-        """Whether that promise stands in this newcomer's way."""
+        """Whether that promise limits this newcomer."""
         against = promise.against
         if against is None:
             return True
@@ -75,7 +75,7 @@ class Pending:
         self._extra_roaming: list[RoamingItem] = []
         self._extra: dict[str, list[PendingItem]] = {}
         self._closed = newcomer.closed if newcomer is not None else frozenset[str]()
-        self.kept: dict[str, list[PendingItem]] = {}  # by node, room that is not there yet and is kept all the same
+        self.kept: dict[str, list[PendingItem]] = {}  # by node, room that is kept although it is not free yet
         if newcomer is not None and ledger.limited():
             self._add_limited(newcomer, is_local)
         self._own_nodes = {node for volume in own for promise in ledger.of_volume(volume) for node in promise.nodes}
@@ -105,7 +105,7 @@ class Pending:
     # Loads
 
     def loads(self, room: NodeRoom, *, roaming: bool = True) -> list[int]:
-        """For each disk of the room the bytes that are pending and may come there; what roams as well, or not."""
+        """For each disk of the room, the pending bytes that may come there, with or without roaming volumes."""
         name = room.name
         bound = self._ledger.bound_items(name)
         here: Sequence[PendingItem] = ()
@@ -129,7 +129,7 @@ class Pending:
         return found
 
     def _image_bytes(self, names: set[str], disk: DiskRoom) -> int:
-        """Of backing images that come to the disk with what may come there."""
+        """Bytes of backing images that come to the disk with the volumes that may come there."""
         others = names - self._own_images.get(disk.uuid, set())
         images = map(self._world.backing_images.get, others)
         return sum(image.real_size_bytes for image in images if image is not None and disk.uuid not in image.disk_uuids)
@@ -165,8 +165,8 @@ class Pending:
         return found if found and self._takes(room, disk, entry.item) else 0
 
     def _takes(self, room: NodeRoom, disk: DiskRoom, item: PendingItem) -> bool:
-        """Whether the disk suits the volume, whatever its room. States that come and go (a node that is not ready, an
-        instance manager that is away, little available space) are not asked: they may be over before it lands."""
+        """Whether the disk suits the volume, whatever its room. Temporary states (a node that is not ready, a missing
+        instance manager, little available space) are ignored: they may end before the volume is placed."""
         if item.size_bytes >= EXT_LIMIT_BYTES:
             return self._suits_disk(room, disk, item.needs, item.size_bytes)
         key = disk.kind, item.needs
@@ -233,7 +233,7 @@ class Pending:
         return entry.item.size_bytes * entry.per_disk + self.image_bytes(entry.item)
 
     def image_bytes(self, item: PendingItem) -> int:
-        """Of the backing image that comes with the item to disks that have none."""
+        """Bytes of the backing image that comes with the item to disks without a copy."""
         image = self._world.backing_images.get(item.needs.image.name) if item.needs.image is not None else None
         return image.real_size_bytes if image is not None else 0
 
@@ -254,8 +254,8 @@ class Pending:
         return self._ledger.has_unbound_local()
 
     def allows_excess(self, room: NodeRoom) -> bool:
-        """Whether nothing is pending on that node that must find room there and nowhere else: no local volume, also
-        none that may have been offered any node, and no growth."""
+        """Whether nothing is pending on that node that can only be placed there: no growth and no local volume,
+        including those that may have been offered any node."""
         if self.allows_no_excess or self.bound_to(room.name):
             return False
         return not any(self._ledger.grows_on(disk.uuid) for disk in room.disks)

@@ -137,7 +137,7 @@ class PlainPod:
         return True
 
     def _packs(self, free: Sequence[int]) -> bool | None:
-        """Whether the local volumes find room side by side; None if that is not found in time."""
+        """Whether the local volumes fit together; None if that is not found out in time."""
         sizes = self._local
         if len(sizes) <= 2:  # nearly always
             return free[0] >= sum(sizes) or (len(free) >= len(sizes) > 1 and free[1] >= sizes[1])
@@ -151,7 +151,7 @@ class PlainPod:
         return Beside(self._own, roaming)
 
     def beside_older(self, young_since: float) -> Beside | None:
-        """Beside what roams and is not young; None if nothing is young."""
+        """The verdict besides roaming volumes that are not young; None if none is young."""
         older = self._pending.older_roaming(young_since)
         return None if older is None else Beside(self._own, older)
 

@@ -166,7 +166,7 @@ class SetJudge:
         self._slots: list[int] = []  # by volume, the replicas that fit side by side
         self._found: list[list[str]] = []  # by volume, two nodes with a site, if there are two
         self._image_by_disk: dict[tuple[str, str], str] = {}  # disk and image -> the volume that it is counted with
-        self._has_traps = False  # disks that Longhorn may believe to have room, and that have none
+        self._has_traps = False  # disks that Longhorn may believe to have room, but that have none
 
     def judge(self, young_since: float = float("-inf")) -> Judgement:
         """`is_waitable` when holds made after `young_since` alone are in the way."""
@@ -213,7 +213,8 @@ class SetJudge:
         return SURE if is_sure else WAITABLE if is_waitable else CONTENDED
 
     def _is_tolerable(self, room: NodeRoom, rows: Sequence[tuple[DiskRoom, int, int]]) -> bool:
-        """Whether what is too much there is little, and nobody's who must find room on that node."""
+        """Whether the excess there is within the tolerance, and affects no volume that can only be placed on that
+        node."""
         if not self._pending.allows_excess(room):
             return False
         return all(

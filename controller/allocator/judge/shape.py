@@ -66,7 +66,7 @@ def item_of(world: World, room: NodeRoom, demand: VolumeDemand) -> Item | Reason
 
 
 def promised_items(world: World, room: NodeRoom, pending: Iterable[PendingItem]) -> list[Item]:
-    """What is pending as items over that room's disks, without what cannot come there."""
+    """The pending promises as items over that room's disks, without those that cannot come there."""
     found = []
     for item in pending:
         disks = disks_for(world, room, item.needs, item.size_bytes, item.required_bytes)

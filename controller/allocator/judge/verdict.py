@@ -18,7 +18,7 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """`is_waitable`: young holds of other pods alone stand in the way. `is_bounded`: a search gave up."""
+    """`is_waitable`: only young holds of other pods prevent it. `is_bounded`: a search stopped at its limit."""
 
     verdict: Verdict
     reason: Reason | None = None

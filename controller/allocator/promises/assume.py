@@ -55,8 +55,8 @@ class Assuming:
         until: float | None = None,
         charged_to: str = "",
     ) -> None:
-        """Enter the assumption, or bring the one that stands in line. What is larger than any disk there could ever
-        hold takes no room from anybody, so nothing is promised to it."""
+        """Enters the assumption, or adjusts the present one. What is larger than any disk there could ever hold takes
+        no room from anybody, so nothing is promised to it."""
         old, since = self._ledger.get(demand.key, claimant), now
         node = next(iter(places.nodes)) if isinstance(places, OneOf) and places.nodes else ""
         if not self._world.limits.can_hold(demand.size_bytes, node):

@@ -40,7 +40,7 @@ def choice_of(
     is_superseded: Callable[[Claim], bool] = lambda _claim: False,
     is_old_nomination: Callable[[str], bool] = lambda _node: False,
 ) -> Choice | None:
-    """What stands chosen for `pod`, or None.
+    """The present choice for `pod`, or None.
 
     The annotation stays on bound claims for ever. It then speaks only for a pod that is older than the volume, by whole
     seconds as times go, since that pod must have caused it; never for claims of several nodes, whose later users are

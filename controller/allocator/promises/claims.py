@@ -61,7 +61,7 @@ class ClaimPromises:
         return any(one.node_name and not one.is_finished and one.uid != pod.uid for one in users)
 
     def is_chosen_for(self, claim: Claim, pod: Pod) -> bool:
-        """Whether the claim's selected node is kube-scheduler's word on that pod, for all we know."""
+        """Whether the claim's selected node is kube-scheduler's choice for that pod, as far as is known."""
         node, memory = claim.selected_node, self._memory
         if pod.is_over or pod.is_gated or not node:
             return False
@@ -118,7 +118,7 @@ class ClaimPromises:
         return not (pod.is_over or pod.is_gated) and (bool(pod.node_name) or pod.uid not in self._memory.refused)
 
     def _until(self, claim: Claim, now: float) -> float:
-        """When the word of the claim's owner counts no more."""
+        """When the claim's selected node stops counting if only its owner vouches for it."""
         return self._memory.unproven_until.setdefault(claim.uid, now + BIND_SECONDS)
 
     def _goes_on(self, claim: Claim, users: Sequence[Pod], record: Promise | None, *, is_proven: bool) -> bool:
@@ -155,7 +155,8 @@ class ClaimPromises:
         )
 
     def _is_allowed(self, claim: Claim, demand: VolumeDemand, record: Promise | None, until: float, now: float) -> bool:
-        """Whether the owner's word still counts, and his namespace is not promised too much by such."""
+        """Whether a selected node that only the owner vouches for still counts, and the namespace is within its limit
+        for those."""
         if now >= until:
             return False
         cap = self.cap_bytes()

@@ -1,4 +1,4 @@
-"""When time alone ends a promise.
+"""When a promise expires.
 
 A hold ends when its pod was answered long ago and choices of pods answered later have been seen; whoever asks looks at
 the API server once more before. An assumption ends some time after Longhorn had its chance to place the volume. What is

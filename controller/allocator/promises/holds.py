@@ -1,4 +1,4 @@
-"""Promises that no choice stands behind: offered by a yes, perhaps offered by the leader before, or kept for a pod."""
+"""Promises without a choice: offered by a yes, perhaps offered by the previous leader, or kept for a pod."""
 
 from __future__ import annotations
 

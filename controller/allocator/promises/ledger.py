@@ -132,7 +132,7 @@ class Ledger:
                 self._binding.drop(Verb.FORGET, promise.volume, promise.claimant)
 
     def drop(self, verb: Verb, volume: str, claimant: str) -> Promise | None:
-        """Leave the ledger; what stood there, or None (FORGET alone may find nothing)."""
+        """Removes the entry and returns it, or None (only FORGET may find nothing)."""
         claimants = self._by_volume.get(volume)
         old = claimants.get(claimant) if claimants is not None else None
         _next(verb, volume, claimant, old)

@@ -83,7 +83,7 @@ class Memory:
     _answered: dict[str, frozenset[str]] = field(default_factory=dict)  # pod uid -> nodes of all our answers
     refused: set[str] = field(default_factory=set)  # pod uids
     inherited: dict[str, float] = field(default_factory=dict)  # pod uid -> until when it may be about to be bound
-    unproven_until: dict[str, float] = field(default_factory=dict)  # claim uid -> when its owner's word counts no more
+    unproven_until: dict[str, float] = field(default_factory=dict)  # claim uid -> when its selected node stops counting
     _unstored: dict[str, Unstored] = field(default_factory=dict)  # by volume, the earliest end first
     _spent: dict[str, dict[str, Hashable]] = field(default_factory=dict)  # volume -> claimant -> in which situation
     _approved: int = 0
@@ -132,8 +132,8 @@ class Memory:
             self._doubtful.add(pod_uid)
 
     def believe_again(self, pod_uid: str) -> bool:
-        """Nobody acted on what was answered to we know not whom, so what it superseded is all that is known of the pod;
-        whether there was anything."""
+        """Nobody acted on an answer whose caller is not known, so what it superseded counts again. Returns whether
+        there was anything."""
         if pod_uid not in self._doubtful:
             return False
         self._doubtful.discard(pod_uid)
@@ -173,7 +173,7 @@ class Memory:
         self._unstored[volume] = Unstored(namespace, growth_bytes, size_bytes, now + UNSTORED_SECONDS)
 
     def note_stored(self, volume: str, size_bytes: int) -> None:
-        """The cluster asks for that size of the volume, so that somebody had asked in earnest."""
+        """The cluster shows that size of the volume as requested, so the expansion was meant."""
         found = self._unstored.get(volume)
         if found is not None and found.size_bytes <= size_bytes:
             del self._unstored[volume]

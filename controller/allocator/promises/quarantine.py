@@ -33,5 +33,5 @@ class Quarantine:
         if not what:
             return
         if now - since < SECONDS:
-            raise BugError(f"{key} is in quarantine: {what}")
+            raise BugError(f"{key} is in quarantine after a fault: {what}")
         del self._broken[key]

@@ -1,4 +1,4 @@
-"""Level-triggered promises: what stands chosen in the cluster is worked out anew from the facts at every event.
+"""Level-triggered promises: the present choices in the cluster are derived again from the facts at every event.
 
 Nothing here remembers an event (what has to be remembered stands in `Memory`). Whatever order watches deliver in,
 whatever was missed, the same facts lead to the same promises, for a follower and for a new leader alike.
@@ -50,7 +50,7 @@ class Settler:
     # Choices
 
     def choice(self, pod: Pod) -> Choice | None:
-        """What stands chosen for the pod."""
+        """The present choice for the pod."""
         memory = self._memory
         return choice_of(
             pod,
@@ -191,7 +191,7 @@ class Settler:
             record = former.pop((own.demand.key, claimant), None)
             if self._memory.is_spent(own.demand.key, claimant, own.situation):
                 continue
-            if record is not None and record.situation != own.situation:  # other copies: their time begins anew
+            if record is not None and record.situation != own.situation:  # other copies: their time starts again
                 self._ledger.drop(Verb.FORGET, record.volume, claimant)
             self._assuming.put(claimant, own.demand, own.kind, own.places, now, own.situation, now)
         for record in former.values():

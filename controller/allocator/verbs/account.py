@@ -1,7 +1,7 @@
-"""Why a pod was refused, in a sentence or two with numbers: for the Event that a person reads beside the pod.
+"""Why a pod was refused, in a sentence or two with numbers: for the Event that `kubectl describe` shows with the pod.
 
-Whoever may read the pod reads the Event. So objects of the pod's own namespace are named, and what is of others is told
-as a number and a sum.
+Everybody who may read the pod can read the Event. So only objects of the pod's own namespace are named; those of others
+are told as a number and a sum.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from controller.model.quantity import bytes_text
 from controller.model.workload import Claim
 from controller.rules.reasons import Reason
 
-MOST_NODES: Final = 200  # that are looked at; what they say stands for the rest
+MOST_NODES: Final = 200  # nodes that are judged; they represent the rest
 MOST_NAMES: Final = 3
 
 
 def account_of(
     judge: Judge, namespace: str, names: Sequence[str], kept_on: str = "", *, allows_stranding: bool = False
 ) -> str:
-    """What stands in the way of a pod of `namespace` on `names`, the most frequent reason first, each with one node's
+    """What prevents a pod of `namespace` from using `names`, the most frequent reason first, each with one node's
     numbers; "" when a node has room by now. `kept_on`: where room is kept for the pod until it fits."""
     looked_at = names[:MOST_NODES]
     judgements = judge_nodes(judge, looked_at, allows_stranding=allows_stranding)
@@ -47,22 +47,22 @@ def account_of(
         for reason, count in counts.most_common()
     ]
     more = len(names) - len(looked_at)
-    waits = f"; room on node {kept_on} is kept for it, since it has waited for long" if kept_on else ""
+    waits = f"; room is kept for it on node {kept_on} because it has waited a long time" if kept_on else ""
     wanted = ", ".join(f"{demand.claim} {bytes_text(demand.size_bytes)}" for demand in judge.demands[:MOST_NAMES])
     never = too_large(judge.world, judge.demands)
     why = ""
     if never is not None:
         asks, most = bytes_text(never.demand.size_bytes), bytes_text(never.largest_bytes)
-        why = f"It can never fit: {never.demand.claim} asks for {asks}, and the largest disk takes {most}. "
+        why = f"It can never fit: {never.demand.claim} requests {asks}, and the largest disk takes at most {most}. "
     return f"{why}No Longhorn room for {wanted}: " + "; ".join(parts) + (f"; {more} more nodes" if more else "") + waits
 
 
 def account_of_tie(tie: Tie) -> str:
     """Why other users of a claim leave the pod none of the nodes that were asked about."""
     if tie.waits:
-        return "Another pod of one of its claims was offered nodes, and it is not known yet which one was chosen."
+        return "Another pod that uses one of its claims is being scheduled; its node is not known yet."
     where = ", ".join(sorted(tie.nodes or ())[:MOST_NAMES]) or "different nodes"
-    return f"Other pods use its volumes on {where}, and a volume is attached to one node at a time."
+    return f"Other pods use its volumes on {where}, and a volume can be attached to only one node at a time."
 
 
 def _example(judge: Judge, name: str, judgement: Judgement) -> str:

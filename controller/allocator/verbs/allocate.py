@@ -129,7 +129,7 @@ class Allocations:
             found = self._disks.find(question, deadline - self._clock.now(), now_utc, closed)
             if found.preferred is None:
                 return Allotment(obstacles=found.obstacles, size_bytes=found.size_bytes)
-        raise NotReadyError("disks changed faster than a place was found")
+        raise NotReadyError("no disk was found because the disks kept changing; try again")
 
     def _given_before(self, name: str, volume_name: str) -> tuple[Allotment | None, Replica]:
         replica = self._world.placed.get(name)
@@ -140,7 +140,9 @@ class Allocations:
         if replica.is_placed:
             return self._at_its_place(replica), replica
         if replica.node or replica.deleting or replica.failed_at:
-            raise PreconditionError(f"replica {name!r} is not one that may be placed: it failed, goes, or has a node")
+            raise PreconditionError(
+                f"replica {name!r} cannot be placed: it failed, is being deleted, or already has a node"
+            )
         return None, replica
 
     def _at_its_place(self, replica: Replica) -> Allotment:
@@ -213,7 +215,7 @@ class Allocations:
         with self._active():
             shown = self._world.allocated.shown_replica(name)
             if shown is not None and shown.is_placed and not is_gone:
-                raise PreconditionError(f"replica {name!r} is there, on node {shown.node}")
+                raise PreconditionError(f"replica {name!r} still exists on node {shown.node}")
             return self._freed(self._world.allocated.of(Purpose.REPLICA, name))
 
     # Growth

@@ -33,7 +33,9 @@ def _refusals(judge: Judge, name: str, judgement: Judgement) -> Iterator[Refusal
                 yield _of_node(name, reason, f"claim {demand.claim}: {demand.never}")
         return
     if reason in _CLUSTER_WIDE:
-        yield _of_node(name, reason, "the pod's volumes that Longhorn may place anywhere find no room in the cluster")
+        yield _of_node(
+            name, reason, "the cluster has no room for the pod's volumes that Longhorn may place on any node"
+        )
         return
     if reason is Reason.REPLICA_ELSEWHERE:
         for demand in judge.local:
@@ -50,26 +52,29 @@ def _refusals(judge: Judge, name: str, judgement: Judgement) -> Iterator[Refusal
     yield from found
     if not found or judgement.verdict is Verdict.FULL:
         sizes = ", ".join(f"{demand.volume} {bytes_text(demand.size_bytes)}" for demand in demands)
-        yield _of_node(name, reason, f"no packing on the node's disks: {sizes}")
+        yield _of_node(name, reason, f"the node's disks cannot take these together: {sizes}")
 
 
 def _contended(judge: Judge, name: str, reason: Reason, demands: Sequence[VolumeDemand]) -> Refusal:
     if reason is Reason.BACKING_IMAGE:
         images = sorted({demand.image.name for demand in demands if demand.image is not None})
-        return _of_node(name, reason, f"backing image {', '.join(images)}: no room for it beside the volumes")
+        return _of_node(name, reason, f"no room for backing image {', '.join(images)} besides the volumes")
     if reason is Reason.KEPT:
         kept = sum(item.size_bytes for item in judge.pending.kept.get(name, ()))
-        return _of_node(name, reason, f"{bytes_text(kept)} is kept there for a pod that has waited for long")
+        return _of_node(name, reason, f"{bytes_text(kept)} are kept there for a pod that has waited a long time")
     if reason is Reason.OWN_VOLUMES:
         sizes = ", ".join(f"{demand.claim} {bytes_text(demand.size_bytes)}" for demand in judge.demands)
-        return _of_node(name, reason, f"Longhorn may put one of them where another one needs the room: {sizes}")
+        return _of_node(name, reason, f"Longhorn may place one of these where another needs the room: {sizes}")
     if reason is Reason.NOT_EVALUATED:
-        return _of_node(name, reason, "the search gave up")
+        return _of_node(name, reason, "the search stopped at its limit")
     bound, roaming = judge.pending.bound_bytes(name), judge.pending.roaming_bytes
     if not (bound or roaming):
-        text = "Longhorn may place its volumes on any node, and a disk of another one has no room for all that may come"
+        text = (
+            "Longhorn may place its volumes on any node, and a disk of another node has no room for all that may come "
+            "to it"
+        )
         return _of_node(name, reason, text)
-    text = f"{bytes_text(bound)} is promised there, {bytes_text(roaming)} may come from anywhere"
+    text = f"{bytes_text(bound)} are promised on this node, {bytes_text(roaming)} to volumes that may go to any node"
     return _of_node(name, reason, text)
 
 
@@ -77,7 +82,7 @@ def _by_rules(judge: Judge, name: str, demands: Sequence[VolumeDemand]) -> Itera
     world = judge.world
     node = world.nodes.get(name)
     if node is None or not world.has_node(name):
-        yield _of_node(name, Reason.NO_LONGHORN_NODE, "there is no such node of both Kubernetes and Longhorn")
+        yield _of_node(name, Reason.NO_LONGHORN_NODE, "no node of that name is known to both Kubernetes and Longhorn")
         return
     for demand in demands:
         rejection = check_node_for(
@@ -89,7 +94,7 @@ def _by_rules(judge: Judge, name: str, demands: Sequence[VolumeDemand]) -> Itera
         room = world.room(name)
         reason = check_node_of(world, room, demand, judge.now_utc) if room is not None else None
         if reason is not None:
-            yield _of_node(name, reason, f"{demand.volume}: another replica of it is there")
+            yield _of_node(name, reason, f"{demand.volume}: the node already has a replica of it")
             continue
         if not node.disks:
             yield _of_node(name, Reason.NO_USABLE_DISK, f"{demand.volume}: the node has no disk")
@@ -101,11 +106,11 @@ def _by_rules(judge: Judge, name: str, demands: Sequence[VolumeDemand]) -> Itera
 
 def _check_disk(world: World, disk: Disk, demand: VolumeDemand) -> Rejection | None:
     if world.is_shared_disk(disk.uuid):
-        return Rejection(Reason.DISK_NOT_FOUND, f"{disk.name}: other disks have its UUID {disk.uuid} as well")
+        return Rejection(Reason.DISK_NOT_FOUND, f"{disk.name}: another disk has the same UUID {disk.uuid}")
     if demand.clone_disks is not None and disk.uuid not in demand.clone_disks:
-        return Rejection(Reason.LINKED_CLONE, f"{disk.name}: no healthy source replica is on it")
+        return Rejection(Reason.LINKED_CLONE, f"{disk.name}: has no healthy source replica")
     if is_kept_off(world, disk.uuid, demand):
-        return Rejection(Reason.DISK_ANTI_AFFINITY, f"{disk.name}: another replica of it is on the disk")
+        return Rejection(Reason.DISK_ANTI_AFFINITY, f"{disk.name}: already has a replica of it")
     scheduled = observed_scheduled(disk, world.counted_on(disk.uuid), world.allocated.extra_on(disk.uuid))
     return check_disk_for(disk, demand.needs, demand.size_bytes, demand.required_bytes, scheduled, world.settings.space)
 

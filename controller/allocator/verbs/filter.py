@@ -325,7 +325,7 @@ class Filtering:
         refusal = self.refusals.get(pod.uid)
         if refusal is not None and not is_contended and self.is_due_remotely(refusal, demands):
             return self._passed(Decision.REMOTE, candidates, pod)
-        if not self.adds_up:  # else anybody may have asked, about nodes of his choice
+        if not self.adds_up:  # otherwise anybody may have asked, about any nodes
             self.settler.pod_refused(pod, self.now)
             nominated = self.holds.kept(pod.uid, Source.NOMINATION)
             if any(promise.nodes & set(candidates) for promise in nominated):
@@ -364,7 +364,7 @@ class Filtering:
         return found
 
     def is_due_remotely(self, refusal: RefusedPod, demands: Sequence[VolumeDemand]) -> bool:
-        """Whether the pod has been refused for so long that it may run away from its data: every volume that wants
+        """Whether the pod has been refused so long that it may run on a node without its data: every volume that wants
         local room exists, lies somewhere usable, and is not bound to its node."""
         after = self.live.remote_fallback_after_seconds
         local = [demand for demand in demands if demand.is_local]

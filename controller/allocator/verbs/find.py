@@ -57,7 +57,7 @@ class DiskQueries:
 
         Costs: copying facts by kind, and promises; then, without the lock, a look at each disk."""
         if not self._turn.acquire(timeout=max(0.0, seconds)):
-            raise NotReadyError("other questions took too long")
+            raise NotReadyError("other questions took too long; try again")
         try:
             world, ledger = self._copy()
             volume = world.volume(question.volume)

@@ -1,4 +1,4 @@
-"""On which nodes a pod's Longhorn volumes find room, with the numbers for a person: the same judge as a filter call's.
+"""On which nodes a pod's Longhorn volumes find room, with numbers for people: by the same judge as a filter call.
 
 Nothing is held and no clock runs: whoever asks waits for the whole answer, bounded by the steps of the searches alone.
 """

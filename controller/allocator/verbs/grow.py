@@ -33,14 +33,14 @@ from controller.rules.reasons import Reason, Rejection
 UNKNOWN_SECONDS: Final = 60.0  # after a change of leader; longer than the API server's own deadline for a request
 _LEADER_CHANGED: Final = Rejection(
     Reason.LEADER_CHANGED,
-    "the leader changed a moment ago, and what the one before has admitted may not be stored yet",
+    "the leader has just changed, and expansions that its predecessor admitted may not be stored yet",
 )
 
 
 class GrowthVerdict(StrEnum):
     ADMITTED = "admitted"
     REFUSED = "refused"
-    TRY_AGAIN = "try-again"  # it would fit, but what was admitted before, perhaps by another leader, is not seen yet
+    TRY_AGAIN = "try-again"  # it fits, but earlier admissions, perhaps by another leader, are not visible yet
     NOT_CHECKED = "not-checked"  # nothing of ours, or the extender is switched off
 
 
@@ -131,7 +131,7 @@ class Expansions:
         at most `VERDICT_MILLISECONDS`, and `SEARCH_MILLISECONDS` for a refusal, which one search may overrun."""
         with self._lock:
             if caller is not None and caller.has_left:
-                raise CallerGoneError("nobody waits for the answer any more")
+                raise CallerGoneError("the caller no longer waits for the answer")
             found = self._resolve(request) if self._under_lock.is_active() else None
             if not isinstance(found, Volume):
                 return GrowthOutcome(GrowthVerdict.NOT_CHECKED)
@@ -164,7 +164,7 @@ class Expansions:
             self._journal.counters[counter] += 1
 
     def _resolve(self, request: GrowthRequest) -> Volume | Missing | None:
-        """The Longhorn volume, as Longhorn shows it; None when it is none of Longhorn's."""
+        """The Longhorn volume, as Longhorn shows it; None if the volume is not Longhorn's."""
         world, handle = self._world, request.volume
         if request.claim:
             pv = world.pv(request.volume)
@@ -181,7 +181,7 @@ class Expansions:
             self._under_lock.settle(volume.name)
 
     def is_unknown_locked(self) -> bool:
-        """Whether the leader before may have admitted what is not seen yet."""
+        """Whether the previous leader may have admitted expansions that are not visible yet."""
         return self._clock.now() < self._unknown_until
 
     def begin_term_locked(self, *, has_predecessor: bool) -> None:

@@ -1,5 +1,5 @@
-"""Where the shared volumes of a pod are served, for whoever wants it to run there. The allocator decides nothing by
-it."""
+"""Where the shared volumes of a pod are served, for callers that want it to run there. The allocator does not use it
+itself."""
 
 from __future__ import annotations
 

@@ -23,13 +23,12 @@ AHEAD: Final = 64  # answers that kube-scheduler may well ask for before the fir
 
 
 def sharers(world: World, ledger: Ledger, answers: Answers, refusals: Refusals) -> int:
-    """Among how many answers, the one that is asked for now included, the room that is left is to be shared; 1 while
-    few pods wait.
+    """The number of answers that share the remaining room, the present one included; 1 while few pods wait.
 
-    Before this answer's choice shows, about as many others come as wait for theirs now, since as many come in as
-    resolve, whether their pods are to be seen yet or not. In the beginning of a burst, when hardly any was answered, it
-    is the pods that wait for a node, at most AHEAD. Pods that were refused wait too when other pods' promises were the
-    reason; those without any room do not come back before there is some.
+    Until the choice for this answer shows, about as many other pods will ask as now wait for theirs: in a steady stream
+    as many come in as are resolved, including pods that are not visible yet. At the beginning of a burst, when hardly
+    any pod has been answered, it is the number of pods that wait for a node, at most AHEAD. Pods that were refused wait
+    too if other pods' promises were the reason; those that fit nowhere do not come back before there is room.
     """
     unchosen, having = len(answers), ledger.claimants()
     if unchosen >= AHEAD:
@@ -57,7 +56,7 @@ def places_left(judge: Judge, names: Sequence[str], size_bytes: int, enough: int
             for disk in room.disks:
                 if disk.free_bytes > 0:
                     free += disk.free_bytes // size_bytes
-            free += -(promised(name) + roaming) // size_bytes  # a place that is promised in part is none
+            free += -(promised(name) + roaming) // size_bytes  # a place that is partly promised does not count
         places += free if free > 1 else 1
         if places >= enough:
             break

@@ -1,1 +1,1 @@
-"""Pods that were refused, and what is kept for them."""
+"""Refused pods, and the room that is kept for them."""

@@ -102,7 +102,7 @@ class Refusals:
         entry = RefusedPod(pod_uid, self._shared(candidates), now, now, is_contended, waits_since=now)
         if old is not None:
             entry = replace(entry, first_at=old.first_at, waits_since=old.waits_since, woken_at=old.woken_at)
-            if is_contended:  # the back-off begins anew
+            if is_contended:  # the back-off starts again
                 entry = replace(entry, next_wake_at=min(old.next_wake_at, old.woken_at + BACKOFF_SECONDS[0]))
             else:
                 entry = replace(entry, wakes=old.wakes, next_wake_at=old.next_wake_at)

@@ -54,8 +54,8 @@ class Series:
     is_fresh: bool = False  # the last attempt showed something new
 
     def shown(self, sample: int, *, by_wake: bool) -> Series:
-        """After one more attempt; one that the scheduler made by itself begins anew, since something changed that is
-        not for us to see."""
+        """After one more attempt. An attempt that the scheduler made by itself starts again, since something changed
+        that we do not see."""
         if not by_wake:
             return Series(sample)
         seen = self.seen | sample

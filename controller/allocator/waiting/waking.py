@@ -91,7 +91,7 @@ class WakePlan:
         self._looking: _Looking | None = None
         self._full, self._never = _FullFor(world), _FullFor(world)  # no room now; no room even on empty nodes
         self._needs_no_turn: set[_Shape] = set()
-        self._open: dict[_Shape, Sequence[str]] = {}  # where the last pod of that shape found room, and what is behind
+        self._open: dict[_Shape, Sequence[str]] = {}  # where the last pod of that shape found room, and nodes behind
         self._starving: deque[str] = deque()
         self._kept: dict[str, str] = {}  # node -> pod
         self._seeking: Seeking | None = None

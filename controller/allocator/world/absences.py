@@ -1,4 +1,4 @@
-"""What a pod refers to and our stores do not show, and for how long a live read's word about it counts."""
+"""Objects that a pod refers to and our stores do not show, and how long the answer of a live read counts."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def _unknown(missing: Iterable[Missing], world: World, now: float) -> Iterator[M
 
 
 def missing_for(claims: Iterable[Claim], world: World, now: float) -> Iterator[Missing]:
-    """The same of claims that are there: what they are bound to, or their class."""
+    """The same for existing claims: the volume that they are bound to, or their class."""
     found = (demand_of_claim(claim, world, world.settings) for claim in claims)
     return _unknown((entry for entry in found if isinstance(entry, Missing)), world, now)
 
 
 def known_demands(pod: Pod, world: World, now: float) -> Sequence[VolumeDemand]:
-    """What the pod asks for; UnknownObjectError when anything of it is missing: what is not known would need no
+    """The pod's demands. Raises UnknownObjectError if an object is missing: an unknown one would count as needing no
     room."""
     demands, missing = demands_of_pod(pod, world, world.settings)
     for entry in _unknown(missing, world, now):

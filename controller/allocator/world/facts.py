@@ -36,7 +36,7 @@ class Facts:
         self.backing_images: dict[str, BackingImage] = {}
         self.backups = Backups()
         self.settings = LonghornSettings()
-        self.absent: dict[Missing, float] = {}  # a live read said at that time that it is not there
+        self.absent: dict[Missing, float] = {}  # a live read found at that time that it does not exist
         self._uid_by_pod_key: dict[str, str] = {}
         self._claim_by_uid: dict[str, str] = {}
         self._pods_by_claim: dict[str, set[str]] = {}  # claim key -> pod uids

@@ -17,7 +17,7 @@ from controller.clock import Clock
 from controller.model.longhorn import Disk, LonghornNode, SpacePolicy
 from controller.rules.eligibility import check_disk_state, check_node, provisioning_limit
 
-REPORT_GRACE_SECONDS: Final = 5.0  # for so long Longhorn may decide by figures that were better
+REPORT_GRACE_SECONDS: Final = 5.0  # for this long Longhorn may decide by older, better figures
 RECORD_SECONDS: Final = 600.0
 MOST_RECORDS: Final = 10_000  # the oldest goes first
 NOTHING: Final = -(2**63)

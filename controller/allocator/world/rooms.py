@@ -51,7 +51,7 @@ def make_room(
         whole += max(0, disk.maximum_bytes - disk.reserved_bytes)
     rejection = check_node(node)
     if rejection is None and not disks:
-        rejection = Rejection(Reason.NO_USABLE_DISK, f"{node.name}: no disk accepts replicas")
+        rejection = Rejection(Reason.NO_USABLE_DISK, f"{node.name}: none of its disks accepts replicas")
     plain = [room.free_bytes for room in disks if disk_takes(room, DEFAULT_NEEDS, 0, 0, space)]
     usable = rejection is None and (space.allow_empty_node_selector or not node.tags)
     whole = whole if rejection is None else 0

@@ -1,6 +1,6 @@
 """Where Longhorn serves volumes of several nodes: its share-manager pods.
 
-Anybody may label a pod of his own, so a share-manager counts by its namespace, which whoever asks has to know.
+Anybody may label their own pods, so a share-manager counts only in the right namespace, which the caller has to know.
 """
 
 from __future__ import annotations

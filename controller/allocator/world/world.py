@@ -72,7 +72,7 @@ class World(Facts):
     # Changes. Sets hold the keys of the claims whose promises may change; pods are settled through their claims.
 
     def put_pod(self, key: str, pod: Pod | None) -> Pod | None:
-        """Replace what stands under `key`; the pod that went, when it is gone or another one has its name now."""
+        """Replaces the entry under `key`. Returns the former pod if it is gone, or another one has its name now."""
         self.shares.put(key, pod)
         old = self.pod_by_key(key)
         if old is not None:
@@ -98,7 +98,7 @@ class World(Facts):
                 self._pods_by_claim.pop(key, None)
 
     def put_claim(self, key: str, claim: Claim | None) -> Claim | None:
-        """Replace; the claim that went, when it is gone or another one of the same name stands there now."""
+        """Replaces the entry. Returns the former claim if it is gone, or another one has its name now."""
         self._demands.clear()
         old = self.claims.pop(key, None)
         if old is not None:
@@ -360,7 +360,7 @@ class World(Facts):
 
 
 def _exchange(facts: dict[str, _T], key: str, new: _T | None) -> _T | None:
-    """Replace; what stood there. What is new comes last, also under an old key."""
+    """Replaces the entry, and returns the former one. New entries come last, also under an old key."""
     old = facts.pop(key, None)
     if new is not None:
         facts[key] = new

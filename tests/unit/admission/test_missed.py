@@ -138,7 +138,7 @@ def test_each_workload_is_told_of_once_until_it_has_no_missed_pod_left(rig: Rig)
     assert 8 == rig.look() == rig.look()
     web, alone = rig.notes
     assert "apps/v1 StatefulSet ns/web" == web[0]
-    assert web[1].startswith("7 pods with Longhorn volumes, made past the webhook, do not ask for ")
+    assert web[1].startswith("7 pods with Longhorn volumes bypassed the webhook and do not request ")
     assert ": web-0, web-1, web-2, web-3, web-4 and 2 more. " in web[1]
     assert ("v1 Pod ns/alone", True) == (alone[0], alone[1].startswith("1 pod "))
     assert {"count": 8, "workloads": {"Pod ns/alone": 1, "StatefulSet ns/web": 7}} == rig.missed.status()

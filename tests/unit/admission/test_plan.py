@@ -36,7 +36,7 @@ def test_everything_is_wanted_where_all_is_well() -> None:
     [
         ({"live": LiveSettings(enabled=False, opt_in="always")}, "scheduler-extender-enabled is false"),
         ({"longhorn": NOT_AGREED, "live": replace(ON, opt_in="always")}, "it places disks itself"),
-        ({"longhorn": None}, "not read yet"),
+        ({"longhorn": None}, "not been read yet"),
     ],
 )
 def test_switched_off_or_beside_another_longhorn_nothing_is_wanted(changed: dict[str, object], words: str) -> None:

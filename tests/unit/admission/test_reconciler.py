@@ -254,7 +254,7 @@ def test_two_writers_that_disagree_do_not_run_hot(written: ReconcilerRig) -> Non
     repairs = written.admission.counts.repairs
     assert 10 + (minutes * 60 - 511) // 300 == repairs  # after 1, 2, 4, ... 256 s, then every 300 s
     assert [MUTATING_WEBHOOKS.kind] * (repairs - CONTESTED + 1) == [kind for kind, _ in written.told]
-    assert "put back 3 times" in written.told[0][1]
+    assert "repaired 3 times" in written.told[0][1]
 
 
 def test_no_quarrel_delays_a_rule_that_has_to_leave(written: ReconcilerRig) -> None:
@@ -447,7 +447,7 @@ class TestRemoval:
             rig.clock.advance(seconds)
             rig.server.patch(MUTATING_WEBHOOKS, None, NAME, {"webhooks": [{"name": PODS}]})
 
-        with pytest.raises(ClusterError, match="come back"):
+        with pytest.raises(ClusterError, match="do not stay empty"):
             remove_webhooks(rig.server, rig.clock, "longhorn-system", "settings", pause=pause)
 
     def test_a_setting_of_longhorns_that_overrides_ours_has_to_be_changed_first(self, rig: ReconcilerRig) -> None:
@@ -462,6 +462,6 @@ class TestRemoval:
     def test_where_the_settings_are_not_nothing_is_removed(self, rig: ReconcilerRig) -> None:
         """A leader that runs elsewhere, or goes on with the last values, would write them again."""
         rig.step()
-        with pytest.raises(ConfigError, match=r"^ConfigMap longhorn-system/settings is not there.*--namespace"):
+        with pytest.raises(ConfigError, match=r"^there is no ConfigMap longhorn-system/settings.*--namespace"):
             self.remove(rig)
         assert PODS in rig.entries()

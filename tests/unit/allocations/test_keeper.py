@@ -318,7 +318,7 @@ def test_without_a_place_there_is_no_record() -> None:
     assert leader.holder.writer() is not None  # it may be back in a moment
     leader.api.work()
     leader.api.absent.add(NODE_DISK_ALLOCATIONS.plural)
-    with pytest.raises(NotFoundError, match=r"nodediskallocations\.scheduling\.longhorn\.io: .* is not installed"):
+    with pytest.raises(NotFoundError, match=r"nodediskallocations\.scheduling\.longhorn\.io: install the Custom"):
         leader.holder.look()
     assert (None, None) == (leader.holder.writer(), leader.holder.backend)
     leader.frozen = (NodeRecord("n1"),)

@@ -307,7 +307,7 @@ def test_what_cannot_be_placed_is_an_error() -> None:
     cluster.show("v", 60)
     failed = replace(replica("v-r-1", "v", 60), failed_at="2026-01-01T00:00:00Z")
     cluster.allocator.observe_replica("v-r-1", failed)
-    with pytest.raises(PreconditionError, match="not one that may be placed"):
+    with pytest.raises(PreconditionError, match="cannot be placed: it failed"):
         cluster.schedule("v-r-1")
     cluster.allocator.set_mode(Mode.BYPASS)
     with pytest.raises(NotReadyError, match="bypassed"):
@@ -344,7 +344,7 @@ def test_a_replica_is_freed_once_its_object_is_gone() -> None:
     cluster.show("v", 60)
     cluster.schedule("v-r-1")
     cluster.show("v", 60, on="n1")
-    with pytest.raises(PreconditionError, match="replica 'v-r-1' is there, on node n1"):
+    with pytest.raises(PreconditionError, match="replica 'v-r-1' still exists on node n1"):
         cluster.allocator.allocations.release_replica("v-r-1")
     cluster.allocator.observe_replica("v-r-1", None)
     assert 40 == cluster.free_gib("n1")

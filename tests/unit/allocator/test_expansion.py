@@ -250,12 +250,16 @@ def test_what_is_admitted_is_exactly_what_is_not_above_the_largest_size() -> Non
         assert largest >= LARGEST_BYTES or not admitted(largest + GRANULE_BYTES)
 
 
+TOO_LITTLE = "leaves less than the required minimum of 25 bytes (25 % of 100 bytes)"
+TOO_MUCH = "exceeds the disk's limit of 50 bytes by {} bytes (limit: 50 % of (100 bytes - 0 bytes reserved))"
+
+
 @pytest.mark.parametrize(
     ("found", "policy", "growth", "text"),
     [
-        (facts(100, 60), space(over=200, least=25), 36, "= 76 leaves less than 25 of 100"),
-        (facts(100, 60), space(over=50), 20, "= 60 is 10 more than 50"),
-        (facts(100, 60), space(over=50, least=25), 60, "= 100 leaves less than 25 of 100 and is 50 more than 50"),
+        (facts(100, 60), space(over=200, least=25), 36, f"= 76 bytes, which {TOO_LITTLE}"),
+        (facts(100, 60), space(over=50), 20, f"= 60 bytes, which {TOO_MUCH.format(10)}"),
+        (facts(100, 60), space(over=50, least=25), 60, f"= 100 bytes, which {TOO_LITTLE} and {TOO_MUCH.format(50)}"),
     ],
 )
 def test_of_the_two_physical_bounds_the_one_that_is_in_the_way_is_told(

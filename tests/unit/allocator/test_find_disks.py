@@ -65,7 +65,7 @@ def test_a_disk_whose_room_a_pod_was_promised_is_refused_with_what_is_missing() 
     found = find(cluster)
     assert ["n2"] == nodes(found)
     assert {"n1": (Reason.CONTENDED, 10)} == reasons(found)
-    assert "d1: 70Gi are promised" in found.obstacles[0].rejection.message
+    assert "d1: 70 GiB are promised" in found.obstacles[0].rejection.message
 
 
 def test_what_is_promised_and_leaves_enough_is_told_with_the_disk() -> None:

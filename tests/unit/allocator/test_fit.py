@@ -47,14 +47,17 @@ def test_a_volume_fits_to_the_last_byte_and_not_beyond() -> None:
     found = fit(world_of(room("d1", 49)), local(50))
 
     assert Verdict.FULL is found.verdict
-    assert "50 + 51 scheduled is 1 more than 100" in found.refusals[-1].rejection.message
+    assert (
+        "50 bytes + 51 bytes scheduled exceeds the disk's limit of 100 bytes by 1 byte"
+        in found.refusals[-1].rejection.message
+    )
 
 
 def test_volumes_that_fit_one_by_one_but_not_together_are_full() -> None:
     found = fit(world_of(room("d1", 50), room("d2", 30)), local(40, "a"), local(40, "b"))
 
     assert (Verdict.FULL, {"n1"}) == (found.verdict, {entry.node for entry in found.refusals})
-    assert any("no packing" in entry.rejection.message for entry in found.refusals)
+    assert any("cannot take these together" in entry.rejection.message for entry in found.refusals)
 
 
 def test_a_placement_names_a_disk_for_every_volume() -> None:

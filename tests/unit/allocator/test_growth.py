@@ -253,7 +253,7 @@ def test_where_a_volume_is_to_be_placed_the_missing_bytes_are_told_and_the_node_
     world.cluster.add_pod("p", "p")
     assert {"n1"} == world.cluster.offered("p", "n1")
     (obstacle,) = world.ask("p", 401).obstacles
-    assert ("n1", "", GIB, "401Gi are to be placed there, and do not surely fit") == (
+    assert ("n1", "", GIB, "a replica of 401 GiB still has to be placed here, and may not fit") == (
         obstacle.node,
         obstacle.disk,
         obstacle.missing_bytes,
@@ -271,6 +271,4 @@ def test_bytes_that_were_granted_to_other_expansions_are_told() -> None:
     world.ask("a", 250)
     refused = world.ask("b", 200)
     assert [Reason.INSUFFICIENT_STORAGE] == [entry.rejection.reason for entry in refused.obstacles]
-    assert refused.obstacles[0].rejection.message.endswith(
-        "; of what is scheduled, 150Gi were granted to other expansions"
-    )
+    assert refused.obstacles[0].rejection.message.endswith("; 150 GiB of what is scheduled are for other expansions")

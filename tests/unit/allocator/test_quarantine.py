@@ -60,7 +60,7 @@ def test_a_pod_that_broke_a_rule_gets_errors_and_others_answers(cluster: TestClu
     cluster.add_pod("b")
     breaks(cluster, "a")
 
-    with pytest.raises(BugError, match="ns/a is in quarantine: HOLD of nothing"):
+    with pytest.raises(BugError, match="ns/a is in quarantine after a fault: HOLD of nothing"):
         cluster.filter("a", "n1")
     assert cluster.offered("b", "n1") == {"n1"}
     assert cluster.allocator.snapshot().quarantined == ("ns/a",)

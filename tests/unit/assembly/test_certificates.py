@@ -81,7 +81,7 @@ def test_the_service_leads_nowhere_until_there_is_a_certificate() -> None:
     endpoint = ServiceEndpoint(
         EndpointSlices(api, SPACE, is_leading=lambda: True), settings(tls_mode="self"), certificates
     )
-    with pytest.raises(NotFoundError, match="no certificate"):
+    with pytest.raises(NotFoundError, match="no server certificate"):
         endpoint.point_here()
     assert not api.objects
 

@@ -52,7 +52,7 @@ def test_who_may_reads_and_nobody_does_while_the_api_server_says_nothing() -> No
     assert callers.refusal("Bearer known", "/status") is None
     server.fail_with(UnavailableError("503: away"), "create")
     for _ in range(2 * MOST_REVIEWS):  # a place that is not given back would show
-        assert ("503 Service Unavailable", "the API server did not say who may read this") == callers.refusal(
+        assert ("503 Service Unavailable", "the API server could not check who may read this") == callers.refusal(
             "Bearer known", "/status"
         )
     server.work()

@@ -221,7 +221,7 @@ def test_a_canary_that_nobody_looks_at_tells_nothing_and_goes(sent: ProofBench) 
     assert 1 == len(sent.api.canaries())
     sent.step(1)
     assert (Wiring.UNKNOWN, []) == (sent.state(), sent.api.canaries())
-    assert "has not looked" in sent.finding.cause
+    assert "has not considered" in sent.finding.cause
     assert ["SchedulerWiringUnknown"] == [reason for reason, _, _ in sent.told]
 
 
@@ -578,7 +578,7 @@ def test_a_canary_of_which_the_leader_does_not_know_makes_place_for_its_own(benc
 def test_a_pod_of_the_canarys_name_that_is_not_ours_is_left_alone_and_told(bench: ProofBench) -> None:
     bench.api.create(PODS, NAMESPACE, {"metadata": {"name": CANARY}, "spec": {}})
     bench.step()
-    assert "not a canary of ours" in bench.finding.cause
+    assert "not a canary of this leader" in bench.finding.cause
     assert not bench.api.get(PODS, NAMESPACE, CANARY)["metadata"].get("labels")
 
 

@@ -90,7 +90,7 @@ def test_a_leaf_is_known_by_its_signature_and_not_by_names() -> None:
         (SERVER.certificate, b"", "not a PEM key"),
         (SERVER.certificate, b"\x00\xff", "not a PEM key"),
         (SERVER.certificate, SERVER.key[:60], "not a PEM key"),
-        (SERVER.certificate, CLIENT.key, "not the one of the certificate"),
+        (SERVER.certificate, CLIENT.key, "does not belong to the certificate"),
     ],
 )
 def test_what_is_no_pair_is_refused_by_name(certificate: bytes, key: bytes, problem: str) -> None:
@@ -113,7 +113,7 @@ def test_a_bundle_holds_authorities_and_nothing_else(bundle: bytes) -> None:
 
 def test_an_authority_without_a_key_or_out_of_its_time_signs_nothing() -> None:
     (known,) = read_authorities(CA.certificate, what="x")
-    with pytest.raises(CertificateError, match="key is not here"):
+    with pytest.raises(CertificateError, match="key is not available"):
         sign(known, LEAFS["server"].spec, NOW)
     for moment in (NOW - HOUR, NOW + 11 * DAY):
         with pytest.raises(CertificateError, match="is not valid at"):

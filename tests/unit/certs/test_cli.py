@@ -62,7 +62,7 @@ def test_renew_makes_all_that_is_missing_and_then_nothing(shell: Shell) -> None:
     assert ["make the authority", "sign server", "sign client"] == [line.split(":")[0] for line in shell.lines]
     version = shell.api.version
     assert EXIT_WELL == shell.run("renew")
-    assert ["nothing to do"] == shell.lines
+    assert ["nothing is due"] == shell.lines
     assert version == shell.api.version
 
 
@@ -82,7 +82,7 @@ def test_show_tells_of_what_cannot_be_read(made: Shell) -> None:
 
 def test_check_finds_nothing_where_all_is_well(made: Shell) -> None:
     assert EXIT_WELL == made.run("check")
-    assert ["all certificates are well"] == made.lines
+    assert ["all certificates are in order"] == made.lines
 
 
 def test_check_before_anything_is_made(shell: Shell) -> None:
@@ -98,7 +98,7 @@ def test_check_finds_what_ends(made: Shell, days: float, finding: str) -> None:
     made.clock.advance(days * DAY_SECONDS)
     assert EXIT_FINDINGS == made.run("check")
     assert finding in made.said
-    assert "due, and not done by the leader: sign server" in made.said
+    assert "overdue, and not yet done by the leader: sign server" in made.said
 
 
 def test_check_warns_as_early_as_asked(made: Shell) -> None:
@@ -243,9 +243,9 @@ def test_a_next_authority_that_does_not_sign_in_time_is_found_and_is_not_promote
     assert EXIT_WELL == both.run("check", "--chain", "webhook")  # the leader may still be waiting
     both.clock.advance(3_600)
     assert EXIT_FINDINGS == both.run("check", "--chain", "webhook")
-    assert "due, and not done by the leader: sign with the next authority" in both.said
+    assert "overdue, and not yet done by the leader: sign with the next authority" in both.said
     assert EXIT_WELL == both.run("renew", "--chain", "webhook")
-    assert ["nothing to do"] == both.lines
+    assert ["nothing is due"] == both.lines
     assert EXIT_WELL == both.run("renew", "--promote", "--chain", "webhook")
     assert EXIT_WELL == both.run("check", "--chain", "webhook")
 

@@ -149,7 +149,7 @@ def test_what_our_watch_does_not_show_yet_is_read_once_and_counts(bench: FilterB
     [
         ({"is_deleting": True}, "being deleted"),
         ({"is_finished": True}, "has ended"),
-        ({"node_name": "n2"}, "bound already"),
+        ({"node_name": "n2"}, "already bound"),
     ],
 )
 def test_a_pod_that_is_not_pending_holds_nothing(bench: FilterBench, change: dict[str, Any], message: str) -> None:

@@ -78,7 +78,7 @@ def test_both_are_tried(extender: Extender) -> None:
     assert ("ok", True) == (found["extender"].outcome, found["extender"].is_well)
     assert [["longhorn-scheduler-extender-check"]] == [args["NodeNames"] for args in extender.asked]
     # Nobody changed the pod: in memory there is no admission.
-    assert "failed: webhook: a pod with a claim in default came out without" in found["webhook"].line
+    assert "failed: webhook: a pod with a claim in default does not get" in found["webhook"].line
     assert not [key for key in server.objects if "pods" in key[0]]  # a dry run
 
 

@@ -94,7 +94,7 @@ def test_what_the_leader_made_goes_with_its_account_and_the_authorities_stay(lea
     assert (SLICES, LEAVES) == (leaving.owned(ENDPOINT_SLICES), leaving.owned(SECRETS))
     name = OUR_CONFIGURATIONS[MUTATING_WEBHOOKS]
     assert [] == leaving.server.get(MUTATING_WEBHOOKS, None, name)["webhooks"]
-    assert "no pod waits with the resource longhorn.io/scheduler-extender" in lines
+    assert "no pending pod requests longhorn.io/scheduler-extender" in lines
     (lease,) = leaving.server.list_page(LEASES, NAMESPACE).items
     assert {"leaseTransitions": 7} == lease["spec"]
     assert lines == leaving.prepare()  # done again, it says the same
@@ -125,7 +125,7 @@ def test_a_person_hands_it_over_to_the_account_of_that_name(leaving: Leaving) ->
         leaving.prepare()
         assert LEAVES == leaving.owned(SECRETS, "account-2")
     leaving.server.delete(SERVICE_ACCOUNTS, NAMESPACE, ACCOUNT)
-    with pytest.raises(ConfigError, match=f"--namespace: ServiceAccount {NAMESPACE}/{ACCOUNT} is not there"):
+    with pytest.raises(ConfigError, match=f"--namespace: there is no ServiceAccount {NAMESPACE}/{ACCOUNT}"):
         leaving.prepare()
 
 
@@ -139,7 +139,7 @@ def test_pods_that_carry_the_resource_are_waited_for(leaving: Leaving) -> None:
             leaving.pod("late", node="n1")
 
     lines = leaving.prepare(pause=pause)
-    assert "waiting for 1 pods with the resource longhorn.io/scheduler-extender" in lines
+    assert "waiting for pending pods that request longhorn.io/scheduler-extender: 1" in lines
     assert LEAVES == leaving.owned(SECRETS)
 
 
@@ -149,11 +149,11 @@ def test_it_refuses_while_pods_would_be_left_behind_unless_it_is_forced(leaving:
     leaving.pod("asks-nothing", asks=False)
     leaving.pod("runs", node="n1")
     leaving.pod("canary", labels={"scheduling.longhorn.io/canary": "true"})
-    with pytest.raises(PodsWaitError, match=r"^25 pods .*: ns/p00, .*ns/p19, \.\.\.\. Without"):
+    with pytest.raises(PodsWaitError, match=r": 25 \(ns/p00, .*ns/p19, \.\.\.\)\. Without"):
         leaving.prepare()
     assert set() == leaving.owned(SECRETS) | leaving.owned(LEASES)
     lines = leaving.prepare(is_forced=True)
-    assert [] != [line for line in lines if line.startswith("25 pods still wait") and line.endswith("; forced")]
+    assert [] != [line for line in lines if ": 25 (ns/p00, " in line and line.endswith("as --force says")]
     assert LEAVES == leaving.owned(SECRETS)
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.errors import MalformedRequestError
-from controller.model.quantity import MAX_BYTES, bytes_text, quantity_bytes
+from controller.model.quantity import MAX_BYTES, bytes_text, exact_bytes_text, quantity_bytes
 
 
 @pytest.mark.parametrize(
@@ -52,6 +52,16 @@ def test_plain_bytes_are_themselves(count: int) -> None:
     assert count == quantity_bytes(str(count), "f")
 
 
-@pytest.mark.parametrize(("count", "text"), [(0, "0"), (17, "17"), (1024, "1Ki"), (3 * 512 * 1024**2, "1.5Gi")])
+@pytest.mark.parametrize(
+    ("count", "text"), [(0, "0 bytes"), (1, "1 byte"), (1024, "1 KiB"), (3 * 512 * 1024**2, "1.5 GiB")]
+)
 def test_bytes_for_people(count: int, text: str) -> None:
     assert text == bytes_text(count)
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [(3 * 512 * 1024**2, "1.5 GiB (1610612736 bytes)"), (1024, "1 KiB (1024 bytes)"), (17, "17 bytes")],
+)
+def test_a_size_that_somebody_may_type_is_told_to_the_byte(count: int, text: str) -> None:
+    assert text == exact_bytes_text(count)

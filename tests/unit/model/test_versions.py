@@ -104,8 +104,8 @@ def test_known_releases_and_development_builds_are_supported(text: str | None) -
     ("given", "problem"),
     [
         ({"version_text": "v1.8.9"}, "Longhorn v1.8.9 is older than v1.9.0"),
-        ({"version_text": "v1.12.1", "crds": ["diskschedules.longhorn.io"]}, "the CRD diskschedules.longhorn.io"),
-        ({"version_text": None, "settings": ["scheduler-extender-enabled"]}, "the setting scheduler-extender-enabled"),
+        ({"version_text": "v1.12.1", "crds": ["diskschedules.longhorn.io"]}, "(CRD diskschedules.longhorn.io)"),
+        ({"version_text": None, "settings": ["scheduler-extender-enabled"]}, "(setting scheduler-extender-enabled)"),
     ],
 )
 def test_too_old_ones_and_those_with_a_scheduler_of_their_own_are_not(given: dict[str, Any], problem: str) -> None:

@@ -284,7 +284,7 @@ def test_what_was_not_read_is_said_once_at_the_end(tmp_path: Path, capsys: pytes
     [
         ({"longhornVersion": "v1.8.2"}, "not supported: Longhorn v1.8.2 is older than v1.9.0"),
         ({"longhornVersion": "v1.9.0"}, ""),
-        ({"settings": {"current-longhorn-version": "master-head"}}, "longhornVersion: 'master-head' is no version"),
+        ({"settings": {"current-longhorn-version": "master-head"}}, "longhornVersion: 'master-head' is not a version"),
         ({}, ""),
     ],
 )
@@ -300,8 +300,8 @@ def test_a_longhorn_with_an_extender_of_its_own_is_warned_of(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for own, problem in (
-        (setting("scheduler-extender-enabled", "true"), "ships a scheduler extender of its own"),
-        (longhorn("DiskSchedule", "uuid-1"), "schedules disks itself"),
+        (setting("scheduler-extender-enabled", "true"), "has a scheduler extender of its own"),
+        (longhorn("DiskSchedule", "uuid-1"), "has a disk scheduler of its own"),
     ):
         code, _, err = main(capsys, saved(tmp_path / "question", json.dumps(document(own))))
         assert (0, True) == (code, f"not supported: this Longhorn {problem}" in err)

@@ -226,7 +226,7 @@ def test_a_promise_that_no_disk_of_its_node_has_room_for_counts_as_nothing_and_i
     found = plan.answer({"objects": objects, "question": question}, NOW, notes)["nodes"]
     assert ["contended", "sure"] == [found[name]["verdict"] for name in ("a", "b")]
     where = "question.fit.promises[1]"
-    assert [f"{where}: no disk of b has room for 101Gi, so that it counts as nothing"] == notes.lines()
+    assert [f"{where}: no disk of b has room for 101 GiB, so that it counts as nothing"] == notes.lines()
 
 
 @pytest.mark.parametrize(

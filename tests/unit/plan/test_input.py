@@ -439,7 +439,7 @@ def test_a_claim_that_leads_to_no_volume_is_refused(objects: list[Raw], question
         (
             [volume(), replica("r1", "n1")],
             "5Gi",
-            ["question.expand: 5Gi is less than the present 10Gi, so that nothing grows"],
+            ["question.expand: 5 GiB is less than the present 10 GiB, so that nothing grows"],
         ),
         ([volume(), replica("r1", "n1")], "20Gi", []),
     ],

@@ -163,7 +163,7 @@ def test_its_end_is_done_once_after_the_last_round(goes_wrong: bool, caplog: pyt
     with running(Worker("w", rounds, at_end=end)) as worker:
         wait_until(lambda: worker.state().rounds == 1)
     assert [1] == ends
-    assert goes_wrong == ("the end of thread w failed" in caplog.text)
+    assert goes_wrong == ("thread w failed at its end" in caplog.text)
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")

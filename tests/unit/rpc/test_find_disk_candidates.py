@@ -60,7 +60,7 @@ def test_candidates_and_refusals_come_with_their_numbers(contended: Leader, clie
     (refusal,) = reply.refusals
     assert ("n1", "d1", pb.DiskRefusal.CONTENDED) == (refusal.node, refusal.disk, refusal.reason)
     assert refusal.missing_bytes == 90 * GIB - (200 - 120) * GIB
-    assert "120Gi are promised" in refusal.message
+    assert "120 GiB are promised" in refusal.message
     assert ["found"] == contended.calls.outcomes
 
 

@@ -93,7 +93,7 @@ def test_a_clone_that_asks_for_another_size_than_its_source_never_comes() -> Non
     made = with_source()
     for gib, is_made in ((9, True), (1, False), (8, False), (10, False)):
         found = demand(made, claim(requested_bytes=gib * GIB, data_source="PersistentVolumeClaim/source"))
-        assert (gib * GIB, "" if is_made else "a clone has to ask for exactly the size of its source") == (
+        assert (gib * GIB, "" if is_made else "a clone has to request exactly the size of its source") == (
             found.size_bytes,
             found.never,
         )

@@ -192,18 +192,21 @@ TAGGED = DiskNeeds(("a",), ("b",), image=ImageNeeds(node_selector=("c",), disk_s
 @pytest.mark.parametrize(
     ("facts", "needs", "message"),
     [
-        (disk(9, 9), V2, "d1: a filesystem disk, v2 needs block"),
-        (disk(9, 9), V1, "d1: 16Ti is not below 16Ti, ext4's limit"),
+        (disk(9, 9), V2, "d1: is a filesystem disk; v2 volumes need a block disk"),
+        (disk(9, 9), V1, "d1: 16 TiB is not below 16 TiB, the limit of ext4"),
         (
             disk(9, 9, filesystem="", tags=frozenset("y")),
             TAGGED,
             "d1: tags ['y'], selector ['b'], the backing image's ['d']",
         ),
-        (disk(9, 0, filesystem=""), V1, "d1: 0 available of 9"),
+        (disk(9, 0, filesystem=""), V1, "d1: 0 bytes available of 9 bytes"),
         (
             disk(100, 90, reserved=10, filesystem=""),
             V1,
-            "d1: 16Ti + 60 scheduled is 16Ti more than 90, 100 % of 100 - 10 reserved",
+            (
+                "d1: 16 TiB + 60 bytes scheduled exceeds the disk's limit of 90 bytes by 16 TiB "
+                "(limit: 100 bytes - 10 bytes reserved)"
+            ),
         ),
     ],
 )

@@ -198,9 +198,9 @@ def test_a_share_of_nodes_that_somebody_chose_stays_and_is_noted() -> None:
     # 0 stands for kube-scheduler's own choice, as in files that it wrote itself.
     found = [merged(share), merged(share, large_cluster=True), merged("percentageOfNodesToScore: 0")]
     assert [30, 25, 100] == [document["percentageOfNodesToScore"] for document in found]
-    assert (f"FILE: {share} is kept; with 100 the extender sees all nodes at once",) == merge(HEAD + share).notes
+    assert (f"FILE: {share} is kept; with 100 the extender sees all nodes in each call",) == merge(HEAD + share).notes
     profile = "profiles:\n- schedulerName: x\n  percentageOfNodesToScore: 5\n"
-    note = "FILE: profiles[0].percentageOfNodesToScore: 5 is kept, and wins for the pods of that profile"
+    note = "FILE: profiles[0].percentageOfNodesToScore: 5 is kept, and decides for the pods of that profile"
     assert (note,) == merge(HEAD + profile).notes
 
 
@@ -234,7 +234,7 @@ def test_values_that_older_yaml_reads_otherwise_stay_as_they_are_written() -> No
 
 
 def test_a_key_that_cannot_be_kept_is_named() -> None:
-    with pytest.raises(ConfigError, match=r"^FILE: (True|on): cannot be kept as it is"):
+    with pytest.raises(ConfigError, match=r"^FILE: (True|on): cannot be kept as written"):
         merge(HEAD + "on: 1\n")
 
 
@@ -324,15 +324,15 @@ def test_one_of_several_profiles_without_a_name_is_refused_as_by_the_scheduler()
         ("", "FILE: holds no mapping"),
         ("- a\n", "FILE: holds no mapping"),
         ("a: [\n", "FILE: is not YAML"),
-        (HEAD + "a: &a [*a]\n", "FILE: holds something that holds itself"),
+        (HEAD + "a: &a [*a]\n", "FILE: holds an anchor that contains itself"),
         (HEAD + "a: 2026-13-45\n", "FILE: is not YAML"),
         (HEAD + "a: =\n", "FILE: is not YAML"),
         (HEAD + "kind: KubeSchedulerConfiguration\n", "FILE: is not YAML: .*duplicate key"),
         (HEAD + "---\n" + HEAD, "FILE: holds 2 documents"),
-        ('{"apiVersion": "kubescheduler.config.k8s.io/v1"}', "FILE: is written as JSON"),
+        ('{"apiVersion": "kubescheduler.config.k8s.io/v1"}', "FILE: is JSON"),
         ("apiVersion: kubescheduler.config.k8s.io/v1\n", "FILE: kind: is None"),
         (HEAD.replace("KubeSchedulerConfiguration", "Policy"), "FILE: kind: is 'Policy'"),
-        (HEAD.replace("/v1", "/v1beta3"), "FILE: apiVersion: .*v1beta3.* reads no more"),
+        (HEAD.replace("/v1", "/v1beta3"), "FILE: apiVersion: .*v1beta3.* no longer reads"),
         (HEAD.replace("kubescheduler.config.k8s.io/", ""), "FILE: apiVersion: is 'v1'"),
         (HEAD + "clientConnection: 3\n", "FILE: clientConnection: is not a mapping"),
         (HEAD + "clientConnection: {qps: fast}\n", r"FILE: clientConnection\.qps: is not a number"),

@@ -314,7 +314,7 @@ def test_a_cluster_that_cannot_be_read_is_an_error_that_names_the_option() -> No
         ask("--for", "plain", get=unreachable)
     with pytest.raises(ConfigError, match=r"^--service-address: .* no answer about Service"):
         ask("--for", "kubeadm", "--insecure-plain-http", get=unreachable)
-    with pytest.raises(ConfigError, match=r"^--service-address: is needed: the Service .* has no ClusterIP"):
+    with pytest.raises(ConfigError, match=r"^--service-address: is required: the Service .* has no ClusterIP"):
         ask("--for", "kubeadm", "--insecure-plain-http", get=lambda *_: {"spec": {"clusterIP": "None"}})
 
 
@@ -401,7 +401,7 @@ def test_certificates_stand_in_the_file_itself(tmp_path: Path, pem: dict[str, by
     [
         ("ca", b"", "--ca-file: .*: holds no certificate"),
         ("cert", b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n", "--cert-file: .*: holds no cert"),
-        ("key", b"nothing", "--key-file: .*: holds no private key"),
+        ("key", b"nothing", "--key-file: .*: holds no unencrypted private key"),
         ("key", None, "--key-file: .*: is not the key of the certificate"),
     ],
 )
@@ -416,7 +416,7 @@ def test_a_file_that_is_not_what_it_should_be_is_named(
 def test_the_three_files_go_together(tmp_path: Path, pem: dict[str, bytes]) -> None:
     words = files(tmp_path, pem)
     for missing, option in ((0, "--ca-file"), (2, "--cert-file"), (4, "--key-file")):
-        with pytest.raises(ConfigError, match=f"^{option}: is needed"):
+        with pytest.raises(ConfigError, match=f"^{option}: is missing"):
             ask("--for", "plain", *words[:missing], *words[missing + 2 :])
 
 

@@ -109,7 +109,7 @@ def test_a_failure_of_ours_lets_the_pod_through_and_says_so(stage: WebhookStage)
     stage.api.fail = break_down
     response = stage.post(pod("c"))
     assert "patch" not in response
-    assert ["let through unchanged" in warning for warning in response["warnings"]] == [True]
+    assert ["admitted unchanged" in warning for warning in response["warnings"]] == [True]
     assert 1 == stage.sample("failures_total", route="mutate-pods", kind="internal")
 
 

@@ -140,7 +140,7 @@ def test_another_ones_key_is_not_used(world: CertifiedWebhook) -> None:
     put_leaf(world.api, SPACE, "server", replace(leaf, key=other.key), world.ca.certificate)
     world.worker.look()
     assert before is world.tls.context
-    assert "the key is not the one of the certificate" in world.worker.problems[0]
+    assert "the key does not belong to the certificate" in world.worker.problems[0]
 
 
 def test_who_is_cut_off_stops_after_half_a_day_and_goes_on_when_it_is_back(world: CertifiedWebhook) -> None:

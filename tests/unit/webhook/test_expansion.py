@@ -13,7 +13,7 @@ from controller.errors import MalformedRequestError, NotFoundError, SchedulerErr
 from controller.kube.resources import Resource
 from controller.rpc import disk_scheduler_pb2 as pb
 from tests.fakes.clock import VirtualClock
-from webhook.expansion import LEADER_SECONDS, POLICY, READ_SECONDS, ExpansionService, exact_text, growth_of_volume
+from webhook.expansion import LEADER_SECONDS, POLICY, READ_SECONDS, ExpansionService, growth_of_volume
 from webhook.leader import CrowdedError, LeaderAwayError, LeaderFailedError
 from webhook.review import MAX_WARNING_CHARACTERS, decode_review
 from webhook.stores import WebhookStores
@@ -133,7 +133,7 @@ def test_what_longhorn_does_not_grow_yet_is_allowed_with_a_warning_that_says_why
     world.reply = pb.HoldExpansionReply(verdict=pb.HoldExpansionReply.ADMITTED, problems=[restoring, busy])
     (warning,) = world.grow_claim("10Gi", "20Gi")["warnings"]
     assert (
-        "Longhorn scheduler extender: Longhorn does not grow it yet: pvc-1: it is being restored from a backup; "
+        "Longhorn scheduler extender: Longhorn cannot grow the volume yet: pvc-1: it is being restored from a backup; "
         "node n1, disk d1: d1: the disk is not ready. It tries again until it can" == warning
     )
     assert len(warning) <= MAX_WARNING_CHARACTERS
@@ -230,7 +230,7 @@ def test_a_volume_that_is_not_known_is_read_once_and_else_left_to_the_leader(wor
 def test_a_volume_that_must_not_be_read_is_answered_by_the_policy_and_nobody_is_asked(world: ExpansionReviews) -> None:
     world.read_error = TooManyReadsError("50 reads a second")
     (warning,) = world.grow_claim("1Gi", "2Gi", volume="made-up")["warnings"]
-    assert "allowed unchecked, too many expansions at once" in warning
+    assert "allowed unchecked (too many expansions at once)" in warning
     world.policy = "deny"
     world.grow_claim("1Gi", "2Gi", volume="made-up", allowed=False)
     assert [] == world.asked
@@ -245,8 +245,9 @@ def test_a_refusal_names_volume_node_disk_missing_bytes_and_the_largest_size_tha
     response = world.grow_claim("10Gi", "500Gi", allowed=False)
     assert 403 == response["status"]["code"]
     assert response["status"]["message"] == (
-        "Longhorn cannot grow claim ns/data-0 (volume pvc-1) to 500Gi: node n1, disk d1 lacks 200Gi "
-        "(214748364800 bytes): d1: too much. The largest size that fits now is 307202Mi."
+        "Longhorn cannot grow claim ns/data-0 (volume pvc-1) to 500 GiB (536870912000 bytes): node n1, disk d1 lacks "
+        "200 GiB "
+        "(214748364800 bytes): d1: too much. The largest size that fits now is 300 GiB (322124644352 bytes)."
     )
     assert [("claim", "refused")] == world.outcomes
 
@@ -255,7 +256,8 @@ def test_a_refusal_of_a_volume_that_cannot_grow_says_so_and_names_no_more_than_t
     world.refuse(2, 1, *[pb.ExpansionProblem(node=f"n{number}", message="no") for number in range(5)])
     message = world.grow_volume(str(GIB), str(2 * GIB), allowed=False)["status"]["message"]
     assert message == (
-        "Longhorn cannot grow volume pvc-1 to 2Gi: node n0: no; node n1: no; node n2: no; and 2 more. "
+        "Longhorn cannot grow volume pvc-1 to 2 GiB (2147483648 bytes): node n0: no; node n1: no; node n2: no; and 2 "
+        "more. "
         "It cannot grow at all now."
     )
 
@@ -263,7 +265,10 @@ def test_a_refusal_of_a_volume_that_cannot_grow_says_so_and_names_no_more_than_t
 @pytest.mark.parametrize(
     ("error", "cause"),
     [
-        (LeaderAwayError("failed to connect to all addresses; last error: ipv4:10.96.4.2:9504"), "the leader is away"),
+        (
+            LeaderAwayError("failed to connect to all addresses; last error: ipv4:10.96.4.2:9504"),
+            "the leader is unavailable",
+        ),
         (LeaderFailedError("Exception calling application: ipv4:10.96.4.2"), "the leader failed"),
         (CrowdedError("8 expansions wait"), "too many expansions at once"),
     ],
@@ -273,7 +278,7 @@ def test_every_failure_of_ours_is_answered_as_is_set_and_its_details_go_to_the_l
 ) -> None:
     world.reply = error
     (warning,) = world.grow_claim("1Gi", "2Gi")["warnings"]
-    assert warning == (f"Longhorn scheduler extender: allowed unchecked, {cause}; Longhorn's own check still decides")
+    assert warning == (f"Longhorn scheduler extender: allowed unchecked ({cause}); Longhorn's own check still applies")
     assert len(warning) < MAX_WARNING_CHARACTERS
     world.policy = "deny"
     message = world.grow_volume("1", "2", allowed=False)["status"]["message"]
@@ -316,12 +321,7 @@ def test_a_number_that_no_text_can_hold_is_a_wrong_size_too(sign: int) -> None:
         growth_of_volume(replace(review, object={"spec": {"size": sign * 10**5000}}))
 
 
-@pytest.mark.parametrize(("count", "text"), [(GIB, "1Gi"), (GIB + 2 * 1024**2, "1026Mi"), (1025, "1025"), (0, "0Gi")])
-def test_sizes_are_told_as_they_may_be_typed(count: int, text: str) -> None:
-    assert exact_text(count) == text
-
-
-PROMISED = "Nothing surely fits beside what is promised to pods that are being placed. Try again in a minute."
+PROMISED = "All room may be needed by pods that are being scheduled. Try again in a minute."
 
 
 @pytest.mark.parametrize(
@@ -331,11 +331,16 @@ PROMISED = "Nothing surely fits beside what is promised to pods that are being p
         (10, ["InsufficientStorage"], False, "It cannot grow at all now."),
         # One problem that stays is enough to ask for no other try.
         (10, ["Contended", "InsufficientStorage"], False, "It cannot grow at all now."),
-        (10, ["NotEvaluated"], True, "What fits now was not found in time. Try again in a minute."),
-        (10, ["InsufficientStorage"], True, "What fits now was not found in time."),
-        (50, ["Contended"], False, "The largest size that fits now is 50Gi. Try again in a minute."),
-        (50, ["InsufficientStorage"], False, "The largest size that fits now is 50Gi."),
-        (50, ["InsufficientStorage"], True, "50Gi fit now, perhaps more."),
+        (10, ["NotEvaluated"], True, "The largest size that fits was not found in time. Try again in a minute."),
+        (10, ["InsufficientStorage"], True, "The largest size that fits was not found in time."),
+        (
+            50,
+            ["Contended"],
+            False,
+            "The largest size that fits now is 50 GiB (53687091200 bytes). Try again in a minute.",
+        ),
+        (50, ["InsufficientStorage"], False, "The largest size that fits now is 50 GiB (53687091200 bytes)."),
+        (50, ["InsufficientStorage"], True, "A size of 50 GiB (53687091200 bytes) fits now, and a larger one may."),
     ],
 )
 def test_what_passes_in_seconds_is_not_said_to_be_for_ever(
@@ -345,4 +350,7 @@ def test_what_passes_in_seconds_is_not_said_to_be_for_ever(
     world.refuse(500, largest, *problems, more_may_fit=more_may_fit)
     message = world.grow_claim("10Gi", "500Gi", allowed=False)["status"]["message"]
     told = "; ".join(["node n1: text"] * len(reasons))
-    assert message == f"Longhorn cannot grow claim ns/data-0 (volume pvc-1) to 500Gi: {told}. {text}"
+    assert (
+        message
+        == f"Longhorn cannot grow claim ns/data-0 (volume pvc-1) to 500 GiB (536870912000 bytes): {told}. {text}"
+    )

@@ -60,8 +60,8 @@ def test_the_event_has_the_numbers_and_whose_promise_stands_in_the_way(scene: Te
     assert (event["type"], event["reason"]) == ("Warning", "LonghornNoRoom")
     assert event["involvedObject"]["name"] == "b"
     assert event["message"] == (
-        "No Longhorn room for ns/b 50Gi: 1 node Contended (n1: 60Gi is promised there, 0 may come from "
-        "anywhere: ns/a 60Gi)"
+        "No Longhorn room for ns/b 50 GiB: 1 node Contended (n1: 60 GiB are promised on this node, 0 bytes to volumes "
+        "that may go to any node: ns/a 60 GiB)"
     )
 
 
@@ -73,7 +73,7 @@ def test_of_other_namespaces_the_event_has_numbers_and_no_names(scene: TellerBen
     scene.cluster.add_pod("b", gib=50)
     scene.refuse("b", "n1")
     (event,) = scene.tell()
-    told = ": ns/a 60Gi, ns/x 1Gi, ns/y 1Gi, 1 more of this namespace, 2 volumes of other namespaces 15Gi)"
+    told = ": ns/a 60 GiB, ns/x 1 GiB, ns/y 1 GiB, 1 more of this namespace, 2 volumes of other namespaces 15 GiB)"
     assert event["message"].endswith(told)
     assert not [word for word in ("payroll", "ledger", "theirs") if word in event["message"]]
 
@@ -85,8 +85,8 @@ def test_reasons_are_counted_with_the_numbers_of_one_node_each(scene: TellerBenc
     scene.refuse("b", "n1", "n2", "n3", "n4")
 
     (event,) = scene.tell()
-    assert event["message"].startswith("No Longhorn room for ns/b 50Gi: 2 nodes InsufficientStorage (pvc-uid-b: d1: ")
-    assert "50Gi + 0 scheduled is 10Gi more than 40Gi, " in event["message"]
+    assert event["message"].startswith("No Longhorn room for ns/b 50 GiB: 2 nodes InsufficientStorage (pvc-uid-b: d1: ")
+    assert "50 GiB + 0 bytes scheduled exceeds the disk's limit of 40 GiB by 10 GiB " in event["message"]
     assert "1 node Contended" in event["message"]
     assert "1 node NoLonghornNode" in event["message"]
 
@@ -146,7 +146,7 @@ def test_a_pod_that_a_fault_of_ours_concerns_is_told_once_a_minute(scene: Teller
         scene.tell()
     (event,) = scene.tell()
     assert ("Warning", "LonghornSchedulerExtenderFault", 2) == (event["type"], event["reason"], event["count"])
-    assert event["message"].endswith("its log says more")
+    assert event["message"].endswith("with the controller's log")
 
 
 def test_the_thread_tells_and_ends(scene: TellerBench) -> None:
