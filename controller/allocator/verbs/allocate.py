@@ -9,7 +9,7 @@ the same again gets the same.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -28,6 +28,7 @@ from controller.clock import Clock
 from controller.errors import NotFoundError, NotReadyError, PreconditionError
 from controller.model.allocations import Allocation, Change, Drop, Purpose, Put
 from controller.model.longhorn import Replica
+from controller.rules.demand import Missing
 from controller.rules.eligibility import check_disk_state, check_node
 from controller.rules.expandable import Route
 from controller.rules.placing import NotYet, check_replacement, check_time, is_replacement, wanted_affinity
@@ -87,6 +88,17 @@ class Allocations:
         self._lock, self._clock, self._world = lock, clock, world
         self._under_lock, self._disks = under_lock, disks
         self._chooser = DiskChooser(world)
+
+    def wait_known(self, needed: Collection[Missing], seconds: float) -> bool:
+        """Whether our stores show all of that, volumes, replicas and images, after `seconds` at the latest. Costs: a
+        look-up for each, after each change; the wait is without the lock."""
+        facts: dict[str, Callable[[str], object]] = {
+            "volume": self._world.volumes.get,
+            "replica": self._world.placed.get,
+            "backing_image": self._world.backing_images.get,
+        }
+        with self._lock:
+            return self._lock.wait_for(lambda: all(facts[one.kind](one.name) for one in needed), seconds)
 
     # Replicas
 
