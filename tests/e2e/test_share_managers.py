@@ -13,10 +13,11 @@ from collections.abc import Callable, Iterator, Sequence
 import pytest
 
 from tests.cluster.client import Object
-from tests.e2e import virtual_machines, workloads
+from tests.e2e import populators, virtual_machines, workloads
 from tests.e2e.harness import Cell, Scene, has_condition
-from tests.e2e.scheduling import NAMESPACE
+from tests.e2e.scheduling import NAMESPACE, RESOURCE
 from tests.e2e.view import LONGHORN_VOLUMES, PODS
+from tests.e2e.populators import Importer
 from tests.e2e.webhooks import CONFIGURATION, MUTATING, Webhook
 from tests.longhorn.options import Delays, LonghornOptions
 from tests.longhorn.share_managers import pod_name
@@ -278,3 +279,50 @@ def test_a_machine_migrates_while_it_runs(machines: Machines, *, migratable: boo
         wait_until(lambda: consumers(machines, volume) == [there], "one consumer", WAIT_SECONDS)
         assert here == machines.served_at(volume)
         assert there == machines.wait_served(volume, not_by=machines.fail(volume))
+
+
+# The claims that KubeVirt makes
+
+
+def test_a_machine_of_imported_disks_runs_next_to_its_data(machines: Machines) -> None:
+    """Its volumes are made for claims of the importer's and handed on; each counts once at every moment, and a disk that
+    is plugged into the running machine counts on its node."""
+    cell, leader = machines.cell, machines.scene.controllers[-1]
+    disks = ("boot", "data")
+    claims = [
+        cell.create("persistentvolumeclaims", populators.imported_claim(name, cell.class_name, 100)) for name in disks
+    ]
+    machine = virtual_machines.create_instance(machines.api, cell.namespace, "vm", *disks)
+    first = machines.launch(machine, "provisioning")  # which only has a node chosen for the claims
+    importers = [Importer(cell, claim) for claim in claims]
+    assert 1 == len({importer.begin() for importer in importers})
+    places = [importer.fill() for importer in importers]
+    for importer in importers:
+        importer.hand_on()
+    cell.delete("pods", first)
+    cell.wait_gone(first)
+    cell.wait_promised(leader, {})
+    launched = machines.launch(machine, "0")
+    cell.wait_pod_ready(launched, WAIT_SECONDS)
+    here = machines.node_of(launched)
+    assert here in places
+
+    hot = cell.claim("hot", 90)["metadata"]["name"]
+    plugged = virtual_machines.hotplug(machines.pod(launched), hot)
+    cell.create("pods", plugged)
+    cell.wait_pod_ready(plugged["metadata"]["name"], WAIT_SECONDS)
+    assert here == machines.node_of(plugged["metadata"]["name"])
+    volumes = [machines.volume_of(claim) for claim in (*disks, hot)]
+    together = [[here]] * 3  # the machine's own disks come to it, where an importer ran elsewhere
+    wait_until(lambda: [places_of(machines, one) for one in volumes] == together, "all data beside it", WAIT_SECONDS)
+    asking = [pod["spec"]["containers"][0]["resources"].get("limits") for pod in cell.pods()]
+    assert [{RESOURCE: "1"}] * 2 == asking
+    report = machines.scene.judge(cell)
+    assert [] == report.complaints()
+
+
+def places_of(machines: Machines, volume: str) -> list[str]:
+    replicas = machines.api.list(
+        f"/apis/longhorn.io/v1beta2/namespaces/{NAMESPACE}/replicas", label_selector=f"longhornvolume={volume}"
+    )
+    return sorted(replica["spec"]["nodeID"] for replica in replicas["items"])

@@ -35,6 +35,8 @@ class Provisioner:
         if verb == "DELETED" or claim["spec"].get("volumeName") or claim["metadata"].get("deletionTimestamp"):
             return
         annotations = claim["metadata"].get("annotations") or {}
+        if (claim["spec"].get("dataSourceRef") or {}).get("kind") not in (None, "PersistentVolumeClaim", "VolumeSnapshot"):
+            return  # a populator gives it a volume
         if paths.DRIVER not in (annotations.get(paths.PROVISIONER), annotations.get(paths.OLD_PROVISIONER)):
             return
         storage_class = self._world.stores["classes"].get(claim["spec"].get("storageClassName") or "")
