@@ -23,7 +23,8 @@ EPHEMERAL_PROVISIONING = "kubevirt.io/ephemeral-provisioning"
 def imported_claim(name: str, class_name: str, gib: int) -> Object:
     """The claim of a DataVolume, whose data a populator brings."""
     made = workloads.claim(name, class_name, gib)
-    made["spec"]["dataSourceRef"] = {"apiGroup": "cdi.kubevirt.io", "kind": "VolumeImportSource", "name": f"{name}-source"}
+    source = {"apiGroup": "cdi.kubevirt.io", "kind": "VolumeImportSource", "name": f"{name}-source"}
+    made["spec"]["dataSourceRef"] = source
     return made
 
 

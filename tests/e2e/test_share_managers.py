@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 
 import pytest
 
 from tests.cluster.client import Object
 from tests.e2e import populators, virtual_machines, workloads
 from tests.e2e.harness import Cell, Scene, has_condition
+from tests.e2e.populators import Importer
 from tests.e2e.scheduling import NAMESPACE, RESOURCE
 from tests.e2e.view import LONGHORN_VOLUMES, PODS
-from tests.e2e.populators import Importer
 from tests.e2e.webhooks import CONFIGURATION, MUTATING, Webhook
 from tests.longhorn.options import Delays, LonghornOptions
 from tests.longhorn.share_managers import pod_name
@@ -45,11 +45,11 @@ _numbers = itertools.count(1)
 class Machines:
     """Virtual machines on the nodes of one cell, each with shared volumes of Longhorn's."""
 
-    def __init__(self, scene: Scene, cell: Cell) -> None:
-        self.scene, self.cell, self.api = scene, cell, scene.api
+    def __init__(self, scene: Scene, webhook: Webhook, cell: Cell) -> None:
+        self.scene, self.webhook, self.cell, self.api = scene, webhook, cell, scene.api
 
     def claim(self, name: str, *, migratable: bool = False) -> str:
-        made = workloads.claim(name, self.cell.class_name if not migratable else f"{self.cell.class_name}-migratable", 1)
+        made = workloads.claim(name, self.cell.class_name + ("-migratable" if migratable else ""), 1)
         made["spec"] |= {"accessModes": ["ReadWriteMany"], "volumeMode": "Block" if migratable else "Filesystem"}
         self.cell.create("persistentvolumeclaims", made)
         return name
@@ -118,17 +118,18 @@ class Machines:
 
 
 @pytest.fixture(scope="module")
-def shared() -> Iterator[Scene]:
+def shared() -> Iterator[tuple[Scene, Webhook]]:
     """With share-managers, one copy of the product in charge, its webhook asked, and the kind of virtual machines."""
     options = LonghornOptions(delays=DELAYS, share_managers=True)
     with Scene.start(options) as scene:
         virtual_machines.install(scene.api)
         scene.cluster.add_node("any")  # a kube-scheduler without nodes asks nobody
         scene.start_controller()
-        Webhook(scene.cluster).wait_ready()
+        webhook = Webhook(scene.cluster)
+        webhook.wait_ready()
         wait_until(lambda: ENTRIES <= entries(scene), "entries for pods and share-managers", WAIT_SECONDS)
         scene.cluster.delete_node("any")
-        yield scene
+        yield scene, webhook
 
 
 def entries(scene: Scene) -> set[str]:
@@ -137,23 +138,24 @@ def entries(scene: Scene) -> set[str]:
 
 
 @pytest.fixture
-def machines(shared: Scene) -> Iterator[Machines]:
+def machines(shared: tuple[Scene, Webhook]) -> Iterator[Machines]:
     """Five nodes; no other node is in the cluster, so that share-managers have no others to go to."""
-    cell = shared.cell(f"shares{next(_numbers)}", nodes=5, fillers=0)
+    scene, webhook = shared
+    cell = scene.cell(f"shares{next(_numbers)}", nodes=5, fillers=0)
     migratable = workloads.storage_class(
         f"{cell.class_name}-migratable", node_selector=cell.name, locality="disabled", parameters={"migratable": "true"}
     )
-    shared.api.create("/apis/storage.k8s.io/v1/storageclasses", migratable)
-    found = Machines(shared, cell)
+    scene.api.create("/apis/storage.k8s.io/v1/storageclasses", migratable)
+    found = Machines(scene, webhook, cell)
     wait_until(lambda: is_asked(found), "an API server that asks the webhook", WAIT_SECONDS)
     yield found
-    shared.set_settings(share_managers="true", co_schedule_strictness="required")
-    for machine in shared.api.list(instances(cell))["items"]:
-        shared.api.delete(f"{instances(cell)}/{machine['metadata']['name']}")
+    scene.set_settings(share_managers="true", co_schedule_strictness="required")
+    for machine in scene.api.list(instances(cell))["items"]:
+        scene.api.delete(f"{instances(cell)}/{machine['metadata']['name']}")
     cell.clear()
-    wait_until(lambda: not managers(shared), "end of all share-managers", WAIT_SECONDS)
+    wait_until(lambda: not managers(scene), "end of all share-managers", WAIT_SECONDS)
     for node in cell.nodes:
-        shared.cluster.delete_node(node)
+        scene.cluster.delete_node(node)
 
 
 def instances(cell: Cell) -> str:
@@ -182,7 +184,7 @@ def test_a_share_manager_that_comes_second_runs_beside_its_machine(machines: Mac
     assert (MACHINES, MACHINES) == (len(fleet), together(fleet))
     assert 3 <= len({node for node, _ in fleet.values()})  # they were free to go anywhere
 
-    failed = {volume: machines.fail(volume) for volume in fleet}
+    failed = {volume: machines.fail(volume) for volume in fleet}  # twenty new ones come within half a second
     again = {volume: machines.wait_served(volume, not_by=uid) for volume, uid in failed.items()}
     assert {volume: machine for volume, (machine, _) in fleet.items()} == again
 
@@ -285,8 +287,8 @@ def test_a_machine_migrates_while_it_runs(machines: Machines, *, migratable: boo
 
 
 def test_a_machine_of_imported_disks_runs_next_to_its_data(machines: Machines) -> None:
-    """Its volumes are made for claims of the importer's and handed on; each counts once at every moment, and a disk that
-    is plugged into the running machine counts on its node."""
+    """Its volumes are made for claims of the importer's and handed on, each counts once at every moment, and a disk
+    that is plugged into the running machine counts on its node."""
     cell, leader = machines.cell, machines.scene.controllers[-1]
     disks = ("boot", "data")
     claims = [

@@ -172,7 +172,7 @@ class ShareManagers:
 
     def _pod(self, name: str, share: Share) -> Raw:
         assert share.manager is not None
-        owner = {"apiVersion": f"{paths.GROUP}/{paths.VERSION}", "kind": "ShareManager", "name": name}
+        owner: Raw = {"apiVersion": f"{paths.GROUP}/{paths.VERSION}", "kind": "ShareManager", "name": name}
         owner |= {"uid": share.manager["metadata"]["uid"], "controller": True, "blockOwnerDeletion": True}
         labels = {
             "longhorn.io/managed-by": "longhorn-manager",

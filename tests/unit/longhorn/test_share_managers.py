@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -16,12 +17,12 @@ POD = paths.pod(NAMESPACE, pod_name("v"))
 class SharedStage(LonghornStage):
     """Three nodes and one volume of several nodes, `v`, which nobody uses yet. The test plays kube-scheduler."""
 
-    def __init__(self, *, migratable: bool = False, locality: str = "best-effort", **delays: float) -> None:
+    def __init__(self, *, migratable: bool = False, locality: str = "best-effort", **delays: Any) -> None:
         super().__init__("a", "b", "c", share_managers=True, **delays)
         spec: Raw = {"size": "1048576", "numberOfReplicas": 1, "dataLocality": locality, "nodeID": ""}
         self.volumes.create("v", spec | {"accessMode": "rwx", "migratable": migratable})
-        pv = {"csi": {"driver": paths.DRIVER, "volumeHandle": "v", "volumeAttributes": {"shareManagerNodeSelector": "k:w"}}}
-        self.api.create(paths.PVS, {"metadata": {"name": "v"}, "spec": pv})
+        csi = {"driver": paths.DRIVER, "volumeHandle": "v", "volumeAttributes": {"shareManagerNodeSelector": "k:w"}}
+        self.api.create(paths.PVS, {"metadata": {"name": "v"}, "spec": {"csi": csi}})
         resources = {"requests": {"storage": "1Mi"}}
         claim = {"metadata": {"name": "disk"}, "spec": {"volumeName": "v", "resources": resources}}
         self.api.create("/api/v1/namespaces/default/persistentvolumeclaims", claim)
@@ -36,8 +37,8 @@ class SharedStage(LonghornStage):
             "/api/v1/namespaces/default/pods", {"metadata": meta, "spec": spec, "status": {"phase": "Pending"}}
         )
         source = {"persistentVolumeName": "v"}
-        spec = {"attacher": paths.DRIVER, "nodeName": node, "source": source}
-        self.api.create(paths.ATTACHMENTS, {"metadata": {"name": f"csi-{node}"}, "spec": spec})
+        attachment = {"attacher": paths.DRIVER, "nodeName": node, "source": source}
+        self.api.create(paths.ATTACHMENTS, {"metadata": {"name": f"csi-{node}"}, "spec": attachment})
 
     def leave(self, node: str) -> None:
         self.api.delete(paths.pod("default", f"user-{node}"))
@@ -47,12 +48,13 @@ class SharedStage(LonghornStage):
         """kube-scheduler binds the share-manager's pod."""
         self.api.patch(POD, {"spec": {"nodeName": node}, "status": {"phase": "Pending"}})
 
-    @property
-    def pod(self) -> Raw | None:
+    def manager(self) -> Raw | None:
+        """The share-manager's pod."""
         return self.api.get_or_none(POD)
 
     def uid(self) -> str:
-        return str(self.pod["metadata"]["uid"]) if self.pod else ""
+        """Of that pod; "" without one."""
+        return str((self.manager() or {"metadata": {}})["metadata"].get("uid") or "")
 
     def is_running(self, node: str) -> bool:
         status: Raw = self.api.get(paths.pod("default", f"user-{node}"))["status"]
@@ -69,13 +71,13 @@ class SharedStage(LonghornStage):
 def test_it_comes_once_a_consumer_was_placed_and_is_placed_by_somebody_else() -> None:
     stage = SharedStage(share_start=2.0)
     stage.run(10)
-    assert (None, "stopped") == (stage.pod, stage.get("sharemanagers", "v")["status"]["state"])
+    assert ("", "stopped") == (stage.uid(), stage.get("sharemanagers", "v")["status"]["state"])
     stage.use("a")
     stage.run(1.9)
-    assert stage.pod is None
+    assert "" == stage.uid()
     assert {"csi-a": "a"} == tickets(stage)
     stage.run(0.2)
-    pod = stage.pod
+    pod = stage.manager()
     assert pod is not None
     assert "nodeName" not in pod["spec"]
     assert {"k": "w"} == pod["spec"]["nodeSelector"]
@@ -129,7 +131,7 @@ def test_after_a_failure_another_one_comes_and_takes_the_volume_with_it(failure:
     else:
         stage.change("nodes", "b", not_ready, status=True)
     stage.run(2.9)
-    assert (None, "error", "") == (stage.pod, *stage.serving()[:2])
+    assert ("", "error", "") == (stage.uid(), *stage.serving()[:2])
     stage.run(0.2)
     assert stage.uid() not in ("", first)
     stage.place("c")
@@ -150,9 +152,9 @@ def test_it_ends_with_its_last_consumer() -> None:
     assert "running" == stage.serving()[0]
     stage.leave("c")
     stage.run(0.9)
-    assert stage.pod is not None
+    assert stage.uid()
     stage.run(0.2)
-    assert (None, ("stopped", "", "")) == (stage.pod, stage.serving()[:3])
+    assert ("", ("stopped", "", "")) == (stage.uid(), stage.serving()[:3])
     assert {} == tickets(stage)
     assert not stage.api.list(paths.ATTACHMENTS)["items"]
 
@@ -163,7 +165,7 @@ def test_a_consumer_that_goes_before_it_comes_leaves_nothing() -> None:
     stage.run(1)
     stage.leave("a")
     stage.run(5)
-    assert (None, {}) == (stage.pod, tickets(stage))
+    assert ("", {}) == (stage.uid(), tickets(stage))
 
 
 def test_everything_ends_with_the_volume() -> None:
@@ -174,7 +176,7 @@ def test_everything_ends_with_the_volume() -> None:
     stage.run()
     gone = [partial(stage.get, plural, "v") for plural in ("sharemanagers", "volumeattachments")]
     assert [True, True] == [missing(read) for read in gone]
-    assert stage.pod is None
+    assert "" == stage.uid()
 
 
 def test_a_volume_that_can_migrate_has_none_and_is_attached_twice_for_a_while() -> None:
@@ -195,7 +197,7 @@ def test_a_volume_that_can_migrate_has_none_and_is_attached_twice_for_a_while() 
         volume["status"]["currentNodeID"],
         volume["status"]["currentMigrationNodeID"],
     )
-    assert stage.pod is None
+    assert "" == stage.uid()
     stage.leave("b")
     stage.run(1)
     assert "detached" == stage.get("volumes", "v")["status"]["state"]
