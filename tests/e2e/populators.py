@@ -68,8 +68,8 @@ class Importer:
     def _claim(self, name: str) -> Object:
         return self._cell.scene.view.get(CLAIMS, f"{self._cell.namespace}/{name}") or {"metadata": {}, "spec": {}}
 
-    def fill(self) -> str:
-        """The node on which the importer's pod wrote the data; it goes then."""
+    def fill(self) -> Object:
+        """The importer's pod, which has written the data where it ran, and is gone."""
 
         def running() -> Object | None:
             pod = self._cell.scene.view.get(PODS, f"{self._cell.namespace}/{self.pod}")
@@ -79,7 +79,7 @@ class Importer:
         assert pod is not None
         self._cell.delete("pods", self.pod)
         self._cell.wait_gone(self.pod)
-        return str(pod["spec"]["nodeName"])
+        return pod
 
     def hand_on(self) -> None:
         """The volume is the first claim's, and the importer's own claim goes."""

@@ -42,7 +42,7 @@ MACHINES = 20
 _numbers = itertools.count(1)
 
 
-class Machines:
+class ServedMachines:
     """Virtual machines on the nodes of one cell, each with shared volumes of Longhorn's."""
 
     def __init__(self, scene: Scene, webhook: Webhook, cell: Cell) -> None:
@@ -138,7 +138,7 @@ def entries(scene: Scene) -> set[str]:
 
 
 @pytest.fixture
-def machines(shared: tuple[Scene, Webhook]) -> Iterator[Machines]:
+def machines(shared: tuple[Scene, Webhook]) -> Iterator[ServedMachines]:
     """Five nodes; no other node is in the cluster, so that share-managers have no others to go to."""
     scene, webhook = shared
     cell = scene.cell(f"shares{next(_numbers)}", nodes=5, fillers=0)
@@ -146,7 +146,7 @@ def machines(shared: tuple[Scene, Webhook]) -> Iterator[Machines]:
         f"{cell.class_name}-migratable", node_selector=cell.name, locality="disabled", parameters={"migratable": "true"}
     )
     scene.api.create("/apis/storage.k8s.io/v1/storageclasses", migratable)
-    found = Machines(scene, webhook, cell)
+    found = ServedMachines(scene, webhook, cell)
     wait_until(lambda: is_asked(found), "an API server that asks the webhook", WAIT_SECONDS)
     yield found
     scene.set_settings(share_managers="true", co_schedule_strictness="required")
@@ -167,7 +167,7 @@ def managers(scene: Scene) -> list[Object]:
     return [pod for pod in scene.view.all(PODS, NAMESPACE) if pod["metadata"]["name"].startswith("share-manager-")]
 
 
-def is_asked(machines: Machines) -> bool:
+def is_asked(machines: ServedMachines) -> bool:
     probe = workloads.pod("probe", "unknown", opted_in=False)
     made = machines.api.create(machines.cell.path("pods"), probe, dryRun="All")
     return bool(made["spec"]["containers"][0]["resources"].get("requests"))
@@ -177,7 +177,7 @@ def together(fleet: dict[str, tuple[str, str]]) -> int:
     return sum(machine == share for machine, share in fleet.values())
 
 
-def test_a_share_manager_that_comes_second_runs_beside_its_machine(machines: Machines) -> None:
+def test_a_share_manager_that_comes_second_runs_beside_its_machine(machines: ServedMachines) -> None:
     """Twenty of twenty, at first and after all of them failed at once."""
     fleet = machines.fleet("vm")
     print("machine and share-manager:", Counter(fleet.values()))
@@ -190,7 +190,7 @@ def test_a_share_manager_that_comes_second_runs_beside_its_machine(machines: Mac
 
 
 @pytest.mark.long
-def test_without_us_they_are_spread(machines: Machines) -> None:
+def test_without_us_they_are_spread(machines: ServedMachines) -> None:
     """The counter-run: the same machines and share-managers, which nobody points anywhere."""
     machines.scene.set_settings(share_managers="false")
     wait_until(lambda: ENTRIES & entries(machines.scene) == {"pods.scheduling.longhorn.io"}, "an entry less", 30.0)
@@ -201,7 +201,7 @@ def test_without_us_they_are_spread(machines: Machines) -> None:
     assert together(fleet) < MACHINES
 
 
-def test_of_several_consumers_it_runs_beside_one(machines: Machines) -> None:
+def test_of_several_consumers_it_runs_beside_one(machines: ServedMachines) -> None:
     """At first beside the one that it came for, and after a failure beside either."""
     disk = machines.claim("disk")
     one, two = machines.cell.nodes[:2]
@@ -222,14 +222,14 @@ def reader(name: str, claim: str, selector: dict[str, str], node: str) -> Object
     return workloads.pod(name, claim, opted_in=False, selector={**selector, virtual_machines.HOSTNAME: node})
 
 
-def consumers(machines: Machines, volume: str) -> list[str]:
+def consumers(machines: ServedMachines, volume: str) -> list[str]:
     path = f"/apis/longhorn.io/v1beta2/namespaces/{NAMESPACE}/volumeattachments/{volume}"
     tickets = machines.api.get(path)["spec"]["attachmentTickets"].values()
     return sorted(ticket["nodeID"] for ticket in tickets if ticket["type"] == "csi-attacher")
 
 
 @pytest.mark.parametrize("why", ["full", "cordoned"])
-def test_where_the_machines_node_has_no_room_it_runs_elsewhere(machines: Machines, why: str) -> None:
+def test_where_the_machines_node_has_no_room_it_runs_elsewhere(machines: ServedMachines, why: str) -> None:
     """Nothing waits for the node, and a second machine follows the share-manager to where it is."""
     disk = machines.claim("disk")
     here = machines.cell.nodes[2]
@@ -250,7 +250,7 @@ def test_where_the_machines_node_has_no_room_it_runs_elsewhere(machines: Machine
     assert there == machines.node_of(second) == machines.wait_served(volume)
 
 
-def close(machines: Machines, node: str, why: str) -> None:
+def close(machines: ServedMachines, node: str, why: str) -> None:
     path = f"/api/v1/nodes/{node}"
     if why == "cordoned":
         machines.api.patch(path, {"spec": {"unschedulable": True}})
@@ -259,7 +259,7 @@ def close(machines: Machines, node: str, why: str) -> None:
 
 
 @pytest.mark.parametrize("migratable", [False, True], ids=["served", "migratable"])
-def test_a_machine_migrates_while_it_runs(machines: Machines, *, migratable: bool) -> None:
+def test_a_machine_migrates_while_it_runs(machines: ServedMachines, *, migratable: bool) -> None:
     """The target is there before the source goes, on another node; a share-manager stays, and follows when it fails."""
     disk = machines.claim("disk", migratable=migratable)
     machine = machines.create("vm", disk)
@@ -286,7 +286,7 @@ def test_a_machine_migrates_while_it_runs(machines: Machines, *, migratable: boo
 # The claims that KubeVirt makes
 
 
-def test_a_machine_of_imported_disks_runs_next_to_its_data(machines: Machines) -> None:
+def test_a_machine_of_imported_disks_runs_next_to_its_data(machines: ServedMachines) -> None:
     """Its volumes are made for claims of the importer's and handed on, each counts once at every moment, and a disk
     that is plugged into the running machine counts on its node."""
     cell, leader = machines.cell, machines.scene.controllers[-1]
@@ -298,7 +298,7 @@ def test_a_machine_of_imported_disks_runs_next_to_its_data(machines: Machines) -
     first = machines.launch(machine, "provisioning")  # which only has a node chosen for the claims
     importers = [Importer(cell, claim) for claim in claims]
     assert 1 == len({importer.begin() for importer in importers})
-    places = [importer.fill() for importer in importers]
+    fillers = [importer.fill() for importer in importers]
     for importer in importers:
         importer.hand_on()
     cell.delete("pods", first)
@@ -307,7 +307,7 @@ def test_a_machine_of_imported_disks_runs_next_to_its_data(machines: Machines) -
     launched = machines.launch(machine, "0")
     cell.wait_pod_ready(launched, WAIT_SECONDS)
     here = machines.node_of(launched)
-    assert here in places
+    assert here in {filler["spec"]["nodeName"] for filler in fillers}
 
     hot = cell.claim("hot", 90)["metadata"]["name"]
     plugged = virtual_machines.hotplug(machines.pod(launched), hot)
@@ -317,13 +317,13 @@ def test_a_machine_of_imported_disks_runs_next_to_its_data(machines: Machines) -
     volumes = [machines.volume_of(claim) for claim in (*disks, hot)]
     together = [[here]] * 3  # the machine's own disks come to it, where an importer ran elsewhere
     wait_until(lambda: [places_of(machines, one) for one in volumes] == together, "all data beside it", WAIT_SECONDS)
-    asking = [pod["spec"]["containers"][0]["resources"].get("limits") for pod in cell.pods()]
-    assert [{RESOURCE: "1"}] * 2 == asking
+    asking = [pod["spec"]["containers"][0]["resources"].get("limits") for pod in (*fillers, *cell.pods())]
+    assert [{RESOURCE: "1"}] * 4 == asking
     report = machines.scene.judge(cell)
     assert [] == report.complaints()
 
 
-def places_of(machines: Machines, volume: str) -> list[str]:
+def places_of(machines: ServedMachines, volume: str) -> list[str]:
     replicas = machines.api.list(
         f"/apis/longhorn.io/v1beta2/namespaces/{NAMESPACE}/replicas", label_selector=f"longhornvolume={volume}"
     )
