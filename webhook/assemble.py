@@ -99,7 +99,8 @@ class Webhook:
     def _reviewers(self) -> dict[str, Reviewer]:
         # Pods need threads that neither read nor wait for the leader.
         limits = ReadLimits(self.settings.live_reads_per_second, max(1, self.settings.threads // 4), SHARED_SECONDS)
-        read = BoundedReader(self._read, self.clock, limits, self.metrics).read
+        reader = BoundedReader(self._read, self.clock, limits, self.metrics)
+        read = reader.read
         expansions = ExpansionService(
             self.following.stores,
             read,
@@ -112,7 +113,10 @@ class Webhook:
             **expansions.reviewers(),
             MUTATE_PODS: PodService(self.following.stores, read, self.clock, self._policy, self.metrics),
             MUTATE_SHARE_MANAGERS: ShareManagerService(
-                self.settings.namespace, read, lambda: self._live_settings().share_managers, self.metrics
+                self.settings.namespace,
+                reader.read_patiently,  # they may all come at once, when the node that served them has gone
+                lambda: self._live_settings().share_managers,
+                self.metrics,
             ),
         }
 

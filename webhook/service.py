@@ -70,7 +70,7 @@ class PodService:
 class ShareManagerService:
     """Reviews of share-manager pods that are being created in Longhorn's namespace.
 
-    Threads: any. Blocks: for ATTACHMENT_SECONDS. I/O: one read.
+    Threads: any. Blocks: for ATTACHMENT_SECONDS, and for a turn before that. I/O: one read.
     """
 
     namespace: str

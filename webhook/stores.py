@@ -18,6 +18,7 @@ from controller.model.workload import Claim, Namespace, PersistentVolume, Storag
 
 LEAST_SECONDS: Final = 0.05  # a shorter read is not worth starting
 MOST_READS: Final = 16  # for one review
+TURN_SECONDS: Final = 0.8  # that a read may wait for others to end
 SHARED_SECONDS: Final = 1.0  # that what was found is told to other reviews
 
 log = logging.getLogger(__name__)
@@ -61,10 +62,22 @@ class BoundedReader:
 
     def read(self, resource: Resource, namespace: str, name: str, seconds: float) -> Mapping[str, Any]:
         """NotFoundError; TooManyReadsError at once; another ClusterError where it cannot be read."""
+        return self._get(resource, namespace, name, seconds, patience_seconds=0.0)
+
+    def read_patiently(self, resource: Resource, namespace: str, name: str, seconds: float) -> Mapping[str, Any]:
+        """The same, but it waits for its turn for TURN_SECONDS, before those seconds."""
+        return self._get(resource, namespace, name, seconds, patience_seconds=TURN_SECONDS)
+
+    def _get(
+        self, resource: Resource, namespace: str, name: str, seconds: float, *, patience_seconds: float
+    ) -> Mapping[str, Any]:
         outcome = "failed"
         try:
             found, is_shared = self._bounded.get(
-                (resource.plural, namespace, name), lambda: self._read(resource, namespace, name, seconds), seconds
+                (resource.plural, namespace, name),
+                lambda: self._read(resource, namespace, name, seconds),
+                seconds,
+                patience_seconds=patience_seconds,
             )
             outcome = "shared" if is_shared else "found"
             return found

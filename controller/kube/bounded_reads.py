@@ -2,7 +2,7 @@
 
 Any client that reaches a port for reviews can ask about invented names, and each would be a read. So a process limits
 its reads per second, and the threads that read at the same time. Another read is refused at once, and its caller can do
-without.
+without. A caller that cannot may wait for a moment, as long as the reads that are under way are quick.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from controller.errors import SchedulerError, TooManyReadsError, UnavailableErro
 
 Found = TypeVar("Found")
 BURST_SECONDS: Final = 2.0  # after a pause so much may be read at once
+SLOW_SECONDS: Final = 0.5  # a read that is under way for so long: nobody waits for a turn behind it
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +57,10 @@ class BoundedReads(Generic[Found]):
 
     def __init__(self, clock: Clock, limits: ReadLimits) -> None:
         self._clock, self._limits = clock, limits
-        self._lock = threading.Lock()  # guards the fields below
+        self._lock = threading.Condition()  # guards the fields below
         self._reads: dict[Hashable, _Read[Found]] = {}
         self._busy = 0  # threads
+        self._begun: list[float] = []  # when each of them began, the first first
         self._left = self._most  # reads that may be made now
         self._counted_at = clock.now()
 
@@ -66,33 +68,55 @@ class BoundedReads(Generic[Found]):
     def _most(self) -> float:
         return max(1.0, BURST_SECONDS * self._limits.a_second)
 
-    def get(self, key: Hashable, read: Callable[[], Found], seconds: float) -> tuple[Found, bool]:
+    def get(
+        self, key: Hashable, read: Callable[[], Found], seconds: float, *, patience_seconds: float = 0.0
+    ) -> tuple[Found, bool]:
         """What `read` returns or raises, and whether another question had it read; `seconds`: for which that is waited
-        for. TooManyReadsError at once where a limit is reached; UnavailableError where the other one takes longer."""
+        for. TooManyReadsError where a limit is reached, at once unless there is patience to wait for a turn;
+        UnavailableError where the other one takes longer."""
         with self._lock:
-            known = self._reads.get(key)
+            until = self._clock.now() + patience_seconds
+            while self._busy >= self._limits.at_once and self._shared(key) is None:
+                self._wait(until)
+            known = self._shared(key) or self._under_way(key)
             if known is not None and known.over.is_set():
-                if self._clock.now() < known.shared_until:
-                    return known.result(), True
-                known = None
-            if self._busy >= self._limits.at_once:
-                raise TooManyReadsError(f"{self._busy} threads already read for reviews")
-            mine = known or self._begin(key)
+                return known.result(), True
+            mine, begun = known or self._begin(key), self._clock.now()
             self._busy += 1
-        with self._turn():
+            self._begun.append(begun)
+        with self._turn(begun):
             if known is None:
                 return self._make(key, mine, read), False
             if not known.over.wait(seconds):
                 raise UnavailableError("the same read by another thread takes too long")
             return known.result(), True
 
+    def _shared(self, key: Hashable) -> _Read[Found] | None:
+        """What was read a moment ago."""
+        known = self._reads.get(key)
+        is_fresh = known is not None and known.over.is_set() and self._clock.now() < known.shared_until
+        return known if is_fresh else None
+
+    def _under_way(self, key: Hashable) -> _Read[Found] | None:
+        known = self._reads.get(key)
+        return known if known is not None and not known.over.is_set() else None
+
+    def _wait(self, until: float) -> None:
+        """For a turn, or for what another one reads."""
+        left = min(until, self._begun[0] + SLOW_SECONDS) - self._clock.now()
+        if left <= 0:
+            raise TooManyReadsError(f"{self._busy} threads already read for reviews")
+        self._lock.wait(left)
+
     @contextmanager
-    def _turn(self) -> Iterator[None]:
+    def _turn(self, begun: float) -> Iterator[None]:
         try:
             yield
         finally:
             with self._lock:
                 self._busy -= 1
+                self._begun.remove(begun)
+                self._lock.notify_all()
 
     def _begin(self, key: Hashable) -> _Read[Found]:
         now = self._clock.now()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tests.longhorn import locality, paths
+from tests.longhorn import locality, paths, tickets
 from tests.longhorn.volumes import Volumes, set_robustness, settle_detached
-from tests.longhorn.world import Busy, LonghornWorld, Raw, let_go
+from tests.longhorn.world import Busy, LonghornWorld, Raw, let_go, put
 
 POLL_SECONDS = 0.5
 
@@ -57,11 +57,23 @@ class Attacher:
         if not self._is_wanted(raw):
             return
         name, node = self._volume_of(raw), raw["spec"]["nodeName"]
+        shown = self._world.volume(name)
+        if shown is None:
+            self._world.timers.after(POLL_SECONDS, self._attach, raw)
+            return
+        if tickets.are_kept(self._world, shown):
+            tickets.hold(self._world, name, raw["metadata"]["name"], tickets.CSI, node)
+            if not self._is_wanted(raw):
+                self._detach(raw)
+            return
         is_refused = False
 
         def edit(volume: Raw) -> bool:
             nonlocal is_refused
             here = volume["spec"].get("nodeID") or ""
+            if here not in ("", node) and locality.may_migrate(volume, node):
+                is_refused = False
+                return put(volume["spec"], migrationNodeID=node)
             is_taken = here not in ("", node) and not locality.is_for_longhorn(volume)
             may_attach = locality.may_attach(volume, self._world.replicas_of(name), node)
             may_attach = may_attach and locality.has_device(volume)
@@ -78,6 +90,8 @@ class Attacher:
             self._world.timers.after(POLL_SECONDS, self._attach, raw)  # not there yet, or attached elsewhere still
         elif not self._is_wanted(raw):  # given up while we wrote
             self._detach(raw)
+        elif volume["spec"].get("migrationNodeID") == node:
+            self._world.after("start", self._started_target, name, node)
         elif locality.attached_node(volume):
             self._report(volume)
         else:
@@ -126,11 +140,25 @@ class Attacher:
         if volume is not None and locality.attached_node(volume):
             self._report(volume)
 
+    def _started_target(self, name: str, node: str) -> None:
+        """The second engine runs, on the node that the volume migrates to."""
+
+        def edit(volume: Raw) -> bool:
+            is_meant = volume["spec"].get("migrationNodeID") == node
+            return is_meant and put(volume.setdefault("status", {}), currentMigrationNodeID=node)
+
+        volume = self._world.change(self._world.longhorn("volumes", name), edit, status=True)
+        if volume is not None and node in locality.engine_nodes(volume):
+            self._report(volume)
+
     def _report(self, volume: Raw) -> None:
         name = str(volume["metadata"]["name"])
+        if tickets.are_kept(self._world, volume):  # consumers wait until it is served
+            self._on_attached(name)
+            return
         for raw in self._world.stores["attachments"].snapshot().values():
-            if self._volume_of(raw) == name and raw["spec"]["nodeName"] == volume["spec"]["nodeID"]:
-                self._world.change(self._path(raw), _set_attached, status=True)
+            if self._volume_of(raw) == name and raw["spec"]["nodeName"] in locality.engine_nodes(volume):
+                self._world.change(self._path(raw), tickets.set_attached, status=True)
         self._on_attached(name)
 
     def _detach(self, raw: Raw) -> None:
@@ -138,20 +166,33 @@ class Attacher:
         if current is not None and current["metadata"]["uid"] != raw["metadata"]["uid"]:
             return  # attached to the same node again already
         name, node = self._volume_of(raw), raw["spec"]["nodeName"]
+        if tickets.are_kept(self._world, self._world.volume(name)):
+            tickets.release(self._world, name, raw["metadata"]["name"])
+            self._world.change(self._path(raw), lambda entry: let_go(entry, paths.ATTACH_FINALIZER))
+            return
 
         def edit(volume: Raw) -> bool:
-            if volume["spec"].get("nodeID") != node or locality.is_for_longhorn(volume):
+            spec = volume["spec"]
+            target = spec.get("migrationNodeID") or ""
+            if target == node:  # it stays where it was
+                return put(spec, migrationNodeID="")
+            if spec.get("nodeID") != node or locality.is_for_longhorn(volume):
                 return False
-            volume["spec"]["nodeID"] = ""
-            return True
+            return put(spec, nodeID=target, migrationNodeID="")
 
         self._world.change(self._world.longhorn("volumes", name), edit)
-        self._world.change(self._world.longhorn("volumes", name), settle_detached, status=True)
+        self._world.change(self._world.longhorn("volumes", name), _settle, status=True)
         self._world.change(self._path(raw), lambda entry: let_go(entry, paths.ATTACH_FINALIZER))
 
 
-def _set_attached(raw: Raw) -> bool:
-    if raw["metadata"].get("deletionTimestamp"):
-        return False
-    raw["status"] = {**(raw.get("status") or {}), "attached": True}
-    return True
+def _settle(volume: Raw) -> bool:
+    """The status of a volume that a node was taken from: detached, or on the one that is left."""
+    status, spec = volume.setdefault("status", {}), volume["spec"]
+    node, second = str(spec.get("nodeID") or ""), str(status.get("currentMigrationNodeID") or "")
+    if not node:
+        status.update(currentMigrationNodeID="")
+        return settle_detached(volume)
+    if second not in ("", spec.get("migrationNodeID") or ""):  # it has migrated, or does not any more
+        status.update(currentMigrationNodeID="", **({"currentNodeID": node, "ownerID": node} if second == node else {}))
+        return True
+    return False

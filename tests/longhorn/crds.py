@@ -87,7 +87,8 @@ VOLUME_SPEC: Final = fields(
     frontend=choice("blockdev", "iscsi", "nvmf", "ublk", ""),
 )
 VOLUME_STATUS: Final = fields(
-    **each(TEXT, "state", "robustness", "currentNodeID", "ownerID", "lastDegradedAt", "shareState", "shareEndpoint"),
+    **each(TEXT, "state", "robustness", "currentNodeID", "currentMigrationNodeID", "ownerID", "lastDegradedAt"),
+    **each(TEXT, "shareState", "shareEndpoint"),
     **each(FLAG, "expansionRequired", "frontendDisabled", "isStandby", "restoreRequired"),
     conditions=CONDITIONS,
     actualSize=INT64,

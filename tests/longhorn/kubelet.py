@@ -9,7 +9,8 @@ import threading
 from collections.abc import Iterator
 
 from tests.cluster.client import ApiError
-from tests.longhorn import locality, paths
+from tests.longhorn import locality, paths, tickets
+from tests.longhorn.share_managers import served_volume
 from tests.longhorn.world import Busy, LonghornWorld, Raw, utc_now
 
 
@@ -25,11 +26,17 @@ class Kubelet:
         self._serial = 0
         world.listen("pods", self._on_pod)
         world.listen("volumes", self._on_volume)
+        if world.options.share_managers:
+            world.listen("attachments", self._on_attachment)
 
     def _on_volume(self, verb: str, volume: Raw) -> None:
         # The store may show the attachment only after `on_attached` was called.
         if verb != "DELETED" and (volume.get("status") or {}).get("state") == "attached":
             self.on_attached(str(volume["metadata"]["name"]))
+
+    def _on_attachment(self, _verb: str, raw: Raw) -> None:
+        if (raw.get("status") or {}).get("attached"):
+            self.on_attached(str(raw["spec"]["source"].get("persistentVolumeName", "")))
 
     def _on_pod(self, verb: str, pod: Raw) -> None:
         uid = pod["metadata"]["uid"]
@@ -68,15 +75,29 @@ class Kubelet:
             with self._lock:
                 self._by_volume.setdefault(volume, set()).add(uid)
             facts = self._world.volume(volume)
-            status = (facts or {}).get("status") or {}
-            is_ready = is_ready and status.get("state") == "attached" and status.get("currentNodeID") == node
-            is_ready = is_ready and not locality.is_for_longhorn(facts or {"spec": {}})
+            is_ready = is_ready and self._can_use(pod, node, facts)
         if is_ready and self._busy.begin("start", uid):
             self._start(pod)
+
+    def _can_use(self, pod: Raw, node: str, volume: Raw | None) -> bool:
+        """Whether the volume is attached there, or is served: consumers of a shared one need no device."""
+        if volume is None or locality.is_for_longhorn(volume):
+            return False
+        if tickets.are_kept(self._world, volume) and not served_volume(pod):
+            name, stores = volume["metadata"]["name"], self._world.stores
+            return any(
+                (raw.get("status") or {}).get("attached")
+                for raw in stores["attachments"].snapshot().values()
+                if raw["spec"]["nodeName"] == node and raw["spec"]["source"].get("persistentVolumeName") == name
+            )
+        status = volume.get("status") or {}
+        return status.get("state") == "attached" and node in locality.engine_nodes(volume)
 
     def _volumes_of(self, pod: Raw) -> Iterator[str | None]:
         """Longhorn volumes of the pod; None for a claim that is not bound yet."""
         meta = pod["metadata"]
+        if served_volume(pod) and meta["namespace"] == self._world.options.namespace:
+            yield served_volume(pod)  # which it has from the host, and not by a claim
         for entry in pod["spec"].get("volumes") or []:
             if "persistentVolumeClaim" in entry:
                 name = entry["persistentVolumeClaim"]["claimName"]

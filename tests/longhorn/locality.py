@@ -41,12 +41,30 @@ def attached_node(volume: Raw) -> str:
     return wanted if status.get("state") == "attached" and status.get("currentNodeID") == wanted else ""
 
 
+def engine_nodes(volume: Raw) -> set[str]:
+    """Where pods can use the device: on two nodes while the volume migrates."""
+    status = volume.get("status") or {}
+    return {str(status.get(field) or "") for field in ("currentNodeID", "currentMigrationNodeID")} - {""}
+
+
+def may_migrate(volume: Raw, node: str) -> bool:
+    """Whether it can be attached there beside the node that it is attached to."""
+    spec = volume["spec"]
+    is_shared = spec.get("accessMode") == "rwx" and bool(spec.get("migratable"))
+    return is_shared and bool(attached_node(volume)) and (spec.get("migrationNodeID") or node) == node
+
+
 def is_filling(volume: Raw) -> bool:
     """Its data is still to come, from a backup or from the volume that it is a clone of: no pod can use it."""
     status = volume.get("status") or {}
     clone = (status.get("cloneStatus") or {}).get("state")
     is_clone = bool(volume["spec"].get("dataSource")) and clone != "completed"
     return bool(status.get("restoreRequired")) or is_clone
+
+
+def is_served(volume: Raw) -> bool:
+    """By a share-manager, whose node is the volume's: it may be used on several nodes, and does not migrate."""
+    return volume["spec"].get("accessMode") == "rwx" and not volume["spec"].get("migratable")
 
 
 def is_expanding(volume: Raw) -> bool:

@@ -18,6 +18,7 @@ from tests.longhorn.nodes import Nodes
 from tests.longhorn.options import DiskOptions, LonghornOptions
 from tests.longhorn.provisioner import Provisioner
 from tests.longhorn.resize import Resizer
+from tests.longhorn.share_managers import ShareManagers
 from tests.longhorn.volumes import Volumes
 from tests.longhorn.world import LonghornWorld, Raw, change, set_condition
 
@@ -42,6 +43,8 @@ class Longhorn:
         Errands(world, volumes)
         Eviction(world, volumes)
         Resizer(world)
+        if options.share_managers:
+            ShareManagers(world)
         world.start()
         figures.start()
         Capacity(world)

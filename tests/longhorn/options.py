@@ -37,6 +37,12 @@ class Delays:
     detach: Delay = 0.1
     delete: Delay = 0.1
     stop: Delay = 0.1
+    share_start: Delay = 0.1
+    share_attach: Delay = 0.1
+    share_serve: Delay = 0.1
+    share_fail: Delay = 0.1
+    share_retry: Delay = 0.5
+    share_stop: Delay = 0.1
 
     def __post_init__(self) -> None:
         for entry in dataclasses.fields(self):
@@ -94,6 +100,7 @@ class LonghornOptions:
     delays: Delays = field(default_factory=Delays)
     retry_seconds: float = 30.0  # an unplaced replica is tried again after this, if no node changes before
     resync_seconds: float = 30.0  # every node's disk figures are worked out anew after this
+    share_managers: bool = False  # serve RWX volumes by share-manager pods; without: they are used on one node alone
     capacity_tracking: bool = False
     capacity_seconds: float = 60.0  # publish period of CSIStorageCapacity
     settings: dict[str, str] = field(default_factory=dict)

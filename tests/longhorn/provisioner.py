@@ -14,6 +14,7 @@ from tests.longhorn.world import Busy, LonghornWorld, Raw, let_go
 logger = logging.getLogger(__name__)
 
 SOURCE_SECONDS = 0.5
+KUBERNETES_SOURCES = (None, "PersistentVolumeClaim", "VolumeSnapshot")
 
 
 class Provisioner:
@@ -35,6 +36,8 @@ class Provisioner:
         if verb == "DELETED" or claim["spec"].get("volumeName") or claim["metadata"].get("deletionTimestamp"):
             return
         annotations = claim["metadata"].get("annotations") or {}
+        if (claim["spec"].get("dataSourceRef") or {}).get("kind") not in KUBERNETES_SOURCES:
+            return  # a populator gives it a volume
         if paths.DRIVER not in (annotations.get(paths.PROVISIONER), annotations.get(paths.OLD_PROVISIONER)):
             return
         storage_class = self._world.stores["classes"].get(claim["spec"].get("storageClassName") or "")

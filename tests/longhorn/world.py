@@ -47,6 +47,8 @@ class LonghornWorld:
             "nodes": paths.longhorn("nodes", namespace),
             "settings": paths.longhorn("settings", namespace),
             "images": paths.longhorn("backingimages", namespace),
+            "shares": paths.longhorn("sharemanagers", namespace),
+            "tickets": paths.longhorn("volumeattachments", namespace),
             "kube_nodes": paths.NODES,
         }
         self._kinds = {path: kind for kind, path in self._paths.items()}

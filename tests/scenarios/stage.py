@@ -17,6 +17,7 @@ The cluster, and what its objects say:
     remove P, delete P        the pod goes; the pod goes with its claim, volume and replica
     has C S N [DISK]          a claim with its volume placed there; `job P S N`: a pod runs, and its volume goes with it
     change KIND NAME FIELD VALUE  a fact of a node or pod, or of a claim's claim, pv, volume or replica
+    hand C D                  the volume of C is handed on to D, by its PV and then D, as populators do
     resize KIND C S           claim, pv, volume or replica says that size
     touch KIND NAME           an object changes in a way that means nothing
     lose KIND NAME            an object goes; the second replica of C is replica C/2
@@ -80,6 +81,7 @@ class Stage:
         self.wanted: set[str] = set()  # claims that a pod has used
         self.chosen: dict[str, str] = {}  # nodes by claim
         self.placed: dict[tuple[str, str], str] = {}  # nodes by claim and number of the replica
+        self.heirs: dict[str, str] = {}  # claims that were handed another one's volume, by that one
 
     def play(self, line: str) -> str:
         """Do what the line says; what came of it, as the transcript would write it."""
@@ -150,8 +152,22 @@ class Stage:
     def do_lose(self, kind: str, name: str) -> None:
         if kind == "claim":
             self.cluster.drop_claim(name)
+            self._inherit(name)
         else:
             observe(self.cluster.allocator, kind, self.key(kind, name), None)
+
+    def _inherit(self, claim: str) -> None:
+        """What was known of its volume is known of the claim that has it now."""
+        heir = self.heirs.pop(claim, "")
+        if heir:
+            self.chosen.pop(claim, None)
+            self.placed = {(heir if name == claim else name, at): node for (name, at), node in self.placed.items()}
+
+    def do_hand(self, claim: str, to: str) -> None:
+        heir = self.cluster.claims[to]
+        self.change("pv", claim, claim_uid=heir.uid, claim_key=heir.key)
+        self.change("claim", to, volume_name=self.key("volume", claim))
+        self.heirs[claim] = to
 
     def do_change(self, kind: str, name: str, field: str, value: str) -> None:
         self.change(kind, name, **{field: _value(value)})

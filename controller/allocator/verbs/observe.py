@@ -52,8 +52,16 @@ class Observing:
         gone = self.world.put_claim(key, claim)
         if gone is not None:
             self.settler.claim_gone(gone, self.now)
-        self.settle_claims((key,))
+        self.settle_claims((key, *self._former_owners(claim)))
         return ()
+
+    def _former_owners(self, claim: Claim | None) -> list[str]:
+        """The claim that the volume was made for, where this one has it now: a populator's, which asks for it no
+        more."""
+        if claim is None or not claim.volume_name:
+            return []
+        sharing = self.world.claims_of_volume(self.world.volume_of(claim.uid))
+        return [other.key for other in sharing if other.uid != claim.uid]
 
     def node(self, name: str, node: LonghornNode | None) -> Sequence[str]:
         known, old = name in self.world.nodes, self.world.nodes.get(name)

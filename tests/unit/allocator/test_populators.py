@@ -49,6 +49,23 @@ def test_a_target_claim_asks_for_nothing_and_its_prime_claim_does() -> None:
     assert set() == cluster.offered("importer", "n1")
 
 
+def test_the_importer_finds_room_where_the_node_that_was_chosen_for_the_first_pod_has_none() -> None:
+    """A populator has its claim provisioned for that node, for which nobody has asked us."""
+    cluster = TestCluster()
+    cluster.add_node("n1", free_gib=90)
+    cluster.add_node("n2", free_gib=150)
+    cluster.set_claim(replace(cluster.add_claim("disk"), data_source="VolumeImportSource/image"))
+    cluster.add_pod("vm", "disk")
+    assert {"n1", "n2"} == cluster.offered("vm", "n1", "n2")
+    cluster.select_node("disk", "n1")
+    cluster.add_claim("prime-uid-disk")
+    cluster.select_node("prime-uid-disk", "n1")
+    cluster.add_pod("importer", "prime-uid-disk")
+    assert set() == cluster.offered("importer", "n1")  # the only one until the claim is bound
+    cluster.provision("prime-uid-disk")
+    assert {"n2"} == cluster.offered("importer", "n1", "n2")
+
+
 @pytest.mark.parametrize("order", list(permutations(("pv", "target", "importer"))), ids="-".join)
 def test_the_room_stays_promised_whatever_is_seen_first(order: tuple[str, ...]) -> None:
     cluster, target, prime = imported()

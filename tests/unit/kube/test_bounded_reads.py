@@ -8,7 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
-from controller.clock import SystemClock
+from controller.clock import Clock, SystemClock
 from controller.errors import NotFoundError, TooManyReadsError, UnavailableError
 from controller.kube.bounded_reads import BURST_SECONDS, BoundedReads, ReadLimits
 from tests.fakes.clock import VirtualClock
@@ -90,8 +90,8 @@ def test_what_was_found_is_not_kept_for_ever(reads: Reads) -> None:
 class HeldReads:
     """Reads that go on until the test lets them, and threads that ask."""
 
-    def __init__(self, limits: ReadLimits = LIMITS) -> None:
-        self.bounded: BoundedReads[str] = BoundedReads(SystemClock(), limits)
+    def __init__(self, limits: ReadLimits = LIMITS, clock: Clock | None = None) -> None:
+        self.bounded: BoundedReads[str] = BoundedReads(clock or SystemClock(), limits)
         self.go_on = threading.Event()
         self.made: list[str] = []
         self.error: BaseException | None = None
@@ -104,12 +104,18 @@ class HeldReads:
             raise self.error
         return f"object {name}"
 
-    def ask(self, name: str, seconds: float = WAIT_SECONDS) -> str:
+    def ask(self, name: str, seconds: float = WAIT_SECONDS, patience_seconds: float = 0.0) -> str:
         try:
-            found, is_shared = self.bounded.get(name, lambda: self._read(name), seconds)
+            found, is_shared = self.bounded.get(
+                name, lambda: self._read(name), seconds, patience_seconds=patience_seconds
+            )
         except Exception as error:
             return type(error).__name__
         return f"{found}{', shared' if is_shared else ''}"
+
+    def wait_for_turns(self, *names: str, seconds: float = WAIT_SECONDS) -> list[Future[str]]:
+        """Have threads ask that are ready to wait for a turn for so long."""
+        return [self._pool.submit(self.ask, name, patience_seconds=seconds) for name in names]
 
     def begin(self, name: str, count: int) -> list[Future[str]]:
         """Have that many threads ask, and wait until all of them have begun."""
@@ -131,8 +137,8 @@ class HeldReads:
 def make() -> Iterator[Callable[..., HeldReads]]:
     made: list[HeldReads] = []
 
-    def build(limits: ReadLimits = LIMITS) -> HeldReads:
-        made.append(HeldReads(limits))
+    def build(limits: ReadLimits = LIMITS, clock: Clock | None = None) -> HeldReads:
+        made.append(HeldReads(limits, clock))
         return made[-1]
 
     yield build
@@ -175,6 +181,31 @@ def test_threads_that_read_or_wait_are_few_and_nobody_waits_for_a_turn(make: Cal
     held.go_on.set()
     assert 4 == len([one.result(WAIT_SECONDS) for one in asked])
     assert "object c" == held.ask("c")
+
+
+def test_who_has_patience_gets_a_turn_once_others_have_read(make: Callable[..., HeldReads]) -> None:
+    held = make(ReadLimits(a_second=1_000, at_once=2, shared_seconds=WAIT_SECONDS), VirtualClock())
+    held.begin("a", 1)
+    held.begin("b", 1)
+    asked = held.wait_for_turns("c", "d", "a", "e")
+    held.go_on.set()
+    told = ["object a, shared", "object c", "object d", "object e"]
+    assert told == sorted(one.result(WAIT_SECONDS) for one in asked)
+
+
+def test_nobody_waits_behind_a_read_that_is_slow(make: Callable[..., HeldReads]) -> None:
+    held = make(ReadLimits(a_second=1_000, at_once=1))
+    held.begin("a", 1)
+    (refused,) = held.wait_for_turns("b")
+    assert "TooManyReadsError" == refused.result(WAIT_SECONDS)  # long before its patience is over
+    assert ["a"] == held.made
+
+
+def test_patience_ends(make: Callable[..., HeldReads]) -> None:
+    held = make(ReadLimits(a_second=1_000, at_once=1))
+    held.begin("a", 1)
+    (refused,) = held.wait_for_turns("b", seconds=0.01)
+    assert "TooManyReadsError" == refused.result(WAIT_SECONDS)
 
 
 def test_who_waits_for_another_ones_read_gives_up_in_time(make: Callable[..., HeldReads]) -> None:

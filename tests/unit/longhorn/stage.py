@@ -17,10 +17,12 @@ from tests.longhorn import paths
 from tests.longhorn.attach import Attacher
 from tests.longhorn.errands import Errands
 from tests.longhorn.figures import FigureUpdates
+from tests.longhorn.kubelet import Kubelet
 from tests.longhorn.longhorn import add_node
 from tests.longhorn.options import GIB, Delay, Delays, DiskOptions, LonghornOptions
 from tests.longhorn.provisioner import Provisioner
 from tests.longhorn.resize import Resizer
+from tests.longhorn.share_managers import ShareManagers
 from tests.longhorn.timers import Timers
 from tests.longhorn.volumes import Volumes
 from tests.longhorn.world import LonghornWorld
@@ -166,11 +168,16 @@ class LonghornStage:
         *nodes: str,
         preset: Mapping[str, Delay] | None = None,
         retry_seconds: float = _NEVER,
+        share_managers: bool = False,
         **delays: Delay,
     ) -> None:
+        """`share_managers`: with these, and kubelets."""
         none: dict[str, Delay] = dict.fromkeys(vars(Delays()), 0.0)
         self.options = LonghornOptions(
-            delays=Delays(**{**none, **(preset or {}), **delays}), retry_seconds=retry_seconds, resync_seconds=_NEVER
+            delays=Delays(**{**none, **(preset or {}), **delays}),
+            retry_seconds=retry_seconds,
+            resync_seconds=_NEVER,
+            share_managers=share_managers,
         )
         self.api = MemoryApi()
         self.timers = ManualTimers(self.api)
@@ -179,9 +186,11 @@ class LonghornStage:
         self.volumes = Volumes(self.world)
         FigureUpdates(self.world)
         Provisioner(self.world, self.volumes)
-        Attacher(self.world, self.volumes, lambda _: None)
+        Attacher(self.world, self.volumes, Kubelet(self.world).on_attached if share_managers else lambda _: None)
         Errands(self.world, self.volumes)
         Resizer(self.world)
+        if share_managers:
+            ShareManagers(self.world)
         for name in nodes:
             self.node(name)
 
