@@ -123,9 +123,9 @@ class ExtenderService:
             checks.check_fresh()
             checks.know_pod(args.pod_uid, args.pod_namespace, args.pod_name)
             with self._no_hold_left_behind(args.pod_uid) as attempt:
-                narrowed = self._co_scheduler.narrow(args)
+                narrowed = self._co_scheduler.narrow(args.pod, args.candidates)
                 outcome = self._hold_there(args, narrowed, attempt, is_client_gone)
-                self._co_scheduler.ended(args, narrowed, passed=bool(outcome.passed))
+                self._co_scheduler.ended(args.pod, narrowed, passed=bool(outcome.passed))
                 reply = wire.encode_filter_result(args, outcome.passed, outcome.refused)
                 if is_client_gone():
                     raise ClientGoneError("the client went away before the answer")

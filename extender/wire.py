@@ -176,6 +176,10 @@ class FilterArgs:
     def pod_key(self) -> str:
         return f"{self.pod_namespace}/{self.pod_name}"
 
+    @property
+    def pod(self) -> PodRef:
+        return PodRef(self.pod_uid, self.pod_namespace, self.pod_name, self.has_claims)
+
 
 class _NodesAnswer(msgspec.Struct):
     metadata: dict[str, str]
