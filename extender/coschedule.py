@@ -35,6 +35,8 @@ APART_TEXT: Final = (
     "share-managers; it goes to one that serves most of them"
 )
 
+_NO_NODES: Final = frozenset[str]()
+
 _log = logging.getLogger(__name__)
 
 
@@ -113,15 +115,18 @@ class CoScheduler(Part):
         """Where the pod may run as far as its shared volumes go, for the filter verb and the preempt verb. Costs: a
         look-up for each of its claims."""
         served = self._served.of_pod(pod.uid, self._namespace)
-        if served is None or not served.best:
+        best = served.best if served is not None else _NO_NODES
+        if served is None or not best:
             return Narrowed(candidates, {})
         if len(served.volumes) > 1:
             self._tell_apart(pod, served)
         if not self._is_strict(served):
-            return Narrowed(candidates, {}, served.best)
-        left = [name for name in candidates if name in served.best]
-        refused = {name: Reason.SERVED_ELSEWHERE for name in candidates if name not in served.best}
-        return Narrowed(left, refused, served.best)
+            return Narrowed(candidates, {}, best)
+        refused = dict.fromkeys(candidates, Reason.SERVED_ELSEWHERE)
+        left = sorted(best & refused.keys())
+        for name in left:
+            del refused[name]
+        return Narrowed(left, refused, best)
 
     def _tell_apart(self, pod: wire.PodRef, served: ServedPod) -> None:
         """Once for as long as they are."""
@@ -154,9 +159,10 @@ class CoScheduler(Part):
     def scores(self, pod: wire.PodRef, candidates: Sequence[str]) -> Mapping[str, int] | None:
         """The best score where the pod should run, none elsewhere; None: the pod goes wherever it likes."""
         served = self._served.of_pod(pod.uid, self._namespace)
-        if served is None or not served.best:
+        best = served.best if served is not None else _NO_NODES
+        if not best:
             return None
-        return {name: BEST_SCORE if name in served.best else 0 for name in candidates}
+        return {name: BEST_SCORE if name in best else 0 for name in candidates}
 
     def run_once(self) -> float:
         """Wake those whose volumes are served elsewhere by now, or nowhere, and those that have waited for long

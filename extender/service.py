@@ -144,7 +144,8 @@ class ExtenderService:
         if not narrowed.candidates:
             return FilterOutcome(Decision.REFUSED, (), narrowed.refused, False, 0, 0)
         outcome = self._hold(replace(args, candidates=list(narrowed.candidates)), attempt, is_client_gone)
-        return replace(outcome, refused={**outcome.refused, **narrowed.refused})
+        refused = {**outcome.refused, **narrowed.refused} if outcome.refused else narrowed.refused
+        return replace(outcome, refused=refused)
 
     def _hold(self, args: wire.FilterArgs, attempt: _Attempt, is_client_gone: Callable[[], bool]) -> FilterOutcome:
         """Check and hold; where only other pods' fresh holds are in the way, wait for a change as the budget allows."""
