@@ -53,21 +53,18 @@ def test_the_annotation_alone_brings_a_machine_to_its_share_manager(machines: Ma
     assert {there: VMS} == Counter(map(machines.wait_node, names))
 
 
-def scores_of(scene: Scene, pod: str) -> tuple[dict[str, int], dict[str, int], Counter[str]]:
+ANSWERED, TOTAL, PLUGIN = "Extender scored node", "Calculated node's final score", "Plugin scored node"
+
+
+def scores_of(scene: Scene, pod: str) -> dict[str, Counter[str]]:
     """What kube-scheduler's log says of a pod, by node: the extender's score as it answered, the total, and the sum of
     all plugins' scores."""
-    lines = scene.cluster.scheduler_log(NAME).read_text().splitlines()
-    found: dict[str, dict[str, int]] = {"Extender scored node": {}, "Calculated node's final score": {}}
-    plugins = Counter[str]()
-    for line in lines:
+    found = {words: Counter[str]() for words in (ANSWERED, TOTAL, PLUGIN)}
+    for line in scene.cluster.scheduler_log(NAME).read_text().splitlines():
         match = re.search(r'"([^"]+) for pod" pod="[^"]+/([^"]+)".* node="([^"]+)" score=(\d+)', line)
-        if match is None or match[2] != pod:
-            continue
-        if match[1] == "Plugin scored node":
-            plugins[match[3]] += int(match[4])
-        else:
-            found[match[1]][match[3]] = int(match[4])
-    return (*found.values(), plugins)
+        if match is not None and match[1] in found and match[2] == pod:
+            found[match[1]][match[3]] += int(match[4])
+    return found
 
 
 def test_the_score_is_a_hundred_in_the_schedulers_own_log(scene: Scene, machines: Machines) -> None:
@@ -78,10 +75,12 @@ def test_the_score_is_a_hundred_in_the_schedulers_own_log(scene: Scene, machines
     machines.serve(nodes[2])
     name = begin(machines)
     assert nodes[2] == machines.wait_node(name)
-    wait_until(lambda: len(scores_of(scene, name)[1]) == len(nodes), "all totals in the log")
-    answered, total, plugins = scores_of(scene, name)
-    assert {**dict.fromkeys(nodes, 0), nodes[2]: 10} == answered
-    assert {**dict.fromkeys(nodes, 0), nodes[2]: 100} == {node: total[node] - plugins[node] for node in nodes}
+    wait_until(lambda: len(scores_of(scene, name)[TOTAL]) == len(nodes), "all totals in the log")
+    said = scores_of(scene, name)
+    assert {**dict.fromkeys(nodes, 0), nodes[2]: 10} == dict(said[ANSWERED])
+    assert {**dict.fromkeys(nodes, 0), nodes[2]: 100} == {
+        node: said[TOTAL][node] - said[PLUGIN][node] for node in nodes
+    }
 
 
 def test_two_schedulers_that_burst_for_the_last_space_promise_no_byte_twice(scene: Scene, make_cell: MakeCell) -> None:
