@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Sequence
 from typing import Any, Final
 
-from tests.cluster.client import Object
+from tests.cluster.client import Object, ignored_when_gone
 from tests.e2e import workloads
 from tests.e2e.harness import FILL_CPU, Cell, Scene
 from tests.e2e.scheduling import NAMESPACE
@@ -65,8 +65,8 @@ class Machines:
     def node_of(self, name: str) -> str:
         return str(self.scene.api.get(self.cell.path("pods", name))["spec"].get("nodeName") or "")
 
-    def wait_node(self, name: str) -> str:
-        return wait_until(lambda: self.node_of(name), f"a node for {name}", WAIT_SECONDS)
+    def wait_node(self, name: str, timeout: float = WAIT_SECONDS) -> str:
+        return wait_until(lambda: self.node_of(name), f"a node for {name}", timeout)
 
     def wait_verdict(self, name: str, *words: str) -> str:
         """What kube-scheduler says of a pod that it cannot place, once it says all of this."""
@@ -127,7 +127,8 @@ class Machines:
 
     def _delete(self, manager: str) -> None:
         if manager:
-            self.scene.api.delete(f"{MANAGERS}/{manager}", gracePeriodSeconds=0)
+            with ignored_when_gone():
+                self.scene.api.delete(f"{MANAGERS}/{manager}", gracePeriodSeconds=0)
 
     def end(self) -> None:
         self._delete(self._manager)

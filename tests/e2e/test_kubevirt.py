@@ -131,6 +131,17 @@ def test_a_machine_waits_for_a_full_node_until_it_may_run_elsewhere(
     assert machines.wait_node(name) in set(machines.cell.nodes) - {there}
 
 
+def test_a_machine_runs_elsewhere_once_the_node_of_its_share_manager_is_gone(machines: Machines) -> None:
+    """The share-manager's pod is still there: Kubernetes deletes it after forty seconds."""
+    there = next(node for node in machines.cell.nodes if node != machines.first)
+    machines.serve(there)
+    machines.occupy(there)
+    name = machines.begin(cpu=FILL_CPU)
+    machines.wait_verdict(name, f"4 {ELSEWHERE}")
+    machines.scene.api.delete(f"{NODES}/{there}")
+    assert machines.wait_node(name, 20) in set(machines.cell.nodes) - {there}
+
+
 def test_a_node_that_lacks_cpu_is_the_only_one_where_anybody_may_be_evicted(machines: Machines) -> None:
     """All others have free CPU, but are refused so that eviction would not help there."""
     there = machines.cell.nodes[1]
