@@ -193,19 +193,21 @@ class PreemptionService:
         term = checks.begin()
         asked = [node for node, victims in args.candidates.items() if victims.pod_uids]
         kept: Collection[str] = asked
+        looked_at: Sequence[str] = asked
         if checks.mode is not Mode.BYPASS and pod.has_claims:
-            kept = self._where_it_may_run(pod, asked)
+            kept, looked_at = self._where_it_may_run(pod, asked)
         reply = encode_preemption_result(args.candidates, frozenset(kept))
         checks.check_term(term)
         self._observer.preempted(len(kept), len(args.candidates) - len(kept))
         if asked and not kept:
-            self._listener.refused(pod.uid, pod.namespace, pod.name, asked)
+            self._listener.refused(pod.uid, pod.namespace, pod.name, looked_at or asked)
         log.info("preempt pod=%s uid=%s candidates=%d kept=%d", pod.key, pod.uid, len(args.candidates), len(kept))
         return reply
 
-    def _where_it_may_run(self, pod: wire.PodRef, asked: Sequence[str]) -> Collection[str]:
-        """Where somebody may be evicted. After an error kube-scheduler does not ask again by itself, unlike in filter:
-        so a pod that we failed is woken like one that other pods' promises keep out."""
+    def _where_it_may_run(self, pod: wire.PodRef, asked: Sequence[str]) -> tuple[Collection[str], Sequence[str]]:
+        """Where somebody may be evicted, and where its room decided that. After an error kube-scheduler does not ask
+        again by itself, unlike in filter: so a pod that we failed is woken like one that other pods' promises keep
+        out."""
         checks = self._preconditions
         try:
             checks.check_fresh()
@@ -214,7 +216,7 @@ class PreemptionService:
             left, adds_up = narrowed.candidates, not checks.knows_callers
             kept = checks.ask(lambda: self._allocator.nodes_with_room(pod.uid, left, adds_up=adds_up))
             self._co_scheduler.ended(pod, narrowed, passed=bool(kept))
-            return kept
+            return kept, left
         except (NotSyncedError, PodFailedError):
             self._allocator.preemption_failed(pod.uid, asked)
             raise

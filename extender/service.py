@@ -114,6 +114,7 @@ class ExtenderService:
         started = self._clock.now()
         checks = self._preconditions
         term = checks.begin()
+        narrowed = Narrowed(args.candidates, {})
         if checks.mode is Mode.BYPASS or not args.has_claims:
             decision = Decision.NOTHING_NEEDED if not args.has_claims else Decision.BYPASS
             outcome = FilterOutcome(decision, args.candidates, {}, False, 0, 0)
@@ -132,7 +133,7 @@ class ExtenderService:
                 checks.check_term(term)
                 if outcome.decision is Decision.BYPASS:
                     checks.check_open()
-        self._report(args, outcome, self._clock.now() - started)
+        self._report(args, narrowed.candidates or args.candidates, outcome, self._clock.now() - started)
         return reply
 
     def _hold_there(
@@ -192,11 +193,12 @@ class ExtenderService:
             if not is_answered and attempt.serial is not None and not attempt.adds_up:
                 self._allocator.end_holds(pod_uid, attempt.serial)
 
-    def _report(self, args: wire.FilterArgs, outcome: FilterOutcome, seconds: float) -> None:
+    def _report(self, args: wire.FilterArgs, looked_at: Sequence[str], outcome: FilterOutcome, seconds: float) -> None:
+        """`looked_at`: where its room decided."""
         reasons = Counter(outcome.refused.values())
         self._observer.decided(outcome.decision, reasons, outcome.is_bounded)
         if outcome.decision in (Decision.REFUSED, Decision.CONTENDED):
-            self._listener.refused(args.pod_uid, args.pod_namespace, args.pod_name, args.candidates)
+            self._listener.refused(args.pod_uid, args.pod_namespace, args.pod_name, looked_at)
         elif outcome.decision in (Decision.REMOTE, Decision.AT_DISCRETION):
             self._listener.let_through(args.pod_uid, args.pod_namespace, args.pod_name, outcome.decision)
         if log.isEnabledFor(logging.INFO):

@@ -50,12 +50,14 @@ class Kubevirt(VerbBench):
             is_leading=lambda: self.leads,
         )
         silent = FakeObserver()
+        listener = FakeObserver()
+        vars(listener)["refused"] = self.refused
         self.service = ExtenderService(
             self.allocator,
             self.preconditions,
             self.cluster.clock,
             silent,
-            silent,
+            listener,
             contention_wait_seconds=lambda: 0.0,
             budget=WaitBudget(),
             co_scheduler=self.scheduler,
@@ -222,6 +224,8 @@ def test_a_pod_whose_node_is_full_is_woken_when_its_volumes_are_served_elsewhere
     bench.serve(0, "n2")
     passed, refused = bench.filter()
     assert [] == passed and refused["n2"] != ELSEWHERE and ELSEWHERE == refused["n1"]
+    assert set() == bench.preempt()
+    assert [(bench.vm.uid, ("n2",))] * 2 == bench.told  # what is missing there is told, not that others have it
     assert [] == bench.look()
     bench.allocator.observe_pod("longhorn-system/x", None)
     bench.serve(0, "n3")
