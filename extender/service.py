@@ -195,7 +195,7 @@ class ExtenderService:
 
     def _report(self, args: wire.FilterArgs, looked_at: Sequence[str], outcome: FilterOutcome, seconds: float) -> None:
         """`looked_at`: where its room decided."""
-        reasons = Counter(outcome.refused.values())
+        reasons = _counted(outcome.refused)
         self._observer.decided(outcome.decision, reasons, outcome.is_bounded)
         if outcome.decision in (Decision.REFUSED, Decision.CONTENDED):
             self._listener.refused(args.pod_uid, args.pod_namespace, args.pod_name, looked_at)
@@ -213,3 +213,9 @@ class ExtenderService:
                 ",".join(outcome.unread_backups) or "-",
                 seconds * 1000,
             )
+
+
+def _counted(refused: Mapping[str, Reason]) -> Mapping[Reason, int]:
+    """How many nodes for each reason. Mostly there is one, and thousands of nodes."""
+    kinds = set(refused.values())
+    return dict.fromkeys(kinds, len(refused)) if len(kinds) == 1 else Counter(refused.values())
