@@ -60,7 +60,7 @@ def measure(
     case: tuple[str, ...] = ("--nodes", str(nodes), "--max-offers", str(max_offers), "--full-every", str(full_every))
     case = (*case, "--disks", str(disks), "--roaming", str(roaming))
     with serving("bench.filter_latency", *case) as server:
-        times = alternate(server.connect(), ("/echo", "/filter"), body, calls, look)
+        times = alternate(server.connect(), {"/echo": body, "/filter": body}, calls, look)
     return {**_summary(nodes, max_offers, full_every, passed[0], times), "disks": disks, "roaming": roaming}
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from bench.echo import create_echo_blueprint
 from controller.allocator.allocator import Allocator
@@ -12,6 +12,7 @@ from controller.settings import LiveSettings
 from extender.app import Verbs, create_app
 from extender.binding import BindingArgs
 from extender.contention import WaitBudget
+from extender.coschedule import ANYWHERE, CoScheduling
 from extender.preconditions import Preconditions
 from extender.preemption import PreemptionService
 from extender.priorities import PriorityService
@@ -34,7 +35,7 @@ class _NoBinding:
 class ExtenderProcess(OnlyApplication):
     """The product's application over this allocator, and the echo route."""
 
-    def __init__(self, allocator: Allocator) -> None:
+    def __init__(self, allocator: Allocator, co_scheduler: CoScheduling = ANYWHERE) -> None:
         clock, silent = SystemClock(), FakeObserver()
         preconditions = Preconditions(
             allocator, FakeGate(), _NoReads(), clock, mode=lambda: Mode.ACTIVE, stale_kind=lambda: None
@@ -47,9 +48,10 @@ class ExtenderProcess(OnlyApplication):
             silent,
             contention_wait_seconds=lambda: 0.0,
             budget=WaitBudget(),
+            co_scheduler=co_scheduler,
         )
-        preempting = PreemptionService(allocator, preconditions, silent, silent)
-        verbs = Verbs(service, PriorityService(allocator, preconditions), preempting, _NoBinding())
+        preempting = PreemptionService(allocator, preconditions, silent, silent, co_scheduler)
+        verbs = Verbs(service, PriorityService(allocator, preconditions, co_scheduler), preempting, _NoBinding())
         app = create_app(verbs, silent, clock, max_body_bytes=64 * 1024**2)
         app.register_blueprint(create_echo_blueprint())
         super().__init__(app.wsgi_app)
@@ -76,10 +78,10 @@ def add_nodes(cluster: TestCluster, count: int, sizes_gib: Callable[[int], Mappi
     return [node_name(index) for index in range(count)]
 
 
-def pod_document(claims: Mapping[str, int]) -> dict[str, object]:
+def pod_document(claims: Iterable[str], name: str = "p") -> dict[str, object]:
     """The same pod, as kube-scheduler sends it."""
-    volumes = [{"name": f"v-{name}", "persistentVolumeClaim": {"claimName": name}} for name in claims]
+    volumes = [{"name": f"v-{claim}", "persistentVolumeClaim": {"claimName": claim}} for claim in claims]
     return {
-        "metadata": {"name": "p", "namespace": "ns", "uid": "uid-p"},
+        "metadata": {"name": name, "namespace": "ns", "uid": f"uid-{name}"},
         "spec": {"volumes": volumes, "containers": [{"name": "c"}]},
     }

@@ -52,7 +52,7 @@ def measure(nodes: int, volumes: int, calls: int) -> dict[str, Any]:
             points.update(entry["Score"] for entry in json.loads(answer))
 
     with serving("bench.prioritize", "--nodes", str(nodes), "--volumes", str(volumes)) as server:
-        times = alternate(server.connect(), PATHS, body, calls, look)
+        times = alternate(server.connect(), dict.fromkeys(PATHS, body), calls, look)
     return _summary(nodes, volumes, sorted(points), times)
 
 

@@ -9,7 +9,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,17 +65,17 @@ def serving(module: str, *arguments: str) -> Iterator[ServedProgram]:
 
 def alternate(
     connection: http.client.HTTPConnection,
-    paths: Sequence[str],
-    body: bytes,
+    bodies: Mapping[str, bytes],
     calls: int,
     look: Callable[[str, bytes], None],
 ) -> dict[str, list[float]]:
-    """Seconds by path of so many calls of each, by turns. `look` is shown every answer, the first ones too."""
-    times: dict[str, list[float]] = {path: [] for path in paths}
+    """Seconds by path of so many calls of each with its body, by turns. `look` is shown every answer, the first ones
+    too."""
+    times: dict[str, list[float]] = {path: [] for path in bodies}
     for number in range(WARM_UP + calls):
         for path, seen in times.items():
             began = time.perf_counter()
-            connection.request("POST", path, body)
+            connection.request("POST", path, bodies[path])
             answer = connection.getresponse().read()
             elapsed = time.perf_counter() - began
             if number >= WARM_UP:

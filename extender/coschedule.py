@@ -35,6 +35,8 @@ APART_TEXT: Final = (
     "share-managers; it goes to one that serves most of them"
 )
 
+_NO_NODES: Final = frozenset[str]()
+
 _log = logging.getLogger(__name__)
 
 
@@ -54,22 +56,23 @@ class Narrowed:
 class CoScheduling(Protocol):
     """Where pods may run that follow their shared volumes."""
 
-    def narrow(self, args: wire.FilterArgs) -> Narrowed: ...
-    def ended(self, args: wire.FilterArgs, narrowed: Narrowed, *, passed: bool) -> None: ...
-    def scores(self, args: wire.FilterArgs) -> Mapping[str, int] | None: ...
+    def narrow(self, pod: wire.PodRef, candidates: Sequence[str]) -> Narrowed: ...
+    def ended(self, pod: wire.PodRef, narrowed: Narrowed, *, passed: bool) -> None: ...
+    def scores(self, pod: wire.PodRef, candidates: Sequence[str]) -> Mapping[str, int] | None: ...
 
 
 class Unled:
     """Every pod runs wherever it likes."""
 
-    def narrow(self, args: wire.FilterArgs) -> Narrowed:
-        return Narrowed(args.candidates, {})
+    def narrow(self, pod: wire.PodRef, candidates: Sequence[str]) -> Narrowed:
+        del pod
+        return Narrowed(candidates, {})
 
-    def ended(self, args: wire.FilterArgs, narrowed: Narrowed, *, passed: bool) -> None:
+    def ended(self, pod: wire.PodRef, narrowed: Narrowed, *, passed: bool) -> None:
         """Nothing follows of it."""
 
-    def scores(self, args: wire.FilterArgs) -> Mapping[str, int] | None:
-        del args
+    def scores(self, pod: wire.PodRef, candidates: Sequence[str]) -> Mapping[str, int] | None:
+        del pod, candidates
         return None
 
 
@@ -97,10 +100,10 @@ class CoScheduler(Part):
         *,
         namespace: str,
         wake: Callable[[list[Wakeup]], None],
-        tell: Callable[[wire.FilterArgs, str, str], None],
+        tell: Callable[[wire.PodRef, str, str], None],
         is_leading: Callable[[], bool],
     ) -> None:
-        """`namespace`: Longhorn's. `tell`: an Event about the pod of a call, by reason and text."""
+        """`namespace`: Longhorn's. `tell`: an Event about a pod, by reason and text."""
         self._served, self._clock, self._live = served, clock, live
         self._namespace, self._wake, self._tell, self._is_leading = namespace, wake, tell, is_leading
         self._lock = threading.Lock()  # guards the fields below
@@ -108,29 +111,33 @@ class CoScheduler(Part):
         self._told: dict[str, str] = {}  # by uid, the last Event's text
         self.worker = Worker("co-schedule", self.run_once)
 
-    def narrow(self, args: wire.FilterArgs) -> Narrowed:
-        """Where the pod may run as far as its shared volumes go. Costs: a look-up for each of its claims."""
-        served = self._served.of_pod(args.pod_uid, self._namespace)
-        if served is None or not served.best:
-            return Narrowed(args.candidates, {})
+    def narrow(self, pod: wire.PodRef, candidates: Sequence[str]) -> Narrowed:
+        """Where the pod may run as far as its shared volumes go, for the filter verb and the preempt verb. Costs: a
+        look-up for each of its claims."""
+        served = self._served.of_pod(pod.uid, self._namespace)
+        best = served.best if served is not None else _NO_NODES
+        if served is None or not best:
+            return Narrowed(candidates, {})
         if len(served.volumes) > 1:
-            self._tell_apart(args, served)
+            self._tell_apart(pod, served)
         if not self._is_strict(served):
-            return Narrowed(args.candidates, {}, served.best)
-        left = [name for name in args.candidates if name in served.best]
-        refused = {name: Reason.SERVED_ELSEWHERE for name in args.candidates if name not in served.best}
-        return Narrowed(left, refused, served.best)
+            return Narrowed(candidates, {}, best)
+        refused = dict.fromkeys(candidates, Reason.SERVED_ELSEWHERE)
+        left = sorted(best & refused.keys())
+        for name in left:
+            del refused[name]
+        return Narrowed(left, refused, best)
 
-    def _tell_apart(self, args: wire.FilterArgs, served: ServedPod) -> None:
+    def _tell_apart(self, pod: wire.PodRef, served: ServedPod) -> None:
         """Once for as long as they are."""
         text = APART_TEXT.format(nodes=", ".join(sorted(served.volumes)))
         with self._lock:
-            if self._told.get(args.pod_uid) == text:
+            if self._told.get(pod.uid) == text:
                 return
             while len(self._told) >= MOST_WAITING:
                 del self._told[next(iter(self._told))]
-            self._told[args.pod_uid] = text
-        self._tell(args, APART, text)
+            self._told[pod.uid] = text
+        self._tell(pod, APART, text)
 
     def _is_strict(self, served: ServedPod) -> bool:
         live = self._live()
@@ -140,21 +147,22 @@ class CoScheduler(Part):
         waited = self._clock.now_utc() - utc_time(served.created_utc)
         return not limit or waited.total_seconds() < limit
 
-    def ended(self, args: wire.FilterArgs, narrowed: Narrowed, *, passed: bool) -> None:
+    def ended(self, pod: wire.PodRef, narrowed: Narrowed, *, passed: bool) -> None:
         """What became of the call. A pod that got no node, and was refused some for this, is woken when that
         changes."""
         with self._lock:
-            old = self._waiting.pop(args.pod_uid, None)
+            old = self._waiting.pop(pod.uid, None)
             if not passed and narrowed.refused and len(self._waiting) < MOST_WAITING:
                 wakes = old.wakes if old is not None else 0
-                self._waiting[args.pod_uid] = _Waiting(args.pod_namespace, args.pod_name, narrowed.best, wakes)
+                self._waiting[pod.uid] = _Waiting(pod.namespace, pod.name, narrowed.best, wakes)
 
-    def scores(self, args: wire.FilterArgs) -> Mapping[str, int] | None:
+    def scores(self, pod: wire.PodRef, candidates: Sequence[str]) -> Mapping[str, int] | None:
         """The best score where the pod should run, none elsewhere; None: the pod goes wherever it likes."""
-        served = self._served.of_pod(args.pod_uid, self._namespace)
-        if served is None or not served.best:
+        served = self._served.of_pod(pod.uid, self._namespace)
+        best = served.best if served is not None else _NO_NODES
+        if not best:
             return None
-        return {name: BEST_SCORE if name in served.best else 0 for name in args.candidates}
+        return {name: BEST_SCORE if name in best else 0 for name in candidates}
 
     def run_once(self) -> float:
         """Wake those whose volumes are served elsewhere by now, or nowhere, and those that have waited for long

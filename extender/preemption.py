@@ -2,7 +2,8 @@
 
 Evicting pods frees no Longhorn space: their claims, and so their replicas, stay. Default preemption does not know that
 and asks an extender only if it has this verb. So a node where the pod's volumes find no room without any eviction is
-taken out of the candidates, before anybody is evicted for nothing.
+taken out of the candidates, before anybody is evicted for nothing. So is one where the pod may not run, since its
+shared volumes are served elsewhere.
 
 Source: kube-scheduler's `extender/v1` types and `pkg/scheduler/extender.go` (ProcessPreemption). With
 `nodeCacheCapable` the victims come by their uids, without it as whole pods; the answer always has uids. A candidate
@@ -26,6 +27,7 @@ from controller.allocator.allocator import Allocator
 from controller.allocator.outcome import Mode
 from controller.errors import MalformedRequestError, NotSyncedError
 from extender import wire
+from extender.coschedule import ANYWHERE, CoScheduling
 from extender.preconditions import PodFailedError, Preconditions, RefusalListener
 
 _META: Final = "NodeNameToMetaVictims"
@@ -180,8 +182,9 @@ class PreemptionService:
         preconditions: Preconditions,
         observer: PreemptionObserver,
         listener: RefusalListener,
+        co_scheduler: CoScheduling = ANYWHERE,
     ) -> None:
-        self._allocator, self._preconditions = allocator, preconditions
+        self._allocator, self._preconditions, self._co_scheduler = allocator, preconditions, co_scheduler
         self._observer, self._listener = observer, listener
 
     def preempt(self, args: PreemptionArgs) -> bytes:
@@ -190,25 +193,30 @@ class PreemptionService:
         term = checks.begin()
         asked = [node for node, victims in args.candidates.items() if victims.pod_uids]
         kept: Collection[str] = asked
+        looked_at: Sequence[str] = asked
         if checks.mode is not Mode.BYPASS and pod.has_claims:
-            kept = self._with_room(pod, asked)
+            kept, looked_at = self._where_it_may_run(pod, asked)
         reply = encode_preemption_result(args.candidates, frozenset(kept))
         checks.check_term(term)
         self._observer.preempted(len(kept), len(args.candidates) - len(kept))
         if asked and not kept:
-            self._listener.refused(pod.uid, pod.namespace, pod.name, asked)
+            self._listener.refused(pod.uid, pod.namespace, pod.name, looked_at or asked)
         log.info("preempt pod=%s uid=%s candidates=%d kept=%d", pod.key, pod.uid, len(args.candidates), len(kept))
         return reply
 
-    def _with_room(self, pod: wire.PodRef, asked: Sequence[str]) -> Collection[str]:
-        """Where somebody may be evicted. After an error kube-scheduler does not ask again by itself, unlike in filter:
-        so a pod that we failed is woken like one that other pods' promises keep out."""
+    def _where_it_may_run(self, pod: wire.PodRef, asked: Sequence[str]) -> tuple[Collection[str], Sequence[str]]:
+        """Where somebody may be evicted, and where its room decided that. After an error kube-scheduler does not ask
+        again by itself, unlike in filter: so a pod that we failed is woken like one that other pods' promises keep
+        out."""
         checks = self._preconditions
         try:
             checks.check_fresh()
             checks.know_pod(pod.uid, pod.namespace, pod.name)
-            adds_up = not checks.knows_callers
-            return checks.ask(lambda: self._allocator.nodes_with_room(pod.uid, asked, adds_up=adds_up))
+            narrowed = self._co_scheduler.narrow(pod, asked)
+            left, adds_up = narrowed.candidates, not checks.knows_callers
+            kept = checks.ask(lambda: self._allocator.nodes_with_room(pod.uid, left, adds_up=adds_up))
+            self._co_scheduler.ended(pod, narrowed, passed=bool(kept))
+            return kept, left
         except (NotSyncedError, PodFailedError):
             self._allocator.preemption_failed(pod.uid, asked)
             raise

@@ -48,7 +48,7 @@ class PriorityService:
         if checks.mode is not Mode.BYPASS and args.has_claims:
             checks.check_fresh()
             checks.know_pod(args.pod_uid, args.pod_namespace, args.pod_name)
-            served = self._co_scheduler.scores(args)
+            served = self._co_scheduler.scores(args.pod, args.candidates)
             scores = served or checks.ask(lambda: self._allocator.score_nodes(args.pod_uid, args.candidates))
         reply = encode_priorities(scores)
         checks.check_term(term)

@@ -114,6 +114,7 @@ class ExtenderService:
         started = self._clock.now()
         checks = self._preconditions
         term = checks.begin()
+        narrowed = Narrowed(args.candidates, {})
         if checks.mode is Mode.BYPASS or not args.has_claims:
             decision = Decision.NOTHING_NEEDED if not args.has_claims else Decision.BYPASS
             outcome = FilterOutcome(decision, args.candidates, {}, False, 0, 0)
@@ -123,16 +124,16 @@ class ExtenderService:
             checks.check_fresh()
             checks.know_pod(args.pod_uid, args.pod_namespace, args.pod_name)
             with self._no_hold_left_behind(args.pod_uid) as attempt:
-                narrowed = self._co_scheduler.narrow(args)
+                narrowed = self._co_scheduler.narrow(args.pod, args.candidates)
                 outcome = self._hold_there(args, narrowed, attempt, is_client_gone)
-                self._co_scheduler.ended(args, narrowed, passed=bool(outcome.passed))
+                self._co_scheduler.ended(args.pod, narrowed, passed=bool(outcome.passed))
                 reply = wire.encode_filter_result(args, outcome.passed, outcome.refused)
                 if is_client_gone():
                     raise ClientGoneError("the client went away before the answer")
                 checks.check_term(term)
                 if outcome.decision is Decision.BYPASS:
                     checks.check_open()
-        self._report(args, outcome, self._clock.now() - started)
+        self._report(args, narrowed.candidates or args.candidates, outcome, self._clock.now() - started)
         return reply
 
     def _hold_there(
@@ -144,7 +145,8 @@ class ExtenderService:
         if not narrowed.candidates:
             return FilterOutcome(Decision.REFUSED, (), narrowed.refused, False, 0, 0)
         outcome = self._hold(replace(args, candidates=list(narrowed.candidates)), attempt, is_client_gone)
-        return replace(outcome, refused={**outcome.refused, **narrowed.refused})
+        refused = {**outcome.refused, **narrowed.refused} if outcome.refused else narrowed.refused
+        return replace(outcome, refused=refused)
 
     def _hold(self, args: wire.FilterArgs, attempt: _Attempt, is_client_gone: Callable[[], bool]) -> FilterOutcome:
         """Check and hold; where only other pods' fresh holds are in the way, wait for a change as the budget allows."""
@@ -191,11 +193,12 @@ class ExtenderService:
             if not is_answered and attempt.serial is not None and not attempt.adds_up:
                 self._allocator.end_holds(pod_uid, attempt.serial)
 
-    def _report(self, args: wire.FilterArgs, outcome: FilterOutcome, seconds: float) -> None:
-        reasons = Counter(outcome.refused.values())
+    def _report(self, args: wire.FilterArgs, looked_at: Sequence[str], outcome: FilterOutcome, seconds: float) -> None:
+        """`looked_at`: where its room decided."""
+        reasons = _counted(outcome.refused)
         self._observer.decided(outcome.decision, reasons, outcome.is_bounded)
         if outcome.decision in (Decision.REFUSED, Decision.CONTENDED):
-            self._listener.refused(args.pod_uid, args.pod_namespace, args.pod_name, args.candidates)
+            self._listener.refused(args.pod_uid, args.pod_namespace, args.pod_name, looked_at)
         elif outcome.decision in (Decision.REMOTE, Decision.AT_DISCRETION):
             self._listener.let_through(args.pod_uid, args.pod_namespace, args.pod_name, outcome.decision)
         if log.isEnabledFor(logging.INFO):
@@ -210,3 +213,9 @@ class ExtenderService:
                 ",".join(outcome.unread_backups) or "-",
                 seconds * 1000,
             )
+
+
+def _counted(refused: Mapping[str, Reason]) -> Mapping[Reason, int]:
+    """How many nodes for each reason. Mostly there is one, and thousands of nodes."""
+    kinds = set(refused.values())
+    return dict.fromkeys(kinds, len(refused)) if len(kinds) == 1 else Counter(refused.values())

@@ -176,6 +176,10 @@ class FilterArgs:
     def pod_key(self) -> str:
         return f"{self.pod_namespace}/{self.pod_name}"
 
+    @property
+    def pod(self) -> PodRef:
+        return PodRef(self.pod_uid, self.pod_namespace, self.pod_name, self.has_claims)
+
 
 class _NodesAnswer(msgspec.Struct):
     metadata: dict[str, str]
@@ -232,6 +236,9 @@ def encode_filter_result(args: FilterArgs, passed: Sequence[str], refused: Mappi
     Refusals are all unresolvable: evicting pods frees no Longhorn space, so preemption must not be tried for them.
     """
     texts = {reason: reason.text for reason in set(refused.values())}
+    if len(texts) == 1:  # the usual case, and with thousands of nodes it counts
+        (text,) = texts.values()
+        return _encode(args, passed, dict.fromkeys(refused, text), "")
     return _encode(args, passed, {node: texts[reason] for node, reason in refused.items()}, "")
 
 

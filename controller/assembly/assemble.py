@@ -52,7 +52,7 @@ from extender.preconditions import Preconditions
 from extender.preemption import PreemptionService
 from extender.priorities import PriorityService
 from extender.service import ExtenderService
-from extender.wire import ClusterSize, FilterArgs
+from extender.wire import ClusterSize, PodRef
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication
@@ -315,12 +315,12 @@ class Controller:
         return Verbs(
             CanaryFilter(filtering, preconditions, self.wired.proof),
             PriorityService(allocator, preconditions, self.co_scheduler),
-            PreemptionService(allocator, preconditions, self.metrics, self.teller),
+            PreemptionService(allocator, preconditions, self.metrics, self.teller, self.co_scheduler),
             binding,
         )
 
-    def _tell_pod(self, args: FilterArgs, reason: str, text: str) -> None:
-        target = Target("Pod", args.pod_namespace, args.pod_name, args.pod_uid)
+    def _tell_pod(self, pod: PodRef, reason: str, text: str) -> None:
+        target = Target("Pod", pod.namespace, pod.name, pod.uid)
         self.recorder.note(target, reason, text, is_warning=True)
 
     # Views

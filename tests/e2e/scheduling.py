@@ -41,7 +41,7 @@ ASKING = (
     "goals-preempting,goals-evicting,merged-scheduler,merged-packing,second-managed-resources,"
     "second-no-managed-resources,rendered-plain,rendered-whole,rendered-k3s,rendered-rke2,rendered-talos,"
     "rendered-large,"
-    "https-scheduler,burst-scheduler,wrong-authority,wrong-name,wrong-client,no-client,names-scheduler,nodes-scheduler"
+    "kubevirt-scheduler,https-scheduler,burst-scheduler,wrong-authority,wrong-name,wrong-client,no-client,names-scheduler,nodes-scheduler"
 )
 
 

@@ -6,102 +6,84 @@ of the two runs here.
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.cluster.client import Object
+from controller.rules.reasons import Reason
 from tests.e2e import workloads
-from tests.e2e.harness import Cell, Scene
-from tests.e2e.scheduling import NAMESPACE
+from tests.e2e.harness import CLASSES, FILL_CPU, NODES, STOCK_SCHEDULER, Cell, Scene
+from tests.e2e.served_machines import MIGRATION_JOB, WAIT_SECONDS, Machines
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
-CO_SCHEDULE = "kubevirt-scheduler/co-schedule"
-MANAGERS = f"/api/v1/namespaces/{NAMESPACE}/pods"
-WAIT_SECONDS = 60.0
+MakeCell = Callable[..., Cell]
 VMS = 20
+URGENT, DEAR = "machine-urgent", "machine-dear"  # DEAR: kube-scheduler evicts others before such a pod
+ELSEWHERE = Reason.SERVED_ELSEWHERE.text
 
 
-class Machines:
-    """A cell with one shared volume, its share-manager, and virtual machines that use it."""
-
-    def __init__(self, scene: Scene, cell: Cell) -> None:
-        self.scene, self.cell, self._numbers = scene, cell, itertools.count()
-        self._manager = ""  # the share-manager's pod
-        claim = workloads.claim("disk", cell.class_name, 10)
-        claim["spec"]["accessModes"] = ["ReadWriteMany"]
-        cell.create("persistentvolumeclaims", claim)
-        self.start(co_schedule=False)  # somebody has to ask for the volume
-        self.volume = wait_until(self._volume, "a volume", WAIT_SECONDS)
-
-    def _volume(self) -> str:
-        return str(self.scene.api.get(self.cell.path("persistentvolumeclaims", "disk"))["spec"].get("volumeName") or "")
-
-    def begin(self, labels: dict[str, str] | None = None, *, co_schedule: bool = True) -> str:
-        """A launcher pod; its name."""
-        name = f"virt-launcher-vm-{next(self._numbers)}"
-        made = workloads.pod(
-            name, "disk", selector=self.cell.selector, labels={"kubevirt.io": "virt-launcher", **(labels or {})}
-        )
-        made["metadata"]["annotations"] = {CO_SCHEDULE: "true"} if co_schedule else {}
-        self.cell.create("pods", made)
-        return name
-
-    def node_of(self, name: str) -> str:
-        return str(self.scene.api.get(self.cell.path("pods", name))["spec"].get("nodeName") or "")
-
-    def start(self, *, co_schedule: bool = True) -> str:
-        """The node that such a pod comes to."""
-        name = self.begin(co_schedule=co_schedule)
-        return wait_until(lambda: self.node_of(name), f"a node for {name}", WAIT_SECONDS)
-
-    def serve(self, node: str) -> None:
-        """A share-manager runs there from now on, and then the one before goes. Longhorn gives both the same name;
-        so there is a moment without any, in which the volume is served nowhere and machines may run anywhere."""
-        before, self._manager = self._manager, f"share-manager-{self.volume}-{next(self._numbers)}"
-        made: Object = workloads.pod(self._manager, opted_in=False)
-        labels = {"longhorn.io/component": "share-manager", "longhorn.io/share-manager": self.volume}
-        made["metadata"]["labels"] = {"longhorn.io/managed-by": "longhorn-manager", **labels}
-        made["spec"]["nodeName"] = node
-        self.scene.api.create(MANAGERS, made)
-        self._delete(before)
-
-    def _delete(self, manager: str) -> None:
-        if manager:
-            self.scene.api.delete(f"{MANAGERS}/{manager}", gracePeriodSeconds=0)
-
-    def end(self) -> None:
-        self._delete(self._manager)
+@pytest.fixture(scope="module", autouse=True)
+def priorities(shared_scene: Scene) -> None:
+    for name, value in ((URGENT, 1000), (DEAR, 10)):
+        shared_scene.api.create(workloads.PRIORITIES, {"metadata": {"name": name}, "value": value})
 
 
 @pytest.fixture
-def machines(scene: Scene, make_cell: Callable[..., Cell]) -> Iterator[Machines]:
+def machines(scene: Scene, make_cell: MakeCell) -> Iterator[Machines]:
     found = Machines(scene, make_cell(nodes=5, fillers=0))
     yield found
     found.end()
-    scene.set_settings(co_schedule_strictness="required")
+    scene.set_settings(co_schedule_strictness="required", co_schedule_fallback_after="0")
+
+    def is_usual() -> bool:
+        said = scene.controllers[-1].status()["settings"]
+        return (said["co_schedule_strictness"], said["co_schedule_fallback_after_seconds"]) == ("required", 0)
+
+    wait_until(is_usual, "the usual settings", WAIT_SECONDS)
 
 
 def test_a_virtual_machine_runs_where_its_volume_is_served(machines: Machines) -> None:
-    """Twenty of twenty, and those that do not ask for it are spread over the nodes."""
+    """Twenty of twenty. A kube-scheduler that does not ask us spreads the same pods over the nodes."""
     there = machines.cell.nodes[3]
     machines.serve(there)
+    without_us = [machines.begin(opted_in=False, schedulerName=STOCK_SCHEDULER) for _ in range(VMS)]
+    spread = Counter(map(machines.wait_node, without_us))
+    print(f"without the extender: {sorted(spread.values())}")
+    assert 3 <= len(spread) and spread[there] < VMS / 2, spread
     assert {there: VMS} == Counter(machines.start() for _ in range(VMS))
-    spread = Counter(machines.start(co_schedule=False) for _ in range(VMS))
-    assert 3 <= len(spread), spread
 
 
 def test_a_machine_that_migrates_leaves_the_node(machines: Machines) -> None:
     there = machines.cell.nodes[3]
     machines.serve(there)
     machines.start()
-    names = [machines.begin({"kubevirt.io/migrationJobUID": "job"}) for _ in range(5)]
-    wait_until(lambda: all(map(machines.node_of, names)), "nodes for all targets", WAIT_SECONDS)
-    assert {there} != set(map(machines.node_of, names))
+    names = [machines.begin(labels={MIGRATION_JOB: "job"}) for _ in range(5)]
+    assert {there} != set(map(machines.wait_node, names))
+
+
+@pytest.mark.parametrize("migratable", ["false", "true"], ids=["served", "migratable"])
+def test_a_machine_migrates_also_when_the_nodes_with_its_data_are_full(
+    scene: Scene, make_cell: MakeCell, migratable: str
+) -> None:
+    """It is not held back where its volume is served, nor where its replicas lie."""
+    cell = make_cell(nodes=4, fillers=0)
+    several = workloads.storage_class(
+        f"{cell.class_name}-two", replicas=2, node_selector=cell.name, parameters={"migratable": migratable}
+    )
+    scene.api.create(CLASSES, several)
+    machines = Machines(scene, cell, class_name=f"{cell.class_name}-two")
+    full = machines.replica_nodes(2)
+    machines.serve(full[0])
+    try:
+        source = full[0]
+        machines.occupy(*full)
+        target = machines.start(labels={MIGRATION_JOB: "job"}, cpu=FILL_CPU, away_from=source)
+    finally:
+        machines.end()
+    assert target in set(cell.nodes) - set(full)
 
 
 def test_a_refused_machine_follows_the_share_manager_to_another_node(machines: Machines) -> None:
@@ -109,10 +91,10 @@ def test_a_refused_machine_follows_the_share_manager_to_another_node(machines: M
     machines.serve(first)
     machines.scene.api.patch(f"/api/v1/nodes/{first}", {"spec": {"unschedulable": True}})
     name = machines.begin()
-    wait_until(lambda: "share-manager" in machines.cell.verdict(name), "a refusal that says why", WAIT_SECONDS)
+    machines.wait_verdict(name, ELSEWHERE)
     assert "" == machines.node_of(name)
     machines.serve(second)
-    assert second == wait_until(lambda: machines.node_of(name), "the new node", WAIT_SECONDS)
+    assert second == machines.wait_node(name)
 
 
 def test_preferred_lets_it_run_elsewhere_when_the_node_takes_nothing(machines: Machines) -> None:
@@ -122,3 +104,63 @@ def test_preferred_lets_it_run_elsewhere_when_the_node_takes_nothing(machines: M
     wait_until(lambda: there == machines.start(), "a machine beside its share-manager", WAIT_SECONDS)
     machines.scene.api.patch(f"/api/v1/nodes/{there}", {"spec": {"unschedulable": True}})
     wait_until(lambda: there != machines.start(), "a machine elsewhere", WAIT_SECONDS)
+
+
+# The share-manager's node is full
+
+
+@pytest.mark.parametrize("lacks", ["CPU", "Longhorn room"])
+@pytest.mark.parametrize(
+    "setting", [{"co_schedule_strictness": "preferred"}, {"co_schedule_fallback_after": "1"}], ids=["preferred", "late"]
+)
+def test_a_machine_waits_for_a_full_node_until_it_may_run_elsewhere(
+    machines: Machines, lacks: str, setting: dict[str, str]
+) -> None:
+    there = machines.cell.nodes[1]
+    machines.serve(there)
+    if lacks == "CPU":
+        machines.occupy(there)
+        name = machines.begin(cpu=FILL_CPU)
+        machines.wait_verdict(name, "1 Insufficient cpu", f"4 {ELSEWHERE}")
+    else:
+        machines.fill_disk(there, 350)
+        machines.cell.claim("data", 100)
+        name = machines.begin("data")
+        machines.wait_verdict(name, f"1 {Reason.INSUFFICIENT_STORAGE.text}", f"4 {ELSEWHERE}")
+    machines.scene.set_settings(**setting)
+    assert machines.wait_node(name) in set(machines.cell.nodes) - {there}
+
+
+def test_a_machine_runs_elsewhere_once_the_node_of_its_share_manager_is_gone(machines: Machines) -> None:
+    """The share-manager's pod is still there: Kubernetes deletes it after forty seconds."""
+    there = next(node for node in machines.cell.nodes if node != machines.first)
+    machines.serve(there)
+    machines.occupy(there)
+    name = machines.begin(cpu=FILL_CPU)
+    machines.wait_verdict(name, f"4 {ELSEWHERE}")
+    machines.scene.api.delete(f"{NODES}/{there}")
+    assert machines.wait_node(name, 20) in set(machines.cell.nodes) - {there}
+
+
+def test_a_node_that_lacks_cpu_is_the_only_one_where_anybody_may_be_evicted(machines: Machines) -> None:
+    """All others have free CPU, but are refused so that eviction would not help there."""
+    there = machines.cell.nodes[1]
+    machines.serve(there)
+    machines.occupy(there)
+    modest = machines.begin(cpu=FILL_CPU)
+    others = len(machines.scene.api.list(NODES)["items"]) - 1
+    told = "1 No preemption victims found", f"{others} Preemption is not helpful for scheduling"
+    machines.wait_verdict(modest, f"4 {ELSEWHERE}", *told)
+    assert {there} == machines.occupied()
+    assert there == machines.start(cpu=FILL_CPU, priorityClassName=URGENT)
+    assert set() == machines.occupied()
+
+
+def test_nobody_is_evicted_for_a_machine_where_it_may_not_run(machines: Machines) -> None:
+    """With all nodes full the extender is asked about victims first. kube-scheduler alone would take them anywhere
+    else, since they cost less there."""
+    there, *_ = machines.cell.nodes
+    machines.serve(there)
+    machines.occupy(*machines.cell.nodes, priority={there: DEAR})
+    assert there == machines.start(cpu=FILL_CPU, priorityClassName=URGENT)
+    assert set(machines.cell.nodes) - {there} == machines.occupied()

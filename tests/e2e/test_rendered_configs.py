@@ -21,7 +21,8 @@ from tests.cluster.kubeconfig import write_kubeconfig
 from tests.e2e.harness import Cell, Scene
 from tests.e2e.neighbours import Neighbour, passes_everything
 from tests.e2e.scheduling import NAMESPACE
-from tests.unit.scheduler_config.asking import IMAGE, ask
+from tests.e2e.second_scheduler import second, where
+from tests.unit.scheduler_config.asking import ask
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
@@ -40,11 +41,6 @@ def cell(make_cell: MakeCell) -> Cell:
 
 def kubeconfig(scene: Scene) -> str:
     return str(scene.cluster.layout.kubeconfig("kube-scheduler"))
-
-
-def where(scene: Scene) -> list[str]:
-    host, port = scene.address
-    return ["--service-address", host, "--port", str(port), "--cluster-kubeconfig", str(scene.kubeconfig)]
 
 
 def flags_of(platform: str, scene: Scene) -> dict[str, str]:
@@ -117,22 +113,6 @@ def test_what_is_a_part_of_talos_schedules_beside_its_flags(
 
 
 # The second scheduler
-
-
-def second(scene: Scene, name: str, *words: str) -> str:
-    """Apply all of its manifest but what the test runs itself; its configuration, for its service account."""
-    text = ask("--for", "second", "--image", IMAGE, "--scheduler-name", name, *where(scene), *words, get=None).text
-    checked = scene.cluster.kubectl("apply", "--dry-run=server", "--validate=strict", "-f", "-", input=text)
-    assert (0, "") == (checked.returncode, checked.stderr)
-    objects = list(yaml.safe_load_all(text))
-    (secret,) = [found for found in objects if found["kind"] == "Secret"]
-    wanted = [found for found in objects if found["kind"] != "Deployment"]
-    applied = scene.cluster.kubectl("apply", "-f", "-", input=yaml.safe_dump_all(wanted))
-    assert 0 == applied.returncode, applied.stderr
-    account = scene.cluster.service_account_kubeconfig(NAMESPACE, name, scene.cluster.state_dir / f"{name}.kubeconfig")
-    (config,) = secret["stringData"].values()
-    # In a pod the account's token is found without a file.
-    return str(config).replace("clientConnection:\n", f"clientConnection:\n  kubeconfig: {account}\n", 1)
 
 
 @pytest.mark.parametrize("form", ["managed-resources", "no-managed-resources"])

@@ -45,7 +45,6 @@ class ServedVolumes:
                 volume = self._world.volume(self._world.volume_of(claim.uid))
                 if volume is not None and is_served(volume):
                     node = self._world.shares.node_of(namespace, volume.name)
-                    facts = self._world.nodes.get(node)
-                    if node and (facts is None or facts.ready):
+                    if self._world.has_node(node) and self._world.nodes[node].ready:
                         found[node] += 1
             return ServedPod(pod.created_utc, found)

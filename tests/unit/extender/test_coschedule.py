@@ -14,6 +14,7 @@ from controller.rules.reasons import Reason
 from extender import wire
 from extender.contention import WaitBudget
 from extender.coschedule import APART, LOOK_SECONDS, CoScheduler
+from extender.preemption import PreemptionArgs, PreemptionService, Victims
 from extender.priorities import PriorityService
 from extender.service import ExtenderService
 from tests.fakes.builders import node, pod
@@ -45,21 +46,24 @@ class Kubevirt(VerbBench):
             lambda: self.said,
             namespace=LONGHORN,
             wake=self.woken.extend,
-            tell=lambda _args, reason, text: self.events.append((reason, text)),
+            tell=lambda _pod, reason, text: self.events.append((reason, text)),
             is_leading=lambda: self.leads,
         )
         silent = FakeObserver()
+        listener = FakeObserver()
+        vars(listener)["refused"] = self.refused
         self.service = ExtenderService(
             self.allocator,
             self.preconditions,
             self.cluster.clock,
             silent,
-            silent,
+            listener,
             contention_wait_seconds=lambda: 0.0,
             budget=WaitBudget(),
             co_scheduler=self.scheduler,
         )
         self.priorities = PriorityService(self.allocator, self.preconditions, self.scheduler)
+        self.preempting = PreemptionService(self.allocator, self.preconditions, silent, self, self.scheduler)
 
     def serve(self, number: int, on: str, namespace: str = LONGHORN, **facts: Any) -> Pod:
         """A share-manager of that disk."""
@@ -88,6 +92,12 @@ class Kubevirt(VerbBench):
     def scores(self, *candidates: str) -> dict[str, int]:
         rows = json.loads(self.priorities.prioritize(self.args(*candidates)))
         return {row["Host"]: row["Score"] for row in rows}
+
+    def preempt(self, *candidates: str) -> set[str]:
+        """Where somebody may be evicted."""
+        victims = {name: Victims((f"victim-on-{name}",), 0) for name in candidates or NODES}
+        answer = json.loads(self.preempting.preempt(PreemptionArgs(self.args().pod, victims)))
+        return set(answer["NodeNameToMetaVictims"])
 
     def args(self, *candidates: str) -> wire.FilterArgs:
         names = list(candidates or NODES)
@@ -139,11 +149,20 @@ def test_a_share_manager_that_serves_nothing_counts_as_none(facts: dict[str, Any
     assert {0} != set(bench.scores().values())  # by the room there is
 
 
-def test_a_share_manager_on_a_node_that_is_not_ready_counts_as_none() -> None:
+@pytest.mark.parametrize("lost", ["not ready", "gone", "gone from Longhorn"])
+def test_a_share_manager_on_a_node_that_is_lost_counts_as_none(lost: str) -> None:
+    """Its pod may stand there for long, and the machine is to run elsewhere meanwhile."""
     bench = Kubevirt()
     bench.serve(0, "n2")
-    bench.cluster.put_node(replace(node("n2"), ready=False))
-    assert {"n1", "n3"} <= set(bench.filter()[0])
+    assert ([], {"n1": ELSEWHERE, "n3": ELSEWHERE}) == bench.filter("n1", "n3")
+    if lost == "not ready":
+        bench.cluster.put_node(replace(node("n2"), ready=False))
+    elif lost == "gone":
+        bench.allocator.observe_kube_node("n2", None)
+    else:
+        bench.allocator.observe_node("n2", None)
+    assert ["vm"] == bench.look()
+    assert (["n1", "n3"], {}) == bench.filter("n1", "n3")
 
 
 def test_without_the_annotation_nothing_changes() -> None:
@@ -205,9 +224,37 @@ def test_a_pod_whose_node_is_full_is_woken_when_its_volumes_are_served_elsewhere
     bench.serve(0, "n2")
     passed, refused = bench.filter()
     assert [] == passed and refused["n2"] != ELSEWHERE and ELSEWHERE == refused["n1"]
+    assert set() == bench.preempt()
+    assert [(bench.vm.uid, ("n2",))] * 2 == bench.told  # what is missing there is told, not that others have it
     assert [] == bench.look()
     bench.allocator.observe_pod("longhorn-system/x", None)
     bench.serve(0, "n3")
+    assert ["vm"] == bench.look()
+
+
+def test_nobody_is_evicted_where_the_pod_may_not_run() -> None:
+    bench = Kubevirt()
+    bench.serve(0, "n2")
+    assert {"n2"} == bench.preempt()
+    assert [] == bench.told
+    assert set() == bench.preempt("n1", "n3")
+    assert [(bench.vm.uid, ("n1", "n3"))] == bench.told
+
+
+def test_preferred_evicts_elsewhere_as_well() -> None:
+    bench = Kubevirt()
+    bench.set(co_schedule_strictness="preferred")
+    bench.serve(0, "n2")
+    assert set(NODES) == bench.preempt()
+
+
+def test_a_pod_that_may_evict_nobody_is_woken_when_its_volumes_are_served_elsewhere() -> None:
+    """With all nodes full the filter verb was not called at all."""
+    bench = Kubevirt()
+    bench.serve(0, "n2")
+    bench.preempt("n1", "n3")
+    assert [] == bench.look()
+    bench.serve(0, "n1")
     assert ["vm"] == bench.look()
 
 

@@ -11,6 +11,7 @@ import pytest
 from bench import (
     admission_rate,
     burst,
+    coschedule,
     expansion_lock,
     filter_latency,
     fit_speed,
@@ -185,6 +186,13 @@ def test_prioritize_has_a_limit_and_looks_at_every_node() -> None:
     assert [] == unmet(prioritize.verdicts([result]))
     assert 1 == len(unmet(prioritize.verdicts([{**result, "prioritize_of_echo": 10.1}])))
     assert 1 == len(unmet(prioritize.verdicts([{**result, "points": [0, 7]}])))
+
+
+def test_co_scheduling_has_a_limit_for_each_kind_of_pod() -> None:
+    result = {"nodes": 1000, "strictness": "required", "plain_added_pct": 10.0, "annotated_added_pct": 20.0}
+
+    assert [] == unmet(coschedule.verdicts([result]))
+    assert 2 == len(unmet(coschedule.verdicts([{**result, "plain_added_pct": 10.1, "annotated_added_pct": 20.1}])))
 
 
 def test_judging_nodes_has_a_limit_in_units_and_in_time() -> None:
