@@ -153,7 +153,7 @@ def test_every_verdict_on_an_expansion_is_an_outcome_of_a_call() -> None:
 
 
 def test_every_reason_is_documented_with_its_text() -> None:
-    rows = re.findall(r"^\| `(\w+)` \| (Longhorn: .+) \|$", (DOCS / "how-it-decides.md").read_text(), re.MULTILINE)
+    rows = re.findall(r"^\| `(\w+)` \| (Longhorn: .+) \|$", (DOCS / "rules" / "refusals.md").read_text(), re.MULTILINE)
     assert [(reason.value, reason.text) for reason in Reason] == rows
 
 
