@@ -88,7 +88,7 @@ def test_every_metric_is_documented_and_nothing_else() -> None:
     RpcMetrics(registry)
     registry.register(RecordMetrics(Figures, lambda: True))
     proposed = first_cells(METRICS, "## Of Longhorn's enhancement proposal")
-    ours = [name for name in first_cells(METRICS, "## Ours") if name not in set(Decision)]
+    ours = [name for name in first_cells(METRICS, "## Of the controller") if name not in set(Decision)]
     assert shown_by(registry) == {*proposed, *(f"{PREFIX}_{name}" for name in ours)}
 
 
@@ -111,9 +111,9 @@ def test_every_metric_of_the_webhook_is_documented_and_nothing_else() -> None:
 @pytest.mark.parametrize(
     ("heading", "metric", "values"),
     [
-        ("## Ours", "failures_total", FAILURES),
-        ("## Ours", "rpc_calls_total", RPC_OUTCOMES),
-        ("## Ours", "canaries_total", OUTCOMES),
+        ("## Of the controller", "failures_total", FAILURES),
+        ("## Of the controller", "rpc_calls_total", RPC_OUTCOMES),
+        ("## Of the controller", "canaries_total", OUTCOMES),
         ("## Of the webhook", "pod_reviews_total", webhook_metrics.POD_OUTCOMES),
         ("## Of the webhook", "share_manager_reviews_total", webhook_metrics.SHARE_MANAGER_OUTCOMES),
         ("## Of the webhook", "live_reads_total", webhook_metrics.READ_OUTCOMES),
@@ -126,7 +126,7 @@ def test_every_value_of_a_label_is_documented(heading: str, metric: str, values:
 
 
 def test_every_decision_and_every_event_about_a_canary_is_documented() -> None:
-    assert set(Decision) <= set(first_cells(METRICS, "## Ours"))
+    assert set(Decision) <= set(first_cells(METRICS, "## Of the controller"))
     page = (DOCS / "operations.md").read_text()
     assert [] == [reason for reason in REASONS.values() if reason not in page]
 
