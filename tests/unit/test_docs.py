@@ -171,7 +171,8 @@ def test_flags_are_documented_with_their_defaults(
 
 
 def test_the_checks_here_can_fail() -> None:
-    text = "# A b, c\n[x](y.md#z) ![p](q.svg)\n```yaml\na: 1\n```\n## T\n| `one` | two |\n## U\n| `three` | four |\n## T\n"
+    text = "# A b, c\n[x](y.md#z) ![p](q.svg)\n```yaml\na: 1\n```\n## T\n| `one` | two |\n## U\n| `three` | four |\n"
+    text += "## T\n"
     assert {"a-b-c", "t", "u", "t-1"} == anchors_of(text)
     assert [("y.md", "z"), ("q.svg", "")] == links_of(text)
     assert ["a: 1\n"] == list(yaml_blocks(text))
