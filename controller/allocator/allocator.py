@@ -15,6 +15,7 @@ from typing import Final
 
 from controller.allocator.judge.node import Judge
 from controller.allocator.outcome import Decision, FilterOutcome, Mode, PodKnowledge, PromiseView, Snapshot
+from controller.allocator.promises.binding import new_ledger
 from controller.allocator.promises.ends import Due, Ends
 from controller.allocator.promises.growths import GrantedBy
 from controller.allocator.promises.holds import kept_for
@@ -74,12 +75,8 @@ class Allocator(Events):
         self._failure = ""
         self._left_growth = False  # when the ledger was emptied the last time, an expansion was held that nobody sees
         self._start_ledger()
-        under_lock = UnderLock(
-            is_active=self._is_active_locked,
-            ledger=lambda: self._ledger,
-            growths=lambda: self._settler.growths,
-            settle=self._resize_locked,
-        )
+        parts = self._is_active_locked, lambda: self._ledger, lambda: self._settler.growths, self._resize_locked
+        under_lock = UnderLock(*parts)
         self.expansions = Expansions(self._changed, clock, self._world, self._journal, under_lock)
         self.disks = DiskQueries(self._changed, self._world, under_lock)
         self.served = ServedVolumes(self._changed, self._world)
@@ -91,7 +88,7 @@ class Allocator(Events):
         return self._mode is Mode.ACTIVE
 
     def _start_ledger(self) -> None:
-        self._ledger = Ledger()
+        self._ledger = new_ledger(self._world)
         self._copied: tuple[World, Ledger] | None = None
         self._memory = Memory(Answers())
         self._journal.drain_tales()

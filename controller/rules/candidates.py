@@ -104,13 +104,10 @@ def check_replica(replica: Replica) -> Rejection | None:
     return None
 
 
-def find_candidates(view: PlacementView, volume: Volume, replica: Replica) -> Candidates:
-    """Every disk that Longhorn would choose from for the unplaced `replica` of `volume`, and why not the others.
-
-    Each disk that is no candidate is covered by one refusal: its own, or its node's.
-    """
+def check_search(volume: Volume, replica: Replica, image: BackingImage | None) -> Rejection | None:
+    """Why Longhorn does not begin to look for a disk for that replica of the volume."""
     rejection = check_replica(replica)
-    if rejection is None and volume.backing_image and view.backing_image is None:
+    if rejection is None and volume.backing_image and image is None:
         rejection = Rejection(
             Reason.BACKING_IMAGE_NOT_FOUND, f"{volume.name}: there is no backing image {volume.backing_image!r}"
         )
@@ -119,6 +116,15 @@ def find_candidates(view: PlacementView, volume: Volume, replica: Replica) -> Ca
             Reason.DEGRADED_SINCE_UNKNOWN,
             f"{volume.name}: it is degraded, and status.lastDegradedAt does not say since when",
         )
+    return rejection
+
+
+def find_candidates(view: PlacementView, volume: Volume, replica: Replica) -> Candidates:
+    """Every disk that Longhorn would choose from for the unplaced `replica` of `volume`, and why not the others.
+
+    Each disk that is no candidate is covered by one refusal: its own, or its node's.
+    """
+    rejection = check_search(volume, replica, view.backing_image)
     if rejection is not None:
         return Candidates((), (Refusal("", "", rejection),))
     needs = needs_of(volume, replica, view.backing_image)
@@ -184,6 +190,24 @@ def scheduled_for(disk: Disk, node: str, replicas: Iterable[Replica], *, per_nod
     return wrapped(disk.scheduled_bytes + fresh)
 
 
+def reopened_nodes(
+    usage: Usage,
+    nodes: Mapping[str, LonghornNode],
+    affinity: Affinity,
+    settings: LonghornSettings,
+    behaviour: Behaviour,
+) -> frozenset[str]:
+    """Used nodes that count as unused, because auto-balance may move a replica within them."""
+    if not affinity.balances:
+        return frozenset()
+    if behaviour.balance_opens_used_nodes:
+        return usage.nodes
+    percentage = settings.disk_pressure_pct
+    return frozenset(
+        name for name in usage.nodes if any(is_under_balancing_pressure(disk, percentage) for disk in nodes[name].disks)
+    )
+
+
 class CandidateSearch:
     """One search over some nodes. Each refusal of a node or a disk is remembered once, the latest wins.
 
@@ -231,17 +255,7 @@ class CandidateSearch:
         return self._answer((), None)
 
     def _reopened(self) -> frozenset[str]:
-        """Used nodes that count as unused, because auto-balance may move a replica within them."""
-        if not self._affinity.balances:
-            return frozenset()
-        if self._view.behaviour.balance_opens_used_nodes:
-            return self._usage.nodes
-        percentage = self._view.settings.disk_pressure_pct
-        return frozenset(
-            name
-            for name in self._usage.nodes
-            if any(is_under_balancing_pressure(disk, percentage) for disk in self._nodes[name].disks)
-        )
+        return reopened_nodes(self._usage, self._nodes, self._affinity, self._view.settings, self._view.behaviour)
 
     def _disks_of(self, nodes: Iterable[LonghornNode]) -> list[Candidate]:
         """The disks of `nodes` that hold the replica, after the anti-affinity among all of them."""

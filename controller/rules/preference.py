@@ -7,7 +7,7 @@ Longhorn breaks ties, and every case in which its balancing finds no answer, by 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from controller.model.longhorn import Disk, LonghornNode, Replica, Volume
 from controller.model.versions import NEWEST, Behaviour
@@ -51,12 +51,16 @@ def prefer_attach_node(
 ) -> tuple[Candidate, ...]:
     """The candidates that Longhorn narrows its choice to: those on the attach node of a best-effort volume, if there
     are any and no unfailed one of the volume's `replicas` is there."""
-    local = volume.node_id
+    if not narrows_to_attach_node(volume, replicas, behaviour):
+        return tuple(candidates)
+    return tuple(entry for entry in candidates if entry.node == volume.node_id) or tuple(candidates)
+
+
+def narrows_to_attach_node(volume: Volume, replicas: Iterable[Replica], behaviour: Behaviour) -> bool:
+    """Whether candidates on the volume's attach node come before all others."""
     if not behaviour.prefers_attach_node or volume.data_locality != "best-effort":
-        return tuple(candidates)
-    if any(replica.node == local and not replica.failed_at for replica in replicas):
-        return tuple(candidates)
-    return tuple(entry for entry in candidates if entry.node == local) or tuple(candidates)
+        return False
+    return not any(replica.node == volume.node_id and not replica.failed_at for replica in replicas)
 
 
 def preferred(

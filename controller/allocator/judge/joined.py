@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from controller.allocator.judge.growth import Obstacle
 from controller.allocator.judge.pending import Pending
@@ -22,9 +22,11 @@ from controller.model.longhorn import Disk, LonghornNode, Replica, Volume
 from controller.model.quantity import bytes_text
 from controller.rules.affinity import Try
 from controller.rules.candidates import Candidate, PlacementView, find_candidates
-from controller.rules.eligibility import check_disk_state, check_node
+from controller.rules.eligibility import NodeRoom, check_node
 from controller.rules.preference import prefer_attach_node, preferred
 from controller.rules.reasons import Reason, Refusal, Rejection
+
+_MOST_BYTES: Final = 2**62  # more than any disk has; beyond it Longhorn's sums overflow, and a full disk seems empty
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +53,7 @@ class FoundDisks:
     tried: Try | None = None
 
 
-class _Sum(NamedTuple):
+class DiskSum(NamedTuple):
     """What one disk's figure is made of. `room_bytes`: by over-provisioning, promises and the image aside."""
 
     room_bytes: int
@@ -85,11 +87,11 @@ class JoinedDisks:
         for one in world.replicas_of(volume.name).values():
             if one.disk_uuid:
                 self._own.setdefault(one.disk_uuid, {})[one.name] = one.size_bytes
-        self._sums: dict[tuple[str, str], _Sum] = {}
+        self._sums: dict[tuple[str, str], DiskSum] = {}
 
     def find(self, asked: Replica) -> FoundDisks:
         """For `asked`, which may be one that does not exist yet."""
-        view = self._view(asked)
+        view = self._view(asked, {name: self.joined(node) for name, node in self._world.nodes.items()})
         replica = next(one for one in view.replicas if one.name == asked.name)
         size, behaviour = self._volume.size_bytes, view.behaviour
         search = find_candidates(view, self._volume, replica)
@@ -103,28 +105,18 @@ class JoinedDisks:
             tried=search.tried,
         )
 
-    def takes(self, node_name: str, disk_name: str) -> bool:
-        """Whether that disk still takes a replica, the volume's other replicas aside."""
-        node = self._world.nodes.get(node_name)
-        disk = next((one for one in node.disks if one.name == disk_name), None) if node is not None else None
-        if node is None or disk is None or node_name in self._closed or check_node(node) or check_disk_state(disk):
-            return False
-        self._joined(node)
-        known = self._sums.get((node_name, disk_name))
-        return known is not None and self._volume.size_bytes + known.image_bytes <= known.free_bytes
-
-    def unjoined(self) -> PlacementView:
+    def unjoined(self, asked: Replica | None = None) -> PlacementView:
         """What Longhorn's rules that ask for no room look at."""
-        return self._view(None)
+        return self._view(asked, self._world.nodes)
 
-    def _view(self, asked: Replica | None) -> PlacementView:
+    def _view(self, asked: Replica | None, nodes: Mapping[str, LonghornNode]) -> PlacementView:
         world, volume = self._world, self._volume
         replicas = {**({asked.name: asked} if asked is not None else {}), **world.replicas_of(volume.name)}
         engines = world.engines
         managers = engines.managers
         source = volume.source_volume
         return PlacementView(
-            nodes={name: node if asked is None else self._joined(node) for name, node in world.nodes.items()},
+            nodes=nodes,
             replicas=tuple(replicas.values()),
             settings=world.settings,
             backing_image=self._image,
@@ -136,21 +128,27 @@ class JoinedDisks:
             behaviour=world.settings.behaviour,
         )
 
-    def _joined(self, node: LonghornNode) -> LonghornNode:
+    def sums(self, room: NodeRoom) -> list[DiskSum]:
+        """Of each disk of the room."""
+        image_bytes = [self._image_bytes(disk.uuid) if self._image is not None else 0 for disk in room.disks]
+        for disk, more in zip(room.disks, image_bytes, strict=True):
+            if more:
+                self._pending.own_image(disk.uuid, self._volume.backing_image)
+        loads = self._pending.loads(room)
+        return [DiskSum(*row) for row in zip((disk.free_bytes for disk in room.disks), loads, image_bytes, strict=True)]
+
+    def joined(self, node: LonghornNode) -> LonghornNode:
         """The node, its disks' figures with all that may come to them. Disks that take nothing stay as they are."""
         room = self._world.room(node.name)
         if room is None or check_node(node) is not None:
             return node
         if node.name in self._closed:
             return replace(node, schedulable=False)
-        image_bytes = [self._image_bytes(disk.uuid) if self._image is not None else 0 for disk in room.disks]
-        for disk, more in zip(room.disks, image_bytes, strict=True):
-            if more:
-                self._pending.own_image(disk.uuid, self._volume.backing_image)
         known = {}
-        for disk, load, more in zip(room.disks, self._pending.loads(room), image_bytes, strict=True):
-            known[disk.name] = disk.limit_bytes - disk.free_bytes + load + more
-            self._sums[node.name, disk.name] = _Sum(disk.free_bytes, load, more)
+        for disk, made_of in zip(room.disks, self.sums(room), strict=True):
+            scheduled = disk.limit_bytes - disk.free_bytes + made_of.promised_bytes + made_of.image_bytes
+            known[disk.name] = min(scheduled, _MOST_BYTES)
+            self._sums[node.name, disk.name] = made_of
         return replace(node, disks=tuple(self._disk(disk, known.get(disk.name)) for disk in node.disks))
 
     def _disk(self, disk: Disk, scheduled_bytes: int | None) -> Disk:
@@ -186,5 +184,5 @@ class JoinedDisks:
         return Obstacle(refusal.node, refusal.disk, missing, rejection)
 
 
-def _free(known: _Sum) -> str:
+def _free(known: DiskSum) -> str:
     return f"{bytes_text(max(0, known.free_bytes))} are free beside that"

@@ -7,7 +7,7 @@ nor does a pod that nobody asked us about; else two that want the same last byte
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable
 
 from controller.allocator.promises.claims import CLAIM
 from controller.allocator.promises.ledger import Ledger
@@ -15,15 +15,17 @@ from controller.allocator.promises.promise import Promise, Source
 from controller.allocator.world.world import World
 
 
-def binding_ledger(world: World, promises: Iterable[Promise]) -> Ledger:
-    """Of `promises` those that bind."""
-    return Ledger.of(one for one in promises if _binds(world, one))
+def new_ledger(world: World) -> Ledger:
+    """An empty one, which tells what binds."""
+    ledger = Ledger()
+    ledger.keep_binding(binding_of(world))
+    return ledger
 
 
-def binding_at(world: World, ledger: Ledger, nodes: Collection[str], volume: str) -> Ledger:
-    """Of all that may come to those nodes, and of the volume's own promises, those that bind."""
-    keys = (volume, *(claim.uid for claim in world.claims_of_volume(volume)))
-    return binding_ledger(world, ledger.may_come_to(nodes, keys))
+def binding_of(world: World) -> Callable[[Promise], bool] | None:
+    """What `Ledger.keep_binding` asks; None while the record does not decide, as all promises bind then. A promise by a
+    choice is entered again when its pod changes or goes, so that the pod of that moment tells."""
+    return (lambda promise: _binds(world, promise)) if world.allocated.counts else None
 
 
 def _binds(world: World, promise: Promise) -> bool:

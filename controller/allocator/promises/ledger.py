@@ -49,6 +49,7 @@ NEXT: Final[dict[tuple[State, Verb], State]] = {  # a pair that is missing here 
 }
 
 
+_AS_ENTERED: Final = {State.HELD: Verb.HOLD, State.ASSUMED: Verb.ASSUME}
 _Key = tuple[str, str]  # volume, claimant
 
 
@@ -80,19 +81,35 @@ class Ledger:
         self._growing: dict[str, Promise] = {}  # by volume, what grows
         self._timed: dict[_Key, Promise] = {}  # those that time alone may end
         self._charged: Counter[str] = Counter()  # bytes by namespace
+        self._binds: Callable[[Promise], bool] | None = None
+        self._binding: Ledger | None = None
 
     @classmethod
     def of(cls, promises: Iterable[Promise], known: Mapping[str, BoundItems] = _NOTHING_KNOWN) -> Ledger:
         """One with these promises; `known` is what the ledger that they are of has `bound_known`."""
         ledger = cls()
         for promise in promises:
-            ledger.put(Verb.HOLD if promise.state is State.HELD else Verb.ASSUME, promise)
+            ledger.put(_AS_ENTERED[promise.state], promise)
         ledger._bound_items.update(known)
         return ledger
 
     def bound_known(self) -> dict[str, BoundItems]:
         """Of all `bound_items`, by node, what is worked out already."""
         return self._bound_items.copy()
+
+    # What binds whoever gives room away by name
+
+    def keep_binding(self, binds: Callable[[Promise], bool] | None) -> None:
+        """From now on `binding` has those promises for which `binds` is true when they are entered; None: it is not
+        needed. Costs: a look at each promise, and entering those."""
+        self._binds = binds
+        self._binding = None if binds is None else Ledger.of(filter(binds, self.promises()))
+
+    @property
+    def binding(self) -> Ledger:
+        """Those of the promises that bind, kept up to date as they come and go, since there may be thousands. All of
+        them while nobody asked for less."""
+        return self if self._binding is None else self._binding
 
     def get(self, volume: str, claimant: str) -> Promise | None:
         return self._by_volume.get(volume, {}).get(claimant)
@@ -108,6 +125,11 @@ class Ledger:
         self._by_volume.setdefault(promise.volume, {})[promise.claimant] = promise
         self._by_claimant.setdefault(promise.claimant, {})[promise.volume] = promise
         self._link(promise)
+        if self._binding is not None and self._binds is not None:
+            if self._binds(promise):
+                self._binding.put(_AS_ENTERED[promise.state], promise)
+            else:
+                self._binding.drop(Verb.FORGET, promise.volume, promise.claimant)
 
     def drop(self, verb: Verb, volume: str, claimant: str) -> Promise | None:
         """Leave the ledger; what stood there, or None (FORGET alone may find nothing)."""
@@ -124,6 +146,8 @@ class Ledger:
         del volumes[volume]
         if not volumes:
             del self._by_claimant[claimant]
+        if self._binding is not None:
+            self._binding.drop(Verb.FORGET, volume, claimant)
         return old
 
     # Look-ups
@@ -160,13 +184,6 @@ class Ledger:
         """All that names that node, claimant by claimant, with what does not count for every newcomer."""
         limited = [promise for promise in self._limited.values() if node in promise.nodes]
         return [*self._by_node.get(node, {}).values(), *limited]
-
-    def may_come_to(self, nodes: Collection[str], volumes: Iterable[str]) -> list[Promise]:
-        """All that may land on one of those nodes, by name or because it roams, and all of those volumes."""
-        found = {(one.volume, one.claimant): one for node in nodes for one in self.on_node(node)}
-        for members in (*self._roaming.values(), *(self._by_volume.get(volume, {}) for volume in volumes)):
-            found |= {(one.volume, one.claimant): one for one in members.values()}
-        return list(found.values())
 
     def roams(self, volume: str) -> bool:
         """Whether anything of that volume is bound to no node."""

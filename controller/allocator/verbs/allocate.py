@@ -15,10 +15,11 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
+from controller.allocator.judge.chooser import DiskChooser
 from controller.allocator.judge.growth import Obstacle, plan_growth
 from controller.allocator.judge.images import find_image_disk
 from controller.allocator.judge.joined import JoinedDisks
-from controller.allocator.promises.binding import binding_at, binding_ledger
+from controller.allocator.promises.binding import binding_of
 from controller.allocator.verbs.find import DiskQueries, DiskQuestion
 from controller.allocator.verbs.grow import UnderLock
 from controller.allocator.world.world import World
@@ -54,8 +55,8 @@ class Allocations:
 
     Every method raises PreconditionError while it is not, and NotReadyError when nothing is answered at all.
 
-    Threads: any; decisions about places are made one after the other. Blocks: `place_*`, for those before, no longer
-    than their `seconds`. I/O: none.
+    Threads: any. Blocks: `place_replica` that finds no disk, for questions before, no longer than its `seconds`. I/O:
+    none.
     """
 
     def __init__(
@@ -63,7 +64,7 @@ class Allocations:
     ) -> None:
         self._lock, self._clock, self._world = lock, clock, world
         self._under_lock, self._disks = under_lock, disks
-        self._turn = threading.Lock()
+        self._chooser = DiskChooser(world)
 
     # Replicas
 
@@ -73,32 +74,28 @@ class Allocations:
         """A disk for that replica, which is there and has none; the same again when it was given one before.
         `volume_name`: whose it has to be.
 
-        Raises NotFoundError when our stores do not show it or its volume. Costs: as a question about disks, mostly
-        without the lock.
+        Raises NotFoundError when our stores do not show it or its volume. Costs: as `DiskChooser.choose`; why no disk
+        takes it is told by a question about disks, mostly without the lock.
         """
         deadline = self._clock.now() + seconds
-        with self._one_after_the_other(seconds):
-            for _ in range(_MOST_TRIES):
-                with self._active():
-                    given, asked = self._given_before(name, volume_name)
-                    closed = self._closed()
+        for _ in range(_MOST_TRIES):
+            with self._active():
+                given, asked = self._given_before(name, volume_name)
                 if given is not None:
                     return given
-                question = DiskQuestion(asked.volume, name)
-                found = self._disks.find(question, deadline - self._clock.now(), now_utc, closed)
-                if found.preferred is None:
-                    return Allotment(obstacles=found.obstacles, size_bytes=found.size_bytes)
-                choice = found.preferred
-                with self._active():
-                    volume = self._world.volume(asked.volume)
-                    if volume is None or self._world.placed.get(name) != asked:
-                        continue  # meanwhile it is another one
-                    beside = binding_at(self._world, self._under_lock.ledger(), (choice.node,), volume.name)
-                    joined = JoinedDisks(self._world, beside, volume, now_utc, closed)
-                    if joined.takes(choice.node, choice.disk):
-                        one = Allocation(Purpose.REPLICA, name, choice.node, choice.disk, volume.size_bytes)
-                        return self._give_locked((one,), choice.uuid)
-            raise NotReadyError("disks changed faster than a place was found")
+                volume = self._world.volume(asked.volume)
+                if volume is None:
+                    raise NotFoundError(f"there is no Longhorn volume {asked.volume!r}")
+                closed, beside = self._closed(), self._under_lock.ledger().binding
+                choice = self._chooser.choose(volume, asked, beside, now_utc, closed)
+                if choice is not None:
+                    one = Allocation(Purpose.REPLICA, name, choice.node, choice.disk, volume.size_bytes)
+                    return self._give_locked((one,), choice.uuid)
+            question = DiskQuestion(asked.volume, name)
+            found = self._disks.find(question, deadline - self._clock.now(), now_utc, closed)
+            if found.preferred is None:
+                return Allotment(obstacles=found.obstacles, size_bytes=found.size_bytes)
+        raise NotReadyError("disks changed faster than a place was found")
 
     def _given_before(self, name: str, volume_name: str) -> tuple[Allotment | None, Replica]:
         replica = self._world.placed.get(name)
@@ -179,8 +176,7 @@ class Allocations:
                 self._check_readable(allocation.node)
             is_new = any(one.size_bytes < size for one in placed)
             if is_new:
-                nodes = {one.node for one in placed}
-                beside = binding_at(self._world, self._under_lock.ledger(), nodes, volume_name)
+                beside = self._under_lock.ledger().binding
                 plan = plan_growth(self._world, beside, volume_name, size, self._clock, now_utc, Route.VOLUME)
                 if plan.obstacles:
                     return Allotment(obstacles=plan.obstacles, size_bytes=size)
@@ -208,7 +204,7 @@ class Allocations:
                     changes = () if self._world.allocated.is_on_record(one) else (Put(one),)
                     return Allotment((one,), uuid, changes, size_bytes=one.size_bytes)
             closed = self._closed()
-            beside = binding_ledger(self._world, self._under_lock.ledger().promises())
+            beside = self._under_lock.ledger().binding
             choice, obstacles = find_image_disk(self._world, beside, image, size, closed)
             if choice is None:
                 return Allotment(obstacles=obstacles, size_bytes=size)
@@ -243,8 +239,9 @@ class Allocations:
 
     def decide_locked(self, decides: bool) -> None:
         """Whether the record decides from now on. Costs: every allocation where that changes, else nothing."""
-        volumes = self._world.allocated.count(decides)
-        if volumes:
+        if decides != self._world.allocated.counts:
+            volumes = self._world.allocated.count(decides)
+            self._under_lock.ledger().keep_binding(binding_of(self._world))
             self._change_locked(volumes)
 
     def begin_term_locked(self) -> None:
@@ -258,15 +255,6 @@ class Allocations:
             self._change_locked(volumes)
 
     # Steps
-
-    @contextmanager
-    def _one_after_the_other(self, seconds: float) -> Iterator[None]:
-        if not self._turn.acquire(timeout=max(0.0, seconds)):
-            raise NotReadyError("other allocations took too long")
-        try:
-            yield
-        finally:
-            self._turn.release()
 
     @contextmanager
     def _active(self) -> Iterator[None]:

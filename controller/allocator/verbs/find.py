@@ -14,7 +14,6 @@ from types import MappingProxyType
 from typing import Final
 
 from controller.allocator.judge.joined import FoundDisks, JoinedDisks
-from controller.allocator.promises.binding import binding_ledger
 from controller.allocator.promises.growths import GrantedBy
 from controller.allocator.promises.ledger import Ledger
 from controller.allocator.verbs.grow import UnderLock
@@ -76,10 +75,10 @@ class DiskQueries:
     def _copy(self) -> tuple[World, Ledger]:
         with self._lock:
             self._under_lock.is_active()
-            world, present = self._world.copy(GrantedBy(lambda: whole)), self._under_lock.ledger()
+            world, present = self._world.copy(GrantedBy(lambda: ledger)), self._under_lock.ledger().binding
             promises, known = list(present.promises()), present.bound_known()
-        whole = Ledger.of(promises, known)
-        return world, binding_ledger(world, promises) if world.allocated.counts else whole
+        ledger = Ledger.of(promises, known)
+        return world, ledger
 
 
 def _replica(world: World, volume: Volume, question: DiskQuestion) -> Replica:

@@ -89,6 +89,7 @@ class Rooms:
         self._rooms: dict[str, NodeRoom] = {}
         self._stale: set[str] = set()
         self._touched: set[str] = set()
+        self._renewed: set[str] = set()
         self.free_by_node: dict[str, tuple[int, ...]] = {}
         self.best: dict[str, int] = {}
 
@@ -113,6 +114,11 @@ class Rooms:
         touched, self._touched = self._touched, set()
         return touched
 
+    def take_renewed(self) -> set[str]:
+        """Nodes whose rooms were worked out anew since the last call."""
+        renewed, self._renewed = self._renewed, set()
+        return renewed
+
     def get(self, name: str) -> NodeRoom | None:
         if name in self._stale:
             self._renew(name)
@@ -129,6 +135,7 @@ class Rooms:
 
     def _renew(self, name: str) -> None:
         room = self._make(name)
+        self._renewed.add(name)
         if room is None:
             self._rooms.pop(name, None)
         else:

@@ -304,6 +304,10 @@ class World(Facts):
         self._rooms.touch(self.reach.end_beliefs())
         return self._rooms.refresh(self.settings.space, most)
 
+    def take_renewed(self) -> set[str]:
+        """Nodes whose rooms were worked out anew since the last call; for the one who keeps something of them."""
+        return self._rooms.take_renewed()
+
     @property
     def best(self) -> Mapping[str, int]:
         """The most that a plain volume finds on one disk, by node, as of the last `refresh`."""
@@ -336,6 +340,10 @@ class World(Facts):
             self.reach.most_believed,
             self.allocated.extra_on,
         )
+
+    def nodes_of_disk(self, uuid: str) -> tuple[str, ...]:
+        """The nodes with a disk of that UUID."""
+        return self._nodes_of_disk.get(uuid, ())
 
     def is_shared_disk(self, uuid: str) -> bool:
         """Whether several disks claim that UUID, so that nobody can tell where a replica lies."""

@@ -10,8 +10,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from hypothesis import strategies as st
-from hypothesis.stateful import precondition, rule
+from hypothesis.stateful import invariant, precondition, rule
 
+from controller.allocator.promises.binding import binding_of
 from controller.allocator.verbs.allocate import Allotment
 from controller.errors import NotFoundError
 from controller.model.allocations import Allocation, Change, NodeRecord, changed
@@ -107,6 +108,14 @@ class AllocatingMachine(RaceMachine):
         return sorted({one.name for one in self.entries()} - self.truth["replica"].keys())
 
     # Safety
+
+    @invariant()
+    def what_binds_is_told_without_a_look_at_each_promise(self) -> None:
+        """By the facts of now: an owner or a pod that changed has its promises entered again."""
+        ledger, binds = self.allocator._ledger, binding_of(self.allocator._world)
+        assert binds is not None
+        expected = {(one.volume, one.claimant): one for one in ledger.promises() if binds(one)}
+        assert expected == {(one.volume, one.claimant): one for one in ledger.binding.promises()}
 
     def promised(self, name: str) -> int:
         """What is on record there and shows nowhere yet counts, too, and stands for what was chosen."""

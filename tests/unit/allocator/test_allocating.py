@@ -128,20 +128,20 @@ def test_what_a_pod_was_offered_is_not_given_away() -> None:
     assert {"n1": (Reason.CONTENDED, 20)} == why(cluster.schedule("v-r-1"))
 
 
-def test_what_goes_while_a_disk_is_sought_is_not_given_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The search goes on without the lock, and its answer is looked at once more."""
+def test_a_disk_that_is_free_again_while_refusals_are_sought_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Why no disk takes it is found out without the lock, and may be no longer true by then."""
     cluster = cluster_of(n1=100)
     cluster.show("v", 60)
-    disks, find = cluster.allocator.disks, cluster.allocator.disks.find
     other = NodeRecord("n1", (Allocation(Purpose.REPLICA, "other", "n1", "d1", 60 * GIB),))
+    cluster.allocator.observe_record("n1", other)
+    disks, find = cluster.allocator.disks, cluster.allocator.disks.find
 
-    def find_and_fill(*question: Any) -> FoundDisks:
-        found = find(*question)
-        cluster.allocator.observe_record("n1", other)
-        return found
+    def empty_and_find(*question: Any) -> FoundDisks:
+        cluster.allocator.observe_record("n1", NodeRecord("n1"))
+        return find(*question)
 
-    monkeypatch.setattr(disks, "find", find_and_fill)
-    assert {"n1": (Reason.INSUFFICIENT_STORAGE, 20)} == why(cluster.schedule("v-r-1"))
+    monkeypatch.setattr(disks, "find", empty_and_find)
+    assert ("n1", "d1") == place(cluster.schedule("v-r-1"))
 
 
 def test_what_was_given_away_is_not_offered_to_a_pod() -> None:

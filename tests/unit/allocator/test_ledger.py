@@ -50,6 +50,23 @@ def test_every_pair_moves_as_the_table_says_or_raises_before_anything_changes(st
         assert before == list(ledger.promises())
 
 
+def test_what_binds_is_kept_up_to_date_as_promises_come_change_and_go() -> None:
+    ledger = Ledger()
+    ledger.put(Verb.HOLD, entry(State.HELD))
+    assert ledger is ledger.binding
+    ledger.keep_binding(lambda one: one.size_bytes > 1)
+    assert [] == list(ledger.binding.promises())
+    ledger.put(Verb.ASSUME, entry(State.ASSUMED, size=2))
+    assert [2] == [one.size_bytes for one in ledger.binding.promises()]
+    ledger.put(Verb.HOLD, entry(State.HELD, size=1))
+    assert [] == list(ledger.binding.promises())
+    ledger.put(Verb.HOLD, entry(State.HELD, size=3))
+    ledger.drop(Verb.EXPIRE, "v", "p")
+    assert [] == list(ledger.binding.promises())
+    ledger.keep_binding(None)
+    assert ledger is ledger.binding
+
+
 def test_a_promise_whose_state_does_not_fit_its_verb_is_a_bug() -> None:
     with pytest.raises(BugError):
         Ledger().put(Verb.HOLD, entry(State.ASSUMED))

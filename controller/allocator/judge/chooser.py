@@ -1,0 +1,334 @@
+"""The disk that Longhorn is predicted to take for a replica, found among thousands while the allocator's lock is held.
+
+The answer is the one that `JoinedDisks.find` prefers; tests compare the two. That search tells of every disk why it is
+none, which costs tens of milliseconds for a thousand nodes. Here nothing is told, and what does not depend on the
+volume's own replicas is kept for each kind of need: which nodes and disks suit, and what is free on them without
+promises. A node is looked at anew after its room was worked out anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+from controller.allocator.judge.joined import JoinedDisks
+from controller.allocator.promises.ledger import Ledger
+from controller.allocator.world.world import World
+from controller.model.longhorn import DiskNeeds, LonghornNode, LonghornSettings, Replica, Volume
+from controller.rules.affinity import (
+    Affinity,
+    Usage,
+    counted_replicas,
+    disks_with_replicas,
+    groups_of_nodes,
+    is_replacement_due,
+)
+from controller.rules.candidates import (
+    Candidate,
+    PlacementView,
+    check_search,
+    clone_sources,
+    needs_of,
+    reopened_nodes,
+    scheduled_for,
+)
+from controller.rules.eligibility import (
+    EXT_LIMIT_BYTES,
+    Engines,
+    NodeRoom,
+    check_disk_for,
+    check_disk_kind,
+    check_node_for,
+    check_node_tags,
+)
+from controller.rules.preference import Imbalance, narrows_to_attach_node
+
+_MOST_KINDS: Final = 16  # of needs that are remembered
+
+
+class _Slot(NamedTuple):
+    """A disk that suits. `usable_bytes` and `spare_bytes` are what Longhorn's preference goes by; the former may be
+    negative here."""
+
+    disk: str
+    uuid: str
+    free_bytes: int
+    written_limit_bytes: int
+    usable_bytes: int
+    spare_bytes: int
+    place: int  # in the node's room
+
+
+class _Pick(NamedTuple):
+    """The disks of one node that take the replica, by name, and what is usable on each and on all."""
+
+    node: str
+    slots: tuple[_Slot, ...]
+    usable_bytes: tuple[int, ...]
+    total_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Shelf:
+    """All disks of a node that suit a kind of need, and what decides for most volumes without a look at each."""
+
+    room: NodeRoom
+    whole: _Pick
+    least_free_bytes: int
+    most_free_bytes: int
+    least_written_limit_bytes: int
+
+
+@dataclass(slots=True)
+class _Kind:
+    """Nodes that suit a kind of need, replicas and disks aside; those with the tags; and their disks."""
+
+    needs: DiskNeeds
+    nodes: dict[str, LonghornNode] = field(default_factory=dict)
+    tagged: dict[str, LonghornNode] = field(default_factory=dict)
+    shelves: dict[str, _Shelf] = field(default_factory=dict)
+    stale: set[str] = field(default_factory=set)
+
+    def renew(self, world: World) -> None:
+        for name in self.stale:
+            for known in (self.nodes, self.tagged, self.shelves):
+                known.pop(name, None)
+            node, room, space = world.nodes.get(name), world.room(name), world.settings.space
+            if node is None or room is None:
+                continue
+            kube_nodes = world.kube_nodes or None
+            if check_node_for(node, self.needs, space, engines=world.engines, kube_nodes=kube_nodes, with_tags=False):
+                continue
+            self.nodes[name] = node
+            if check_node_tags(node.tags, self.needs, space):
+                self.tagged[name] = node
+            slots = _slots(node, room, self.needs, world)
+            if slots:
+                self.shelves[name] = _Shelf(
+                    room,
+                    _pick(name, slots, (slot.usable_bytes for slot in slots)),
+                    min(slot.free_bytes for slot in slots),
+                    max(slot.free_bytes for slot in slots),
+                    min(slot.written_limit_bytes for slot in slots),
+                )
+        self.stale.clear()
+
+
+class DiskChooser:
+    """Threads: none of its own; the allocator's lock guards it."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._kinds: dict[DiskNeeds, _Kind] = {}  # the one that was asked for last comes last
+        self._basis: tuple[LonghornSettings, Engines] | None = None  # what all kinds were worked out with
+
+    def choose(
+        self,
+        volume: Volume,
+        replica: Replica,
+        beside: Ledger,
+        now_utc: datetime | None = None,
+        closed: Mapping[str, str] = MappingProxyType({}),
+    ) -> Candidate | None:
+        """The disk that Longhorn is predicted to take for `replica`, joined with what is promised `beside`; None when
+        no disk takes it. Nodes in `closed` take nothing.
+
+        Costs: a step for each node that suits; where something is promised that may lie anywhere, or a backing image
+        comes along, for each disk. And a look at each node that changed since the last call."""
+        joined = JoinedDisks(self._world, beside, volume, now_utc, closed)
+        view = joined.unjoined(replica)
+        if check_search(volume, replica, view.backing_image) is not None:
+            return None
+        kind = self._kind(needs_of(volume, replica, view.backing_image))
+        search = _Search(self._world, kind, view, volume, replica, joined, beside)
+        return _preferred(search.run(closed), volume, view)
+
+    def _kind(self, needs: DiskNeeds) -> _Kind:
+        world = self._world
+        basis = world.settings, world.engines
+        if self._basis is None or any(old is not new for old, new in zip(self._basis, basis, strict=True)):
+            self._basis = basis
+            self._kinds.clear()
+        renewed = world.take_renewed()
+        for known in self._kinds.values():
+            known.stale |= renewed
+        kind = self._kinds.pop(needs, None)
+        if kind is None:
+            kind = _Kind(needs, stale=set(world.nodes))
+            if len(self._kinds) >= _MOST_KINDS:
+                del self._kinds[next(iter(self._kinds))]
+        self._kinds[needs] = kind
+        if kind.stale:
+            kind.renew(world)
+        return kind
+
+
+class _Search:
+    """Longhorn's tries, group after group of nodes, for one replica."""
+
+    def __init__(
+        self,
+        world: World,
+        kind: _Kind,
+        view: PlacementView,
+        volume: Volume,
+        replica: Replica,
+        joined: JoinedDisks,
+        beside: Ledger,
+    ) -> None:
+        self._world, self._kind, self._view, self._volume, self._replica = world, kind, view, volume, replica
+        self._joined, self._space = joined, view.settings.space
+        self._affinity = Affinity.of(volume, view.settings)
+        self._holding = disks_with_replicas(view.replicas, ignore_failed=False)
+        sources = clone_sources(view, volume, replica)
+        self._sources = None if sources is None else {source.node for source in sources}
+        self._clones = None if sources is None else {source.disk_uuid for source in sources}
+        uuids = {one.disk_uuid for one in view.replicas if one.disk_uuid}
+        own = {node for uuid in uuids for node in world.nodes_of_disk(uuid)}
+        self._with_own = own.union(one.node for one in view.replicas)
+        self._loaded = beside.nodes()
+        image = view.backing_image
+        self._looks_at_each = bool(beside.roaming()) or (image is not None and image.real_size_bytes > 0)
+        self._is_special = self._clones is not None or volume.size_bytes >= EXT_LIMIT_BYTES
+
+    def run(self, closed: Mapping[str, str]) -> list[_Pick]:
+        """The disks of the first group in which there are any."""
+        view, affinity = self._view, self._affinity
+        nodes, tagged = self._kind.nodes, self._kind.tagged
+        only = self._only()
+        if only is not None or closed:
+            names = [name for name in (nodes if only is None else only) if name not in closed]
+            nodes = {name: nodes[name] for name in names if name in nodes}
+            tagged = {name: tagged[name] for name in names if name in tagged}
+        due = is_replacement_due(self._volume, view.settings, view.now_utc)
+        usage = Usage.of(counted_replicas(view.replicas, ignore_failed=False, replacement_due=due), nodes)
+        reopened = reopened_nodes(usage, nodes, affinity, view.settings, view.behaviour)
+        for _, members in groups_of_nodes(nodes, tagged, usage, affinity, reopened):
+            picks = self._picks(members)
+            if picks:
+                return picks
+        return []
+
+    def _only(self) -> set[str] | None:
+        """The nodes that are left by what binds the replica to some; None: nothing does."""
+        only = self._sources
+        if self._replica.hard_node_affinity:
+            bound = {self._replica.hard_node_affinity}
+            only = bound if only is None else only & bound
+        return only
+
+    def _picks(self, members: Iterable[LonghornNode]) -> list[_Pick]:
+        """The disks that take the replica, after the anti-affinity among all of them."""
+        size, required = self._volume.size_bytes, self._volume.actual_size_bytes
+        shelves, loaded, with_own = self._kind.shelves, self._loaded, self._with_own
+        looks_at_each, is_special = self._looks_at_each, self._is_special
+        found, held = list[_Pick](), list[_Pick]()
+        for node in members:
+            name = node.name
+            shelf = shelves.get(name)
+            if shelf is None:
+                continue
+            if is_special or name in with_own:
+                pick = self._by_the_rules(node, shelf)
+                clean = tuple(at for at, slot in enumerate(pick.slots) if slot.uuid not in self._holding)
+                if len(clean) < len(pick.slots):
+                    held.append(pick)
+                    pick = _part(pick, clean)
+            elif looks_at_each or name in loaded:
+                pick = self._beside_promises(shelf)
+            elif size <= shelf.least_free_bytes and required < shelf.least_written_limit_bytes:
+                found.append(shelf.whole)
+                continue
+            elif size <= shelf.most_free_bytes:
+                slots = shelf.whole.slots
+                fits = [
+                    at
+                    for at, slot in enumerate(slots)
+                    if size <= slot.free_bytes and required < slot.written_limit_bytes
+                ]
+                pick = _part(shelf.whole, fits)
+            else:
+                continue
+            if pick.slots:
+                found.append(pick)
+        return found if found or not self._affinity.disk_soft else held
+
+    def _beside_promises(self, shelf: _Shelf) -> _Pick:
+        size, required = self._volume.size_bytes, self._volume.actual_size_bytes
+        slots, usable = [], []
+        sums = self._joined.sums(shelf.room)
+        for slot in shelf.whole.slots:
+            known = sums[slot.place]
+            more = known.promised_bytes + known.image_bytes
+            if size <= slot.free_bytes - more and required < slot.written_limit_bytes:
+                slots.append(slot)
+                usable.append(slot.usable_bytes - more)
+        return _pick(shelf.whole.node, slots, usable)
+
+    def _by_the_rules(self, node: LonghornNode, shelf: _Shelf) -> _Pick:
+        """Of a node with replicas of the volume, or for a volume that not every disk of its kind may take."""
+        volume, view = self._volume, self._view
+        disks = {disk.name: disk for disk in self._joined.joined(node).disks}
+        slots, usable = [], []
+        for slot in shelf.whole.slots:
+            disk = disks[slot.disk]
+            if self._clones is not None and slot.uuid not in self._clones:
+                continue
+            scheduled = scheduled_for(disk, node.name, view.replicas, per_node=view.behaviour.counts_fresh_per_node)
+            needs, sizes = self._kind.needs, (volume.size_bytes, volume.actual_size_bytes, scheduled)
+            if check_disk_for(disk, needs, *sizes, self._space) is None:
+                slots.append(slot)
+                usable.append(disk.available_bytes - disk.reserved_bytes - disk.scheduled_bytes)
+        return _pick(node.name, slots, usable)
+
+
+def _preferred(picks: Sequence[_Pick], volume: Volume, view: PlacementView) -> Candidate | None:
+    """As `controller.rules.preference.preferred`, of whole nodes."""
+    if narrows_to_attach_node(volume, view.replicas, view.behaviour):
+        picks = [pick for pick in picks if pick.node == volume.node_id] or picks
+    if not picks:
+        return None
+    if not view.behaviour.picks_by_balance_score:
+        rows = ((-slot.spare_bytes, pick.node, slot.disk, slot.uuid) for pick in picks for slot in pick.slots)
+        return Candidate(*min(rows)[1:])
+    size = volume.size_bytes
+    imbalance = Imbalance([pick.total_bytes for pick in picks], size)
+    nodes = ((imbalance.of(at), pick.node, at) for at, pick in enumerate(picks) if pick.total_bytes >= size)
+    best = min(nodes, default=None)
+    if best is not None:
+        chosen = picks[best[2]]
+        usable, first = list[int](), 0
+        for at, pick in enumerate(picks):
+            first = len(usable) if at == best[2] else first
+            usable += pick.usable_bytes
+        imbalance = Imbalance(usable, size)
+        disks = [at for at, value in enumerate(chosen.usable_bytes) if value >= size]
+        if disks:
+            slot = chosen.slots[min(disks, key=lambda at: imbalance.of(first + at))]
+            return Candidate(chosen.node, slot.disk, slot.uuid)
+    first_of_all = min(picks, key=lambda pick: pick.node)
+    return Candidate(first_of_all.node, first_of_all.slots[0].disk, first_of_all.slots[0].uuid)
+
+
+def _slots(node: LonghornNode, room: NodeRoom, needs: DiskNeeds, world: World) -> list[_Slot]:
+    disks = {disk.name: disk for disk in node.disks}
+    found = []
+    for index, one in enumerate(room.disks):
+        if check_disk_kind(one, needs, 0, world.settings.space) is None:
+            spare = disks[one.name].available_bytes - disks[one.name].reserved_bytes
+            usable = spare - (one.limit_bytes - one.free_bytes)
+            found.append(_Slot(one.name, one.uuid, one.free_bytes, one.written_limit_bytes, usable, spare, index))
+    return sorted(found)
+
+
+def _pick(node: str, slots: Iterable[_Slot], usable_bytes: Iterable[int]) -> _Pick:
+    usable = tuple(max(0, value) for value in usable_bytes)
+    return _Pick(node, tuple(slots), usable, sum(usable))
+
+
+def _part(pick: _Pick, places: Iterable[int]) -> _Pick:
+    places = list(places)
+    return _pick(pick.node, (pick.slots[at] for at in places), (pick.usable_bytes[at] for at in places))
