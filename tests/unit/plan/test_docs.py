@@ -66,9 +66,9 @@ def test_the_settings_that_are_read_are_named() -> None:
 
 
 @pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
-@pytest.mark.parametrize("command", PIPES, ids=["a replica more", "a drained node"])
-def test_the_commands_that_add_objects_are_answered(command: str, tmp_path: Path) -> None:
-    """A replica of `pvc-1` lies on n1; another one finds its place on a node that takes replicas and has none."""
+@pytest.mark.parametrize(("command", "reason"), [*zip(PIPES, ("NodeAntiAffinity", "NodeUnschedulable"), strict=True)])
+def test_the_commands_that_add_objects_are_answered(command: str, reason: str, tmp_path: Path) -> None:
+    """A replica of `pvc-1` lies on n1. Another one goes to n2: n1 has one already, or takes none as it is drained."""
     objects = [*map(node, ("n1", "n2")), volume("pvc-1"), replica("r1", "n1", of="pvc-1")]
     for name, items in (("longhorn", objects), ("cluster", [])):
         (tmp_path / f"{name}.json").write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
@@ -84,3 +84,4 @@ def test_the_commands_that_add_objects_are_answered(command: str, tmp_path: Path
     )
     (step,) = json.loads(ended.stdout)["steps"]
     assert "n2" == step["scheduled"]["node"]
+    assert [("n1", reason)] == [(one["node"], one["reason"]) for one in step["refusals"]]
