@@ -54,9 +54,9 @@ def shown(text: str) -> str:
 
 def commands(text: str) -> Iterator[tuple[str, list[str]]]:
     for name, rest in COMMAND.findall(shown(text)):
-        program, *words = [*ALIASES.get(name, name).split(" "), *rest.split()]
-        while f"{program} {words[0] if words else ''}" in {*PROGRAMS, "python -m"}:
-            program += " " + words.pop(0)
+        line = f"{ALIASES.get(name, name)} {rest} "
+        program = max((known for known in PROGRAMS if line.startswith(f"{known} ")), key=len)
+        words = line.removeprefix(program).split()
         if words and not words[0].startswith(("...", "[")):
             yield program, words
 
