@@ -4,9 +4,11 @@ First in one process, without a record to write: NODES Longhorn nodes of DISKS d
 each with its Replica object; one replica after the other is placed. `bytes` is what an allocation takes beside the
 parsed record.
 
-Then on a real API server with four nodes: calls of one program, one after the other, alternate with bare PATCHes of an
-object as large as a record, so that whatever else the machine does hits both alike; then CALLERS programs ask at once.
-Printed as one JSON object and written to bench-output/allocating.json; the verdict goes to standard error as well.
+Then on a real API server with as many nodes and entries on record: calls of one program alternate with bare PATCHes of
+an object as large as a record, so that whatever else the machine does hits both alike; one caller and many at once take
+turns, and so do filter calls without callers and with; expansions share writes; and the leader ends, and the next one
+answers. Printed as one JSON object and written to bench-output/allocating.json; the verdict goes to standard error as
+well.
 """
 
 from __future__ import annotations
@@ -20,23 +22,24 @@ import tempfile
 import time
 import tracemalloc
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+from bench.allocating_site import BUSY, CALLERS, TOGETHER, LoadedSite, p99
 from bench.made_up import make_cluster
 from bench.verdicts import Verdict, add_report_only, conclude, lines_of
 from controller.model.allocations import Allocation, NodeRecord, Purpose
-from controller.rpc.client import DiskSchedulerClient, material_of
 from controller.settings import DISK_SCHEDULER, LiveSettings
 from tests.cluster.cluster import Cluster, ClusterOptions
-from tests.e2e.disk_callers import NAME
-from tests.e2e.disk_site import RECORDS, Site, caller_certificate
+from tests.e2e.disk_site import RECORDS, Site
 from tests.fakes.builders import GIB, disk, replica, volume
+from tests.waiting import wait_until
 
 NODES, DISKS, ENTRIES = 1_000, 4, 50_000
-DECISIONS = 60
-ALONE, CALLERS = 120, 32
+DECISIONS = 400
+ALONE, EXPANSIONS, HAND_OVERS, ROUNDS = 120, 100, 3, 3
+MANY, FILTERS, WARM_UP = 1_000, 300, 20
 OUTPUT = Path("bench-output/allocating.json")
 MILLISECONDS = 1000.0
 
@@ -51,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory() as folder, Cluster.start(ClusterOptions(start_scheduler=False)) as cluster:
         site = Site(cluster, Path(folder))
         try:
-            found["cluster"] = with_writes(site)
+            found["cluster"] = with_writes(LoadedSite(site, options.nodes, options.entries))
         finally:
             site.stop()
     verdicts = judged(found)
@@ -107,48 +110,92 @@ def decision(nodes: int, entries: int) -> dict[str, float]:
     }
 
 
-def with_writes(site: Site) -> dict[str, float]:
-    leader = site.start_leader()
-    leader.wait_leading()
-    folder = caller_certificate(site.api, site.folder)
-    names = [site.add_volume(f"v{number}", 1)[0] for number in range(4 * 100 - 1)]
-    patched = names.pop()  # its record is one of our own, of no node, that the leader leaves alone
-    body = {"metadata": {"name": "bare"}, "spec": {"term": 0, "diskAllocations": {"d1": {"replicas": {patched: 1}}}}}
-    site.api.create(RECORDS, {"apiVersion": "scheduling.longhorn.io/v1alpha1", "kind": "NodeDiskAllocation", **body})
-    with DiskSchedulerClient(site.address, NAME, lambda: material_of(folder)) as client:
-        calls, patches = [], []
-        for number, name in enumerate(names[:ALONE]):
+def with_writes(loaded: LoadedSite) -> dict[str, float]:
+    """Of calls whose answers wait for the record."""
+    found = beside_patches(loaded) | one_and_many(loaded) | expansions(loaded) | filter_beside(loaded)
+    filtered, given = zip(*(loaded.hand_over(loaded.replicas(1)[0]) for _ in range(HAND_OVERS)), strict=True)
+    ratios = [mine / theirs for mine, theirs in zip(given, filtered, strict=True)]
+    hand_over = {"hand_over_filter_s": filtered, "hand_over_call_s": given, "hand_over_ratio": ratios}
+    return found | {name: statistics.median(values) for name, values in hand_over.items()}
+
+
+def beside_patches(loaded: LoadedSite) -> dict[str, float]:
+    """Calls of one program, each followed by a bare PATCH of an object as large as the record that it writes."""
+    calls, patches = [], []
+    sizes = {f"pvc-bare-{number:04d}-0000-000000000000-r-0a1b2c3d": 1 for number in range(ENTRIES // NODES)}
+    loaded.put_record("bare", {"d1": {"replicas": sizes}})  # of no node: the leader leaves it alone
+    first = next(iter(sizes))
+    requests = [request.split()[1:] for request in loaded.replicas(ALONE)]
+    with loaded.client() as client:
+        for number, (volume, name) in enumerate(requests):
             began = time.perf_counter()
-            client.schedule_replica(name.rsplit("-r-")[0], name, seconds=30)
+            client.schedule_replica(volume, name, seconds=30)
             calls.append(time.perf_counter() - began)
             began = time.perf_counter()
-            sizes = {f"{patched}-{index}": number for index in range(number // 4 + 1)}
-            site.api.patch(f"{RECORDS}/bare", {"spec": {"diskAllocations": {"d1": {"replicas": sizes}}}})
+            body = {"spec": {"diskAllocations": {"d1": {"replicas": {first: number + 2}}}}}
+            loaded.api.patch(f"{RECORDS}/bare", body)
             patches.append(time.perf_counter() - began)
-        rest = names[ALONE:]
-        began = time.perf_counter()
-        with ThreadPoolExecutor(CALLERS) as pool:
-            list(pool.map(lambda name: client.schedule_replica(name.rsplit("-r-")[0], name, seconds=30), rest))
-        together = len(rest) / (time.perf_counter() - began)
-    alone = 1 / statistics.median(calls)
-    return {
-        "call_ms": statistics.median(calls) * MILLISECONDS,
-        "patch_ms": statistics.median(patches) * MILLISECONDS,
-        "call_to_patch": statistics.median(calls) / statistics.median(patches),
-        "alone_a_second": alone,
-        "together_a_second": together,
-        "together_to_alone": together / alone,
-    }
+    call, patch = statistics.median(calls), statistics.median(patches)
+    return {"call_ms": call * MILLISECONDS, "patch_ms": patch * MILLISECONDS, "call_to_patch": call / patch}
+
+
+def one_and_many(loaded: LoadedSite) -> dict[str, float]:
+    """Calls a second for replicas bound to four nodes: of one caller, and of many at once, in turns."""
+    ratios, alone, together = [], [], []
+    for _ in range(ROUNDS):
+        one = loaded.seconds_of(loaded.start_calls(loaded.replicas(ALONE, BUSY), 1))
+        many = loaded.seconds_of(loaded.start_calls(loaded.replicas(TOGETHER, BUSY)))
+        alone.append(ALONE / one)
+        together.append(TOGETHER / many)
+        ratios.append(together[-1] / alone[-1])
+    figures = {"alone_a_second": alone, "together_a_second": together, "together_to_alone": ratios}
+    return {name: statistics.median(values) for name, values in figures.items()}
+
+
+def expansions(loaded: LoadedSite) -> dict[str, float]:
+    """Writes for each of many expansions at once, of volumes with a replica on each of three nodes."""
+    known = loaded.record()["entries"]
+    requests = loaded.growing(EXPANSIONS, BUSY[:3])
+    wait_until(lambda: loaded.record()["entries"] >= known + 3 * EXPANSIONS, "what was made, on record", 60)
+    before = loaded.record()["writes"]
+    loaded.seconds_of(loaded.start_calls(requests, EXPANSIONS))
+    return {"writes_an_expansion": (loaded.record()["writes"] - before) / EXPANSIONS}
+
+
+def filter_beside(loaded: LoadedSite) -> dict[str, float]:
+    """Filter calls about a pod with all nodes as candidates: quiet, and while replicas are made and given away, in
+    turns."""
+    ratios, quiet, beside = [], [], []
+    with closing(loaded.filter_connection()) as connection:
+        for _ in range(WARM_UP):
+            loaded.filter(connection)
+        for _ in range(ROUNDS):
+            alone = [loaded.filter(connection) for _ in range(FILTERS)]
+            callers, busy = loaded.start_calls(loaded.new(MANY)), list[float]()
+            while callers.poll() is None:
+                busy.append(loaded.filter(connection))
+            loaded.seconds_of(callers)
+            quiet.append(p99(alone))
+            beside.append(p99(busy))
+            ratios.append(beside[-1] / quiet[-1])
+    figures = {"filter_quiet_p99_ms": quiet, "filter_beside_p99_ms": beside}
+    found = {name: statistics.median(values) * MILLISECONDS for name, values in figures.items()}
+    return found | {"filter_beside_to_quiet": statistics.median(ratios)}
 
 
 def judged(found: dict[str, Any]) -> list[Verdict]:
     one, cluster = found["decision"], found["cluster"]
+    many, beside = cluster["together_to_alone"], cluster["filter_beside_to_quiet"]
+    writes, later = cluster["writes_an_expansion"], cluster["hand_over_ratio"]
     return [
         Verdict(f"decision: median {one['median_ms']:.1f} ms", one["median_ms"] <= 5, "5 ms"),
         Verdict(f"decision: p99 {one['p99_ms']:.1f} ms", one["p99_ms"] <= 20, "20 ms"),
         Verdict(f"an allocation: {one['bytes']:.0f} bytes", one["bytes"] <= 400, "400", is_of_machine=False),
         Verdict(f"call / bare PATCH: {cluster['call_to_patch']:.2f}", cluster["call_to_patch"] <= 1.5, "1.5"),
-        Verdict(f"{CALLERS} callers / one: {cluster['together_to_alone']:.1f}", cluster["together_to_alone"] >= 4, "4"),
+        Verdict(f"{CALLERS} callers / one: {many:.1f}", many >= 4, "4"),
+        Verdict(f"writes an expansion: {writes:.2f}", writes <= 1, "1"),
+        Verdict(f"filter p99 beside callers / quiet: {beside:.1f}", beside <= 2, "2"),
+        Verdict(f"first answer of a new leader: {later:.2f} of filter's", later <= 1.25, "as filter's: 1.25"),
     ]
 
 

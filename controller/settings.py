@@ -30,6 +30,8 @@ __all__ = [
 
 PREFIX: Final = "scheduler-extender-"
 ENABLED: Final = f"{PREFIX}enabled"
+AUTHORITY: Final = f"{PREFIX}allocation-authority"
+PLACEMENT: Final = f"{PREFIX}replica-placement"
 MEBIBYTE: Final = 1024**2
 _DAY: Final = 86_400
 CERTIFICATE_MODES: Final = ("self", "cert-manager", "provided")
@@ -48,6 +50,7 @@ STRATEGIES: Final = ("spread", "pack", "off")
 OPT_IN_MODES: Final = ("auto", "always", "off")
 EXPANSION_POLICIES: Final = ("allow", "deny", "off")
 LONGHORN, DISK_SCHEDULER = AUTHORITIES = ("longhorn", "disk-scheduler")  # who says where replicas go
+PLACES_NOTHING: Final = f"has no effect unless {AUTHORITY} is {DISK_SCHEDULER}"
 REQUIRED, PREFERRED = STRICTNESSES = ("required", "preferred")  # how pods follow their shared volumes
 WEBHOOK_CLIENT: Final = "longhorn-scheduler-webhook"  # in the certificate that mode `self` makes for it
 
@@ -81,6 +84,7 @@ class LiveSettings:
     co_schedule_fallback_after_seconds: int = 0
     allocation_record: bool = True
     allocation_grace_seconds: int = 60
+    replica_placement: bool = False
 
 
 UNREAD: Final = LiveSettings(
@@ -121,9 +125,10 @@ _LIVE: Final[dict[str, _Key]] = {
     f"{PREFIX}namespace-cap-percent": _Key("namespace_cap_pct", 100),
     f"{PREFIX}co-schedule-strictness": _Key("co_schedule_strictness", choices=STRICTNESSES),
     f"{PREFIX}co-schedule-fallback-after": _Key("co_schedule_fallback_after_seconds", _DAY),
-    f"{PREFIX}allocation-authority": _Key("allocation_authority", choices=AUTHORITIES),
+    AUTHORITY: _Key("allocation_authority", choices=AUTHORITIES),
     f"{PREFIX}allocation-record": _Key("allocation_record"),
     f"{PREFIX}allocation-grace": _Key("allocation_grace_seconds", _DAY),
+    PLACEMENT: _Key("replica_placement"),
 }
 LIVE_NAMES: Final = tuple(_LIVE)
 
@@ -156,7 +161,10 @@ def live_settings(
     if ENABLED not in given:
         where = ", since there is no ConfigMap" if config_map is None else ""
         problems.append(SettingProblem(ENABLED, None, f"is not set{where}; {_in_force(last.enabled)}"))
-    return LiveSettings(**values), (*problems, *_misnamed(config_map or {}))
+    live = LiveSettings(**values)
+    if live.replica_placement and live.allocation_authority != DISK_SCHEDULER:
+        problems.append(SettingProblem(PLACEMENT, given.get(PLACEMENT), PLACES_NOTHING))
+    return live, (*problems, *_misnamed(config_map or {}))
 
 
 def _in_force(value: object) -> str:

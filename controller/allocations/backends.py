@@ -25,7 +25,8 @@ _PAGE: Final = 500
 
 @dataclass(frozen=True, slots=True)
 class StoredRecord:
-    """A node's record, and the object that carries it; `raw` is None where there is none yet."""
+    """A node's record, and the object that carries it. Without `raw` there is none yet; or, where the record has a
+    version, it is as a watch showed it, and may be an older one."""
 
     record: NodeRecord
     raw: Raw | None
@@ -75,6 +76,23 @@ class _Listed:
     def _stored(self, raw: Raw) -> StoredRecord:
         raise NotImplementedError
 
+    def _changed(
+        self,
+        stored: StoredRecord,
+        allocations: Sequence[Allocation],
+        timeout: float,
+        metadata: Raw | None = None,
+        spec: Raw | None = None,
+    ) -> Raw:
+        """The object, which is not at hand, with these allocations and what else is given."""
+        record = stored.record
+        changes = merge_patch(encode_allocations(record.allocations), encode_allocations(allocations))
+        body = {
+            "metadata": {**(metadata or {}), "resourceVersion": record.version},
+            "spec": {**(spec or {}), FIELD: changes},
+        }
+        return self._api.patch(self._kind, self._namespace, record.node, body, timeout=timeout)
+
 
 class LonghornNodeBackend(_Listed):
     """`spec.diskAllocations` of the Longhorn Node.
@@ -95,7 +113,8 @@ class LonghornNodeBackend(_Listed):
     ) -> StoredRecord:
         node = stored.record.node
         if stored.raw is None:
-            raise NotFoundError(f"there is no Longhorn Node {node}")
+            marks = {"annotations": {RECORDED_ANNOTATION: str(term)}}
+            return self._stored(self._changed(stored, allocations, timeout, marks))
         body = copy.deepcopy(stored.raw)
         body["metadata"].setdefault("annotations", {})[RECORDED_ANNOTATION] = str(term)
         body.setdefault("spec", {})[FIELD] = encode_allocations(allocations)
@@ -132,6 +151,8 @@ class NodeDiskAllocationBackend(_Listed):
         self, stored: StoredRecord, allocations: Sequence[Allocation], term: int, timeout: float = CALL_SECONDS
     ) -> StoredRecord:
         node, kind = stored.record.node, NODE_DISK_ALLOCATIONS
+        if stored.raw is None and stored.record.version:
+            return self._stored(self._changed(stored, allocations, timeout, spec={"term": term}))
         spec = {"term": term, FIELD: encode_allocations(allocations)}
         if stored.raw is None:
             body = {
@@ -172,10 +193,23 @@ def keeps_field(crd: Mapping[str, Any]) -> bool:
     return False
 
 
+def merge_patch(old: Raw, new: Raw) -> Raw:
+    """What makes `new` of `old` by JSON merge patch (RFC 7396); no value in either may be null."""
+    changes: Raw = dict.fromkeys(old.keys() - new.keys())
+    for key, value in new.items():
+        before = old.get(key)
+        if isinstance(value, dict) and isinstance(before, dict):
+            inner = merge_patch(before, value)
+            changes.update({key: inner} if inner else {})
+        elif before != value:
+            changes[key] = value
+    return changes
+
+
 def _all(api: KubeApi, resource: Resource, namespace: str) -> Iterator[Raw]:
     token: str | None = None
     while token != "":
-        query = {"limit": _PAGE} | ({"continue": token} if token else {})
+        query: dict[str, Any] = {"limit": _PAGE} | ({"continue": token} if token else {})
         page = api.list_page(resource, namespace, **query)
         yield from page.items
         token = page.continue_token

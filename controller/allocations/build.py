@@ -60,6 +60,13 @@ def build_record(
             return [node.record for node in stores["node"].values() if node.record is not None]
         return stores["record"].values()
 
+    def seen(name: str) -> NodeRecord | None:
+        key = f"{namespace}/{name}"
+        if isinstance(holder.backend, LonghornNodeBackend):
+            node = stores["node"].get(key)
+            return node.record if node is not None else None
+        return stores["record"].get(key)
+
     def objects() -> LonghornObjects:
         return LonghornObjects(
             stores["node"].values(),
@@ -73,7 +80,7 @@ def build_record(
         return gate.term
 
     term = RecordTerm(lease_term, openings, lambda: max((one.term for one in records()), default=0))
-    holder = RecordHolder(api, namespace, term, clock, tell_no_record)
+    holder = RecordHolder(api, namespace, term, clock, tell_no_record, seen)
     keeper = RecordKeeper(holder, records, objects, settings, clock, is_leading=lambda: gate.is_open, is_fresh=is_fresh)
     _tell(keeper, stores)
     registry.register(RecordMetrics(keeper.figures, lambda: gate.is_open))

@@ -101,7 +101,8 @@ def _listed(api: KubeApi, resource: Resource, namespace: str) -> list[dict[str, 
     found: list[dict[str, Any]] = []
     token: str | None = None
     while token != "":
-        page = api.list_page(resource, namespace, limit=_PAGE, **({"continue": token} if token else {}))
+        query: dict[str, Any] = {"limit": _PAGE} | ({"continue": token} if token else {})
+        page = api.list_page(resource, namespace, **query)
         found += page.items
         token = page.continue_token
     return found

@@ -11,6 +11,7 @@ from controller.allocations.writer import RecordWriter
 from controller.clock import Clock
 from controller.errors import NotFoundError
 from controller.kube.api import KubeApi
+from controller.model.allocations import NodeRecord
 from controller.process.repeated import Repeated
 from controller.process.worker import Part
 
@@ -32,10 +33,17 @@ class RecordHolder(Part):
     """
 
     def __init__(
-        self, api: KubeApi, namespace: str, term: Callable[[], int], clock: Clock, say: Callable[[str], None]
+        self,
+        api: KubeApi,
+        namespace: str,
+        term: Callable[[], int],
+        clock: Clock,
+        say: Callable[[str], None],
+        seen: Callable[[str], NodeRecord | None] = lambda _node: None,
     ) -> None:
-        """`term`: that writes carry; raises NotLeaderError while this process does not lead."""
-        self._api, self._namespace, self.term, self._clock = api, namespace, term, clock
+        """`term`: that writes carry; raises NotLeaderError while this process does not lead. `seen`: a node's record as
+        a watch shows it."""
+        self._api, self._namespace, self.term, self._clock, self._seen = api, namespace, term, clock, seen
         self._backend: RecordBackend | None = None
         self._writer: RecordWriter | None = None
         pause = {True: LOOK_EVERY_SECONDS, False: RETRY_SECONDS}
@@ -65,7 +73,7 @@ class RecordHolder(Part):
             self._backend = self._writer = None
             raise
         if self._backend is None or found.name != self._backend.name:
-            self._backend, self._writer = found, RecordWriter(found, self.term, self._clock)
+            self._backend, self._writer = found, RecordWriter(found, self.term, self._clock, seen=self._seen)
         self._steps.note(())
 
     def status(self) -> dict[str, Any]:

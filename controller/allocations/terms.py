@@ -23,7 +23,10 @@ class RecordTerm:
 
     def __call__(self) -> int:
         term, opening = self._lease_term(), self._openings()
-        latest = self._latest_on_record()
+        with self._lock:
+            if self._opening == opening:
+                return self._term
+        latest = self._latest_on_record()  # a look at each record, once in a term
         with self._lock:
             if self._opening != opening:
                 self._opening, self._term = opening, term if latest <= term else latest + 1

@@ -25,7 +25,7 @@ from controller.errors import (
     UnavailableError,
     UnreadableRecordError,
 )
-from controller.model.allocations import Allocation, Change, Drop, Put, changed
+from controller.model.allocations import Allocation, Change, Drop, NodeRecord, Put, changed
 
 PAUSE_SECONDS: Final = 0.05
 ROLL_BACK_SECONDS: Final = 2.0
@@ -89,8 +89,11 @@ class RecordWriter:
         term: Callable[[], int],
         clock: Clock,
         pause: Callable[[float], None] = time.sleep,
+        seen: Callable[[str], NodeRecord | None] = lambda _node: None,
     ) -> None:
-        self._backend, self._term, self._clock, self._pause = backend, term, clock, pause
+        """`seen`: a node's record as a watch shows it. The first write in a term begins with that, and reads the record
+        only if it is another one by now."""
+        self._backend, self._term, self._clock, self._pause, self._seen = backend, term, clock, pause, seen
         self._lock = threading.Lock()  # guards _nodes, and of each node what waits and what is owed
         self._nodes: dict[str, _NodeState] = {}
         self.writes = 0  # PUTs and POSTs that were accepted
@@ -225,6 +228,7 @@ class RecordWriter:
         writes its Nodes all the time."""
         base: tuple[Allocation, ...] | None = None  # on which a write was tried that was not accepted, or not answered
         goal: tuple[Allocation, ...] = ()
+        is_first, is_shown = True, False
         while True:
             term = self._term()
             left = deadline - self._clock.now()
@@ -232,6 +236,8 @@ class RecordWriter:
                 raise NotReadyError(f"the record of {node} was not written in time")
             try:
                 known = state.known if state.known_term == term else None
+                known = known or (self._shown(node) if is_first else None)
+                is_first, is_shown = False, known is not None and known.raw is None
                 stored = known or self._backend.read(node, min(left, 10.0))
                 if stored.record.problem:
                     raise UnreadableRecordError(f"the record of {node} cannot be read: {stored.record.problem}")
@@ -256,11 +262,18 @@ class RecordWriter:
                 raise
             except ConflictError:
                 state.known = None
+                base = None if is_shown else base  # the watch was behind: whose doing it was cannot be told
             except UnavailableError:
                 state.known = None
                 self._pause(PAUSE_SECONDS)
             except ClusterError as error:
                 raise NotReadyError(f"the record of {node} cannot be written: {error}") from error
+
+    def _shown(self, node: str) -> StoredRecord | None:
+        """As a watch shows it, if that can be a beginning."""
+        record = self._seen(node)
+        is_of_use = record is not None and record.version and not record.problem
+        return StoredRecord(record, None) if record is not None and is_of_use else None
 
     def _take_back(self, node: str, undo: Sequence[_Undo]) -> None:
         """Now if the API server lets us, else with the node's next write."""

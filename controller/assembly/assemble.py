@@ -30,6 +30,7 @@ from controller.kube.binder import PodBinder
 from controller.kube.endpoint_slice import EndpointSlices
 from controller.kube.lease import LeaseClient
 from controller.kube.recorder import Recorder, Target
+from controller.placement.build import build_placement
 from controller.process.addition import Addition
 from controller.process.flags import split_names
 from controller.process.status_port import StatusServer, create_metrics_app
@@ -158,33 +159,49 @@ class Controller:
 
     def _add(self, api: KubeApi) -> Sequence[Addition]:
         """What stands beside the extender, in the order in which it starts. Builds; starts nothing."""
+        stores = {name: followed.store for name, followed in self.stores.followed.items()}
         record = build_record(
             api,
             self.settings.namespace,
             self.clock,
             self.gate,
-            {name: followed.store for name, followed in self.stores.followed.items()},
+            stores,
             self.metrics.registry,
             openings=lambda: self.lifecycle.openings,
             settings=self._live_settings,
             is_fresh=lambda: self.stores.stale_kind() is None,
         )
+        rpc = build_rpc(
+            self.settings,
+            api,
+            self.clock,
+            self.allocator,
+            self.live,
+            self.metrics.registry,
+            checks=lambda: self.preconditions,
+            is_leading=lambda: self.gate.is_open,
+            credentials=self.webhook_chain.grpc_server,
+            record=record.holder.writer,
+        )
+        placement = build_placement(
+            api,
+            self.settings.namespace,
+            self.clock,
+            stores,
+            self.metrics.registry,
+            gives=rpc.giving,
+            turns=self.allocator.allocations,
+            settings=self._live_settings,
+            checks=lambda: self.preconditions,
+            is_leading=lambda: self.gate.is_open,
+            has_record=lambda: record.holder.writer() is not None,
+        )
         return (
             record.addition,
             Addition("webhook_certificates", self.webhook_chain, self.webhook_chain.status),
             self.admission.addition,
-            build_rpc(
-                self.settings,
-                api,
-                self.clock,
-                self.allocator,
-                self.live,
-                self.metrics.registry,
-                checks=lambda: self.preconditions,
-                is_leading=lambda: self.gate.is_open,
-                credentials=self.webhook_chain.grpc_server,
-                record=record.holder.writer,
-            ),
+            rpc.addition,
+            placement,
         )
 
     def _make_admission(self, api: KubeApi) -> AdmissionParts:

@@ -25,7 +25,7 @@ class FollowedKind(Generic[F]):
     parse: Callable[[Raw], F | None]
     observe: Callable[[Events, str, F | None, F | None], None]
     in_longhorn: bool = False  # lives in Longhorn's namespace, known by its name alone
-    is_live: bool = False  # read live where the store lacks it
+    is_live: bool = False  # often read live where the store lacks it, by a right to get it; others are listed by name
     is_followed: bool = True  # else it is read live alone, by name
 
 

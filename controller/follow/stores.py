@@ -8,6 +8,7 @@ from typing import Any
 
 from controller.allocator.verbs.events import Events
 from controller.clock import Clock
+from controller.errors import NotFoundError
 from controller.follow.feed import follow
 from controller.follow.kinds import FOLLOWED, KINDS
 from controller.follow.live import NOTHING_KNOWN, KnownStore, LiveKind
@@ -83,12 +84,13 @@ class Stores:
             follow(kind, self.followed[kind.name].store, events)
 
     def live_kinds(self) -> dict[str, LiveKind]:
+        """Of every kind. One that we may not `get`, because hardly anything asks for it, is listed by name."""
         kinds = {}
         for kind in KINDS:
-            if kind.is_live:
-                namespace = self._namespace if kind.in_longhorn else ""
-                store: KnownStore = self.followed[kind.name] if kind.is_followed else NOTHING_KNOWN
-                kinds[kind.name] = LiveKind(kind, _reader(self._api, kind.resource), store, namespace)
+            namespace = self._namespace if kind.in_longhorn else ""
+            store: KnownStore = self.followed[kind.name] if kind.is_followed else NOTHING_KNOWN
+            reader = (_reader if kind.is_live else _listing_reader)(self._api, kind.resource)
+            kinds[kind.name] = LiveKind(kind, reader, store, namespace)
         return kinds
 
     def is_synced(self) -> bool:
@@ -109,5 +111,16 @@ class Stores:
 def _reader(api: KubeApi, resource: Resource) -> Callable[[str, str, float], Mapping[str, Any]]:
     def read(namespace: str, name: str, timeout_seconds: float) -> Mapping[str, Any]:
         return api.get(resource, namespace or None, name, timeout=timeout_seconds)
+
+    return read
+
+
+def _listing_reader(api: KubeApi, resource: Resource) -> Callable[[str, str, float], Mapping[str, Any]]:
+    def read(namespace: str, name: str, timeout_seconds: float) -> Mapping[str, Any]:
+        selector = f"metadata.name={name}"
+        page = api.list_page(resource, namespace or None, timeout=timeout_seconds, fieldSelector=selector)
+        if not page.items:
+            raise NotFoundError(f"there is no {resource.kind} {name}")
+        return page.items[0]
 
     return read

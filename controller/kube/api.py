@@ -32,6 +32,7 @@ PATCH_TYPES: Final = {
     "apply": "application/apply-patch+yaml",
 }
 CALL_SECONDS: Final = 10.0
+LIST_SECONDS: Final = 60.0
 POOL_SIZE: Final = 64
 _JSON: Final = "application/json"
 
@@ -56,7 +57,9 @@ class KubeApi(Protocol):
     """Raw objects in and out. Errors: NotFoundError, ConflictError, GoneError, UnavailableError, ClusterError."""
 
     def get(self, resource: Resource, namespace: str | None, name: str, *, timeout: float = CALL_SECONDS) -> Raw: ...
-    def list_page(self, resource: Resource, namespace: str | None = None, **query: object) -> Page: ...
+    def list_page(
+        self, resource: Resource, namespace: str | None = None, *, timeout: float = LIST_SECONDS, **query: object
+    ) -> Page: ...
     def watch(
         self,
         resource: Resource,
@@ -137,9 +140,11 @@ class ClientKubeApi:
     def get(self, resource: Resource, namespace: str | None, name: str, *, timeout: float = CALL_SECONDS) -> Raw:
         return self._call("GET", resource.path(namespace, name), timeout=timeout)
 
-    def list_page(self, resource: Resource, namespace: str | None = None, **query: object) -> Page:
+    def list_page(
+        self, resource: Resource, namespace: str | None = None, *, timeout: float = LIST_SECONDS, **query: object
+    ) -> Page:
         """One page; `query` takes the API's own parameters (limit, continue, resourceVersion, labelSelector, ...)."""
-        raw = self._call("GET", resource.path(namespace), query=query, timeout=60.0)
+        raw = self._call("GET", resource.path(namespace), query=query, timeout=timeout)
         meta = raw.get("metadata") or {}
         return Page(raw.get("items") or [], str(meta.get("resourceVersion", "")), str(meta.get("continue") or ""))
 

@@ -199,7 +199,7 @@ class Informer(Part):
                 versions.append(page.resource_version)
                 return
 
-    def _page(self, **query: object) -> Page:
+    def _page(self, **query: Any) -> Page:
         return self._api.list_page(self.resource, self._namespace, fieldSelector=self._selector, **query)
 
     def _watch(self) -> None:

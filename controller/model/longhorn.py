@@ -78,6 +78,7 @@ class Disk:
     scheduled_replicas: Mapping[str, int]  # replica name -> bytes
     is_under_pressure: bool = False  # Schedulable is False with reason DiskPressure
     scheduled_images: Mapping[str, int] = field(default_factory=dict)  # backing image name -> bytes
+    path: str = ""  # where it is mounted, or its device
 
 
 @dataclass(frozen=True, slots=True)

@@ -449,4 +449,5 @@ def _disk_facts(name: str, specs: Raw, statuses: Raw) -> Disk:
         scheduled_replicas={key: integer_at(listed, f"{status_path}.scheduledReplica", key) for key in listed},
         is_under_pressure=condition_reason_at(status, status_path, "Schedulable") == "DiskPressure",
         scheduled_images={key: integer_at(images, f"{status_path}.scheduledBackingImage", key) for key in images},
+        path=text_at(spec, spec_path, "path"),
     )

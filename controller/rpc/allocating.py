@@ -6,14 +6,20 @@ an error, and the decision counts on for a while: it may have arrived.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, Final, Protocol
 
 import grpc
 
 from controller.allocator.verbs.allocate import Allocations, Allotment
 from controller.clock import Clock
-from controller.errors import MalformedRequestError, NotFoundError, NotReadyError, PreconditionError
+from controller.errors import (
+    MalformedRequestError,
+    NotFoundError,
+    NotReadyError,
+    PreconditionError,
+    TooManyReadsError,
+)
 from controller.model.allocations import Allocation, Change
 from controller.rpc import disk_scheduler_pb2 as pb
 from controller.rpc.calls import NamedCalls, Served, refusals_of
@@ -26,6 +32,7 @@ _BEFORE: Final = "already-allocated"
 _REFUSED: Final = "no-room"
 _FREED: Final = "freed"
 _NOTHING: Final = "nothing-to-free"
+WATCH_SECONDS: Final = 0.3  # that a watch is waited for before the API server is asked
 _ANSWER_SECONDS: Final = 0.1  # of the caller's patience that are left for the answer's way back
 
 
@@ -78,15 +85,22 @@ class DiskAllocator:
 
     def schedule_replica(self, request: pb.ScheduleReplicaRequest, seconds: float) -> Served:
         check_names(request, "replica_name", "volume_name")
-        volume, replica = request.volume_name, request.replica_name
+        return _one(self.place(request.volume_name, request.replica_name, seconds), pb.ScheduleReplicaReply)
+
+    def place(self, volume: str, replica: str, seconds: float) -> Allotment:
+        """A disk for that replica, on record by now; without allocations: there is none, for these reasons."""
         deadline = self._clock.now() + seconds
 
         def place() -> Allotment:
             left = deadline - self._clock.now()
             return self._allocations.place_replica(replica, left, self._clock.now_utc(), volume)
 
-        given = self._given(place, (("volume", volume), ("replica", replica)), deadline)
-        return _one(given, pb.ScheduleReplicaReply)
+        return self._given(place, (("volume", volume), ("replica", replica)), deadline)
+
+    def release(self, replica: str, seconds: float) -> Allotment:
+        """What was given to that replica goes from the record; PreconditionError when our stores show it on a disk."""
+        deadline = self._clock.now() + seconds
+        return self._given(lambda: self._allocations.release_replica(replica), (), deadline)
 
     def reuse_failed_replica(self, request: pb.ReuseFailedReplicaRequest, seconds: float) -> Served:
         check_names(request, "volume_name", optional=("hard_node_affinity",))
@@ -123,7 +137,7 @@ class DiskAllocator:
             try:
                 return self._allocations.release_replica(name)
             except PreconditionError:
-                if self._read(Missing("replica", "", name), self._seconds_to_read(deadline)):
+                if self._is_there(Missing("replica", "", name), deadline):
                     raise
             return self._allocations.release_replica(name, is_gone=True)  # our watch lags
 
@@ -150,7 +164,7 @@ class DiskAllocator:
             try:
                 return self._allocations.release_image(name, request.disk_uuid)
             except PreconditionError:
-                is_there = self._read(Missing("backing_image", "", name), self._seconds_to_read(deadline))
+                is_there = self._is_there(Missing("backing_image", "", name), deadline)
             return self._allocations.release_image(name, request.disk_uuid, is_gone=not is_there)
 
         given = self._given(release, (), deadline)
@@ -170,8 +184,7 @@ class DiskAllocator:
         try:
             allotment = decide()
         except NotFoundError:
-            for kind, name in needed:
-                self._read(Missing(kind, "", name), self._seconds_to_read(deadline))
+            self._make_known([Missing(kind, "", name) for kind, name in needed], deadline)
             allotment = decide()
         if allotment.changes:
             try:
@@ -183,6 +196,20 @@ class DiskAllocator:
             self._allocations.written(allotment)
         checks.check_term(term)
         return allotment
+
+    def _make_known(self, needed: Collection[Missing], deadline: float) -> None:
+        """What was made a moment before the call is there before its watch shows it, mostly for milliseconds only."""
+        patience = min(WATCH_SECONDS, max(0.0, deadline - self._clock.now()))
+        if not self._allocations.wait_known(needed, patience):
+            for missing in needed:
+                self._is_there(missing, deadline)
+
+    def _is_there(self, missing: Missing, deadline: float) -> bool:
+        """By a live read. ABORTED means something else to these callers than too many of those."""
+        try:
+            return self._read(missing, self._seconds_to_read(deadline))
+        except TooManyReadsError as error:
+            raise NotReadyError(f"the {missing.kind} is not known yet: {error}") from error
 
     def _seconds_to_read(self, deadline: float) -> float:
         left = min(LIVE_READ_SECONDS, deadline - self._clock.now())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
 from prometheus_client import CollectorRegistry
@@ -26,6 +27,14 @@ from controller.settings import ProcessSettings
 PORT_NAME: Final = "grpc"  # of the Service's port that the EndpointSlice fills
 
 
+@dataclass(frozen=True, slots=True)
+class RpcParts:
+    """`giving` gives room away, to callers and to parts of this process; `addition` serves DiskScheduler."""
+
+    giving: DiskAllocator
+    addition: Addition
+
+
 def build_rpc(
     settings: ProcessSettings,
     api: KubeApi,
@@ -38,8 +47,8 @@ def build_rpc(
     is_leading: Callable[[], bool],
     credentials: Current,
     record: Callable[[], Record | None] = lambda: None,
-) -> Addition:
-    """The part that serves DiskScheduler. Does nothing yet. `record`: what writes allocations down, if anything."""
+) -> RpcParts:
+    """Starts nothing. `record`: what writes allocations down, if anything."""
     metrics = RpcMetrics(registry)
     scheduler = DiskScheduler(allocator.expansions, checks, live, clock, metrics)
     calls = NamedCalls(split_names(settings.disk_scheduler_clients), clock, metrics)
@@ -56,4 +65,4 @@ def build_rpc(
         clock,
         is_leading=is_leading,
     )
-    return Addition("rpc", server, server.status)
+    return RpcParts(giving, Addition("rpc", server, server.status))

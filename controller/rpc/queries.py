@@ -10,7 +10,7 @@ import grpc
 from controller.allocator.judge.joined import FoundDisk, FoundDisks
 from controller.allocator.verbs.find import DiskQueries, DiskQuestion
 from controller.clock import Clock
-from controller.errors import NotFoundError
+from controller.errors import NotFoundError, NotReadyError, TooManyReadsError
 from controller.rpc import disk_scheduler_pb2 as pb
 from controller.rpc.calls import MOST_SECONDS, NamedCalls, Served, refusal_of
 from controller.rpc.service import LIVE_READ_SECONDS, Checks
@@ -42,19 +42,24 @@ class DiskList:
 
     def find(self, request: pb.FindDiskCandidatesRequest, seconds: float = MOST_SECONDS) -> pb.DiskListReply:
         """Raises NotReadyError when this process cannot answer within `seconds`, MalformedRequestError for a request
-        that is none, NotFoundError when there is no such volume or replica, TooManyReadsError when it would have to
-        read and must not."""
+        that is none, NotFoundError when there is no such volume or replica."""
         deadline = self._clock.now() + seconds
         name = checked_question(request).volume_name
         checks = self._checks()
         term = checks.begin()
         checks.check_fresh()
-        if not self._disks.knows(name) and not self._read(Missing("volume", "", name), min(LIVE_READ_SECONDS, seconds)):
+        if not self._disks.knows(name) and not self._is_there(name, min(LIVE_READ_SECONDS, seconds)):
             raise NotFoundError(f"there is no Longhorn volume {name!r}")
         question = DiskQuestion(name, request.replica_name, request.hard_node_affinity)
         found = self._disks.find(question, deadline - self._clock.now(), self._clock.now_utc())
         checks.check_term(term)
         return _reply(found)
+
+    def _is_there(self, volume: str, seconds: float) -> bool:
+        try:
+            return self._read(Missing("volume", "", volume), seconds)
+        except TooManyReadsError as error:  # ABORTED means something else to these callers
+            raise NotReadyError(f"the volume is not known yet: {error}") from error
 
 
 def _reply(found: FoundDisks) -> pb.DiskListReply:

@@ -21,8 +21,8 @@ from controller.process.worker import Part
 from controller.rpc.credentials import SERVER_OPTIONS, Current, server_credentials
 from controller.rpc.wire import MAX_MESSAGE_BYTES
 
-THREADS: Final = 8
-MOST_CALLS: Final = 64  # at a time, those that wait for a thread included; further ones are told to come back
+THREADS: Final = 32
+MOST_CALLS: Final = 256  # at a time, those that wait for a thread included; further ones are told to come back
 # Those in a handshake and those that are open, together: gRPC counts no others. It closes a further one as soon as it
 # has accepted it, so the process keeps its descriptors, and what is open stays. Callers are few: one connection of each
 # webhook, another one while certificates change. The rest is for handshakes, so that it takes as many silent clients as

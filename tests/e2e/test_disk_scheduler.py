@@ -54,6 +54,7 @@ def test_from_many_processes_exactly_what_fits_is_given(site: Site) -> None:
     assert {"RESOURCE_EXHAUSTED": 88} == dict(outcome.refused)
     assert outcome.given == site.on_record()
     assert {(name, "d1"): 90 * GIB for name in NODES} == dict(site.sums())
+    assert {"NOT_FOUND": 2} == dict(site.outcome(site.ask(["replica v0 none", "image none 1"], 1)).refused)
 
 
 def test_replicas_images_and_expansions_at_once_never_exceed_a_disk(site: Site) -> None:

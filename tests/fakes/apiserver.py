@@ -180,7 +180,11 @@ class FakeApiServer:
     def patch(self, resource: Resource, namespace: str | None, name: str, body: object, **_: object) -> Raw:
         self._enter("patch", resource)
         with self.changed:
-            merged = _merge(self._at(resource, namespace, name), body)
+            old = self._at(resource, namespace, name)
+            version = body.get("metadata", {}).get("resourceVersion") if isinstance(body, dict) else None
+            if version not in (None, old["metadata"]["resourceVersion"]):
+                raise ConflictError("409: changed meanwhile")
+            merged = _merge(old, body)
             return self._store((resource.path(), namespace or "", name), "MODIFIED", merged)
 
     def delete(self, resource: Resource, namespace: str | None, name: str, *, uid: str = "") -> None:

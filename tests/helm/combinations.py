@@ -90,6 +90,7 @@ COMBINATIONS: Final[dict[str, Values]] = {
         "tls": {"extraNames": ["extender.example.com", "192.0.2.1"]},
         "bind": {"enabled": True},
         "allocationRecord": {"enabled": True, "inLonghornNodes": True},
+        "replicaPlacement": {"enabled": True},
         "uninstall": {"waitSeconds": 300, "force": True, "purge": True},
         "test": {"namespace": "kube-public"},
     },

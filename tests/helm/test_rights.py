@@ -84,10 +84,10 @@ def test_the_record_comes_with_its_kind_and_only_the_rights_to_write_it(helm: He
         right for right in usual if right[0] == "nodediskallocations"
     }
     kept: Values = {"allocationRecord": {"enabled": True}}
-    writes = {("nodediskallocations", verb) for verb in ("get", "create", "update", "delete")}
+    writes = {("nodediskallocations", verb) for verb in ("get", "create", "update", "patch", "delete")}
     assert writes == rights(kept) - usual
     in_nodes: Values = {"allocationRecord": {"enabled": True, "inLonghornNodes": True}}
-    assert {("nodes", "get"), ("nodes", "update")} == rights(in_nodes) - rights(kept)
+    assert {("nodes", verb) for verb in ("get", "update", "patch")} == rights(in_nodes) - rights(kept)
     assert [] == objects(helm, {}, "CustomResourceDefinition")
     (crd,) = objects(helm, kept, "CustomResourceDefinition")
     assert "keep" == crd["metadata"]["annotations"]["helm.sh/resource-policy"]

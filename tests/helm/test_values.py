@@ -41,6 +41,7 @@ def test_every_live_setting_can_be_said(helm: Helm) -> None:
         "share-managers",
         "allow-stranding",
         "allocation-record",
+        "replica-placement",
     )
     settings |= dict.fromkeys(flags, True)
     documents = yaml.safe_load_all(helm.rendered({"settings": settings}))

@@ -127,7 +127,8 @@ class Volumes:
 
     def _on_replica(self, verb: str, replica: Raw) -> None:
         volume = self._world.volume(str(replica["spec"].get("volumeName") or ""))
-        if verb == "DELETED" and volume is not None:
+        is_placed_by_others = not self._world.options.places_replicas and locality.is_placed(replica)
+        if volume is not None and (verb == "DELETED" or is_placed_by_others):
             self._on_volume("MODIFIED", volume)
 
     def _on_node(self, _verb: str, _raw: Raw) -> None:
@@ -259,7 +260,8 @@ class Volumes:
 
     def _make_replicas(self, volume: Raw, replicas: list[Raw]) -> list[Raw]:
         """The replicas of a new volume, unless no disk at all would take one: then there is none to be placed."""
-        if self._world.asked is None and not self._would_place(volume, replicas):
+        is_own = self._world.asked is None and self._world.options.places_replicas
+        if is_own and not self._would_place(volume, replicas):
             self._tell(volume, "any", len(replicas))
             return replicas
         missing = int(volume["spec"]["numberOfReplicas"]) - len(replicas)
@@ -270,6 +272,9 @@ class Volumes:
         is_strict = decision.volume["spec"].get("dataLocality") == "strict-local"
         for replica in decision.replicas:
             if replica["spec"].get("nodeID"):
+                continue
+            if not self._world.options.places_replicas:
+                decision.failed = replica["spec"].get("hardNodeAffinity") or decision.failed or "any"
                 continue
             node = decision.volume["spec"].get("nodeID") or ""
             is_changed = is_strict and replica["spec"].get("hardNodeAffinity") != node

@@ -19,6 +19,9 @@ from controller.allocator.outcome import Decision
 from controller.allocator.verbs.grow import GrowthVerdict
 from controller.assembly.metrics import FAILURES, LeaderMetrics, LeaderSources
 from controller.canary.prover import OUTCOMES, REASONS
+from controller.placement.metrics import PlacementMetrics
+from controller.placement.placer import REASONS as WAITS
+from controller.placement.placer import PlacementFigures
 from controller.process.common_metrics import PREFIX
 from controller.rpc.metrics import OUTCOMES as RPC_OUTCOMES
 from controller.rpc.metrics import RpcMetrics
@@ -87,6 +90,7 @@ def test_every_metric_is_documented_and_nothing_else() -> None:
     LeaderMetrics(registry, "n1", "1").read_from(sources)
     RpcMetrics(registry)
     registry.register(RecordMetrics(Figures, lambda: True))
+    registry.register(PlacementMetrics(PlacementFigures))
     proposed = first_cells(METRICS, "## Of Longhorn's enhancement proposal")
     ours = [name for name in first_cells(METRICS, "## Of the controller") if name not in set(Decision)]
     assert shown_by(registry) == {*proposed, *(f"{PREFIX}_{name}" for name in ours)}
@@ -129,6 +133,12 @@ def test_every_decision_and_every_event_about_a_canary_is_documented() -> None:
     assert set(Decision) <= set(first_cells(METRICS, "## Of the controller"))
     page = (DOCS / "operations.md").read_text()
     assert [] == [reason for reason in REASONS.values() if reason not in page]
+
+
+def test_all_that_a_replica_may_wait_for_is_documented() -> None:
+    text = section_of((DOCS / "disk-scheduler.md").read_text(), "### What a replica waits for")
+    named = {name for cell in re.findall(r"^\| (`.+?`) \|", text, re.MULTILINE) for name in re.findall("`(.+?)`", cell)}
+    assert {"reason", *WAITS} == named
 
 
 def test_every_verdict_on_an_expansion_is_an_outcome_of_a_call() -> None:

@@ -13,7 +13,7 @@ from controller.admission.reconciler import LABELS
 from controller.canary.pod import NAME_PREFIX, canary_body
 from controller.follow.kinds import KINDS, FollowedKind
 from controller.kube.resources import FORMER_CONFIGURATIONS, LONGHORN_SETTINGS, OUR_CONFIGURATIONS
-from controller.model.names import CANARY_LABEL, EXTENDER_RESOURCE, WAKE_ANNOTATION, WAKE_CONDITION
+from controller.model.names import CANARY_LABEL, EXTENDER_RESOURCE, LONGHORN_GROUP, WAKE_ANNOTATION, WAKE_CONDITION
 from controller.settings import ProcessSettings
 from tests.cluster.cache import REPOSITORY
 
@@ -125,3 +125,9 @@ def test_pods_can_be_patched_only_where_the_policy_about_our_annotation_is_appli
     assert ("patch", "") not in granted("install.yaml", "", "pods")
     assert {("patch", "")} == granted("wake-annotation.yaml", "", "pods")
     assert f'"{WAKE_ANNOTATION}"' in policy_of("wake-annotation.yaml", "wake")[1]
+
+
+def test_replicas_can_be_patched_only_where_the_policy_about_their_place_is_applied_too() -> None:
+    assert {("list", ""), ("watch", "")} == granted("install.yaml", LONGHORN_GROUP, "replicas")
+    assert {("get", ""), ("patch", "")} == granted("replica-placement.yaml", LONGHORN_GROUP, "replicas")
+    assert '"dataDirectoryName", "hardNodeAffinity"' in policy_of("replica-placement.yaml", "placement")[1]

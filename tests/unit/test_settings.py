@@ -8,7 +8,16 @@ from dataclasses import replace
 import pytest
 
 from controller.errors import ConfigError
-from controller.settings import ENABLED, UNREAD, LiveSettings, ProcessSettings, live_settings
+from controller.settings import (
+    AUTHORITY,
+    ENABLED,
+    PLACEMENT,
+    PLACES_NOTHING,
+    UNREAD,
+    LiveSettings,
+    ProcessSettings,
+    live_settings,
+)
 
 NAME = "scheduler-extender-pod-scheduling-timeout"
 ON = {ENABLED: "true"}
@@ -128,3 +137,17 @@ def test_a_process_that_cannot_work_is_told_which_setting(fields: dict[str, obje
     good = ProcessSettings(pod_name="p", pod_ip="10.0.0.1", tls_mode="self").checked()
     with pytest.raises(ConfigError, match=f"^{named}: "):
         replace(good, **fields).checked()  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("data", "told"),
+    [
+        ({PLACEMENT: "true"}, [f"'true' {PLACES_NOTHING}"]),
+        ({PLACEMENT: "false"}, []),
+        ({PLACEMENT: "true", AUTHORITY: "disk-scheduler"}, []),
+    ],
+)
+def test_replicas_are_placed_only_where_the_allocations_decide(data: Mapping[str, str], told: list[str]) -> None:
+    live, problems = live_settings({**ON, **data}, {})
+    assert data[PLACEMENT] == str(live.replica_placement).lower()
+    assert told == [entry.text for entry in problems if entry.name == PLACEMENT]

@@ -14,9 +14,10 @@ from typing import Final
 from controller.allocator.promises.promise import Kind, OneOf, Places, Roams
 from controller.allocator.world.suitable import barred_nodes, takes_now
 from controller.allocator.world.world import World
-from controller.model.longhorn import LOCALITY_BEST_EFFORT, LOCALITY_DISABLED, SHARDED, Volume
+from controller.model.longhorn import LOCALITY_BEST_EFFORT, SHARDED, Volume
 from controller.rules.affinity import Affinity, copies_per_disk
 from controller.rules.demand import VolumeDemand
+from controller.rules.placing import places_detached
 
 OWN: Final = "volume:"  # the claimant, and the node that a copy is bound to, if any
 
@@ -64,9 +65,7 @@ def own_copies(world: World, demand: VolumeDemand) -> Iterator[OwnCopies]:
 
 def is_placeable(world: World, volume: Volume) -> bool:
     """Whether Longhorn places it while it is attached nowhere."""
-    if volume.data_locality == LOCALITY_DISABLED:
-        return True
-    return volume.data_locality == LOCALITY_BEST_EFFORT and not world.settings.behaviour.places_best_effort_at_attach
+    return places_detached(volume, world.settings)
 
 
 def first_places(world: World, demand: VolumeDemand, node: str, *, falls_back: bool = False) -> Places | None:

@@ -9,10 +9,11 @@ the same again gets the same.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
+from enum import StrEnum
 from typing import Final
 
 from controller.allocator.judge.chooser import DiskChooser
@@ -27,7 +28,10 @@ from controller.clock import Clock
 from controller.errors import NotFoundError, NotReadyError, PreconditionError
 from controller.model.allocations import Allocation, Change, Drop, Purpose, Put
 from controller.model.longhorn import Replica
+from controller.rules.demand import Missing
+from controller.rules.eligibility import check_disk_state, check_node
 from controller.rules.expandable import Route
+from controller.rules.placing import NotYet, check_replacement, check_time, is_replacement, wanted_affinity
 from controller.rules.provisioning import rounded_volume_bytes
 from controller.rules.reuse import find_reusable
 
@@ -50,6 +54,25 @@ class Allotment:
     size_bytes: int = 0
 
 
+class HeldPlace(StrEnum):
+    """What is on record, or decided, for a replica without a disk."""
+
+    NOTHING = "nothing"
+    PLACE = "place"  # that it may be written to
+    CLOSED = "closed"  # on a node or disk that takes no replicas now
+    ELSEWHERE = "elsewhere"  # not on the node that it has to be on
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementTurn:
+    """Whether a replica without a disk is to get one now. `affinity`: the node that it has to be bound to first."""
+
+    volume: str
+    not_yet: NotYet | None = None
+    affinity: str = ""
+    held: HeldPlace = HeldPlace.NOTHING
+
+
 class Allocations:
     """The allocator's part that gives room away by name, while the record is what decides (`allocation-authority`).
 
@@ -65,6 +88,17 @@ class Allocations:
         self._lock, self._clock, self._world = lock, clock, world
         self._under_lock, self._disks = under_lock, disks
         self._chooser = DiskChooser(world)
+
+    def wait_known(self, needed: Collection[Missing], seconds: float) -> bool:
+        """Whether our stores show all of that, volumes, replicas and images, after `seconds` at the latest. Costs: a
+        look-up for each, after each change; the wait is without the lock."""
+        facts: dict[str, Callable[[str], object]] = {
+            "volume": self._world.volumes.get,
+            "replica": self._world.placed.get,
+            "backing_image": self._world.backing_images.get,
+        }
+        with self._lock:
+            return self._lock.wait_for(lambda: all(facts[one.kind](one.name) for one in needed), seconds)
 
     # Replicas
 
@@ -127,6 +161,35 @@ class Allocations:
         disk = next((one.name for one in disks if one.uuid == replica.disk_uuid), "")
         size = max(replica.size_bytes, size_bytes)
         return Allocation(Purpose.REPLICA, replica.name, replica.node, disk, size) if disk else None
+
+    def turn_of(self, name: str, now_utc: datetime | None = None) -> PlacementTurn | None:
+        """Whether it is the replica's turn to get a disk, by what Longhorn shows of it and its volume; None where it
+        shows not both, or the replica has a node. Costs: a look-up; of one in the place of a failed one, a look at all
+        nodes."""
+        with self._active():
+            replica = self._world.allocated.shown_replica(name)
+            volume = self._world.volume(replica.volume) if replica is not None else None
+            if replica is None or volume is None or replica.node:
+                return None
+            not_yet = check_time(volume, replica, self._world.settings)
+            if not_yet is None and is_replacement(replica):
+                view = JoinedDisks(self._world, self._under_lock.ledger(), volume, now_utc).unjoined()
+                not_yet = check_replacement(view, volume)
+            affinity = wanted_affinity(volume, replica)
+            bound = affinity if affinity != replica.hard_node_affinity else ""
+            return PlacementTurn(volume.name, not_yet, bound, self._held(name, affinity))
+
+    def _held(self, name: str, affinity: str) -> HeldPlace:
+        entries = self._world.allocated.of(Purpose.REPLICA, name)
+        known = [one for one in entries if self._world.allocated.disk_uuid(one)]
+        if not known:
+            return HeldPlace.NOTHING
+        place = known[0]
+        node = self._world.nodes[place.node]
+        disk = next(one for one in node.disks if one.name == place.disk)
+        if affinity not in ("", place.node):
+            return HeldPlace.ELSEWHERE
+        return HeldPlace.CLOSED if check_node(node) or check_disk_state(disk) else HeldPlace.PLACE
 
     def reuse_replica(self, volume_name: str, affinity: str = "", now_utc: datetime | None = None) -> Allotment:
         """The failed replica of that volume that comes back where it lies; without one there are no allocations.

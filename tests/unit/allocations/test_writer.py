@@ -6,6 +6,7 @@ import contextlib
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from itertools import product
 
 import pytest
 
@@ -21,24 +22,38 @@ from controller.errors import (
     UnreadableRecordError,
 )
 from controller.kube.resources import LONGHORN_NODES, NODE_DISK_ALLOCATIONS, Resource
-from controller.model.allocations import Drop, Purpose, Put
+from controller.model.allocations import Drop, NodeRecord, Purpose, Put
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.clock import VirtualClock
 from tests.unit.allocations.stage import BACKENDS, NAMESPACE, NODES, entry, longhorn, on_record, put, touch_node
 from tests.waiting import wait_until
 
-WRITES = ("create", "replace")
+WRITES = ("create", "replace", "patch")
+
+
+Kind = Callable[[FakeApiServer, str], RecordBackend]
+WATCHES = ("none", "up to date", "late")
 
 
 class WriterStage:
-    def __init__(self, kind: Callable[[FakeApiServer, str], RecordBackend]) -> None:
+    """`watch`: what the writer is shown of records, besides what it reads."""
+
+    def __init__(self, kind: Kind, watch: str = "none") -> None:
         self.api, self.clock, self.term = longhorn(), VirtualClock(), 5
-        self.backend = kind(self.api, NAMESPACE)
+        self.backend, self.watch = kind(self.api, NAMESPACE), watch
         self.writer = self.new_writer()
 
     def new_writer(self) -> RecordWriter:
         """As after a restart."""
-        return RecordWriter(self.backend, lambda: self.term, self.clock, self.clock.advance)
+        then = {stored.record.node: stored.record for stored in self.backend.records()}
+
+        def seen(node: str) -> NodeRecord | None:
+            if self.watch == "up to date":
+                now = {stored.record.node: stored.record for stored in self.backend.records()}
+                return now.get(node)
+            return then.get(node) if self.watch == "late" else None
+
+        return RecordWriter(self.backend, lambda: self.term, self.clock, self.clock.advance, seen)
 
     def commit(self, *changes: Put | Drop, seconds: float = 3.0) -> None:
         self.writer.commit(changes, self.clock.now() + seconds)
@@ -60,9 +75,9 @@ class WriterStage:
         self.api.fail = fail
 
 
-@pytest.fixture(params=BACKENDS)
+@pytest.fixture(params=product(BACKENDS, WATCHES), ids=lambda each: f"{each[0].name}-{each[1]}")
 def stage(request: pytest.FixtureRequest) -> WriterStage:
-    return WriterStage(request.param)
+    return WriterStage(*request.param)
 
 
 def drop(name: str, node: str = "n1", disk: str = "d1") -> Drop:
@@ -311,3 +326,28 @@ def test_what_is_there_already_is_looked_at_before_it_is_said(stage: WriterStage
     stage.backend.write(stored, [entry("r2")], 5)
     stage.commit(put("r1"))
     assert {"r1": 10, "r2": 10} == on_record(stage.backend)
+
+
+@pytest.mark.parametrize("kind", BACKENDS)
+def test_the_first_write_of_a_term_begins_with_what_a_watch_shows(
+    kind: Callable[[FakeApiServer, str], RecordBackend],
+) -> None:
+    stage = WriterStage(kind, "up to date")
+    stage.commit(put("r1"), put("r2"), put("other", disk="d2"))
+    stage.writer, reads = stage.new_writer(), list[str]()
+    stage.api.fail = lambda verb, _resource: reads.append(verb)
+    stage.commit(drop("r1"), put("r3"), drop("other", disk="d2"))
+    assert "get" not in reads
+    assert {"r2": 10, "r3": 10} == on_record(stage.backend)
+
+
+@pytest.mark.parametrize("kind", BACKENDS)
+def test_a_watch_that_is_behind_costs_a_read_and_nothing_else(
+    kind: Callable[[FakeApiServer, str], RecordBackend],
+) -> None:
+    stage = WriterStage(kind, "late")
+    stage.commit(put("r1"))
+    late = stage.new_writer()
+    stage.commit(put("r2"))
+    late.commit([put("r3")], stage.clock.now() + 3.0)
+    assert {"r1": 10, "r2": 10, "r3": 10} == on_record(stage.backend)

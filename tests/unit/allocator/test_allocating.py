@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +15,7 @@ from controller.allocator.verbs.grow import GrowthRequest, GrowthVerdict
 from controller.errors import NotFoundError, NotReadyError, PreconditionError
 from controller.model.allocations import Allocation, Drop, NodeRecord, Purpose, Put, changed
 from controller.model.longhorn import BackingImage, LonghornSettings
+from controller.rules.demand import Missing
 from controller.rules.reasons import Reason
 from controller.settings import DISK_SCHEDULER
 from tests.fakes.builders import GIB, TestCluster, disk, node, replica, volume
@@ -142,6 +144,19 @@ def test_a_disk_that_is_free_again_while_refusals_are_sought_is_given(monkeypatc
 
     monkeypatch.setattr(disks, "find", empty_and_find)
     assert ("n1", "d1") == place(cluster.schedule("v-r-1"))
+
+
+def test_what_a_watch_shows_a_moment_later_is_waited_for() -> None:
+    cluster = cluster_of(n1=100)
+    allocations = cluster.allocator.allocations
+    needed = [Missing("volume", "", "v"), Missing("replica", "", "v-r-1")]
+    assert not allocations.wait_known(needed, 0.0)
+    with ThreadPoolExecutor(1) as pool:
+        known = pool.submit(allocations.wait_known, needed, 30.0)
+        cluster.allocator.observe_volume("v", volume("v", 10))
+        cluster.allocator.observe_replica("v-r-1", replica("v-r-1", "v", 10))
+        assert known.result()
+    assert not allocations.wait_known([Missing("backing_image", "", "i")], 0.0)
 
 
 def test_what_was_given_away_is_not_offered_to_a_pod() -> None:

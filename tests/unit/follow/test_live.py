@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from operator import itemgetter
 from typing import Any
 
@@ -12,12 +13,15 @@ from controller.allocator.outcome import Decision
 from controller.errors import ClusterError, NotFoundError, UnavailableError
 from controller.follow.kinds import KINDS, FollowedKind
 from controller.follow.live import LiveKind, LiveReader
+from controller.follow.stores import Stores
 from controller.kube.resources import CLAIMS
 from controller.model.longhorn import BackingImage
 from controller.model.parse import class_facts
 from controller.model.reader import Raw
 from controller.rules.reasons import Reason
+from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.builders import LATEST, TestCluster, volume
+from tests.fakes.clock import VirtualClock
 
 NOBODY = TestCluster().allocator  # the kinds of these tests tell it nothing
 
@@ -124,6 +128,22 @@ def test_the_allocator_takes_the_loss_of_an_object_of_every_kind(kind: FollowedK
     version = allocator.version
     kind.observe(allocator, "ns/never-seen", None, None)
     assert allocator.version > version
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_every_kind_can_be_read_live_by_its_name(kind: FollowedKind[Any]) -> None:
+    api, told = FakeApiServer(), list[str]()
+    stores = Stores(api, VirtualClock(), "longhorn-system", "any")
+    row = stores.live_kinds()[kind.name]
+    observed = replace(row.kind, parse=lambda raw: raw, observe=lambda _events, key, _facts, _gone: told.append(key))
+    reader = LiveReader({kind.name: replace(row, kind=observed)}, NOBODY)
+    namespace = "" if kind.in_longhorn or not kind.resource.is_namespaced else "ns"
+    assert not reader.refresh(kind.name, namespace, "o", 1.0)
+    where = "longhorn-system" if kind.in_longhorn else namespace or None
+    for name in ("n", "o", "p"):
+        api.put(kind.resource, where, {"metadata": {"name": name}})
+    assert reader.refresh(kind.name, namespace, "o", 1.0)
+    assert [f"{namespace}/o" if namespace else "o"] == told
 
 
 def test_a_backing_images_tags_decide_once_it_is_known() -> None:

@@ -14,7 +14,7 @@ import pytest
 from certs.authority import LeafSpec
 from certs.webhook import CLIENT_SUBJECT
 from controller.allocator.verbs.allocate import DOUBT_SECONDS
-from controller.errors import ConflictError, NotReadyError, UnreadableRecordError
+from controller.errors import ConflictError, NotReadyError, TooManyReadsError, UnreadableRecordError
 from controller.model.allocations import Change, NodeRecord, changed
 from controller.model.longhorn import BackingImage
 from controller.rpc import disk_scheduler_pb2 as pb
@@ -216,6 +216,17 @@ def test_a_replica_that_comes_late_is_read(leader: Leader, record: FakeRecord, c
     assert grpc.StatusCode.NOT_FOUND is code_of(raised)
     with pytest.raises(CallFailedError, match="is of volume 'v', not of 'w'"):
         client.schedule_replica("w", "v-r-1")
+
+
+def test_too_many_reads_are_no_changed_record(leader: Leader, record: FakeRecord, client: DiskSchedulerClient) -> None:
+    """ABORTED means that somebody else has changed the record."""
+    leader.reads.fails[""] = TooManyReadsError("4 threads read")
+    with pytest.raises(CallFailedError, match="not known yet: 4 threads read") as raised:
+        client.schedule_replica("v", "v-r-1")
+    assert grpc.StatusCode.UNAVAILABLE is code_of(raised)
+    with pytest.raises(CallFailedError, match="not known yet: 4 threads read") as raised:
+        client.find_disk_candidates("v")
+    assert grpc.StatusCode.UNAVAILABLE is code_of(raised)
 
 
 def test_without_a_record_or_the_authority_nothing_is_given(leader: Leader, client: DiskSchedulerClient) -> None:

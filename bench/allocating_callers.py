@@ -1,0 +1,57 @@
+"""Callers that ask the leader for room, in a process of their own: `python -m bench.allocating_callers ADDRESS FOLDER`.
+
+Standard input: how many at a time, in a line, and one request in each further line: `replica VOLUME REPLICA`, `expand
+VOLUME BYTES`, or `new VOLUME`, for which volume and replica are made first, with the `--kubeconfig`. Standard output:
+one JSON object with the number of calls and the seconds that they took together.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from controller.rpc.client import DiskSchedulerClient, material_of
+from tests.cluster.client import ApiClient
+from tests.e2e.disk_callers import NAME, asked
+from tests.e2e.disk_site import made_object
+from tests.e2e.scheduling import NAMESPACE
+from tests.longhorn import paths
+from tests.longhorn.options import GIB
+
+
+def make_volume(api: ApiClient, name: str, copies: int = 1) -> None:
+    spec = {"size": str(GIB), "numberOfReplicas": copies, "dataLocality": "disabled", "frontend": "blockdev"}
+    api.create(paths.longhorn("volumes", NAMESPACE), made_object("Volume", name, spec))
+
+
+def make_replica(api: ApiClient, volume: str, number: object = 0, **more: str) -> str:
+    """Its name. `more`: of its spec."""
+    name = f"{volume}-r-{number}"
+    spec = {"volumeName": volume, "volumeSize": str(GIB), "active": True, **more}
+    api.create(paths.longhorn("replicas", NAMESPACE), made_object("Replica", name, spec))
+    return name
+
+
+def main(address: str, folder: str, kubeconfig: str) -> None:
+    callers, api = int(sys.stdin.readline()), ApiClient.from_kubeconfig(Path(kubeconfig))
+
+    def call(words: list[str]) -> None:
+        if words[0] == "new":
+            make_volume(api, words[1])
+            words = ["replica", words[1], make_replica(api, words[1])]
+        asked(client, words)
+
+    with DiskSchedulerClient(address, NAME, lambda: material_of(Path(folder))) as client:
+        requests = [line.split() for line in sys.stdin]
+        began = time.perf_counter()
+        with ThreadPoolExecutor(callers) as pool:
+            done = len(list(pool.map(call, requests)))
+        seconds = time.perf_counter() - began
+    print(json.dumps({"calls": done, "seconds": seconds}))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

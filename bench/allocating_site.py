@@ -1,0 +1,233 @@
+"""The real API server of `bench.allocating`: many Longhorn nodes with much on record, a leader, and who calls it."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from http.client import HTTPException
+from typing import Any, Final
+
+import yaml
+
+from bench.allocating_callers import make_replica, make_volume
+from controller.rpc.client import CallFailedError, DiskSchedulerClient, material_of
+from tests.cluster.cache import REPOSITORY
+from tests.e2e import workloads
+from tests.e2e.connection import Connection
+from tests.e2e.disk_callers import NAME
+from tests.e2e.disk_site import RECORDS, Site, caller_certificate
+from tests.e2e.forms import Form, encode
+from tests.e2e.harness import CLASSES, CONFIG_MAP
+from tests.e2e.programs import Controller
+from tests.e2e.scheduling import NAMESPACE, SERVER_NAME, SERVICE, trust_of
+from tests.e2e.scheduling import SERVICE_PORT as EXTENDER_PORT
+from tests.longhorn.longhorn import add_node, disk_uuid
+from tests.longhorn.options import GIB, DiskOptions
+from tests.waiting import wait_until
+
+DISKS: Final = ("d1", "d2", "d3", "d4")
+DISK_GIB: Final = 16_000
+BUSY: Final = ("big-0", "big-1", "big-2", "big-3")  # that the callers' replicas are bound to
+CALLERS: Final = 32
+TOGETHER: Final = 400  # calls of all callers in a round
+POD: Final = "asking"
+_MAKERS: Final = 8
+
+
+class LoadedSite:
+    """A site of `nodes` more nodes, with `entries` allocations on their records that no object shows."""
+
+    def __init__(self, site: Site, nodes: int, entries: int) -> None:
+        self.site, self.api = site, site.api
+        self.names = [f"big-{number}" for number in range(nodes)]
+        self._made = 0
+        # Records of objects that are not there: so that they stay, and 50,000 objects need not be made.
+        self.api.patch(CONFIG_MAP, {"data": {"scheduler-extender-allocation-grace": "86400"}})
+        self._each(self._make_node, self.names)
+        self._each(lambda name: self._make_record(name, entries // nodes), self.names)
+        self._make_pod()
+        self.leader = self._lead()
+        self._certificate = caller_certificate(self.api, site.folder)
+        self._trust = trust_of(self._scheduler_config(), site.folder)
+        self.body = encode(Form.NAMES, self.api.get(f"/api/v1/namespaces/default/pods/{POD}"), self.names, {})
+
+    @staticmethod
+    def _each(make: Callable[[Any], object], entries: Iterable[Any]) -> None:
+        with ThreadPoolExecutor(_MAKERS) as pool:
+            list(pool.map(make, entries))
+
+    def _lead(self) -> Controller:
+        leader = self.site.start_leader()
+        leader.wait_leading()
+        return leader
+
+    def _make_node(self, name: str) -> None:
+        self.site.cluster.add_node(name)
+        disk = DiskOptions(maximum_bytes=DISK_GIB * GIB)
+        add_node(self.api, NAMESPACE, name, dict.fromkeys(DISKS, disk))
+
+    def _make_record(self, name: str, entries: int) -> None:
+        disks: dict[str, Any] = {disk: {"replicas": {}} for disk in DISKS}
+        for number in range(entries):
+            owner = f"pvc-{name}-{number:04d}-0000-000000000000-r-0a1b2c3d"
+            disks[DISKS[number % len(DISKS)]]["replicas"][owner] = (10, 20, 50)[number % 3] * GIB
+        self.put_record(name, disks)
+
+    def put_record(self, name: str, disks: dict[str, Any]) -> None:
+        spec = {"term": 0, "diskAllocations": disks}
+        kind = {"apiVersion": "scheduling.longhorn.io/v1alpha1", "kind": "NodeDiskAllocation"}
+        self.api.create(RECORDS, {**kind, "metadata": {"name": name}, "spec": spec})
+
+    def _make_pod(self) -> None:
+        """One that waits for ever, to be asked about."""
+        self.api.create(CLASSES, workloads.storage_class("waiting"))
+        self.api.create("/api/v1/namespaces/default/persistentvolumeclaims", workloads.claim("waiting", "waiting", 10))
+        account = "/api/v1/namespaces/default/serviceaccounts/default"
+        wait_until(lambda: self.api.get_or_none(account) is not None, "the default ServiceAccount", 30)
+        self.api.create("/api/v1/namespaces/default/pods", workloads.pod(POD, "waiting"))
+
+    def _scheduler_config(self) -> dict[str, Any]:
+        path, (host, port) = self.site.folder / "scheduler.yaml", self._extender()
+        words = ["--for", "plain", "--service-address", host, "--port", str(port), "--output", str(path)]
+        command = [sys.executable, "-m", "controller", "render-scheduler-config", *words]
+        command += ["--cluster-kubeconfig", str(self.site.kubeconfig)]
+        subprocess.run(command, cwd=REPOSITORY, capture_output=True, timeout=60, check=True)
+        config: dict[str, Any] = yaml.safe_load(path.read_text())
+        return config
+
+    def _extender(self) -> tuple[str, int]:
+        return self.site.cluster.services.address(NAMESPACE, SERVICE, EXTENDER_PORT)
+
+    # What is asked for
+
+    def replicas(self, count: int, nodes: Sequence[str] = ()) -> list[str]:
+        """Requests for new replicas of 1 GiB, each bound to one of `nodes`, if there are any."""
+        numbers = range(self._made, self._made + count)
+        self._made += count
+
+        def make(number: int) -> str:
+            name = f"v{number}"
+            make_volume(self.api, name)
+            more = {"hardNodeAffinity": nodes[number % len(nodes)]} if nodes else {}
+            return f"replica {name} {make_replica(self.api, name, **more)}"
+
+        with ThreadPoolExecutor(_MAKERS) as pool:
+            found = list(pool.map(make, numbers))
+        self._wait_seen(f"v{numbers[-1]}")
+        return found
+
+    def new(self, count: int) -> list[str]:
+        """Requests for so many replicas that their callers make first."""
+        numbers = range(self._made, self._made + count)
+        self._made += count
+        return [f"new v{number}" for number in numbers]
+
+    def growing(self, count: int, nodes: Sequence[str]) -> list[str]:
+        """Requests for the expansion of so many volumes, each with a replica on every one of `nodes`."""
+
+        def make(number: int) -> str:
+            name = f"grow{number}"
+            make_volume(self.api, name, len(nodes))
+            for node in nodes:
+                place = {"nodeID": node, "diskID": disk_uuid(node, DISKS[0]), "healthyAt": "2026-01-01T00:00:00Z"}
+                make_replica(self.api, name, node, **place)
+            return f"expand {name} {2 * GIB}"
+
+        with ThreadPoolExecutor(_MAKERS) as pool:
+            return list(pool.map(make, range(count)))
+
+    def record(self) -> dict[str, Any]:
+        """What the leader tells of its record."""
+        found: dict[str, Any] = self.leader.status()["allocations"]
+        return found
+
+    def _wait_seen(self, volume: str) -> None:
+        """Until the leader's store has it: else a live read would be a part of what is measured."""
+        with self.client() as client:
+
+            def is_seen() -> bool:
+                try:
+                    return bool(client.find_disk_candidates(volume).candidates)
+                except CallFailedError:
+                    return False
+
+            wait_until(is_seen, f"{volume} in the leader's store", 60)
+
+    def client(self) -> DiskSchedulerClient:
+        return DiskSchedulerClient(self.site.address, NAME, lambda: material_of(self._certificate))
+
+    def start_calls(self, requests: Sequence[str], callers: int = CALLERS) -> subprocess.Popen[str]:
+        kubeconfig = self.site.cluster.layout.kubeconfig("admin")
+        words = self.site.address, str(self._certificate), str(kubeconfig)
+        command = [sys.executable, "-m", "bench.allocating_callers", *words]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        process = subprocess.Popen(command, cwd=REPOSITORY, **pipes)  # type: ignore[call-overload]
+        assert process.stdin is not None
+        process.stdin.write("\n".join((str(callers), *requests)))
+        process.stdin.close()
+        process.stdin = None
+        return process  # type: ignore[no-any-return]
+
+    @staticmethod
+    def seconds_of(process: subprocess.Popen[str]) -> float:
+        text, _ = process.communicate(timeout=300)
+        return float(json.loads(text)["seconds"])
+
+    # Filter calls
+
+    def filter_connection(self) -> Connection:
+        return Connection(self._extender(), SERVER_NAME, self._trust, timeout=10, connected=lambda _: None)
+
+    def filter(self, connection: Connection) -> float:
+        """Seconds of one call about the waiting pod, with all nodes as candidates."""
+        began = time.perf_counter()
+        connection.request("POST", "/filter", self.body, {"Content-Type": "application/json"})
+        answer = connection.getresponse()
+        text = answer.read()
+        took = time.perf_counter() - began
+        if answer.status != 200 or not json.loads(text)["NodeNames"]:
+            raise RuntimeError(f"filter: {answer.status} {text[:200]!r}")
+        return took
+
+    # Another leader
+
+    def hand_over(self, request: str) -> tuple[float, float]:
+        """Seconds from the end of the leader until the next one's first good answer: to a filter call, and to a call
+        for that replica."""
+        follower = self.site.start_leader()
+        wait_until(follower.answers_ready, "a follower that is ready", 60)
+        _, volume, replica = request.split()
+        began = time.perf_counter()
+        with ThreadPoolExecutor(3) as pool:
+            gone = pool.submit(self.leader.stop)
+            filtered = pool.submit(self._first, began, self._filter_once)
+            with self.client() as client:
+                given = self._first(began, lambda: client.schedule_replica(volume, replica, seconds=2))
+            gone.result()
+            self.leader = follower
+            follower.wait_leading()
+            return filtered.result(), given
+
+    @staticmethod
+    def _first(began: float, ask: Callable[[], object]) -> float:
+        while time.perf_counter() - began < 60:
+            try:
+                ask()
+                return time.perf_counter() - began
+            except (CallFailedError, OSError, RuntimeError, HTTPException):
+                time.sleep(0.005)
+        raise RuntimeError("no answer within a minute")
+
+    def _filter_once(self) -> None:
+        with closing(self.filter_connection()) as connection:
+            self.filter(connection)
+
+
+def p99(values: Sequence[float]) -> float:
+    return statistics.quantiles(values, n=100)[98]

@@ -1,0 +1,145 @@
+"""Replicas without a node, and what has happened that may give them one."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from controller.kube.store import Change
+from controller.model.allocations import NodeRecord
+from controller.model.longhorn import Disk, LonghornNode, Replica, Volume
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """`waiting`: all replicas without a node, with their volumes, in the order in which they came. `touched`: those of
+    which something has changed, or of their volumes. `has_room`: somewhere there may be more room."""
+
+    waiting: Mapping[str, str]
+    touched: frozenset[str]
+    has_room: bool
+
+
+class Unplaced:
+    """Kept by the stores' subscribers, on followers too.
+
+    Threads: any. Blocks: never. I/O: none. `wake` hears of news, outside the lock.
+    """
+
+    def __init__(self, wake: Callable[[], None]) -> None:
+        self._wake = wake
+        self._lock = threading.Lock()  # guards the fields below
+        self._waiting: dict[str, str] = {}
+        self._of_volume: dict[str, set[str]] = {}
+        self._touched: set[str] = set()
+        self._has_room = False
+
+    def take(self) -> News:
+        """What is new since the last time."""
+        with self._lock:
+            news = News(dict(self._waiting), frozenset(self._touched), self._has_room)
+            self._touched, self._has_room = set(), False
+        return news
+
+    def replicas_changed(self, changes: Sequence[Change[Replica]]) -> None:
+        with self._lock:
+            for change in changes:
+                self._replica_changed_locked(change.old, change.new)
+            is_news = bool(self._touched) or self._has_room
+        if is_news:
+            self._wake()
+
+    def _replica_changed_locked(self, old: Replica | None, new: Replica | None) -> None:
+        if old is not None and old.node and (new is None or _leaves(old, new)):
+            self._has_room = True
+        if old is not None:
+            self._drop_locked(old, is_going=new is None or bool(new.node))
+        if new is not None and not new.node:
+            self._waiting[new.name] = new.volume
+            self._of_volume.setdefault(new.volume, set()).add(new.name)
+            self._touched.add(new.name)
+
+    def _drop_locked(self, replica: Replica, *, is_going: bool) -> None:
+        if not is_going:
+            return
+        self._waiting.pop(replica.name, None)
+        members = self._of_volume.get(replica.volume, set())
+        members.discard(replica.name)
+        if not members:
+            self._of_volume.pop(replica.volume, None)
+
+    def volumes_changed(self, changes: Sequence[Change[Volume]]) -> None:
+        with self._lock:
+            found = {name for change in changes for name in self._of_volume.get(_volume_of(change), ())}
+            self._touched |= found
+        if found:
+            self._wake()
+
+    def nodes_changed(self, changes: Sequence[Change[LonghornNode]]) -> None:
+        if any(gives_room(change.old, change.new) for change in changes):
+            self.room_came()
+
+    def records_changed(self, changes: Sequence[Change[NodeRecord]]) -> None:
+        if any(_entries(change.old) - _entries(change.new) for change in changes):
+            self.room_came()
+
+    def room_came(self, _changes: object = None) -> None:
+        """Something else has changed that may open a disk to replicas."""
+        with self._lock:
+            self._has_room = True
+            is_news = bool(self._waiting)
+        if is_news:
+            self._wake()
+
+
+def gives_room(old: LonghornNode | None, new: LonghornNode | None) -> bool:
+    """Whether that change may let a replica in that found no disk before: anything but disks that got fuller."""
+    if old is None or new is None or _without_figures(old) != _without_figures(new):
+        return True
+    return any(_is_emptier(before, after) for before, after in zip(old.disks, new.disks, strict=True))
+
+
+def _without_figures(node: LonghornNode) -> LonghornNode:
+    return replace(node, record=None, disks=tuple(map(_without_disk_figures, node.disks)))
+
+
+def _without_disk_figures(disk: Disk) -> Disk:
+    return replace(
+        disk,
+        maximum_bytes=0,
+        available_bytes=0,
+        reserved_bytes=0,
+        scheduled_bytes=0,
+        scheduled_replicas={},
+        scheduled_images={},
+    )
+
+
+def _is_emptier(before: Disk, after: Disk) -> bool:
+    return (
+        after.available_bytes > before.available_bytes
+        or after.maximum_bytes > before.maximum_bytes
+        or after.reserved_bytes < before.reserved_bytes
+        or after.scheduled_bytes < before.scheduled_bytes
+    )
+
+
+def _leaves(old: Replica, new: Replica) -> bool:
+    """Whether it takes less of that disk, or is nothing any more that other replicas of its volume have to avoid."""
+    there = old.disk_uuid, old.node, old.failed_at, old.eviction_requested
+    return new.size_bytes < old.size_bytes or there != (
+        new.disk_uuid,
+        new.node,
+        new.failed_at,
+        new.eviction_requested,
+    )
+
+
+def _volume_of(change: Change[Volume]) -> str:
+    facts = change.new or change.old
+    return facts.name if facts is not None else ""
+
+
+def _entries(record: NodeRecord | None) -> set[object]:
+    return set(record.allocations) if record is not None else set()

@@ -1,0 +1,84 @@
+"""Whether Longhorn would look for a disk for a Replica object now, or later.
+
+Its volume controller looks at every replica without a node each time it looks at the volume; those of volumes with data
+locality wait until it is known where the volume runs. A replica that is made in the place of a failed one is made only
+once nothing is to be expected of that one any more, so that it waits as well where that has changed since. Sources: the
+volume controller, and `RequireNewReplica` and `CheckAndReuseFailedReplica` of `scheduler/replica_scheduler.go`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from controller.model.longhorn import (
+    LOCALITY_BEST_EFFORT,
+    LOCALITY_DISABLED,
+    LOCALITY_STRICT,
+    MAX_REBUILD_RETRIES,
+    SHARDED,
+    LonghornSettings,
+    Replica,
+    Volume,
+)
+from controller.rules.candidates import PlacementView
+from controller.rules.reuse import find_reusable, plan_new_replica
+
+
+class Wait(StrEnum):
+    """What a replica without a disk waits for."""
+
+    DELETED = "deleted"  # it is on its way out, or its volume is
+    SHARDED = "sharded"  # its volume has shards instead
+    FAILED = "failed-replica"  # Longhorn deletes it
+    INACTIVE = "inactive-twin"  # a twin, which lies where the other one does
+    NOT_ATTACHED = "not-attached"  # its volume has to be at a node first
+    REPLACEMENT = "replacement"  # a failed replica may come back until a new one is due
+    REUSE = "reuse"  # a failed replica comes back
+
+
+@dataclass(frozen=True, slots=True)
+class NotYet:
+    """`seconds`: when to look again, where time alone changes it."""
+
+    wait: Wait
+    seconds: float | None = None
+
+
+def check_time(volume: Volume, replica: Replica, settings: LonghornSettings) -> NotYet | None:
+    """Why the unplaced `replica` gets no disk now, its volume's other replicas aside."""
+    if replica.deleting or volume.deleting:
+        return NotYet(Wait.DELETED)
+    if volume.data_layout == SHARDED:
+        return NotYet(Wait.SHARDED)
+    if replica.failed_at:
+        return NotYet(Wait.FAILED)
+    if not replica.active:
+        return NotYet(Wait.INACTIVE)
+    return None if volume.node_id or places_detached(volume, settings) else NotYet(Wait.NOT_ATTACHED)
+
+
+def check_replacement(view: PlacementView, volume: Volume) -> NotYet | None:
+    """Why a replica in the place of a failed one gets no disk now. `view` has all replicas of the volume."""
+    new = plan_new_replica(view, volume)
+    if not new.is_due:
+        return NotYet(Wait.REPLACEMENT, new.recheck_seconds)
+    is_degraded = volume.robustness == "degraded"
+    return NotYet(Wait.REUSE) if is_degraded and find_reusable(view, volume).replica is not None else None
+
+
+def places_detached(volume: Volume, settings: LonghornSettings) -> bool:
+    """Whether Longhorn places the volume's replicas while it is attached nowhere."""
+    if volume.data_locality == LOCALITY_DISABLED:
+        return True
+    return volume.data_locality == LOCALITY_BEST_EFFORT and not settings.behaviour.places_best_effort_at_attach
+
+
+def is_replacement(replica: Replica) -> bool:
+    """Made in the place of another one, anywhere: Longhorn marks those as not to be reused when they fail."""
+    return replica.rebuild_retry_count >= MAX_REBUILD_RETRIES and not replica.hard_node_affinity
+
+
+def wanted_affinity(volume: Volume, replica: Replica) -> str:
+    """The node that the replica is to be bound to: a strict-local one to its volume's."""
+    return volume.node_id if volume.data_locality == LOCALITY_STRICT else replica.hard_node_affinity

@@ -1,0 +1,180 @@
+"""A leader that places replicas in a cluster in memory: its own allocator and record, an API server, and informers that
+show what happened whenever they are told to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Self
+
+from prometheus_client import CollectorRegistry
+
+from controller.allocations.backends import NodeDiskAllocationBackend
+from controller.allocations.writer import RecordWriter
+from controller.allocator.allocator import Allocator
+from controller.follow.feed import follow
+from controller.follow.kinds import FOLLOWED
+from controller.kube.resources import LONGHORN_NODES, LONGHORN_REPLICAS, LONGHORN_VOLUMES
+from controller.kube.store import Store
+from controller.model.allocations import Change
+from controller.placement.build import build_placement
+from controller.placement.placer import Placer
+from controller.rpc.allocating import DiskAllocator
+from controller.settings import DISK_SCHEDULER, LiveSettings
+from tests.fakes.apiserver import FakeApiServer
+from tests.fakes.builders import GIB, TestCluster
+from tests.fakes.clock import VirtualClock
+from tests.unit.rpc.leaders import Checks
+
+NAMESPACE = "longhorn-system"
+ON = LiveSettings(enabled=True, allocation_authority=DISK_SCHEDULER, replica_placement=True)
+TRUE = {"status": "True"}
+Raw = dict[str, Any]
+
+
+class ReplicaCell:
+    """Longhorn's objects in an API server, which outlives its leaders."""
+
+    def __init__(self, clock: VirtualClock | None = None, **disks_gib: int) -> None:
+        """Nodes of one disk each."""
+        self.api, self.clock = FakeApiServer(), clock or VirtualClock()
+        for name, gib in disks_gib.items():
+            self.put_node(name, gib)
+
+    def put_node(self, name: str, gib: int, *, ready: bool = True, scheduled_gib: int = 0) -> None:
+        conditions = [{"type": "Ready", "status": str(ready)}, {"type": "Schedulable", **TRUE}]
+        disk = {
+            "diskUUID": f"{name}-d1",
+            "storageMaximum": gib * GIB,
+            "storageAvailable": gib * GIB,
+            "storageScheduled": scheduled_gib * GIB,
+            "conditions": [{"type": "Ready", **TRUE}, {"type": "Schedulable", **TRUE}],
+        }
+        spec = {"allowScheduling": True, "disks": {"d1": {"allowScheduling": True, "path": f"/disks/{name}"}}}
+        status = {"conditions": conditions, "diskStatus": {"d1": disk}}
+        self.api.put(LONGHORN_NODES, NAMESPACE, {"metadata": {"name": name}, "spec": spec, "status": status})
+
+    def put_volume(
+        self, name: str, gib: int = 10, *, status: Raw | None = None, meta: Raw | None = None, **spec: Any
+    ) -> None:
+        wanted = {"size": str(gib * GIB), "numberOfReplicas": 1, "dataLocality": "disabled", **spec}
+        raw = {"metadata": {"name": name, **(meta or {})}, "spec": wanted, "status": status or {}}
+        self.api.put(LONGHORN_VOLUMES, NAMESPACE, raw)
+
+    def put_replica(self, volume: str, number: int = 1, gib: int = 10, *, meta: Raw | None = None, **spec: Any) -> str:
+        name = f"{volume}-r-{number}"
+        wanted = {
+            "volumeName": volume,
+            "volumeSize": str(gib * GIB),
+            "nodeID": "",
+            "diskID": "",
+            "active": True,
+            **spec,
+        }
+        self.api.put(LONGHORN_REPLICAS, NAMESPACE, {"metadata": {"name": name, **(meta or {})}, "spec": wanted})
+        return name
+
+    def add(self, volume: str, gib: int = 10, **spec: Any) -> str:
+        """A volume with an unplaced replica, whose name this is."""
+        self.put_volume(volume, gib, **spec)
+        return self.put_replica(volume, gib=gib)
+
+    def replica(self, name: str) -> Raw:
+        return self.api.get(LONGHORN_REPLICAS, NAMESPACE, name)
+
+    def node_of(self, name: str) -> str:
+        return str(self.replica(name)["spec"]["nodeID"])
+
+    def change(self, name: str, **spec: Any) -> None:
+        self.api.patch(LONGHORN_REPLICAS, NAMESPACE, name, {"spec": spec})
+
+    def on_record(self) -> dict[str, str]:
+        """Nodes by the replica's name."""
+        backend = NodeDiskAllocationBackend(self.api, NAMESPACE)
+        return {one.name: one.node for stored in backend.records() for one in stored.record.allocations}
+
+
+class PlacingLeader:
+    """One leader of a cell. `cluster` has its allocator."""
+
+    def __init__(self, cell: ReplicaCell, term: int = 1, live: LiveSettings = ON) -> None:
+        self.cell, self.live, self.checks = cell, live, Checks()
+        self.checks.term, self.has_record = term, True
+        self.cluster = TestCluster(live=live, make_allocator=lambda _clock: Allocator(cell.clock))
+        backend = NodeDiskAllocationBackend(cell.api, NAMESPACE)
+        self.writer = RecordWriter(backend, self._term, cell.clock, self._pause)
+        self.giving = DiskAllocator(
+            self.cluster.allocator.allocations,
+            lambda: self.writer,
+            lambda: self.checks,
+            lambda missing, seconds: False,
+            cell.clock,
+        )
+        self.stores: dict[str, Store[Any]] = {kind.name: Store(kind.name, kind.parse) for kind in FOLLOWED}
+        self.stores["setting"] = Store("setting", lambda raw: raw)
+        for kind in FOLLOWED:
+            follow(kind, self.stores[kind.name], self.cluster.allocator)
+        self.registry = CollectorRegistry()
+        self.addition = build_placement(
+            cell.api,
+            NAMESPACE,
+            cell.clock,
+            self.stores,
+            self.registry,
+            gives=self.giving,
+            turns=self.cluster.allocator.allocations,
+            settings=lambda: self.live,
+            checks=lambda: self.checks,
+            is_leading=lambda: self.checks.is_leading,
+            has_record=lambda: self.has_record,
+        )
+        assert isinstance(self.addition.part, Placer)
+        self.placer = self.addition.part
+        self.see()
+
+    def _term(self) -> int:
+        self.checks.check_leading()
+        return self.checks.term
+
+    def _pause(self, seconds: float) -> None:
+        self.cell.clock.advance(seconds)
+
+    def commit(self, change: Change) -> None:
+        self.writer.commit([change], self.cell.clock.now() + 5)
+
+    def see(self) -> Self:
+        """All informers show what the API server has."""
+        for kind in FOLLOWED:
+            namespace = NAMESPACE if kind.in_longhorn else None
+            raws = self.cell.api.list_page(kind.resource, namespace).items
+            self.stores[kind.name].replace(raws)
+        return self
+
+    def round(self, after_seconds: float = 0.0) -> Self:
+        """Time passes, the informers catch up, and a round is made; then they show what it did."""
+        self.cell.clock.advance(after_seconds)
+        self.see()
+        self.placer.run_once()
+        return self.see()
+
+    def reasons(self) -> dict[str, str]:
+        """By replica, why it waits."""
+        self.placer.run_once()
+        return {one["replica"]: one["reason"] for one in self.status["replicas"]}
+
+    @property
+    def status(self) -> Raw:
+        found: Raw = self.addition.status()
+        return found
+
+    def counted(self, outcome: str) -> int:
+        return int(self.status["outcomes"][outcome])
+
+
+def failing(error: Exception, *verbs: str) -> Callable[[str, Any], None]:
+    """Of calls about Replica objects."""
+
+    def fail(verb: str, resource: Any) -> None:
+        if resource == LONGHORN_REPLICAS and verb in verbs:
+            raise error
+
+    return fail
