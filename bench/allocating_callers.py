@@ -15,7 +15,7 @@ from pathlib import Path
 
 from controller.rpc.client import DiskSchedulerClient, material_of
 from tests.cluster.client import ApiClient
-from tests.e2e.disk_callers import NAME, asked
+from tests.e2e.disk_callers import NAME, answer, asked
 from tests.e2e.disk_site import made_object
 from tests.e2e.scheduling import NAMESPACE
 from tests.longhorn import paths
@@ -42,7 +42,9 @@ def main(address: str, folder: str, kubeconfig: str) -> None:
         if words[0] == "new":
             make_volume(api, words[1])
             words = ["replica", words[1], make_replica(api, words[1])]
-        asked(client, words)
+        found = list(answer(lambda: asked(client, words)))
+        if found[0][0] != "given":
+            raise RuntimeError(f"{words}: {found}")
 
     with DiskSchedulerClient(address, NAME, lambda: material_of(Path(folder))) as client:
         requests = [line.split() for line in sys.stdin]

@@ -200,9 +200,14 @@ class DiskAllocator:
     def _make_known(self, needed: Collection[Missing], deadline: float) -> None:
         """What was made a moment before the call is there before its watch shows it, mostly for milliseconds only."""
         patience = min(WATCH_SECONDS, max(0.0, deadline - self._clock.now()))
-        if not self._allocations.wait_known(needed, patience):
+        if self._allocations.wait_known(needed, patience):
+            return
+        try:
             for missing in needed:
                 self._is_there(missing, deadline)
+        except NotReadyError:
+            if not self._allocations.wait_known(needed, min(LIVE_READ_SECONDS, max(0.0, deadline - self._clock.now()))):
+                raise
 
     def _is_there(self, missing: Missing, deadline: float) -> bool:
         """By a live read. ABORTED means something else to these callers than too many of those."""

@@ -1,7 +1,8 @@
 """The gRPC server and its Service's EndpointSlice: one worker for both.
 
 The server runs on followers too and answers UNAVAILABLE there, so that a caller whose connection outlived a term learns
-of it at its next call. Only the leader points the Service at itself.
+of it at its next call. Only the leader points the Service at itself. Beside our calls it serves gRPC's health and
+reflection (standard.py).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from controller.kube.endpoint_slice import Endpoint
 from controller.process.repeated import Repeated
 from controller.process.worker import Part
 from controller.rpc.credentials import SERVER_OPTIONS, Current, server_credentials
+from controller.rpc.standard import StandardServices
 from controller.rpc.wire import MAX_MESSAGE_BYTES
 
 THREADS: Final = 32
@@ -60,6 +62,7 @@ class RpcServer(Part):
         self._address, self._handler, self._current, self._clock = address, handler, current, clock
         self._endpoint, self._is_leading, self._connections = endpoint, is_leading, connections
         self._server: grpc.Server | None = None
+        self._standard = StandardServices()
         self._points_here = False
         self._next_endpoint_at = 0.0
         self._steps = Repeated(self.step, lambda _: LOOK_EVERY_SECONDS, _say, thread="rpc")
@@ -78,7 +81,9 @@ class RpcServer(Part):
         """Bring server and Service to where certificates and election say they should be."""
         if self._server is None:
             self._serve()
-        if not self._is_leading():
+        is_leading = self._is_leading()
+        self._standard.tell_leading(is_leading)
+        if not is_leading:
             self._points_here = False
             self._next_endpoint_at = 0.0
         elif self._server is not None and self._clock.now() >= self._next_endpoint_at:
@@ -100,11 +105,13 @@ class RpcServer(Part):
             self.port = server.add_secure_port(self._address, credentials)
         except RuntimeError as error:
             raise NotReadyError(f"cannot listen on {self._address}: {error}") from error
+        self._standard.add_to(server)
         server.start()
         self._server = server
         log.info("gRPC is served on %s", self._address)
 
     def _end(self) -> None:
+        self._standard.end()
         if self._points_here:
             try:
                 self._endpoint.clear()

@@ -1,0 +1,82 @@
+"""gRPC's own services on the leader's server: who leads, as health tells it, and our calls without the .proto file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+
+from controller.rpc import disk_scheduler_pb2 as pb
+from controller.rpc.server import THREADS
+from controller.rpc.wire import SERVICE
+from tests.unit.rpc.leaders import Chain, Leader, caller
+from tests.waiting import wait_until
+
+Status = health_pb2.HealthCheckResponse
+
+
+@pytest.fixture
+def channel(chain: Chain, leader: Leader) -> Iterator[grpc.Channel]:
+    with caller(leader, chain.client) as way, way.channel() as found:
+        yield found
+
+
+def checked(channel: grpc.Channel, service: str) -> int:
+    request = health_pb2.HealthCheckRequest(service=service)
+    return int(health_pb2_grpc.HealthStub(channel).Check(request, timeout=10).status)  # type: ignore[attr-defined]  # the stubs lack it
+
+
+def test_health_tells_whether_this_process_leads(leader: Leader, channel: grpc.Channel) -> None:
+    wait_until(lambda: checked(channel, SERVICE) == Status.SERVING, "a leader that serves")
+    leader.checks.is_leading = False
+    wait_until(lambda: checked(channel, SERVICE) == Status.NOT_SERVING, "a follower that does not")
+    assert Status.SERVING == checked(channel, "")
+    with pytest.raises(grpc.RpcError) as raised:
+        checked(channel, "another")
+    assert grpc.StatusCode.NOT_FOUND is raised.value.code()
+
+
+def test_watches_hear_of_changes_and_keep_no_thread(leader: Leader, channel: grpc.Channel) -> None:
+    """As many as there are threads; other questions are answered meanwhile."""
+    wait_until(lambda: checked(channel, SERVICE) == Status.SERVING, "a leader that serves")
+    stub = health_pb2_grpc.HealthStub(channel)
+    watches = [stub.Watch(health_pb2.HealthCheckRequest(service=SERVICE), timeout=60) for _ in range(THREADS)]  # type: ignore[attr-defined]  # the stubs lack it
+    assert [Status.SERVING] * THREADS == [next(watch).status for watch in watches]
+    leader.checks.is_leading = False
+    assert [Status.NOT_SERVING] * THREADS == [next(watch).status for watch in watches]
+    assert Status.NOT_SERVING == checked(channel, SERVICE)
+    for watch in watches:
+        watch.cancel()
+
+
+def test_a_server_that_ends_is_not_serving(leader: Leader, channel: grpc.Channel) -> None:
+    stub = health_pb2_grpc.HealthStub(channel)
+    watch = stub.Watch(health_pb2.HealthCheckRequest(service=""), timeout=60)  # type: ignore[attr-defined]  # the stubs lack it
+    assert Status.SERVING == next(watch).status
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(leader.server.stop)
+        assert Status.NOT_SERVING == next(watch).status
+        watch.cancel()
+
+
+def test_reflection_tells_every_call_of_the_service(leader: Leader, channel: grpc.Channel) -> None:
+    stub = reflection_pb2_grpc.ServerReflectionStub(channel)
+    requests = [
+        reflection_pb2.ServerReflectionRequest(list_services=""),
+        reflection_pb2.ServerReflectionRequest(file_containing_symbol=SERVICE),
+    ]
+    listed, described = stub.ServerReflectionInfo(iter(requests), timeout=10)  # type: ignore[operator]  # the stubs lack it
+    names = {one.name for one in listed.list_services_response.service}
+    assert {SERVICE, "grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection"} == names
+    assert [pb.DESCRIPTOR.serialized_pb] == list(described.file_descriptor_response.file_descriptor_proto)
+
+
+def test_strangers_get_no_answer_from_either(leader: Leader) -> None:
+    with grpc.insecure_channel(leader.address) as channel:
+        for call in (lambda: checked(channel, ""), lambda: checked(channel, SERVICE)):
+            with pytest.raises(grpc.RpcError):
+                call()  # type: ignore[no-untyped-call]  # the stubs lack it
