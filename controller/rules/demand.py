@@ -1,6 +1,6 @@
 """Which Longhorn volumes a pod needs, and what each of them asks of a node.
 
-Rules, by volume (docs/how-it-decides.md has them as a table for operators):
+Rules, by volume (docs/rules/needs.md has them as a table for operators):
 
 - the volume's data lies on the node and stays there: nothing is placed there, so no room is needed;
 - `strict-local` with a placed replica: only that node is possible;

@@ -43,7 +43,7 @@ MANIFESTS = ("install.yaml", "webhook.yaml")
 NOT_APPLIED = ("Deployment", "PodDisruptionBudget")
 FILL_CPU, FILL_MEMORY = "12", "48Gi"  # three quarters of a node as the test cluster makes it
 STOCK_SCHEDULER = "stock-scheduler"
-# docs/how-it-decides.md, "When room appears": a pod is woken at once, again after at most 10 s.
+# docs/rules/waiting.md, "When room appears": a pod is woken at once, again after at most 10 s.
 WOKEN_SECONDS = 10.0
 
 

@@ -74,7 +74,7 @@ def test_while_nobody_answers_nothing_is_evicted_and_the_pod_is_bound_afterwards
     assert cell.verdict("high").startswith("SchedulerError:")
 
     scene.start_controller()
-    # docs/how-it-decides.md: "kube-scheduler tries again within seconds": its longest back-off is 10 s.
+    # docs/rules/refusals.md: "kube-scheduler tries again within seconds": its longest back-off is 10 s.
     cell.wait_chosen(1, RETRY_SECONDS)
     cell.wait_pod_ready("high")
     assert {"high", "low"} == {pod["metadata"]["name"] for pod in cell.pods()}

@@ -23,6 +23,7 @@ from tests.cluster.history import read_history
 from tests.cluster.process import start_ticks
 from tests.cluster.state import read_state
 from tests.e2e import workloads
+from tests.unit.pages import FENCE
 
 pytestmark = pytest.mark.cluster
 
@@ -195,3 +196,12 @@ def test_a_cluster_ends_with_its_killed_owner_and_the_next_one_names_what_it_lef
         pass
     assert any("left: orphan: dead" in line for line in said)
     assert not (short_folder / "orphan").exists()
+
+
+def test_the_example_of_the_page_runs() -> None:
+    (example,) = [
+        body
+        for _, language, body in FENCE.findall((REPOSITORY / "docs" / "test-cluster.md").read_text())
+        if language == "python"
+    ]
+    exec(compile(example, "example", "exec"), {})

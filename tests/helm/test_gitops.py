@@ -1,4 +1,4 @@
-"""What docs/install.md promises to those who leave the chart to Argo CD or Flux: these apply again and again what is
+"""What docs/gitops.md promises to those who leave the chart to Argo CD or Flux: these apply again and again what is
 rendered, and run the hooks that they know."""
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def test_hooks_are_those_of_the_page_and_helms_alone(helm: Helm, name: str) -> N
 
 
 def test_the_page_ignores_what_the_chart_renders(helm: Helm) -> None:
-    blocks = [yaml.safe_load(block) for block in yaml_blocks((REPOSITORY / "docs" / "install.md").read_text())]
+    blocks = [yaml.safe_load(block) for block in yaml_blocks((REPOSITORY / "docs" / "gitops.md").read_text())]
     (ignored,) = [
         block["spec"]["ignoreDifferences"] for block in blocks if "ignoreDifferences" in block.get("spec", {})
     ]

@@ -1,4 +1,4 @@
-"""The worked examples of docs/how-it-decides.md say what the code decides."""
+"""The worked examples of docs/rules say what the code decides."""
 
 from __future__ import annotations
 
@@ -15,12 +15,14 @@ from controller.rules.eligibility import check_disk_space
 from controller.rules.reasons import Reason
 from tests.fakes.builders import TestCluster, disk
 
-TEXT = (Path(__file__).resolve().parents[2] / "docs" / "how-it-decides.md").read_text()
+RULES = Path(__file__).resolve().parents[2] / "docs" / "rules"
+ROOM = (RULES / "room.md").read_text()
+NEEDS = (RULES / "needs.md").read_text()
 
 
-def table(first_cell: str) -> list[list[str]]:
+def table(text: str, first_cell: str) -> list[list[str]]:
     """The cells of the rows of the one table whose heading begins with that cell, code marks taken off."""
-    _, rest = TEXT.split(f"\n| {first_cell} |")
+    _, rest = text.split(f"\n| {first_cell} |")
     rows = []
     for line in rest.splitlines()[2:]:
         if not line.startswith("|"):
@@ -38,7 +40,7 @@ def numbers(text: str) -> list[int]:
     return [] if text == "none" else [int(part) for part in text.split(",")]
 
 
-@pytest.mark.parametrize("row", table("disk"), ids=lambda row: row[0])
+@pytest.mark.parametrize("row", table(ROOM, "disk"), ids=lambda row: row[0])
 def test_a_disk_takes_a_replica_as_the_examples_say(row: list[str]) -> None:
     maximum, reserved, available, scheduled = (size(cell) for cell in row[1:5])
     facts = replace(disk(), maximum_bytes=maximum, reserved_bytes=reserved, available_bytes=available)
@@ -47,7 +49,7 @@ def test_a_disk_takes_a_replica_as_the_examples_say(row: list[str]) -> None:
     assert row[9] == (rejection.reason if rejection else "fits")
 
 
-@pytest.mark.parametrize("row", table("disks, free GiB"), ids=lambda row: " / ".join(row[:3]))
+@pytest.mark.parametrize("row", table(ROOM, "disks, free GiB"), ids=lambda row: " / ".join(row[:3]))
 def test_a_pods_volumes_fit_as_the_examples_say(row: list[str]) -> None:
     cluster = TestCluster()
     cluster.add_node("n1", *(disk(f"d{index}", free) for index, free in enumerate(numbers(row[0]))))
@@ -61,13 +63,13 @@ def test_a_pods_volumes_fit_as_the_examples_say(row: list[str]) -> None:
     assert row[3] == (outcome.refused["n1"] if outcome.refused else "passes")
 
 
-@pytest.mark.parametrize("row", table("request"), ids=lambda row: row[0])
+@pytest.mark.parametrize("row", table(NEEDS, "request"), ids=lambda row: row[0])
 def test_volumes_have_the_sizes_of_the_examples(row: list[str]) -> None:
     assert size(row[1]) == rounded_volume_bytes(size(row[0]))
 
 
 def test_the_picture_names_reasons_that_there_are() -> None:
-    picture = TEXT.split("```mermaid\n", 1)[1].split("```", 1)[0]
+    picture = ROOM.split("```mermaid\n", 1)[1].split("```", 1)[0]
     named = {word for label in re.findall(r'\["([^"]+)"\]', picture) for word in re.findall(r"[A-Z]\w+[A-Z]\w+", label)}
     assert named
     assert named <= set(Reason)

@@ -1,7 +1,7 @@
 """What Longhorn may believe of disks, and when that changed by itself: what a yes was given on.
 
 Longhorn places replicas by its own figures, which follow late, and its controllers decide up to a second before they
-write, on figures that were read before (docs/how-it-decides.md). So for a while a disk has to be taken for as empty as
+write, on figures that were read before (docs/rules/promised.md). So for a while a disk has to be taken for as empty as
 it was.
 """
 

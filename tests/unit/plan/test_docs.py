@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import shutil
+import subprocess
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -19,6 +23,9 @@ from tests.fakes.saved import core, node, replica, volume
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "plan-format.md"
 EXAMPLE = re.compile(r"```yaml\n(.*?)```\n+```json\n(.*?)```", re.DOTALL)
 EXAMPLES = EXAMPLE.findall(PAGE.read_text())
+CONSOLE = re.compile(r"```console\n(.*?)```", re.DOTALL)
+PIPES = [block for block in CONSOLE.findall(PAGE.read_text()) if block.startswith("jq ")]
+ROOT = PAGE.parents[1]
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
@@ -56,3 +63,25 @@ def test_every_part_of_a_question_is_described() -> None:
 def test_the_settings_that_are_read_are_named() -> None:
     section = PAGE.read_text().split("## Settings that decide\n", 1)[1].split("\n## ", 1)[0]
     assert sorted(LONGHORN_NAMES) == sorted(re.findall(r"`([a-z0-9-]+)`", section))
+
+
+@pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
+@pytest.mark.parametrize(("command", "reason"), [*zip(PIPES, ("NodeAntiAffinity", "NodeUnschedulable"), strict=True)])
+def test_the_commands_that_add_objects_are_answered(command: str, reason: str, tmp_path: Path) -> None:
+    """A replica of `pvc-1` lies on n1. Another one goes to n2: n1 has one already, or takes none as it is drained."""
+    objects = [*map(node, ("n1", "n2")), volume("pvc-1"), replica("r1", "n1", of="pvc-1")]
+    for name, items in (("longhorn", objects), ("cluster", [])):
+        (tmp_path / f"{name}.json").write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+    line = command.replace("python -m", f"{sys.executable} -m")
+    ended = subprocess.run(
+        ["bash", "-c", line],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    (step,) = json.loads(ended.stdout)["steps"]
+    assert "n2" == step["scheduled"]["node"]
+    assert [("n1", reason)] == [(one["node"], one["reason"]) for one in step["refusals"]]

@@ -75,10 +75,10 @@ def test_every_line_of_the_configuration_is_explained(platform: str) -> None:
     assert [line for line in bare if line not in first and not line.startswith("- ")] == []
 
 
-def test_the_readme_shows_the_same_configuration() -> None:
+def test_the_page_shows_the_same_configuration() -> None:
     (sample,) = [
         found
-        for block in yaml_blocks((ROOT / "README.md").read_text())
+        for block in yaml_blocks((ROOT / "docs" / "kube-scheduler.md").read_text())
         if (found := yaml.safe_load(block)).get("kind") == "KubeSchedulerConfiguration"
     ]
     (entry,) = sample["extenders"]
@@ -88,8 +88,8 @@ def test_the_readme_shows_the_same_configuration() -> None:
 
 
 @pytest.mark.parametrize("platform", ON_HOSTS)
-def test_the_install_page_shows_the_same_wiring(platform: str) -> None:
-    shown = [yaml.safe_load(block) for block in yaml_blocks((ROOT / "docs" / "install.md").read_text())]
+def test_the_page_shows_the_same_wiring(platform: str) -> None:
+    shown = [yaml.safe_load(block) for block in yaml_blocks((ROOT / "docs" / "kube-scheduler.md").read_text())]
     assert wiring(platform)[0] in shown
 
 
