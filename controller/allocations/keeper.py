@@ -214,6 +214,8 @@ class RecordKeeper(Part):
             return made[change]
 
         writer.commit([one.change for one in repairs], self._clock.now() + WRITE_SECONDS, is_still_wanted)
+        for one in repairs:  # the same, given anew before the next round, is young
+            self._since.pop(seen.get((node, one.allocation.key), one.allocation), None)
         for reason in RepairReason:
             names = [one.allocation.name for one in repairs if one.reason is reason and made.get(one.change)]
             if names:

@@ -13,7 +13,13 @@ import grpc
 
 from controller.allocator.verbs.allocate import Allocations, Allotment
 from controller.clock import Clock
-from controller.errors import MalformedRequestError, NotFoundError, NotReadyError, PreconditionError
+from controller.errors import (
+    MalformedRequestError,
+    NotFoundError,
+    NotReadyError,
+    PreconditionError,
+    TooManyReadsError,
+)
 from controller.model.allocations import Allocation, Change
 from controller.rpc import disk_scheduler_pb2 as pb
 from controller.rpc.calls import NamedCalls, Served, refusals_of
@@ -82,6 +88,8 @@ class DiskAllocator:
         deadline = self._clock.now() + seconds
 
         def place() -> Allotment:
+            if self._allocations.waits_for_attachment(replica):
+                self._look_at(Missing("volume", "", volume), deadline)
             left = deadline - self._clock.now()
             return self._allocations.place_replica(replica, left, self._clock.now_utc(), volume)
 
@@ -120,6 +128,8 @@ class DiskAllocator:
         name, deadline = request.replica_name, self._clock.now() + seconds
 
         def release() -> Allotment:
+            if self._allocations.is_shown_unplaced(name):
+                self._look_at(Missing("replica", "", name), deadline)
             try:
                 return self._allocations.release_replica(name)
             except PreconditionError:
@@ -147,6 +157,8 @@ class DiskAllocator:
         name, deadline = request.backing_image_name, self._clock.now() + seconds
 
         def release() -> Allotment:
+            if self._allocations.is_shown_without_copy(name, request.disk_uuid):
+                self._look_at(Missing("backing_image", "", name), deadline)
             try:
                 return self._allocations.release_image(name, request.disk_uuid)
             except PreconditionError:
@@ -183,6 +195,13 @@ class DiskAllocator:
             self._allocations.written(allotment)
         checks.check_term(term)
         return allotment
+
+    def _look_at(self, missing: Missing, deadline: float) -> None:
+        """Our watch may lag behind what the caller has just done. What was not read is decided by what is known."""
+        try:
+            self._read(missing, self._seconds_to_read(deadline))
+        except TooManyReadsError:
+            return
 
     def _seconds_to_read(self, deadline: float) -> float:
         left = min(LIVE_READ_SECONDS, deadline - self._clock.now())

@@ -119,7 +119,7 @@ class JoinedDisks:
 
     def _view(self, asked: Replica | None) -> PlacementView:
         world, volume = self._world, self._volume
-        replicas = {**({asked.name: asked} if asked is not None else {}), **world.replicas_of(volume.name)}
+        replicas = {**world.replicas_of(volume.name), **({asked.name: asked} if asked is not None else {})}
         engines = world.engines
         managers = engines.managers
         source = volume.source_volume

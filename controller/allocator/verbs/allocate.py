@@ -25,7 +25,7 @@ from controller.allocator.world.world import World
 from controller.clock import Clock
 from controller.errors import NotFoundError, NotReadyError, PreconditionError
 from controller.model.allocations import Allocation, Change, Drop, Purpose, Put
-from controller.model.longhorn import Replica
+from controller.model.longhorn import LOCALITY_DISABLED, LOCALITY_STRICT, Replica
 from controller.rules.expandable import Route
 from controller.rules.provisioning import rounded_volume_bytes
 from controller.rules.reuse import find_reusable
@@ -66,6 +66,13 @@ class Allocations:
         self._turn = threading.Lock()
 
     # Replicas
+
+    def waits_for_attachment(self, name: str) -> bool:
+        """Whether the replica goes where its volume is attached, which by our stores is nowhere yet. Costs: a look-up."""
+        with self._lock:
+            replica = self._world.placed.get(name)
+            volume = self._world.volume(replica.volume) if replica is not None and not replica.is_placed else None
+            return volume is not None and volume.data_locality != LOCALITY_DISABLED and not volume.node_id
 
     def place_replica(
         self, name: str, seconds: float, now_utc: datetime | None = None, volume_name: str = ""
@@ -110,6 +117,9 @@ class Allocations:
             return self._at_its_place(replica), replica
         if replica.node or replica.deleting or replica.failed_at:
             raise PreconditionError(f"replica {name!r} is not one that may be placed: it failed, goes, or has a node")
+        volume = self._world.volume(replica.volume)
+        if volume is not None and volume.data_locality == LOCALITY_STRICT and not volume.node_id:
+            raise PreconditionError(f"volume {volume.name!r} is strict-local, and not to be attached anywhere yet")
         return None, replica
 
     def _at_its_place(self, replica: Replica) -> Allotment:
@@ -146,6 +156,12 @@ class Allocations:
                 return Allotment(obstacles=refused, size_bytes=volume.size_bytes)
             self._check_readable(found.replica.node)
             return self._at_its_place(found.replica)
+
+    def is_shown_unplaced(self, name: str) -> bool:
+        """Whether our stores show the replica, and no disk of it. Costs: a look-up."""
+        with self._lock:
+            shown = self._world.allocated.shown_replica(name)
+            return shown is not None and not shown.is_placed
 
     def release_replica(self, name: str, *, is_gone: bool = False) -> Allotment:
         """What it has on record is to go: its object is gone, or has no disk by itself. PreconditionError when our
@@ -214,6 +230,12 @@ class Allocations:
                 return Allotment(obstacles=obstacles, size_bytes=size)
             one = Allocation(Purpose.BACKING_IMAGE, name, choice.node, choice.disk, size)
             return self._give_locked((one,), choice.uuid)
+
+    def is_shown_without_copy(self, name: str, disk_uuid: str) -> bool:
+        """Whether our stores show the image, and no copy on that disk. Costs: a look-up."""
+        with self._lock:
+            shown = self._world.allocated.shown_image(name)
+            return shown is not None and disk_uuid not in shown.disk_uuids
 
     def release_image(self, name: str, disk_uuid: str, *, is_gone: bool = False) -> Allotment:
         """The copy on that disk is to go from the record. PreconditionError while the image's maps name the disk,

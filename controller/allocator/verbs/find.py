@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from types import MappingProxyType
 from typing import Final
@@ -83,12 +83,15 @@ class DiskQueries:
 
 
 def _replica(world: World, volume: Volume, question: DiskQuestion) -> Replica:
+    """As Longhorn has it when it places it: one of a strict-local volume is bound to the volume's node then."""
+    strict_node = volume.node_id if volume.data_locality == LOCALITY_STRICT else ""
     if question.replica:
         found = world.replicas_of(volume.name).get(question.replica)
         if found is None:
             raise NotFoundError(f"volume {volume.name!r} has no replica {question.replica!r}")
-        return found
-    node = question.hard_node_affinity or (volume.node_id if volume.data_locality == LOCALITY_STRICT else "")
+        is_bound = bool(strict_node) and not found.is_placed
+        return replace(found, hard_node_affinity=strict_node) if is_bound else found
+    node = question.hard_node_affinity or strict_node
     return Replica(
         name=f"{volume.name}{NEW_REPLICA}",
         volume=volume.name,
