@@ -212,7 +212,7 @@ def check_promises(world: RaceWorld, rows: list[PromiseRow]) -> None:
             world.check(False, f"not promised: {need}\npromised:\n{_listed(rows)}")
             continue
         is_right = need.least_bytes <= row.size_bytes <= need.most_bytes
-        world.check(is_right, f"promised {row.size_bytes / 1024**3:g} GiB: {need}")
+        world.check(is_right, f"promised {row.size_bytes / 1024**3:g} GiB: {need}\npromised:\n{_listed(rows)}")
     for row in found.values():
         _check_not_shown(world, row)
     check_growth(world, rows)

@@ -101,8 +101,8 @@ class Allocations:
                     if volume is None or self._world.placed.get(name) != asked:
                         continue  # meanwhile it is another one
                     beside = binding_at(self._world, self._under_lock.ledger(), (choice.node,), volume.name)
-                    joined = JoinedDisks(self._world, beside, volume, now_utc, closed)
-                    if joined.takes(choice.node, choice.disk):
+                    views = JoinedDisks.of_call(self._world, beside, volume, now_utc, closed)
+                    if any(view.takes(choice.node, choice.disk) for view in views):
                         one = Allocation(Purpose.REPLICA, name, choice.node, choice.disk, volume.size_bytes)
                         return self._give_locked((one,), choice.uuid)
             raise NotReadyError("disks changed faster than a place was found")

@@ -64,7 +64,13 @@ class DiskQueries:
             volume = world.volume(question.volume)
             if volume is None:
                 raise NotFoundError(f"there is no Longhorn volume {question.volume!r}")
-            return JoinedDisks(world, ledger, volume, now_utc, closed).find(_replica(world, volume, question))
+            replica = _replica(world, volume, question)
+            if not world.allocated.counts:
+                return JoinedDisks(world, ledger, volume, now_utc, closed).find(replica)
+            views = JoinedDisks.of_call(world, ledger, volume, now_utc, closed)
+            tries = (view.find(replica) for view in views)
+            first = next(tries)
+            return first if first.preferred is not None else next((one for one in tries if one.preferred), first)
         finally:
             self._turn.release()
 
