@@ -158,14 +158,14 @@ class Allocations:
             )
             return
         lying = {entry.name for entry in world.lying_of(name) if entry.is_placed}
-        names = {one.name for one in told.given}
+        names = {one.name for one in told.given if one.name in world.replicas}  # the others have just gone
         world.check(names <= lying, f"{names} are given room, and {lying} are there")
         known = self.grown.get(name)
         is_old = not told.is_new and (known is None or world.now - known.at >= PATIENCE_SECONDS)
         volume = world.volumes[name]
         if is_old and size_bytes > volume.size_bytes and not self._are_on_record(told, size_bytes):
             return  # the keeper is taking it back at this moment
-        for one in told.given:
+        for one in (one for one in told.given if one.name in names):
             world.check(one.size_bytes >= size_bytes, f"{one.name} is given {one.size_bytes}, not {size_bytes}")
             self._hold(replica_key(one.name), one, self.given.get(replica_key(one.name)))
         self.grown[name] = Grown(size_bytes, min(map(self._since, told.given)))

@@ -333,10 +333,11 @@ class RaceWorld:
         return [self._joined(facts, entries.get(facts.name)) for facts in found]
 
     def _joined(self, facts: Replica, entry: Allocation | None) -> Replica:
-        if entry is None or facts.failed_at or (facts.node and facts.node != entry.node):
+        uuid = self.uuid_of(entry.node, entry.disk) if entry is not None else ""
+        if entry is None or facts.disk_uuid not in ("", uuid) or (facts.failed_at and not facts.node):
             return facts
         size = max(facts.size_bytes, entry.size_bytes)
-        return replace(facts, node=entry.node, disk_uuid=self.uuid_of(entry.node, entry.disk), size_bytes=size)
+        return replace(facts, node=entry.node, disk_uuid=uuid, size_bytes=size)
 
     def uuid_of(self, node: str, disk: str) -> str:
         return next((one.uuid for one in self.nodes[node].disks if one.name == disk), "")
@@ -403,7 +404,8 @@ class RaceWorld:
             self.own_since.pop(name, None)
             return
         replicas = self.lying_of(name)
-        own = facts.node_id, frozenset(entry.name for entry in replicas if not (entry.node or entry.failed_at))
+        at = facts.node_id or (facts.owner_id if self._may_grow(facts) else "")
+        own = at, frozenset(entry.name for entry in replicas if not (entry.node or entry.failed_at))
         if self.own_since.get(name, (None,))[0] != own:
             self.own_since[name] = own, self.now
         placed = sum(1 for entry in replicas if entry.is_placed and not entry.failed_at)
@@ -415,6 +417,11 @@ class RaceWorld:
             self.placeable_at.pop(name, None)
         if facts.node_id and (facts.state == "attached" or facts.scheduled is False):
             self.chance_at.setdefault((name, facts.node_id), self.now)
+
+    def _may_grow(self, facts: Volume) -> bool:
+        """Whether the volume, detached, is or may be attached to its owner's node to grow."""
+        claim = self.claim_by_uid(facts.name.removeprefix("pvc-"))
+        return facts.expansion_required or (claim is not None and self.granted_bytes(claim)[1] > facts.size_bytes)
 
     def check(self, holds: bool, text: str) -> None:
         if not holds:
