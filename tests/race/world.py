@@ -173,7 +173,7 @@ class RaceWorld:
         if kind in ("volume", "replica"):
             owner = facts if facts is not None else gone
             self._note_longhorn(owner.volume if isinstance(owner, Replica) else key)
-        elif kind == "record":
+        elif kind in ("record", "claim"):
             for name in self.volumes:
                 self._note_longhorn(name)
         if self.shape.is_prompt:
