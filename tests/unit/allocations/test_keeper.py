@@ -184,6 +184,17 @@ def test_a_new_leader_gives_the_grace_anew() -> None:
     assert {"r1": 10} == leader.on_record()
 
 
+def test_the_grace_begins_anew_when_the_same_is_given_once_more() -> None:
+    leader = KeeperStage()
+    leader.commit(put("r1"))
+    leader.round()
+    leader.round(60)
+    assert {} == leader.on_record()
+    leader.commit(put("r1"))  # before the next round
+    leader.round(2)
+    assert {"r1": 10} == leader.on_record()
+
+
 def test_an_entry_of_a_replica_without_a_disk_stays_as_long_as_that() -> None:
     leader = KeeperStage()
     leader.commit(put("r1"))

@@ -190,6 +190,37 @@ def test_what_still_lies_there_is_not_freed(leader: Leader, record: FakeRecord, 
     assert 0 == record.bytes_on("n1")
 
 
+def test_what_was_placed_a_moment_ago_is_not_freed(
+    leader: Leader, record: FakeRecord, client: DiskSchedulerClient
+) -> None:
+    """Our watches lag: they show the replica without a disk, and the image without its copy."""
+    leader.cluster.add_nodes(n1=100)
+    show(leader, "v", 60)
+    image = BackingImage("i", real_size_bytes=20 * GIB)
+    leader.cluster.allocator.observe_backing_image("i", image)
+    client.schedule_replica("v", "v-r-1")
+    client.schedule_backing_image("i")
+    leader.reads.objects["replica", "v-r-1"] = replica("v-r-1", "v", 60, on="n1")
+    leader.reads.objects["backing_image", "i"] = replace(image, disk_uuids=frozenset({"n1-d1"}))
+    with pytest.raises(CallFailedError, match="is there, on node n1"):
+        client.deallocate_replica("v-r-1")
+    with pytest.raises(CallFailedError, match="still names disk 'n1-d1'"):
+        client.deallocate_backing_image("i", "n1-d1")
+    assert 80 * GIB == record.bytes_on("n1")
+
+
+@pytest.mark.parametrize("locality", ["strict-local", "best-effort"])
+def test_a_volume_that_was_attached_a_moment_ago_gets_its_disk_there(
+    leader: Leader, record: FakeRecord, client: DiskSchedulerClient, locality: str
+) -> None:
+    leader.cluster.add_nodes(n1=100, n2=200)
+    leader.cluster.allocator.observe_volume("v", volume("v", 60, locality=locality))
+    leader.cluster.allocator.observe_replica("v-r-1", replica("v-r-1", "v", 60))
+    leader.reads.objects["volume", "v"] = volume("v", 60, locality=locality, attached_to="n1")
+    assert "n1" == client.schedule_replica("v", "v-r-1").allocation.node
+    assert {"n1": 60 * GIB} == {name: record.bytes_on(name) for name in record.records}
+
+
 def test_copies_of_images(leader: Leader, record: FakeRecord, client: DiskSchedulerClient) -> None:
     leader.cluster.add_nodes(n1=100)
     image = BackingImage("i", real_size_bytes=20 * GIB)
