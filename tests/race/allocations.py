@@ -243,6 +243,22 @@ class Allocations:
             self._check_counted(rows)
             check_promises(self._world, rows)
 
+    def check_at_rest(self) -> None:
+        """To be asked once everything has arrived and the graces are over: the record says what the objects show, but
+        for replicas that wait for their disk and volumes that have still to grow."""
+        world = self._world
+        shown = dict(self._objects())
+        for one in world.recorded():
+            place = (str(one.purpose), one.name, world.uuid_of(one.node, one.disk))
+            size, entry = shown.pop(place, 0), world.replicas.get(one.name)
+            if entry is not None and not entry.is_placed:
+                continue
+            volume = world.volumes.get(entry.volume) if entry is not None and size else None
+            most = max(size, volume.size_bytes if volume is not None else 0)
+            text = f"{one} is on record at last, and {size / 1024**3:g} GiB are there"
+            world.check(size <= one.size_bytes <= most, text)
+        world.check(not shown, f"not on record at last: {shown}")
+
     def _forget_what_is_over(self) -> None:
         """Answers whose object is gone, and those that nobody acts on any more: no object stands for them."""
         world = self._world

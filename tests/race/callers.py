@@ -18,6 +18,8 @@ from tests.race.service import Service, Told
 from tests.race.world import Action, RaceWorld
 
 MOST_IMAGES: Final = 2
+REST_STEPS: Final = 6
+REST_SECONDS: Final = 30.0
 DOUBT_SECONDS: Final = 30.0  # for which a call without an answer may have been given what it asked for
 Ask = Callable[[Service], Told]
 
@@ -50,6 +52,17 @@ class Callers:
             for write in record.under_way()
         ]
         return found
+
+    def come_to_rest(self) -> None:
+        """Nobody asks any more, and everything arrives; the keeper goes on until all graces are over."""
+        world = self._world
+        assert world.record is not None
+        world.log.append("everything comes to rest")
+        world.record.lose(world.serial)
+        for _ in range(REST_STEPS):
+            world.deliver_all()
+            world.sweep(REST_SECONDS)
+        world.deliver_all()
 
     def _keep(self) -> None:
         service = self._world.driver.service

@@ -287,6 +287,10 @@ class Race(RuleBasedStateMachine):
         elif self.checked == STARVATION:
             ending.come_to_rest(keeps_waiting=True)
             self.everybody_asks()
+        elif self.checked == ALLOCATIONS:
+            self.callers.come_to_rest()
+            self.allocations.check()
+            self.allocations.check_at_rest()
         self.nothing_is_in_quarantine()
 
     def everybody_asks(self) -> None:

@@ -68,7 +68,8 @@ class Allocations:
     # Replicas
 
     def waits_for_attachment(self, name: str) -> bool:
-        """Whether the replica goes where its volume is attached, which by our stores is nowhere yet. Costs: a look-up."""
+        """Whether the replica goes where its volume is attached, and by our stores that is nowhere yet. Costs: a
+        look-up."""
         with self._lock:
             replica = self._world.placed.get(name)
             volume = self._world.volume(replica.volume) if replica is not None and not replica.is_placed else None
