@@ -20,7 +20,7 @@ from controller.errors import (
     PreconditionError,
     TooManyReadsError,
 )
-from controller.model.allocations import Allocation, Change
+from controller.model.allocations import Allocation, Change, Drop
 from controller.rpc import disk_scheduler_pb2 as pb
 from controller.rpc.calls import NamedCalls, Served, refusals_of
 from controller.rpc.service import LIVE_READ_SECONDS, Checks
@@ -36,10 +36,16 @@ _ANSWER_SECONDS: Final = 0.1  # of the caller's patience that are left for the a
 
 
 class Record(Protocol):
-    """Makes changes durable, all or none; raises NotReadyError when it cannot tell by `deadline`, in the clock's
-    seconds, ConflictError when somebody else has changed the record, UnreadableRecordError when it cannot be read."""
+    """Makes changes durable, all or none, but for those that are not wanted any more by what stands there; raises
+    NotReadyError when it cannot tell by `deadline`, in the clock's seconds, ConflictError when somebody else has
+    changed the record, UnreadableRecordError when it cannot be read."""
 
-    def commit(self, changes: Sequence[Change], deadline: float) -> None: ...
+    def commit(
+        self,
+        changes: Sequence[Change],
+        deadline: float,
+        is_still_wanted: Callable[[Change, Allocation | None], bool],
+    ) -> None: ...
 
 
 class DiskAllocator:
@@ -188,7 +194,7 @@ class DiskAllocator:
         if allotment.changes:
             try:
                 checks.check_term(term)
-                record.commit(allotment.changes, deadline - _ANSWER_SECONDS)
+                record.commit(allotment.changes, deadline - _ANSWER_SECONDS, _lowers_nothing)
             except BaseException:
                 self._allocations.failed(allotment)
                 raise
@@ -208,6 +214,11 @@ class DiskAllocator:
         if left <= 0:
             raise NotReadyError("what the stores lack was not read in time")
         return left
+
+
+def _lowers_nothing(change: Change, there: Allocation | None) -> bool:
+    """Another call may have given more meanwhile."""
+    return isinstance(change, Drop) or there is None or there.size_bytes < change.allocation.size_bytes
 
 
 def _one(given: Allotment, reply: Any) -> Served:

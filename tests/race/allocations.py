@@ -35,7 +35,7 @@ def image_key(name: str, uuid: str) -> Key:
 
 @dataclass(frozen=True)
 class Held:
-    """What a caller was told. `at`: when it came to stand on record."""
+    """What a caller was told. `at`: when he heard of it the last time."""
 
     node: str
     disk: str
@@ -160,15 +160,10 @@ class Allocations:
         lying = {entry.name for entry in world.lying_of(name) if entry.is_placed}
         names = {one.name for one in told.given if one.name in world.replicas}  # the others have just gone
         world.check(names <= lying, f"{names} are given room, and {lying} are there")
-        known = self.grown.get(name)
-        is_old = not told.is_new and (known is None or world.now - known.at >= PATIENCE_SECONDS)
-        volume = world.volumes[name]
-        if is_old and size_bytes > volume.size_bytes and not self._are_on_record(told, size_bytes):
-            return  # the keeper is taking it back at this moment
         for one in (one for one in told.given if one.name in names):
             world.check(one.size_bytes >= size_bytes, f"{one.name} is given {one.size_bytes}, not {size_bytes}")
             self._hold(replica_key(one.name), one, self.given.get(replica_key(one.name)))
-        self.grown[name] = Grown(size_bytes, min(map(self._since, told.given)))
+        self.grown[name] = Grown(size_bytes, world.now)
 
     def told_freed(self, name: str, told: Told, *, is_there: bool) -> None:
         world = self._world
@@ -183,10 +178,7 @@ class Allocations:
             uuid = self._world.uuid_of(one.node, one.disk)
             shown = self._world.images[image.name].disk_uuids
             self._world.check(not (told.is_new and uuid in shown), f"a second copy of {image.name} is given {uuid}")
-            key = image_key(image.name, uuid)
-            is_old = self._world.now - self._since(one) >= PATIENCE_SECONDS or not self._are_on_record(told, 0)
-            if not (is_old and not told.is_new and key not in self.given):  # else the keeper is taking it back
-                self._hold(key, one, self.given.get(key))
+            self._hold(image_key(image.name, uuid), one, self.given.get(image_key(image.name, uuid)))
 
     def told_freed_copy(self, name: str, uuid: str, told: Told, *, is_there: bool) -> None:
         self._world.check(not (is_there and told.given), f"the copy of {name} on {uuid} is freed, and is there")
@@ -195,10 +187,6 @@ class Allocations:
 
     def copies_of(self, name: str) -> list[Held]:
         return [held for key, held in self.given.items() if key[:2] == ("backing-image", name)]
-
-    def _are_on_record(self, told: Told, size_bytes: int) -> bool:
-        sizes = {(one.name, one.node, one.disk): one.size_bytes for one in self._world.recorded()}
-        return all(sizes.get((one.name, one.node, one.disk), -1) >= size_bytes for one in told.given)
 
     def _hold(self, key: Key, one: Given, known: Held | None) -> None:
         held = self._held(one)
@@ -209,16 +197,7 @@ class Allocations:
 
     def _held(self, one: Given) -> Held:
         uuid = self._world.uuid_of(one.node, one.disk)
-        return Held(one.node, one.disk, uuid, one.size_bytes, self._since(one))
-
-    def _since(self, one: Given) -> float:
-        """An answer that was given before makes nothing younger."""
-        since = (
-            at
-            for entry, at in self._record.since.items()
-            if (entry.name, entry.node, entry.disk) == (one.name, one.node, one.disk)
-        )
-        return next(since, self._world.now)
+        return Held(one.node, one.disk, uuid, one.size_bytes, self._world.now)
 
     def _check_promises_of(self, entry: Replica, one: Given) -> None:
         """What was promised to the volume on that node is what it is given, once it is known that it is the claim's."""

@@ -44,7 +44,6 @@ class RaceRecord:
         """`put` stores a node's record and tells the watch."""
         self._put, self._now, self._log = put, now, log
         self.entries: dict[str, NodeRecord] = {}
-        self.since: dict[Allocation, float] = {}  # when each entry came to stand there
         self.faults: deque[Fault] = deque()
         self.meanwhile: Callable[[], None] | None = None
         self._under_way: list[_UnderWay] = []
@@ -98,8 +97,6 @@ class RaceRecord:
         self._put_record(replace(self.read(node).record, version=str(self._version)))
 
     def _put_record(self, record: NodeRecord) -> None:
-        there = {one: self.since.pop(one) for one in self.entries.get(record.node, NodeRecord("")).allocations}
-        self.since.update((one, there.get(one, self._now())) for one in record.allocations)
         self.entries[record.node] = record
         self._put(record.node, record)
 

@@ -122,6 +122,7 @@ class Service:
             clock,
             is_leading=lambda: True,
             is_fresh=lambda: True,
+            given=allocator.allocations.decided,
         )
 
     def changed(self, node: str) -> None:

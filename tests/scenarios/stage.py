@@ -293,9 +293,7 @@ class Stage:
             return "; ".join(f"{one.node} {one.rejection.reason}" for one in given.obstacles)
         (one,) = given.allocations
         self.records.setdefault(one.node, {})[name] = one
-        self.cluster.allocator.observe_record(
-            one.node, NodeRecord(one.node, tuple(self.records[one.node].values()))
-        )
+        self.cluster.allocator.observe_record(one.node, NodeRecord(one.node, tuple(self.records[one.node].values())))
         calls.written(given)
         self.placed[claim, number] = one.node
         return f"{one.node} {one.disk}"

@@ -128,12 +128,18 @@ class Allocations:
         one = self._allocation_of(replica)
         if one is None:
             raise PreconditionError(f"the disk of replica {replica.name!r} is on no node that Longhorn shows")
-        known = self._world.allocated.is_on_record(one)
-        changes = () if known else (Put(one),)
-        if not known:
-            self._world.volumes_touched(self._world.allocated.decide((one,)))
-            self._under_lock.settle(replica.volume)
-        return Allotment((one,), replica.disk_uuid, changes, size_bytes=one.size_bytes)
+        if self._stands(one):
+            return Allotment((one,), replica.disk_uuid, size_bytes=one.size_bytes)
+        self._change_locked({replica.volume, *self._world.allocated.decide((one,))})
+        return Allotment((one,), replica.disk_uuid, (Put(one),), size_bytes=one.size_bytes)
+
+    def _stands(self, one: Allocation) -> bool:
+        """Whether the record has it, and a replica shows as much: nobody takes it back then. Anything else is written
+        once more before it is told again: a write that failed is taken back with the node's next one, and what no
+        object shows goes after the grace."""
+        shown = self._world.allocated.shown_replica(one.name)
+        is_shown = shown is not None and shown.is_placed and shown.size_bytes >= one.size_bytes
+        return is_shown and self._world.allocated.is_on_record(one)
 
     def _allocation_of(self, replica: Replica, size_bytes: int = 0) -> Allocation | None:
         node = self._world.nodes.get(replica.node)
@@ -191,7 +197,7 @@ class Allocations:
                 if allocation is None:
                     raise PreconditionError(f"the disk of replica {one.name!r} is on no node that Longhorn shows")
             allocations = tuple(allocation for _, allocation in wanted if allocation is not None)
-            new = tuple(one for one in allocations if not self._world.allocated.is_on_record(one))
+            new = tuple(one for one in allocations if not self._stands(one))
             for allocation in new:
                 self._check_readable(allocation.node)
             is_new = any(one.size_bytes < size for one in placed)
@@ -222,8 +228,8 @@ class Allocations:
             for one in self._world.allocated.of(Purpose.BACKING_IMAGE, name):
                 uuid = self._world.allocated.disk_uuid(one)
                 if uuid and (shown is None or uuid not in shown.disk_uuids):
-                    changes = () if self._world.allocated.is_on_record(one) else (Put(one),)
-                    return Allotment((one,), uuid, changes, size_bytes=one.size_bytes)
+                    self._change_locked(self._world.allocated.decide((one,)))
+                    return Allotment((one,), uuid, (Put(one),), size_bytes=one.size_bytes)  # as `_stands` tells
             closed = self._closed()
             beside = binding_ledger(self._world, self._under_lock.ledger().promises())
             choice, obstacles = find_image_disk(self._world, beside, image, size, closed)
@@ -263,6 +269,11 @@ class Allocations:
         with self._lock:
             until = self._clock.now() + DOUBT_SECONDS
             self._change_locked(self._world.allocated.decide(_put(allotment), until))
+
+    def decided(self) -> frozenset[Allocation]:
+        """What was given, or given once more, within the last minute. Costs: a look at each."""
+        with self._lock:
+            return self._world.allocated.decided()
 
     def decide_locked(self, decides: bool) -> None:
         """Whether the record decides from now on. Costs: every allocation where that changes, else nothing."""

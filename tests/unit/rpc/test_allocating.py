@@ -14,6 +14,7 @@ import pytest
 from certs.authority import LeafSpec
 from certs.webhook import CLIENT_SUBJECT
 from controller.allocator.verbs.allocate import DOUBT_SECONDS
+from controller.allocations.writer import StillWanted
 from controller.errors import ConflictError, NotReadyError, UnreadableRecordError
 from controller.model.allocations import Change, NodeRecord, changed
 from controller.model.longhorn import BackingImage
@@ -35,7 +36,7 @@ class FakeRecord:
         self.commits = 0
         self.failure: Exception | None = None
 
-    def commit(self, changes: Sequence[Change], deadline: float) -> None:
+    def commit(self, changes: Sequence[Change], deadline: float, _is_still_wanted: StillWanted) -> None:
         del deadline
         if self.failure is not None:
             raise self.failure
@@ -86,7 +87,8 @@ def test_a_replica_is_on_record_when_its_caller_hears_of_it(
     assert (wanted, False) == (reply.allocation, reply.already_allocated)
     assert 60 * GIB == record.bytes_on("n1")
     again = client.schedule_replica("v", "v-r-1")
-    assert (wanted, True, 1) == (again.allocation, again.already_allocated, record.commits)
+    assert (wanted, True) == (again.allocation, again.already_allocated)
+    assert 60 * GIB == record.bytes_on("n1")
     assert ["allocated", "already-allocated"] == leader.calls.outcomes
 
 
