@@ -7,16 +7,17 @@ import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from typing import Any
 
 import grpc
 import pytest
 
 from certs.authority import LeafSpec
 from certs.webhook import CLIENT_SUBJECT
-from controller.allocator.verbs.allocate import DOUBT_SECONDS
 from controller.allocations.writer import StillWanted
+from controller.allocator.verbs.allocate import DOUBT_SECONDS
 from controller.errors import ConflictError, NotReadyError, UnreadableRecordError
-from controller.model.allocations import Change, NodeRecord, changed
+from controller.model.allocations import Change, NodeRecord, Put, changed
 from controller.model.longhorn import BackingImage
 from controller.rpc import disk_scheduler_pb2 as pb
 from controller.rpc.calls import MOST_REFUSALS
@@ -36,7 +37,7 @@ class FakeRecord:
         self.commits = 0
         self.failure: Exception | None = None
 
-    def commit(self, changes: Sequence[Change], deadline: float, _is_still_wanted: StillWanted) -> None:
+    def commit(self, changes: Sequence[Change], deadline: float, is_still_wanted: StillWanted) -> None:
         del deadline
         if self.failure is not None:
             raise self.failure
@@ -44,6 +45,9 @@ class FakeRecord:
             self.commits += 1
             for change in changes:
                 record = self.records.get(change.node, NodeRecord(change.node))
+                key = change.allocation.key if isinstance(change, Put) else change.key
+                if not is_still_wanted(change, next((one for one in record.allocations if one.key == key), None)):
+                    continue
                 self.records[change.node] = replace(record, allocations=changed(record.allocations, [change]))
             for name in {change.node for change in changes}:
                 self._leader.cluster.allocator.observe_record(name, self.records[name])
@@ -132,6 +136,26 @@ def test_a_write_that_fails_is_an_error_and_its_bytes_count_on(
     assert "n1" == client.schedule_replica("v", "v-r-1").allocation.node  # the same caller gets it after all
     leader.cluster.pass_time(int(DOUBT_SECONDS) + 1)
     assert 60 * GIB == record.bytes_on("n1")
+
+
+def test_a_smaller_expansion_that_is_written_later_takes_nothing_from_a_larger_one(
+    leader: Leader, record: FakeRecord, client: DiskSchedulerClient
+) -> None:
+    leader.cluster.add_nodes(n1=100)
+    show(leader, "v", 10, on="n1")
+    commit = record.commit
+
+    def overtaken(*changes: Any) -> None:
+        record.commit = commit  # type: ignore[method-assign]
+        client.expand_volume("v", 30 * GIB)
+        commit(*changes)
+
+    record.commit = overtaken  # type: ignore[method-assign]
+    client.expand_volume("v", 20 * GIB)
+    assert 30 * GIB == record.bytes_on("n1")
+    room = leader.cluster.allocator._world.room("n1")
+    assert room is not None
+    assert 70 * GIB == room.disks[0].free_bytes
 
 
 def test_from_many_callers_at_once_exactly_what_fits_is_accepted(
