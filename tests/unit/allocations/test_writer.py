@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 
 import pytest
 
@@ -292,6 +293,50 @@ def test_a_caller_whose_time_ends_while_another_writes_takes_back_what_was_writt
         first.result()
     stage.commit(put("r2"))
     assert {"r0", "r1", "r2"} == on_record(stage.backend).keys()
+
+
+def test_what_another_caller_wants_too_is_not_taken_back(stage: WriterStage) -> None:
+    """The same call twice in one write: the first has no time left when it is done."""
+    entered, go = [threading.Event(), threading.Event()], [threading.Event(), threading.Event()]
+    writes = itertools.count()
+
+    def hold(verb: str, _resource: Resource) -> None:
+        if verb in WRITES and (number := next(writes)) < 2:
+            entered[number].set()
+            assert go[number].wait(30)
+
+    stage.api.fail = hold
+    with ThreadPoolExecutor(3) as callers:
+        first = callers.submit(stage.commit, put("r1"))
+        assert entered[0].wait(30)
+        twice = [callers.submit(stage.commit, put("r2"), seconds=seconds) for seconds in (1.0, 60.0)]
+        wait_until(lambda: len(stage.writer._nodes["n1"].waiting) == 2, "two who wait", 30)
+        go[0].set()
+        assert entered[1].wait(30)
+        wait([twice[0]], timeout=1.5)  # unless it is the one that writes
+        go[1].set()
+        first.result()
+        twice[1].result()
+    stage.commit(put("r3"))
+    assert {"r1", "r2", "r3"} == on_record(stage.backend).keys()
+
+
+def test_what_was_taken_for_lost_and_is_wanted_once_more_stays(stage: WriterStage) -> None:
+    real = stage.backend.write
+
+    def write(*args: object) -> object:
+        real(*args)  # type: ignore[arg-type]
+        stage.api.fail_with(UnavailableError("503"))
+        raise UnavailableError("503")
+
+    stage.backend.write = write  # type: ignore[method-assign,assignment]
+    with pytest.raises(NotReadyError):
+        stage.commit(put("r1"))
+    stage.backend.write = real  # type: ignore[method-assign]
+    stage.api.work()
+    stage.commit(put("r1"))
+    stage.commit(put("r2"))
+    assert {"r1": 10, "r2": 10} == on_record(stage.backend)
 
 
 def test_what_is_not_wanted_any_more_is_left_out(stage: WriterStage) -> None:
