@@ -3,6 +3,7 @@ other, and what they write of what they are told. They write it at any later tim
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
@@ -53,6 +54,10 @@ class Callers:
         ]
         return found
 
+    def quick(self) -> list[Action]:
+        """Calls that are answered while another one looks for a disk."""
+        return [*self._expansions(), *(one for one in self._images() if " asks " in one[0])]
+
     def come_to_rest(self) -> None:
         """Nobody asks any more, and everything arrives; the keeper goes on until all graces are over."""
         world = self._world
@@ -75,11 +80,12 @@ class Callers:
         self.course = Course()
         record, service = world.record, world.driver.service
         assert record is not None and service is not None
-        record.faults.extend(course.faults)
-        service.between, record.meanwhile = course.between, course.meanwhile
+        before = record.faults, record.meanwhile  # of the call in the midst of which this one is made
+        record.faults, record.meanwhile = deque(course.faults), course.meanwhile
+        service.between = course.between
         told = ask(service)
-        record.faults.clear()
-        service.between = record.meanwhile = None
+        record.faults, record.meanwhile = before
+        service.between = None
         world.log.append(f"  {told}")
         return told
 

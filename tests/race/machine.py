@@ -207,6 +207,14 @@ class Race(RuleBasedStateMachine):
             return
 
         def between() -> None:
+            quick = self.callers.quick()
+            if follows % 2 and quick:
+                text, act = quick[follows // 2 % len(quick)]
+                self.world.do((f"  meanwhile {text}", act))
+            else:
+                meanwhile()
+
+        def meanwhile() -> None:
             others = self.scheduler.actions() + self.users.growths() + self.scheduler.steps_under_way()
             if follows % 5 == 0:
                 self.world.log.append("  meanwhile the leader changes")
@@ -222,7 +230,7 @@ class Race(RuleBasedStateMachine):
                 self.world.do((f"  meanwhile {text}", act))
 
         self.callers.course = Course(
-            course.faults, between if course.is_between else None, between if course.is_meanwhile else None
+            course.faults, between if course.is_between else None, meanwhile if course.is_meanwhile else None
         )
         self.act(calls, choice)
 
