@@ -64,6 +64,7 @@ class Allocations:
         self._lock, self._clock, self._world = lock, clock, world
         self._under_lock, self._disks = under_lock, disks
         self._turn = threading.Lock()
+        self._told: dict[Allocation, float] = {}  # what callers were told, until it is a minute ago
 
     # Replicas
 
@@ -263,6 +264,7 @@ class Allocations:
                 self._change_locked(self._world.allocated.release(allotment.freed))
             until = self._clock.now() + SHOWN_SECONDS
             self._change_locked(self._world.allocated.decide(_put(allotment), until))
+            self._told.update(dict.fromkeys(_put(allotment), until))
 
     def failed(self, allotment: Allotment) -> None:
         """The changes may or may not have become durable. Costs: what they touch."""
@@ -273,7 +275,9 @@ class Allocations:
     def decided(self) -> frozenset[Allocation]:
         """What was given, or given once more, within the last minute. Costs: a look at each."""
         with self._lock:
-            return self._world.allocated.decided()
+            now = self._clock.now()
+            told = (one for one, until in self._told.items() if now < until)
+            return self._world.allocated.decided().union(told)
 
     def decide_locked(self, decides: bool) -> None:
         """Whether the record decides from now on. Costs: every allocation where that changes, else nothing."""
@@ -287,6 +291,7 @@ class Allocations:
 
     def sweep_locked(self, now: float) -> None:
         """What was decided and came to nothing ends. Costs: a look at each decision that the record does not show."""
+        self._told = {one: until for one, until in self._told.items() if now < until}
         volumes = self._world.allocated.expire(now)
         if volumes:
             self._change_locked(volumes)

@@ -116,6 +116,16 @@ def test_the_same_call_gives_the_same_disk_once_and_has_it_written_until_its_obj
     assert 140 == cluster.free_gib("n1") + cluster.free_gib("n2")
 
 
+def test_what_was_told_is_kept_from_repair_for_a_minute_also_once_it_is_on_record() -> None:
+    cluster = cluster_of(n1=100)
+    cluster.show("v", 60)
+    given = cluster.schedule("v-r-1")
+    cluster.pass_time(int(SHOWN_SECONDS) - 1)
+    assert set(given.allocations) == cluster.allocator.allocations.decided()
+    cluster.pass_time(2)
+    assert set() == cluster.allocator.allocations.decided()
+
+
 def test_two_that_want_the_last_bytes_get_them_in_the_order_of_their_calls() -> None:
     cluster = cluster_of(n1=100)
     cluster.show("a", 60)
