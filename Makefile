@@ -138,8 +138,8 @@ EXAMPLES ?= 50000
 SEED ?= 1
 
 .PHONY: race
-race: venv ## the race machine for long: EXAMPLES=50000 of each invariant, from SEED=1; an hour
-	@failed=; for invariant in promises reasons starvation limits; do \
+race: venv ## the race machine for long: EXAMPLES=50000 of each invariant, from SEED=1; two hours
+	@failed=; for invariant in promises reasons starvation limits allocations; do \
 		$(RUN) -m tests.race --examples $(EXAMPLES) --seed $(SEED) --invariant "$$invariant" || failed="$$failed $$invariant"; \
 	done; test -z "$$failed" || { echo "failed:$$failed" >&2; exit 1; }
 

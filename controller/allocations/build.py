@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -16,7 +16,7 @@ from controller.allocations.terms import RecordTerm
 from controller.clock import Clock
 from controller.kube.api import KubeApi
 from controller.kube.store import Change, Store
-from controller.model.allocations import NodeRecord
+from controller.model.allocations import Allocation, NodeRecord
 from controller.model.longhorn import LonghornNode, Replica
 from controller.process.addition import Addition
 from controller.process.worker import Group
@@ -51,9 +51,10 @@ def build_record(
     openings: Callable[[], int],
     settings: Callable[[], LiveSettings],
     is_fresh: Callable[[], bool],
+    given: Callable[[], Collection[Allocation]],
 ) -> RecordParts:
-    """`stores`: of `node`, `replica`, `volume`, `backing_image` and `record`, before their informers start. Starts
-    nothing."""
+    """`stores`: of `node`, `replica`, `volume`, `backing_image` and `record`, before their informers start. `given`:
+    what callers were given a moment ago. Starts nothing."""
 
     def records() -> Sequence[NodeRecord]:
         if isinstance(holder.backend, LonghornNodeBackend):
@@ -81,7 +82,8 @@ def build_record(
 
     term = RecordTerm(lease_term, openings, lambda: max((one.term for one in records()), default=0))
     holder = RecordHolder(api, namespace, term, clock, tell_no_record, seen)
-    keeper = RecordKeeper(holder, records, objects, settings, clock, is_leading=lambda: gate.is_open, is_fresh=is_fresh)
+    parts = holder, records, objects, settings, clock
+    keeper = RecordKeeper(*parts, is_leading=lambda: gate.is_open, is_fresh=is_fresh, given=given)
     _tell(keeper, stores)
     registry.register(RecordMetrics(keeper.figures, lambda: gate.is_open))
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -81,11 +81,13 @@ class RecordKeeper(Part):
         *,
         is_leading: Callable[[], bool],
         is_fresh: Callable[[], bool],
+        given: Callable[[], Collection[Allocation]] = frozenset,
     ) -> None:
-        """`is_fresh`: whether what is seen of the cluster is young enough to write by."""
+        """`is_fresh`: whether what is seen of the cluster is young enough to write by. `given`: what callers were given
+        a moment ago, or were told once more."""
         self._holder, self._records, self._objects = holder, records, objects
         self._settings, self._clock = settings, clock
-        self._is_leading, self._is_fresh = is_leading, is_fresh
+        self._is_leading, self._is_fresh, self._given = is_leading, is_fresh, given
         self._since: dict[Allocation, float] = {}  # entries that no object shows, or shows smaller, and since when
         self._lock = threading.Lock()  # guards the next field
         self._news: set[str] | None = None  # nodes that have to be looked at; None: all
@@ -156,8 +158,9 @@ class RecordKeeper(Part):
         extra = surplus_of(records, mine)
         self._since = {one: self._since.get(one, now) for one in extra}
         waits = {one for one, since in self._since.items() if now - since < live.allocation_grace_seconds}
-        kept = (waits - moved_among(extra, shown)) | expected_among(extra, objects)
-        repairs = [one for one in plan_repairs(records, shown, kept) if scope is None or one.change.node in scope]
+        kept = (waits - moved_among(extra, shown)) | expected_among(extra, objects) | set(self._given())
+        plan = plan_repairs(records, shown, kept, _wanted_bytes(objects))
+        repairs = [one for one in plan if scope is None or one.change.node in scope]
         if live.allocation_authority != DISK_SCHEDULER:
             self._rewrite(writer, records, mine)
         self._repair(writer, repairs, {(one.node, entry.key): entry for one in records for entry in one.allocations})
@@ -210,10 +213,13 @@ class RecordKeeper(Part):
 
         def is_still_wanted(change: Change, there: Allocation | None) -> bool:
             key = change.allocation.key if isinstance(change, Put) else change.key
-            made[change] = there == seen.get((node, key))  # else a call has changed it since
+            # Else a call has changed it since, or its caller was told once more.
+            made[change] = there == seen.get((node, key)) and there not in self._given()
             return made[change]
 
         writer.commit([one.change for one in repairs], self._clock.now() + WRITE_SECONDS, is_still_wanted)
+        for one in repairs:  # the same, given anew before the next round, is young
+            self._since.pop(seen.get((node, one.allocation.key), one.allocation), None)
         for reason in RepairReason:
             names = [one.allocation.name for one in repairs if one.reason is reason and made.get(one.change)]
             if names:
@@ -266,6 +272,16 @@ def expected_among(entries: Iterable[Allocation], objects: LonghornObjects) -> s
     """Those whose object is there and will show as much: a replica without a disk, or one whose volume grows."""
     replicas = {one.name: one for one in objects.replicas if not one.deleting}
     return {one for one in entries if one.purpose is Purpose.REPLICA and _is_expected(one, replicas, objects.volumes)}
+
+
+def _wanted_bytes(objects: LonghornObjects) -> dict[str, int]:
+    """By replica, what its volume says."""
+    found = {}
+    for replica in objects.replicas:
+        volume = objects.volumes.get(replica.volume)
+        if volume is not None:
+            found[replica.name] = volume.size_bytes
+    return found
 
 
 def _is_expected(entry: Allocation, replicas: Mapping[str, Replica], volumes: Mapping[str, Volume]) -> bool:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from types import MappingProxyType
 
 from controller.model.allocations import Allocation, Change, Drop, NodeRecord, Purpose, Put
 from controller.model.longhorn import BackingImage, LonghornNode, Replica, shared_disk_uuids
@@ -56,8 +57,10 @@ def plan_repairs(
     records: Iterable[NodeRecord],
     shown: Iterable[Allocation],
     kept: Collection[Allocation] = (),
+    wanted_bytes: Mapping[str, int] = MappingProxyType({}),
 ) -> list[Repair]:
     """What brings the records to what is shown. Entries in `kept` stay as they are: their object may not exist yet.
+    `wanted_bytes`: by name, how large replicas are to become; an entry is not lowered below that.
 
     A record that cannot be read is left out: nothing is known of it. An image of which no size is known yet keeps the
     size on record.
@@ -80,7 +83,10 @@ def plan_repairs(
         elif old.size_bytes < one.size_bytes:
             repairs.append(Repair(RepairReason.SIZE_DIFFERS, one, Put(one)))
         elif old.size_bytes > one.size_bytes and old not in kept and not _is_unsized(one):
-            repairs.append(Repair(RepairReason.EXPANSION_UNFINISHED, one, Put(one)))
+            size = wanted_bytes.get(one.name, 0) if one.purpose is Purpose.REPLICA else 0
+            if old.size_bytes > size:
+                lowered = replace(one, size_bytes=max(one.size_bytes, size))
+                repairs.append(Repair(RepairReason.EXPANSION_UNFINISHED, lowered, Put(lowered)))
     for key, old in there.items():
         if key not in wanted and old not in kept:
             has_moved = old.purpose is Purpose.REPLICA and (old.purpose, old.name) in names

@@ -216,6 +216,8 @@ class RecordWriter:
                 ticket.is_done, ticket.error = True, error
                 if may_be_there and (error is not None or ticket.is_abandoned):
                     state.owed += reversed(ticket.undo)
+            told = {change for one in tickets if _is_told(one) for change in one.changes}
+            state.owed = [undo for undo in state.owed if undo.change not in told]  # somebody else counts on it
 
     def _store(
         self,
@@ -291,6 +293,11 @@ class RecordWriter:
 
 class UnexpectedRecordError(ConflictError):
     """The record itself is another one than this process left there."""
+
+
+def _is_told(ticket: _Ticket) -> bool:
+    """Whether its caller hears that it is done."""
+    return ticket.is_done and ticket.error is None and not ticket.is_abandoned
 
 
 def _applied(

@@ -394,6 +394,7 @@ class Allocator(Events):
         self._left_growth = self._holds_growth_locked()
         if self._left_growth and self._is_leading:  # rebuilt in the midst of a term
             self.expansions.begin_term_locked(has_predecessor=True)
+        self._settler.growths.leave()
         self._start_ledger()
         self._world.take_changes()
         if self._mode is not Mode.ACTIVE:

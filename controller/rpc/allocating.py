@@ -20,7 +20,7 @@ from controller.errors import (
     PreconditionError,
     TooManyReadsError,
 )
-from controller.model.allocations import Allocation, Change
+from controller.model.allocations import Allocation, Change, Drop
 from controller.rpc import disk_scheduler_pb2 as pb
 from controller.rpc.calls import NamedCalls, Served, refusals_of
 from controller.rpc.service import LIVE_READ_SECONDS, Checks
@@ -37,10 +37,16 @@ _ANSWER_SECONDS: Final = 0.1  # of the caller's patience that are left for the a
 
 
 class Record(Protocol):
-    """Makes changes durable, all or none; raises NotReadyError when it cannot tell by `deadline`, in the clock's
-    seconds, ConflictError when somebody else has changed the record, UnreadableRecordError when it cannot be read."""
+    """Makes changes durable, all or none, but for those that are not wanted any more by what stands there; raises
+    NotReadyError when it cannot tell by `deadline`, in the clock's seconds, ConflictError when somebody else has
+    changed the record, UnreadableRecordError when it cannot be read."""
 
-    def commit(self, changes: Sequence[Change], deadline: float) -> None: ...
+    def commit(
+        self,
+        changes: Sequence[Change],
+        deadline: float,
+        is_still_wanted: Callable[[Change, Allocation | None], bool],
+    ) -> None: ...
 
 
 class DiskAllocator:
@@ -92,6 +98,8 @@ class DiskAllocator:
         deadline = self._clock.now() + seconds
 
         def place() -> Allotment:
+            if self._allocations.waits_for_attachment(replica):
+                self._look_at(Missing("volume", "", volume), deadline)
             left = deadline - self._clock.now()
             return self._allocations.place_replica(replica, left, self._clock.now_utc(), volume)
 
@@ -134,6 +142,8 @@ class DiskAllocator:
         name, deadline = request.replica_name, self._clock.now() + seconds
 
         def release() -> Allotment:
+            if self._allocations.is_shown_unplaced(name):
+                self._look_at(Missing("replica", "", name), deadline)
             try:
                 return self._allocations.release_replica(name)
             except PreconditionError:
@@ -161,6 +171,8 @@ class DiskAllocator:
         name, deadline = request.backing_image_name, self._clock.now() + seconds
 
         def release() -> Allotment:
+            if self._allocations.is_shown_without_copy(name, request.disk_uuid):
+                self._look_at(Missing("backing_image", "", name), deadline)
             try:
                 return self._allocations.release_image(name, request.disk_uuid)
             except PreconditionError:
@@ -189,7 +201,7 @@ class DiskAllocator:
         if allotment.changes:
             try:
                 checks.check_term(term)
-                record.commit(allotment.changes, deadline - _ANSWER_SECONDS)
+                record.commit(allotment.changes, deadline - _ANSWER_SECONDS, _lowers_nothing)
             except BaseException:
                 self._allocations.failed(allotment)
                 raise
@@ -216,11 +228,23 @@ class DiskAllocator:
         except TooManyReadsError as error:
             raise NotReadyError(f"the {missing.kind} is not known yet: {error}") from error
 
+    def _look_at(self, missing: Missing, deadline: float) -> None:
+        """Our watch may lag behind what the caller has just done. What was not read is decided by what is known."""
+        try:
+            self._read(missing, self._seconds_to_read(deadline))
+        except TooManyReadsError:
+            return
+
     def _seconds_to_read(self, deadline: float) -> float:
         left = min(LIVE_READ_SECONDS, deadline - self._clock.now())
         if left <= 0:
             raise NotReadyError("missing objects could not be read in time")
         return left
+
+
+def _lowers_nothing(change: Change, there: Allocation | None) -> bool:
+    """Another call may have given more meanwhile."""
+    return isinstance(change, Drop) or there is None or there.size_bytes < change.allocation.size_bytes
 
 
 def _one(given: Allotment, reply: Any) -> Served:

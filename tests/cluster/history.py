@@ -64,7 +64,7 @@ CORE_KINDS: Final = (
     RecordedKind("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice"),
     RecordedKind("coordination.k8s.io", "v1", "leases", "Lease"),
 )
-CUSTOM_GROUPS: Final = ("longhorn.io",)
+CUSTOM_GROUPS: Final = ("longhorn.io", "scheduling.longhorn.io")
 
 
 class Writer:

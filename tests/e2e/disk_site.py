@@ -96,33 +96,13 @@ class Site:
 
     def ask(self, requests: Sequence[str], processes: int) -> list[subprocess.Popen[str]]:
         """So many processes, which share the requests."""
-        started, folder = [], caller_certificate(self.api, self.folder)
-        for number in range(processes):
-            command = [sys.executable, "-m", "tests.e2e.disk_callers", self.address, str(folder)]
-            lines = (self.folder / f"requests-{time.monotonic_ns()}-{number}").resolve()
-            lines.write_text("".join(f"{one}\n" for one in requests[number::processes]))
-            process = subprocess.Popen(
-                command, cwd=REPOSITORY, stdin=lines.open(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-            )
-            started.append(process)
+        folder = caller_certificate(self.api, self.folder)
+        started = start_callers(self.address, folder, requests, processes)
         self._callers += started
         return started
 
     def outcome(self, processes: Sequence[subprocess.Popen[str]], seconds: float = 240.0) -> Outcome:
-        found = Outcome({}, Counter(), {})
-        for process in processes:
-            text, _ = process.communicate(timeout=seconds)
-            assert 0 == process.returncode, text
-            for line in text.splitlines():
-                row = json.loads(line)
-                if "refused" in row:
-                    assert ":" not in row["refused"], row  # nobody answered
-                    found.refused[row["refused"]] += 1
-                    found.why[" ".join(row["request"])] = row["refused"]
-                for name, node, disk, size in row.get("given", ()):
-                    key = (name, node, disk)
-                    found.given[key] = max(size, found.given.get(key, 0))
-        return found
+        return outcome_of(processes, seconds)
 
     # What stands in the API server
 
@@ -134,6 +114,46 @@ class Site:
         for (_, node, disk), size in self.on_record().items():
             found[node, disk] += size
         return found
+
+
+def start_callers(
+    address: str, certificate: Path, requests: Sequence[str], processes: int, pace: float = 0.0
+) -> list[subprocess.Popen[str]]:
+    """So many processes, which share the requests. `pace`: see there."""
+    started = []
+    for number in range(processes):
+        command = [sys.executable, "-m", "tests.e2e.disk_callers", address, str(certificate)]
+        lines = (certificate.parent / f"requests-{time.monotonic_ns()}-{number}").resolve()
+        lines.write_text("".join(f"{one}\n" for one in requests[number::processes]))
+        process = subprocess.Popen(
+            [*command, str(pace)] if pace else command,
+            cwd=REPOSITORY,
+            stdin=lines.open(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        started.append(process)
+    return started
+
+
+def outcome_of(processes: Sequence[subprocess.Popen[str]], seconds: float = 240.0) -> Outcome:
+    """What they were told, once all have ended."""
+    found = Outcome({}, Counter(), {})
+    for process in processes:
+        text, _ = process.communicate(timeout=seconds)
+        assert 0 == process.returncode, text
+        for line in text.splitlines():
+            row = json.loads(line)
+            found.waited += row["waited"]
+            if "refused" in row:
+                assert ":" not in row["refused"], row  # nobody answered
+                found.refused[row["refused"]] += 1
+                found.why[" ".join(row["request"])] = row["refused"]
+            for name, node, disk, size in row.get("given", ()):
+                key = (name, node, disk)
+                found.given[key] = max(size, found.given.get(key, 0))
+    return found
 
 
 def install_record(cluster: Cluster) -> None:
@@ -170,11 +190,13 @@ def recorded(api: ApiClient) -> dict[tuple[str, str, str], int]:
 
 @dataclass
 class Outcome:
-    """What callers were told: allocations by name, node and disk, and how many were refused with which code."""
+    """What callers were told: allocations by name, node and disk, and how many were refused with which code. `waited`:
+    how often Longhorn was the authority, and they asked again."""
 
     given: dict[tuple[str, str, str], int]
     refused: Counter[str]
     why: dict[str, str]
+    waited: int = 0
 
 
 def made_object(kind: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:

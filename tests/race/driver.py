@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
 from controller.allocator.allocator import Allocator
@@ -16,9 +16,11 @@ from controller.errors import SchedulerError
 from controller.model.longhorn import LonghornSettings
 from controller.model.workload import Pod
 from controller.rules.demand import Missing
-from controller.settings import LiveSettings
+from controller.settings import DISK_SCHEDULER, LiveSettings
 from tests.fakes.builders import observe
 from tests.fakes.clock import VirtualClock
+from tests.race.record import RaceRecord
+from tests.race.service import Service
 
 SCHEDULING_TIMEOUT_SECONDS: Final = LiveSettings().pod_scheduling_timeout_seconds
 HOLD_CAP_SECONDS: Final = LiveSettings().hold_cap_seconds
@@ -78,13 +80,37 @@ class Driver:
     ) -> None:
         self._clock, self._adds_up = clock, adds_up
         self._allocator = Allocator(clock)
-        live = LiveSettings(enabled=True, roaming_overcommit_pct=excess_pct, namespace_cap_pct=0)
-        self._allocator.configure(live, settings)
+        self._live = LiveSettings(enabled=True, roaming_overcommit_pct=excess_pct, namespace_cap_pct=0)
+        self._settings = settings
+        self._allocator.configure(self._live, settings)
+        self._seen: dict[str, dict[str, object]] = {}
+        self.service: Service | None = None
 
     # Facts and terms
 
+    def serve(self, record: RaceRecord, term: Callable[[], int], read: Read) -> Service:
+        """From now on the record decides where replicas go. `term` raises NotLeaderError once another process leads."""
+        self._live = replace(self._live, allocation_authority=DISK_SCHEDULER)
+        self._allocator.configure(self._live, self._settings)
+        self.service = Service(
+            self._clock,
+            self._allocator,
+            record,
+            term,
+            lambda kind: list(self._seen.get(kind, {}).values()),
+            lambda kind, name: self._read(read, kind, name),
+            self._live,
+        )
+        return self.service
+
     def observe(self, kind: str, key: str, facts: object | None, gone: object | None = None) -> None:
         observe(self._allocator, kind, key, facts, gone)
+        if self.service is not None:
+            seen = self._seen.setdefault(kind, {})
+            seen.pop(key, None)
+            if facts is not None:
+                seen[key] = facts
+            self.service.changed(key if kind == "record" else "")
 
     def start(self) -> None:
         """Decide and hold from now on."""
@@ -201,7 +227,13 @@ class Driver:
         outcome = self._allocator.expansions.hold(request, self._clock.now_utc())
         return outcome.verdict is GrowthVerdict.ADMITTED
 
-    # What is promised
+    # What is free and what is promised
+
+    def free_bytes(self) -> dict[str, int]:
+        """By disk UUID, what is left for newcomers but for what is promised; of disks that take any."""
+        world = self._allocator._world
+        rooms = (world.room(name) for name in world.nodes)
+        return {disk.uuid: disk.free_bytes for room in rooms if room is not None for disk in room.disks}
 
     def rows(self) -> list[PromiseRow]:
         """Every promise."""

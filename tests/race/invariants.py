@@ -8,4 +8,5 @@ PROMISES: Final = "promises"  # every promise counts exactly once until it is sh
 REASONS: Final = "reasons"  # no promise outlives its reason
 STARVATION: Final = "starvation"  # a pod that fits is offered a node
 LIMITS: Final = "limits"  # no disk exceeds its limit by what was promised, and nobody promised goes without
-INVARIANTS: Final = (PROMISES, REASONS, STARVATION, LIMITS)
+ALLOCATIONS: Final = "allocations"  # what is given away by name counts once, is kept, and exceeds no disk
+INVARIANTS: Final = (PROMISES, REASONS, STARVATION, LIMITS, ALLOCATIONS)

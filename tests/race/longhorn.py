@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Final
+from typing import Final, Protocol
 
 from controller.model.longhorn import Disk, Replica, Volume
 from controller.model.workload import Claim, PersistentVolume
@@ -22,6 +22,14 @@ LATE_SECONDS: Final = 1.0  # from Longhorn's decision on a disk to its write, at
 Choose = Callable[[Volume, Sequence[Replica], Sequence[Candidate]], Sequence[Candidate]]
 
 
+class Placer(Protocol):
+    """Decides where replicas go, in place of Longhorn's own search, and whether they may grow."""
+
+    def placing(self, facts: Volume, entry: Replica) -> Iterator[Action]: ...
+    def takes_growth(self, entry: Replica, size_bytes: int) -> bool: ...
+    def asks_to_grow(self, facts: Volume) -> Iterator[Action]: ...
+
+
 class RaceLonghorn:
     """All that Longhorn, its provisioner and kubelet may do next."""
 
@@ -29,6 +37,7 @@ class RaceLonghorn:
         self._world = world
         self.decided: dict[str, Replica] = {}  # by name, replicas as they are about to be written
         self.choose: Choose = lambda _facts, _replicas, found: found
+        self.placer: Placer | None = None
         world.before_time = self._write_what_is_due
 
     def _write_what_is_due(self, seconds: float) -> None:
@@ -93,9 +102,15 @@ class RaceLonghorn:
         listed: dict[str, dict[str, int]] = {}
         for facts in self._world.replicas.values():
             listed.setdefault(facts.disk_uuid, {})[facts.name] = facts.size_bytes
+        copies: dict[str, dict[str, int]] = {}
+        for image in self._world.images.values():
+            for uuid in image.disk_uuids:
+                copies.setdefault(uuid, {})[image.name] = image.real_size_bytes
         for node in self._world.nodes.values():
-            if any(disk.scheduled_replicas != listed.get(disk.uuid, {}) for disk in node.disks):
-                disks = tuple(_with_figures(disk, listed.get(disk.uuid, {})) for disk in node.disks)
+            disks = tuple(
+                _with_figures(disk, listed.get(disk.uuid, {}), copies.get(disk.uuid, {})) for disk in node.disks
+            )
+            if disks != node.disks:
                 new = replace(node, disks=disks)
                 yield f"the figures of {node.name} follow", partial(self._world.write, "node", new.name, new)
 
@@ -168,6 +183,9 @@ class RaceLonghorn:
     # Placing
 
     def _placing(self, facts: Volume, replicas: list[Replica], entry: Replica) -> Iterator[Action]:
+        if self.placer is not None:
+            yield from self.placer.placing(facts, entry)
+            return
         if entry.name in self.decided:
             at = self.decided[entry.name].disk_uuid
             yield f"{entry.name} is placed on {at}, as was decided", partial(self._write_decided, entry.name)
@@ -181,7 +199,10 @@ class RaceLonghorn:
                 text = f"{entry.name} is decided to go to {candidate.uuid}"
                 yield text, partial(self._decide, facts, entry, candidate.node, candidate.uuid)
         if not found and facts.scheduled is not False:
-            yield f"{entry.name} finds no disk", partial(self._change, facts.name, scheduled=False)
+            yield f"{entry.name} finds no disk", partial(self.finds_no_disk, facts.name)
+
+    def finds_no_disk(self, name: str) -> None:
+        self._change(name, scheduled=False)
 
     def _decide(self, facts: Volume, entry: Replica, node: str, disk_uuid: str) -> None:
         hard = node if facts.data_locality == "strict-local" else entry.hard_node_affinity
@@ -189,16 +210,17 @@ class RaceLonghorn:
             entry, node=node, disk_uuid=disk_uuid, hard_node_affinity=hard, size_bytes=facts.size_bytes
         )
 
-    def place(self, facts: Volume, entry: Replica, node: str, disk_uuid: str) -> None:
+    def place(self, facts: Volume, entry: Replica, node: str, disk_uuid: str, size_bytes: int = 0) -> None:
+        """`size_bytes`: its own; 0: the volume's at that moment."""
         self._decide(facts, entry, node, disk_uuid)
-        self._write_decided(entry.name)
+        self._write_decided(entry.name, size_bytes)
 
-    def _write_decided(self, name: str) -> None:
+    def _write_decided(self, name: str, size_bytes: int = 0) -> None:
         placed = self.decided.pop(name)
         facts = self._world.volumes.get(placed.volume)
         if facts is None or name not in self._world.replicas:
             return
-        self._world.write("replica", name, replace(placed, size_bytes=facts.size_bytes))
+        self._world.write("replica", name, replace(placed, size_bytes=size_bytes or facts.size_bytes))
         if facts.scheduled is not True and all(other.node for other in self._world.replicas_of(facts.name)):
             self._change(facts.name, scheduled=True)
 
@@ -237,9 +259,11 @@ class RaceLonghorn:
     def _growth(self, facts: Volume, claim: Claim, replicas: list[Replica]) -> Iterator[Action]:
         if claim.requested_bytes > facts.size_bytes:
             yield f"{facts.name} grows", partial(self._grow, facts, claim)
+        if self.placer is not None:
+            yield from self.placer.asks_to_grow(facts)
         is_placed = any(entry.is_placed for entry in replicas)
         for entry in replicas:
-            if entry.size_bytes < facts.size_bytes and self._takes_growth(entry, facts.size_bytes - entry.size_bytes):
+            if entry.size_bytes < facts.size_bytes and self._takes_growth(entry, facts.size_bytes):
                 yield (
                     f"{entry.name} grows",
                     partial(self._world.write, "replica", entry.name, replace(entry, size_bytes=facts.size_bytes)),
@@ -254,8 +278,11 @@ class RaceLonghorn:
                 partial(self._change, facts.name, node_id=owner, state="attaching"),
             )
 
-    def _takes_growth(self, entry: Replica, more_bytes: int) -> bool:
+    def _takes_growth(self, entry: Replica, size_bytes: int) -> bool:
         """Whether Longhorn's own check admits it, by the figures of the moment."""
+        if self.placer is not None:
+            return self.placer.takes_growth(entry, size_bytes)
+        more_bytes = size_bytes - entry.size_bytes
         for node in self._world.nodes.values():
             for disk in node.disks:
                 if entry.is_placed and disk.uuid == entry.disk_uuid:
@@ -270,5 +297,6 @@ class RaceLonghorn:
             self._world.write("pv", pv.name, replace(pv, capacity_bytes=claim.requested_bytes))
 
 
-def _with_figures(disk: Disk, listed: dict[str, int]) -> Disk:
-    return replace(disk, scheduled_replicas=listed, scheduled_bytes=sum(listed.values()))
+def _with_figures(disk: Disk, listed: dict[str, int], copies: dict[str, int]) -> Disk:
+    total = sum(listed.values()) + sum(copies.values())
+    return replace(disk, scheduled_replicas=listed, scheduled_images=copies, scheduled_bytes=total)

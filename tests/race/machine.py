@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from tests.race.allocations import Allocations
+from tests.race.callers import Callers, Course
 from tests.race.ending import Ending
-from tests.race.invariants import INVARIANTS, LIMITS, PROMISES, REASONS, STARVATION
+from tests.race.invariants import ALLOCATIONS, INVARIANTS, LIMITS, PROMISES, REASONS, STARVATION
 from tests.race.limits import Limits
 from tests.race.longhorn import RaceLonghorn
 from tests.race.promises import check_promises
+from tests.race.record import Fault
 from tests.race.scheduler import RaceScheduler
 from tests.race.shapes import CLUSTERS, PODS, ClusterShape, PodShape, VolumeShape
 from tests.race.starvation import Starvation
@@ -22,6 +26,30 @@ PASSING_SECONDS = (0.1, 1.0, 3.0, 6.0, 12.0, 40.0, 100.0, 310.0)
 LATE_PODS: Final = [
     PodShape((VolumeShape("local", gib),), is_opted_in=True, is_gated=False, is_second=False) for gib in (1, 2, 3)
 ]
+
+
+@dataclass(frozen=True)
+class CourseShape:
+    """What happens around a call: to its writes, after its search, and before its answer."""
+
+    faults: tuple[Fault, ...]
+    is_between: bool
+    is_meanwhile: bool
+
+
+_FAULTS: Final = (
+    (Fault.LOST,),
+    (Fault.UNANSWERED,),
+    (Fault.OVERTAKEN,),
+    (Fault.LOST,) * 4,
+    (Fault.UNANSWERED, *(Fault.LOST,) * 4),
+    (Fault.LATE,) * 4,
+    (Fault.NONE, *(Fault.LOST,) * 4),
+    (Fault.NONE, *(Fault.LATE,) * 4),
+)
+COURSES: Final = st.builds(
+    CourseShape, st.sampled_from(((), (), (), *_FAULTS)), st.booleans(), st.sampled_from((False, False, True))
+)
 _CHOICE = st.integers(0, 2**16)
 
 
@@ -47,6 +75,10 @@ class Race(RuleBasedStateMachine):
         self.limits = Limits(self.world)
         if self.checked == LIMITS:
             self.world.watcher = self.limits
+        if self.checked == ALLOCATIONS:
+            self.allocations = Allocations(self.world)
+            self.callers = Callers(self.world, self.longhorn, self.allocations)
+            self.world.watcher = self.allocations.landings
         self.starvation = Starvation(self.world, self.scheduler)
         self.users.create(pod)
 
@@ -159,6 +191,49 @@ class Race(RuleBasedStateMachine):
             self.act(self.scheduler.steps_under_way() + self.longhorn.actions(), choice)
             choice = (choice * 1103515245 + 12345) & 0x7FFFFFFF
 
+    # Who asks for room by name
+
+    @precondition(lambda self: self.checked == ALLOCATIONS)
+    @rule(choice=_CHOICE)
+    def callers_do(self, choice: int) -> None:
+        self.act(self.callers.actions(), choice)
+
+    @precondition(lambda self: self.checked == ALLOCATIONS)
+    @rule(choice=_CHOICE, course=COURSES, follows=st.integers(0, 2**8))
+    def call(self, choice: int, course: CourseShape, follows: int) -> None:
+        """A call with trouble on its way: its writes fail, or others come in between."""
+        calls = [one for one in self.longhorn.actions() + self.callers.actions() if " asks " in one[0]]
+        if not calls:
+            return
+
+        def between() -> None:
+            quick = self.callers.quick()
+            if follows % 2 and quick:
+                text, act = quick[follows // 2 % len(quick)]
+                self.world.do((f"  meanwhile {text}", act))
+            else:
+                meanwhile()
+
+        def meanwhile() -> None:
+            others = self.scheduler.actions() + self.users.growths() + self.scheduler.steps_under_way()
+            if follows % 5 == 0:
+                self.world.log.append("  meanwhile the leader changes")
+                self.world.change_leader(follows)
+            elif follows % 5 == 1 and self.scheduler.askable():
+                askable = self.scheduler.askable()
+                current = askable[follows % len(askable)]
+                self.ask(current, self.scheduler.candidates(current, -1), follows, 0)
+            elif follows % 5 == 2:
+                self.world.deliver_all()
+            elif others:
+                text, act = others[follows % len(others)]
+                self.world.do((f"  meanwhile {text}", act))
+
+        self.callers.course = Course(
+            course.faults, between if course.is_between else None, meanwhile if course.is_meanwhile else None
+        )
+        self.act(calls, choice)
+
     # Watches, time, leaders
 
     @precondition(lambda self: self.world.waiting())
@@ -200,6 +275,11 @@ class Race(RuleBasedStateMachine):
             self.limits.check_all_find_disks(self.longhorn.decided)
 
     @invariant()
+    def allocations_hold(self) -> None:
+        if self.checked == ALLOCATIONS:
+            self.allocations.check()
+
+    @invariant()
     def nothing_is_in_quarantine(self) -> None:
         found = self.world.driver.quarantined()
         self.world.check(not found, f"in quarantine: {found}")
@@ -215,6 +295,10 @@ class Race(RuleBasedStateMachine):
         elif self.checked == STARVATION:
             ending.come_to_rest(keeps_waiting=True)
             self.everybody_asks()
+        elif self.checked == ALLOCATIONS:
+            self.callers.come_to_rest()
+            self.allocations.check()
+            self.allocations.check_at_rest()
         self.nothing_is_in_quarantine()
 
     def everybody_asks(self) -> None:

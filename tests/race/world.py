@@ -6,24 +6,29 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from controller.model.longhorn import InstanceManager, LonghornNode, Replica, Volume
+from controller.errors import NotLeaderError
+from controller.model.allocations import Allocation, Purpose
+from controller.model.longhorn import BackingImage, InstanceManager, LonghornNode, Replica, Volume
 from controller.model.workload import Claim, KubeNode, PersistentVolume, Pod
 from tests.fakes.clock import VirtualClock
 from tests.race.driver import SCHEDULING_TIMEOUT_SECONDS, Driver, Ended
-from tests.race.invariants import LIMITS
+from tests.race.invariants import ALLOCATIONS, LIMITS
 from tests.race.longhorn_rules import Rules
+from tests.race.record import LATE_SECONDS, RaceRecord
 from tests.race.shapes import CLASSES, ClusterShape, longhorn_settings, node_facts, storage_class, volume_of
 
 if TYPE_CHECKING:
     from tests.race.limits import Limits
 
 KINDS: Final = ("pod", "claim", "pv", "volume", "replica", "node", "instance_manager")
+ALLOCATED_KINDS: Final = (*KINDS, "backing_image", "record")  # while the record decides where replicas go
 GROWTH_SECONDS: Final = 60.0  # for so long an admitted growth counts that nobody stores
 WATCH_LAG_SECONDS: Final = 2.0  # docs/compatibility.md
 STORE_SECONDS: Final = 10.0  # within which the API server stores what a webhook admitted, or never
-_UNVERSIONED: Final = ("replica", "node", "instance_manager")
+_UNVERSIONED: Final = ("replica", "node", "instance_manager", "backing_image", "record")
 Action = tuple[str, Callable[[], None]]  # what it does, for the transcript
 
 
@@ -98,6 +103,12 @@ class RaceWorld:
         self.replicas: dict[str, Replica] = {}
         self.nodes: dict[str, LonghornNode] = {}
         self.managers: dict[str, InstanceManager] = {}
+        self.images: dict[str, BackingImage] = {}
+        self.log: list[str] = []
+        self.record: RaceRecord | None = None
+        if invariant == ALLOCATIONS:
+            self.record = RaceRecord(partial(self.write, "record"), self.clock.now, self.log)
+        self.kinds = ALLOCATED_KINDS if self.record is not None else KINDS
         self._stores: Mapping[str, dict[str, Any]] = {
             "pod": self.pods,
             "claim": self.claims,
@@ -106,8 +117,10 @@ class RaceWorld:
             "replica": self.replicas,
             "node": self.nodes,
             "instance_manager": self.managers,
+            "backing_image": self.images,
+            "record": {},
         }
-        self._queues: dict[str, deque[_Event]] = {kind: deque() for kind in KINDS}
+        self._queues: dict[str, deque[_Event]] = {kind: deque() for kind in self.kinds}
         self.rounds: dict[str, SchedulingRound] = {}  # by the pod's key
         self.grants: list[Grant] = []
         self.by_hand: set[str] = set()  # uids of claims whose owner wrote the node that they name
@@ -120,7 +133,9 @@ class RaceWorld:
         self.term, self.term_at = 0, 0.0
         self.figures_seen_at = 0.0  # when the product last heard of any disk's figures
         self.serial = 0
-        self.log: list[str] = []
+        self.in_doubt: dict[
+            str, float
+        ] = {}  # what a call without an answer may have been given, by name, and until when
         self.watcher: Limits | None = None  # who wants to know of every answer and every write
         self.before_time: Callable[[float], None] = lambda _seconds: None
         for index, entry in enumerate(shape.nodes, start=1):
@@ -158,6 +173,9 @@ class RaceWorld:
         if kind in ("volume", "replica"):
             owner = facts if facts is not None else gone
             self._note_longhorn(owner.volume if isinstance(owner, Replica) else key)
+        elif kind in ("record", "claim"):
+            for name in self.volumes:
+                self._note_longhorn(name)
         if self.shape.is_prompt:
             self.deliver_all()
 
@@ -171,7 +189,7 @@ class RaceWorld:
 
     def waiting(self) -> list[str]:
         """Kinds with something to deliver."""
-        return [kind for kind in KINDS if self._queues[kind]]
+        return [kind for kind in self.kinds if self._queues[kind]]
 
     def deliver(self, kind: str, count: int = 1) -> None:
         queue = self._queues[kind]
@@ -185,7 +203,7 @@ class RaceWorld:
 
     def _deliver_overdue(self) -> None:
         """Where the product says for how long it copes with watches that lag behind each other."""
-        for kind, queue in self._queues.items() if self.invariant == LIMITS else ():
+        for kind, queue in self._queues.items() if self.invariant in (LIMITS, ALLOCATIONS) else ():
             while queue and self.now - queue[0].at > WATCH_LAG_SECONDS:
                 self.deliver(kind)
 
@@ -197,13 +215,16 @@ class RaceWorld:
 
     def deliver_all(self, *kinds: str) -> None:
         """Of these kinds; of all without any."""
-        for kind in kinds or KINDS:
+        for kind in kinds or self.kinds:
             self.deliver(kind, len(self._queues[kind]))
 
     # Leaders
 
     def change_leader(self, choice: int) -> None:
         """A new process that knows nothing but the stores, or the same one in a new term."""
+        if self.record is not None:
+            self.record.lose(choice // 3)
+        self.in_doubt.clear()
         if choice % 3:
             for kind, facts, gone in list(self.undelivered()):
                 if self.watcher is not None:
@@ -220,14 +241,16 @@ class RaceWorld:
     def _new_leader(self, choice: int) -> Driver:
         shape = self.shape
         driver = Driver(self.clock, self.settings, shape.excess_pct, adds_up=shape.has_strangers)
+        if self.record is not None:
+            driver.serve(self.record, lambda: self._term_of(driver), self.read)
         if choice % 2:  # a follower that has been there all the time, or one that starts now
             driver.start()
         for name in CLASSES:
             driver.observe("class", name, storage_class(name))
         for name in self.nodes:
             driver.observe("kube_node", name, KubeNode(name, unschedulable=False))
-        for index in range(len(KINDS)):
-            kind = KINDS[(index + choice) % len(KINDS)]
+        for index in range(len(self.kinds)):
+            kind = self.kinds[(index + choice) % len(self.kinds)]
             for key, facts in self._stores[kind].items():
                 driver.observe(kind, key, facts)
         driver.start()
@@ -235,16 +258,24 @@ class RaceWorld:
         self.term, self.term_at = self.term + 1, self.now
         return driver
 
+    def _term_of(self, driver: Driver) -> int:
+        if self.driver is not driver:
+            raise NotLeaderError("another process leads")
+        return self.term
+
     # Time
 
     def sweep(self, seconds: float) -> Ended:
         """Let time pass and do the sweeper's and the waker's work."""
         self.before_time(seconds)
+        if self.record is not None:
+            self.record.lose(self.serial, LATE_SECONDS - seconds)
         self.clock.advance(seconds)
         self._deliver_overdue()
         for name in self.volumes:
             self._note_longhorn(name)
         ended = self.driver.sweep(self.read)
+        self.in_doubt = {name: until for name, until in self.in_doubt.items() if self.now < until}
         for current in self.rounds.values():
             if current.uid in ended.pods:
                 pod = self.pods.get(current.key)
@@ -259,6 +290,8 @@ class RaceWorld:
         for grant in self.grants:
             grant.is_over = grant.is_over or grant.volume in ended.growths
         self.driver.wake()
+        if self.driver.service is not None:
+            self.driver.service.keep()
         return ended
 
     # Longhorn, as the objects tell
@@ -285,6 +318,29 @@ class RaceWorld:
 
     def replicas_of(self, volume: str) -> list[Replica]:
         return [facts for facts in self.replicas.values() if facts.volume == volume]
+
+    def recorded(self) -> Iterator[Allocation]:
+        """All that is on record."""
+        for entry in self.record.entries.values() if self.record is not None else ():
+            yield from entry.allocations
+
+    def lying_of(self, volume: str) -> list[Replica]:
+        """As `replicas_of`; one without a disk lies where the record says, and is as large as either says."""
+        found = self.replicas_of(volume)
+        if self.record is None:
+            return found
+        entries = {one.name: one for one in self.recorded() if one.purpose is Purpose.REPLICA}
+        return [self._joined(facts, entries.get(facts.name)) for facts in found]
+
+    def _joined(self, facts: Replica, entry: Allocation | None) -> Replica:
+        uuid = self.uuid_of(entry.node, entry.disk) if entry is not None else ""
+        if entry is None or facts.disk_uuid not in ("", uuid) or (facts.failed_at and not facts.node):
+            return facts
+        size = max(facts.size_bytes, entry.size_bytes)
+        return replace(facts, node=entry.node, disk_uuid=uuid, size_bytes=size)
+
+    def uuid_of(self, node: str, disk: str) -> str:
+        return next((one.uuid for one in self.nodes[node].disks if one.name == disk), "")
 
     def claims_of(self, pod: Pod) -> list[Claim]:
         found = (self.claims.get(f"{pod.namespace}/{entry.claim}") for entry in pod.volumes)
@@ -347,8 +403,9 @@ class RaceWorld:
             self.placeable_at.pop(name, None)
             self.own_since.pop(name, None)
             return
-        replicas = self.replicas_of(name)
-        own = facts.node_id, frozenset(entry.name for entry in replicas if not (entry.node or entry.failed_at))
+        replicas = self.lying_of(name)
+        at = facts.node_id or (facts.owner_id if self._may_grow(facts) else "")
+        own = at, frozenset(entry.name for entry in replicas if not (entry.node or entry.failed_at))
         if self.own_since.get(name, (None,))[0] != own:
             self.own_since[name] = own, self.now
         placed = sum(1 for entry in replicas if entry.is_placed and not entry.failed_at)
@@ -360,6 +417,11 @@ class RaceWorld:
             self.placeable_at.pop(name, None)
         if facts.node_id and (facts.state == "attached" or facts.scheduled is False):
             self.chance_at.setdefault((name, facts.node_id), self.now)
+
+    def _may_grow(self, facts: Volume) -> bool:
+        """Whether the volume, detached, is or may be attached to its owner's node to grow."""
+        claim = self.claim_by_uid(facts.name.removeprefix("pvc-"))
+        return facts.expansion_required or (claim is not None and self.granted_bytes(claim)[1] > facts.size_bytes)
 
     def check(self, holds: bool, text: str) -> None:
         if not holds:

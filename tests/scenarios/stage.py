@@ -37,6 +37,10 @@ The scheduler, provisioning and Longhorn:
     refuse C N                attached to the node, and Longhorn says that it cannot place the replica
     grow C S [dry] [volume]   -> what a growth is answered, where the volume's own review asks and not the claim's
 
+Whoever places asks, while `allocation_authority` is disk-scheduler:
+
+    schedule C [NUMBER]       -> the node and disk that the replica is given, on record at once, or why not
+
 Time, leadership, and what is told:
 
     advance T                 time passes, second by second, with the sweeper's work; `stall T`: without it
@@ -57,7 +61,8 @@ from typing import Any, Final
 from controller.allocator.outcome import Decision, FilterOutcome, Mode
 from controller.allocator.promises.growths import GROWTH
 from controller.allocator.verbs.grow import GrowthRequest, GrowthVerdict
-from controller.errors import NotSyncedError
+from controller.errors import NotSyncedError, PreconditionError
+from controller.model.allocations import Allocation, NodeRecord
 from controller.model.longhorn import Disk, SpacePolicy
 from controller.model.workload import PersistentVolume
 from controller.settings import LiveSettings
@@ -65,6 +70,7 @@ from tests.fakes import builders
 from tests.fakes.builders import EPOCH, GIB, LATER, LATEST, TestCluster, observe
 
 _PLAIN: Final = (Decision.OFFERED, Decision.REFUSED, Decision.CONTENDED)  # what the nodes say of themselves
+PATIENCE_SECONDS: Final = 5.0  # of one who asks for a disk
 _LIVE: Final = {field.name for field in fields(LiveSettings)}
 _SPACE: Final = {field.name for field in fields(SpacePolicy)}
 
@@ -82,6 +88,7 @@ class Stage:
         self.chosen: dict[str, str] = {}  # nodes by claim
         self.placed: dict[tuple[str, str], str] = {}  # nodes by claim and number of the replica
         self.heirs: dict[str, str] = {}  # claims that were handed another one's volume, by that one
+        self.records: dict[str, dict[str, Allocation]] = {}  # by node and replica
 
     def play(self, line: str) -> str:
         """Do what the line says; what came of it, as the transcript would write it."""
@@ -289,6 +296,23 @@ class Stage:
         ]
         so_far = "not yet" if outcome.verdict is GrowthVerdict.ADMITTED else f"at most {outcome.largest_bytes // GIB}"
         return f"{outcome.verdict}, {so_far}: {'; '.join(told)}"
+
+    # Whoever places asks
+
+    def do_schedule(self, claim: str, number: str = "1") -> str:
+        name, calls = self.key("replica", f"{claim}/{number}"), self.cluster.allocator.allocations
+        try:
+            given = calls.place_replica(name, PATIENCE_SECONDS)
+        except PreconditionError as error:
+            return f"not yet: {error}"
+        if given.obstacles:
+            return "; ".join(f"{one.node} {one.rejection.reason}" for one in given.obstacles)
+        (one,) = given.allocations
+        self.records.setdefault(one.node, {})[name] = one
+        self.cluster.allocator.observe_record(one.node, NodeRecord(one.node, tuple(self.records[one.node].values())))
+        calls.written(given)
+        self.placed[claim, number] = one.node
+        return f"{one.node} {one.disk}"
 
     # Time, leadership, and what is told
 

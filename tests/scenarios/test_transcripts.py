@@ -17,7 +17,7 @@ from tests.scenarios.stage import Stage
 
 TRANSCRIPTS = sorted(Path(__file__).parent.glob("*.txt"))
 KINDS = ("claim", "pv", "volume", "replica")
-FOLLOWS_A_CHOICE = ("provision", "see", "bind", "attach", "refuse", "place")
+FOLLOWS_A_CHOICE = ("provision", "see", "bind", "attach", "refuse", "place", "schedule")
 
 
 @dataclass(frozen=True)

@@ -138,13 +138,16 @@ class DiskChooser:
 
         Costs: a step for each node that suits; where something is promised that may lie anywhere, or a backing image
         comes along, for each disk. And a look at each node that changed since the last call."""
-        joined = JoinedDisks(self._world, beside, volume, now_utc, closed)
-        view = joined.unjoined(replica)
-        if check_search(volume, replica, view.backing_image) is not None:
-            return None
-        kind = self._kind(needs_of(volume, replica, view.backing_image))
-        search = _Search(self._world, kind, view, volume, replica, joined, beside)
-        return _preferred(search.run(closed), volume, view)
+        for joined in JoinedDisks.of_call(self._world, beside, volume, now_utc, closed):
+            view = joined.unjoined(replica)
+            if check_search(volume, replica, view.backing_image) is not None:
+                return None
+            kind = self._kind(needs_of(volume, replica, view.backing_image))
+            search = _Search(self._world, kind, view, volume, replica, joined, beside)
+            choice = _preferred(search.run(closed), volume, view)
+            if choice is not None:
+                return choice
+        return None
 
     def _kind(self, needs: DiskNeeds) -> _Kind:
         world = self._world
@@ -191,7 +194,8 @@ class _Search:
         self._with_own = own.union(one.node for one in view.replicas)
         self._loaded = beside.nodes()
         image = view.backing_image
-        self._looks_at_each = bool(beside.roaming()) or (image is not None and image.real_size_bytes > 0)
+        is_beside_roaming = joined.is_beside_roaming and bool(beside.roaming())
+        self._looks_at_each = is_beside_roaming or (image is not None and image.real_size_bytes > 0)
         self._is_special = self._clones is not None or volume.size_bytes >= EXT_LIMIT_BYTES
 
     def run(self, closed: Mapping[str, str]) -> list[_Pick]:

@@ -8,15 +8,16 @@ tries and the choice between candidates are Longhorn's.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Self
 
 from controller.allocator.judge.growth import Obstacle
 from controller.allocator.judge.pending import Pending
 from controller.allocator.promises.ledger import Ledger
+from controller.allocator.promises.promise import Promise, Roams, Source
 from controller.allocator.world.world import World
 from controller.model.longhorn import Disk, LonghornNode, Replica, Volume
 from controller.model.quantity import bytes_text
@@ -75,19 +76,44 @@ class JoinedDisks:
         volume: Volume,
         now_utc: datetime | None,
         closed: Mapping[str, str] = MappingProxyType({}),
+        *,
+        beside_roaming: bool = True,
     ) -> None:
-        """`closed`: nodes that take nothing for another reason than Longhorn's, which is told."""
+        """`closed`: nodes that take nothing for another reason than Longhorn's, which is told. `beside_roaming`: also
+        what may land on any node has to fit beside it."""
         world.refresh()
-        self._closed = closed
+        self._closed, self.is_beside_roaming = closed, beside_roaming
         self._world, self._volume, self._now_utc = world, volume, now_utc
         own = frozenset({volume.name, *(claim.uid for claim in world.claims_of_volume(volume.name))})
         self._pending = Pending(world, ledger, own)
+        self.is_promised_anywhere = any(map(_is_yes_anywhere, (one for key in own for one in ledger.of_volume(key))))
         self._image = world.backing_image(volume.backing_image)
         self._own: dict[str, dict[str, int]] = {}  # by disk, what of the volume is in the figure, listed or not
         for one in world.replicas_of(volume.name).values():
             if one.disk_uuid:
                 self._own.setdefault(one.disk_uuid, {})[one.name] = one.size_bytes
         self._sums: dict[tuple[str, str], DiskSum] = {}
+
+    @classmethod
+    def of_call(
+        cls,
+        world: World,
+        ledger: Ledger,
+        volume: Volume,
+        now_utc: datetime | None,
+        closed: Mapping[str, str],
+    ) -> Iterator[Self]:
+        """What a call looks at, one after the other, until a disk is found.
+
+        First all that is promised has to fit beside the replica, wherever it lands. Where a pod was told that the
+        volume finds room on any node, that was judged with every place in mind that others may take, and theirs with
+        every place of this one: it takes nobody's room but where something is bound to a node. Without that, two that
+        were promised the last two disks would each wait for the other.
+        """
+        first = cls(world, ledger, volume, now_utc, closed)
+        yield first
+        if first.is_promised_anywhere:
+            yield cls(world, ledger, volume, now_utc, closed, beside_roaming=False)
 
     def find(self, asked: Replica) -> FoundDisks:
         """For `asked`, which may be one that does not exist yet."""
@@ -111,7 +137,7 @@ class JoinedDisks:
 
     def _view(self, asked: Replica | None, nodes: Mapping[str, LonghornNode]) -> PlacementView:
         world, volume = self._world, self._volume
-        replicas = {**({asked.name: asked} if asked is not None else {}), **world.replicas_of(volume.name)}
+        replicas = {**world.replicas_of(volume.name), **({asked.name: asked} if asked is not None else {})}
         engines = world.engines
         managers = engines.managers
         source = volume.source_volume
@@ -134,7 +160,7 @@ class JoinedDisks:
         for disk, more in zip(room.disks, image_bytes, strict=True):
             if more:
                 self._pending.own_image(disk.uuid, self._volume.backing_image)
-        loads = self._pending.loads(room)
+        loads = self._pending.loads(room, roaming=self.is_beside_roaming)
         return [DiskSum(*row) for row in zip((disk.free_bytes for disk in room.disks), loads, image_bytes, strict=True)]
 
     def joined(self, node: LonghornNode) -> LonghornNode:
@@ -182,6 +208,11 @@ class JoinedDisks:
             text = f"{bytes_text(known.promised_bytes)} are promised to other volumes, which may come to this disk"
             rejection = Rejection(Reason.CONTENDED, f"{refusal.disk}: {text}; {_free(known)}")
         return Obstacle(refusal.node, refusal.disk, missing, rejection)
+
+
+def _is_yes_anywhere(promise: Promise) -> bool:
+    """Whether a filter call has promised it, and it may land on any node."""
+    return promise.source in (Source.FILTER, Source.CHOICE) and isinstance(promise.places, Roams)
 
 
 def _free(known: DiskSum) -> str:

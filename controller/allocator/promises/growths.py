@@ -225,6 +225,11 @@ class Growths:
         self._world.growth_changed(volume.name, {uuid for _, uuid, _ in (*growth, *_disks(old))})
         return old is None or old.size_bytes != size_bytes
 
+    def leave(self) -> None:
+        """The ledger is about to be emptied: rooms are worked out without them."""
+        for promise in self._ledger.growths():
+            self._world.growth_changed(promise.volume, {uuid for _, uuid, _ in _disks(promise)})
+
     def _namespace(self, name: str) -> str:
         claim = self._world.claim_of_volume(name)
         return claim.namespace if claim is not None else _OF_NOBODY

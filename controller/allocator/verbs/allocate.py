@@ -21,13 +21,13 @@ from controller.allocator.judge.growth import Obstacle, plan_growth
 from controller.allocator.judge.images import find_image_disk
 from controller.allocator.judge.joined import JoinedDisks
 from controller.allocator.promises.binding import binding_of
-from controller.allocator.verbs.find import DiskQueries, DiskQuestion
+from controller.allocator.verbs.find import DiskQueries, DiskQuestion, bound_replica
 from controller.allocator.verbs.grow import UnderLock
 from controller.allocator.world.world import World
 from controller.clock import Clock
 from controller.errors import NotFoundError, NotReadyError, PreconditionError
 from controller.model.allocations import Allocation, Change, Drop, Purpose, Put
-from controller.model.longhorn import Replica
+from controller.model.longhorn import LOCALITY_DISABLED, LOCALITY_STRICT, Replica
 from controller.rules.demand import Missing
 from controller.rules.eligibility import check_disk_state, check_node
 from controller.rules.expandable import Route
@@ -88,6 +88,7 @@ class Allocations:
         self._lock, self._clock, self._world = lock, clock, world
         self._under_lock, self._disks = under_lock, disks
         self._chooser = DiskChooser(world)
+        self._told: dict[Allocation, float] = {}  # what callers were told, until it is a minute ago
 
     def wait_known(self, needed: Collection[Missing], seconds: float) -> bool:
         """Whether our stores show all of that, volumes, replicas and images, after `seconds` at the latest. Costs: a
@@ -101,6 +102,14 @@ class Allocations:
             return self._lock.wait_for(lambda: all(facts[one.kind](one.name) for one in needed), seconds)
 
     # Replicas
+
+    def waits_for_attachment(self, name: str) -> bool:
+        """Whether the replica goes where its volume is attached, and by our stores that is nowhere yet. Costs: a
+        look-up."""
+        with self._lock:
+            replica = self._world.placed.get(name)
+            volume = self._world.volume(replica.volume) if replica is not None and not replica.is_placed else None
+            return volume is not None and volume.data_locality != LOCALITY_DISABLED and not volume.node_id
 
     def place_replica(
         self, name: str, seconds: float, now_utc: datetime | None = None, volume_name: str = ""
@@ -121,7 +130,7 @@ class Allocations:
                 if volume is None:
                     raise NotFoundError(f"there is no Longhorn volume {asked.volume!r}")
                 closed, beside = self._closed(), self._under_lock.ledger().binding
-                choice = self._chooser.choose(volume, asked, beside, now_utc, closed)
+                choice = self._chooser.choose(volume, bound_replica(volume, asked), beside, now_utc, closed)
                 if choice is not None:
                     one = Allocation(Purpose.REPLICA, name, choice.node, choice.disk, volume.size_bytes)
                     return self._give_locked((one,), choice.uuid)
@@ -143,6 +152,9 @@ class Allocations:
             raise PreconditionError(
                 f"replica {name!r} cannot be placed: it failed, is being deleted, or already has a node"
             )
+        volume = self._world.volume(replica.volume)
+        if volume is not None and volume.data_locality == LOCALITY_STRICT and not volume.node_id:
+            raise PreconditionError(f"volume {volume.name!r} is strict-local and not attached to any node yet")
         return None, replica
 
     def _at_its_place(self, replica: Replica) -> Allotment:
@@ -150,12 +162,18 @@ class Allocations:
         one = self._allocation_of(replica)
         if one is None:
             raise PreconditionError(f"the disk of replica {replica.name!r} is on no node that Longhorn shows")
-        known = self._world.allocated.is_on_record(one)
-        changes = () if known else (Put(one),)
-        if not known:
-            self._world.volumes_touched(self._world.allocated.decide((one,)))
-            self._under_lock.settle(replica.volume)
-        return Allotment((one,), replica.disk_uuid, changes, size_bytes=one.size_bytes)
+        if self._stands(one):
+            return Allotment((one,), replica.disk_uuid, size_bytes=one.size_bytes)
+        self._change_locked({replica.volume, *self._world.allocated.decide((one,))})
+        return Allotment((one,), replica.disk_uuid, (Put(one),), size_bytes=one.size_bytes)
+
+    def _stands(self, one: Allocation) -> bool:
+        """Whether the record has it, and a replica shows as much: nobody takes it back then. Anything else is written
+        once more before it is told again: a write that failed is taken back with the node's next one, and what no
+        object shows goes after the grace."""
+        shown = self._world.allocated.shown_replica(one.name)
+        is_shown = shown is not None and shown.is_placed and shown.size_bytes >= one.size_bytes
+        return is_shown and self._world.allocated.is_on_record(one)
 
     def _allocation_of(self, replica: Replica, size_bytes: int = 0) -> Allocation | None:
         node = self._world.nodes.get(replica.node)
@@ -209,6 +227,12 @@ class Allocations:
             self._check_readable(found.replica.node)
             return self._at_its_place(found.replica)
 
+    def is_shown_unplaced(self, name: str) -> bool:
+        """Whether our stores show the replica, and no disk of it. Costs: a look-up."""
+        with self._lock:
+            shown = self._world.allocated.shown_replica(name)
+            return shown is not None and not shown.is_placed
+
     def release_replica(self, name: str, *, is_gone: bool = False) -> Allotment:
         """What it has on record is to go: its object is gone, or has no disk by itself. PreconditionError when our
         stores show it on a disk, unless a live read said that it `is_gone`. Costs: a look-up."""
@@ -236,7 +260,7 @@ class Allocations:
                 if allocation is None:
                     raise PreconditionError(f"the disk of replica {one.name!r} is on no node that Longhorn shows")
             allocations = tuple(allocation for _, allocation in wanted if allocation is not None)
-            new = tuple(one for one in allocations if not self._world.allocated.is_on_record(one))
+            new = tuple(one for one in allocations if not self._stands(one))
             for allocation in new:
                 self._check_readable(allocation.node)
             is_new = any(one.size_bytes < size for one in placed)
@@ -266,8 +290,8 @@ class Allocations:
             for one in self._world.allocated.of(Purpose.BACKING_IMAGE, name):
                 uuid = self._world.allocated.disk_uuid(one)
                 if uuid and (shown is None or uuid not in shown.disk_uuids):
-                    changes = () if self._world.allocated.is_on_record(one) else (Put(one),)
-                    return Allotment((one,), uuid, changes, size_bytes=one.size_bytes)
+                    self._change_locked(self._world.allocated.decide((one,)))
+                    return Allotment((one,), uuid, (Put(one),), size_bytes=one.size_bytes)  # as `_stands` tells
             closed = self._closed()
             beside = self._under_lock.ledger().binding
             choice, obstacles = find_image_disk(self._world, beside, image, size, closed)
@@ -275,6 +299,12 @@ class Allocations:
                 return Allotment(obstacles=obstacles, size_bytes=size)
             one = Allocation(Purpose.BACKING_IMAGE, name, choice.node, choice.disk, size)
             return self._give_locked((one,), choice.uuid)
+
+    def is_shown_without_copy(self, name: str, disk_uuid: str) -> bool:
+        """Whether our stores show the image, and no copy on that disk. Costs: a look-up."""
+        with self._lock:
+            shown = self._world.allocated.shown_image(name)
+            return shown is not None and disk_uuid not in shown.disk_uuids
 
     def release_image(self, name: str, disk_uuid: str, *, is_gone: bool = False) -> Allotment:
         """The copy on that disk is to go from the record. PreconditionError while the image's maps name the disk,
@@ -295,12 +325,20 @@ class Allocations:
                 self._change_locked(self._world.allocated.release(allotment.freed))
             until = self._clock.now() + SHOWN_SECONDS
             self._change_locked(self._world.allocated.decide(_put(allotment), until))
+            self._told.update(dict.fromkeys(_put(allotment), until))
 
     def failed(self, allotment: Allotment) -> None:
         """The changes may or may not have become durable. Costs: what they touch."""
         with self._lock:
             until = self._clock.now() + DOUBT_SECONDS
             self._change_locked(self._world.allocated.decide(_put(allotment), until))
+
+    def decided(self) -> frozenset[Allocation]:
+        """What was given, or given once more, within the last minute. Costs: a look at each."""
+        with self._lock:
+            now = self._clock.now()
+            told = (one for one, until in self._told.items() if now < until)
+            return self._world.allocated.decided().union(told)
 
     def decide_locked(self, decides: bool) -> None:
         """Whether the record decides from now on. Costs: every allocation where that changes, else nothing."""
@@ -315,6 +353,7 @@ class Allocations:
 
     def sweep_locked(self, now: float) -> None:
         """What was decided and came to nothing ends. Costs: a look at each decision that the record does not show."""
+        self._told = {one: until for one, until in self._told.items() if now < until}
         volumes = self._world.allocated.expire(now)
         if volumes:
             self._change_locked(volumes)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from types import MappingProxyType
 from typing import Final
@@ -63,7 +63,13 @@ class DiskQueries:
             volume = world.volume(question.volume)
             if volume is None:
                 raise NotFoundError(f"there is no Longhorn volume {question.volume!r}")
-            return JoinedDisks(world, ledger, volume, now_utc, closed).find(_replica(world, volume, question))
+            replica = _replica(world, volume, question)
+            if not world.allocated.counts:
+                return JoinedDisks(world, ledger, volume, now_utc, closed).find(replica)
+            views = JoinedDisks.of_call(world, ledger, volume, now_utc, closed)
+            tries = (view.find(replica) for view in views)
+            first = next(tries)
+            return first if first.preferred is not None else next((one for one in tries if one.preferred), first)
         finally:
             self._turn.release()
 
@@ -81,13 +87,23 @@ class DiskQueries:
         return world, ledger
 
 
+def bound_replica(volume: Volume, replica: Replica) -> Replica:
+    """As Longhorn has it when it places it: one of a strict-local volume is bound to the volume's node then."""
+    node = _strict_node(volume)
+    return replace(replica, hard_node_affinity=node) if node and not replica.is_placed else replica
+
+
+def _strict_node(volume: Volume) -> str:
+    return volume.node_id if volume.data_locality == LOCALITY_STRICT else ""
+
+
 def _replica(world: World, volume: Volume, question: DiskQuestion) -> Replica:
     if question.replica:
         found = world.replicas_of(volume.name).get(question.replica)
         if found is None:
             raise NotFoundError(f"volume {volume.name!r} has no replica {question.replica!r}")
-        return found
-    node = question.hard_node_affinity or (volume.node_id if volume.data_locality == LOCALITY_STRICT else "")
+        return bound_replica(volume, found)
+    node = question.hard_node_affinity or _strict_node(volume)
     return Replica(
         name=f"{volume.name}{NEW_REPLICA}",
         volume=volume.name,

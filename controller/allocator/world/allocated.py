@@ -82,6 +82,10 @@ class Allocated:
                 found[one.node, one.disk] = one
         return tuple(found.values())
 
+    def decided(self) -> frozenset[Allocation]:
+        """All that was decided a while ago at most."""
+        return frozenset(one.allocation for places in self._decided.values() for one in places.values())
+
     def is_on_record(self, wanted: Allocation) -> bool:
         """Whether the record shows that much there."""
         entries = self._recorded[wanted.purpose].get(wanted.name, _NONE)
@@ -141,10 +145,13 @@ class Allocated:
         return self._join({(one.purpose, one.name) for one in old ^ new})
 
     def decide(self, allocations: Iterable[Allocation], until: float | None = None) -> set[str]:
-        """They count from now on, although they are not on record yet; nothing of those that are."""
-        entries = [one for one in allocations if not self.is_on_record(one)]
+        """They count from now on, although they are not on record yet, or will be for a moment no more."""
+        entries = list(allocations)
         for one in entries:
-            self._decided.setdefault((one.purpose, one.name), {})[one.node, one.disk] = Decided(one, until)
+            places = self._decided.setdefault((one.purpose, one.name), {})
+            there = places.get((one.node, one.disk))
+            if there is None or there.allocation.size_bytes <= one.size_bytes:  # else more is being written
+                places[one.node, one.disk] = Decided(one, until)
         return self._join({(one.purpose, one.name) for one in entries})
 
     def release(self, allocations: Iterable[Allocation]) -> set[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 
 import pytest
@@ -57,6 +57,7 @@ class KeeperStage:
         self.api, self.clock, self.live = longhorn(), VirtualClock(), live
         self.term, self.is_leading, self.is_fresh = 5, True, True
         self.frozen: tuple[NodeRecord, ...] | None = None
+        self.given: Callable[[], Collection[Allocation]] = frozenset
         fields: dict[str, object] = {"diskAllocations": {}} if in_nodes else {}
         schema = {"openAPIV3Schema": {"properties": {"spec": {"properties": fields}}}}
         versions = [{"name": "v1beta2", "schema": schema}]
@@ -72,12 +73,16 @@ class KeeperStage:
             self.clock,
             is_leading=lambda: self.is_leading,
             is_fresh=lambda: self.is_fresh,
+            given=self._given,
         )
 
     def _term(self) -> int:
         if not self.is_leading:
             raise NotLeaderError("this process does not lead")
         return self.term
+
+    def _given(self) -> Collection[Allocation]:
+        return self.given()
 
     def records(self) -> list[NodeRecord]:
         return list(self.frozen or (one.record for one in self.backend.records()))
@@ -184,6 +189,17 @@ def test_a_new_leader_gives_the_grace_anew() -> None:
     assert {"r1": 10} == leader.on_record()
 
 
+def test_the_grace_begins_anew_when_the_same_is_given_once_more() -> None:
+    leader = KeeperStage()
+    leader.commit(put("r1"))
+    leader.round()
+    leader.round(60)
+    assert {} == leader.on_record()
+    leader.commit(put("r1"))  # before the next round
+    leader.round(2)
+    assert {"r1": 10} == leader.on_record()
+
+
 def test_an_entry_of_a_replica_without_a_disk_stays_as_long_as_that() -> None:
     leader = KeeperStage()
     leader.commit(put("r1"))
@@ -206,6 +222,37 @@ def test_an_unfinished_expansion_is_lowered_after_the_grace() -> None:
     assert {"r1": 20} == leader.on_record()
     leader.round(2)
     assert ({"r1": 10}, {"expansion-unfinished": 1}) == (leader.on_record(), leader.repairs)
+
+
+def test_an_unfinished_expansion_is_not_lowered_below_what_its_volume_wants() -> None:
+    """A larger one was given and is not wanted any more."""
+    leader = KeeperStage()
+    add_replica(leader.api, "r1", 10)
+    name = leader.objects().replicas[0].volume
+    leader.api.put(LONGHORN_VOLUMES, NAMESPACE, {"metadata": {"name": name}, "spec": {"size": "20"}})
+    leader.commit(put("r1", 40))
+    leader.round()
+    leader.round(61)
+    assert {"r1": 20} == leader.on_record()
+
+
+def test_what_was_told_once_more_a_moment_ago_is_left_as_it_is() -> None:
+    """Also if that happens between the plan and the write."""
+    leader = KeeperStage()
+    leader.commit(put("r1"))
+    leader.round()
+    leader.given = lambda: {put("r1").allocation}
+    leader.round(61)
+    assert {"r1": 10} == leader.on_record()
+    plan = iter([frozenset[Allocation]()])
+    leader.given = lambda: next(plan, frozenset({put("r1").allocation}))
+    leader.round()
+    assert {"r1": 10} == leader.on_record()
+    leader.given = frozenset
+    leader.round(59)
+    assert {"r1": 10} == leader.on_record()
+    leader.round(61)
+    assert {} == leader.on_record()
 
 
 def test_an_expansion_that_is_under_way_is_not_lowered() -> None:

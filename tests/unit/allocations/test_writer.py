@@ -11,7 +11,7 @@ from itertools import product
 import pytest
 
 from controller.allocations.backends import NodeDiskAllocationBackend, RecordBackend
-from controller.allocations.writer import RecordWriter
+from controller.allocations.writer import RecordWriter, _Ticket
 from controller.errors import (
     ClusterError,
     ConflictError,
@@ -307,6 +307,34 @@ def test_a_caller_whose_time_ends_while_another_writes_takes_back_what_was_writt
         first.result()
     stage.commit(put("r2"))
     assert {"r0", "r1", "r2"} == on_record(stage.backend).keys()
+
+
+def test_what_another_caller_wants_too_is_not_taken_back(stage: WriterStage) -> None:
+    """The same call twice in one write: the caller of the first has gone when it is done."""
+    stage.commit(put("r1"))
+    gone = _Ticket((put("r2"),), stage.clock.now(), lambda _change, _there: True, is_abandoned=True)
+    stage.writer._nodes["n1"].waiting.append(gone)
+    stage.commit(put("r2"))
+    stage.commit(put("r3"))
+    assert {"r1", "r2", "r3"} == on_record(stage.backend).keys()
+
+
+def test_what_was_taken_for_lost_and_is_wanted_once_more_stays(stage: WriterStage) -> None:
+    real = stage.backend.write
+
+    def write(*args: object) -> object:
+        real(*args)  # type: ignore[arg-type]
+        stage.api.fail_with(UnavailableError("503"))
+        raise UnavailableError("503")
+
+    stage.backend.write = write  # type: ignore[method-assign,assignment]
+    with pytest.raises(NotReadyError):
+        stage.commit(put("r1"))
+    stage.backend.write = real  # type: ignore[method-assign]
+    stage.api.work()
+    stage.commit(put("r1"))
+    stage.commit(put("r2"))
+    assert {"r1": 10, "r2": 10} == on_record(stage.backend)
 
 
 def test_what_is_not_wanted_any_more_is_left_out(stage: WriterStage) -> None:

@@ -102,7 +102,7 @@ def test_what_the_object_shows_later_is_not_counted_again() -> None:
     assert 40 == cluster.free_gib("n1")
 
 
-def test_the_same_call_gives_the_same_disk_once() -> None:
+def test_the_same_call_gives_the_same_disk_once_and_has_it_written_until_its_object_shows_it() -> None:
     cluster = cluster_of(n1=100, n2=100)
     cluster.show("v", 60)
     first = cluster.allocator.allocations.place_replica("v-r-1", SECONDS)
@@ -110,8 +110,22 @@ def test_the_same_call_gives_the_same_disk_once() -> None:
     assert (first.allocations, False, first.changes) == (again.allocations, again.is_new, again.changes)
     cluster.write(first)
     third = cluster.allocator.allocations.place_replica("v-r-1", SECONDS)
-    assert (first.allocations, False, ()) == (third.allocations, third.is_new, third.changes)
+    assert (first.allocations, False, first.changes) == (third.allocations, third.is_new, third.changes)
+    cluster.write(third)
+    cluster.show("v", 60, on=first.allocations[0].node)
+    fourth = cluster.allocator.allocations.place_replica("v-r-1", SECONDS)
+    assert (first.allocations, False, ()) == (fourth.allocations, fourth.is_new, fourth.changes)
     assert 140 == cluster.free_gib("n1") + cluster.free_gib("n2")
+
+
+def test_what_was_told_is_kept_from_repair_for_a_minute_also_once_it_is_on_record() -> None:
+    cluster = cluster_of(n1=100)
+    cluster.show("v", 60)
+    given = cluster.schedule("v-r-1")
+    cluster.pass_time(int(SHOWN_SECONDS) - 1)
+    assert set(given.allocations) == cluster.allocator.allocations.decided()
+    cluster.pass_time(2)
+    assert set() == cluster.allocator.allocations.decided()
 
 
 def test_two_that_want_the_last_bytes_get_them_in_the_order_of_their_calls() -> None:
@@ -391,7 +405,7 @@ def test_a_volume_grows_on_all_disks() -> None:
     assert [10, 10, 10] == [cluster.free_gib(name) for name in ("n1", "n2", "n3")]
     cluster.write(given)
     again = grown(cluster, 90)
-    assert (given.allocations, False, ()) == (again.allocations, again.is_new, again.changes)
+    assert (given.allocations, False, given.changes) == (again.allocations, again.is_new, again.changes)
 
 
 def test_a_volume_grows_on_none_where_one_is_full() -> None:
@@ -426,7 +440,7 @@ def test_a_copy_of_an_image_goes_to_the_disk_with_most_room_on_a_node_without_on
     given = cluster.write(cluster.allocator.allocations.place_image("i"))
     assert (("n3", "d1"), "n3-d1", 180) == (place(given), given.disk_uuid, cluster.free_gib("n3"))
     again = cluster.allocator.allocations.place_image("i")  # the image does not show it yet
-    assert (given.allocations, False, ()) == (again.allocations, again.is_new, again.changes)
+    assert (given.allocations, False, given.changes) == (again.allocations, again.is_new, again.changes)
     image(cluster, 20, "n1", "n3")
     assert ("n2", "d1") == place(cluster.allocator.allocations.place_image("i"))
 

@@ -452,7 +452,7 @@ def test_a_place_where_the_replica_lies_after_all_is_not_given_up() -> None:
     cell.clock.advance(DOUBT_SECONDS)
     leader.placer.run_once()
     assert ({name: "n1"}, {"changed-meanwhile": 1}) == (cell.on_record(), leader.status["waiting"])
-    with pytest.raises(PreconditionError, match="is there, on node n1"):
+    with pytest.raises(PreconditionError, match="still exists on node n1"):
         leader.see().giving.release(name, 1.0)
 
 

@@ -7,15 +7,17 @@ import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from typing import Any
 
 import grpc
 import pytest
 
 from certs.authority import LeafSpec
 from certs.webhook import CLIENT_SUBJECT
+from controller.allocations.writer import StillWanted
 from controller.allocator.verbs.allocate import DOUBT_SECONDS
 from controller.errors import ConflictError, NotReadyError, TooManyReadsError, UnreadableRecordError
-from controller.model.allocations import Change, NodeRecord, changed
+from controller.model.allocations import Change, NodeRecord, Put, changed
 from controller.model.longhorn import BackingImage
 from controller.rpc import disk_scheduler_pb2 as pb
 from controller.rpc.calls import MOST_REFUSALS
@@ -35,7 +37,7 @@ class FakeRecord:
         self.commits = 0
         self.failure: Exception | None = None
 
-    def commit(self, changes: Sequence[Change], deadline: float) -> None:
+    def commit(self, changes: Sequence[Change], deadline: float, is_still_wanted: StillWanted) -> None:
         del deadline
         if self.failure is not None:
             raise self.failure
@@ -43,6 +45,9 @@ class FakeRecord:
             self.commits += 1
             for change in changes:
                 record = self.records.get(change.node, NodeRecord(change.node))
+                key = change.allocation.key if isinstance(change, Put) else change.key
+                if not is_still_wanted(change, next((one for one in record.allocations if one.key == key), None)):
+                    continue
                 self.records[change.node] = replace(record, allocations=changed(record.allocations, [change]))
             for name in {change.node for change in changes}:
                 self._leader.cluster.allocator.observe_record(name, self.records[name])
@@ -86,7 +91,8 @@ def test_a_replica_is_on_record_when_its_caller_hears_of_it(
     assert (wanted, False) == (reply.allocation, reply.already_allocated)
     assert 60 * GIB == record.bytes_on("n1")
     again = client.schedule_replica("v", "v-r-1")
-    assert (wanted, True, 1) == (again.allocation, again.already_allocated, record.commits)
+    assert (wanted, True) == (again.allocation, again.already_allocated)
+    assert 60 * GIB == record.bytes_on("n1")
     assert ["allocated", "already-allocated"] == leader.calls.outcomes
 
 
@@ -130,6 +136,26 @@ def test_a_write_that_fails_is_an_error_and_its_bytes_count_on(
     assert "n1" == client.schedule_replica("v", "v-r-1").allocation.node  # the same caller gets it after all
     leader.cluster.pass_time(int(DOUBT_SECONDS) + 1)
     assert 60 * GIB == record.bytes_on("n1")
+
+
+def test_a_smaller_expansion_that_is_written_later_takes_nothing_from_a_larger_one(
+    leader: Leader, record: FakeRecord, client: DiskSchedulerClient
+) -> None:
+    leader.cluster.add_nodes(n1=100)
+    show(leader, "v", 10, on="n1")
+    commit = record.commit
+
+    def overtaken(*changes: Any) -> None:
+        record.commit = commit  # type: ignore[method-assign]
+        client.expand_volume("v", 30 * GIB)
+        commit(*changes)
+
+    record.commit = overtaken  # type: ignore[method-assign, assignment]
+    client.expand_volume("v", 20 * GIB)
+    assert 30 * GIB == record.bytes_on("n1")
+    room = leader.cluster.allocator._world.room("n1")
+    assert room is not None
+    assert 70 * GIB == room.disks[0].free_bytes
 
 
 def test_from_many_callers_at_once_exactly_what_fits_is_accepted(
@@ -188,6 +214,37 @@ def test_what_still_lies_there_is_not_freed(leader: Leader, record: FakeRecord, 
     del leader.reads.objects["replica", "v-r-1"]  # gone, and our watch has not told yet
     assert 1 == len(client.deallocate_replica("v-r-1").freed)
     assert 0 == record.bytes_on("n1")
+
+
+def test_what_was_placed_a_moment_ago_is_not_freed(
+    leader: Leader, record: FakeRecord, client: DiskSchedulerClient
+) -> None:
+    """Our watches lag: they show the replica without a disk, and the image without its copy."""
+    leader.cluster.add_nodes(n1=100)
+    show(leader, "v", 60)
+    image = BackingImage("i", real_size_bytes=20 * GIB)
+    leader.cluster.allocator.observe_backing_image("i", image)
+    client.schedule_replica("v", "v-r-1")
+    client.schedule_backing_image("i")
+    leader.reads.objects["replica", "v-r-1"] = replica("v-r-1", "v", 60, on="n1")
+    leader.reads.objects["backing_image", "i"] = replace(image, disk_uuids=frozenset({"n1-d1"}))
+    with pytest.raises(CallFailedError, match="still exists on node n1"):
+        client.deallocate_replica("v-r-1")
+    with pytest.raises(CallFailedError, match="still names disk 'n1-d1'"):
+        client.deallocate_backing_image("i", "n1-d1")
+    assert 80 * GIB == record.bytes_on("n1")
+
+
+@pytest.mark.parametrize("locality", ["strict-local", "best-effort"])
+def test_a_volume_that_was_attached_a_moment_ago_gets_its_disk_there(
+    leader: Leader, record: FakeRecord, client: DiskSchedulerClient, locality: str
+) -> None:
+    leader.cluster.add_nodes(n1=100, n2=200)
+    leader.cluster.allocator.observe_volume("v", volume("v", 60, locality=locality))
+    leader.cluster.allocator.observe_replica("v-r-1", replica("v-r-1", "v", 60))
+    leader.reads.objects["volume", "v"] = volume("v", 60, locality=locality, attached_to="n1")
+    assert "n1" == client.schedule_replica("v", "v-r-1").allocation.node
+    assert {"n1": 60 * GIB} == {name: record.bytes_on(name) for name in record.records}
 
 
 def test_copies_of_images(leader: Leader, record: FakeRecord, client: DiskSchedulerClient) -> None:

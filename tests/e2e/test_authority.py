@@ -1,0 +1,184 @@
+"""Who decides where replicas go changes while pods are scheduled and many processes ask for room. What counts is read
+from the API server's history and summed up here, by nothing of the product's."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.conftest import DELAYS
+from tests.e2e.disk_callers import NAME
+from tests.e2e.disk_site import (
+    CLIENT,
+    RECORDS,
+    SERVICE_PORT,
+    Outcome,
+    caller_certificate,
+    install_record,
+    made_object,
+    outcome_of,
+    recorded,
+    start_callers,
+)
+from tests.e2e.harness import Cell, Scene
+from tests.e2e.history_tail import HistoryTail
+from tests.e2e.scheduling import NAMESPACE
+from tests.longhorn import paths
+from tests.longhorn.options import GIB, LonghornOptions
+from tests.waiting import wait_until
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
+
+DISK_GIB = 400
+LONGHORN, OURS = "longhorn", "disk-scheduler"
+GIVEN = 'rpc_calls_total{call="ScheduleReplica",outcome="allocated"}'
+REFUSED = 'rpc_calls_total{call="ExpandVolume",outcome="precondition"}'  # of the programs; Longhorn grows nothing here
+Place = tuple[str, str, str]  # the replica's name, its node, and its disk's name
+
+
+class Switched:
+    """A scene whose Longhorn asks where replicas go, as other programs do beside it."""
+
+    def __init__(self, scene: Scene, folder: Path, told: Path) -> None:
+        self.scene, self.api = scene, scene.api
+        install_record(scene.cluster)
+        scene.cluster.history_covers(RECORDS.replace(f"/namespaces/{NAMESPACE}", ""))
+        scene.set_settings(allocation_grace="600")  # what was given and not used stays for the whole run
+        self.leader = scene.start_controller(flags=("--disk-scheduler-clients", CLIENT))
+        host, port = scene.cluster.services.address(NAMESPACE, "longhorn-replica-scheduler", SERVICE_PORT)
+        self.address, self.certificate = f"{host}:{port}", caller_certificate(self.api, folder)
+        told.write_text(json.dumps({"address": self.address, "name": NAME, "folder": str(self.certificate)}))
+        self.callers: list[subprocess.Popen[str]] = []
+
+    def add_volumes(self, count: int) -> list[tuple[str, str]]:
+        """Volumes of 10 GiB that may lie anywhere, and the replica that Longhorn makes of each; none is placed while
+        Longhorn is the authority, as it asks all the same."""
+        names = [f"v{number}" for number in range(count)]
+        spec = {"size": str(10 * GIB), "numberOfReplicas": 1, "dataLocality": "disabled", "frontend": "blockdev"}
+        for name in names:
+            self.api.create(paths.longhorn("volumes", NAMESPACE), made_object("Volume", name, spec))
+
+        def made() -> dict[str, str]:
+            return {one["spec"]["volumeName"]: one["metadata"]["name"] for one in self.replicas()}
+
+        wait_until(lambda: made().keys() >= set(names), "a replica of each volume", 60)
+        found = made()
+        return [(name, found[name]) for name in names]
+
+    def replicas(self) -> list[Any]:
+        found: list[Any] = self.api.list(paths.longhorn("replicas", NAMESPACE))["items"]
+        return found
+
+    def ask(self, requests: list[str], pace: float) -> None:
+        self.callers = start_callers(self.address, self.certificate, requests, 4, pace)
+
+    def switch(self, authority: str) -> None:
+        self.scene.set_settings(allocation_authority=authority)
+
+    def wait_for_more(self, counter: str, count: int = 5) -> None:
+        wanted = self.leader.counted(counter) + count
+        wait_until(lambda: self.leader.counted(counter) >= wanted, f"{count} more of {counter}", 60)
+
+    # What stands in the API server
+
+    def objects(self) -> dict[Place, int]:
+        """What lies on disks by Longhorn's objects."""
+        disks = self._disks()
+        placed = [one for one in self.replicas() if one["spec"].get("diskID")]
+        return {
+            (one["metadata"]["name"], *disks[one["spec"]["diskID"]]): int(one["spec"]["volumeSize"]) for one in placed
+        }
+
+    def _disks(self) -> dict[str, tuple[str, str]]:
+        nodes = self.api.list(paths.longhorn("nodes", NAMESPACE))["items"]
+        return {
+            status["diskUUID"]: (node["metadata"]["name"], disk)
+            for node in nodes
+            for disk, status in node["status"]["diskStatus"].items()
+        }
+
+    def peaks(self) -> Counter[tuple[str, str]]:
+        """The most that each disk ever held, by what its objects take or the record says, whichever is more."""
+        disks, now, found = self._disks(), dict[tuple[str, str], dict[Place, int]](), Counter[tuple[str, str]]()
+        tail = HistoryTail(self.scene.cluster.history)
+        for entry in tail.read(self.scene.cluster.history_caught_up()):
+            assert entry["type"] != "GAP", entry
+            if entry["kind"] not in ("Replica", "NodeDiskAllocation") or entry.get("object") is None:
+                continue
+            key = entry["kind"], entry["object"]["metadata"]["name"]
+            now[key] = {} if entry["type"] == "DELETED" else dict(_bytes_of(entry["object"], disks))
+            sizes: dict[Place, int] = {}
+            for members in now.values():
+                for place, size in members.items():
+                    sizes[place] = max(size, sizes.get(place, 0))
+            sums = Counter[tuple[str, str]]()
+            for (_, node, disk), size in sizes.items():
+                sums[node, disk] += size
+            found |= sums
+        return found
+
+
+def _bytes_of(raw: Any, disks: dict[str, tuple[str, str]]) -> Iterator[tuple[Place, int]]:
+    name, spec = raw["metadata"]["name"], raw["spec"]
+    if raw["kind"] == "Replica":
+        if spec.get("diskID"):
+            yield (name, *disks[spec["diskID"]]), int(spec["volumeSize"])
+        return
+    for disk, lists in (spec.get("diskAllocations") or {}).items():
+        for sizes in lists.values():
+            for entry, size in sizes.items():
+                yield (entry, name, disk), int(size)
+
+
+@pytest.mark.parametrize(
+    ("rounds", "volumes"), [pytest.param(1, 60, id="once"), pytest.param(12, 130, id="long", marks=pytest.mark.long)]
+)
+def test_the_authority_changes_both_ways_under_load_and_no_disk_is_over(
+    tmp_path: Path, rounds: int, volumes: int
+) -> None:
+    """Four disks of 400 GiB; pods want 1,200 of these through the extender, programs 600 for volumes, and more to grow
+    them. Whoever asks while Longhorn is the authority is refused by the documented code, and asks again."""
+    told = tmp_path / "asked.json"
+    options = LonghornOptions(delays=DELAYS, retry_seconds=1.0, disk_scheduler=str(told))
+    with Scene.start(options) as scene:
+        cell = scene.cell("switched", fillers=0, disks_gib=(DISK_GIB,))
+        site = Switched(scene, tmp_path, told)
+        pairs = site.add_volumes(volumes)
+        assert not site.objects() and not recorded(scene.api)
+        requests = [f"replica {volume} {replica}" for volume, replica in pairs]
+        requests += [f"expand {volume} {(12 + 4 * number) * GIB}" for number in range(3) for volume, _ in pairs]
+        random.Random(5).shuffle(requests)
+        cell.stateful_set(replicas=12, gib=100)
+        site.ask(requests, 0.05 * rounds)
+        site.wait_for_more(REFUSED)
+        for _ in range(rounds):
+            site.switch(OURS)
+            site.wait_for_more(GIVEN)
+            site.switch(LONGHORN)
+            site.wait_for_more(REFUSED)
+        site.switch(OURS)
+        outcome = outcome_of(site.callers)
+        _check(site, cell, outcome)
+
+
+def _check(site: Switched, cell: Cell, outcome: Outcome) -> None:
+    assert outcome.waited, "nobody was refused"
+    assert outcome.refused.keys() <= {"RESOURCE_EXHAUSTED"}, outcome.refused
+    record = recorded(site.api)
+    lost = {place: size for place, size in outcome.given.items() if record.get(place, 0) < size}
+    assert not lost
+    wait_until(lambda: len(cell.bound()) + len(cell.refused()) == len(cell.pods()) == 12, "an answer to each pod", 60)
+    site.scene.set_settings(allocation_grace="1")  # expansions that nobody went on with end
+    wait_until(lambda: recorded(site.api) == site.objects(), "a record that says what Longhorn's objects show", 60)
+    where = {name: (node, disk) for name, node, disk in site.objects()}
+    assert not [place for place in outcome.given if where.get(place[0], place[1:]) != place[1:]], "given two places"
+    over = {disk: size / GIB for disk, size in site.peaks().items() if size > DISK_GIB * GIB}
+    assert not over
+    assert [] == site.scene.judge(cell).complaints()

@@ -1,0 +1,321 @@
+"""The fifth invariant: what is given away by name counts once, is kept, and exceeds no disk.
+
+Nothing lands but what asked for it, so that no excess is ever explained: what lies on a disk by Longhorn's objects, and
+what a caller was given there and may still write, is within the disk's limit at every moment. What was given is on
+record before its caller hears of it, and as long as he may act on it. The product counts it once, beside nothing that
+it promised to the same volume; and who was promised room before is given it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Final
+
+from controller.model.longhorn import BackingImage, Replica, Volume
+from tests.race.driver import EVERYWHERE, HOLD_CAP_SECONDS, PromiseRow
+from tests.race.limits import GROWTH, Limits
+from tests.race.promises import check_promises, is_local, lacks
+from tests.race.record import RaceRecord
+from tests.race.service import Given, Told
+from tests.race.world import RaceWorld
+
+PATIENCE_SECONDS: Final = 50.0  # from an answer that no object stands for yet until its caller has shown it, or never
+Key = tuple[str, str, str]  # purpose, name, and for a copy of an image its disk's UUID
+
+
+def replica_key(name: str) -> Key:
+    return "replica", name, ""
+
+
+def image_key(name: str, uuid: str) -> Key:
+    return "backing-image", name, uuid
+
+
+@dataclass(frozen=True)
+class Held:
+    """What a caller was told. `at`: when he heard of it the last time."""
+
+    node: str
+    disk: str
+    uuid: str
+    size_bytes: int
+    at: float
+
+
+@dataclass(frozen=True)
+class Grown:
+    size_bytes: int
+    at: float
+
+
+class Landings(Limits):
+    """As for Longhorn's own search, but nothing lands without a check, so that no landing explains another."""
+
+    def _landed(self, facts: Replica, more: int, *, is_growth: bool) -> None:
+        """Judged by the sums."""
+
+    def due_on(self, facts: Volume, entry: Replica) -> str:
+        """The node, or EVERYWHERE, where the replica has to be given room, since its volume was promised it; "" if it
+        was not, or if something explains why there is none."""
+        world = self._world
+        claim = world.claim_by_uid(facts.name.removeprefix("pvc-"))
+        if claim is None or entry.hard_node_affinity or self._may_all_be_offered():
+            return ""
+        node = facts.node_id if is_local(facts) else EVERYWHERE
+        lying = world.lying_of(facts.name)
+        if not node or not lacks(world, claim, node):
+            return ""
+        if node == EVERYWHERE and sum(1 for one in lying if one.node and not one.failed_at) >= self._due.get(
+            claim.uid, 0
+        ):
+            return ""
+        if node != EVERYWHERE and claim.uid in self._at_discretion:
+            return ""
+        yes = self._yes_on(claim, node)
+        if yes is None or self._is_explained(yes, *world.rules().limits()):
+            return ""
+        return node
+
+    def _may_all_be_offered(self) -> bool:
+        """Whether the leader is so new that its predecessor may have offered any node to pods that wait."""
+        return self._world.now - self._world.term_at < HOLD_CAP_SECONDS
+
+    def is_growth_due(self, name: str, size_bytes: int) -> bool:
+        world = self._world
+        if self._may_all_be_offered():
+            return False
+        claim = world.claim_by_uid(name.removeprefix("pvc-"))
+        if claim is None or claim.requested_bytes < size_bytes or world.waiting():
+            return False
+        yes = self._yes.get((claim.uid, GROWTH))
+        return yes is not None and not self._is_explained(yes, *world.rules().limits())
+
+
+class Allocations:
+    """Watches all that callers are told, and what becomes of it."""
+
+    def __init__(self, world: RaceWorld) -> None:
+        self._world = world
+        self.landings = Landings(world)
+        self.given: dict[Key, Held] = {}
+        self.grown: dict[str, Grown] = {}  # volumes for which more was given than they have
+
+    @property
+    def _record(self) -> RaceRecord:
+        assert self._world.record is not None
+        return self._world.record
+
+    # What callers are told
+
+    def room_due(self, facts: Volume, entry: Replica) -> str:
+        """To be asked before a call."""
+        return self.landings.due_on(facts, entry)
+
+    def growth_due(self, name: str, size_bytes: int) -> bool:
+        return self.landings.is_growth_due(name, size_bytes)
+
+    def told_replica(self, entry: Replica, told: Told, was_due: str) -> None:
+        world, key = self._world, replica_key(entry.name)
+        if not told.given:
+            is_refused = told.is_answered and entry.name in world.replicas and not world.replicas[entry.name].node
+            text = f"{entry.name} was promised room on {was_due}: {told.reasons}"
+            world.check(not (is_refused and was_due and self._still_due(entry)), text)
+            world.check(not (told.is_answered and key in self.given), f"{entry.name} was given a disk: {told.reasons}")
+            return
+        world.check(len(told.given) == 1, f"{entry.name} is given {told.given}")
+        one = told.given[0]
+        known = self.given.get(key)
+        if known is not None:
+            world.check((known.node, known.disk) == (one.node, one.disk), f"{entry.name} is given two places: {known}")
+            world.check(not told.is_new, f"{entry.name} is given anew what it has")
+        else:
+            is_missed = was_due not in ("", EVERYWHERE, one.node) and told.is_new
+            world.check(not is_missed, f"{entry.name} was promised room on {was_due}, and is given {one.node}")
+            size = entry.size_bytes if entry.is_placed else one.size_bytes
+            self._hold(key, replace(one, size_bytes=size), None)
+        self._check_promises_of(entry, one)
+
+    def _still_due(self, entry: Replica) -> bool:
+        """Whether nothing that happened during the call explains a refusal."""
+        facts = self._world.volumes.get(entry.volume)
+        return facts is not None and bool(self.landings.due_on(facts, self._world.replicas[entry.name]))
+
+    def told_reuse(self, facts: Volume, told: Told) -> None:
+        for one in told.given:
+            entry = self._world.replicas[one.name]
+            is_there = entry.failed_at and entry.volume == facts.name and entry.node == one.node
+            self._world.check(bool(is_there), f"{one} is to be used again, which is {entry}")
+            self._check_on_record(replica_key(one.name), self._held(one))
+
+    def told_growth(self, name: str, size_bytes: int, told: Told, was_due: bool) -> None:
+        world = self._world
+        if not told.given:
+            is_refused = told.is_answered and told.reasons != "nothing to do" and self.growth_due(name, size_bytes)
+            world.check(
+                not (was_due and is_refused), f"{name} was granted {size_bytes / 1024**3:g} GiB: {told.reasons}"
+            )
+            return
+        lying = {entry.name for entry in world.lying_of(name) if entry.is_placed}
+        names = {one.name for one in told.given if one.name in world.replicas}  # the others have just gone
+        world.check(names <= lying, f"{names} are given room, and {lying} are there")
+        for one in (one for one in told.given if one.name in names):
+            world.check(one.size_bytes >= size_bytes, f"{one.name} is given {one.size_bytes}, not {size_bytes}")
+            self._hold(replica_key(one.name), one, self.given.get(replica_key(one.name)))
+        self.grown[name] = Grown(size_bytes, world.now)
+
+    def told_freed(self, name: str, told: Told, *, is_there: bool) -> None:
+        world = self._world
+        world.check(not (is_there and told.given), f"{name} is freed, and lies on a disk")
+        if told.is_answered and (told.given or told.reasons == "nothing to do"):
+            self.given.pop(replica_key(name), None)
+            left = [one for one in world.recorded() if one.purpose == "replica" and one.name == name]
+            world.check(not left or is_there, f"{name} was freed, and is on record: {left}")
+
+    def told_copy(self, image: BackingImage, told: Told) -> None:
+        for one in told.given:
+            uuid = self._world.uuid_of(one.node, one.disk)
+            shown = self._world.images[image.name].disk_uuids
+            self._world.check(not (told.is_new and uuid in shown), f"a second copy of {image.name} is given {uuid}")
+            self._hold(image_key(image.name, uuid), one, self.given.get(image_key(image.name, uuid)))
+
+    def told_freed_copy(self, name: str, uuid: str, told: Told, *, is_there: bool) -> None:
+        self._world.check(not (is_there and told.given), f"the copy of {name} on {uuid} is freed, and is there")
+        if told.given:
+            self.given.pop(image_key(name, uuid), None)
+
+    def copies_of(self, name: str) -> list[Held]:
+        return [held for key, held in self.given.items() if key[:2] == ("backing-image", name)]
+
+    def _hold(self, key: Key, one: Given, known: Held | None) -> None:
+        held = self._held(one)
+        if known is not None:
+            held = replace(held, size_bytes=max(held.size_bytes, known.size_bytes))
+        self.given[key] = held
+        self._check_on_record(key, held)
+
+    def _held(self, one: Given) -> Held:
+        uuid = self._world.uuid_of(one.node, one.disk)
+        return Held(one.node, one.disk, uuid, one.size_bytes, self._world.now)
+
+    def _check_promises_of(self, entry: Replica, one: Given) -> None:
+        """What was promised to the volume on that node is what it is given, once it is known that it is the claim's."""
+        if not {"claim", "pv", "volume", "replica"}.isdisjoint(self._world.waiting()):
+            return
+        uid = entry.volume.removeprefix("pvc-")
+        for row in self._world.driver.rows():
+            is_same = row.volume == uid and row.node == one.node and row.kind in ("first", "move")
+            self._world.check(
+                not (is_same and not row.is_longhorns), f"counts beside what {entry.name} is given: {row}"
+            )
+
+    # At every moment
+
+    def check(self) -> None:
+        self._forget_what_is_over()
+        self._check_sums()
+        for key, held in self.given.items():
+            self._check_on_record(key, held)
+        if not self._world.waiting():
+            rows = self._world.driver.rows()
+            self._check_counted(rows)
+            check_promises(self._world, rows)
+
+    def check_at_rest(self) -> None:
+        """To be asked once everything has arrived and the graces are over: the record says what the objects show, but
+        for replicas that wait for their disk and volumes that have still to grow."""
+        world = self._world
+        shown = dict(self._objects())
+        for one in world.recorded():
+            place = (str(one.purpose), one.name, world.uuid_of(one.node, one.disk))
+            size, entry = shown.pop(place, 0), world.replicas.get(one.name)
+            if entry is not None and not entry.is_placed:
+                continue
+            volume = world.volumes.get(entry.volume) if entry is not None and size else None
+            most = max(size, volume.size_bytes if volume is not None else 0)
+            text = f"{one} is on record at last, and {size / 1024**3:g} GiB are there"
+            world.check(size <= one.size_bytes <= most, text)
+        world.check(not shown, f"not on record at last: {shown}")
+
+    def _forget_what_is_over(self) -> None:
+        """Answers whose object is gone, and those that nobody acts on any more: no object stands for them."""
+        world = self._world
+        for key, held in list(self.given.items()):
+            is_late = world.now - held.at >= PATIENCE_SECONDS
+            if key[0] == "replica":
+                entry = world.replicas.get(key[1])
+                if entry is None:
+                    del self.given[key]
+                    continue
+                volume = world.volumes.get(entry.volume)
+                shown = max(entry.size_bytes, volume.size_bytes if volume is not None else 0)
+                grown = self.grown.get(entry.volume)
+                if held.size_bytes > shown and grown is not None and world.now - grown.at >= PATIENCE_SECONDS:
+                    self.given[key] = replace(held, size_bytes=shown)
+            elif is_late and held.uuid not in world.images[key[1]].disk_uuids:
+                del self.given[key]
+
+    def _check_on_record(self, key: Key, held: Held) -> None:
+        sizes = {
+            (one.node, one.disk): one.size_bytes for one in self._world.recorded() if (one.purpose, one.name) == key[:2]
+        }
+        size = sizes.get((held.node, held.disk), 0)
+        text = f"{key[1]} was given {held.size_bytes / 1024**3:g} GiB on {held.node}/{held.disk}"
+        self._world.check(size >= held.size_bytes, f"{text}, and {size / 1024**3:g} GiB are on record")
+
+    def _check_sums(self) -> None:
+        sizes = dict(self._objects())
+        for key, held in self.given.items():
+            place = (*key[:2], held.uuid)
+            sizes[place] = max(sizes.get(place, 0), held.size_bytes)
+        sums: Counter[str] = Counter()
+        for (_, _, uuid), size in sizes.items():
+            sums[uuid] += size
+        limits = self._world.rules().limits()
+        for uuid, total in sums.items():
+            if total > limits[uuid]:
+                listed = sorted(f"{key[1]} {size / 1024**3:g}" for key, size in sizes.items() if key[2] == uuid)
+                text = f"{total / 1024**3:g} of {limits[uuid] / 1024**3:g} GiB are on {uuid}: {listed}"
+                self._world.check(False, text)
+
+    def _objects(self) -> Iterator[tuple[Key, int]]:
+        """What lies there by Longhorn's objects."""
+        for entry in self._world.replicas.values():
+            if entry.disk_uuid:
+                yield ("replica", entry.name, entry.disk_uuid), entry.size_bytes
+        for image in self._world.images.values():
+            for uuid in image.disk_uuids:
+                yield ("backing-image", image.name, uuid), image.real_size_bytes
+
+    def _check_counted(self, rows: list[PromiseRow]) -> None:
+        """To be asked when every watch has delivered: the product counts neither less nor more than there is."""
+        world = self._world
+        sizes = dict(self._objects())
+        for one in world.recorded():
+            place = (str(one.purpose), one.name, world.uuid_of(one.node, one.disk))
+            sizes[place] = max(sizes.get(place, 0), one.size_bytes)
+        for node in world.nodes.values():
+            for disk in node.disks:
+                lists = (("replica", disk.scheduled_replicas), ("backing-image", disk.scheduled_images))
+                for purpose, listed in lists:
+                    for name, size in listed.items():
+                        place = (purpose, name, disk.uuid)
+                        sizes[place] = max(sizes.get(place, 0), size)
+        sums: Counter[str] = Counter()
+        for (_, _, uuid), size in sizes.items():
+            sums[uuid] += size
+        growing: Counter[str] = Counter()
+        for row in rows:
+            if row.kind == GROWTH:
+                growing[row.node] += row.size_bytes
+        limits, nodes = (
+            world.rules().limits(),
+            {disk.uuid: node.name for node in world.nodes.values() for disk in node.disks},
+        )
+        for uuid, free in world.driver.free_bytes().items():
+            most = limits[uuid] - sums[uuid]
+            least = most - growing[nodes[uuid]]
+            text = f"{free / 1024**3:g} GiB are free on {uuid}, not {most / 1024**3:g}"
+            world.check(free <= most, f"less is counted than there is: {text}")
+            world.check(free >= least or bool(world.in_doubt), f"more is counted than there is: {text}")

@@ -1,0 +1,122 @@
+"""The durable record of allocations as the API server has it: what is written there fails, arrives without an answer,
+arrives late, or meets somebody else's write."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Final
+
+from controller.allocations.backends import StoredRecord
+from controller.errors import ConflictError, UnavailableError
+from controller.model.allocations import Allocation, NodeRecord
+
+LATE_SECONDS: Final = 20.0  # from a write without an answer until it arrives, at most
+
+
+class Fault(StrEnum):
+    """What becomes of one write."""
+
+    NONE = "is written"
+    LOST = "never arrives"
+    UNANSWERED = "arrives without an answer"
+    LATE = "is under way for long"
+    OVERTAKEN = "meets another write of the object"
+
+
+@dataclass(frozen=True)
+class _UnderWay:
+    stored: StoredRecord
+    allocations: tuple[Allocation, ...]
+    term: int
+    since: float
+
+
+class RaceRecord:
+    """A `RecordBackend`. Each write takes the next of `faults`; `meanwhile` happens while it is on its way, before or
+    after it arrives."""
+
+    name = "race"
+
+    def __init__(self, put: Callable[[str, NodeRecord], None], now: Callable[[], float], log: list[str]) -> None:
+        """`put` stores a node's record and tells the watch."""
+        self._put, self._now, self._log = put, now, log
+        self.entries: dict[str, NodeRecord] = {}
+        self.faults: deque[Fault] = deque()
+        self.meanwhile: Callable[[], None] | None = None
+        self._under_way: list[_UnderWay] = []
+        self._version = 0
+
+    def records(self) -> list[StoredRecord]:
+        return [self.read(node) for node in sorted(self.entries)]
+
+    def read(self, node: str, timeout: float = 0.0) -> StoredRecord:
+        del timeout
+        known = self.entries.get(node)
+        return StoredRecord(known or NodeRecord(node, version="0"), None)
+
+    def write(
+        self, stored: StoredRecord, allocations: Sequence[Allocation], term: int, timeout: float = 0.0
+    ) -> StoredRecord:
+        del timeout
+        node, fault = stored.record.node, self.faults.popleft() if self.faults else Fault.NONE
+        if fault is not Fault.NONE:
+            self._log.append(f"  the write of the record of {node} {fault}")
+        if fault is Fault.OVERTAKEN:
+            self._touch(node)
+        if fault in (Fault.LOST, Fault.LATE):
+            if fault is Fault.LATE:
+                self._under_way.append(_UnderWay(stored, tuple(allocations), term, self._now()))
+            raise UnavailableError("no answer")
+        self._store(stored, allocations, term)
+        meanwhile, self.meanwhile = self.meanwhile, None
+        if meanwhile is not None:
+            meanwhile()
+        if fault is Fault.UNANSWERED:
+            raise UnavailableError("no answer")
+        return self.read(node)
+
+    def forget(self, stored: StoredRecord) -> None:
+        raise AssertionError(f"nobody asked to forget {stored.record.node}")
+
+    def check(self) -> None:
+        """It is there."""
+
+    def _store(self, stored: StoredRecord, allocations: Sequence[Allocation], term: int) -> None:
+        node = stored.record.node
+        if self.read(node).record.version != stored.record.version:
+            raise ConflictError("somebody else was faster")
+        self._version += 1
+        self._put_record(NodeRecord(node, tuple(allocations), str(self._version), term))
+
+    def _touch(self, node: str) -> None:
+        """Somebody writes the object, and nothing of the record."""
+        self._version += 1
+        self._put_record(replace(self.read(node).record, version=str(self._version)))
+
+    def _put_record(self, record: NodeRecord) -> None:
+        self.entries[record.node] = record
+        self._put(record.node, record)
+
+    # What is under way for long
+
+    def under_way(self) -> list[_UnderWay]:
+        return list(self._under_way)
+
+    def arrive(self, write: _UnderWay) -> None:
+        """It counts if nobody has written the object since."""
+        self._under_way.remove(write)
+        if self.read(write.stored.record.node).record.version == write.stored.record.version:
+            self._store(write.stored, write.allocations, write.term)
+
+    def lose(self, choice: int = 0, older_than: float = 0.0) -> None:
+        """What has been under way for so long arrives now or never."""
+        for number, write in enumerate(self.under_way()):
+            if self._now() - write.since < older_than:
+                continue
+            if choice >> number & 1:
+                self.arrive(write)
+            else:
+                self._under_way.remove(write)

@@ -1,0 +1,200 @@
+"""The product's side of the DiskScheduler service in one process: the calls, what writes the record, and what keeps it.
+With `driver.py` all that the machine asks of the product."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, cast
+
+import grpc
+
+from controller.allocations.holder import RecordHolder
+from controller.allocations.keeper import LonghornObjects, RecordKeeper
+from controller.allocations.writer import RecordWriter
+from controller.allocator.allocator import Allocator
+from controller.allocator.judge.joined import FoundDisks
+from controller.allocator.outcome import Mode
+from controller.errors import NotLeaderError, SchedulerError
+from controller.model.allocations import NodeRecord
+from controller.model.longhorn import BackingImage, LonghornNode, Replica, Volume
+from controller.rpc import disk_scheduler_pb2 as pb
+from controller.rpc.allocating import DiskAllocator
+from controller.rpc.calls import Served
+from controller.rpc.failures import failure_of
+from controller.rules.demand import Missing
+from controller.settings import LiveSettings
+from tests.fakes.clock import VirtualClock
+from tests.race.record import RaceRecord
+
+SECONDS: Final = 5.0  # that a caller waits
+_REFUSALS: Final = (grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.NOT_FOUND)
+_PAUSE_SECONDS: Final = 2.0  # between two tries of a write
+Facts = Callable[[str], Sequence[Any]]  # all objects of a kind, as the process has seen them
+
+
+@dataclass(frozen=True)
+class Given:
+    """Room on one disk, as an answer names it."""
+
+    name: str
+    node: str
+    disk: str
+    size_bytes: int
+
+
+@dataclass(frozen=True)
+class Told:
+    """What a caller heard. `is_answered` False: an error that says nothing of what became of it; else, without
+    `given`, a refusal, for `reasons`."""
+
+    is_answered: bool
+    given: tuple[Given, ...] = ()
+    is_new: bool = False
+    reasons: str = ""
+
+    def __str__(self) -> str:
+        if not self.is_answered:
+            return f"no answer: {self.reasons}"
+        where = [f"{one.name} {one.size_bytes / 1024**3:g} GiB on {one.node}/{one.disk}" for one in self.given]
+        return f"{'given' if self.is_new else 'known'} {where}" if where else f"refused: {self.reasons}"
+
+
+class _Checks:
+    """Whether this process may answer."""
+
+    mode = Mode.ACTIVE
+
+    def __init__(self, term: Callable[[], int]) -> None:
+        self._term = term
+
+    def check_leading(self) -> None:
+        self._term()
+
+    def begin(self) -> int:
+        return self._term()
+
+    def check_term(self, term: int) -> None:
+        if self._term() != term:
+            raise NotLeaderError("the term has ended")
+
+    def check_fresh(self) -> None:
+        """The world sees to that."""
+
+
+class Service:
+    """`term` raises NotLeaderError once another process leads. `between` happens after each search for a disk, before
+    its answer is looked at once more."""
+
+    def __init__(
+        self,
+        clock: VirtualClock,
+        allocator: Allocator,
+        record: RaceRecord,
+        term: Callable[[], int],
+        seen: Facts,
+        read: Callable[[str, str], bool],
+        live: LiveSettings,
+    ) -> None:
+        self.between: Callable[[], None] | None = None
+        writer = RecordWriter(record, term, clock, lambda _seconds: clock.advance(_PAUSE_SECONDS))
+        find = allocator.disks.find
+
+        def find_and_go_on(*question: Any) -> FoundDisks:
+            found = find(*question)
+            between, self.between = self.between, None
+            if between is not None:
+                between()
+            return found
+
+        allocator.disks.find = find_and_go_on  # type: ignore[method-assign, assignment]
+        checks = _Checks(term)
+
+        def read_live(missing: Missing, _seconds: float) -> bool:
+            return read(missing.kind, missing.name)
+
+        self._calls = DiskAllocator(allocator.allocations, lambda: writer, lambda: checks, read_live, clock)
+        self._keeper = RecordKeeper(
+            cast(RecordHolder, _Holder(writer, term)),
+            lambda: cast(Sequence[NodeRecord], seen("record")),
+            lambda: _objects(seen),
+            lambda: live,
+            clock,
+            is_leading=lambda: True,
+            is_fresh=lambda: True,
+            given=allocator.allocations.decided,
+        )
+
+    def changed(self, node: str) -> None:
+        """The keeper hears of it."""
+        self._keeper.changed([node] if node else None)
+
+    def keep(self) -> None:
+        """One round of what brings the record to what Longhorn's objects show."""
+        self._keeper.run_once()
+
+    # Calls
+
+    def schedule_replica(self, volume: str, replica: str) -> Told:
+        request = pb.ScheduleReplicaRequest(volume_name=volume, replica_name=replica)
+        return _told(lambda: self._calls.schedule_replica(request, SECONDS))
+
+    def reuse_failed_replica(self, volume: str) -> Told:
+        request = pb.ReuseFailedReplicaRequest(volume_name=volume)
+        return _told(lambda: self._calls.reuse_failed_replica(request, SECONDS))
+
+    def expand_volume(self, volume: str, size_bytes: int) -> Told:
+        request = pb.ExpandVolumeRequest(volume_name=volume, size_bytes=size_bytes)
+        return _told(lambda: self._calls.expand_volume(request, SECONDS))
+
+    def schedule_backing_image(self, name: str) -> Told:
+        request = pb.ScheduleBackingImageRequest(backing_image_name=name)
+        return _told(lambda: self._calls.schedule_backing_image(request, SECONDS))
+
+    def deallocate_replica(self, name: str) -> Told:
+        request = pb.DeallocateReplicaRequest(replica_name=name)
+        return _told(lambda: self._calls.deallocate_replica(request, SECONDS))
+
+    def deallocate_backing_image(self, name: str, disk_uuid: str) -> Told:
+        request = pb.DeallocateBackingImageRequest(backing_image_name=name, disk_uuid=disk_uuid)
+        return _told(lambda: self._calls.deallocate_backing_image(request, SECONDS))
+
+
+@dataclass(frozen=True)
+class _Holder:
+    """As much of the record's holder as its keeper asks for."""
+
+    record_writer: RecordWriter
+    term: Callable[[], int]
+
+    def writer(self) -> RecordWriter:
+        return self.record_writer
+
+
+def _objects(seen: Facts) -> LonghornObjects:
+    return LonghornObjects(
+        nodes=cast(Sequence[LonghornNode], seen("node")),
+        replicas=cast(Sequence[Replica], seen("replica")),
+        volumes={one.name: one for one in cast(Sequence[Volume], seen("volume"))},
+        images=cast(Sequence[BackingImage], seen("backing_image")),
+    )
+
+
+def _told(call: Callable[[], Served]) -> Told:
+    try:
+        served = call()
+    except SchedulerError as error:
+        failure = failure_of(error)
+        if failure is None:
+            raise
+        return Told(is_answered=failure.code in _REFUSALS, reasons=f"{failure.outcome}: {error}")
+    if served.refusals is not None:
+        why = "; ".join(f"{one.node} {one.message}" for one in served.refusals.refusals)
+        return Told(is_answered=True, reasons=why or "no disk")
+    reply = served.reply
+    if hasattr(reply, "freed"):
+        entries = reply.freed
+    else:
+        entries = reply.allocations if hasattr(reply, "allocations") else [reply.allocation]
+    given = tuple(Given(one.name, one.node, one.disk, one.size_bytes) for one in entries)
+    return Told(True, given, is_new=not getattr(reply, "already_allocated", False), reasons="nothing to do")
