@@ -107,7 +107,7 @@ class Service:
                 between()
             return found
 
-        allocator.disks.find = find_and_go_on  # type: ignore[method-assign]
+        allocator.disks.find = find_and_go_on  # type: ignore[method-assign,assignment]
         checks = _Checks(term)
 
         def read_live(missing: Missing, _seconds: float) -> bool:

@@ -150,7 +150,7 @@ def test_a_smaller_expansion_that_is_written_later_takes_nothing_from_a_larger_o
         client.expand_volume("v", 30 * GIB)
         commit(*changes)
 
-    record.commit = overtaken  # type: ignore[method-assign]
+    record.commit = overtaken  # type: ignore[method-assign,assignment]
     client.expand_volume("v", 20 * GIB)
     assert 30 * GIB == record.bytes_on("n1")
     room = leader.cluster.allocator._world.room("n1")
