@@ -391,10 +391,9 @@ class Allocator(Events):
     def _derive_anew_locked(self, *, holds_everywhere: bool) -> None:
         self._touch_locked()
         now = self._clock.now()
-        self._left_growth = self._holds_growth_locked()
+        self._left_growth = self._settler.growths.leave()
         if self._left_growth and self._is_leading:  # rebuilt in the midst of a term
             self.expansions.begin_term_locked(has_predecessor=True)
-        self._settler.growths.leave()
         self._start_ledger()
         self._world.take_changes()
         if self._mode is not Mode.ACTIVE:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
 import time
 from collections.abc import Callable
 from functools import partial
@@ -53,13 +54,14 @@ def answer(ask: Callable[[], list[pb.Allocation]], *, waits: bool = False) -> di
 
 
 def main(address: str, folder: str, pace: str = "") -> None:
+    pause = threading.Event()  # which nobody sets
     with DiskSchedulerClient(address, NAME, lambda: material_of(Path(folder))) as client:
         for line in sys.stdin:
             words = line.split()
             found = answer(partial(asked, client, words), waits=bool(pace))
             sys.stdout.write(json.dumps({"request": words, **found}) + "\n")
             sys.stdout.flush()
-            time.sleep(float(pace or 0))
+            pause.wait(float(pace or 0))
 
 
 if __name__ == "__main__":

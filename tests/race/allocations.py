@@ -34,7 +34,7 @@ def image_key(name: str, uuid: str) -> Key:
 
 
 @dataclass(frozen=True)
-class Held:
+class HeldRoom:
     """What a caller was told. `at`: when he heard of it the last time."""
 
     node: str
@@ -99,7 +99,7 @@ class Allocations:
     def __init__(self, world: RaceWorld) -> None:
         self._world = world
         self.landings = Landings(world)
-        self.given: dict[Key, Held] = {}
+        self.given: dict[Key, HeldRoom] = {}
         self.grown: dict[str, Grown] = {}  # volumes for which more was given than they have
 
     @property
@@ -131,7 +131,7 @@ class Allocations:
             world.check((known.node, known.disk) == (one.node, one.disk), f"{entry.name} is given two places: {known}")
             world.check(not told.is_new, f"{entry.name} is given anew what it has")
         else:
-            is_missed = was_due not in ("", EVERYWHERE, one.node) and told.is_new
+            is_missed = was_due not in ("", EVERYWHERE, one.node) and told.is_new and self._still_due(entry)
             world.check(not is_missed, f"{entry.name} was promised room on {was_due}, and is given {one.node}")
             size = entry.size_bytes if entry.is_placed else one.size_bytes
             self._hold(key, replace(one, size_bytes=size), None)
@@ -185,19 +185,19 @@ class Allocations:
         if told.given:
             self.given.pop(image_key(name, uuid), None)
 
-    def copies_of(self, name: str) -> list[Held]:
+    def copies_of(self, name: str) -> list[HeldRoom]:
         return [held for key, held in self.given.items() if key[:2] == ("backing-image", name)]
 
-    def _hold(self, key: Key, one: Given, known: Held | None) -> None:
+    def _hold(self, key: Key, one: Given, known: HeldRoom | None) -> None:
         held = self._held(one)
         if known is not None:
             held = replace(held, size_bytes=max(held.size_bytes, known.size_bytes))
         self.given[key] = held
         self._check_on_record(key, held)
 
-    def _held(self, one: Given) -> Held:
+    def _held(self, one: Given) -> HeldRoom:
         uuid = self._world.uuid_of(one.node, one.disk)
-        return Held(one.node, one.disk, uuid, one.size_bytes, self._world.now)
+        return HeldRoom(one.node, one.disk, uuid, one.size_bytes, self._world.now)
 
     def _check_promises_of(self, entry: Replica, one: Given) -> None:
         """What was promised to the volume on that node is what it is given, once it is known that it is the claim's."""
@@ -256,7 +256,7 @@ class Allocations:
             elif is_late and held.uuid not in world.images[key[1]].disk_uuids:
                 del self.given[key]
 
-    def _check_on_record(self, key: Key, held: Held) -> None:
+    def _check_on_record(self, key: Key, held: HeldRoom) -> None:
         sizes = {
             (one.node, one.disk): one.size_bytes for one in self._world.recorded() if (one.purpose, one.name) == key[:2]
         }

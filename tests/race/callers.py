@@ -14,7 +14,7 @@ from controller.model.workload import Claim
 from tests.fakes.builders import GIB
 from tests.race.allocations import PATIENCE_SECONDS, Allocations, image_key, replica_key
 from tests.race.longhorn import RaceLonghorn
-from tests.race.record import Fault
+from tests.race.record import WriteFault
 from tests.race.service import Service, Told
 from tests.race.world import Action, RaceWorld
 
@@ -29,7 +29,7 @@ Ask = Callable[[Service], Told]
 class Course:
     """What happens around the next call: to its writes, between its search and its decision, and before its answer."""
 
-    faults: tuple[Fault, ...] = ()
+    faults: tuple[WriteFault, ...] = ()
     between: Callable[[], None] | None = None
     meanwhile: Callable[[], None] | None = None
 

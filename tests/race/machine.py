@@ -15,7 +15,7 @@ from tests.race.invariants import ALLOCATIONS, INVARIANTS, LIMITS, PROMISES, REA
 from tests.race.limits import Limits
 from tests.race.longhorn import RaceLonghorn
 from tests.race.promises import check_promises
-from tests.race.record import Fault
+from tests.race.record import WriteFault
 from tests.race.scheduler import RaceScheduler
 from tests.race.shapes import CLUSTERS, PODS, ClusterShape, PodShape, VolumeShape
 from tests.race.starvation import Starvation
@@ -32,20 +32,20 @@ LATE_PODS: Final = [
 class CourseShape:
     """What happens around a call: to its writes, after its search, and before its answer."""
 
-    faults: tuple[Fault, ...]
+    faults: tuple[WriteFault, ...]
     is_between: bool
     is_meanwhile: bool
 
 
 _FAULTS: Final = (
-    (Fault.LOST,),
-    (Fault.UNANSWERED,),
-    (Fault.OVERTAKEN,),
-    (Fault.LOST,) * 4,
-    (Fault.UNANSWERED, *(Fault.LOST,) * 4),
-    (Fault.LATE,) * 4,
-    (Fault.NONE, *(Fault.LOST,) * 4),
-    (Fault.NONE, *(Fault.LATE,) * 4),
+    (WriteFault.LOST,),
+    (WriteFault.UNANSWERED,),
+    (WriteFault.OVERTAKEN,),
+    (WriteFault.LOST,) * 4,
+    (WriteFault.UNANSWERED, *(WriteFault.LOST,) * 4),
+    (WriteFault.LATE,) * 4,
+    (WriteFault.NONE, *(WriteFault.LOST,) * 4),
+    (WriteFault.NONE, *(WriteFault.LATE,) * 4),
 )
 COURSES: Final = st.builds(
     CourseShape, st.sampled_from(((), (), (), *_FAULTS)), st.booleans(), st.sampled_from((False, False, True))

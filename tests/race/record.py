@@ -16,7 +16,7 @@ from controller.model.allocations import Allocation, NodeRecord
 LATE_SECONDS: Final = 20.0  # from a write without an answer until it arrives, at most
 
 
-class Fault(StrEnum):
+class WriteFault(StrEnum):
     """What becomes of one write."""
 
     NONE = "is written"
@@ -44,7 +44,7 @@ class RaceRecord:
         """`put` stores a node's record and tells the watch."""
         self._put, self._now, self._log = put, now, log
         self.entries: dict[str, NodeRecord] = {}
-        self.faults: deque[Fault] = deque()
+        self.faults: deque[WriteFault] = deque()
         self.meanwhile: Callable[[], None] | None = None
         self._under_way: list[_UnderWay] = []
         self._version = 0
@@ -61,20 +61,20 @@ class RaceRecord:
         self, stored: StoredRecord, allocations: Sequence[Allocation], term: int, timeout: float = 0.0
     ) -> StoredRecord:
         del timeout
-        node, fault = stored.record.node, self.faults.popleft() if self.faults else Fault.NONE
-        if fault is not Fault.NONE:
+        node, fault = stored.record.node, self.faults.popleft() if self.faults else WriteFault.NONE
+        if fault is not WriteFault.NONE:
             self._log.append(f"  the write of the record of {node} {fault}")
-        if fault is Fault.OVERTAKEN:
+        if fault is WriteFault.OVERTAKEN:
             self._touch(node)
-        if fault in (Fault.LOST, Fault.LATE):
-            if fault is Fault.LATE:
+        if fault in (WriteFault.LOST, WriteFault.LATE):
+            if fault is WriteFault.LATE:
                 self._under_way.append(_UnderWay(stored, tuple(allocations), term, self._now()))
             raise UnavailableError("no answer")
         self._store(stored, allocations, term)
         meanwhile, self.meanwhile = self.meanwhile, None
         if meanwhile is not None:
             meanwhile()
-        if fault is Fault.UNANSWERED:
+        if fault is WriteFault.UNANSWERED:
             raise UnavailableError("no answer")
         return self.read(node)
 

@@ -225,10 +225,12 @@ class Growths:
         self._world.growth_changed(volume.name, {uuid for _, uuid, _ in (*growth, *_disks(old))})
         return old is None or old.size_bytes != size_bytes
 
-    def leave(self) -> None:
-        """The ledger is about to be emptied: rooms are worked out without them."""
+    def leave(self) -> bool:
+        """The ledger is about to be emptied: rooms are worked out without them. Whether one was held that nobody sees
+        yet."""
         for promise in self._ledger.growths():
             self._world.growth_changed(promise.volume, {uuid for _, uuid, _ in _disks(promise)})
+        return any(promise.state is State.HELD for promise in self._ledger.growths())
 
     def _namespace(self, name: str) -> str:
         claim = self._world.claim_of_volume(name)
