@@ -277,7 +277,7 @@ def test_the_configurations_are_removed_for_good(led: WatchedAdmission) -> None:
     admin = led.scene.cluster.kubeconfig
     elsewhere = led.scene.run("controller", "remove-webhooks", "--namespace", "nope", kubeconfig=admin)
     assert (2, "") == (elsewhere.returncode, elsewhere.stdout)
-    assert "ConfigMap nope/longhorn-scheduler-extender is not there" in elsewhere.stderr
+    assert "there is no ConfigMap nope/longhorn-scheduler-extender" in elsewhere.stderr
 
 
 def test_pods_that_were_made_while_the_webhook_was_away_are_counted_and_told(

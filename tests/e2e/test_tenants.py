@@ -229,7 +229,7 @@ def test_a_namespace_is_promised_little_for_pods_that_no_scheduler_asks_about(te
         tenant.claim(f"grab-{number}", GIB, node=node, source="nothing")
         tenant.pod(f"wait-{number}", f"grab-{number}", schedulerName="nobody")
     assert_others_are_placed(tenant, GIB, GIB, GIB)
-    tenant.wait_told("LonghornRoomNotPromised", "400Gi", "scheduler-extender-namespace-cap-percent")
+    tenant.wait_told("LonghornRoomNotPromised", "400 GiB", "scheduler-extender-namespace-cap-percent")
 
 
 def test_growth_is_reviewed_whatever_the_annotations_say(tenant: Tenant) -> None:
@@ -249,7 +249,7 @@ def test_growth_that_no_disk_can_hold_takes_no_room_and_is_told(tenant: Tenant) 
     tenant.gate.close()
     assert not tenant.change("mine", "900Gi")
     assert_others_are_placed(tenant, GIB, GIB, GIB - 1)
-    tenant.wait_told("LonghornCannotGrow", "asks for 900Gi", "400Gi", "Ask for less")
+    tenant.wait_told("LonghornCannotGrow", "requests 900 GiB", "400 GiB", "Request less")
 
 
 def test_pods_that_can_never_fit_keep_no_room_and_are_told(tenant: Tenant) -> None:

@@ -315,7 +315,7 @@ def test_renewals_of_the_lease_are_ranked_with_the_clusters_own(release_3: Relea
 
 
 NOTES: list[tuple[Values, str, list[str]]] = [
-    ({}, "--for kubeadm", ["--set settings.enabled=true", "opt in by themselves"]),
+    ({}, "--for kubeadm", ["--set settings.enabled=true", "opt in automatically"]),
     ({"tls": {"mode": "insecure-plain-http"}}, "--insecure-plain-http", ["WARNING: over plain HTTP"]),
     (
         {"tls": {"mode": "provided", "clientSecretName": "mine"}, "webhook": {"enabled": False}},
@@ -344,7 +344,7 @@ def test_the_notes_warn_of_a_namespace_without_longhorn(site: Cluster, helm: Hel
     flags = ("--dry-run=server", "--namespace", "default", "--kubeconfig", str(site.kubeconfig))
     done = helm.run("install", NAME, str(CHART), *flags, values=with_image({}))
     assert 0 == done.returncode, done.stderr
-    assert "WARNING: no Longhorn is in the namespace default" in done.stdout
+    assert "WARNING: there is no Longhorn in the namespace default" in done.stdout
 
 
 def test_a_release_from_its_first_leader_to_its_end(release_3: Release, tmp_path: Path) -> None:
