@@ -320,7 +320,7 @@ NOTES: list[tuple[Values, str, list[str]]] = [
     (
         {"tls": {"mode": "provided", "clientSecretName": "mine"}, "webhook": {"enabled": False}},
         "--client-secret mine",
-        ['requests `longhorn.io/scheduler-extender: "1"`'],
+        ['request and the limit `longhorn.io/scheduler-extender: "1"`'],
     ),
     ({"secondScheduler": {"enabled": True}}, "--part config", ["schedulerName: longhorn-scheduler"]),
 ]
@@ -337,7 +337,7 @@ def test_the_notes_print_a_command_that_the_program_takes(site: Cluster, helm: H
         assert NAMESPACE == _parser().parse_args(words).namespace
         assert flag in command
         assert [] == [other for other in others if other not in text]
-        assert "no Longhorn is" not in text
+        assert "there is no Longhorn" not in text
 
 
 def test_the_notes_warn_of_a_namespace_without_longhorn(site: Cluster, helm: Helm) -> None:
