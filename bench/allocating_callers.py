@@ -42,8 +42,8 @@ def main(address: str, folder: str, kubeconfig: str) -> None:
         if words[0] == "new":
             make_volume(api, words[1])
             words = ["replica", words[1], make_replica(api, words[1])]
-        found = list(answer(lambda: asked(client, words)))
-        if found[0][0] != "given":
+        found = answer(lambda: asked(client, words))
+        if "given" not in found:
             raise RuntimeError(f"{words}: {found}")
 
     with DiskSchedulerClient(address, NAME, lambda: material_of(Path(folder))) as client:
