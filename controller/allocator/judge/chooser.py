@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 from controller.allocator.judge.joined import JoinedDisks
 from controller.allocator.promises.ledger import Ledger
 from controller.allocator.world.world import World
-from controller.model.longhorn import DiskNeeds, LonghornNode, LonghornSettings, Replica, Volume
+from controller.model.longhorn import DEFAULT_NEEDS, DiskNeeds, LonghornNode, LonghornSettings, Replica, Volume
 from controller.rules.affinity import (
     Affinity,
     Usage,
@@ -73,10 +73,13 @@ class _Pick(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Shelf:
-    """All disks of a node that suit a kind of need, and what decides for most volumes without a look at each."""
+    """All disks of a node that suit a kind of need, and what decides for most volumes without a look at each.
+    `is_plain`: all of them take plain volumes, which may be pending, as well."""
 
     room: NodeRoom
     whole: _Pick
+    is_plain: bool
+    least_reach_bytes: int
     least_free_bytes: int
     most_free_bytes: int
     least_written_limit_bytes: int
@@ -107,13 +110,7 @@ class _Kind:
                 self.tagged[name] = node
             slots = _slots(node, room, self.needs, world)
             if slots:
-                self.shelves[name] = _Shelf(
-                    room,
-                    _pick(name, slots, (slot.usable_bytes for slot in slots)),
-                    min(slot.free_bytes for slot in slots),
-                    max(slot.free_bytes for slot in slots),
-                    min(slot.written_limit_bytes for slot in slots),
-                )
+                self.shelves[name] = _shelf(room, slots, world)
         self.stale.clear()
 
 
@@ -136,8 +133,9 @@ class DiskChooser:
         """The disk that Longhorn is predicted to take for `replica`, joined with what is promised `beside`; None when
         no disk takes it. Nodes in `closed` take nothing.
 
-        Costs: a step for each node that suits; where something is promised that may lie anywhere, or a backing image
-        comes along, for each disk. And a look at each node that changed since the last call."""
+        Costs: a step for each node that suits; for each disk where something is promised on its node, where what is
+        promised anywhere asks for more than room, or where a backing image comes along. And a look at each node that
+        changed since the last call."""
         for joined in JoinedDisks.of_call(self._world, beside, volume, now_utc, closed):
             view = joined.unjoined(replica)
             if check_search(volume, replica, view.backing_image) is not None:
@@ -193,9 +191,7 @@ class _Search:
         own = {node for uuid in uuids for node in world.nodes_of_disk(uuid)}
         self._with_own = own.union(one.node for one in view.replicas)
         self._loaded = beside.nodes()
-        image = view.backing_image
-        is_beside_roaming = joined.is_beside_roaming and bool(beside.roaming())
-        self._looks_at_each = is_beside_roaming or (image is not None and image.real_size_bytes > 0)
+        self._even = joined.even_load()
         self._is_special = self._clones is not None or volume.size_bytes >= EXT_LIMIT_BYTES
 
     def run(self, closed: Mapping[str, str]) -> list[_Pick]:
@@ -227,8 +223,10 @@ class _Search:
     def _picks(self, members: Iterable[LonghornNode]) -> list[_Pick]:
         """The disks that take the replica, after the anti-affinity among all of them."""
         size, required = self._volume.size_bytes, self._volume.actual_size_bytes
-        shelves, loaded, with_own = self._kind.shelves, self._loaded, self._with_own
-        looks_at_each, is_special = self._looks_at_each, self._is_special
+        shelves, loaded, with_own, is_special = self._kind.shelves, self._loaded, self._with_own, self._is_special
+        even = self._even
+        load, largest = (even.load_bytes, even.largest_bytes) if even is not None else (0, 0)
+        full = size + load
         found, held = list[_Pick](), list[_Pick]()
         for node in members:
             name = node.name
@@ -241,19 +239,23 @@ class _Search:
                 if len(clean) < len(pick.slots):
                     held.append(pick)
                     pick = _part(pick, clean)
-            elif looks_at_each or name in loaded:
+            elif (
+                even is None
+                or name in loaded
+                or name in even.barred
+                or (load and not (shelf.is_plain and largest <= shelf.least_reach_bytes))
+            ):
                 pick = self._beside_promises(shelf)
-            elif size <= shelf.least_free_bytes and required < shelf.least_written_limit_bytes:
-                found.append(shelf.whole)
-                continue
-            elif size <= shelf.most_free_bytes:
+            elif full <= shelf.least_free_bytes and required < shelf.least_written_limit_bytes:
+                pick = _loaded(shelf.whole, load) if load else shelf.whole
+            elif full <= shelf.most_free_bytes:
                 slots = shelf.whole.slots
                 fits = [
                     at
                     for at, slot in enumerate(slots)
-                    if size <= slot.free_bytes and required < slot.written_limit_bytes
+                    if full <= slot.free_bytes and required < slot.written_limit_bytes
                 ]
-                pick = _part(shelf.whole, fits)
+                pick = _part(shelf.whole, fits, load)
             else:
                 continue
             if pick.slots:
@@ -333,6 +335,27 @@ def _pick(node: str, slots: Iterable[_Slot], usable_bytes: Iterable[int]) -> _Pi
     return _Pick(node, tuple(slots), usable, sum(usable))
 
 
-def _part(pick: _Pick, places: Iterable[int]) -> _Pick:
+def _part(pick: _Pick, places: Iterable[int], load_bytes: int = 0) -> _Pick:
+    """Some of its disks, with that much more to come to each."""
     places = list(places)
-    return _pick(pick.node, (pick.slots[at] for at in places), (pick.usable_bytes[at] for at in places))
+    return _pick(pick.node, (pick.slots[at] for at in places), (pick.usable_bytes[at] - load_bytes for at in places))
+
+
+def _loaded(pick: _Pick, load_bytes: int) -> _Pick:
+    """With that much more to come to each of its disks."""
+    usable = tuple([value - load_bytes if value > load_bytes else 0 for value in pick.usable_bytes])
+    return _Pick(pick.node, pick.slots, usable, sum(usable))
+
+
+def _shelf(room: NodeRoom, slots: list[_Slot], world: World) -> _Shelf:
+    space, disks = world.settings.space, [room.disks[slot.place] for slot in slots]
+    takes_plain = check_node_tags(room.tags, DEFAULT_NEEDS, space)
+    return _Shelf(
+        room,
+        _pick(room.name, slots, (slot.usable_bytes for slot in slots)),
+        takes_plain and all(check_disk_kind(disk, DEFAULT_NEEDS, 0, space) is None for disk in disks),
+        min(disk.reach_bytes for disk in disks),
+        min(slot.free_bytes for slot in slots),
+        max(slot.free_bytes for slot in slots),
+        min(slot.written_limit_bytes for slot in slots),
+    )

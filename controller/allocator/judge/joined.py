@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple, Self
 
 from controller.allocator.judge.growth import Obstacle
-from controller.allocator.judge.pending import Pending
+from controller.allocator.judge.pending import EvenLoad, Pending
 from controller.allocator.promises.ledger import Ledger
 from controller.allocator.promises.promise import Promise, Roams, Source
 from controller.allocator.world.world import World
@@ -153,6 +153,12 @@ class JoinedDisks:
             now_utc=self._now_utc,
             behaviour=world.settings.behaviour,
         )
+
+    def even_load(self) -> EvenLoad | None:
+        """As `Pending.even_load`, of what this looks at; None where a backing image comes along."""
+        if self._image is not None and self._image.real_size_bytes > 0:
+            return None
+        return self._pending.even_load() if self.is_beside_roaming else EvenLoad(0, 0, frozenset())
 
     def sums(self, room: NodeRoom) -> list[DiskSum]:
         """Of each disk of the room."""

@@ -57,6 +57,15 @@ class Newcomer:
         return against.priority > self.priority
 
 
+@dataclass(frozen=True, slots=True)
+class EvenLoad:
+    """Bytes that may come to each disk, the largest item among them, and nodes to which some of them never come."""
+
+    load_bytes: int
+    largest_bytes: int
+    barred: frozenset[str]
+
+
 class Pending:
     """What others may still take, as one question sees it. `own` are the keys of the asking pod's own volumes;
     `newcomer` None: what does not count for everybody does not count."""
@@ -242,6 +251,18 @@ class Pending:
         items = [one.item for one in self._ledger.roaming() if one.item.volume not in self._own]
         older = [item for item in items if not item.is_young(since)]
         return Sums((item.size_bytes, item.size_bytes) for item in older) if len(older) < len(items) else None
+
+    def even_load(self) -> EvenLoad | None:
+        """What roams, where it burdens all disks alike that take plain volumes and that its largest part may reach;
+        None where some of it is not plain. Costs: a look at all that roams."""
+        entries = self.roaming()
+        if not all(one.is_summed and one.item.size_bytes < EXT_LIMIT_BYTES for one in entries):
+            return None
+        if not all(is_plain_need(one.item.needs) for one in entries):
+            return None
+        sizes = [one.item.size_bytes for one in entries]
+        barred = frozenset[str]().union(*(one.barred for one in entries))
+        return EvenLoad(sum(sizes), max(sizes, default=0), barred)
 
     def roaming(self) -> list[RoamingItem]:
         """What roams and is not the pod's own."""
