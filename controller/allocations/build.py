@@ -51,7 +51,7 @@ def build_record(
     openings: Callable[[], int],
     settings: Callable[[], LiveSettings],
     is_fresh: Callable[[], bool],
-    given: Callable[[float], Collection[Allocation]],
+    given: Callable[[], Collection[Allocation]],
 ) -> RecordParts:
     """`stores`: of `node`, `replica`, `volume`, `backing_image` and `record`, before their informers start. `given`:
     what callers were given a moment ago. Starts nothing."""

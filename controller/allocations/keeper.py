@@ -81,7 +81,7 @@ class RecordKeeper(Part):
         *,
         is_leading: Callable[[], bool],
         is_fresh: Callable[[], bool],
-        given: Callable[[float], Collection[Allocation]] = lambda _seconds: (),
+        given: Callable[[], Collection[Allocation]] = frozenset,
     ) -> None:
         """`is_fresh`: whether what is seen of the cluster is young enough to write by. `given`: what callers were given
         a moment ago, or were told once more."""
@@ -158,11 +158,7 @@ class RecordKeeper(Part):
         extra = surplus_of(records, mine)
         self._since = {one: self._since.get(one, now) for one in extra}
         waits = {one for one, since in self._since.items() if now - since < live.allocation_grace_seconds}
-        kept = (
-            (waits - moved_among(extra, shown))
-            | expected_among(extra, objects)
-            | set(self._given(live.allocation_grace_seconds))
-        )
+        kept = (waits - moved_among(extra, shown)) | expected_among(extra, objects) | set(self._given())
         plan = plan_repairs(records, shown, kept, _wanted_bytes(objects))
         repairs = [one for one in plan if scope is None or one.change.node in scope]
         if live.allocation_authority != DISK_SCHEDULER:
@@ -214,12 +210,11 @@ class RecordKeeper(Part):
         self, writer: RecordWriter, node: str, repairs: Sequence[Repair], seen: Mapping[_Key, Allocation]
     ) -> None:
         made: dict[Change, bool] = {}
-        grace = self._settings().allocation_grace_seconds
 
         def is_still_wanted(change: Change, there: Allocation | None) -> bool:
             key = change.allocation.key if isinstance(change, Put) else change.key
             # Else a call has changed it since, or its caller was told once more.
-            made[change] = there == seen.get((node, key)) and there not in self._given(grace)
+            made[change] = there == seen.get((node, key)) and there not in self._given()
             return made[change]
 
         writer.commit([one.change for one in repairs], self._clock.now() + WRITE_SECONDS, is_still_wanted)

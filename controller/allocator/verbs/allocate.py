@@ -88,7 +88,7 @@ class Allocations:
         self._lock, self._clock, self._world = lock, clock, world
         self._under_lock, self._disks = under_lock, disks
         self._chooser = DiskChooser(world)
-        self._told: dict[Allocation, float] = {}  # what callers were told, and when, for a minute
+        self._told: dict[Allocation, float] = {}  # what callers were told, until it is a minute ago
 
     def wait_known(self, needed: Collection[Missing], seconds: float) -> bool:
         """Whether our stores show all of that, volumes, replicas and images, after `seconds` at the latest. Costs: a
@@ -325,7 +325,7 @@ class Allocations:
                 self._change_locked(self._world.allocated.release(allotment.freed))
             until = self._clock.now() + SHOWN_SECONDS
             self._change_locked(self._world.allocated.decide(_put(allotment), until))
-            self._told.update(dict.fromkeys(_put(allotment), self._clock.now()))
+            self._told.update(dict.fromkeys(_put(allotment), until))
 
     def failed(self, allotment: Allotment) -> None:
         """The changes may or may not have become durable. Costs: what they touch."""
@@ -333,11 +333,11 @@ class Allocations:
             until = self._clock.now() + DOUBT_SECONDS
             self._change_locked(self._world.allocated.decide(_put(allotment), until))
 
-    def decided(self, seconds: float = SHOWN_SECONDS) -> frozenset[Allocation]:
-        """What was given, or given once more, within so many seconds, a minute at most. Costs: a look at each."""
+    def decided(self) -> frozenset[Allocation]:
+        """What was given, or given once more, within the last minute. Costs: a look at each."""
         with self._lock:
             now = self._clock.now()
-            told = (one for one, at in self._told.items() if now - at < seconds)
+            told = (one for one, until in self._told.items() if now < until)
             return self._world.allocated.decided().union(told)
 
     def decide_locked(self, decides: bool) -> None:
@@ -353,7 +353,7 @@ class Allocations:
 
     def sweep_locked(self, now: float) -> None:
         """What was decided and came to nothing ends. Costs: a look at each decision that the record does not show."""
-        self._told = {one: at for one, at in self._told.items() if now - at < SHOWN_SECONDS}
+        self._told = {one: until for one, until in self._told.items() if now < until}
         volumes = self._world.allocated.expire(now)
         if volumes:
             self._change_locked(volumes)

@@ -81,8 +81,8 @@ class KeeperStage:
             raise NotLeaderError("this process does not lead")
         return self.term
 
-    def _given(self, seconds: float) -> Collection[Allocation]:
-        return self.given() if seconds > 0 else ()
+    def _given(self) -> Collection[Allocation]:
+        return self.given()
 
     def records(self) -> list[NodeRecord]:
         return list(self.frozen or (one.record for one in self.backend.records()))

@@ -124,7 +124,6 @@ def test_what_was_told_is_kept_from_repair_for_a_minute_also_once_it_is_on_recor
     given = cluster.schedule("v-r-1")
     cluster.pass_time(int(SHOWN_SECONDS) - 1)
     assert set(given.allocations) == cluster.allocator.allocations.decided()
-    assert set() == cluster.allocator.allocations.decided(10.0)  # where the grace is shorter
     cluster.pass_time(2)
     assert set() == cluster.allocator.allocations.decided()
 
