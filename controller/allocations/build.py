@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -51,10 +51,10 @@ def build_record(
     openings: Callable[[], int],
     settings: Callable[[], LiveSettings],
     is_fresh: Callable[[], bool],
-    given: Callable[[], Collection[Allocation]],
+    told_at: Callable[[Iterable[Allocation]], Mapping[Allocation, float]],
 ) -> RecordParts:
-    """`stores`: of `node`, `replica`, `volume`, `backing_image` and `record`, before their informers start. `given`:
-    what callers were given a moment ago. Starts nothing."""
+    """`stores`: of `node`, `replica`, `volume`, `backing_image` and `record`, before their informers start. `told_at`:
+    when callers were told of such entries last. Starts nothing."""
 
     def records() -> Sequence[NodeRecord]:
         if isinstance(holder.backend, LonghornNodeBackend):
@@ -83,7 +83,7 @@ def build_record(
     term = RecordTerm(lease_term, openings, lambda: max((one.term for one in records()), default=0))
     holder = RecordHolder(api, namespace, term, clock, tell_no_record, seen)
     parts = holder, records, objects, settings, clock
-    keeper = RecordKeeper(*parts, is_leading=lambda: gate.is_open, is_fresh=is_fresh, given=given)
+    keeper = RecordKeeper(*parts, is_leading=lambda: gate.is_open, is_fresh=is_fresh, told_at=told_at)
     _tell(keeper, stores)
     registry.register(RecordMetrics(keeper.figures, lambda: gate.is_open))
 

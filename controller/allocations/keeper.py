@@ -62,6 +62,14 @@ class Figures:
     last_failure: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What a round's repairs were planned by."""
+
+    entries: Mapping[_Key, Allocation]
+    told_at: Mapping[Allocation, float]
+
+
 class RecordKeeper(Part):
     """Brings the record to what the objects show while this process leads and a record is to be kept.
 
@@ -81,13 +89,13 @@ class RecordKeeper(Part):
         *,
         is_leading: Callable[[], bool],
         is_fresh: Callable[[], bool],
-        given: Callable[[], Collection[Allocation]] = frozenset,
+        told_at: Callable[[Iterable[Allocation]], Mapping[Allocation, float]] = lambda _entries: {},
     ) -> None:
-        """`is_fresh`: whether what is seen of the cluster is young enough to write by. `given`: what callers were given
-        a moment ago, or were told once more."""
+        """`is_fresh`: whether what is seen of the cluster is young enough to write by. `told_at`: when callers were told
+        of such entries last, if lately, by that clock."""
         self._holder, self._records, self._objects = holder, records, objects
         self._settings, self._clock = settings, clock
-        self._is_leading, self._is_fresh, self._given = is_leading, is_fresh, given
+        self._is_leading, self._is_fresh, self._told_at = is_leading, is_fresh, told_at
         self._since: dict[Allocation, float] = {}  # entries that no object shows, or shows smaller, and since when
         self._lock = threading.Lock()  # guards the next field
         self._news: set[str] | None = None  # nodes that have to be looked at; None: all
@@ -156,14 +164,16 @@ class RecordKeeper(Part):
         mine = shown if scope is None else [one for one in shown if one.node in scope]
         now = self._clock.now()
         extra = surplus_of(records, mine)
-        self._since = {one: self._since.get(one, now) for one in extra}
+        told_at = self._told_at(extra)
+        self._since = {one: max(self._since.get(one, now), told_at.get(one, 0.0)) for one in extra}
         waits = {one for one, since in self._since.items() if now - since < live.allocation_grace_seconds}
-        kept = (waits - moved_among(extra, shown)) | expected_among(extra, objects) | set(self._given())
+        kept = (waits - (moved_among(extra, shown) - told_at.keys())) | expected_among(extra, objects)
         plan = plan_repairs(records, shown, kept, _wanted_bytes(objects))
         repairs = [one for one in plan if scope is None or one.change.node in scope]
         if live.allocation_authority != DISK_SCHEDULER:
             self._rewrite(writer, records, mine)
-        self._repair(writer, repairs, {(one.node, entry.key): entry for one in records for entry in one.allocations})
+        there = {(one.node, entry.key): entry for one in records for entry in one.allocations}
+        self._repair(writer, repairs, _Seen(there, told_at))
         self._is_failing = self._has_failed
         if self._has_failed:
             self.changed(scope)
@@ -190,7 +200,7 @@ class RecordKeeper(Part):
         except SchedulerError:
             return 2**63  # not led any more: nothing is written in a moment
 
-    def _repair(self, writer: RecordWriter, repairs: Sequence[Repair], seen: Mapping[_Key, Allocation]) -> None:
+    def _repair(self, writer: RecordWriter, repairs: Sequence[Repair], seen: _Seen) -> None:
         """A node at a time; what is freed after all that grows, and only if that could be written."""
         unwritten, in_a_row = set[tuple[Purpose, str]](), 0
         for frees in (False, True):
@@ -206,20 +216,19 @@ class RecordKeeper(Part):
                     in_a_row += 1
                     self._failed(node, error)
 
-    def _write(
-        self, writer: RecordWriter, node: str, repairs: Sequence[Repair], seen: Mapping[_Key, Allocation]
-    ) -> None:
+    def _write(self, writer: RecordWriter, node: str, repairs: Sequence[Repair], seen: _Seen) -> None:
         made: dict[Change, bool] = {}
 
         def is_still_wanted(change: Change, there: Allocation | None) -> bool:
             key = change.allocation.key if isinstance(change, Put) else change.key
             # Else a call has changed it since, or its caller was told once more.
-            made[change] = there == seen.get((node, key)) and there not in self._given()
+            is_same = there == seen.entries.get((node, key))
+            made[change] = is_same and (there is None or self._told_at((there,)).items() <= seen.told_at.items())
             return made[change]
 
         writer.commit([one.change for one in repairs], self._clock.now() + WRITE_SECONDS, is_still_wanted)
         for one in repairs:  # the same, given anew before the next round, is young
-            self._since.pop(seen.get((node, one.allocation.key), one.allocation), None)
+            self._since.pop(seen.entries.get((node, one.allocation.key), one.allocation), None)
         for reason in RepairReason:
             names = [one.allocation.name for one in repairs if one.reason is reason and made.get(one.change)]
             if names:

@@ -170,7 +170,7 @@ class Controller:
             openings=lambda: self.lifecycle.openings,
             settings=self._live_settings,
             is_fresh=lambda: self.stores.stale_kind() is None,
-            given=self.allocator.allocations.decided,
+            told_at=self.allocator.allocations.told_at,
         )
         rpc = build_rpc(
             self.settings,

@@ -239,7 +239,7 @@ def knowing_nodes(site: Site, leader: Controller) -> Iterator[Controller]:
         fields["diskAllocations"] = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     site.api.replace(NODE_CRD, changed)
     rights = site.api.get(ROLE)  # to which the chart adds this by allocationRecord.inLonghornNodes
-    more = {"apiGroups": ["longhorn.io"], "resources": ["nodes"], "verbs": ["get", "update"]}
+    more = {"apiGroups": ["longhorn.io"], "resources": ["nodes"], "verbs": ["get", "update", "patch"]}
     site.api.patch(ROLE, {"rules": [*rights["rules"], more]})
     wait_until(lambda: moved(site, "longhorn-node"), "a record that the Nodes keep", WAIT_SECONDS)
     site.api.patch(CONFIG_MAP, {"data": {f"{PREFIX}-record": None}})

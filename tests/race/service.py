@@ -122,7 +122,7 @@ class Service:
             clock,
             is_leading=lambda: True,
             is_fresh=lambda: True,
-            given=allocator.allocations.decided,
+            told_at=allocator.allocations.told_at,
         )
 
     def changed(self, node: str) -> None:

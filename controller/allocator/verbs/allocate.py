@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
+from math import inf
 from typing import Final
 
 from controller.allocator.judge.chooser import DiskChooser
@@ -88,7 +89,7 @@ class Allocations:
         self._lock, self._clock, self._world = lock, clock, world
         self._under_lock, self._disks = under_lock, disks
         self._chooser = DiskChooser(world)
-        self._told: dict[Allocation, float] = {}  # what callers were told, until it is a minute ago
+        self._told: dict[Allocation, float] = {}  # what callers were told, and when last, for a minute
 
     def wait_known(self, needed: Collection[Missing], seconds: float) -> bool:
         """Whether our stores show all of that, volumes, replicas and images, after `seconds` at the latest. Costs: a
@@ -325,7 +326,7 @@ class Allocations:
                 self._change_locked(self._world.allocated.release(allotment.freed))
             until = self._clock.now() + SHOWN_SECONDS
             self._change_locked(self._world.allocated.decide(_put(allotment), until))
-            self._told.update(dict.fromkeys(_put(allotment), until))
+            self._told.update(dict.fromkeys(_put(allotment), self._clock.now()))
 
     def failed(self, allotment: Allotment) -> None:
         """The changes may or may not have become durable. Costs: what they touch."""
@@ -333,12 +334,13 @@ class Allocations:
             until = self._clock.now() + DOUBT_SECONDS
             self._change_locked(self._world.allocated.decide(_put(allotment), until))
 
-    def decided(self) -> frozenset[Allocation]:
-        """What was given, or given once more, within the last minute. Costs: a look at each."""
+    def told_at(self, entries: Iterable[Allocation]) -> dict[Allocation, float]:
+        """When callers were told of those entries last, if within a minute; infinity of what is being written for one
+        now. Costs: a look-up for each."""
         with self._lock:
-            now = self._clock.now()
-            told = (one for one, until in self._told.items() if now < until)
-            return self._world.allocated.decided().union(told)
+            is_written = self._world.allocated.is_being_written
+            found = {one: inf if is_written(one) else self._told.get(one) for one in entries}
+            return {one: at for one, at in found.items() if at is not None}
 
     def decide_locked(self, decides: bool) -> None:
         """Whether the record decides from now on. Costs: every allocation where that changes, else nothing."""
@@ -353,7 +355,7 @@ class Allocations:
 
     def sweep_locked(self, now: float) -> None:
         """What was decided and came to nothing ends. Costs: a look at each decision that the record does not show."""
-        self._told = {one: until for one, until in self._told.items() if now < until}
+        self._told = {one: at for one, at in self._told.items() if now - at < SHOWN_SECONDS}
         volumes = self._world.allocated.expire(now)
         if volumes:
             self._change_locked(volumes)

@@ -82,9 +82,10 @@ class Allocated:
                 found[one.node, one.disk] = one
         return tuple(found.values())
 
-    def decided(self) -> frozenset[Allocation]:
-        """All that was decided a while ago at most."""
-        return frozenset(one.allocation for places in self._decided.values() for one in places.values())
+    def is_being_written(self, wanted: Allocation) -> bool:
+        """Whether somebody waits for it to be on record."""
+        one = self._decided.get((wanted.purpose, wanted.name), _NO_PLACES).get((wanted.node, wanted.disk))
+        return one is not None and one.until is None and one.allocation == wanted
 
     def is_on_record(self, wanted: Allocation) -> bool:
         """Whether the record shows that much there."""

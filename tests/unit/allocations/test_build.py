@@ -50,7 +50,7 @@ def test_a_change_is_news_of_the_nodes_that_it_is_about(
         openings=lambda: 1,
         settings=LiveSettings,
         is_fresh=lambda: True,
-        given=frozenset,
+        told_at=lambda _entries: {},
     )
     heard = list[set[str] | None]()
 

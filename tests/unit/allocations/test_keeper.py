@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from math import inf
 
 import pytest
 
@@ -57,7 +58,7 @@ class KeeperStage:
         self.api, self.clock, self.live = longhorn(), VirtualClock(), live
         self.term, self.is_leading, self.is_fresh = 5, True, True
         self.frozen: tuple[NodeRecord, ...] | None = None
-        self.given: Callable[[], Collection[Allocation]] = frozenset
+        self.told_at: Callable[[], dict[Allocation, float]] = dict
         fields: dict[str, object] = {"diskAllocations": {}} if in_nodes else {}
         schema = {"openAPIV3Schema": {"properties": {"spec": {"properties": fields}}}}
         versions = [{"name": "v1beta2", "schema": schema}]
@@ -73,7 +74,7 @@ class KeeperStage:
             self.clock,
             is_leading=lambda: self.is_leading,
             is_fresh=lambda: self.is_fresh,
-            given=self._given,
+            told_at=self._told_at,
         )
 
     def _term(self) -> int:
@@ -81,8 +82,9 @@ class KeeperStage:
             raise NotLeaderError("this process does not lead")
         return self.term
 
-    def _given(self) -> Collection[Allocation]:
-        return self.given()
+    def _told_at(self, entries: Iterable[Allocation]) -> dict[Allocation, float]:
+        told_at = self.told_at()
+        return {one: told_at[one] for one in entries if one in told_at}
 
     def records(self) -> list[NodeRecord]:
         return list(self.frozen or (one.record for one in self.backend.records()))
@@ -236,23 +238,50 @@ def test_an_unfinished_expansion_is_not_lowered_below_what_its_volume_wants() ->
     assert {"r1": 20} == leader.on_record()
 
 
-def test_what_was_told_once_more_a_moment_ago_is_left_as_it_is() -> None:
-    """Also if that happens between the plan and the write."""
+def test_the_grace_begins_anew_when_its_caller_is_told_once_more() -> None:
     leader = KeeperStage()
     leader.commit(put("r1"))
     leader.round()
-    leader.given = lambda: {put("r1").allocation}
+    told = {put("r1").allocation: leader.clock.now() + 50}
+    leader.told_at = lambda: told
     leader.round(61)
+    leader.told_at = dict  # longer ago than is kept
+    leader.round(48)
     assert {"r1": 10} == leader.on_record()
-    plan = iter([frozenset[Allocation]()])
-    leader.given = lambda: next(plan, frozenset({put("r1").allocation}))
+    leader.round(2)
+    assert {} == leader.on_record()
+
+
+def test_what_is_told_once_more_between_the_plan_and_the_write_is_left_as_it_is() -> None:
+    leader = KeeperStage()
+    leader.commit(put("r1"))
+    leader.round()
+    for before, at in (({}, 1.0), ({put("r1").allocation: 0.5}, inf)):
+        plan = iter([before])
+        leader.told_at = lambda plan=plan, at=at: next(plan, {put("r1").allocation: at})
+        leader.round(61)
+        assert {"r1": 10} == leader.on_record()
+
+
+def test_what_is_being_written_for_somebody_is_left_as_it_is_without_any_grace() -> None:
+    leader = KeeperStage(replace(OURS, allocation_grace_seconds=0))
+    leader.commit(put("r1"))
+    leader.told_at = lambda: {put("r1").allocation: inf}
     leader.round()
     assert {"r1": 10} == leader.on_record()
-    leader.given = frozenset
-    leader.round(59)
-    assert {"r1": 10} == leader.on_record()
-    leader.round(61)
-    assert {} == leader.on_record()
+
+
+def test_a_replica_that_was_told_its_disk_lately_does_not_lose_it_by_an_object_that_lags() -> None:
+    leader = KeeperStage()
+    leader.commit(put("r1"))
+    told = {put("r1").allocation: leader.clock.now()}
+    leader.told_at = lambda: told
+    add_replica(leader.api, "r1", 10, "n2", "d1")
+    leader.round()
+    assert {"r1": 10} == on_record(leader.backend, "n1")
+    leader.told_at = dict
+    leader.round()
+    assert ({}, {"r1": 10}) == (on_record(leader.backend, "n1"), on_record(leader.backend, "n2"))
 
 
 def test_an_expansion_that_is_under_way_is_not_lowered() -> None:

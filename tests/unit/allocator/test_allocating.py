@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from math import inf
 from typing import Any
 
 import pytest
@@ -118,14 +119,29 @@ def test_the_same_call_gives_the_same_disk_once_and_has_it_written_until_its_obj
     assert 140 == cluster.free_gib("n1") + cluster.free_gib("n2")
 
 
-def test_what_was_told_is_kept_from_repair_for_a_minute_also_once_it_is_on_record() -> None:
+def test_when_a_caller_was_told_is_known_for_a_minute_also_once_it_is_on_record() -> None:
     cluster = cluster_of(n1=100)
     cluster.show("v", 60)
-    given = cluster.schedule("v-r-1")
+    mine = cluster.allocator.allocations
+    given = mine.place_replica("v-r-1", SECONDS)
+    (one,) = given.allocations
+    others = [replace(one, node="n2"), replace(one, size_bytes=1), replace(one, name="v-r-2")]
+    assert {one: inf} == mine.told_at([one, *others])  # it is being written
+    cluster.write(given)
+    told = {one: cluster.clock.now()}
+    assert told == mine.told_at([one, *others])
     cluster.pass_time(int(SHOWN_SECONDS) - 1)
-    assert set(given.allocations) == cluster.allocator.allocations.decided()
+    assert told == mine.told_at([one])
     cluster.pass_time(2)
-    assert set() == cluster.allocator.allocations.decided()
+    assert {} == mine.told_at([one])
+
+
+def test_nobody_was_told_what_could_not_be_written() -> None:
+    cluster = cluster_of(n1=100)
+    cluster.show("v", 60)
+    given = cluster.allocator.allocations.place_replica("v-r-1", SECONDS)
+    cluster.allocator.allocations.failed(given)
+    assert {} == cluster.allocator.allocations.told_at(given.allocations)
 
 
 def test_two_that_want_the_last_bytes_get_them_in_the_order_of_their_calls() -> None:
