@@ -34,13 +34,16 @@ from tests.longhorn import paths
 from tests.longhorn.options import GIB, LonghornOptions
 from tests.waiting import wait_until
 
-# Most of it is the minute for which what callers were told is kept from repair.
 pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.timeout(600)]
 
 DISK_GIB = 400
 LONGHORN, OURS = "longhorn", "disk-scheduler"
-GIVEN = 'rpc_calls_total{call="ScheduleReplica",outcome="allocated"}'
-REFUSED = 'rpc_calls_total{call="ExpandVolume",outcome="precondition"}'  # of the programs; Longhorn grows nothing here
+DECIDED = [
+    f'rpc_calls_total{{call="{call}",outcome="{outcome}"}}'
+    for call in ("ScheduleReplica", "ExpandVolume")
+    for outcome in ("allocated", "no-room")
+]
+REFUSED = ['rpc_calls_total{call="ExpandVolume",outcome="precondition"}']  # of the programs; Longhorn grows nothing here
 Place = tuple[str, str, str]  # the replica's name, its node, and its disk's name
 
 
@@ -83,9 +86,12 @@ class Switched:
     def switch(self, authority: str) -> None:
         self.scene.set_settings(allocation_authority=authority)
 
-    def wait_for_more(self, counter: str, count: int = 5) -> None:
-        wanted = self.leader.counted(counter) + count
-        wait_until(lambda: self.leader.counted(counter) >= wanted, f"{count} more of {counter}", 60)
+    def wait_for_more(self, counters: list[str], count: int = 5) -> None:
+        wanted = self._counted(counters) + count
+        wait_until(lambda: self._counted(counters) >= wanted, f"{count} more of {counters}", 60)
+
+    def _counted(self, counters: list[str]) -> int:
+        return sum(map(self.leader.counted, counters))
 
     # What stands in the API server
 
@@ -159,7 +165,7 @@ def test_the_authority_changes_both_ways_under_load_and_no_disk_is_over(
         site.wait_for_more(REFUSED)
         for _ in range(rounds):
             site.switch(OURS)
-            site.wait_for_more(GIVEN)
+            site.wait_for_more(DECIDED)
             site.switch(LONGHORN)
             site.wait_for_more(REFUSED)
         site.switch(OURS)
