@@ -17,7 +17,7 @@ from controller.model.longhorn_settings import SettingProblem, longhorn_settings
 from controller.model.names import SCHEDULER_NAMES
 
 __all__ = [
-    "LIVE_NAMES",
+    "LIVE_FIELDS",
     "LiveSettings",
     "ProcessSettings",
     "SettingProblem",
@@ -130,7 +130,7 @@ _LIVE: Final[dict[str, _Key]] = {
     f"{PREFIX}allocation-grace": _Key("allocation_grace_seconds", _DAY),
     PLACEMENT: _Key("replica_placement"),
 }
-LIVE_NAMES: Final = tuple(_LIVE)
+LIVE_FIELDS: Final = {name: key.field for name, key in _LIVE.items()}  # name -> field of LiveSettings
 
 
 def live_settings(

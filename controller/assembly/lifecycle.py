@@ -382,13 +382,12 @@ class Lifecycle(Part):
     def _end_everything(self) -> None:
         parts = self._parts
         parts.gate.close()
-        # Whatever is known of the Lease and of the last write, which may be done although its answer never came: only
-        # our own endpoint is taken away.
-        if self._openings:
-            try:
-                parts.endpoint.clear()
-            except SchedulerError as error:
-                log.warning("EndpointSlice: %s", error)
+        # Whatever is known of the Lease, of the last write, which may be done although its answer never came, and of
+        # what a worker wrote that died in this pod before: only our own endpoint is taken away.
+        try:
+            parts.endpoint.clear()
+        except SchedulerError as error:
+            log.warning("EndpointSlice: %s", error)
         if self._is_electing:
             parts.elector.stop()
         if self._term is not None:

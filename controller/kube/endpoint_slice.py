@@ -10,13 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol
 
-from controller.errors import ConflictError, NotFoundError, NotLeaderError
-from controller.kube.api import KubeApi
+from controller.errors import ClusterError, ConflictError, NotFoundError, NotLeaderError
+from controller.kube.api import CALL_SECONDS, KubeApi
 from controller.kube.resources import ENDPOINT_SLICES
 from controller.settings import ProcessSettings
 
 MANAGED_BY: Final = "longhorn-scheduler-extender"
 _TRIES: Final = 5
+_CLEAR_TRIES: Final = 3
+_CLEAR_SECONDS: Final = 1.0  # for each call: a process that ends has ten seconds for everything
 
 
 class Endpoint(Protocol):
@@ -46,15 +48,22 @@ class EndpointSlices:
         self._write(service, [endpoint], listed, address)
 
     def clear(self, service: str, address: str) -> None:
-        """No endpoint any more, if it is still ours: a new leader's is left alone. ClusterError when it cannot be
-        written."""
+        """No endpoint any more, if it is still ours: a new leader's is left alone. Tried more than once, since whoever
+        ends has no later round for it. ClusterError when it cannot be written."""
 
         def write() -> None:
-            raw = self._read(service)
+            raw = self._read(service, _CLEAR_SECONDS)
             if raw is not None and address in _addresses(raw):
-                self._api.replace(ENDPOINT_SLICES, self._namespace, service, {**raw, "endpoints": []})
+                body = {**raw, "endpoints": []}
+                self._api.replace(ENDPOINT_SLICES, self._namespace, service, body, timeout=_CLEAR_SECONDS)
 
-        _against_others(write)
+        for tries_left in reversed(range(_CLEAR_TRIES)):
+            try:
+                _against_others(write)
+                return
+            except ClusterError:
+                if not tries_left:
+                    raise
 
     def _write(self, service: str, endpoints: list[dict[str, Any]], ports: list[dict[str, Any]], address: str) -> None:
         family = "IPv6" if ":" in address else "IPv4"
@@ -95,9 +104,9 @@ class EndpointSlices:
         body = {**raw, "metadata": meta, "endpoints": endpoints, "ports": ports}
         self._api.replace(ENDPOINT_SLICES, self._namespace, service, body)
 
-    def _read(self, service: str) -> dict[str, Any] | None:
+    def _read(self, service: str, timeout: float = CALL_SECONDS) -> dict[str, Any] | None:
         try:
-            return self._api.get(ENDPOINT_SLICES, self._namespace, service)
+            return self._api.get(ENDPOINT_SLICES, self._namespace, service, timeout=timeout)
         except NotFoundError:
             return None
 

@@ -112,11 +112,10 @@ class RpcServer(Part):
 
     def _end(self) -> None:
         self._standard.end()
-        if self._points_here:
-            try:
-                self._endpoint.clear()
-            except SchedulerError as error:
-                log.warning("EndpointSlice: %s", error)
+        try:
+            self._endpoint.clear()  # if it is still ours
+        except SchedulerError as error:
+            log.warning("EndpointSlice: %s", error)
         if self._server is not None:
             self._server.stop(GRACE_SECONDS).wait(GRACE_SECONDS + 1.0)
 

@@ -16,6 +16,7 @@ from typing import Any, Self
 
 import yaml
 
+from controller.settings import LIVE_FIELDS, live_settings
 from tests.cluster.cache import REPOSITORY
 from tests.cluster.client import Object, ignored_when_gone
 from tests.cluster.cluster import Cluster, ClusterOptions
@@ -45,6 +46,7 @@ FILL_CPU, FILL_MEMORY = "12", "48Gi"  # three quarters of a node as the test clu
 STOCK_SCHEDULER = "stock-scheduler"
 # docs/rules/waiting.md, "When room appears": a pod is woken at once, again after at most 10 s.
 WOKEN_SECONDS = 10.0
+SETTINGS_SECONDS = 30.0
 
 
 def _silent(_: str) -> None:
@@ -187,9 +189,24 @@ class Scene:
             self.cluster.restart_scheduler(self.extender_config())
 
     def set_settings(self, **settings: str) -> None:
-        """Change the product's live settings; underscores in names stand for dashes, without the common prefix."""
+        """Change the product's live settings, and wait until each copy that runs has seen them; one that answers nobody
+        is not waited for. Underscores in names stand for dashes, without the common prefix."""
         data = {f"scheduler-extender-{name.replace('_', '-')}": value for name, value in settings.items()}
-        self.api.patch(CONFIG_MAP, {"data": data})
+        whole = self.api.patch(CONFIG_MAP, {"data": data})["data"]
+        live, problems = live_settings(whole, {})
+        refused = {one.name for one in problems}
+        fields = [LIVE_FIELDS[name] for name in data if name not in refused]
+        wanted = {field: getattr(live, field) for field in fields}
+
+        def is_seen(controller: Controller) -> bool:
+            try:
+                seen = controller.status()["settings"] or {}
+            except OSError:
+                return True
+            return all(seen.get(field) == value for field, value in wanted.items())
+
+        for one in self.controllers:
+            wait_until(lambda: is_seen(one), f"{one.name} with {settings}", SETTINGS_SECONDS)  # noqa: B023
 
     def run(
         self, *words: str, kubeconfig: Path | None = None, access: str = "--kubeconfig"

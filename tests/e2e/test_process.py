@@ -67,7 +67,10 @@ def test_an_interrupt_from_a_terminal_ends_the_process_and_empties_the_service(s
     scene.controllers.clear()
     os.killpg(leader.record.pid, signal.SIGINT)
     assert 0 == leader.exit_code()
-    wait_until(lambda: endpoints(scene) == [], "a Service without an endpoint", HAND_OVER_SECONDS)
+    try:
+        wait_until(lambda: endpoints(scene) == [], "a Service without an endpoint", HAND_OVER_SECONDS)
+    except TimeoutError as error:
+        raise leader.fail(str(error)) from None
 
 
 def test_a_setting_that_does_not_fit_is_named_and_the_last_good_value_stays(scene: Scene) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from controller.settings import LIVE_NAMES, PREFIX
+from controller.settings import LIVE_FIELDS, PREFIX
 from tests.helm.chart import CHART, IMAGE, Helm, made, merged, readme, with_image
 from tests.helm.combinations import API_VERSIONS, COMBINATIONS, Values
 from tests.helm.schema import schema_of, values_of
@@ -31,7 +31,7 @@ def test_every_live_setting_can_be_said(helm: Helm) -> None:
     others = {"opt-in": "always", "strategy": "off", "expansion-policy": "deny", "max-offers": 1000000}
     others |= {"allocation-authority": "disk-scheduler", "co-schedule-strictness": "preferred"}
     settings: Values = {}
-    for name in (name.removeprefix(PREFIX) for name in LIVE_NAMES):
+    for name in (name.removeprefix(PREFIX) for name in LIVE_FIELDS):
         settings[name] = others.get(name, 7)
     flags = (
         "enabled",

@@ -26,7 +26,7 @@ from controller.process.common_metrics import PREFIX
 from controller.rpc.metrics import OUTCOMES as RPC_OUTCOMES
 from controller.rpc.metrics import RpcMetrics
 from controller.rules.reasons import Reason
-from controller.settings import LIVE_NAMES, LiveSettings, ProcessSettings, live_settings
+from controller.settings import LIVE_FIELDS, LiveSettings, ProcessSettings, live_settings
 from tests.fakes.clock import VirtualClock
 from tests.unit.pages import FENCE, PAGES, ROOT, anchors_of, links_of, page_id, section_of, yaml_blocks
 from webhook import metrics as webhook_metrics
@@ -158,7 +158,7 @@ def rows_of(text: str) -> dict[str, str]:
 def test_live_settings_are_documented_with_their_defaults() -> None:
     rows = rows_of((DOCS / "settings.md").read_text())
     named = {name: default for name, default in rows.items() if name.startswith("scheduler-extender-")}
-    assert set(LIVE_NAMES) == set(named)
+    assert set(LIVE_FIELDS) == set(named)
     assert (LiveSettings(), ()) == live_settings(named, {})
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from controller.errors import ConflictError, NotLeaderError
+from controller.errors import ConflictError, NotLeaderError, UnavailableError
 from controller.kube.endpoint_slice import EndpointSlices
 from controller.kube.resources import ENDPOINT_SLICES, Resource
 from tests.fakes.apiserver import FakeApiServer
@@ -76,6 +76,20 @@ def test_clearing_leaves_a_new_leaders_endpoint_alone(server: FakeApiServer, sli
     slices.point_at("svc", "10.0.0.6", {"http": 9504})
     slices.clear("svc", "10.0.0.5")
     assert ["10.0.0.6"] == addresses(server)
+
+
+@pytest.mark.parametrize("verb", ["get", "replace"])
+def test_clearing_is_tried_again_when_a_call_fails(server: FakeApiServer, slices: EndpointSlices, verb: str) -> None:
+    slices.point_at("svc", "10.0.0.5", {"http": 9504})
+    server.fail_with(UnavailableError("connection reset"), verb, times=2)
+    slices.clear("svc", "10.0.0.5")
+    assert [] == addresses(server)
+
+
+def test_clearing_that_fails_again_and_again_is_told(server: FakeApiServer, slices: EndpointSlices) -> None:
+    server.fail_with(UnavailableError("connection reset"), "get")
+    with pytest.raises(UnavailableError, match="connection reset"):
+        slices.clear("svc", "10.0.0.5")
 
 
 def test_an_address_of_the_other_family_gets_a_new_slice(server: FakeApiServer, slices: EndpointSlices) -> None:

@@ -145,6 +145,15 @@ def test_the_service_is_pointed_here_while_leading_and_let_go_at_the_end(chain: 
     assert 1 == leader.endpoint.cleared
 
 
+def test_the_service_is_let_go_also_when_it_was_noticed_before_the_end_that_the_term_is_over(chain: Chain) -> None:
+    leader = Leader(chain)
+    with leader:
+        wait_until(lambda: leader.endpoint.points == 1)
+        leader.checks.is_leading = False
+        wait_until(lambda: not leader.server.status()["points_here"])
+    assert 1 == leader.endpoint.cleared
+
+
 def test_without_a_certificate_nothing_is_served_and_the_reason_is_shown(chain: Chain) -> None:
     leader = Leader(chain)
     leader.material = None

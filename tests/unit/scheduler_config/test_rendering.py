@@ -18,7 +18,7 @@ from controller.errors import ConfigError, NotFoundError, UnavailableError
 from controller.kube.resources import Resource
 from controller.model.names import EXTENDER_RESOURCE
 from controller.scheduler_config.command import printed
-from controller.settings import LIVE_NAMES
+from controller.settings import LIVE_FIELDS
 from tests.e2e.scheduling import with_changes
 from tests.unit.pages import yaml_blocks
 from tests.unit.scheduler_config.asking import (
@@ -102,7 +102,7 @@ def test_the_parts_together_are_the_whole(platform: str) -> None:
 
 def test_the_name_of_the_setting_in_the_comments_is_one() -> None:
     text = ask("--for", "plain", "--large-cluster").text
-    assert [name for name in LIVE_NAMES if name in text] == ["scheduler-extender-max-offers"]
+    assert [name for name in LIVE_FIELDS if name in text] == ["scheduler-extender-max-offers"]
 
 
 # Wiring
