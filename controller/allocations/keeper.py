@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -91,8 +91,8 @@ class RecordKeeper(Part):
         is_fresh: Callable[[], bool],
         told_at: Callable[[Iterable[Allocation]], Mapping[Allocation, float]] = lambda _entries: {},
     ) -> None:
-        """`is_fresh`: whether what is seen of the cluster is young enough to write by. `told_at`: when callers were told
-        of such entries last, if lately, by that clock."""
+        """`is_fresh`: whether what is seen of the cluster is young enough to write by. `told_at`: when callers were
+        told of such entries last, if lately, by that clock."""
         self._holder, self._records, self._objects = holder, records, objects
         self._settings, self._clock = settings, clock
         self._is_leading, self._is_fresh, self._told_at = is_leading, is_fresh, told_at
