@@ -43,9 +43,8 @@ DECIDED = [
     for call in ("ScheduleReplica", "ExpandVolume")
     for outcome in ("allocated", "no-room")
 ]
-REFUSED = [
-    'rpc_calls_total{call="ExpandVolume",outcome="precondition"}'
-]  # of the programs; Longhorn grows nothing here
+# Of the programs; Longhorn grows nothing here.
+REFUSED = ['rpc_calls_total{call="ExpandVolume",outcome="precondition"}']
 Place = tuple[str, str, str]  # the replica's name, its node, and its disk's name
 
 

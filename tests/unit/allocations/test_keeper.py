@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from itertools import chain, repeat
 from math import inf
 
 import pytest
@@ -257,8 +258,8 @@ def test_what_is_told_once_more_between_the_plan_and_the_write_is_left_as_it_is(
     leader.commit(put("r1"))
     leader.round()
     for before, at in (({}, 1.0), ({put("r1").allocation: 0.5}, inf)):
-        plan = iter([before])
-        leader.told_at = lambda plan=plan, at=at: next(plan, {put("r1").allocation: at})
+        answers = chain([before], repeat({put("r1").allocation: at}))
+        leader.told_at = answers.__next__
         leader.round(61)
         assert {"r1": 10} == leader.on_record()
 
