@@ -28,7 +28,8 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
 NOBODY, UNHEARD_OF = "nobody", "unheard-of"  # the product serves the first one, not the second
 HALF_REQUESTS = 200
-DELAYED_SECONDS = 0.3  # more than the 50 ms that a filter call may take under the lock, on a busy machine
+QUIET_CALLS = 30
+MOST_DELAY = 1.0  # times as long as a call without the question, and as its text is read
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -159,13 +160,24 @@ def test_a_question_about_a_million_nodes_delays_nobody(scene: Scene, cell: Cell
     answers: list[FilterAnswer] = []
     thread = threading.Thread(target=lambda: answers.append(scene.call("/filter", body)))
     thread.start()
-    slowest = 0.0
-    while thread.is_alive():
-        began = time.monotonic()
-        assert cell.nodes == cell.filter("p").passed
-        slowest = max(slowest, time.monotonic() - began)
+
+
+    def slowest_while(is_to_go_on: Callable[[], bool]) -> float:
+        found = 0.0
+        while is_to_go_on():
+            began = time.monotonic()
+            assert cell.nodes == cell.filter("p").passed
+            found = max(found, time.monotonic() - began)
+        return found
+
+    beside = slowest_while(thread.is_alive)
     thread.join()
-    print(f"slowest of the others: {slowest:.3f} s")
     assert answers[0].status in (400, 413)
     assert "nodes" in answers[0].body["Error"]
-    assert slowest <= DELAYED_SECONDS
+    counts = iter(range(QUIET_CALLS))
+    quiet = slowest_while(lambda: next(counts, None) is not None)
+    began = time.monotonic()
+    json.loads(body)
+    reading = time.monotonic() - began  # nothing else of Python's runs meanwhile
+    print(f"slowest of the others: {beside:.3f} s; without it {quiet:.3f} s, to read it takes {reading:.3f} s")
+    assert beside <= MOST_DELAY * (quiet + reading)
