@@ -167,8 +167,10 @@ def test_a_share_manager_on_a_node_that_is_lost_counts_as_none(lost: str) -> Non
 
 def test_without_the_annotation_nothing_changes() -> None:
     bench = Kubevirt(follows_shares=False)
+    before = bench.scores()
     bench.serve(0, "n2")
     assert (list(NODES), {}) == bench.filter()
+    assert before == bench.scores()
 
 
 def test_volumes_that_migrate_have_no_share_manager() -> None:
