@@ -6,7 +6,7 @@ volumes of one pod are served on several nodes, those that serve most of them st
 nodes are refused, or only scored lower; after `co-schedule-fallback-after` seconds of waiting they are not refused any
 more.
 
-A refused pod is woken once its volumes are served elsewhere, which kube-scheduler hears nothing of.
+A refused pod is woken once its volumes are served elsewhere, of which kube-scheduler hears nothing.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Unled:
         return Narrowed(candidates, {})
 
     def ended(self, pod: wire.PodRef, narrowed: Narrowed, *, passed: bool) -> None:
-        """Nothing follows of it."""
+        """Nothing follows from it."""
 
     def scores(self, pod: wire.PodRef, candidates: Sequence[str]) -> Mapping[str, int] | None:
         del pod, candidates
@@ -129,7 +129,7 @@ class CoScheduler(Part):
         return Narrowed(left, refused, best)
 
     def _tell_apart(self, pod: wire.PodRef, served: ServedPod) -> None:
-        """Once for as long as they are."""
+        """Told once, for as long as they are served on these nodes."""
         text = APART_TEXT.format(nodes=", ".join(sorted(served.volumes)))
         with self._lock:
             if self._told.get(pod.uid) == text:
