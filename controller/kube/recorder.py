@@ -85,7 +85,8 @@ class _Allowance:
 class Recorder(Part):
     """Takes notes from anywhere and writes them in its own time.
 
-    Threads: `note` from any; the rest is `worker`'s. Blocks: only `stop`. I/O: one call an Event, outside the lock.
+    Threads: `note` from any; the rest is `worker`'s. Blocks: only `stop`. I/O: one call for each Event, outside the
+    lock.
     """
 
     def __init__(self, api: KubeApi, clock: Clock, *, component: str, instance: str) -> None:

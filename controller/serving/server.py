@@ -1,9 +1,9 @@
 """The HTTP server of the extender and of the webhook: gunicorn with exactly one worker and threads.
 
 One worker: the allocator's promises live in the extender's, and a second one would promise the same bytes again. In the
-webhook each would keep its own copy of all claims and watch the cluster for itself; more pods do that as well, and
-outlive a node. The object graph is built and started in the worker, after the fork, so that its threads live there. A
-worker that dies is started again by gunicorn, warm within the time of a relist.
+webhook each would keep its own copy of all claims and watch the cluster for itself; more pods do the same, and survive
+the loss of a node. The object graph is built and started in the worker, after the fork, so that its threads live there.
+A worker that dies is started again by gunicorn, warm within the time of a relist.
 """
 
 from __future__ import annotations

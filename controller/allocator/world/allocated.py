@@ -83,7 +83,7 @@ class Allocated:
         return tuple(found.values())
 
     def decided(self) -> frozenset[Allocation]:
-        """All that was decided a while ago at most."""
+        """All that was decided lately."""
         return frozenset(one.allocation for places in self._decided.values() for one in places.values())
 
     def is_on_record(self, wanted: Allocation) -> bool:
