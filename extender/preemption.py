@@ -45,7 +45,7 @@ _Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]  # what Go can 
 log = logging.getLogger(__name__)
 
 
-# As kube-scheduler writes them. An object with any other key is read the long way, since that key may be one of these
+# As kube-scheduler writes them. An object with any other key is read more slowly, since that key may be one of these
 # in another spelling.
 class _MetaPod(msgspec.Struct, rename=_GO_KEYS, gc=False, forbid_unknown_fields=True):
     uid: str = ""

@@ -178,7 +178,7 @@ class WebhookCertificates(Part):
                 self._confirmed_at[name] = begun
                 authorities = _authorities_of(name, data)
                 if self._is_foreign:
-                    named[name] = authorities  # although the leaf beside them be damaged
+                    named[name] = authorities  # even if the leaf beside them is damaged
                 self._newest[name] = self._read[name] = _Found(read_leaf(data, name), authorities)
                 named[name] = authorities
             except SchedulerError as error:

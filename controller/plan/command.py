@@ -198,7 +198,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             else:
                 _answer_file(stream, notes, bound)
     except BrokenPipeError:
-        # Who reads has enough. Python would complain of it once more when it closes its standard output.
+        # The reader has had enough. Python would complain of it once more when it closes its standard output.
         sys.stdout = None
         return 0
     except (OSError, InputError) as error:

@@ -35,7 +35,7 @@ _ATTACHED: Final = ("attached", "attaching")
 class Cause(StrEnum):
     CREATION = "creation"  # no replica has been made yet
     REPLENISHMENT = "replenishment"  # too few replicas
-    EVICTION = "eviction"  # one more than there are to be, until the evicting one may go
+    EVICTION = "eviction"  # one more than there are to be, until the one that is being evicted may go
     LOCALITY = "locality"  # next to the engine
 
 
