@@ -31,7 +31,7 @@ MOST_WAITING: Final = 10_000
 BEST_SCORE: Final = 10
 APART: Final = "LonghornSharedVolumesApart"
 APART_TEXT: Final = (
-    "The pod's shared volumes are served on several nodes ({nodes}), so that it cannot run beside all of their "
+    "The pod's shared volumes are served on several nodes ({nodes}), so it cannot run beside all of their "
     "share-managers; it goes to one that serves most of them"
 )
 
