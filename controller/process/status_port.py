@@ -1,5 +1,5 @@
-"""The process's other ports. Metrics, health and readiness, for everybody inside the cluster, so that they name no
-object; and the status document, which names many, on loopback: who may forward a port to the pod reads it."""
+"""The process's other ports. Metrics, health and readiness, for everybody inside the cluster, so they name no object;
+and the status document, which names many, on loopback: whoever may forward a port to the pod reads it."""
 
 from __future__ import annotations
 
