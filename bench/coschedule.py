@@ -5,9 +5,9 @@ machines beside the share-managers of their volumes, and without it. A pod with 
 1,000 nodes asks both, once with the annotation and once without. The four calls alternate over one kept-alive
 connection, so that whatever else the machine does hits all alike; then the same with `preferred`.
 
-Printed as one JSON object a strictness, with medians, quartiles, the sizes of the answers, and what the part adds: the
-median over the rounds of four calls. Without it, the annotated pod is answered with all nodes; with it and `required`,
-with one, and with a refusal of each other one.
+Printed as one JSON object for each strictness, with medians, quartiles, the sizes of the answers, and what the part
+adds: the median over the rounds of four calls. Without it, the annotated pod is answered with all nodes; with it and
+`required`, with one, and with a refusal of each other one.
 """
 
 from __future__ import annotations

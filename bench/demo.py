@@ -1,8 +1,8 @@
 """The race for sixteen volumes on a real kube-scheduler, three ways (`make demo`).
 
 Four nodes with one disk of 400 GiB each, and a StatefulSet that starts sixteen pods at once, each with a volume of 100
-GiB that must lie beside it. Two of the nodes are three quarters full otherwise, so that kube-scheduler likes the other
-two better, as it does in every real cluster.
+GiB that must lie beside it. Two of the nodes are three quarters full otherwise, so kube-scheduler prefers the other
+two, as it does in every real cluster.
 """
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ class Screen:
 
 
 def table(reports: Mapping[str, Report], nodes: Sequence[str], total: int) -> str:
-    """One column a run."""
+    """One column for each run."""
     rows: list[tuple[str, list[str]]] = [("", list(reports))]
     found = list(reports.values())
     rows.append((f"pods on {' '.join(nodes)}", [_joined(r.pods_per_node(), nodes, 1) for r in found]))

@@ -1,9 +1,9 @@
 """How long a filter call takes, as a multiple of an echo in the same server (`python -m bench.filter_latency`).
 
 Filter and echo calls alternate over one kept-alive connection, so that whatever else the machine does hits both alike.
-The allocator is the real one over made-up facts: NODES Longhorn nodes with room, one pod with one volume. Then the
-same on 1,000 nodes with four disks each, without and with 1,000 volumes pending that may lie on any node. Printed as
-one JSON object a case, with medians, quartiles and the ratio of the medians.
+The allocator is the real one over made-up facts: NODES Longhorn nodes with room, one pod with one volume. Then the same
+on 1,000 nodes with four disks each, without and with 1,000 volumes pending that may lie on any node. Printed as one
+JSON object for each case, with medians, quartiles and the ratio of the medians.
 """
 
 from __future__ import annotations

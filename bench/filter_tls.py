@@ -2,7 +2,7 @@
 
 Two processes of the product's server over equal made-up clusters, one with TLS and client certificates demanded, one
 without. Calls go to both by turns: over connections that are kept, as kube-scheduler keeps them, and over a new
-connection each. Printed as one JSON object a case, with medians, quartiles, and the ratios of the medians.
+connection each. Printed as one JSON object for each case, with medians, quartiles, and the ratios of the medians.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ node for one pod, as a filter call asks for it: a new judge each time, nothing k
 their summaries are worked out by events, when a node or a replica changes; `cold` measures the same question with all
 of that thrown away before, `answer` a whole offline answer with placements, robustness and reasons.
 
-Prints one JSON object a case, and writes them to bench-output/fit_speed.json.
+Prints one JSON object for each case, and writes them to bench-output/fit_speed.json.
 """
 
 from __future__ import annotations

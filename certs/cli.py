@@ -32,6 +32,7 @@ WEBHOOK_NAME: Final = "longhorn-scheduler-webhook"
 REPLICA_SCHEDULER: Final = "longhorn-replica-scheduler"
 EXTENDER, WEBHOOK, ALL = "extender", "webhook", "all"
 OFF: Final = "off"
+_EPILOG: Final = "Flags without a text are those of the controller of the same name."
 
 
 def main(
@@ -165,7 +166,7 @@ def _parser() -> argparse.ArgumentParser:
         ("check", "exit with 1 if a certificate is wrong, overdue for renewal or about to end"),
         ("renew", "renew what is due, as the leader does by itself, and what the flags name"),
     ):
-        command = commands.add_parser(name, help=text)
+        command = commands.add_parser(name, help=text, epilog=_EPILOG)
         command.add_argument("--namespace", default="longhorn-system", help="Longhorn's namespace")
         command.add_argument(
             "--kubeconfig", default="", help="kubeconfig for the API server (default: the pod's service account)"

@@ -42,7 +42,7 @@ class ForeignFollowing:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What one look has found. `bundle` is empty while it is not known whom callers shall trust."""
+    """What one look has found. `bundle` is empty while it is not known whom callers should trust."""
 
     problems: tuple[str, ...]
     ends: Mapping[str, datetime]

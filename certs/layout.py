@@ -114,7 +114,7 @@ def authority_data(chain: Chain) -> dict[str, bytes]:
 
 
 def leaf_data(chain: Chain, name: str) -> dict[str, bytes]:
-    """What a leaf's Secret shall hold."""
+    """What a leaf's Secret should hold."""
     pair = chain.leaves[name]
     return {CERTIFICATE: pair.certificate, KEY: pair.key, BUNDLE: chain.bundle}
 

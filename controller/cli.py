@@ -86,8 +86,8 @@ _HELP: Final = {
     "webhook_ca_secret": "Secret with the webhook's certificate authority, for --webhook-tls-mode self",
     "webhook_client_name": "name in a client certificate that may ask about expansions; empty: every client "
     "certificate of the authority may",
-    "disk_scheduler_clients": "names in client certificates that may ask which disks take a replica, separated by "
-    "commas",
+    "disk_scheduler_clients": "names in client certificates that may ask which disks take a replica and allocate room "
+    "on them, separated by commas",
     "replica_scheduler_service": "the gRPC server's Service, without a selector; the leader points it at itself",
     "replica_scheduler_tls_secret": "Secret with the gRPC server's certificate",
     "cluster_domain": "DNS domain of the cluster",

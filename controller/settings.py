@@ -237,7 +237,7 @@ class ProcessSettings:
     webhook_client_tls_secret: str = "longhorn-scheduler-webhook-client-tls"
     webhook_ca_secret: str = "longhorn-scheduler-webhook-ca"
     webhook_client_name: str = WEBHOOK_CLIENT  # in the certificate of who may call the leader; empty: any of the chain
-    disk_scheduler_clients: str = ""  # with commas: in certificates of those who may ask about disks; nobody by default
+    disk_scheduler_clients: str = ""  # with commas: in certificates of those who may ask about disks and allocate
     replica_scheduler_service: str = "longhorn-replica-scheduler"
     replica_scheduler_tls_secret: str = "longhorn-replica-scheduler-tls"
     cluster_domain: str = "cluster.local"

@@ -1,8 +1,8 @@
-"""The bind verb: the binding is ours to make. No promise begins or ends by the call: what the pod shows afterwards
-tells, as it does when kube-scheduler binds.
+"""The bind verb: the extender makes the binding. The call begins and ends no promise: that follows from what the pod
+shows afterwards, as when kube-scheduler binds.
 
-Complete, and off unless a scheduler's configuration names it: kube-scheduler binds as well by itself, and what it chose
-shows in the pod's claims earlier than a binding does.
+Complete, and off unless a scheduler's configuration names it: kube-scheduler can bind by itself, and its choice shows
+in the pod's claims earlier than a binding does.
 
 Source: kube-scheduler's `extender/v1` types (ExtenderBindingArgs, ExtenderBindingResult).
 """

@@ -1,4 +1,4 @@
-"""Filter calls as evidence: each tells that its scheduler is wired, and one about the leader's canary is refused.
+"""Filter calls as evidence: each shows that its scheduler is wired, and one about the leader's canary is refused.
 
 A canary passes no node in any mode, bypass too: nothing that proves the wiring may ever be placed.
 """

@@ -6,7 +6,7 @@ volumes of one pod are served on several nodes, those that serve most of them st
 nodes are refused, or only scored lower; after `co-schedule-fallback-after` seconds of waiting they are not refused any
 more.
 
-A refused pod is woken once its volumes are served elsewhere, which kube-scheduler hears nothing of.
+A refused pod is woken once its volumes are served elsewhere, of which kube-scheduler hears nothing.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MOST_WAITING: Final = 10_000
 BEST_SCORE: Final = 10
 APART: Final = "LonghornSharedVolumesApart"
 APART_TEXT: Final = (
-    "The pod's shared volumes are served on several nodes ({nodes}), so that it cannot run beside all of their "
+    "The pod's shared volumes are served on several nodes ({nodes}), so it cannot run beside all of their "
     "share-managers; it goes to one that serves most of them"
 )
 
@@ -69,7 +69,7 @@ class Unled:
         return Narrowed(candidates, {})
 
     def ended(self, pod: wire.PodRef, narrowed: Narrowed, *, passed: bool) -> None:
-        """Nothing follows of it."""
+        """Nothing follows from it."""
 
     def scores(self, pod: wire.PodRef, candidates: Sequence[str]) -> Mapping[str, int] | None:
         del pod, candidates
@@ -129,7 +129,7 @@ class CoScheduler(Part):
         return Narrowed(left, refused, best)
 
     def _tell_apart(self, pod: wire.PodRef, served: ServedPod) -> None:
-        """Once for as long as they are."""
+        """Told once, for as long as they are served on these nodes."""
         text = APART_TEXT.format(nodes=", ".join(sorted(served.volumes)))
         with self._lock:
             if self._told.get(pod.uid) == text:

@@ -1,4 +1,4 @@
-"""The preempt verb: which nodes may lose pods so that another one gets their place.
+"""The preempt verb: on which nodes pods may be evicted for another one.
 
 Evicting pods frees no Longhorn space: their claims, and so their replicas, stay. Default preemption does not know that
 and asks an extender only if it has this verb. So a node where the pod's volumes find no room without any eviction is
@@ -8,7 +8,7 @@ shared volumes are served elsewhere.
 Source: kube-scheduler's `extender/v1` types and `pkg/scheduler/extender.go` (ProcessPreemption). With
 `nodeCacheCapable` the victims come by their uids, without it as whole pods; the answer always has uids. A candidate
 whose list of victims is empty cannot be answered: kube-scheduler 1.36 takes an empty list in the answer for an error,
-so it is left out.
+so the candidate is left out.
 
 The keys of the victims' own objects (`Pods`, `NumPDBViolations`, `UID`) are Go field names, too, so they are read in
 any letter case like the outer ones; of two spellings of one key, the later one counts.
@@ -45,7 +45,7 @@ _Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]  # what Go can 
 log = logging.getLogger(__name__)
 
 
-# As kube-scheduler writes them. An object with any other key is read the long way, since that key may be one of these
+# As kube-scheduler writes them. An object with any other key is read more slowly, since that key may be one of these
 # in another spelling.
 class _MetaPod(msgspec.Struct, rename=_GO_KEYS, gc=False, forbid_unknown_fields=True):
     uid: str = ""
@@ -205,9 +205,9 @@ class PreemptionService:
         return reply
 
     def _where_it_may_run(self, pod: wire.PodRef, asked: Sequence[str]) -> tuple[Collection[str], Sequence[str]]:
-        """Where somebody may be evicted, and where its room decided that. After an error kube-scheduler does not ask
-        again by itself, unlike in filter: so a pod that we failed is woken like one that other pods' promises keep
-        out."""
+        """Where pods may be evicted, and the nodes on which room decided that. After an error kube-scheduler does not
+        ask again by itself, as it does for filter: so a pod that we failed is woken like one that other pods' promises
+        keep out."""
         checks = self._preconditions
         try:
             checks.check_fresh()

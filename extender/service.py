@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 
 class ClientGoneError(SchedulerError):
-    """Nobody is there any more to read the answer."""
+    """The caller is gone, and would not read the answer."""
 
 
 class FilterAnswers(Protocol):
@@ -37,7 +37,7 @@ class FilterAnswers(Protocol):
 
 
 class PodHolds(Protocol):
-    """What a filter call asks of `controller.allocator.allocator.Allocator`, or of a test that answers by a script."""
+    """What a filter call asks of `controller.allocator.allocator.Allocator`, or of a test's scripted stand-in."""
 
     def hold_pod(self, pod_uid: str, candidates: Sequence[str], *, adds_up: bool = False) -> FilterOutcome: ...
     def wait_for_change(self, version: int, timeout: float) -> bool: ...
@@ -54,7 +54,7 @@ class FilterObserver(Protocol):
 
 @dataclass(slots=True)
 class _Attempt:
-    """One filter call's holds; `serial` None until it has asked for any. Those of other calls are not its to end."""
+    """One filter call's holds; `serial` None until it has asked for any. It must not end those of other calls."""
 
     adds_up: bool
     serial: int | None = None
@@ -106,7 +106,8 @@ class ExtenderService:
         return True
 
     def filter_pod(self, args: wire.FilterArgs, is_client_gone: Callable[[], bool]) -> bytes:
-        """The encoded answer to one filter call, decided, held and checked to be still ours to give.
+        """The encoded answer to one filter call, decided, held, and checked once more: this process still leads, in the
+        same term.
 
         Raises NotReadyError (not leading, switched off, stale), PodFailedError (the pod, or what it needs, cannot
         be known), ClientGoneError.
@@ -182,8 +183,8 @@ class ExtenderService:
 
     @contextmanager
     def _no_hold_left_behind(self, pod_uid: str) -> Iterator[_Attempt]:
-        """Promises that are made inside end if the answer is not sent, for whatever reason. Where answers add up they
-        end only by time: an answer that nobody reads must not end what another answer promised."""
+        """Promises that are made inside end if the answer is not sent, for whatever reason. Where answers add up, they
+        end by time only: an answer that nobody reads must not end what another answer promised."""
         attempt = _Attempt(not self._preconditions.knows_callers)
         is_answered = False
         try:

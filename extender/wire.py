@@ -51,7 +51,7 @@ class _Meta(msgspec.Struct, gc=False):
 
 
 class _Source(msgspec.Struct, gc=False):
-    """That it is there is all that matters."""
+    """Only its presence matters."""
 
 
 class _Volume(msgspec.Struct, gc=False, rename="camel"):
@@ -86,8 +86,8 @@ class _RawNodeList(msgspec.Struct):
 
 
 class _Args(msgspec.Struct, rename=_GO_KEYS, forbid_unknown_fields=True):
-    """As kube-scheduler writes it. A request with any other key is read the long way, since that key may be one of
-    these in another spelling."""
+    """As kube-scheduler writes it. A request with any other key is read more slowly, since that key may be one of these
+    in another spelling."""
 
     pod: _Pod | None = None
     nodes: _NodeList | None = None
@@ -149,7 +149,7 @@ class PodRef:
 
 
 class PodHead(msgspec.Struct, gc=False):
-    """As much of a pod as tells which one it is."""
+    """As much of a pod as is needed to identify it."""
 
     metadata: _Meta | None = None
 
@@ -231,7 +231,7 @@ def decode_filter_args(body: bytes, size: ClusterSize = ANY_SIZE) -> FilterArgs:
 
 
 def encode_filter_result(args: FilterArgs, passed: Sequence[str], refused: Mapping[str, Reason]) -> bytes:
-    """The answer in the form that was asked.
+    """The answer, in the form of the request.
 
     Refusals are all unresolvable: evicting pods frees no Longhorn space, so preemption must not be tried for them.
     """

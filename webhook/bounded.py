@@ -1,8 +1,8 @@
 """Calls of the leader take some of the server's threads, never all of them.
 
 A leader that is away or slow keeps each call for its whole time. Pods that are created meanwhile must not wait for
-threads that wait for the leader, so only some calls are under way at a time. While the leader answers, a further one
-waits for its turn; once it does not, it fails at once.
+threads that wait for the leader, so only some calls are under way at a time. While the leader answers, further calls
+wait for their turn; once it does not, they fail at once.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ class CertificateSource(Protocol):
 
     @property
     def leaves(self) -> Iterable[str]:
-        """Which there are meant to be."""
+        """The leaves that should exist."""
         ...
 
     def read(self, name: str) -> Data | None: ...
@@ -71,7 +71,7 @@ class SecretSource:
 
 
 class DirectorySource:
-    """One or two directories with `tls.crt` and `tls.key`, and in the client's `ca.crt`. I/O: reads files."""
+    """One or two directories with `tls.crt` and `tls.key`; the client's also has `ca.crt`. I/O: reads files."""
 
     must_confirm = False  # it is not known how late a mounted file is; its writer must leave time
 
@@ -150,7 +150,7 @@ class WebhookCertificates(Part):
         return self._client
 
     def subscribe(self, listener: Callable[[], None]) -> None:
-        """Have it called, in this worker's thread, after `client_credentials` has changed. Before start."""
+        """Have `listener` called, in this worker's thread, after `client_credentials` has changed. Before start."""
         self._listeners.append(listener)
 
     def expiries(self) -> Mapping[str, float]:
@@ -168,7 +168,7 @@ class WebhookCertificates(Part):
         return self._pace.look_every_seconds if is_over and self.is_serving and not self.problems else hurry
 
     def look(self) -> None:
-        """One round: read, use what is new, and use nothing that has not been confirmed for too long."""
+        """One round: read, use what is new, and stop using what has not been confirmed for too long."""
         problems: list[str] = []
         named: dict[str, tuple[Pair, ...]] = {}
         for name in self._source.leaves:
@@ -178,7 +178,7 @@ class WebhookCertificates(Part):
                 self._confirmed_at[name] = begun
                 authorities = _authorities_of(name, data)
                 if self._is_foreign:
-                    named[name] = authorities  # although the leaf beside them be damaged
+                    named[name] = authorities  # even if the leaf beside them is damaged
                 self._newest[name] = self._read[name] = _Found(read_leaf(data, name), authorities)
                 named[name] = authorities
             except SchedulerError as error:

@@ -45,7 +45,7 @@ class Following(Group):
 
     @property
     def is_ready(self) -> bool:
-        """Whether every store has been in step with the cluster, once.
+        """Whether every store has been in step with the cluster at least once.
 
         What we know of claims hardly ever changes, and what we lack counts as possibly Longhorn's: old knowledge is
         better than no webhook while the API server is out of our reach.

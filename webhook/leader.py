@@ -39,7 +39,7 @@ class LeaderFailedError(SchedulerError):
 
 
 class CrowdedError(SchedulerError):
-    """So much is asked at once that this got no turn: here, or at the leader."""
+    """Too much is asked at once, so this call got no turn: here, or at the leader."""
 
 
 class Leader(Protocol):

@@ -1,6 +1,6 @@
 """Prometheus metrics of the webhook. No label carries the name of a pod, a claim or a volume.
 
-The registry is built where the process is wired; nothing registers at import.
+The registry is built where the process is assembled; nothing registers at import.
 """
 
 from __future__ import annotations

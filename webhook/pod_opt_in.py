@@ -118,7 +118,7 @@ def _missing_class(name: str | None) -> str:
 
 
 def _ephemeral(entry: Raw, path: str, meta: Raw, namespace: str, lookup: RequestLookup) -> _Volume:
-    """A claim named `<pod>-<volume>`, which is made after the pod, from its template: so that is what tells."""
+    """A claim named `<pod>-<volume>`, which is made after the pod, from its template: so the template decides."""
     pod_name = text_at(meta, "metadata", "name")  # "" where the API server has not made it up yet
     name = f"{pod_name}-{text_at(entry, path, 'name')}"
     claim = lookup.known_claim(namespace, name) if pod_name else None

@@ -1,8 +1,8 @@
 """Share-manager pods follow their consumer.
 
 Longhorn serves a volume of several nodes (RWX, not migratable) by NFS from a share-manager pod, which it creates once a
-consumer of the volume was scheduled, and which kube-scheduler then places freely. The volume's engine and its local
-replica follow that pod, so that it should run where the consumer runs. Longhorn's own VolumeAttachment of the volume
+consumer of the volume has been scheduled, and which kube-scheduler then places freely. The volume's engine and its
+local replica follow that pod, so it should run where the consumer runs. Longhorn's own VolumeAttachment of the volume
 tells where that is: the node of each ticket of csi-attacher.
 """
 

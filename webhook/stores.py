@@ -27,7 +27,7 @@ Read = Callable[[Resource, str, str, float], Mapping[str, Any]]  # resource, nam
 
 @dataclass(frozen=True, slots=True)
 class WebhookStores:
-    """One store a kind, each kept in step by an informer of its own. Threads: any."""
+    """One store for each kind, each kept in step by an informer of its own. Threads: any."""
 
     claims: Store[Claim]
     pvs: Store[PersistentVolume]

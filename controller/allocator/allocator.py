@@ -168,10 +168,10 @@ class Allocator(Events):
         """Which candidates have room for all the pod's volumes, and a promise on each that is offered: one step.
 
         A pod whose choice stands is answered with that node: what the choice is about stays as it is, and its other
-        volumes are checked and held there. A retried call replaces the pod's own holds, unless answers add up: where
-        anybody may have asked. Without candidates it is no question. Refused pods are remembered for the wake-up.
-        Raises UnknownObjectError when the pod refers to something unknown, which is to be read live before the next
-        try: one watch may be ahead of another, and what is not known would need no room. Costs: a look at all that
+        volumes are checked and held there. A retried call replaces the pod's own holds, unless answers add up, as they
+        do where anybody may have asked. A call without candidates is no question. Refused pods are remembered for the
+        wake-up. Raises UnknownObjectError when the pod refers to something unknown, which is to be read live before the
+        next try: one watch may be ahead of another, and what is not known would need no room. Costs: a look at all that
         roams, at each candidate within the filter budget, which one search may overrun, and a promise on each node
         offered."""
         with self._changed:
@@ -198,7 +198,7 @@ class Allocator(Events):
 
     def nodes_with_room(self, pod_uid: str, candidates: Collection[str], *, adds_up: bool = False) -> Collection[str]:
         """The candidates that a filter call would let pass; the room of one that gets nominated is kept for the pod,
-        also of one of a former answer, if answers add up. Raises as `hold_pod` does. Costs: as it, however many are
+        including one of a former answer if answers add up. Raises as `hold_pod` does. Costs: as it, however many are
         sure."""
         with self._changed:
             if self._mode is not Mode.ACTIVE:
@@ -282,7 +282,7 @@ class Allocator(Events):
 
     @property
     def version(self) -> int:
-        """Another one after every change. Costs: nothing."""
+        """A number that differs after every change. Costs: nothing."""
         with self._changed:
             return self._version
 
@@ -341,10 +341,10 @@ class Allocator(Events):
     # Terms and modes
 
     def begin_term(self, *, has_predecessor: bool = True) -> None:
-        """Lead: promises of the time before are derived anew, and every pending opted-in pod without a choice counts
-        as held on every node, since the leader before may have offered it any; but for those that nobody asks us
-        about, gated ones among them. Without a predecessor nobody has admitted an expansion either. Costs: all pods,
-        claims and volumes."""
+        """Lead: promises of the time before are derived anew, and every pending opted-in pod without a choice counts as
+        held on every node, since the leader before may have offered it any. Pods that nobody asks us about, such as
+        gated ones, do not count. Without a predecessor nobody has admitted an expansion either. Costs: all pods, claims
+        and volumes."""
         with self._changed:
             self._is_leading = True
             with self._rebuilding_locked():
@@ -485,7 +485,7 @@ class Allocator(Events):
 
     @contextmanager
     def _rebuilding_locked(self) -> Iterator[None]:
-        """What fails inside leaves a ledger of which nobody knows what it lacks."""
+        """A failure inside leaves a ledger of which nobody knows what is missing."""
         try:
             yield
         except Exception as error:

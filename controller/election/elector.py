@@ -1,8 +1,7 @@
 """Leader election on one Lease.
 
-Own code, because the client library's elector trusts the wall clock, has no request timeout, cannot be stopped and
-does not let go. A foreign holder is judged by what we see change, never by the times that it wrote, so clocks may
-differ.
+Own code, because the client library's elector trusts the wall clock, has no request timeout, cannot be stopped and does
+not let go. Another holder is judged by what we see change, never by the times that it wrote, so clocks may differ.
 """
 
 from __future__ import annotations
@@ -65,7 +64,7 @@ def observe(view: View, lease: LeaseRecord, now: float) -> View:
 def step(view: View, lease: LeaseRecord, me: str, now: float, least_seconds: float = 0.0) -> LeaseMove:
     """What to do about a Lease that was just read. Pure.
 
-    A foreign holder keeps it for the duration that it wrote, or `least_seconds` if that is longer: a Lease without a
+    Another holder keeps it for the duration that it wrote, or `least_seconds` if that is longer: a Lease without a
     duration does not invite anybody.
     """
     if lease.holder == me:

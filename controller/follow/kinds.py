@@ -31,7 +31,7 @@ class FollowedKind(Generic[F]):
 
 
 def interesting_pod(raw: Raw) -> Pod | None:
-    """Pods that concern us: those with a claim, those that ask for the extender, and share-managers. The rest is not
+    """Pods that concern us: those with a claim, those that ask for the extender, and share-managers. Others are not
     kept."""
     pod = parse.pod_facts(raw)
     return pod if pod.volumes or pod.is_opted_in or pod.shares_volume else None

@@ -3,7 +3,7 @@
 What the API server says goes to the allocator by the same verb as the watch's events. A read and a watch race: the
 answer of a read may be older than what the watch has delivered meanwhile, and nothing would ever correct it. So the
 newer one counts: the store, once its resource version has reached that of the answer, or the answer itself, which the
-watch will pass.
+watch will overtake.
 """
 
 from __future__ import annotations

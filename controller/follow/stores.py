@@ -79,12 +79,13 @@ class Stores:
         return store
 
     def feed(self, events: Events) -> None:
-        """Have every change of the kinds that the allocator knows told to it."""
+        """Pass every change of the kinds that the allocator knows on to it."""
         for kind in FOLLOWED:
             follow(kind, self.followed[kind.name].store, events)
 
     def live_kinds(self) -> dict[str, LiveKind]:
-        """Of every kind. One that we may not `get`, because hardly anything asks for it, is listed by name."""
+        """How each kind is read live. A kind that we may not `get`, because hardly anything asks for it, is read by a
+        list of one name."""
         kinds = {}
         for kind in KINDS:
             namespace = self._namespace if kind.in_longhorn else ""

@@ -1,8 +1,8 @@
 """Tries an installation out, as `helm test` does: a pod through the webhook, and a question to the extender.
 
-The pod is created with `dryRun=All`: all of admission looks at it, and nothing is stored. The question is kube-
-scheduler's own, about a pod without volumes, over the Service and with kube-scheduler's certificate; nothing is held
-for it. What cannot be tried yet is said to be so, and is no failure.
+The pod is created with `dryRun=All`: all of admission looks at it, and nothing is stored. The question is
+kube-scheduler's own, about a pod without volumes, over the Service and with kube-scheduler's certificate; nothing is
+held for it. What cannot be tried yet is reported as such, and is no failure.
 """
 
 from __future__ import annotations

@@ -73,10 +73,10 @@ def prepare_uninstall(
     purges: bool = False,
     pause: Callable[[float], None] = time.sleep,
 ) -> Iterator[str]:
-    """What was done, a line each, as it is done.
+    """What was done, one line for each step, as it is done.
 
     `wait_seconds`: for pods that carry the resource; PodsWaitError when some are left, unless `is_forced`. ClusterError
-    and ConfigError as `remove_webhooks` has them, and ConfigError when the leader's account cannot be told.
+    and ConfigError as `remove_webhooks` has them, and ConfigError when the leader's account cannot be determined.
 
     Threads: one. Blocks: for `wait_seconds` and what `remove_webhooks` takes. I/O: the API server.
     """

@@ -1,7 +1,7 @@
 """Takes every entry out of the webhook configurations, before the product is uninstalled.
 
-The leader would write them again, so that the extender is switched off first, by its live setting; the leader then
-wants none. What it wrote just before it saw the change is taken out as well. The objects stay: they are the manifest's.
+The leader would write them again, so the extender is switched off first, by its live setting; the leader then wants
+none. What it wrote just before it saw the change is taken out as well. The objects stay: they are the manifest's.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ def remove_webhooks(
     *,
     pause: Callable[[float], None] = time.sleep,
 ) -> Sequence[str]:
-    """What is so now, a line each: the switch, each configuration that is there, whoever emptied it (the leader, which
-    hears of the switch as well, may be first), and each former one that was deleted. ClusterError when they cannot be
-    emptied, or come back; ConfigError when the live settings are not where they are said to be: what runs elsewhere
-    would not hear of it.
+    """What holds now, one line each: the switch, each configuration that is there, whoever emptied it (the leader,
+    which hears of the switch as well, may be first), and each former one that was deleted. ClusterError when they
+    cannot be emptied, or come back; ConfigError when the live settings are not where they are said to be: what runs
+    elsewhere would not hear of it.
 
     Threads: one. Blocks: for TOTAL_SECONDS at most, beside its calls.
     """

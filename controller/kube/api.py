@@ -1,7 +1,7 @@
 """The API server as raw JSON: a small protocol, and its adapter on the `kubernetes` package.
 
 Of that package only configuration, credentials and the TLS connection pool are used. Its typed models decode ten to
-twenty times slower than raw JSON, and its watch hangs for ever when the network goes silent, so neither is.
+twenty times slower than raw JSON, and its watch hangs for ever when the network goes silent, so neither is used.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Page:
 
 
 class WatchStream(Protocol):
-    """An open watch: an iterator of raw lines, which `close` ends from any thread, also inside a blocking read."""
+    """An open watch: an iterator of raw lines, which `close` ends from any thread, even during a blocking read."""
 
     def __iter__(self) -> Iterator[bytes]: ...
     def close(self) -> None: ...

@@ -1,8 +1,8 @@
 """Reads from the API server that reviews cause: limited in number, and shared by equal questions.
 
 Any client that reaches a port for reviews can ask about invented names, and each would be a read. So a process limits
-its reads per second, and the threads that read at the same time. Another read is refused at once, and its caller can do
-without. A caller that cannot may wait for a moment, as long as the reads that are under way are quick.
+its reads per second, and the threads that read at the same time. A further read is refused at once, for callers that
+can do without. A caller that cannot may wait for a moment, as long as the reads that are under way are quick.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ SLOW_SECONDS: Final = 0.5  # a read that is under way for so long: nobody waits 
 
 @dataclass(frozen=True, slots=True)
 class ReadLimits:
-    """`a_second`, on average; `at_once`: threads that read, or wait for what another one reads; `shared_seconds`: that
-    what was found is told to others who ask."""
+    """`a_second`, on average; `at_once`: threads that read, or wait for what another one reads; `shared_seconds`: how
+    long what was found is shared with others who ask."""
 
     a_second: float
     at_once: int
@@ -48,8 +48,8 @@ class _Read(Generic[Found]):
 
 
 class BoundedReads(Generic[Found]):
-    """What was found is shared for a moment; that something is not there only with those who asked while it was read,
-    since it may be made a moment later.
+    """What was found is shared for a moment. That something is not there is shared only with those who asked while it
+    was read, since it may be made a moment later.
 
     Threads: any. Blocks: for the read's time, or until another thread has read the same. I/O: the reads, outside the
     lock.
@@ -71,9 +71,9 @@ class BoundedReads(Generic[Found]):
     def get(
         self, key: Hashable, read: Callable[[], Found], seconds: float, *, patience_seconds: float = 0.0
     ) -> tuple[Found, bool]:
-        """What `read` returns or raises, and whether another question had it read; `seconds`: for which that is waited
-        for. TooManyReadsError where a limit is reached, at once unless there is patience to wait for a turn;
-        UnavailableError where the other one takes longer."""
+        """What `read` returns or raises, and whether another question had it read; `seconds`: how long to wait for
+        that. TooManyReadsError where a limit is reached, at once unless there is patience to wait for a turn;
+        UnavailableError where the other read takes longer."""
         with self._lock:
             until = self._clock.now() + patience_seconds
             while self._busy >= self._limits.at_once and self._shared(key) is None:

@@ -1,8 +1,8 @@
 """Points a Service without a selector at this pod, by one EndpointSlice of ours.
 
-No write of a former leader's can take the Service from its successor, and no number of a term is needed for that: the
-slice is read first, then the gate is asked, then the slice is written under the version that was read. A successor
-that has written since then makes the write fail; one that has not will write after it.
+No write of a former leader can take the Service from its successor, and no term number is needed for that: the slice is
+read first, then the gate is asked, then the slice is written under the version that was read. A successor that has
+written since then makes the write fail; one that has not will write after it.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ class Informer(Part):
     for a kind that nobody changes; so a store without news for DOUBT_SECONDS is checked again: by the bookmark of a
     watch from its own version, or by a list. One that is older than STALE_SECONDS is not `synced` until then. With a
     `name`, it watches only that object; the rights to list and watch may then be limited to it. After a fault of ours,
-    as of a subscriber, the subscribers get the changes again.
+    such as a subscriber's, the subscribers get the changes again.
     Threads: `worker`'s. Blocks: `catch_up` and `stop`, for the time given. I/O: list and watch.
     """
 
@@ -77,7 +77,7 @@ class Informer(Part):
         self.worker = Worker(f"informer-{store.kind}", self._round)
 
     def stop(self) -> None:
-        """End the thread, also out of a blocking read."""
+        """End the thread, even during a blocking read."""
         self.worker.begin_stop()
         self._close_stream()
         self.worker.stop()
@@ -101,9 +101,9 @@ class Informer(Part):
     def catch_up(self, timeout: float) -> bool:
         """Whether the store has seen, within `timeout` seconds, all that was written before this call.
 
-        A quorum read tells the cluster's version of this moment. Few objects are listed anew, which takes less time
-        than the second or two until a bookmark. Of many, an idle watch learns by the bookmark that closes a short watch
-        from its own version. Resource versions of one kind are ordered numbers.
+        A quorum read tells the cluster's version of this moment. If there are few objects, they are listed anew, which
+        takes less time than the second or two until a bookmark. If there are many, an idle watch learns it from the
+        bookmark that closes a short watch from its own version. Resource versions of one kind are ordered numbers.
         """
         deadline = self._clock.now() + timeout
         try:
@@ -233,7 +233,7 @@ class Informer(Part):
             self._failures = 0
 
     def _follow(self, stream: WatchStream, *, in_doubt: bool) -> int:
-        """Take every event to the store; how many lines there were.
+        """Apply every event to the store; returns how many lines there were.
 
         In doubt, only a bookmark tells that the store is current: the events before it may be a backlog.
         """

@@ -1,6 +1,6 @@
 """Events for people: what `kubectl describe` shows below an object.
 
-They are a courtesy, never a record: a note costs its caller nothing, notes of the same words become one Event with a
+They are a courtesy, never a record: a note costs its caller nothing, notes with the same words become one Event with a
 count, a noisy object is quietened, and what cannot be written is counted and forgotten. Core `v1` Events, as
 kube-scheduler's and the kubelet's are, because `kubectl` shows their counts.
 """
@@ -85,7 +85,8 @@ class _Allowance:
 class Recorder(Part):
     """Takes notes from anywhere and writes them in its own time.
 
-    Threads: `note` from any; the rest is `worker`'s. Blocks: only `stop`. I/O: one call an Event, outside the lock.
+    Threads: `note` from any; the rest is `worker`'s. Blocks: only `stop`. I/O: one call for each Event, outside the
+    lock.
     """
 
     def __init__(self, api: KubeApi, clock: Clock, *, component: str, instance: str) -> None:
@@ -105,7 +106,7 @@ class Recorder(Part):
             return self._dropped
 
     def note(self, target: Target, reason: str, message: str, *, is_warning: bool = False) -> None:
-        """Have an Event written, some time. Never blocks, never raises."""
+        """Have an Event written at some later time. Never blocks, never raises."""
         told = Note(target, reason, message[:MESSAGE_LIMIT], is_warning)
         with self._lock:
             waiting = self._waiting.get(told)

@@ -128,7 +128,7 @@ class Store(Generic[Facts]):
             return key, None
 
     def _publish(self, changes: list[Change[Facts]]) -> list[Change[Facts]]:
-        with ExitStack() as every_one:  # runs all, also when one of them raises
+        with ExitStack() as every_one:  # runs all, even when one of them raises
             for subscriber in reversed(self._subscribers):
                 subscriber.owed.extend(changes)
                 every_one.callback(subscriber.deliver)

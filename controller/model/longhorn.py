@@ -180,7 +180,8 @@ class Replica:
 
     @property
     def is_usable(self) -> bool:
-        """Placed, not failed, not evicting, not an inactive twin and not on its way out: a pod can run next to it."""
+        """Placed, not failed, not being evicted, not an inactive twin and not being deleted: a pod can run next to
+        it."""
         return (
             self.is_placed and not self.failed_at and not self.eviction_requested and self.active and not self.deleting
         )
@@ -217,7 +218,7 @@ class BackingImage:
 
 @dataclass(frozen=True, slots=True)
 class Backup:
-    """A backup of a volume, to which a volume is restored that is as large as the one that was backed up."""
+    """A backup of a volume. A volume that is restored from it is as large as the one that was backed up."""
 
     name: str
     url: str  # "" while Longhorn has not read the backup target

@@ -131,9 +131,9 @@ LONGHORN_NAMES: Final = (*_PLAIN, *_BY_ENGINE, FAST_REBUILD_V2, VERSION_SETTING)
 def longhorn_settings(
     values: Mapping[str, str], previous: LonghornSettings | None = None
 ) -> tuple[LonghornSettings, tuple[SettingProblem, ...]]:
-    """Longhorn's settings of its Setting objects' values; what is missing has Longhorn's default. Pure.
+    """Longhorn's settings, from the values of its Setting objects; what is missing has Longhorn's default. Pure.
 
-    Longhorn itself fails on a value that does not parse; here the previous one stays, and a problem tells of it. The
+    Longhorn itself fails on a value that does not parse; here the previous one stays, and a problem reports it. The
     running release is among them: without its Setting it is not known.
     """
     last = previous or LonghornSettings()
@@ -151,7 +151,8 @@ def longhorn_settings(
 
 
 def checked_longhorn_settings(values: Mapping[str, str]) -> LonghornSettings:
-    """The same for one answer without a past: MalformedRequestError names the first setting that does not parse."""
+    """The same for a single answer, without earlier settings: MalformedRequestError names the first setting that does
+    not parse."""
     settings, problems = longhorn_settings(values)
     for entry in problems:
         raise MalformedRequestError(entry.name, f"{entry.problem}: {entry.value!r}")

@@ -28,8 +28,8 @@ def mapping_at(raw: object, path: str, *names: str) -> Raw:
 
 
 def shown(value: object) -> str:
-    """A value in a complaint: short, whatever it is. Lists and objects stand there without what is in them, which may
-    be deep, and large."""
+    """A value in a complaint: short, whatever it is. Lists and objects are shown without their contents, which may be
+    deep and large."""
     if isinstance(value, str):
         return repr(value[:_SHOWN])
     if isinstance(value, list):

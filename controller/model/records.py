@@ -53,7 +53,8 @@ def _record(raw: Raw, spec: object, term: int, problem: str) -> NodeRecord:
 
 
 def allocations_in(raw: object, node: str) -> tuple[Allocation, ...]:
-    """All of them, sorted; MalformedRequestError names the field where anything else stands. Half a record is none."""
+    """All of them, sorted; MalformedRequestError names the field where there is anything else. Half a record counts as
+    none."""
     disks = mapping_at(raw, _PATH)
     found = []
     for disk in disks:

@@ -57,8 +57,8 @@ OLDEST: Final = Version(1, 9, 0)  # nothing is known of the rules of older ones
 
 
 def parse_version(text: str) -> Version | None:
-    """The version that `v<major>.<minor>.<patch>` with any suffix names; None for anything else, as development builds
-    have it."""
+    """The version that `v<major>.<minor>.<patch>` with any suffix names; None for anything else, such as the version of
+    a development build."""
     match = _VERSION.fullmatch(text)
     return None if match is None else Version(*(int(part) for part in match.groups()))
 

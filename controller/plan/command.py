@@ -3,8 +3,8 @@ rules.
 
 FILE is JSON or YAML, with `--lines` one JSON document a line; without FILE, or for `-`, standard input is read.
 docs/plan-format.md describes questions and answers. Exit code 0; 2 on bad input, with the file, the object and the
-field on standard error. With `--lines` a bad line's answer is its `error`, and the rest goes on. Nothing is read but
-FILE, and nothing is connected.
+field on standard error. With `--lines` a bad line's answer is its `error`, and the rest goes on. Nothing but FILE is
+read, and no connection is made.
 """
 
 from __future__ import annotations
@@ -198,7 +198,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             else:
                 _answer_file(stream, notes, bound)
     except BrokenPipeError:
-        # Who reads has enough. Python would complain of it once more when it closes its standard output.
+        # The reader has had enough. Python would complain of it once more when it closes its standard output.
         sys.stdout = None
         return 0
     except (OSError, InputError) as error:

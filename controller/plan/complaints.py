@@ -37,7 +37,7 @@ def printable(text: str) -> str:
 
 @lru_cache(maxsize=1024)
 def nearest(name: str, names: tuple[str, ...], likeness: float) -> str:
-    """The one of `names` that was most likely meant, or "": case aside, as like as that, from 0 to 1."""
+    """The one of `names` that was most likely meant, case aside; "" if none has that `likeness` (0 to 1)."""
     by_lower = {known.lower(): known for known in names}
     found = get_close_matches(name.lower()[:100], by_lower, n=1, cutoff=likeness)
     return by_lower[found[0]] if found else ""
@@ -46,7 +46,7 @@ def nearest(name: str, names: tuple[str, ...], likeness: float) -> str:
 class Notes:
     """What a person should know besides the answers; each thing is said once however many questions there are.
 
-    What could only be passed over is refused, unless the notes are lenient: then it is a remark.
+    What could only be ignored is refused, unless the notes are lenient: then it is a remark.
     """
 
     def __init__(self, *, is_lenient: bool = False) -> None:

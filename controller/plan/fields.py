@@ -1,7 +1,8 @@
-"""What Kubernetes' API server and Longhorn's webhooks would have refused, and no reader of facts complains about.
+"""What Kubernetes' API server and Longhorn's webhooks would have refused, although no reader of facts complains about
+it.
 
 The running product reads such values as best it can: a newer Longhorn may have new words. A question is about objects
-that people may have written or changed, so that here they are refused, with the field.
+that people may have written or changed, so here they are refused, with the field.
 """
 
 from __future__ import annotations

@@ -63,8 +63,8 @@ Question = ScheduleQuestion | ExpandQuestion | FitQuestion
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """Questions with all that they are decided on. `version` is None where nothing tells Longhorn's; `is_list`: they
-    stand in `questions`, so that their answers are a list as well."""
+    """Questions, with everything that decides them. `version` is None where nothing tells Longhorn's; `is_list`: they
+    stand in `questions`, so their answers are a list as well."""
 
     objects: Objects
     settings: LonghornSettings
@@ -77,7 +77,7 @@ class Document:
 def decode_document(raw: object, now_utc: datetime, notes: Notes) -> Document:
     """The questions in `raw`; InputError for anything that does not fit. `now_utc` is for a document without a `now`.
 
-    What can only be passed over goes to `notes`, which refuse it or keep a remark.
+    What can only be ignored goes to `notes`, which refuse it or keep a remark.
     """
     if not isinstance(raw, Mapping):
         raise InputError("", "", "the document is not an object of objects and a question")
@@ -129,8 +129,8 @@ def _now_of(raw: Raw, now_utc: datetime) -> datetime:
 
 
 def _settings_of(objects: Objects, given: object, notes: Notes) -> dict[str, str]:
-    """Values as Setting objects have them; those of `settings` win. One that nothing is decided by is another setting
-    of Longhorn's, or a slip of the pen."""
+    """Values as Setting objects have them; those of `settings` win. One that no decision uses is another setting of
+    Longhorn's, or a misspelling."""
     values = dict(objects.settings)
     if given is None:
         return values

@@ -25,8 +25,8 @@ from controller.plan.complaints import InputError, Notes, nearest
 from controller.plan.fields import check_fields, unknown_words
 
 LONGHORN: Final = "longhorn.io/v1beta2"
-# How like a known name another one has to be for it to be taken for a slip of the pen: no kind and no setting that
-# Kubernetes or Longhorn has is as like one that is read.
+# From which likeness to a known name on another one counts as a misspelling of it: no kind and no setting that
+# Kubernetes or Longhorn really has is as much like one that is read.
 _LIKE_KIND: Final = 0.85
 _LIKE_SETTING: Final = 0.9
 

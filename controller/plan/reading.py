@@ -1,6 +1,6 @@
 """Bytes to raw documents, JSON or YAML, and what reading and answering them may cost.
 
-Every limit that is reached is an InputError, so that a process which goes through thousands of lines outlasts each one.
+Every limit that is reached is an InputError, so a process that goes through thousands of lines survives each of them.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _MEMORY: Final = Path("/proc/self/statm")
 
 
 class MemoryBound:
-    """Keeps what answering takes within a bound that goes by the longest document so far.
+    """Limits the memory that answering takes, by the length of the longest document so far.
 
-    The kernel counts: memory beyond the bound is not given, and whoever asks for it gets an InputError. Where the
-    system does not tell how much there is, as on macOS, nothing is bounded. Threads: the main one. I/O: none but that.
+    The kernel enforces it: memory beyond the limit is not given, and whoever asks for it gets an InputError. Where the
+    system does not say how much is in use, as on macOS, there is no limit. Threads: the main one. I/O: none but that.
     """
 
     def __init__(self) -> None:
@@ -55,7 +55,7 @@ class MemoryBound:
 
 
 def _data_bytes() -> int:
-    """What the process has, as the kernel counts it for the limit; 0 where it does not tell."""
+    """What the process uses, as the kernel counts it for the limit; 0 where it does not say."""
     try:
         return int(_MEMORY.read_text().split()[5]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, IndexError):

@@ -1,8 +1,9 @@
-"""YAML as Kubernetes' own tools read it: one document, keys are strings, times stay text. By the C library if there.
+"""YAML as Kubernetes' own tools read it: one document, keys are strings, times stay text. Uses the C library where
+there is one.
 
 The values are made of the parser's events, one after the other: PyYAML's own tree of nodes takes sixty times the text's
 memory. An alias shares the value that it stands for, and counts as if that were written out once more: so neither many
-small ones nor one within itself stand for more than a little beyond the text.
+small aliases nor one within itself can stand for much more than the text.
 """
 
 from __future__ import annotations
@@ -192,7 +193,8 @@ def _scalar(event: Any) -> Any:
 
 
 def _integer(text: str, event: Any) -> int:
-    """Python would spend minutes on, or refuse to print, what no field can hold anyway."""
+    """Digits beyond what any field can hold are refused: Python would spend minutes on them, or refuse to print
+    them."""
     if len(text) > MAX_DIGITS:
         raise _Problem("a number of too many digits", event)
     digits = text.replace("_", "")

@@ -1,4 +1,4 @@
-"""Log lines on standard error: plain text for people, or one JSON object a line for collectors.
+"""Log lines on standard error: plain text for people, or one JSON object per line for collectors.
 
 Names, messages and bodies that callers sent end up in log lines, so this is where they are made harmless: what is not
 printable is escaped, and no record is longer than it needs to be. What others write to standard error (tracebacks,
@@ -68,7 +68,7 @@ class JsonFormatter(logging.Formatter):
 
 
 class StrayLines(io.TextIOBase):
-    """Stands in for `sys.stderr`: what is printed there becomes log records, a line each.
+    """Stands in for `sys.stderr`: each line that is printed there becomes a log record.
 
     Threads: any. Blocks: never. I/O: by the log's handler.
     """

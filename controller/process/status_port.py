@@ -1,5 +1,5 @@
-"""The process's other ports. Metrics, health and readiness, for everybody inside the cluster, so that they name no
-object; and the status document, which names many, on loopback: who may forward a port to the pod reads it."""
+"""The process's other ports. Metrics, health and readiness, for everybody inside the cluster, so they name no object;
+and the status document, which names many, on loopback: whoever may forward a port to the pod reads it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 LOOPBACK: Final = "127.0.0.1"
 READ_SECONDS: Final = 10.0
-MOST_CONNECTIONS: Final = 16  # each has a thread; the oldest one makes place for the next
+MOST_CONNECTIONS: Final = 16  # each has a thread; the oldest one makes room for the next
 POLL_SECONDS: Final = 0.2  # until `stop` is heard
 _UNAVAILABLE: Final = "503 Service Unavailable"
 

@@ -28,7 +28,7 @@ MOST_CALLS: Final = 256  # at a time, those that wait for a thread included; fur
 # Those in a handshake and those that are open, together: gRPC counts no others. It closes a further one as soon as it
 # has accepted it, so the process keeps its descriptors, and what is open stays. Callers are few: one connection of each
 # webhook, another one while certificates change. The rest is for handshakes, so that it takes as many silent clients as
-# on our other ports to keep a new caller waiting; each makes place when its handshake's time is over.
+# on our other ports to keep a new caller waiting; each makes room when its handshake's time is over.
 MOST_CONNECTIONS: Final = 256
 LOOK_EVERY_SECONDS: Final = 0.5
 REASSERT_SECONDS: Final = 10.0

@@ -59,8 +59,8 @@ def copies_per_disk(affinity: Affinity, copies: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Which of the candidate nodes and zones hold replicas of the volume, and which of those nothing but evicting
-    ones."""
+    """Which of the candidate nodes and zones hold replicas of the volume, and which of those hold only replicas that
+    are being evicted."""
 
     nodes: frozenset[str]
     zones: frozenset[str]
@@ -96,7 +96,8 @@ class Usage:
 
 
 def is_replacement_due(volume: Volume, settings: LonghornSettings, now_utc: datetime | None) -> bool:
-    """Whether a degraded volume has waited long enough for its failed replicas to come back: at that moment, too."""
+    """Whether a degraded volume has waited long enough for its failed replicas to come back; true from that very moment
+    on."""
     if volume.robustness != "degraded" or not volume.last_degraded_at or now_utc is None:
         return False
     waited = (now_utc - utc_time(volume.last_degraded_at)).total_seconds()

@@ -294,7 +294,7 @@ def check_disk_state(disk: Disk) -> Rejection | None:
 
 
 def check_disk_takes_back(disk: Disk, space: SpacePolicy) -> Rejection | None:
-    """Why the disk does not take a failed replica back whose data it has. Other than for a new replica it has to be
+    """Why the disk does not take a failed replica back whose data it has. Unlike for a new replica, the disk has to be
     ready, and pressure alone closes it only where no more than the minimal available space is left."""
     if not disk.allow_scheduling:
         problem = "spec.allowScheduling is false"

@@ -6,7 +6,7 @@ for claims asks nothing of this: it looks at space only.
 
 Sources: `csi/controller_server.go` (`ControllerExpandVolume`), `manager/volume.go`,
 `webhook/resources/volume/validator.go`. What the objects do not say, such as the state of a volume that has no status
-yet, speaks against nothing.
+yet, is no reason to refuse.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Route(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Unexpandable:
-    """Why a volume does not grow; `node` and `disk`, by name, where it is a disk's doing."""
+    """Why a volume does not grow; `node` and `disk`, by name, where a disk is the reason."""
 
     lasting: Lasting
     rejection: Rejection
@@ -107,8 +107,8 @@ def _of_volume(case: GrowthCase) -> Iterator[Unexpandable]:
 
 
 def _unscheduled(case: GrowthCase) -> str:
-    """What Longhorn misses of the replicas' places; "" if nothing. A volume that has not the condition Scheduled is
-    taken for one of which nothing is said."""
+    """Which places of replicas Longhorn misses; "" if none. A volume without the condition Scheduled is not held back
+    by it."""
     volume, behaviour = case.volume, case.behaviour
     places = [bool(replica.node) for replica in case.replicas]
     is_said = volume.scheduled is False or volume.scheduling_unknown

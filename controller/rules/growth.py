@@ -1,5 +1,5 @@
-"""Whether a volume may grow: Longhorn's check of the space on every disk that holds a replica of it, beside the states
-in which it grows none (controller/rules/expandable.py).
+"""Whether a volume may grow: Longhorn's check of the space on every disk that holds a replica of it, besides the states
+in which it grows no volume (controller/rules/expandable.py).
 
 Source: `scheduler/replica_scheduler.go` (`CheckReplicasSizeExpansion`). No condition rounds the growth, so the largest
 size that fits is worked out, not searched for. A sum beyond 64 bits, which would wrap around in Longhorn, is refused

@@ -1,7 +1,7 @@
 """Longhorn's read-only questions about placement, as a library: pure functions on facts.
 
-They have the names of Longhorn's replica scheduler and decide as it does. None of them knows of promises: for these,
-ask the leader (FindDiskCandidates of its gRPC service). docs/disk-scheduler.md has an example.
+They have the names that Longhorn's replica scheduler gives them, and decide as it does. None of them knows of promises:
+for these, ask the leader (FindDiskCandidates of its gRPC service). docs/disk-scheduler.md has an example.
 """
 
 from __future__ import annotations
@@ -107,8 +107,8 @@ def is_schedulable_to_disk(size_bytes: int, required_bytes: int, info: DiskSched
 def is_schedulable_to_disk_consider_disk_pressure(
     percentage: int, size_bytes: int, required_bytes: int, info: DiskSchedulingInfo
 ) -> bool:
-    """As `is_schedulable_to_disk`, and the disk is used by less than `percentage` percent then: what is written at once
-    counts, together with all that is scheduled and reserved."""
+    """As `is_schedulable_to_disk`, and less than `percentage` percent of the disk are in use then: what is written at
+    once counts, together with all that is scheduled and reserved."""
     disk = info.disk
     if disk.maximum_bytes <= 0:
         return False

@@ -1,9 +1,9 @@
 """Whether Longhorn would look for a disk for a Replica object now, or later.
 
 Its volume controller looks at every replica without a node each time it looks at the volume; those of volumes with data
-locality wait until it is known where the volume runs. A replica that is made in the place of a failed one is made only
-once nothing is to be expected of that one any more, so that it waits as well where that has changed since. Sources: the
-volume controller, and `RequireNewReplica` and `CheckAndReuseFailedReplica` of `scheduler/replica_scheduler.go`.
+locality wait until it is known where the volume runs. Longhorn replaces a failed replica only once that one is not
+expected to come back. Where that has changed since, the replacement waits as well. Sources: the volume controller, and
+`RequireNewReplica` and `CheckAndReuseFailedReplica` of `scheduler/replica_scheduler.go`.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def check_time(volume: Volume, replica: Replica, settings: LonghornSettings) -> 
 
 
 def check_replacement(view: PlacementView, volume: Volume) -> NotYet | None:
-    """Why a replica in the place of a failed one gets no disk now. `view` has all replicas of the volume."""
+    """Why a replica that replaces a failed one gets no disk now. `view` has all replicas of the volume."""
     new = plan_new_replica(view, volume)
     if not new.is_due:
         return NotYet(Wait.REPLACEMENT, new.recheck_seconds)
@@ -75,7 +75,7 @@ def places_detached(volume: Volume, settings: LonghornSettings) -> bool:
 
 
 def is_replacement(replica: Replica) -> bool:
-    """Made in the place of another one, anywhere: Longhorn marks those as not to be reused when they fail."""
+    """Made to replace another one, anywhere: Longhorn marks those as not to be reused when they fail."""
     return replica.rebuild_retry_count >= MAX_REBUILD_RETRIES and not replica.hard_node_affinity
 
 

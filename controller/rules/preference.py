@@ -1,4 +1,4 @@
-"""Which of its candidates Longhorn prefers: a prediction, and a score; exact agreement cannot be had.
+"""Which of its candidates Longhorn prefers: a prediction, and a score; exact agreement is impossible.
 
 Longhorn breaks ties, and every case in which its balancing finds no answer, by chance; here the names decide. Sources:
 `scheduler/replica_scheduler.go`, enhancement 20251001-replica-balance-scheduling.

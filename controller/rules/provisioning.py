@@ -1,9 +1,9 @@
-"""The Longhorn Volume that a claim will get, foretold from its StorageClass and Longhorn's settings.
+"""The Longhorn Volume that a claim will get, predicted from its StorageClass and Longhorn's settings.
 
 The parameters are those of Longhorn's CSI plugin (`csi/util.go`, `csi/controller_server.go`); what a class leaves open
 is filled in from Longhorn's settings, as its mutating webhook does. Parameters that Longhorn would refuse lead to a
-volume that never comes. `why_never` tells of them; the volume foretold is then no more than a defined one, for which
-what cannot be read counts as not given.
+volume that never comes. `why_never` names them. The predicted volume is then only well defined: what cannot be read
+counts as not given.
 """
 
 from __future__ import annotations
@@ -242,6 +242,6 @@ def _count(text: str | None) -> int:
 
 def _selector(parameters: Mapping[str, str], name: str) -> tuple[str, ...]:
     """A comma list as Longhorn splits it: not trimmed, and sorted as its mutating webhook stores it. An empty string is
-    one empty selector, which no node and no disk fulfils."""
+    one empty selector, which no node and no disk satisfies."""
     text = parameters.get(name)
     return () if text is None else tuple(sorted(text.split(",")))

@@ -2,7 +2,7 @@
 figures.
 
 kube-scheduler repeats a reason in the pod's own condition, and a pod whose condition changes is scheduled again at
-once: a number in a reason would make a loop of it. Numbers therefore go to Events and to the status page.
+once: a number in a reason would cause a loop. Numbers therefore go to Events and to the status page.
 """
 
 from __future__ import annotations

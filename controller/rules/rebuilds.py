@@ -1,11 +1,11 @@
 """Replicas that Longhorn is going to make by itself for a volume, before their objects show.
 
 Rules of Longhorn's volume controller (replenishment, eviction, data locality) and of its scheduler
-(`RequireNewReplica`): one extra replica for evicting ones; a failed replica is waited for during
+(`RequireNewReplica`): one extra replica for those that are being evicted; a failed replica is waited for during
 `replica-replenishment-wait-interval`; a best-effort volume whose engine's node has no replica gets one there, with a
-hard affinity to it. Nothing of it happens while the volume migrates or grows, nor with a rebuild limit of 0.
+hard affinity to it. None of this happens while the volume migrates or grows, nor with a rebuild limit of 0.
 
-No room is promised for what is foretold here: it lowers scores, and counts as a promise once a Replica object shows it
+No room is promised for what is predicted here: it lowers scores, and counts as a promise once a Replica object shows it
 (controller/allocator/promises/own.py).
 """
 
@@ -35,7 +35,7 @@ _ATTACHED: Final = ("attached", "attaching")
 class Cause(StrEnum):
     CREATION = "creation"  # no replica has been made yet
     REPLENISHMENT = "replenishment"  # too few replicas
-    EVICTION = "eviction"  # one more than there are to be, until the evicting one may go
+    EVICTION = "eviction"  # one more than there are to be, until the one that is being evicted may go
     LOCALITY = "locality"  # next to the engine
 
 
@@ -84,7 +84,7 @@ def _has_data(replica: Replica) -> bool:
 
 
 def _missing(volume: Volume, own: list[Replica], settings: LonghornSettings) -> Rebuild | None:
-    """The next copy that takes the place of a failed or an evicting one; Longhorn makes one at a time."""
+    """The next copy that replaces a failed one, or one that is being evicted; Longhorn makes one at a time."""
     if any(not replica.node and not replica.hard_node_affinity for replica in own):
         return None  # its object is there
     staying = [replica for replica in own if replica.node and not replica.failed_at and not replica.eviction_requested]

@@ -27,8 +27,7 @@ RECHECK_SECONDS: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Reuse:
-    """The failed replica that is brought back, or None; all that might have been; why not the others, by their
-    names."""
+    """The failed replica that is brought back, or None; all that qualified; why the others did not, by their names."""
 
     replica: Replica | None
     reusable: tuple[Replica, ...] = ()
@@ -36,7 +35,7 @@ class Reuse:
 
 
 def find_reusable(view: PlacementView, volume: Volume, hard_node_affinity: str = "") -> Reuse:
-    """Which failed replica Longhorn reuses now. Its bytes are on its disk already, so that no space is asked for."""
+    """Which failed replica Longhorn reuses now. Its bytes are on its disk already, so no space is needed."""
     if volume.needs.data_engine == "v2" and not reuses_v2(view):
         return Reuse(None)
     able: list[Replica] = []

@@ -1,9 +1,9 @@
 """The HTTP server of the extender and of the webhook: gunicorn with exactly one worker and threads.
 
 One worker: the allocator's promises live in the extender's, and a second one would promise the same bytes again. In the
-webhook each would keep its own copy of all claims and watch the cluster for itself; more pods do that as well, and
-outlive a node. The object graph is built and started in the worker, after the fork, so that its threads live there. A
-worker that dies is started again by gunicorn, warm within the time of a relist.
+webhook each would keep its own copy of all claims and watch the cluster for itself; more pods do the same, and survive
+the loss of a node. The object graph is built and started in the worker, after the fork, so that its threads live there.
+A worker that dies is started again by gunicorn, warm within the time of a relist.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ if TYPE_CHECKING:
 
 SHARED_MEMORY: Final = Path("/dev/shm")
 CLOSING_STATUSES: Final = ("503", "413")
-ARRIVING_REQUESTS: Final = 256  # that have begun and are not whole; the oldest one makes place for the next
-SILENT_CONNECTIONS: Final = 256  # that were opened and say nothing; the oldest one makes place for the next
+ARRIVING_REQUESTS: Final = 256  # that have begun and are not whole; the oldest one makes room for the next
+SILENT_CONNECTIONS: Final = 256  # that were opened and say nothing; the oldest one makes room for the next
 STOPPING_SECONDS: Final = 2.0  # for those of them that are open when the process ends
 _TRY_AGAIN: Final = (errno.EAGAIN, errno.ECONNABORTED, errno.EWOULDBLOCK)
 
@@ -79,7 +79,7 @@ class ServerOptions:
     body_limit_bytes: int = 64 * 1024**2  # a larger body is not waited for: the application refuses it by its length
     tls: ServerTls | None = None  # None: plain HTTP
     handshake_seconds: float = 5.0
-    handshakes: int = 256  # at a time; the oldest one makes place for the next
+    handshakes: int = 256  # at a time; the oldest one makes room for the next
     name: str = "longhorn-scheduler-extender"
     drain_seconds: float = 0.0  # told to end, it still serves for this long, until no more calls come
     deadlines: RequestDeadlines = field(init=False)

@@ -1,4 +1,4 @@
-"""The certificates that kube-scheduler is served with: contexts made of PEM, exchanged while the server runs.
+"""The certificates that kube-scheduler is served with: contexts made from PEM, and replaced while the server runs.
 
 A context is never changed once connections use it. New certificates make a new context, which connections that begin
 from then on use; those that are open stay as they are. So a renewal disturbs no call.
@@ -164,7 +164,7 @@ def _read(root: Path, name: str) -> bytes:
 
 
 class DirectoryFollower(Part):
-    """Hands on what a directory holds, each time that it has changed; what cannot be used is said once.
+    """Hands on what a directory holds, each time that it has changed; what cannot be used is reported once.
 
     Threads: `worker`'s; start and stop from one. Blocks: `stop`, for a moment. I/O: reads files.
     """

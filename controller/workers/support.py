@@ -31,7 +31,7 @@ class SupportWatch(Part):
     `settings` are the values of Longhorn's Setting objects by name, None while they are not known. `read_crd` asks for
     a CRD by name, and raises NotFoundError or another ClusterError.
 
-    Threads: `worker`'s; `current` is for any. Blocks: never. I/O: one read a CRD.
+    Threads: `worker`'s; `current` is for any. Blocks: never. I/O: one read for each CRD.
     """
 
     def __init__(self, settings: Callable[[], Mapping[str, str] | None], read_crd: Callable[[str], object]) -> None:

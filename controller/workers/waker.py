@@ -71,7 +71,7 @@ def annotation_patch(wakes: int, now_utc: str) -> dict[str, Any]:
 class Waker(Part):
     """Wakes refused pods while this process leads.
 
-    Threads: `worker`'s; `wake` from any. Blocks: never. I/O: one patch a pod, outside every lock.
+    Threads: `worker`'s; `wake` from any. Blocks: never. I/O: one patch for each pod, outside every lock.
     """
 
     def __init__(

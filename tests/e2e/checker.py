@@ -100,7 +100,7 @@ class Sample:
 class Report:
     """Everything that the history says. `node_limits`: the sum of each node's disks at the end.
 
-    `violations` are not explained, or not wholly; `explained` wholly. `told`: pods, by uid, that may run away from
+    `violations` are not explained, or not wholly; `explained` wholly. `told`: pods, by uid, that may run apart from
     their replicas, as they were told.
     """
 
@@ -294,7 +294,7 @@ class Checker:
     ) -> Report:
         """What is known of the scope by now. Raises HistoryError when a kind that matters was never recorded.
 
-        `recorded`: what may explain an excess, and who was told to run away from its data; without it nothing does.
+        `recorded`: what may explain an excess, and who was told to run apart from its data; without it nothing does.
         """
         missing = sorted(name for _, name in _NEEDED - self._started)
         if missing:

@@ -40,7 +40,7 @@ TARGET = re.compile(r"(?:^|`|; )make ([a-z][a-z0-9-]*)", re.MULTILINE)
 ODD = re.compile(
     r"in (?:nobody|each other|one another)'s way|\b(?:be|are|is) rid of|the midst of|see to it"
     r"|\bone (?:image|object|entry|row|line|record|answer) a (?:line|node|volume|pod|call|disk|row)\b"
-    r"|puts? (?:\w+ ){1,4}out of force",
+    r"|puts? (?:\w+ ){1,4}out of force|\bma(?:kes?|de|king) place\b|\brun(?:s|ning)? away from",
     re.IGNORECASE,
 )
 
@@ -70,6 +70,15 @@ def misused(main: Main, words: Sequence[str], capsys: pytest.CaptureFixture[str]
     if ended.value.code:
         return sub
     return [word for word in words if word.startswith("--") and word.partition("=")[0] not in known]
+
+
+def test_what_pods_show_is_quoted_as_it_is() -> None:
+    """The texts that begin with `Longhorn: `, which kube-scheduler writes into a pod's condition."""
+    sources = [ROOT / "controller" / "rules" / "reasons.py", *(ROOT / "extender").glob("*.py")]
+    said = "\n".join(path.read_text() for path in sources)
+    quoted = {text for page in PAGES for text in re.findall(r"`(Longhorn: [^`]+)`", page.read_text())}
+    assert quoted
+    assert [] == sorted(text for text in quoted if text not in said)
 
 
 @pytest.mark.parametrize("page", GUIDES, ids=page_id)

@@ -12,7 +12,7 @@ from controller.clock import Clock
 class Budget:
     """Says when a call's time is up. Without a clock: never.
 
-    `is_spent` stays true once it was: a search that stopped early must not go on later.
+    `is_spent` stays true once it is: a search that stopped early must not go on later.
     """
 
     clock: Clock | None = None

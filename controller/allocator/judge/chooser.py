@@ -1,8 +1,8 @@
 """The disk that Longhorn is predicted to take for a replica, found among thousands while the allocator's lock is held.
 
-The answer is the one that `JoinedDisks.find` prefers; tests compare the two. That search tells of every disk why it is
-none, which costs tens of milliseconds for a thousand nodes. Here nothing is told, and what does not depend on the
-volume's own replicas is kept for each kind of need: which nodes and disks suit, and what is free on them without
+The answer is the one that `JoinedDisks.find` prefers; tests compare the two. That search says of every disk why it does
+not serve, which costs tens of milliseconds for a thousand nodes. Here no reasons are given, and what does not depend on
+the volume's own replicas is kept for each kind of need: which nodes and disks suit, and what is free on them without
 promises. A node is looked at anew after its room was worked out anew.
 """
 

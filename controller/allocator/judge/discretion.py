@@ -24,7 +24,7 @@ _Key = tuple[str, str, tuple[int, ...]]
 
 class Discretion:
     """Asked after a search that found no sure node. `allows_stranding`: volumes may be left without. `foresees`: what
-    is possible once Longhorn's figures show all that lies on the disks. `stranding` are nodes that were said yes of
+    is possible once Longhorn's figures show all that lies on the disks. `stranding` are nodes that were offered
     although some order leaves a volume without a disk there."""
 
     def __init__(self, judge: Judge, *, allows_stranding: bool = False, foresees: bool = False) -> None:

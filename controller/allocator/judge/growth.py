@@ -8,10 +8,10 @@ as well: if the growth fits after every legal placement of those, none of them i
 A volume that is not placed yet grows on the nodes where room is promised to it: there the larger replica must fit. Of
 replicas that may go anywhere, as many must surely fit as have a place at the size that is promised.
 
-The largest size is looked for by bisection, as if whatever is refused were refused at every larger size too. That
-holds but for volumes that are not placed yet, where a larger replica may reach fewer disks: the size that is told is
-then one that fits, and perhaps not the largest. The allocator's lock is held meanwhile, so time is bounded: a verdict
-that was not found in time is a refusal that says so, and the largest size is then the largest one proved.
+The largest size is looked for by bisection, as if whatever is refused were refused at every larger size too. That holds
+but for volumes that are not placed yet, where a larger replica may reach fewer disks: the size that is reported is then
+one that fits, and perhaps not the largest. The allocator's lock is held meanwhile, so time is bounded: a verdict that
+was not found in time is a refusal that says so, and the largest size is then the largest one proved.
 """
 
 from __future__ import annotations
@@ -65,9 +65,9 @@ class Obstacle:
 
 @dataclass(frozen=True, slots=True)
 class GrowthPlan:
-    """`obstacles` empty: the volume may grow, as soon as nothing is `not_yet` in order. `largest_bytes`: the largest
-    size that would be granted now, at least what was granted already. `is_largest` False: the largest one that was
-    proved in time; more may fit."""
+    """`obstacles` empty: the volume may grow, once everything that is `not_yet` in order has passed. `largest_bytes`:
+    the largest size that would be granted now, at least what was granted already. `is_largest` False: the largest one
+    that was proved in time; more may fit."""
 
     obstacles: tuple[Obstacle, ...]
     largest_bytes: int
@@ -107,8 +107,8 @@ class _Beside:
 
 
 class Growing:
-    """One volume's growth in one state of world and ledger; make a new one for each question. `is_late`: some time was
-    not enough."""
+    """One volume's growth in one state of world and ledger; make a new one for each question. `is_late`: something ran
+    out of time."""
 
     def __init__(
         self,

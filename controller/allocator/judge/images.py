@@ -23,8 +23,8 @@ from controller.rules.reasons import Reason, Rejection
 def find_image_disk(
     world: World, ledger: Ledger, image: BackingImage, size_bytes: int, closed: Mapping[str, str]
 ) -> tuple[FoundDisk | None, tuple[Obstacle, ...]]:
-    """The disk for a copy of that size, or None and why not the others. `closed`: nodes that take
-    nothing for another reason than Longhorn's, which is told."""
+    """The disk for a copy of that size, or None and why not the others. `closed`: nodes that take nothing, with the
+    reason, which is not one of Longhorn's."""
     world.refresh()
     pending = Pending(world, ledger, frozenset())
     needs = DiskNeeds(

@@ -79,7 +79,7 @@ class JoinedDisks:
         *,
         beside_roaming: bool = True,
     ) -> None:
-        """`closed`: nodes that take nothing for another reason than Longhorn's, which is told. `beside_roaming`: also
+        """`closed`: nodes that take nothing, with the reason, which is not one of Longhorn's. `beside_roaming`: also
         what may land on any node has to fit beside it."""
         world.refresh()
         self._closed, self.is_beside_roaming = closed, beside_roaming

@@ -1,4 +1,4 @@
-"""Which nodes have room for all volumes of a pod: one judgement a node.
+"""Which nodes have room for all volumes of a pod: one judgement for each node.
 
 Longhorn chooses the disk of each replica by itself, at a time of its own, from figures that may show none of the
 others. So a node is *sure* when, on each disk that one of the pod's volumes may come to, all that is pending there and
@@ -56,8 +56,8 @@ class Judge:
 
     `newcomer` None: nobody in particular asks, so that what is kept for single pods does not count. When `budget` is
     spent, what is asked from then on is not evaluated. `now_utc` is for Longhorn's rules that compare timestamps.
-    `excess_pct`: by what share of a disk's limit volumes that roam may be too many for it; `has_excess` tells whether
-    an answer made use of that.
+    `excess_pct`: by what share of a disk's limit roaming volumes may exceed it; `has_excess` says whether an answer
+    made use of that.
     """
 
     def __init__(
@@ -322,7 +322,7 @@ class Judge:
         return any(own and (load or disk.reach_bytes > disk.free_bytes) for disk, own, load in rows)
 
     def is_loaded_at_a_glance(self, name: str) -> bool:
-        """Whether a summary tells that `is_loaded` holds for all local volumes there."""
+        """Whether a summary shows that `is_loaded` holds for all local volumes there."""
         return self._plain is not None and self._plain.is_loaded(name)
 
     def is_robust(self, name: str) -> bool:

@@ -3,7 +3,7 @@
 Longhorn picks a replica's disk itself, partly at random, and by figures that may not show yet what it has just placed.
 The volumes *pack* when there is a disk for each; they are *robust* when every order in which Longhorn may place them,
 and every choice of disks by figures of any age, leaves a disk for each. Both are searches with a bound, past which the
-answer is the careful one. What others are promised is no matter of searching (controller/allocator/judge/node.py).
+answer is the cautious one. What others are promised is not searched for (controller/allocator/judge/node.py).
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class Item:
 
 @dataclass(slots=True)
 class Steps:
-    """A bound on a search, by steps and by the time that the whole question has; `exhausted` says that it was hit, so
-    that the outcome can be counted and named."""
+    """A limit of a search, by steps and by the time that the whole question has; `exhausted` says that it was reached,
+    so that the outcome can be counted and named."""
 
     left: int
     budget: Budget | None = None

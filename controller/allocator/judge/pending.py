@@ -1,8 +1,8 @@
 """What is pending for one question: all that is promised to others, and where it may land.
 
 A pending item may land on every disk that passes Longhorn's rules, room included as far as Longhorn may still believe
-in it. The *load* of a disk are the bytes of all pending items that may land there. Some items are bound to nodes, the
-rest roams: Longhorn may put it on any node that suits, each volume as often on one disk as affinity allows.
+in it. The *load* of a disk is the bytes of all pending items that may land there. Some items are bound to nodes, the
+rest roams: Longhorn may put it on any node that suits, each volume as often on one disk as anti-affinity allows.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Short cuts for pods whose volumes are all plain and new: most nodes are judged by a summary of their disks.
 
-A plain volume may lie on every disk that takes plain volumes, so that a node on which nothing is pending is no more
-than a list of free bytes, largest first.
+A plain volume may lie on every disk that takes plain volumes, so a node on which nothing is pending is no more than a
+list of free bytes, largest first.
 """
 
 from __future__ import annotations

@@ -76,7 +76,8 @@ class Sites:
                 yield found
 
     def reached(self) -> Iterator[Site]:
-        """Those with a disk that Longhorn may believe to have room. Nodes without cost a comparison a disk."""
+        """Those with a disk that Longhorn may believe to have room. A node without one costs a comparison for each
+        disk."""
         size = self._demand.size_bytes
         for name in self._world.nodes:
             room = self._world.room(name)
@@ -98,7 +99,7 @@ class Sites:
         return name if self.affinity.zone_soft else self._world.nodes[name].zone
 
     def of(self, name: str) -> Site | Reason:
-        """The site on that node; why there is none, whatever its room."""
+        """The site on that node, or why there is none, whatever its room."""
         found = self.item(name)
         if isinstance(found, Reason):
             return found
@@ -106,7 +107,7 @@ class Sites:
         return Site(room, self.place_of(name), item.all_disks)
 
     def item(self, name: str) -> tuple[NodeRoom, Item] | Reason:
-        """A replica on that node's disks; why it may not lie there, whatever its room."""
+        """A replica on that node's disks, or why it may not lie there, whatever its room."""
         reason = check_candidate(self._world, name, self._demand.needs)
         room = self._world.room(name)
         if reason is not None or room is None:

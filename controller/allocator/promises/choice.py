@@ -42,11 +42,11 @@ def choice_of(
 ) -> Choice | None:
     """The present choice for `pod`, or None.
 
-    The annotation stays on bound claims for ever. It then speaks only for a pod that is older than the volume, by whole
-    seconds as times go, since that pod must have caused it; never for claims of several nodes, whose later users are
-    free; and not when the pod was answered anew since (`is_superseded`). Of several nodes the volume that was made last
-    tells, if only that no other node is the one. The annotation of a claim with other users tells of that claim alone,
-    which is the claim's own promise, not this pod's.
+    The annotation stays on bound claims for ever. It then speaks only for a pod that is older than the volume, in whole
+    seconds, as timestamps have them, since that pod must have caused it; never for claims of several nodes, whose later
+    users are free; and not when the pod was answered anew since (`is_superseded`). If they name several nodes, the
+    volume that was made last decides, if only that no other node is the one. The annotation of a claim with other users
+    speaks of that claim alone, which is the claim's own promise, not this pod's.
     """
     if pod.node_name:
         return Choice(pod.node_name, is_bound=True)

@@ -1,9 +1,9 @@
 """What a claim's annotation is worth: whether kube-scheduler wrote it, and what the claim is promised by itself.
 
-Who may edit a claim can write its `selected-node`, create pods that no scheduler will ever bind, and name a node in a
-pod himself. He cannot write a pod's status, nor make us answer: so a choice is kube-scheduler's where we had let the
-pod go to that node, or where the pod's nomination names it. What only its owner says counts for a bounded time, and for
-no more bytes than a namespace may have in that way.
+Whoever may edit a claim can write its `selected-node`, create pods that no scheduler will ever bind, and name a node in
+a pod. They cannot write a pod's status, nor make us answer: so a choice is kube-scheduler's where we had let the pod go
+to that node, or where the pod's nomination names it. What only its owner says counts for a bounded time, and for no
+more bytes than a namespace may have in that way.
 """
 
 from __future__ import annotations

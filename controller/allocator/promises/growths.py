@@ -83,7 +83,7 @@ class Growths:
         return True
 
     def _may_hold(self, volume: Volume, held: Promise | None, size_bytes: int, now: float) -> bool:
-        """What nobody has looked at yet may be of any size, or many growths at once would be refused."""
+        """What nobody has looked at yet may be of any size; else many growths at once would be refused."""
         if held is None and self._memory.is_unstored(volume.name, now):
             return False
         namespace = self._namespace(volume.name)

@@ -56,7 +56,7 @@ _Key = tuple[str, str]  # volume, claimant
 class Ledger:
     """Promises by volume and claimant. Every change goes through the transition table.
 
-    What counts for every newcomer is indexed by node; what does not (`against`) is told apart, and is little.
+    What counts for every newcomer is indexed by node; what does not (`against`) is kept apart, and is little.
 
     Threads: none of its own; the allocator's lock guards it.
     """
@@ -201,7 +201,7 @@ class Ledger:
 
     def bound_items(self, node: str) -> BoundItems:
         """What is bound to that node by name, each volume once, with what a question about thousands of nodes asks
-        first. A first placement that may go anywhere by another source is told with what roams."""
+        first. A first placement that may go anywhere by another source is listed with what roams."""
         found = self._bound_items.get(node)
         if found is None:
             found = self._bound_items[node] = bound_items_of(self._merged(self._by_node.get(node, {})))

@@ -65,7 +65,7 @@ class Settler:
         )
 
     def pod_changed(self, pod: Pod, now: float) -> None:
-        """The pod came or changed: a claim that it uses is not alone any more, or is."""
+        """The pod came or changed: a claim that it uses may now be shared, or no longer."""
         for claim in self._world.claims_of(pod):
             if claim.selected_node and not claim.volume_name:
                 self.claims.settle(claim, now)

@@ -1,4 +1,4 @@
-"""The ledger as people and metrics see it: one row a volume and node."""
+"""The ledger as people and metrics see it: one row for each volume and node."""
 
 from __future__ import annotations
 

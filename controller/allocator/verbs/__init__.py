@@ -1,1 +1,1 @@
-"""What the allocator is asked: one module a verb."""
+"""What the allocator is asked: one module for each verb."""

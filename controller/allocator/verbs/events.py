@@ -21,7 +21,7 @@ class Versioned(Protocol):
 
 
 class Named(Versioned, Protocol):
-    """Facts of an object whose name may be given again."""
+    """Facts of an object whose name may be used again."""
 
     @property
     def uid(self) -> str: ...

@@ -242,8 +242,8 @@ class Filtering:
     ) -> tuple[list[str], dict[str, Judgement]]:
         """Sure nodes, in the order of the search, and the judgement on every other node looked at. If `is_narrow`, at
         most `max-offers`, and for one of many pods its share of what is left (controller/allocator/verbs/sharing.py);
-        fewer of many volumes, each of which is held on each of the nodes; and one where answers to pods of the
-        namespace come to nothing, so that nobody holds many nodes for one volume by being asked about all the time.
+        fewer for a pod of many volumes, each of which is held on each of the nodes; and one where answers to pods of
+        the namespace come to nothing, so that nobody holds many nodes for one volume by being asked about all the time.
 
         When the call's budget is spent, what was not reached is refused by name, and comes first next time.
         """

@@ -80,7 +80,7 @@ class GrowthOutcome:
 
 @dataclass(slots=True)
 class Caller:
-    """Who waits for an answer. Threads: any may say that he has left."""
+    """Who waits for an answer. Threads: any may say that it has left."""
 
     has_left: bool = False
 

@@ -44,8 +44,8 @@ def sharers(world: World, ledger: Ledger, answers: Answers, refusals: Refusals) 
 
 def places_left(judge: Judge, names: Sequence[str], size_bytes: int, enough: int) -> int:
     """About how many pods that ask for `size_bytes` could be promised a place on these sure nodes, this one included:
-    at least one a node, and not counted further than `enough`. An estimate, by free bytes and promises, which decides
-    how much is offered and never what is sure.
+    at least one for each node, and not counted further than `enough`. An estimate, by free bytes and promises, which
+    decides how much is offered and never what is sure.
     """
     world, promised, roaming = judge.world, judge.pending.bound_bytes, judge.pending.roaming_bytes
     places = 0

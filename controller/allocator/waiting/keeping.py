@@ -2,7 +2,8 @@
 
 What is kept are bytes on one node for each such pod: other pods of no higher priority that need room there get only
 what is left beside them. It is kept where the pod would fit once the data that leaves anyway is gone; nothing else is
-moved, so on a node whose running data stays nothing is kept. On a tenth of the nodes at most, and for a limited time.
+moved, so nothing is kept on a node where data in use is in the way. On a tenth of the nodes at most, and for a limited
+time.
 """
 
 from __future__ import annotations

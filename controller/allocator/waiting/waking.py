@@ -129,7 +129,7 @@ class WakePlan:
         return wakeups
 
     def _look_for(self, view: PlanView, pod: Pod, refusal: RefusedPod, end: float, wakeups: list[Wakeup]) -> bool:
-        """Whether the pod is done with; False: the slice is over, go on with the pod in the next one."""
+        """Whether the pod is dealt with; False: the slice is over, go on with the pod in the next one."""
         demands, _ = demands_of_pod(pod, self._world, self._world.settings)
         tie = view.tie_of(pod, demands, refusal.nodes)
         if tie.waits:

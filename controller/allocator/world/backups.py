@@ -1,6 +1,6 @@
 """Backups that volumes are to be restored from: what was read of them, and which are still to be read.
 
-Nobody follows them: a cluster may have very many, and those that a class names are asked about a few times. A backup's
+They are not watched: a cluster may have very many, and those that a class names are asked about a few times. A backup's
 size never changes.
 """
 

@@ -70,7 +70,7 @@ def make_room(
 
 
 def candidacy(node: LonghornNode | None) -> object:
-    """What decides, disks aside, whether a node comes into question at all."""
+    """What decides, disks aside, whether a node is considered at all."""
     return None if node is None else (check_node(node) is None, node.zone, node.tags)
 
 

@@ -28,7 +28,7 @@ class Shares:
 
     def node_of(self, namespace: str, volume: str) -> str:
         """Where the volume is served, or is about to be; "" while it is served nowhere: without a pod, and with one
-        that has no node, has ended or goes. Of several the newest one."""
+        that has no node, has ended or is being deleted. Of several the newest one."""
         live = [
             one
             for one in self._of_volume.get((namespace, volume), {}).values()

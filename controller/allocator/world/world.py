@@ -57,7 +57,7 @@ class World(Facts):
 
     def copy(self, granted: Granted) -> World:
         """The facts of this moment, for questions that nobody holds the lock for. Facts are immutable, so this costs
-        one copied mapping a kind: a millisecond or two for 10,000 volumes."""
+        one copied mapping for each kind: a millisecond or two for 10,000 volumes."""
         other = World(granted, self._clock)
         kinds = "pods claims pvs classes volumes nodes kube_nodes backing_images absent"
         indices = "backups _claim_by_uid _nodes_of_disk _claim_key_by_volume _demands _engines"

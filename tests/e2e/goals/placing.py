@@ -231,5 +231,5 @@ CORDONED_HOME = Scenario(
 
 
 def after_seconds(scenario: Scenario, seconds: int) -> Scenario:
-    """The same with another limit for pods that have to run away from their data."""
+    """The same with another limit for pods that have to run apart from their data."""
     return replace(scenario, product={"remote_fallback_after": str(seconds)})

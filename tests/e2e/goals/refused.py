@@ -137,7 +137,7 @@ def _the_right_one(cell: UnevenCell) -> RunEnd:
 
 ONE_EVICTED = Scenario(
     name="preempt-one",
-    goal="an eviction makes place on one node alone",
+    goal="an eviction makes room on one node alone",
     layout={"busy1": (50,), "roomy": (400,), "busy2": (50,), "idle": (50,)},
     play=_the_right_one,
     scheduler=PREEMPTING,

@@ -219,8 +219,8 @@ CHUNKED = b"POST /filter HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r
     [
         pytest.param(HALVES, 100, slice(0), id="half requests take no thread"),
         pytest.param([CHUNKED], 20, slice(1, None), id="what only a thread can read takes few of them"),
-        pytest.param([b""], 300, slice(1), id="of more silent ones than may wait the oldest makes place"),
-        pytest.param(HALVES[:1], 300, slice(1), id="of more half requests than may wait the oldest makes place"),
+        pytest.param([b""], 300, slice(1), id="of more silent ones than may wait the oldest makes room"),
+        pytest.param(HALVES[:1], 300, slice(1), id="of more half requests than may wait the oldest makes room"),
     ],
 )
 def test_connections_that_do_not_go_on_keep_nobody_out(
