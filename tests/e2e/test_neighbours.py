@@ -161,7 +161,6 @@ def test_a_question_about_a_million_nodes_delays_nobody(scene: Scene, cell: Cell
     thread = threading.Thread(target=lambda: answers.append(scene.call("/filter", body)))
     thread.start()
 
-
     def slowest_while(is_to_go_on: Callable[[], bool]) -> float:
         found = 0.0
         while is_to_go_on():
