@@ -182,7 +182,11 @@ def _check(site: Switched, cell: Cell, outcome: Outcome) -> None:
     assert not lost
     wait_until(lambda: len(cell.bound()) + len(cell.refused()) == len(cell.pods()) == 12, "an answer to each pod", 60)
     site.scene.set_settings(allocation_grace="1")  # expansions that nobody went on with end
-    wait_until(lambda: recorded(site.api) == site.objects(), "a record that says what Longhorn's objects show", 60)
+    try:
+        wait_until(lambda: recorded(site.api) == site.objects(), "a record that says what Longhorn's objects show", 60)
+    except TimeoutError as error:
+        both = recorded(site.api).items() ^ site.objects().items()
+        raise AssertionError(f"{error}: {sorted(both)}; {site.leader.status()['allocations']}") from None
     where = {name: (node, disk) for name, node, disk in site.objects()}
     assert not [place for place in outcome.given if where.get(place[0], place[1:]) != place[1:]], "given two places"
     over = {disk: size / GIB for disk, size in site.peaks().items() if size > DISK_GIB * GIB}
