@@ -165,9 +165,10 @@ class RecordKeeper(Part):
         now = self._clock.now()
         extra = surplus_of(records, mine)
         told_at = self._told_at(extra)
-        self._since = {one: max(self._since.get(one, now), told_at.get(one, 0.0)) for one in extra}
+        self._since = {one: max(self._since.get(one, now), min(now, told_at.get(one, 0.0))) for one in extra}
         waits = {one for one, since in self._since.items() if now - since < live.allocation_grace_seconds}
-        kept = (waits - (moved_among(extra, shown) - told_at.keys())) | expected_among(extra, objects)
+        written = {one for one, at in told_at.items() if at > now}  # for somebody who has not been told yet
+        kept = (waits - (moved_among(extra, shown) - told_at.keys())) | written | expected_among(extra, objects)
         plan = plan_repairs(records, shown, kept, _wanted_bytes(objects))
         repairs = [one for one in plan if scope is None or one.change.node in scope]
         if live.allocation_authority != DISK_SCHEDULER:

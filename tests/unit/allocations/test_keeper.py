@@ -270,6 +270,23 @@ def test_what_is_being_written_for_somebody_is_left_as_it_is_without_any_grace()
     leader.told_at = lambda: {put("r1").allocation: inf}
     leader.round()
     assert {"r1": 10} == leader.on_record()
+    leader.told_at = dict
+    leader.round()
+    assert {} == leader.on_record()
+
+
+def test_the_grace_of_what_is_being_written_begins_when_that_is_done() -> None:
+    leader = KeeperStage()
+    leader.commit(put("r1"))
+    leader.told_at = lambda: {put("r1").allocation: inf}
+    leader.round()
+    leader.round(100)
+    told = {put("r1").allocation: leader.clock.now()}
+    leader.told_at = lambda: told
+    leader.round(59)
+    assert {"r1": 10} == leader.on_record()
+    leader.round(2)
+    assert {} == leader.on_record()
 
 
 def test_a_replica_that_was_told_its_disk_lately_does_not_lose_it_by_an_object_that_lags() -> None:
