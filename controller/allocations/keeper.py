@@ -10,7 +10,7 @@ import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from controller.allocations.holder import RecordHolder
@@ -88,9 +88,11 @@ class RecordKeeper(Part):
         self._holder, self._records, self._objects = holder, records, objects
         self._settings, self._clock = settings, clock
         self._is_leading, self._is_fresh, self._given = is_leading, is_fresh, given
-        self._since: dict[Allocation, float] = {}  # entries that no object shows, or shows smaller, and since when
-        self._lock = threading.Lock()  # guards the next field
+        # By node: entries that no object shows, or shows smaller, and since when.
+        self._since: dict[str, dict[Allocation, float]] = {}
+        self._lock = threading.Lock()  # guards the next two fields
         self._news: set[str] | None = None  # nodes that have to be looked at; None: all
+        self._moved = set[str]()  # replicas that may lie elsewhere now; so have the nodes where they are waited for
         self._authority = ""  # at the last round
         self._full_at = 0.0  # when all are looked at again, whatever is heard
         self._repairs = Counter[str]()
@@ -98,10 +100,15 @@ class RecordKeeper(Part):
         self._is_failing = self._has_failed = False  # since some round; in this one
         self.worker = Worker("record-keeper", self.run_once)
 
-    def changed(self, nodes: Iterable[str] | None = None) -> None:
-        """Objects or records of these nodes are others now; None: of any."""
+    def changed(self, nodes: Iterable[str] | None = None, replicas: Iterable[str] = ()) -> None:
+        """Objects or records of these nodes are others now (None: of any), and so are these replicas, wherever they are
+        on record."""
         with self._lock:
-            self._news = None if nodes is None or self._news is None else self._news.union(nodes)
+            if nodes is None or self._news is None:
+                self._news, self._moved = None, set()
+            else:
+                self._news.update(nodes)
+                self._moved.update(replicas)
 
     def run_once(self) -> float:
         live = self._settings()
@@ -114,20 +121,25 @@ class RecordKeeper(Part):
             if live.allocation_authority != self._authority:
                 self._authority = live.allocation_authority
                 self.changed()
-            scope = self._scope()
+            scope = self._scope(live)
             if scope is None or scope:
                 self._round(writer, live, scope)
         return EVERY_SECONDS
 
-    def _scope(self) -> set[str] | None:
-        """The nodes that are to be looked at, and which of their entries wait; None: all."""
+    def _scope(self, live: LiveSettings) -> set[str] | None:
+        """The nodes that are to be looked at; None: all. What waits is looked at once its grace is over."""
         with self._lock:
-            found, self._news = self._news, set()
+            found, moved = self._news, self._moved
+            self._news, self._moved = set(), set()
         now = self._clock.now()
         if found is None or now >= self._full_at:
             self._full_at = now + FULL_SECONDS
             return None
-        return found | {one.node for one in self._since}
+        oldest = now - live.allocation_grace_seconds
+        for node, entries in self._since.items():
+            if any(since <= oldest or one.name in moved for one, since in entries.items()):
+                found.add(node)
+        return found
 
     def figures(self) -> Figures:
         records = self._records()
@@ -138,7 +150,7 @@ class RecordKeeper(Part):
             len(records),
             sum(len(one.allocations) for one in records),
             {one.node: one.problem for one in records if one.problem},
-            len(self._since),
+            sum(map(len, list(self._since.values()))),
             {reason: self._repairs[reason] for reason in REASONS},
             writer.writes if writer is not None else 0,
             self._failures,
@@ -151,13 +163,15 @@ class RecordKeeper(Part):
         self._has_failed = False
         objects = self._objects()
         records = [one for one in self._records() if scope is None or one.node in scope]
-        replicas = objects.replicas if scope is None else _of_nodes(objects, scope, records)
-        shown = shown_allocations(objects.nodes, replicas, objects.images)
+        if scope is not None:
+            objects = replace(objects, replicas=_of_nodes(objects, scope, records))
+        shown = shown_allocations(objects.nodes, objects.replicas, objects.images)
         mine = shown if scope is None else [one for one in shown if one.node in scope]
         now = self._clock.now()
         extra = surplus_of(records, mine)
-        self._since = {one: self._since.get(one, now) for one in extra}
-        waits = {one for one, since in self._since.items() if now - since < live.allocation_grace_seconds}
+        since = {one: self._since.get(one.node, {}).get(one, now) for one in extra}
+        self._note(since, scope)
+        waits = {one for one, began in since.items() if now - began < live.allocation_grace_seconds}
         kept = (waits - moved_among(extra, shown)) | expected_among(extra, objects) | set(self._given())
         plan = plan_repairs(records, shown, kept, _wanted_bytes(objects))
         repairs = [one for one in plan if scope is None or one.change.node in scope]
@@ -169,6 +183,13 @@ class RecordKeeper(Part):
             self.changed(scope)
         elif repairs:
             self.changed({one.change.node for one in repairs})  # to be looked at again, as the watch shows them then
+
+    def _note(self, since: Mapping[Allocation, float], scope: set[str] | None) -> None:
+        """These wait, of the nodes that were looked at."""
+        for node in list(self._since if scope is None else scope):
+            self._since.pop(node, None)
+        for one, began in since.items():
+            self._since.setdefault(one.node, {})[one] = began
 
     def _rewrite(self, writer: RecordWriter, records: Iterable[NodeRecord], shown: Sequence[Allocation]) -> None:
         term = self._term()
@@ -219,7 +240,7 @@ class RecordKeeper(Part):
 
         writer.commit([one.change for one in repairs], self._clock.now() + WRITE_SECONDS, is_still_wanted)
         for one in repairs:  # the same, given anew before the next round, is young
-            self._since.pop(seen.get((node, one.allocation.key), one.allocation), None)
+            self._since.get(node, {}).pop(seen.get((node, one.allocation.key), one.allocation), None)
         for reason in RepairReason:
             names = [one.allocation.name for one in repairs if one.reason is reason and made.get(one.change)]
             if names:
