@@ -44,7 +44,7 @@ from controller.rules.eligibility import (
     check_node_for,
     check_node_tags,
 )
-from controller.rules.preference import Imbalance, narrows_to_attach_node
+from controller.rules.preference import narrows_to_attach_node
 
 _MOST_KINDS: Final = 16  # of needs that are remembered
 
@@ -300,23 +300,13 @@ def _preferred(picks: Sequence[_Pick], volume: Volume, view: PlacementView) -> C
     if not view.behaviour.picks_by_balance_score:
         rows = ((-slot.spare_bytes, pick.node, slot.disk, slot.uuid) for pick in picks for slot in pick.slots)
         return Candidate(*min(rows)[1:])
-    size = volume.size_bytes
-    imbalance = Imbalance([pick.total_bytes for pick in picks], size)
-    nodes = ((imbalance.of(at), pick.node, at) for at, pick in enumerate(picks) if pick.total_bytes >= size)
-    best = min(nodes, default=None)
-    if best is not None:
-        chosen = picks[best[2]]
-        usable, first = list[int](), 0
-        for at, pick in enumerate(picks):
-            first = len(usable) if at == best[2] else first
-            usable += pick.usable_bytes
-        imbalance = Imbalance(usable, size)
-        disks = [at for at, value in enumerate(chosen.usable_bytes) if value >= size]
-        if disks:
-            slot = chosen.slots[min(disks, key=lambda at: imbalance.of(first + at))]
-            return Candidate(chosen.node, slot.disk, slot.uuid)
-    first_of_all = min(picks, key=lambda pick: pick.node)
-    return Candidate(first_of_all.node, first_of_all.slots[0].disk, first_of_all.slots[0].uuid)
+    most = max(pick.total_bytes for pick in picks)
+    chosen = min((pick for pick in picks if pick.total_bytes == most), key=lambda pick: pick.node)
+    place = chosen.usable_bytes.index(max(chosen.usable_bytes))
+    if chosen.usable_bytes[place] < volume.size_bytes:
+        chosen, place = min(picks, key=lambda pick: pick.node), 0
+    slot = chosen.slots[place]
+    return Candidate(chosen.node, slot.disk, slot.uuid)
 
 
 def _slots(node: LonghornNode, room: NodeRoom, needs: DiskNeeds, world: World) -> list[_Slot]:
