@@ -11,6 +11,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import inf
 from typing import Any, Final
 
 from controller.allocations.holder import RecordHolder
@@ -92,7 +93,7 @@ class RecordKeeper(Part):
         self._since: dict[str, dict[Allocation, float]] = {}
         self._lock = threading.Lock()  # guards the next two fields
         self._news: set[str] | None = None  # nodes that have to be looked at; None: all
-        self._moved = set[str]()  # replicas that may lie elsewhere now; so have the nodes where they are waited for
+        self._moved = set[str]()  # replicas; so have the nodes where they are waited for
         self._authority = ""  # at the last round
         self._full_at = 0.0  # when all are looked at again, whatever is heard
         self._repairs = Counter[str]()
@@ -101,8 +102,8 @@ class RecordKeeper(Part):
         self.worker = Worker("record-keeper", self.run_once)
 
     def changed(self, nodes: Iterable[str] | None = None, replicas: Iterable[str] = ()) -> None:
-        """Objects or records of these nodes are others now (None: of any), and so are these replicas, wherever they are
-        on record."""
+        """Objects or records of these nodes are others now (None: of any). These replicas have a place, and may be on
+        record elsewhere."""
         with self._lock:
             if nodes is None or self._news is None:
                 self._news, self._moved = None, set()
@@ -137,7 +138,7 @@ class RecordKeeper(Part):
             return None
         oldest = now - live.allocation_grace_seconds
         for node, entries in self._since.items():
-            if any(since <= oldest or one.name in moved for one, since in entries.items()):
+            if min(entries.values(), default=inf) <= oldest or (moved and any(one.name in moved for one in entries)):
                 found.add(node)
         return found
 
