@@ -105,7 +105,8 @@ def _tell(keeper: RecordKeeper, stores: Mapping[str, Store[Any]]) -> None:
                 keeper.changed({record.node for record in (old, new) if record is not None})
 
     def of_replicas(changes: Sequence[Change[Replica]]) -> None:
-        keeper.changed(one.node for change in changes for one in (change.old, change.new) if one and one.node)
+        seen = [one for change in changes for one in (change.old, change.new) if one is not None and one.node]
+        keeper.changed((one.node for one in seen), (one.name for one in seen))
 
     def of_records(changes: Sequence[Change[NodeRecord]]) -> None:
         keeper.changed(one.node for change in changes if (one := change.new or change.old) is not None)

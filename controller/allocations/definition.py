@@ -68,6 +68,8 @@ def _spec() -> Schema:
                 "type": "object",
                 "description": "By the disk's name, its key in spec.disks of the Longhorn Node.",
                 "maxProperties": MAX_DISKS,
+                # One writer: else the API server notes and compares who owns each entry, with every write of any.
+                "x-kubernetes-map-type": "atomic",
                 "additionalProperties": {
                     "type": "object",
                     "properties": {"replicas": _sizes(), "backingImages": _sizes()},

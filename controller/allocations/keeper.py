@@ -10,7 +10,8 @@ import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from math import inf
 from typing import Any, Final
 
 from controller.allocations.holder import RecordHolder
@@ -96,9 +97,11 @@ class RecordKeeper(Part):
         self._holder, self._records, self._objects = holder, records, objects
         self._settings, self._clock = settings, clock
         self._is_leading, self._is_fresh, self._told_at = is_leading, is_fresh, told_at
-        self._since: dict[Allocation, float] = {}  # entries that no object shows, or shows smaller, and since when
-        self._lock = threading.Lock()  # guards the next field
+        # By node: entries that no object shows, or shows smaller, and since when, or since their caller was told.
+        self._since: dict[str, dict[Allocation, float]] = {}
+        self._lock = threading.Lock()  # guards the next two fields
         self._news: set[str] | None = None  # nodes that have to be looked at; None: all
+        self._moved = set[str]()  # replicas; so have the nodes where they are waited for
         self._authority = ""  # at the last round
         self._full_at = 0.0  # when all are looked at again, whatever is heard
         self._repairs = Counter[str]()
@@ -106,10 +109,15 @@ class RecordKeeper(Part):
         self._is_failing = self._has_failed = False  # since some round; in this one
         self.worker = Worker("record-keeper", self.run_once)
 
-    def changed(self, nodes: Iterable[str] | None = None) -> None:
-        """Objects or records of these nodes are others now; None: of any."""
+    def changed(self, nodes: Iterable[str] | None = None, replicas: Iterable[str] = ()) -> None:
+        """Objects or records of these nodes are others now (None: of any). These replicas have a place, and may be on
+        record elsewhere."""
         with self._lock:
-            self._news = None if nodes is None or self._news is None else self._news.union(nodes)
+            if nodes is None or self._news is None:
+                self._news, self._moved = None, set()
+            else:
+                self._news.update(nodes)
+                self._moved.update(replicas)
 
     def run_once(self) -> float:
         live = self._settings()
@@ -122,20 +130,25 @@ class RecordKeeper(Part):
             if live.allocation_authority != self._authority:
                 self._authority = live.allocation_authority
                 self.changed()
-            scope = self._scope()
+            scope = self._scope(live)
             if scope is None or scope:
                 self._round(writer, live, scope)
         return EVERY_SECONDS
 
-    def _scope(self) -> set[str] | None:
-        """The nodes that are to be looked at, and which of their entries wait; None: all."""
+    def _scope(self, live: LiveSettings) -> set[str] | None:
+        """The nodes that are to be looked at; None: all. What waits is looked at once its grace is over."""
         with self._lock:
-            found, self._news = self._news, set()
+            found, moved = self._news, self._moved
+            self._news, self._moved = set(), set()
         now = self._clock.now()
         if found is None or now >= self._full_at:
             self._full_at = now + FULL_SECONDS
             return None
-        return found | {one.node for one in self._since}
+        oldest = now - live.allocation_grace_seconds
+        for node, entries in self._since.items():
+            if min(entries.values(), default=inf) <= oldest or (moved and any(one.name in moved for one in entries)):
+                found.add(node)
+        return found
 
     def figures(self) -> Figures:
         records = self._records()
@@ -146,7 +159,7 @@ class RecordKeeper(Part):
             len(records),
             sum(len(one.allocations) for one in records),
             {one.node: one.problem for one in records if one.problem},
-            len(self._since),
+            sum(map(len, list(self._since.values()))),
             {reason: self._repairs[reason] for reason in REASONS},
             writer.writes if writer is not None else 0,
             self._failures,
@@ -159,14 +172,18 @@ class RecordKeeper(Part):
         self._has_failed = False
         objects = self._objects()
         records = [one for one in self._records() if scope is None or one.node in scope]
-        replicas = objects.replicas if scope is None else _of_nodes(objects, scope, records)
-        shown = shown_allocations(objects.nodes, replicas, objects.images)
+        if scope is not None:
+            objects = replace(objects, replicas=_of_nodes(objects, scope, records))
+        shown = shown_allocations(objects.nodes, objects.replicas, objects.images)
         mine = shown if scope is None else [one for one in shown if one.node in scope]
         now = self._clock.now()
         extra = surplus_of(records, mine)
         told_at = self._told_at(extra)
-        self._since = {one: max(self._since.get(one, now), min(now, told_at.get(one, 0.0))) for one in extra}
-        waits = {one for one, since in self._since.items() if now - since < live.allocation_grace_seconds}
+        since = {
+            one: max(self._since.get(one.node, {}).get(one, now), min(now, told_at.get(one, 0.0))) for one in extra
+        }
+        self._note(since, scope)
+        waits = {one for one, began in since.items() if now - began < live.allocation_grace_seconds}
         written = {one for one, at in told_at.items() if at > now}  # for somebody who has not been told yet
         kept = (waits - (moved_among(extra, shown) - told_at.keys())) | written | expected_among(extra, objects)
         plan = plan_repairs(records, shown, kept, _wanted_bytes(objects))
@@ -180,6 +197,13 @@ class RecordKeeper(Part):
             self.changed(scope)
         elif repairs:
             self.changed({one.change.node for one in repairs})  # to be looked at again, as the watch shows them then
+
+    def _note(self, since: Mapping[Allocation, float], scope: set[str] | None) -> None:
+        """These wait, of the nodes that were looked at."""
+        for node in list(self._since if scope is None else scope):
+            self._since.pop(node, None)
+        for one, began in since.items():
+            self._since.setdefault(one.node, {})[one] = began
 
     def _rewrite(self, writer: RecordWriter, records: Iterable[NodeRecord], shown: Sequence[Allocation]) -> None:
         term = self._term()
@@ -229,7 +253,7 @@ class RecordKeeper(Part):
 
         writer.commit([one.change for one in repairs], self._clock.now() + WRITE_SECONDS, is_still_wanted)
         for one in repairs:  # the same, given anew before the next round, is young
-            self._since.pop(seen.entries.get((node, one.allocation.key), one.allocation), None)
+            self._since.get(node, {}).pop(seen.entries.get((node, one.allocation.key), one.allocation), None)
         for reason in RepairReason:
             names = [one.allocation.name for one in repairs if one.reason is reason and made.get(one.change)]
             if names:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -25,7 +25,7 @@ from controller.errors import (
     UnavailableError,
     UnreadableRecordError,
 )
-from controller.model.allocations import Allocation, Change, Drop, NodeRecord, Put, changed
+from controller.model.allocations import Allocation, Change, Drop, Key, NodeRecord, Put, apply, changed
 
 PAUSE_SECONDS: Final = 0.05
 ROLL_BACK_SECONDS: Final = 2.0
@@ -42,8 +42,8 @@ class _Undo:
     change: Change
     former: Allocation | None
 
-    def on(self, allocations: Iterable[Allocation]) -> list[Change]:
-        there = next((one for one in allocations if one.key == _key(self.change)), None)
+    def on(self, allocations: Mapping[Key, Allocation]) -> list[Change]:
+        there = allocations.get(self.change.key)
         put = self.change.allocation if isinstance(self.change, Put) else None
         if there != put:
             return []
@@ -113,15 +113,15 @@ class RecordWriter:
         Raises NotReadyError when this process does not lead or the API server does not answer in time, ConflictError
         when somebody else has changed the record itself, UnreadableRecordError when it cannot be read.
         """
-        nodes = sorted({_node(change) for change in changes})
+        nodes = sorted({change.node for change in changes})
         if len(nodes) == 1:
             self._write(nodes[0], changes, deadline, is_still_wanted)
             return
         growth = [change for change in changes if isinstance(change, Put)]
         written: list[tuple[str, _Ticket]] = []
-        for node in sorted({_node(change) for change in growth}):
+        for node in sorted({change.node for change in growth}):
             try:
-                mine = [one for one in growth if _node(one) == node]
+                mine = [one for one in growth if one.node == node]
                 written.append((node, self._write(node, mine, deadline, is_still_wanted)))
             except SchedulerError:
                 for done, ticket in written:
@@ -304,24 +304,16 @@ def _applied(
     there: tuple[Allocation, ...], tickets: Sequence[_Ticket], owed: Sequence[_Undo], drops: Sequence[Drop]
 ) -> tuple[Allocation, ...]:
     """First what is owed, then each ticket in its turn; each notes how to take it back."""
-    found = there
+    found = {one.key: one for one in there}
     for undo in owed:
-        found = changed(found, undo.on(found))
-    found = changed(found, drops)
+        apply(undo.on(found), found)
+    apply(drops, found)
     for ticket in tickets:
         ticket.undo = []
         for change in ticket.changes:
-            former = next((one for one in found if one.key == _key(change)), None)
+            former = found.get(change.key)
             if not ticket.is_still_wanted(change, former):
                 continue
             ticket.undo.append(_Undo(change, former))
-            found = changed(found, [change])
-    return found
-
-
-def _node(change: Change) -> str:
-    return change.node
-
-
-def _key(change: Change) -> object:
-    return change.allocation.key if isinstance(change, Put) else change.key
+            apply([change], found)
+    return changed(found.values(), ())

@@ -325,7 +325,7 @@ class Allocator(Events):
         while self._refresh_some():  # so that no filter call has to
             pass
         with self._changed:
-            self.allocations.sweep_locked(self._clock.now())
+            self.allocations.sweep_locked(self._clock.now(), self._live.allocation_grace_seconds)
             has_changes = self._world.has_changes  # what Longhorn believed of a disk is over
             if has_changes:
                 self._observing_locked().settle_changes()

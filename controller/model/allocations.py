@@ -17,6 +17,9 @@ class Purpose(StrEnum):
     BACKING_IMAGE = "backing-image"
 
 
+Key = tuple[Purpose, str, str]  # purpose, name and disk
+
+
 @dataclass(frozen=True, slots=True)
 class Allocation:
     """Room for one replica, or for one copy of a backing image, on one disk; the disk's name is its key in the node's
@@ -29,7 +32,7 @@ class Allocation:
     size_bytes: int
 
     @property
-    def key(self) -> tuple[Purpose, str, str]:
+    def key(self) -> Key:
         """Tells it from the others of its node: an image may have copies on several disks there."""
         return self.purpose, self.name, self.disk
 
@@ -59,6 +62,10 @@ class Put:
     def node(self) -> str:
         return self.allocation.node
 
+    @property
+    def key(self) -> Key:
+        return self.allocation.key
+
 
 @dataclass(frozen=True, slots=True)
 class Drop:
@@ -70,19 +77,24 @@ class Drop:
     disk: str
 
     @property
-    def key(self) -> tuple[Purpose, str, str]:
+    def key(self) -> Key:
         return self.purpose, self.name, self.disk
 
 
 Change = Put | Drop
 
 
+def apply(changes: Iterable[Change], found: dict[Key, Allocation]) -> None:
+    """In their order, in what is on record of one node, by key."""
+    for change in changes:
+        if isinstance(change, Put):
+            found[change.key] = change.allocation
+        else:
+            found.pop(change.key, None)
+
+
 def changed(allocations: Iterable[Allocation], changes: Iterable[Change]) -> tuple[Allocation, ...]:
     """What is on record of one node after `changes`, in their order; sorted, so that equal records are equal."""
     found = {one.key: one for one in allocations}
-    for change in changes:
-        if isinstance(change, Put):
-            found[change.allocation.key] = change.allocation
-        else:
-            found.pop(change.key, None)
+    apply(changes, found)
     return tuple(found[key] for key in sorted(found))

@@ -1,12 +1,15 @@
 """Which of its candidates Longhorn prefers: a prediction, and a score; exact agreement is impossible.
 
-Longhorn breaks ties, and every case in which its balancing finds no answer, by chance; here the names decide. Sources:
-`scheduler/replica_scheduler.go`, enhancement 20251001-replica-balance-scheduling.
+Longhorn takes the node that leaves the usable bytes of all nodes most even (their spread over their mean, once the
+replica is taken from one of them), and then the node's disk that leaves those of all disks most even. The one with the
+most usable bytes always does that: the more an entry has, the less it moves the spread. Others may do as well. Such
+ties, and every case in which its balancing finds no answer, Longhorn breaks by chance; here the most usable bytes
+decide, so that replicas spread, and then the names. Sources: `scheduler/replica_scheduler.go`, enhancement
+20251001-replica-balance-scheduling.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 
 from controller.model.longhorn import Disk, LonghornNode, Replica, Volume
@@ -17,30 +20,6 @@ from controller.rules.candidates import Candidate
 def usable_bytes(disk: Disk) -> int:
     """What balancing counts as usable: available, less what is reserved and scheduled by the disk's own figures."""
     return max(0, disk.available_bytes - disk.reserved_bytes - disk.scheduled_bytes)
-
-
-class Imbalance:
-    """How uneven some entries are once `size_bytes` is taken from one of them: their spread over their mean; lower is
-    better, infinite when nothing is left on average. Each one costs the same, however many there are."""
-
-    def __init__(self, usable: Sequence[int], size_bytes: int) -> None:
-        self._usable, self._size = usable, size_bytes
-        ordered = sorted(usable)
-        self._least, self._most = ordered[:2], ordered[-2:]
-        self._mean = (sum(usable) - size_bytes) / len(usable)
-
-    def of(self, chosen: int) -> float:
-        """With entry number `chosen`."""
-        before = self._usable[chosen]
-        after = before - self._size
-        if self._mean <= 0:
-            return math.inf
-        if len(self._usable) == 1:
-            return 0.0
-        # Of the others: the extreme one, or the next to it where the chosen one is the extreme.
-        most = self._most[-1] if before != self._most[-1] else self._most[0]
-        least = self._least[0] if before != self._least[0] else self._least[1]
-        return (max(most, after) - min(least, after)) / self._mean
 
 
 def prefer_attach_node(
@@ -81,18 +60,13 @@ def preferred(
 
 
 def _most_balanced(ordered: Sequence[Candidate], usable: Sequence[int], size_bytes: int) -> int:
-    """Index of the choice: first the node by the nodes' sums, then its disk by all disks; 0 where nothing qualifies."""
+    """Index of the choice: first the node by the nodes' sums, then its disk; 0 where nothing qualifies."""
     by_node: dict[str, int] = {}
     for entry, value in zip(ordered, usable, strict=True):
         by_node[entry.node] = by_node.get(entry.node, 0) + value
-    names = list(by_node)
-    sums = list(by_node.values())
-    fitting = [index for index, value in enumerate(sums) if value >= size_bytes]
-    if not fitting:
-        return 0
-    node = names[min(fitting, key=Imbalance(sums, size_bytes).of)]
+    node = max(by_node, key=by_node.__getitem__)  # the first of equal ones
     fitting = [index for index, entry in enumerate(ordered) if entry.node == node and usable[index] >= size_bytes]
-    return min(fitting, key=Imbalance(usable, size_bytes).of, default=0)
+    return max(fitting, key=usable.__getitem__, default=0)
 
 
 def _disk_of(candidate: Candidate, nodes: Mapping[str, LonghornNode]) -> Disk:

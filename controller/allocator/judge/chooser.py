@@ -8,7 +8,8 @@ promises. A node is looked at anew after its room was worked out anew.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from bisect import bisect_left, insort
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from types import MappingProxyType
@@ -44,9 +45,10 @@ from controller.rules.eligibility import (
     check_node_for,
     check_node_tags,
 )
-from controller.rules.preference import Imbalance, narrows_to_attach_node
+from controller.rules.preference import narrows_to_attach_node
 
 _MOST_KINDS: Final = 16  # of needs that are remembered
+_Rank = tuple[int, str]  # of a node among others: the one with the most usable bytes is preferred, and comes first
 
 
 class _Slot(NamedTuple):
@@ -78,6 +80,7 @@ class _Shelf:
 
     room: NodeRoom
     whole: _Pick
+    rank: _Rank
     is_plain: bool
     least_reach_bytes: int
     least_free_bytes: int
@@ -93,12 +96,16 @@ class _Kind:
     nodes: dict[str, LonghornNode] = field(default_factory=dict)
     tagged: dict[str, LonghornNode] = field(default_factory=dict)
     shelves: dict[str, _Shelf] = field(default_factory=dict)
+    ranks: list[_Rank] = field(default_factory=list)  # of the shelves, sorted
     stale: set[str] = field(default_factory=set)
 
     def renew(self, world: World) -> None:
         for name in self.stale:
-            for known in (self.nodes, self.tagged, self.shelves):
-                known.pop(name, None)
+            self.nodes.pop(name, None)
+            self.tagged.pop(name, None)
+            shelf = self.shelves.pop(name, None)
+            if shelf is not None:
+                del self.ranks[bisect_left(self.ranks, shelf.rank)]
             node, room, space = world.nodes.get(name), world.room(name), world.settings.space
             if node is None or room is None:
                 continue
@@ -110,8 +117,13 @@ class _Kind:
                 self.tagged[name] = node
             slots = _slots(node, room, self.needs, world)
             if slots:
-                self.shelves[name] = _shelf(room, slots, world)
+                shelf = self.shelves[name] = _shelf(room, slots, world)
+                insort(self.ranks, shelf.rank)
         self.stale.clear()
+
+    def ranked(self, names: Collection[str]) -> Iterator[_Rank]:
+        """Those of the nodes in `names`, sorted."""
+        return (rank for rank in self.ranks if rank[1] in names)
 
 
 class DiskChooser:
@@ -133,9 +145,9 @@ class DiskChooser:
         """The disk that Longhorn is predicted to take for `replica`, joined with what is promised `beside`; None when
         no disk takes it. Nodes in `closed` take nothing.
 
-        Costs: a step for each node that suits; for each disk where something is promised on its node, where what is
-        promised anywhere asks for more than room, or where a backing image comes along. And a look at each node that
-        changed since the last call."""
+        Costs: a step for each node that suits, which is short; a longer one, for each of its disks, until a node is
+        found that no other can be preferred to, and for each node with a replica of the volume. And a look at each node
+        that changed since the last call."""
         for joined in JoinedDisks.of_call(self._world, beside, volume, now_utc, closed):
             view = joined.unjoined(replica)
             if check_search(volume, replica, view.backing_image) is not None:
@@ -193,6 +205,8 @@ class _Search:
         self._loaded = beside.nodes()
         self._even = joined.even_load()
         self._is_special = self._clones is not None or volume.size_bytes >= EXT_LIMIT_BYTES
+        narrows = narrows_to_attach_node(volume, view.replicas, view.behaviour)
+        self._goes_by_rank = view.behaviour.picks_by_balance_score and not narrows
 
     def run(self, closed: Mapping[str, str]) -> list[_Pick]:
         """The disks of the first group in which there are any."""
@@ -221,46 +235,48 @@ class _Search:
         return only
 
     def _picks(self, members: Iterable[LonghornNode]) -> list[_Pick]:
-        """The disks that take the replica, after the anti-affinity among all of them."""
-        size, required = self._volume.size_bytes, self._volume.actual_size_bytes
-        shelves, loaded, with_own, is_special = self._kind.shelves, self._loaded, self._with_own, self._is_special
-        even = self._even
-        load, largest = (even.load_bytes, even.largest_bytes) if even is not None else (0, 0)
-        full = size + load
+        """The disks that take the replica, after the anti-affinity among all of them. Nodes are left out once one is
+        found that is preferred to them."""
+        nodes = {node.name: node for node in members}
+        by_the_rules = list(nodes) if self._is_special else self._with_own.intersection(nodes)
         found, held = list[_Pick](), list[_Pick]()
-        for node in members:
-            name = node.name
-            shelf = shelves.get(name)
-            if shelf is None:
-                continue
-            if is_special or name in with_own:
-                pick = self._by_the_rules(node, shelf)
-                clean = tuple(at for at, slot in enumerate(pick.slots) if slot.uuid not in self._holding)
-                if len(clean) < len(pick.slots):
-                    held.append(pick)
-                    pick = _part(pick, clean)
-            elif (
-                even is None
-                or name in loaded
-                or name in even.barred
-                or (load and not (shelf.is_plain and largest <= shelf.least_reach_bytes))
-            ):
-                pick = self._beside_promises(shelf)
-            elif full <= shelf.least_free_bytes and required < shelf.least_written_limit_bytes:
-                pick = _loaded(shelf.whole, load) if load else shelf.whole
-            elif full <= shelf.most_free_bytes:
-                slots = shelf.whole.slots
-                fits = [
-                    at
-                    for at, slot in enumerate(slots)
-                    if full <= slot.free_bytes and required < slot.written_limit_bytes
-                ]
-                pick = _part(shelf.whole, fits, load)
-            else:
-                continue
+        for node in [nodes.pop(name) for name in by_the_rules]:
+            pick = self._by_the_rules(node)
+            clean = tuple(at for at, slot in enumerate(pick.slots) if slot.uuid not in self._holding)
+            if len(clean) < len(pick.slots):
+                held.append(pick)
+                pick = _part(pick, clean)
             if pick.slots:
                 found.append(pick)
+        best = min(found, key=_rank, default=None)
+        for rank in self._kind.ranked(nodes):
+            if best is not None and _rank(best) < rank and self._is_sure(best):
+                break
+            pick = self._by_figures(self._kind.shelves[rank[1]])
+            if pick.slots:
+                found.append(pick)
+                best = pick if best is None else min(best, pick, key=_rank)
         return found if found or not self._affinity.disk_soft else held
+
+    def _is_sure(self, best: _Pick) -> bool:
+        """Whether it is preferred to every node with a lower rank."""
+        return self._goes_by_rank and max(best.usable_bytes) >= self._volume.size_bytes
+
+    def _by_figures(self, shelf: _Shelf) -> _Pick:
+        """Of a node without a replica of the volume."""
+        size, required = self._volume.size_bytes, self._volume.actual_size_bytes
+        name, even = shelf.room.name, self._even
+        if even is None or name in self._loaded or name in even.barred:
+            return self._beside_promises(shelf)
+        load = even.load_bytes
+        if load and not (shelf.is_plain and even.largest_bytes <= shelf.least_reach_bytes):
+            return self._beside_promises(shelf)
+        full = size + load
+        if full <= shelf.least_free_bytes and required < shelf.least_written_limit_bytes:
+            return _loaded(shelf.whole, load) if load else shelf.whole
+        slots = shelf.whole.slots
+        fits = [at for at, one in enumerate(slots) if full <= one.free_bytes and required < one.written_limit_bytes]
+        return _part(shelf.whole, fits, load)
 
     def _beside_promises(self, shelf: _Shelf) -> _Pick:
         size, required = self._volume.size_bytes, self._volume.actual_size_bytes
@@ -274,12 +290,13 @@ class _Search:
                 usable.append(slot.usable_bytes - more)
         return _pick(shelf.whole.node, slots, usable)
 
-    def _by_the_rules(self, node: LonghornNode, shelf: _Shelf) -> _Pick:
+    def _by_the_rules(self, node: LonghornNode) -> _Pick:
         """Of a node with replicas of the volume, or for a volume that not every disk of its kind may take."""
         volume, view = self._volume, self._view
         disks = {disk.name: disk for disk in self._joined.joined(node).disks}
         slots, usable = [], []
-        for slot in shelf.whole.slots:
+        shelf = self._kind.shelves.get(node.name)
+        for slot in shelf.whole.slots if shelf is not None else ():
             disk = disks[slot.disk]
             if self._clones is not None and slot.uuid not in self._clones:
                 continue
@@ -300,23 +317,12 @@ def _preferred(picks: Sequence[_Pick], volume: Volume, view: PlacementView) -> C
     if not view.behaviour.picks_by_balance_score:
         rows = ((-slot.spare_bytes, pick.node, slot.disk, slot.uuid) for pick in picks for slot in pick.slots)
         return Candidate(*min(rows)[1:])
-    size = volume.size_bytes
-    imbalance = Imbalance([pick.total_bytes for pick in picks], size)
-    nodes = ((imbalance.of(at), pick.node, at) for at, pick in enumerate(picks) if pick.total_bytes >= size)
-    best = min(nodes, default=None)
-    if best is not None:
-        chosen = picks[best[2]]
-        usable, first = list[int](), 0
-        for at, pick in enumerate(picks):
-            first = len(usable) if at == best[2] else first
-            usable += pick.usable_bytes
-        imbalance = Imbalance(usable, size)
-        disks = [at for at, value in enumerate(chosen.usable_bytes) if value >= size]
-        if disks:
-            slot = chosen.slots[min(disks, key=lambda at: imbalance.of(first + at))]
-            return Candidate(chosen.node, slot.disk, slot.uuid)
-    first_of_all = min(picks, key=lambda pick: pick.node)
-    return Candidate(first_of_all.node, first_of_all.slots[0].disk, first_of_all.slots[0].uuid)
+    chosen = min(picks, key=_rank)
+    place = chosen.usable_bytes.index(max(chosen.usable_bytes))
+    if chosen.usable_bytes[place] < volume.size_bytes:
+        chosen, place = min(picks, key=lambda pick: pick.node), 0
+    slot = chosen.slots[place]
+    return Candidate(chosen.node, slot.disk, slot.uuid)
 
 
 def _slots(node: LonghornNode, room: NodeRoom, needs: DiskNeeds, world: World) -> list[_Slot]:
@@ -335,6 +341,10 @@ def _pick(node: str, slots: Iterable[_Slot], usable_bytes: Iterable[int]) -> _Pi
     return _Pick(node, tuple(slots), usable, sum(usable))
 
 
+def _rank(pick: _Pick) -> _Rank:
+    return -pick.total_bytes, pick.node
+
+
 def _part(pick: _Pick, places: Iterable[int], load_bytes: int = 0) -> _Pick:
     """Some of its disks, with that much more to come to each."""
     places = list(places)
@@ -350,9 +360,11 @@ def _loaded(pick: _Pick, load_bytes: int) -> _Pick:
 def _shelf(room: NodeRoom, slots: list[_Slot], world: World) -> _Shelf:
     space, disks = world.settings.space, [room.disks[slot.place] for slot in slots]
     takes_plain = check_node_tags(room.tags, DEFAULT_NEEDS, space)
+    whole = _pick(room.name, slots, (slot.usable_bytes for slot in slots))
     return _Shelf(
         room,
-        _pick(room.name, slots, (slot.usable_bytes for slot in slots)),
+        whole,
+        _rank(whole),
         takes_plain and all(check_disk_kind(disk, DEFAULT_NEEDS, 0, space) is None for disk in disks),
         min(disk.reach_bytes for disk in disks),
         min(slot.free_bytes for slot in slots),

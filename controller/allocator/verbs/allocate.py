@@ -89,7 +89,7 @@ class Allocations:
         self._lock, self._clock, self._world = lock, clock, world
         self._under_lock, self._disks = under_lock, disks
         self._chooser = DiskChooser(world)
-        self._told: dict[Allocation, float] = {}  # what callers were told, and when last, for a minute
+        self._told: dict[Allocation, float] = {}  # what callers were told, and when last, for the grace
 
     def wait_known(self, needed: Collection[Missing], seconds: float) -> bool:
         """Whether our stores show all of that, volumes, replicas and images, after `seconds` at the latest. Costs: a
@@ -335,7 +335,7 @@ class Allocations:
             self._change_locked(self._world.allocated.decide(_put(allotment), until))
 
     def told_at(self, entries: Iterable[Allocation]) -> dict[Allocation, float]:
-        """When callers were told of those entries last, if within a minute; infinity of what is being written for one
+        """When callers were told of those entries last, if within the grace; infinity of what is being written for one
         now. Costs: a look-up for each."""
         with self._lock:
             is_written = self._world.allocated.is_being_written
@@ -353,9 +353,10 @@ class Allocations:
         """The record tells what was given before. Costs: a look at each decision that it does not show."""
         self._world.volumes_touched(self._world.allocated.begin_term())
 
-    def sweep_locked(self, now: float) -> None:
-        """What was decided and came to nothing ends. Costs: a look at each decision that the record does not show."""
-        self._told = {one: at for one, at in self._told.items() if now - at < SHOWN_SECONDS}
+    def sweep_locked(self, now: float, grace_seconds: float) -> None:
+        """What was decided and came to nothing ends. Costs: a look at each decision that the record does not show, and
+        at what callers were told within the grace."""
+        self._told = {one: at for one, at in self._told.items() if now - at < grace_seconds}
         volumes = self._world.allocated.expire(now)
         if volumes:
             self._change_locked(volumes)

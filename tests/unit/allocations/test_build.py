@@ -52,13 +52,14 @@ def test_a_change_is_news_of_the_nodes_that_it_is_about(
         is_fresh=lambda: True,
         told_at=lambda _entries: {},
     )
-    heard = list[set[str] | None]()
+    heard, moved = list[set[str] | None](), set[str]()
 
-    def changed(nodes: Iterable[str] | None = None) -> None:
+    def changed(nodes: Iterable[str] | None = None, replicas: Iterable[str] = ()) -> None:
         heard.append(None if nodes is None else set(nodes))
+        moved.update(replicas)
 
     stores[kind].apply("ADDED", {"metadata": {"name": "x"}, "is": "1"})
     record.keeper.changed = changed  # type: ignore[method-assign]
     stores[kind].apply("MODIFIED", {"metadata": {"name": "x"}, "is": "2"})
     found = None if None in heard else {name for names in heard for name in names or ()}
-    assert expected == found
+    assert (expected, {"r"} if kind == "replica" and expected else set()) == (found, moved)

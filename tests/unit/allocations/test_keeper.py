@@ -57,7 +57,7 @@ class KeeperStage:
 
     def __init__(self, live: LiveSettings = OURS, *, in_nodes: bool = False) -> None:
         self.api, self.clock, self.live = longhorn(), VirtualClock(), live
-        self.term, self.is_leading, self.is_fresh = 5, True, True
+        self.term, self.is_leading, self.is_fresh, self.looks = 5, True, True, 0
         self.frozen: tuple[NodeRecord, ...] | None = None
         self.told_at: Callable[[], dict[Allocation, float]] = dict
         fields: dict[str, object] = {"diskAllocations": {}} if in_nodes else {}
@@ -91,6 +91,8 @@ class KeeperStage:
         return list(self.frozen or (one.record for one in self.backend.records()))
 
     def objects(self) -> LonghornObjects:
+        self.looks += 1
+
         def listed(kind: Resource) -> list[dict[str, object]]:
             return self.api.list_page(kind, NAMESPACE).items
 
@@ -452,9 +454,32 @@ def test_another_authority_has_all_nodes_looked_at() -> None:
     assert {"unreadable": 1} == leader.repairs
 
 
-def test_what_waits_is_looked_at_without_news() -> None:
+def test_what_waits_is_looked_at_without_news_once_its_grace_is_over() -> None:
     leader = KeeperStage()
     leader.commit(put("r1"))
     leader.round()
-    leader.round(61, nodes=())
+    looks = leader.looks
+    leader.round(59, nodes=())
+    assert (looks, 1) == (leader.looks, leader.keeper.figures().waiting)
+    leader.round(1, nodes=())
+    assert ({}, 0) == (leader.on_record(), leader.keeper.figures().waiting)
+
+
+def test_what_waits_on_one_node_goes_on_waiting_when_another_has_news() -> None:
+    leader = KeeperStage()
+    leader.commit(put("r1"))
+    leader.round()
+    leader.round(59, nodes=["n2"])
+    assert ({"r1": 10}, 1) == (leader.on_record(), leader.keeper.figures().waiting)
+    leader.round(1, nodes=["n2"])
     assert {} == leader.on_record()
+
+
+def test_a_replica_that_shows_up_elsewhere_is_news_of_the_node_where_it_is_waited_for() -> None:
+    leader = KeeperStage()
+    leader.commit(put("r1"))
+    leader.round()
+    add_replica(leader.api, "r1", 10, "n2", "d1")
+    leader.keeper.changed(["n2"], ["r1"])
+    leader.keeper.run_once()
+    assert ({}, {"r1": 10}) == (on_record(leader.backend, "n1"), on_record(leader.backend, "n2"))

@@ -18,7 +18,7 @@ from controller.model.allocations import Allocation, Drop, NodeRecord, Purpose, 
 from controller.model.longhorn import BackingImage, LonghornSettings
 from controller.rules.demand import Missing
 from controller.rules.reasons import Reason
-from controller.settings import DISK_SCHEDULER
+from controller.settings import DISK_SCHEDULER, LiveSettings
 from tests.fakes.builders import GIB, TestCluster, disk, node, replica, volume
 from tests.fakes.rooms import OPEN
 
@@ -119,7 +119,7 @@ def test_the_same_call_gives_the_same_disk_once_and_has_it_written_until_its_obj
     assert 140 == cluster.free_gib("n1") + cluster.free_gib("n2")
 
 
-def test_when_a_caller_was_told_is_known_for_a_minute_also_once_it_is_on_record() -> None:
+def test_when_a_caller_was_told_is_known_for_the_grace_also_once_it_is_on_record() -> None:
     cluster = cluster_of(n1=100)
     cluster.show("v", 60)
     mine = cluster.allocator.allocations
@@ -130,7 +130,7 @@ def test_when_a_caller_was_told_is_known_for_a_minute_also_once_it_is_on_record(
     cluster.write(given)
     told = {one: cluster.clock.now()}
     assert told == mine.told_at([one, *others])
-    cluster.pass_time(int(SHOWN_SECONDS) - 1)
+    cluster.pass_time(LiveSettings().allocation_grace_seconds - 1)
     assert told == mine.told_at([one])
     cluster.pass_time(2)
     assert {} == mine.told_at([one])

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Sequence
 from typing import Any
-
-import pytest
 
 from controller.model.longhorn import LonghornNode
 from controller.model.versions import Behaviour
 from controller.rules.candidates import Candidate
-from controller.rules.preference import Imbalance, preferred, usable_bytes
+from controller.rules.preference import preferred, usable_bytes
 from controller.rules.schedule import PlacementStep, schedule_replicas
 from tests.unit.allocator.placing import disk, node, replica, view, volume
 
@@ -34,23 +33,38 @@ def test_usable_bytes_are_what_neither_reserved_nor_scheduled_takes() -> None:
     assert 0 == usable_bytes(disk(available_bytes=900, reserved_bytes=700, scheduled_bytes=201))
 
 
-def test_imbalance_is_the_spread_over_the_mean_after_the_choice() -> None:
-    assert 0.0 == Imbalance([300, 200], 100).of(0)
-    assert 0.0 == Imbalance([101, 1], 100).of(0)
-    assert pytest.approx(200 / 200) == Imbalance([300, 200], 100).of(1)
-    assert math.inf == Imbalance([100, 0], 100).of(0)
-    assert math.inf == Imbalance([50, 50], 200).of(0)
+def imbalance(usable: Sequence[int], size: int, chosen: int) -> float:
+    """Longhorn's score of a choice: how uneven it leaves the entries."""
+    after = [value - size * (index == chosen) for index, value in enumerate(usable)]
+    mean = sum(after) / len(after)
+    return (max(after) - min(after)) / mean if mean > 0 else math.inf
 
 
-def test_imbalance_is_what_a_look_at_all_entries_tells() -> None:
+def test_no_other_choice_leaves_nodes_and_disks_more_even() -> None:
     chance = random.Random(1)
     for _ in range(500):
-        usable = [chance.choice((0, 5, 10, 10, chance.randrange(30))) for _ in range(chance.randrange(1, 6))]
-        size, chosen = chance.randrange(12), chance.randrange(len(usable))
-        after = [value - size * (index == chosen) for index, value in enumerate(usable)]
-        mean = sum(after) / len(after)
-        expected = (max(after) - min(after)) / mean if mean > 0 else math.inf
-        assert expected == Imbalance(usable, size).of(chosen), (usable, size, chosen)
+        sizes = {
+            f"n{number}": [chance.choice((5, 10, 10, chance.randrange(30))) for _ in range(chance.randrange(1, 4))]
+            for number in range(chance.randrange(2, 6))
+        }
+        size = chance.randrange(5)
+        nodes = [node(name, *(disk(f"d{at}", one) for at, one in enumerate(here))) for name, here in sizes.items()]
+        found, _, name = choice(size, *nodes).partition("/")
+        sums, place = list(map(sum, sizes.values())), list(sizes).index(found)
+        assert imbalance(sums, size, place) == min(imbalance(sums, size, at) for at in range(len(sums))), sizes
+        every = [one for here in sizes.values() for one in here]
+        own = range(first := sum(map(len, list(sizes.values())[:place])), first + len(sizes[found]))
+        fitting = [imbalance(every, size, at) for at in own if every[at] >= size]
+        assert imbalance(every, size, first + int(name[1:])) == min(fitting), sizes
+
+
+def test_of_choices_that_leave_all_equally_even_the_one_with_the_most_room_is_taken() -> None:
+    """The smallest node tells how uneven they are. By name alone, one node would be filled first."""
+    small = node("n0", disk(size=100))
+    assert "n2/d1" == choice(
+        10, small, node("n1", disk(size=900)), node("n2", disk(size=950)), node("n3", disk(size=900))
+    )
+    assert "n1/d2" == choice(10, small, node("n1", disk("d1", size=900), disk("d2", size=950), disk("d3", size=900)))
 
 
 def test_the_node_that_leaves_the_nodes_most_even_is_taken() -> None:
@@ -65,8 +79,6 @@ def test_a_nodes_disks_count_together() -> None:
 
 def test_among_the_nodes_disks_the_one_that_leaves_all_disks_most_even_is_taken() -> None:
     nodes = node("n1", disk("d1", 300), disk("d2", 500)), node("n2", disk("d1", 490))
-    usable = [300, 500, 490]
-    assert Imbalance(usable, 100).of(1) < Imbalance(usable, 100).of(0)
     assert "n1/d2" == choice(100, *nodes)
 
 
