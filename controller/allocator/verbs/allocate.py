@@ -9,6 +9,7 @@ the same again gets the same.
 from __future__ import annotations
 
 import threading
+from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -89,7 +90,7 @@ class Allocations:
         self._lock, self._clock, self._world = lock, clock, world
         self._under_lock, self._disks = under_lock, disks
         self._chooser = DiskChooser(world)
-        self._told: dict[Allocation, float] = {}  # what callers were told, and when last, for the grace
+        self._told = OrderedDict[Allocation, float]()  # what callers were told, and when last, for the grace
 
     def wait_known(self, needed: Collection[Missing], seconds: float) -> bool:
         """Whether our stores show all of that, volumes, replicas and images, after `seconds` at the latest. Costs: a
@@ -326,7 +327,9 @@ class Allocations:
                 self._change_locked(self._world.allocated.release(allotment.freed))
             until = self._clock.now() + SHOWN_SECONDS
             self._change_locked(self._world.allocated.decide(_put(allotment), until))
-            self._told.update(dict.fromkeys(_put(allotment), self._clock.now()))
+            for one in _put(allotment):
+                self._told[one] = self._clock.now()
+                self._told.move_to_end(one)
 
     def failed(self, allotment: Allotment) -> None:
         """The changes may or may not have become durable. Costs: what they touch."""
@@ -355,8 +358,9 @@ class Allocations:
 
     def sweep_locked(self, now: float, grace_seconds: float) -> None:
         """What was decided and came to nothing ends. Costs: a look at each decision that the record does not show, and
-        at what callers were told within the grace."""
-        self._told = {one: at for one, at in self._told.items() if now - at < grace_seconds}
+        at what callers were told a grace ago."""
+        while self._told and now - next(iter(self._told.values())) >= grace_seconds:
+            self._told.popitem(last=False)
         volumes = self._world.allocated.expire(now)
         if volumes:
             self._change_locked(volumes)

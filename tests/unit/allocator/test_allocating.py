@@ -136,6 +136,19 @@ def test_when_a_caller_was_told_is_known_for_the_grace_also_once_it_is_on_record
     assert {} == mine.told_at([one])
 
 
+def test_who_is_told_once_more_is_known_for_longer_than_who_was_told_after_the_first_time() -> None:
+    cluster = cluster_of(n1=100)
+    mine = cluster.allocator.allocations
+    for name in ("v", "w"):
+        cluster.show(name, 10)
+        cluster.schedule(f"{name}-r-1")
+        cluster.pass_time(10)
+    (again,) = cluster.schedule("v-r-1").allocations
+    cluster.pass_time(LiveSettings().allocation_grace_seconds - 1)
+    (other,) = cluster.allocator._world.allocated.of(Purpose.REPLICA, "w-r-1")
+    assert {again} == mine.told_at([again, other]).keys()
+
+
 def test_nobody_was_told_what_could_not_be_written() -> None:
     cluster = cluster_of(n1=100)
     cluster.show("v", 60)
