@@ -85,6 +85,7 @@ class Driver:
         self._allocator.configure(self._live, settings)
         self._seen: dict[str, dict[str, object]] = {}
         self.service: Service | None = None
+        self._let_through: set[tuple[str, str]] = set()  # pod uid and node
 
     # Facts and terms
 
@@ -133,6 +134,7 @@ class Driver:
         except SchedulerError:
             return None
         decision = outcome.decision
+        self._let_through.update((pod.uid, name) for name in outcome.passed)
         return RaceAnswer(
             passed=tuple(outcome.passed),
             is_held=decision in _HELD,
@@ -141,6 +143,10 @@ class Driver:
             decision=str(decision),
             is_at_discretion=decision is Decision.AT_DISCRETION,
         )
+
+    def has_let_through(self, uid: str, node: str) -> bool:
+        """Whether the pod was ever answered that it may go there."""
+        return (uid, node) in self._let_through
 
     def nodes_with_room(self, pod: Pod, candidates: Collection[str], read: Read) -> frozenset[str]:
         """The preempt verb: where pods may be evicted for this one."""

@@ -135,6 +135,8 @@ class Users:
 
     def _bind(self, current: SchedulingRound, pod: Pod, node: str) -> None:
         current.give_up()
+        if self._world.watcher is not None:
+            self._world.watcher.bound_by_hand(pod, node)
         self._put(replace(pod, node_name=node, nominated_node=""))
 
     def _ungate(self, current: SchedulingRound, pod: Pod) -> None:

@@ -131,6 +131,7 @@ class RaceWorld:
         self.chance_at: dict[tuple[str, str], float] = {}  # volume and node -> when Longhorn had its chance there
         self.was_full: set[str] = set()  # volumes that once had all their copies
         self.term, self.term_at = 0, 0.0
+        self.former: frozenset[str] = frozenset()  # uids of pods that were there when the leader began
         self.figures_seen_at = 0.0  # when the product last heard of any disk's figures
         self.serial = 0
         self.in_doubt: dict[
@@ -236,7 +237,7 @@ class RaceWorld:
             self.deliver_all()
             self.driver.end_term()
             self.driver.begin_term()
-            self.term, self.term_at = self.term + 1, self.now
+            self._count_term()
 
     def _new_leader(self, choice: int) -> Driver:
         shape = self.shape
@@ -255,8 +256,12 @@ class RaceWorld:
                 driver.observe(kind, key, facts)
         driver.start()
         driver.begin_term()
-        self.term, self.term_at = self.term + 1, self.now
+        self._count_term()
         return driver
+
+    def _count_term(self) -> None:
+        self.term, self.term_at = self.term + 1, self.now
+        self.former = frozenset(pod.uid for pod in self.pods.values())
 
     def _term_of(self, driver: Driver) -> int:
         if self.driver is not driver:
