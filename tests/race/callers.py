@@ -85,6 +85,7 @@ class Callers:
         service.between = course.between
         told = ask(service)
         record.faults, record.meanwhile = before
+        record.is_cut_off = False
         service.between = None
         world.log.append(f"  {told}")
         return told

@@ -40,6 +40,8 @@ class CourseShape:
 _FAULTS: Final = (
     (WriteFault.LOST,),
     (WriteFault.UNANSWERED,),
+    (WriteFault.LAST,),
+    (WriteFault.NONE, WriteFault.LAST),
     (WriteFault.OVERTAKEN,),
     (WriteFault.LOST,) * 4,
     (WriteFault.UNANSWERED, *(WriteFault.LOST,) * 4),
