@@ -256,4 +256,4 @@ class Driver:
         ]
 
     def quarantined(self) -> tuple[str, ...]:
-        return self._allocator.snapshot().quarantined
+        return tuple(self._allocator._quarantine.keys())
