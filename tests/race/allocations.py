@@ -65,8 +65,13 @@ class Landings(Limits):
             self._by_hand.add(pod.uid)
 
     def _is_news(self, kind: str, facts: object | None, gone: object | None) -> bool:
+        """Also what a pod leaves behind that went where we had not let it go: for a moment it counts as if we had."""
         known = facts if facts is not None else gone
-        return (isinstance(known, Pod) and known.uid in self._by_hand) or super()._is_news(kind, facts, gone)
+        if not isinstance(known, Pod):
+            return super()._is_news(kind, facts, gone)
+        is_over = facts is None or known.is_finished
+        was_let_through = not known.node_name or self._world.driver.has_let_through(known.uid, known.node_name)
+        return known.uid in self._by_hand or (is_over and not was_let_through)
 
     def _landed(self, facts: Replica, more: int, *, is_growth: bool) -> None:
         """Judged by the sums."""
@@ -77,6 +82,8 @@ class Landings(Limits):
         world = self._world
         claim = world.claim_by_uid(facts.name.removeprefix("pvc-"))
         if claim is None or entry.hard_node_affinity or self._may_all_be_offered():
+            return ""
+        if facts.name in world.in_doubt:  # another copy of it may count, where this one could go
             return ""
         node = facts.node_id if is_local(facts) else EVERYWHERE
         lying = world.lying_of(facts.name)
@@ -95,7 +102,7 @@ class Landings(Limits):
 
     def _may_all_be_offered(self) -> bool:
         """Whether the leader is so new that its predecessor may have offered any node to pods that wait."""
-        return self._world.now - self._world.term_at < HOLD_CAP_SECONDS
+        return self._world.had_waiting and self._world.now - self._world.term_at < HOLD_CAP_SECONDS
 
     def is_growth_due(self, name: str, size_bytes: int) -> bool:
         world = self._world

@@ -210,9 +210,11 @@ class Driver:
                     self._allocator.confirm_absent(Missing(kind, namespace, name))
             before = self._allocator.version
             self._allocator.expire(due)
+            if self._allocator.version == before:
+                continue  # it goes on
             if due.claimant == GROWTH_CLAIMANT:
                 growths.append(due.volume)
-            elif self._allocator.version != before:
+            else:
                 pods.append(due.claimant)
         return Ended(tuple(pods), tuple(growths))
 

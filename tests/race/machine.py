@@ -145,6 +145,8 @@ class Race(RuleBasedStateMachine):
         passed = sorted(current.offered)
         self.scheduler.pick(current, passed[choice // 7 % len(passed)])
         self.world.log.append(f"{current.key} goes to {current.picked}")
+        if self.checked == ALLOCATIONS and choice % 3 == 0:
+            self.act(self.callers.newcomers(), choice // 3)  # before anything shows the choice
         for _ in range(steps - 1):
             pod = self.world.pods[current.key]
             step = self.scheduler.next_step(current, pod) if pod.is_pending else None
