@@ -78,7 +78,6 @@ class Assuming:
             situation=situation,
         )
         if promise == old:
-            self._ledger.bind(promise)
             return
         if old is not None and old.state is State.ASSUMED and kind is Kind.MOVE and old.kind is Kind.FIRST:
             self._journal.record(NODE_RESERVATION, now - old.since, True)  # placed, on another node

@@ -25,17 +25,17 @@ def new_ledger(world: World, memory: Memory) -> Ledger:
 
 
 def binding_of(world: World, memory: Memory) -> Callable[[Promise], bool] | None:
-    """What `Ledger.keep_binding` asks; None while the record does not decide, as all promises bind then. A promise by a
-    choice is looked at again when its pod changes or goes, so that the pod of that moment tells."""
+    """What `Ledger.keep_binding` asks; None while the record does not decide, as all promises bind then. A promise is
+    looked at again when its pod changes or goes, so that the pod of that moment tells."""
     return (lambda promise: _binds(world, memory, promise)) if world.allocated.counts else None
 
 
 def _binds(world: World, memory: Memory, promise: Promise) -> bool:
     if promise.source is Source.LONGHORN or promise.claimant == CLAIM:
         return False
-    if promise.source is not Source.CHOICE:
-        return True
     pod = world.pods.get(promise.claimant)
-    if pod is None or not pod.is_opted_in:
+    if pod is None:
+        return promise.source is not Source.CHOICE
+    if not pod.is_opted_in:  # a choice that failed is held in doubt like an answer
         return False
     return not pod.node_name or pod.uid in memory.former or memory.was_let_through(pod.uid, pod.node_name)
