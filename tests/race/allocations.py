@@ -70,7 +70,7 @@ class Landings(Limits):
         if not isinstance(known, Pod):
             return super()._is_news(kind, facts, gone)
         is_over = facts is None or known.is_finished
-        was_let_through = not known.node_name or self._world.driver.has_let_through(known.uid, known.node_name)
+        was_let_through = self._world.driver.has_let_through(known.uid, known.node_name)
         return known.uid in self._by_hand or (is_over and not was_let_through)
 
     def _landed(self, facts: Replica, more: int, *, is_growth: bool) -> None:

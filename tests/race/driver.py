@@ -145,8 +145,8 @@ class Driver:
         )
 
     def has_let_through(self, uid: str, node: str) -> bool:
-        """Whether the pod was ever answered that it may go there."""
-        return (uid, node) in self._let_through
+        """Whether the pod was ever answered that it may go there; without a node, anywhere."""
+        return any(one == uid and node in ("", there) for one, there in self._let_through)
 
     def nodes_with_room(self, pod: Pod, candidates: Collection[str], read: Read) -> frozenset[str]:
         """The preempt verb: where pods may be evicted for this one."""

@@ -146,7 +146,8 @@ class Race(RuleBasedStateMachine):
         self.scheduler.pick(current, passed[choice // 7 % len(passed)])
         self.world.log.append(f"{current.key} goes to {current.picked}")
         if self.checked == ALLOCATIONS and choice % 3 == 0:
-            self.act(self.callers.newcomers(), choice // 3)  # before anything shows the choice
+            asking = [one for one in self.longhorn.actions() if one[0].endswith(" asks for a disk")]
+            self.act(asking + self.callers.newcomers(), choice // 3)  # before anything shows the choice
         for _ in range(steps - 1):
             pod = self.world.pods[current.key]
             step = self.scheduler.next_step(current, pod) if pod.is_pending else None

@@ -137,9 +137,7 @@ def _is_forestalled(world: RaceWorld, current: SchedulingRound, claims: Collecti
     return any(claim.uid in world.by_hand and claim.selected_node in current.offered for claim in claims)
 
 
-def _is_overruled(
-    world: RaceWorld, current: SchedulingRound, claims: Collection[Claim], told: Collection[str]
-) -> bool:
+def _is_overruled(world: RaceWorld, current: SchedulingRound, claims: Collection[Claim], told: Collection[str]) -> bool:
     """Whether nothing but a nomination tells where the pod goes, and an owner wrote another node that the pod was let
     through to for a claim whose volume was made since: that looks like a later choice."""
     others = (claim for claim in claims if claim.uid in world.by_hand and claim.volume_name and not told)
