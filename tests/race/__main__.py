@@ -18,7 +18,6 @@ from typing import Final
 from tests.race import mutants
 from tests.race.invariants import INVARIANTS, LIMITS
 
-
 PART: Final = 2500  # examples
 
 
