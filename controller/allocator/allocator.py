@@ -75,8 +75,8 @@ class Allocator(Events):
         self._failure = ""
         self._left_growth = False  # when the ledger was emptied the last time, an expansion was held that nobody sees
         self._start_ledger()
-        parts = self._is_active_locked, lambda: self._ledger, lambda: self._settler.growths, self._resize_locked
-        under_lock = UnderLock(*parts)
+        parts = lambda: self._ledger, lambda: self._settler.growths, lambda: self._memory, self._resize_locked
+        under_lock = UnderLock(self._is_active_locked, *parts)
         self.expansions = Expansions(self._changed, clock, self._world, self._journal, under_lock)
         self.disks = DiskQueries(self._changed, self._world, under_lock)
         self.served = ServedVolumes(self._changed, self._world)
@@ -88,9 +88,9 @@ class Allocator(Events):
         return self._mode is Mode.ACTIVE
 
     def _start_ledger(self) -> None:
-        self._ledger = new_ledger(self._world)
-        self._copied: tuple[World, Ledger] | None = None
         self._memory = Memory(Answers())
+        self._ledger = new_ledger(self._world, self._memory)
+        self._copied: tuple[World, Ledger] | None = None
         self._journal.drain_tales()
         self._settler = Settler(self._world, self._ledger, self._memory, self._journal, lambda: self._live)
         self._ends = Ends(self._world, self._ledger, self._memory, self._settler, self._journal)
@@ -398,6 +398,7 @@ class Allocator(Events):
         self._world.take_changes()
         if self._mode is not Mode.ACTIVE:
             return
+        self._memory.former = set(self._world.pods)
         for pod in self._world.pods.values():
             known = PodKnowledge.of(pod, pod.uid, self._schedulers)
             if holds_everywhere and pod.is_opted_in and known is PodKnowledge.PENDING:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from controller.model.longhorn import BackingImage, Replica, Volume
+from controller.model.workload import Claim, PersistentVolume, Pod
 from tests.race.driver import EVERYWHERE, HOLD_CAP_SECONDS, PromiseRow
 from tests.race.limits import GROWTH, Limits
 from tests.race.promises import check_promises, is_local, lacks
@@ -53,6 +54,25 @@ class Grown:
 class Landings(Limits):
     """As for Longhorn's own search, but nothing lands without a check, so that no landing explains another."""
 
+    def __init__(self, world: RaceWorld) -> None:
+        super().__init__(world)
+        self._by_hand: set[str] = set()  # uids of pods that may look as if we had let them go where they are
+
+    def bound_by_hand(self, pod: Pod, node: str) -> None:
+        """What its volumes need there was never checked; that is told from what was only where this leader has answered
+        all questions about the pod."""
+        if pod.uid in self._world.former or self._world.driver.has_let_through(pod.uid, node):
+            self._by_hand.add(pod.uid)
+
+    def _is_news(self, kind: str, facts: object | None, gone: object | None) -> bool:
+        """Also what a pod leaves behind that went where we had not let it go: for a moment it counts as if we had."""
+        known = facts if facts is not None else gone
+        if not isinstance(known, Pod):
+            return super()._is_news(kind, facts, gone)
+        is_over = facts is None or known.is_finished
+        was_let_through = self._world.driver.has_let_through(known.uid, known.node_name)
+        return known.uid in self._by_hand or (is_over and not was_let_through)
+
     def _landed(self, facts: Replica, more: int, *, is_growth: bool) -> None:
         """Judged by the sums."""
 
@@ -62,6 +82,8 @@ class Landings(Limits):
         world = self._world
         claim = world.claim_by_uid(facts.name.removeprefix("pvc-"))
         if claim is None or entry.hard_node_affinity or self._may_all_be_offered():
+            return ""
+        if facts.name in world.in_doubt:  # another copy of it may count, where this one could go
             return ""
         node = facts.node_id if is_local(facts) else EVERYWHERE
         lying = world.lying_of(facts.name)
@@ -80,7 +102,7 @@ class Landings(Limits):
 
     def _may_all_be_offered(self) -> bool:
         """Whether the leader is so new that its predecessor may have offered any node to pods that wait."""
-        return self._world.now - self._world.term_at < HOLD_CAP_SECONDS
+        return self._world.had_waiting and self._world.now - self._world.term_at < HOLD_CAP_SECONDS
 
     def is_growth_due(self, name: str, size_bytes: int) -> bool:
         world = self._world
@@ -111,7 +133,18 @@ class Allocations:
 
     def room_due(self, facts: Volume, entry: Replica) -> str:
         """To be asked before a call."""
-        return self.landings.due_on(facts, entry)
+        return "" if self._is_owner_unknown() else self.landings.due_on(facts, entry)
+
+    def _is_owner_unknown(self) -> bool:
+        """Whether room was given to a volume of which the product cannot know yet that it is the claim's: until then it
+        counts beside what the claim was promised."""
+        given = {self._world.replicas[key[1]].volume for key in self.given if key[1] in self._world.replicas}
+        unseen = (facts for kind, facts, _ in self._world.undelivered() if kind in ("claim", "pv"))
+        return any(
+            (isinstance(one, Claim) and one.volume_name in given)
+            or (isinstance(one, PersistentVolume) and one.name in given)
+            for one in unseen
+        )
 
     def growth_due(self, name: str, size_bytes: int) -> bool:
         return self.landings.is_growth_due(name, size_bytes)

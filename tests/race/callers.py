@@ -58,6 +58,10 @@ class Callers:
         """Calls that are answered while another one looks for a disk."""
         return [*self._expansions(), *(one for one in self._images() if " asks " in one[0])]
 
+    def newcomers(self) -> list[Action]:
+        """Calls for room that nobody was promised before them."""
+        return [one for one in self.quick() if not one[0].endswith("as told")]
+
     def come_to_rest(self) -> None:
         """Nobody asks any more, and everything arrives; the keeper goes on until all graces are over."""
         world = self._world
@@ -85,6 +89,7 @@ class Callers:
         service.between = course.between
         told = ask(service)
         record.faults, record.meanwhile = before
+        record.is_cut_off = False
         service.between = None
         world.log.append(f"  {told}")
         return told

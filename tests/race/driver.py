@@ -85,6 +85,7 @@ class Driver:
         self._allocator.configure(self._live, settings)
         self._seen: dict[str, dict[str, object]] = {}
         self.service: Service | None = None
+        self._let_through: set[tuple[str, str]] = set()  # pod uid and node
 
     # Facts and terms
 
@@ -133,6 +134,7 @@ class Driver:
         except SchedulerError:
             return None
         decision = outcome.decision
+        self._let_through.update((pod.uid, name) for name in outcome.passed)
         return RaceAnswer(
             passed=tuple(outcome.passed),
             is_held=decision in _HELD,
@@ -141,6 +143,10 @@ class Driver:
             decision=str(decision),
             is_at_discretion=decision is Decision.AT_DISCRETION,
         )
+
+    def has_let_through(self, uid: str, node: str) -> bool:
+        """Whether the pod was ever answered that it may go there; without a node, anywhere."""
+        return any(one == uid and node in ("", there) for one, there in self._let_through)
 
     def nodes_with_room(self, pod: Pod, candidates: Collection[str], read: Read) -> frozenset[str]:
         """The preempt verb: where pods may be evicted for this one."""
@@ -204,9 +210,11 @@ class Driver:
                     self._allocator.confirm_absent(Missing(kind, namespace, name))
             before = self._allocator.version
             self._allocator.expire(due)
+            if self._allocator.version == before:
+                continue  # it goes on
             if due.claimant == GROWTH_CLAIMANT:
                 growths.append(due.volume)
-            elif self._allocator.version != before:
+            else:
                 pods.append(due.claimant)
         return Ended(tuple(pods), tuple(growths))
 
@@ -250,4 +258,4 @@ class Driver:
         ]
 
     def quarantined(self) -> tuple[str, ...]:
-        return self._allocator.snapshot().quarantined
+        return tuple(self._allocator._quarantine.keys())

@@ -97,6 +97,9 @@ class Limits:
             found += 1
         return max(least, found)
 
+    def bound_by_hand(self, pod: Pod, node: str) -> None:
+        """What lands of it was not promised."""
+
     def ended(self, pod: Pod) -> None:
         """Time has ended what was promised to the pod."""
         for claim in self._world.claims_of(pod):

@@ -40,6 +40,8 @@ class CourseShape:
 _FAULTS: Final = (
     (WriteFault.LOST,),
     (WriteFault.UNANSWERED,),
+    (WriteFault.LAST,),
+    (WriteFault.NONE, WriteFault.LAST),
     (WriteFault.OVERTAKEN,),
     (WriteFault.LOST,) * 4,
     (WriteFault.UNANSWERED, *(WriteFault.LOST,) * 4),
@@ -143,6 +145,9 @@ class Race(RuleBasedStateMachine):
         passed = sorted(current.offered)
         self.scheduler.pick(current, passed[choice // 7 % len(passed)])
         self.world.log.append(f"{current.key} goes to {current.picked}")
+        if self.checked == ALLOCATIONS and choice % 3 == 0:
+            asking = [one for one in self.longhorn.actions() if one[0].endswith(" asks for a disk")]
+            self.act(asking + self.callers.newcomers(), choice // 3)  # before anything shows the choice
         for _ in range(steps - 1):
             pod = self.world.pods[current.key]
             step = self.scheduler.next_step(current, pod) if pod.is_pending else None

@@ -94,6 +94,8 @@ def _of_pod(world: RaceWorld, current: SchedulingRound, pod: Pod) -> Iterator[Ne
             continue  # bound by hand: a scheduler has the claims bound first
         if pod.node_name:
             yield from _chosen(world, claim, pod.node_name, f"{pod.key} is bound to {pod.node_name}")
+        elif is_picked and _is_overruled(world, current, claims, told):
+            continue
         elif is_picked and (claim.uid in told or promised & {current.picked, EVERYWHERE}):
             yield from _chosen(world, claim, current.picked, f"{pod.key} was given {current.picked}", is_shown=is_shown)
         elif is_promised and not is_picked and not _is_forestalled(world, current, claims):
@@ -133,6 +135,16 @@ def _is_forestalled(world: RaceWorld, current: SchedulingRound, claims: Collecti
     """Whether a claim's owner wrote one of the offered nodes before the question, and it was seen after the answer, so
     that it looks like the choice that follows it."""
     return any(claim.uid in world.by_hand and claim.selected_node in current.offered for claim in claims)
+
+
+def _is_overruled(world: RaceWorld, current: SchedulingRound, claims: Collection[Claim], told: Collection[str]) -> bool:
+    """Whether nothing but a nomination tells where the pod goes, and an owner wrote another node that the pod was let
+    through to for a claim whose volume was made since: that looks like a later choice."""
+    others = (claim for claim in claims if claim.uid in world.by_hand and claim.volume_name and not told)
+    return any(
+        claim.selected_node != current.picked and world.driver.has_let_through(current.uid, claim.selected_node)
+        for claim in others
+    )
 
 
 def _chosen(world: RaceWorld, claim: Claim, node: str, why: str, *, is_shown: bool = True) -> Iterator[Need]:

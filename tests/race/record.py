@@ -22,6 +22,7 @@ class WriteFault(StrEnum):
     NONE = "is written"
     LOST = "never arrives"
     UNANSWERED = "arrives without an answer"
+    LAST = "arrives without an answer, and nobody can be asked any more"
     LATE = "is under way for long"
     OVERTAKEN = "meets another write of the object"
 
@@ -36,7 +37,7 @@ class _UnderWay:
 
 class RaceRecord:
     """A `RecordBackend`. Each write takes the next of `faults`; `meanwhile` happens while it is on its way, before or
-    after it arrives."""
+    after it arrives. Once it `is_cut_off` nothing is read or written until the next call."""
 
     name = "race"
 
@@ -46,6 +47,7 @@ class RaceRecord:
         self.entries: dict[str, NodeRecord] = {}
         self.faults: deque[WriteFault] = deque()
         self.meanwhile: Callable[[], None] | None = None
+        self.is_cut_off = False
         self._under_way: list[_UnderWay] = []
         self._version = 0
 
@@ -54,6 +56,7 @@ class RaceRecord:
 
     def read(self, node: str, timeout: float = 0.0) -> StoredRecord:
         del timeout
+        self._check_reach()
         known = self.entries.get(node)
         return StoredRecord(known or NodeRecord(node, version="0"), None)
 
@@ -61,6 +64,7 @@ class RaceRecord:
         self, stored: StoredRecord, allocations: Sequence[Allocation], term: int, timeout: float = 0.0
     ) -> StoredRecord:
         del timeout
+        self._check_reach()
         node, fault = stored.record.node, self.faults.popleft() if self.faults else WriteFault.NONE
         if fault is not WriteFault.NONE:
             self._log.append(f"  the write of the record of {node} {fault}")
@@ -74,9 +78,14 @@ class RaceRecord:
         meanwhile, self.meanwhile = self.meanwhile, None
         if meanwhile is not None:
             meanwhile()
-        if fault is WriteFault.UNANSWERED:
+        if fault in (WriteFault.UNANSWERED, WriteFault.LAST):
+            self.is_cut_off = fault is WriteFault.LAST
             raise UnavailableError("no answer")
         return self.read(node)
+
+    def _check_reach(self) -> None:
+        if self.is_cut_off:
+            raise UnavailableError("no connection")
 
     def forget(self, stored: StoredRecord) -> None:
         raise AssertionError(f"nobody asked to forget {stored.record.node}")

@@ -14,7 +14,7 @@ from tests.race.shapes import PodShape, VolumeShape
 from tests.race.world import Action, Grant, RaceWorld, SchedulingRound
 
 MOST_PODS: Final = 6
-IN_VAIN_SECONDS: Final = 660.0  # a minute that a growth is held without being stored, and ten that this is remembered
+IN_VAIN_SECONDS: Final = 600.0  # that a growth is remembered that was held and never stored
 
 
 class Users:
@@ -135,6 +135,8 @@ class Users:
 
     def _bind(self, current: SchedulingRound, pod: Pod, node: str) -> None:
         current.give_up()
+        if self._world.watcher is not None:
+            self._world.watcher.bound_by_hand(pod, node)
         self._put(replace(pod, node_name=node, nominated_node=""))
 
     def _ungate(self, current: SchedulingRound, pod: Pod) -> None:
@@ -241,9 +243,9 @@ class Users:
             one.volume == claim.volume_name
             and one.term == world.term
             and one.is_held
-            and one.is_over
+            and one.over_at is not None
             and (one.size_bytes > claim.requested_bytes or "claim" in world.waiting())  # by what the leader knows
-            and world.now - one.at < IN_VAIN_SECONDS
+            and world.now - one.over_at < IN_VAIN_SECONDS
             for one in world.grants
         )
 

@@ -79,7 +79,11 @@ class Grant:
     at: float
     term: int
     is_held: bool = True  # the next ones after one that was never stored are judged alone
-    is_over: bool = False  # its time was up, as the product said
+    over_at: float | None = None  # when its time was up, as the product said
+
+    @property
+    def is_over(self) -> bool:
+        return self.over_at is not None
 
 
 class _Event(NamedTuple):
@@ -131,6 +135,8 @@ class RaceWorld:
         self.chance_at: dict[tuple[str, str], float] = {}  # volume and node -> when Longhorn had its chance there
         self.was_full: set[str] = set()  # volumes that once had all their copies
         self.term, self.term_at = 0, 0.0
+        self.former: frozenset[str] = frozenset()  # uids of pods that were there when the leader began
+        self.had_waiting = False  # and a scheduler may have been about to bind one of them
         self.figures_seen_at = 0.0  # when the product last heard of any disk's figures
         self.serial = 0
         self.in_doubt: dict[
@@ -236,7 +242,7 @@ class RaceWorld:
             self.deliver_all()
             self.driver.end_term()
             self.driver.begin_term()
-            self.term, self.term_at = self.term + 1, self.now
+            self._count_term()
 
     def _new_leader(self, choice: int) -> Driver:
         shape = self.shape
@@ -255,8 +261,13 @@ class RaceWorld:
                 driver.observe(kind, key, facts)
         driver.start()
         driver.begin_term()
-        self.term, self.term_at = self.term + 1, self.now
+        self._count_term()
         return driver
+
+    def _count_term(self) -> None:
+        self.term, self.term_at = self.term + 1, self.now
+        self.former = frozenset(pod.uid for pod in self.pods.values())
+        self.had_waiting = any(pod.is_pending and pod.is_opted_in for pod in self.pods.values())
 
     def _term_of(self, driver: Driver) -> int:
         if self.driver is not driver:
@@ -288,7 +299,8 @@ class RaceWorld:
                 if self.watcher is not None and pod is not None:
                     self.watcher.ended(pod)
         for grant in self.grants:
-            grant.is_over = grant.is_over or grant.volume in ended.growths
+            if grant.volume in ended.growths and not grant.is_over:
+                grant.over_at = self.now
         self.driver.wake()
         if self.driver.service is not None:
             self.driver.service.keep()

@@ -125,6 +125,10 @@ class Ledger:
         self._by_volume.setdefault(promise.volume, {})[promise.claimant] = promise
         self._by_claimant.setdefault(promise.claimant, {})[promise.volume] = promise
         self._link(promise)
+        self.bind(promise)
+
+    def bind(self, promise: Promise) -> None:
+        """Whether that promise binds may be another thing by now, although it is the same."""
         if self._binding is not None and self._binds is not None:
             if self._binds(promise):
                 self._binding.put(_AS_ENTERED[promise.state], promise)

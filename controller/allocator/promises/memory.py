@@ -9,6 +9,7 @@
 | answered | a claim's owner can write its selected node: it is kube-scheduler's where we had said yes to the pod |
 | refused | we said no to the pod the last time, so that nobody is about to bind it |
 | inherited | the leader before may have said that yes |
+| former | the same of all pods that were there when we began, whose scheduler has bound them since, or before |
 | unchosen | answers of a namespace that came to nothing, by which it would hold many nodes for one volume |
 | unstored | an expansion that was admitted and never stored would keep room as often as it is asked for |
 | unproven_until | how long a claim has counted by its owner's word alone, whatever came and went meanwhile |
@@ -83,6 +84,7 @@ class Memory:
     _answered: dict[str, frozenset[str]] = field(default_factory=dict)  # pod uid -> nodes of all our answers
     refused: set[str] = field(default_factory=set)  # pod uids
     inherited: dict[str, float] = field(default_factory=dict)  # pod uid -> until when it may be about to be bound
+    former: set[str] = field(default_factory=set)  # uids of pods that were there before us
     unproven_until: dict[str, float] = field(default_factory=dict)  # claim uid -> when its selected node stops counting
     _unstored: dict[str, Unstored] = field(default_factory=dict)  # by volume, the earliest end first
     _spent: dict[str, dict[str, Hashable]] = field(default_factory=dict)  # volume -> claimant -> in which situation
@@ -95,6 +97,7 @@ class Memory:
             known.pop(pod_uid, None)
         self._answered.pop(pod_uid, None)
         self.inherited.pop(pod_uid, None)
+        self.former.discard(pod_uid)
         self.refused.discard(pod_uid)
 
     def is_resting(self, pod_uid: str, now: float) -> bool:

@@ -96,6 +96,8 @@ class Settler:
         demands, unknown = self._assuming.demands(self._world.claims_of(pod))
         self.holds.settle_nomination(pod, demands, now)
         records = {promise.volume: promise for promise in self._ledger.of_claimant(pod.uid)}
+        for record in records.values():
+            self._ledger.bind(record)
         stands = choice is not None and choice.is_bound
         was_offered = choice is not None and choice.node in self._memory.offered(pod.uid)
         falls_back = self._memory.falls_back(pod.uid)
@@ -305,6 +307,8 @@ class Settler:
         if not self._ledger.of_claimant(pod.uid):
             self.end_answer(pod.uid, now, "pod_gone")
         self._memory.forget_pod(pod.uid, now)
+        for record in self._ledger.of_claimant(pod.uid):
+            self._ledger.bind(record)
         self.holds.release(pod.uid)
         for claim in self._world.claims_of(pod):
             self._memory.forget_spent(claim.uid, pod.uid)

@@ -349,7 +349,7 @@ class Allocations:
         """Whether the record decides from now on. Costs: every allocation where that changes, else nothing."""
         if decides != self._world.allocated.counts:
             volumes = self._world.allocated.count(decides)
-            self._under_lock.ledger().keep_binding(binding_of(self._world))
+            self._under_lock.ledger().keep_binding(binding_of(self._world, self._under_lock.memory()))
             self._change_locked(volumes)
 
     def begin_term_locked(self) -> None:

@@ -20,6 +20,7 @@ from controller.allocator.judge.growth import Obstacle, plan_growth
 from controller.allocator.promises.growths import Growths
 from controller.allocator.promises.journal import Journal
 from controller.allocator.promises.ledger import Ledger
+from controller.allocator.promises.memory import Memory
 from controller.allocator.world.world import World
 from controller.clock import Clock
 from controller.errors import CallerGoneError
@@ -95,6 +96,7 @@ class UnderLock:
     is_active: Callable[[], bool]
     ledger: Callable[[], Ledger]
     growths: Callable[[], Growths]
+    memory: Callable[[], Memory]
     settle: Callable[[str], None]  # that volume's promises may have changed; a broken invariant rebuilds the ledger
 
 

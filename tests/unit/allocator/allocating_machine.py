@@ -112,7 +112,7 @@ class AllocatingMachine(RaceMachine):
     @invariant()
     def what_binds_is_told_without_a_look_at_each_promise(self) -> None:
         """By the facts of now: an owner or a pod that changed has its promises entered again."""
-        ledger, binds = self.allocator._ledger, binding_of(self.allocator._world)
+        ledger, binds = self.allocator._ledger, binding_of(self.allocator._world, self.allocator._memory)
         assert binds is not None
         expected = {(one.volume, one.claimant): one for one in ledger.promises() if binds(one)}
         assert expected == {(one.volume, one.claimant): one for one in ledger.binding.promises()}

@@ -249,6 +249,35 @@ def test_pods_that_nobody_asked_us_about_keep_no_call_off() -> None:
     assert {"n1": (Reason.INSUFFICIENT_STORAGE, 20)} == why(cluster.schedule(first))
 
 
+def test_nor_do_they_when_their_binding_fails() -> None:
+    cluster = cluster_of(n1=100)
+    cluster.add_pod("unasked", ("a", 60))
+    cluster.change_pod("unasked", is_opted_in=False, nominated_node="n1")
+    cluster.select_node("a", "n1")
+    cluster.change_pod("unasked", nominated_node="")
+    cluster.select_node("a", "")
+    assert {"n1": 60} == cluster.pending()
+    cluster.show("v", 60)
+    assert ("n1", "d1") == place(cluster.schedule("v-r-1"))
+
+
+def test_a_pod_that_runs_where_it_was_not_let_go_takes_no_room_that_another_was_promised() -> None:
+    """Both would wait for each other. What runs before us may have been let go by the leader before."""
+    cluster = cluster_of(n1=100)
+    cluster.add_pod("by-hand", ("a", 60), ("b", 1))
+    assert set() == cluster.offered("by-hand", "n2")
+    assert {"n1"} == cluster.ask("asked", 60, "n1")
+    cluster.bind("by-hand", "n1")
+    cluster.select_node("asked", "n1")
+    assert {"n1": 121} == cluster.pending()
+    name = cluster.provision("asked")
+    assert ("n1", "d1") == place(cluster.schedule(f"{name}-r-1"))
+
+    cluster.allocator.begin_term()
+    cluster.show("newcomer", 30)
+    assert {"n1": (Reason.CONTENDED, 51)} == why(cluster.schedule("newcomer-r-1"))
+
+
 def test_a_decision_whose_write_failed_counts_until_it_can_not_have_arrived() -> None:
     cluster = cluster_of(n1=100)
     cluster.show("v", 60)

@@ -63,6 +63,12 @@ def test_what_binds_is_kept_up_to_date_as_promises_come_change_and_go() -> None:
     ledger.put(Verb.HOLD, entry(State.HELD, size=3))
     ledger.drop(Verb.EXPIRE, "v", "p")
     assert [] == list(ledger.binding.promises())
+    is_binding = False
+    ledger.keep_binding(lambda _one: is_binding)
+    ledger.put(Verb.HOLD, entry(State.HELD))
+    is_binding = True
+    ledger.bind(entry(State.HELD))
+    assert [entry(State.HELD)] == list(ledger.binding.promises())
     ledger.keep_binding(None)
     assert ledger is ledger.binding
 
