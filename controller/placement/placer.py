@@ -153,7 +153,6 @@ class Placer(Part):
 
     def run_once(self) -> float:
         """Try what is due; the seconds until something is, unless there are news before."""
-        news = self.unplaced.take()
         is_on, problem = self._whether()
         if problem != self._problem:
             self._problem = problem
@@ -161,8 +160,8 @@ class Placer(Part):
         if not is_on or problem or not self._is_leading():
             self._states.clear()
             self._show(is_on=is_on)
-            return EVERY_SECONDS
-        self._hear(news)
+            return EVERY_SECONDS  # and no news are taken: there may be some with every event
+        self._hear(self.unplaced.take())
         self._try_due()
         self._show(is_on=True)
         return self._pause()

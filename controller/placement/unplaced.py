@@ -24,7 +24,7 @@ class News:
 class Unplaced:
     """Kept by the stores' subscribers, on followers too.
 
-    Threads: any. Blocks: never. I/O: none. `wake` hears of news, outside the lock.
+    Threads: any. Blocks: never. I/O: none. `wake` hears of the first news after a `take`, outside the lock.
     """
 
     def __init__(self, wake: Callable[[], None]) -> None:
@@ -34,12 +34,13 @@ class Unplaced:
         self._of_volume: dict[str, set[str]] = {}
         self._touched: set[str] = set()
         self._has_room = False
+        self._has_told = False  # `wake` was called since the last `take`
 
     def take(self) -> News:
         """What is new since the last time."""
         with self._lock:
             news = News(dict(self._waiting), frozenset(self._touched), self._has_room)
-            self._touched, self._has_room = set(), False
+            self._touched, self._has_room, self._has_told = set(), False, False
         return news
 
     def replicas_changed(self, changes: Sequence[Change[Replica]]) -> None:
@@ -48,6 +49,12 @@ class Unplaced:
                 self._replica_changed_locked(change.old, change.new)
             is_news = bool(self._touched) or self._has_room
         if is_news:
+            self._tell()
+
+    def _tell(self) -> None:
+        with self._lock:
+            has_told, self._has_told = self._has_told, True
+        if not has_told:
             self._wake()
 
     def _replica_changed_locked(self, old: Replica | None, new: Replica | None) -> None:
@@ -64,6 +71,7 @@ class Unplaced:
         if not is_going:
             return
         self._waiting.pop(replica.name, None)
+        self._touched.discard(replica.name)
         members = self._of_volume.get(replica.volume, set())
         members.discard(replica.name)
         if not members:
@@ -74,7 +82,7 @@ class Unplaced:
             found = {name for change in changes for name in self._of_volume.get(_volume_of(change), ())}
             self._touched |= found
         if found:
-            self._wake()
+            self._tell()
 
     def nodes_changed(self, changes: Sequence[Change[LonghornNode]]) -> None:
         if any(gives_room(change.old, change.new) for change in changes):
@@ -90,7 +98,7 @@ class Unplaced:
             self._has_room = True
             is_news = bool(self._waiting)
         if is_news:
-            self._wake()
+            self._tell()
 
 
 def gives_room(old: LonghornNode | None, new: LonghornNode | None) -> bool:

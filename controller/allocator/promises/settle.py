@@ -240,12 +240,15 @@ class Settler:
                 self.settle_claim(found.key, now)
             self.settle_volume(self._world.volume_of(key), now)
         for promise in self._ledger.placed_by_choice(name):
+            facts = self._world.volumes.get(self._world.volume_of(promise.volume))
+            if facts is not None and facts.data_locality != LOCALITY_BEST_EFFORT:
+                continue  # what is strict waits for its node; many may, and what they ask for takes long to work out
             is_bound = isinstance(promise.places, OneOf)
             demand = self._world.demand_of(promise.volume)
             if demand is None:
                 demand = self._demand_of_volume(promise.volume)
             if demand is None or demand.facts.data_locality != LOCALITY_BEST_EFFORT:
-                continue  # what is strict waits for its node
+                continue
             if takes_now(self._world, name, demand) is not is_bound:
                 claim = self._world.claim_by_uid(promise.volume)
                 if claim is not None:

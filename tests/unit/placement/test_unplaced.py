@@ -91,3 +91,23 @@ def test_what_goes_from_the_record_gives_room() -> None:
     assert not unplaced.take().has_room
     unplaced.records_changed([Change("n1", full, empty)])
     assert unplaced.take().has_room
+
+
+def test_nobody_is_woken_by_news_again_before_they_are_taken() -> None:
+    """While placement is off nobody takes them, and there may be some with every event."""
+    woken = list[int]()
+    unplaced = Unplaced(lambda: woken.append(1))
+    for number in range(3):
+        unplaced.replicas_changed(changed(None, replica(f"r{number}", "v")))
+        unplaced.room_came()
+    assert 1 == len(woken)
+    unplaced.take()
+    unplaced.volumes_changed([Change("v", None, volume("v"))])
+    assert 2 == len(woken)
+
+
+def test_what_waits_no_more_is_no_news_any_more() -> None:
+    unplaced = Unplaced(lambda: None)
+    unplaced.replicas_changed(changed(None, replica("r", "v")))
+    unplaced.replicas_changed(changed(replica("r", "v"), None))
+    assert News({}, frozenset(), has_room=False) == unplaced.take()
