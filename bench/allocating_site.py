@@ -186,8 +186,8 @@ class LoadedSite:
         return Connection(self._extender(), SERVER_NAME, self._trust, timeout=10, connected=lambda _: None)
 
     def filter(self, connection: Connection) -> float:
-        """Seconds of one call about the waiting pod, with all nodes as candidates. On a machine with much else to do, all
-        may have to be refused for lack of time."""
+        """Seconds of one call about the waiting pod, with all nodes as candidates. Where the machine has much else to
+        do, all may be refused for lack of time."""
         began = time.perf_counter()
         connection.request("POST", "/filter", self._body, {"Content-Type": "application/json"})
         answer = connection.getresponse()
