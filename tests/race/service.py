@@ -110,8 +110,8 @@ class Service:
         allocator.disks.find = find_and_go_on  # type: ignore[method-assign, assignment]
         # Nothing is delivered while one thread waits for it; the seconds would only be the machine's.
         wait_known = allocator.allocations.wait_known
-        allocator.allocations.wait_known = (  # type: ignore[method-assign, assignment]
-            lambda needed, _seconds: wait_known(needed, 0.0)
+        allocator.allocations.wait_known = (  # type: ignore[method-assign]
+            lambda needed, _seconds: wait_known(needed, 0.0)  # type: ignore[assignment]
         )
         checks = _Checks(term)
 
