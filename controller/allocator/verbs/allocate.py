@@ -82,8 +82,8 @@ class Allocations:
 
     Every method raises PreconditionError while it is not, and NotReadyError when nothing is answered at all.
 
-    Threads: any. Blocks: `place_replica` that finds no disk, for questions before, no longer than its `seconds`. I/O:
-    none.
+    Threads: any. Blocks: for others who give room away; `place_replica` that finds no disk, for questions before, no
+    longer than its `seconds`. I/O: none.
     """
 
     def __init__(
@@ -92,6 +92,8 @@ class Allocations:
         self._lock, self._clock, self._world = lock, clock, world
         self._under_lock, self._disks = under_lock, disks
         self._chooser = DiskChooser(world)
+        # Taken before the lock by those who give room away: others wait for one of them then, however many there are.
+        self._turn = threading.Lock()
         self._told = OrderedDict[Allocation, float]()  # what callers were told, and when last, for the grace
 
     def wait_known(self, needed: Collection[Missing], seconds: float) -> bool:
@@ -110,7 +112,7 @@ class Allocations:
     def waits_for_attachment(self, name: str) -> bool:
         """Whether the replica goes where its volume is attached, and by our stores that is nowhere yet. Costs: a
         look-up."""
-        with self._lock:
+        with self._turn, self._lock:
             replica = self._world.placed.get(name)
             volume = self._world.volume(replica.volume) if replica is not None and not replica.is_placed else None
             return volume is not None and volume.data_locality != LOCALITY_DISABLED and not volume.node_id
@@ -324,7 +326,7 @@ class Allocations:
 
     def written(self, allotment: Allotment) -> None:
         """The changes are durable. Costs: what they touch."""
-        with self._lock:
+        with self._turn, self._lock:
             if allotment.freed:
                 self._change_locked(self._world.allocated.release(allotment.freed))
             until = self._clock.now() + SHOWN_SECONDS
@@ -335,7 +337,7 @@ class Allocations:
 
     def failed(self, allotment: Allotment) -> None:
         """The changes may or may not have become durable. Costs: what they touch."""
-        with self._lock:
+        with self._turn, self._lock:
             until = self._clock.now() + DOUBT_SECONDS
             self._change_locked(self._world.allocated.decide(_put(allotment), until))
 
@@ -374,7 +376,7 @@ class Allocations:
 
     @contextmanager
     def _active(self) -> Iterator[None]:
-        with self._lock:
+        with self._turn, self._lock:
             if not self._under_lock.is_active():
                 raise NotReadyError("the scheduler extender is bypassed or switched off")
             if not self._world.allocated.counts:
