@@ -30,6 +30,7 @@ from tests.ports import free_port
 Object = dict[str, Any]
 LOOK_SECONDS: Final = 0.1
 PODS: Final = f"/api/v1/namespaces/{NAMESPACE}/pods"
+APPS: Final = (NAME, "longhorn-scheduler-webhook")  # by the pods' label; a second kube-scheduler is not started
 # The image's scripts, and which flags move a container's ports.
 MODULES: Final = {"longhorn-scheduler-extender": "controller", "longhorn-scheduler-webhook": "webhook"}
 FLAGS: Final = {
@@ -110,7 +111,8 @@ class ReleaseKubelet:
             while not self._stop.wait(LOOK_SECONDS):
                 for pod in self._api.list(PODS)["items"]:
                     owners = {one["kind"] for one in pod["metadata"].get("ownerReferences", ())}
-                    if "ReplicaSet" in owners and pod["metadata"]["uid"] not in self._over:
+                    is_app = (pod["metadata"].get("labels") or {}).get("app.kubernetes.io/name") in APPS
+                    if "ReplicaSet" in owners and is_app and pod["metadata"]["uid"] not in self._over:
                         self._look_after(pod)
         except Exception as error:  # thread top
             self.failure = repr(error)
@@ -141,6 +143,7 @@ class ReleaseKubelet:
         if running.is_running and time.monotonic() > running.ends_at:
             raise running.fail("outlived its grace period")
         if not running.is_running:
+            running.stop()  # it has ended; the cluster's record of it goes too
             self._site.services.unmap_pod(running.ip)
             self._forget(pod)
 
