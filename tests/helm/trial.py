@@ -10,11 +10,12 @@ import signal
 import sys
 import threading
 from collections import defaultdict
+from pathlib import Path
 from typing import Final
 
-from tests.cluster.build import BuildError
 from tests.cluster.cache import REPOSITORY
 from tests.cluster.cluster import Cluster, ClusterError, ClusterOptions
+from tests.cluster.toolchain import BuildError
 from tests.e2e import workloads
 from tests.e2e.harness import CLASSES
 from tests.e2e.scheduling import SERVICE_PORT
@@ -68,7 +69,7 @@ def tell(pods: list[RunningPod], told: dict[str, str]) -> None:
 def run(end: threading.Event) -> None:
     with Cluster.start(ClusterOptions(name=CLUSTER), progress=print) as cluster:
         prepare(cluster)
-        sources = defaultdict(lambda: REPOSITORY)  # whatever the image is called
+        sources: defaultdict[str, Path] = defaultdict(lambda: REPOSITORY)  # whatever the image is called
         host, port = cluster.services.address(NAMESPACE, NAME, SERVICE_PORT)
         answers = ["--extender-address", f"{host}:{port}"]
         told: dict[str, str] = {}
