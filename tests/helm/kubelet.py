@@ -111,8 +111,7 @@ class ReleaseKubelet:
             while not self._stop.wait(LOOK_SECONDS):
                 for pod in self._api.list(PODS)["items"]:
                     owners = {one["kind"] for one in pod["metadata"].get("ownerReferences", ())}
-                    is_app = (pod["metadata"].get("labels") or {}).get("app.kubernetes.io/name") in APPS
-                    if "ReplicaSet" in owners and is_app and pod["metadata"]["uid"] not in self._over:
+                    if "ReplicaSet" in owners and pod["metadata"]["uid"] not in self._over:
                         self._look_after(pod)
         except Exception as error:  # thread top
             self.failure = repr(error)
@@ -121,7 +120,8 @@ class ReleaseKubelet:
         uid, deleted = pod["metadata"]["uid"], pod["metadata"].get("deletionTimestamp")
         running = self.pods.get(uid)
         if running is None:
-            if pod["spec"].get("nodeName") and not deleted:
+            is_app = (pod["metadata"].get("labels") or {}).get("app.kubernetes.io/name") in APPS
+            if pod["spec"].get("nodeName") and not deleted and is_app:
                 tag = re.search(r":([\w.-]+)$", pod["spec"]["containers"][0]["image"])
                 assert tag is not None
                 self.pods[uid] = RunningPod(self._site, pod, self._sources[tag[1]], self._folder)
@@ -143,7 +143,6 @@ class ReleaseKubelet:
         if running.is_running and time.monotonic() > running.ends_at:
             raise running.fail("outlived its grace period")
         if not running.is_running:
-            running.stop()  # it has ended; the cluster's record of it goes too
             self._site.services.unmap_pod(running.ip)
             self._forget(pod)
 

@@ -64,6 +64,8 @@ def tell(pods: list[RunningPod], told: dict[str, str]) -> None:
             told[pod.uid] = state
             more = f", --status-port {pod.status_port}" if state == "is ready" else ""
             print(f"  {pod.name} {state}{more}", flush=True)
+            if not pod.is_running:
+                pod.stop()  # so that the cluster, which others attach to, counts as whole
 
 
 def run(end: threading.Event) -> None:
@@ -80,6 +82,7 @@ def run(end: threading.Event) -> None:
             print(instructions(cluster), flush=True)
             while not (kubelet.failure or hooks.failure or end.wait(LOOK_SECONDS)):
                 tell(list(kubelet.pods.values()), told)
+            print("ending all of it ...", flush=True)
 
 
 def main() -> int:
