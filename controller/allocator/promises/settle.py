@@ -96,8 +96,8 @@ class Settler:
         demands, unknown = self._assuming.demands(self._world.claims_of(pod))
         self.holds.settle_nomination(pod, demands, now)
         records = {promise.volume: promise for promise in self._ledger.of_claimant(pod.uid)}
-        for record in records.values():
-            self._ledger.bind(record)
+        for promise in records.values():
+            self._ledger.bind(promise)
         stands = choice is not None and choice.is_bound
         was_offered = choice is not None and choice.node in self._memory.offered(pod.uid)
         falls_back = self._memory.falls_back(pod.uid)
