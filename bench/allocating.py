@@ -4,11 +4,12 @@ First in one process, without a record to write: NODES Longhorn nodes of DISKS d
 each with its Replica object; one replica after the other is placed. `bytes` is what an allocation takes beside the
 parsed record.
 
-Then on a real API server with as many nodes and entries on record: calls of one program alternate with bare PATCHes of
-an object as large as a record, so that whatever else the machine does hits both alike; one caller and many at once take
-turns, and so do filter calls without callers and with; expansions share writes; and the leader ends, and the next one
-answers. Printed as one JSON object and written to bench-output/allocating.json; the verdict goes to standard error as
-well.
+Then on a real API server with as many nodes and entries on record, of replicas that are still to come. Calls of one
+program alternate with bare PATCHes, so that whatever else the machine does hits both alike: each sets one entry of an
+object of the record's kind and size, through a client that does no more than the leader's. One caller and many at once
+take turns, on other nodes in each round, so that no record grows much; and so do filter calls without callers and with,
+whose pod is not there before. Expansions share writes; and the leader ends, and the next one answers. Printed as one
+JSON object and written to bench-output/allocating.json; the verdict goes to standard error as well.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from bench.allocating_site import BUSY, CALLERS, TOGETHER, LoadedSite, p99
+from bench.allocating_site import CALLERS, ON, TOGETHER, LoadedSite, p99
 from bench.made_up import make_cluster
 from bench.verdicts import Verdict, add_report_only, conclude, lines_of
 from controller.model.allocations import Allocation, NodeRecord, Purpose
@@ -142,9 +143,10 @@ def beside_patches(loaded: LoadedSite) -> dict[str, float]:
 def one_and_many(loaded: LoadedSite) -> dict[str, float]:
     """Calls a second for replicas bound to four nodes: of one caller, and of many at once, in turns."""
     ratios, alone, together = [], [], []
-    for _ in range(ROUNDS):
-        one = loaded.seconds_of(loaded.start_calls(loaded.replicas(ALONE, BUSY), 1))
-        many = loaded.seconds_of(loaded.start_calls(loaded.replicas(TOGETHER, BUSY)))
+    for number in range(ROUNDS):
+        nodes = loaded.names[number * ON : (number + 1) * ON]
+        one = loaded.seconds_of(loaded.start_calls(loaded.replicas(ALONE, nodes), 1))
+        many = loaded.seconds_of(loaded.start_calls(loaded.replicas(TOGETHER, nodes)))
         alone.append(ALONE / one)
         together.append(TOGETHER / many)
         ratios.append(together[-1] / alone[-1])
@@ -155,7 +157,7 @@ def one_and_many(loaded: LoadedSite) -> dict[str, float]:
 def expansions(loaded: LoadedSite) -> dict[str, float]:
     """Writes for each of many expansions at once, of volumes with a replica on each of three nodes."""
     known = loaded.record()["entries"]
-    requests = loaded.growing(EXPANSIONS, BUSY[:3])
+    requests = loaded.growing(EXPANSIONS, loaded.names[-3:])
     wait_until(lambda: loaded.record()["entries"] >= known + 3 * EXPANSIONS, "what was made, on record", 60)
     before = loaded.record()["writes"]
     loaded.seconds_of(loaded.start_calls(requests, EXPANSIONS))
@@ -166,6 +168,7 @@ def filter_beside(loaded: LoadedSite) -> dict[str, float]:
     """Filter calls about a pod with all nodes as candidates: quiet, and while replicas are made and given away, in
     turns."""
     ratios, quiet, beside = [], [], []
+    loaded.make_pod()
     with closing(loaded.filter_connection()) as connection:
         for _ in range(WARM_UP):
             loaded.filter(connection)
