@@ -39,6 +39,10 @@ help: ## this text
 demo: venv ## the race for sixteen volumes on a real kube-scheduler, three ways
 	@$(RUN) -m bench.demo
 
+.PHONY: trial
+trial: venv cluster helm ## a cluster on which to install the chart yourself; runs until Ctrl-C
+	@$(RUN) -m tests.helm.trial
+
 .PHONY: test
 test: venv cluster helm ## all tests: unit, scenarios, end to end
 	@$(RUN) -m pytest $(SIDE_BY_SIDE) -m "not long" $(PYTEST_ARGS)

@@ -29,6 +29,8 @@ from controller.model.allocations import Allocation, Change, Drop, Key, NodeReco
 
 PAUSE_SECONDS: Final = 0.05
 ROLL_BACK_SECONDS: Final = 2.0
+ARRIVES_SECONDS: Final = 90.0  # from a write without an answer until it has arrived or never will: the API server gives
+# a request 60 s unless it is told otherwise
 StillWanted = Callable[[Change, Allocation | None], bool]
 """Whether a change is still to be made, by what stands under its key at that moment."""
 
@@ -65,9 +67,22 @@ class _Ticket:
     undo: list[_Undo] = field(default_factory=list)
 
 
+@dataclass(frozen=True, slots=True)
+class _Sent:
+    """A write on top of that version that was not answered: it may arrive as long as nothing else is written there."""
+
+    version: str
+    allocations: tuple[Allocation, ...]
+    until: float
+
+    def keeps(self, entries: Sequence[Allocation]) -> bool:
+        sizes = {one.key: one.size_bytes for one in self.allocations}
+        return all(sizes.get(one.key, -1) >= one.size_bytes for one in entries)
+
+
 @dataclass(slots=True)
 class _NodeState:
-    """`writing` is held by the caller who writes for all that wait; it guards `known` and `known_term`."""
+    """`writing` is held by the caller who writes for all that wait; it guards `known`, `known_term` and `sent`."""
 
     writing: threading.Lock = field(default_factory=threading.Lock)
     waiting: list[_Ticket] = field(default_factory=list)
@@ -75,6 +90,7 @@ class _NodeState:
     owed_drops: list[Drop] = field(default_factory=list)
     known: StoredRecord | None = None
     known_term: int = -1
+    sent: list[_Sent] = field(default_factory=list)
 
 
 class RecordWriter:
@@ -254,8 +270,9 @@ class RecordWriter:
                     state.known, base = None, None
                     continue
                 if goal != there:
-                    stored = self._backend.write(stored, goal, term, min(left, 10.0))
-                    self.writes += 1
+                    stored = self._send(state, stored, goal, term, min(left, 10.0))
+                elif self._may_be_undone(state, stored, wanted[0]):
+                    raise NotReadyError(f"a write of the record of {node} without an answer may yet undo this")
                 if stored.record.allocations != goal:
                     raise UnreadableRecordError(f"the API server did not keep the record of {node} as it was written")
                 state.known, state.known_term = stored, term
@@ -270,6 +287,27 @@ class RecordWriter:
                 self._pause(PAUSE_SECONDS)
             except ClusterError as error:
                 raise NotReadyError(f"the record of {node} cannot be written: {error}") from error
+
+    def _send(
+        self, state: _NodeState, stored: StoredRecord, goal: tuple[Allocation, ...], term: int, timeout: float
+    ) -> StoredRecord:
+        try:
+            written = self._backend.write(stored, goal, term, timeout)
+        except UnavailableError:
+            state.sent.append(_Sent(stored.record.version, goal, self._clock.now() + ARRIVES_SECONDS))
+            raise
+        state.sent.clear()  # they were on top of what is no more
+        self.writes += 1
+        return written
+
+    def _may_be_undone(self, state: _NodeState, stored: StoredRecord, tickets: Sequence[_Ticket]) -> bool:
+        """Whether what these ask for stands there, and an earlier write that is under way yet would take it away. One
+        that changes nothing would not keep that off."""
+        version, now = stored.record.version, self._clock.now()
+        state.sent = [one for one in state.sent if one.version == version and now < one.until]
+        asked = {change.allocation.key for ticket in tickets for change in ticket.changes if isinstance(change, Put)}
+        entries = [one for one in stored.record.allocations if one.key in asked]
+        return not all(one.keeps(entries) for one in state.sent)
 
     def _shown(self, node: str) -> StoredRecord | None:
         """As a watch shows it, if that can be a beginning."""

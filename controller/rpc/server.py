@@ -8,7 +8,7 @@ reflection (standard.py).
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
@@ -18,7 +18,7 @@ from controller.clock import Clock
 from controller.errors import NotReadyError, SchedulerError
 from controller.kube.endpoint_slice import Endpoint
 from controller.process.repeated import Repeated
-from controller.process.worker import Part
+from controller.process.worker import Part, Worker
 from controller.rpc.credentials import SERVER_OPTIONS, Current, server_credentials
 from controller.rpc.standard import StandardServices
 from controller.rpc.wire import MAX_MESSAGE_BYTES
@@ -45,7 +45,7 @@ log = logging.getLogger(__name__)
 class RpcServer(Part):
     """Serves as soon as there is a certificate, and points the Service here while this process leads.
 
-    Threads: `worker`'s, and gRPC's. Blocks: `stop`, for calls under way. I/O: yes.
+    Threads: those of `workers`, and gRPC's. Blocks: `stop`, for calls under way. I/O: yes.
     """
 
     def __init__(
@@ -68,6 +68,10 @@ class RpcServer(Part):
         self._steps = Repeated(self.step, lambda _: LOOK_EVERY_SECONDS, _say, thread="rpc")
         self.worker = self._steps.worker
         self.port = 0  # that it listens on; 0 while it does not
+
+    @property
+    def workers(self) -> Sequence[Worker]:
+        return (self.worker, self._standard.worker)
 
     def stop(self) -> None:
         self.worker.stop()
@@ -118,6 +122,7 @@ class RpcServer(Part):
             log.warning("EndpointSlice: %s", error)
         if self._server is not None:
             self._server.stop(GRACE_SECONDS).wait(GRACE_SECONDS + 1.0)
+        self._standard.stop()
 
 
 def _say(problem: str) -> None:

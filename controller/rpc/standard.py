@@ -1,45 +1,148 @@
-"""gRPC's own services beside ours, by the library's code: health, which tells who leads, and reflection, by which tools
-learn our calls without the .proto file.
+"""gRPC's own services beside ours: health, which tells who leads, and reflection, by which tools learn our calls
+without the .proto file.
 
 Sources: gRPC's documents `health-checking.md` and `server-reflection.md`. Any client whose certificate the server takes
 may call them: they tell nothing of the cluster.
+
+Health is own code. The library's servicer sends under a lock that the end of a watch waits for, in the thread that has
+to finish the sending: one client that went at that moment stopped the whole server (`grpc_health/v1/health.py` of
+grpcio-health-checking 1.85).
 """
 
 from __future__ import annotations
 
-from typing import Final
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
 
 import grpc
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection, reflection_pb2, reflection_pb2_grpc
 
+from controller.process.worker import Worker
 from controller.rpc.wire import SERVICE
 
-_NAMES: Final = (SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)
+MOST_REFLECTIONS: Final = 4  # at a time: each keeps one of the server's threads for as long as its client likes
+_HEALTH: Final = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
+_NAMES: Final = (SERVICE, _HEALTH, reflection.SERVICE_NAME)
+_States: Final = health_pb2.HealthCheckResponse
 
 
 class StandardServices:
     """The server as a whole is SERVING while it runs; DiskScheduler, while this process leads.
 
-    Threads: any. Blocks: never; whoever watches keeps no thread. I/O: none but the answers.
+    Threads: any; `worker`'s sends to those who watch. Blocks: `stop`, for what is being sent. I/O: none but the
+    answers.
     """
 
     def __init__(self) -> None:
-        # Else a watch would keep one of the server's threads for as long as it lasts.
-        self._health = health.HealthServicer(experimental_non_blocking=True)
-        self._is_leading = True
-        self.tell_leading(False)
+        self._health = _Health()
+        self.worker = self._health.worker
 
     def add_to(self, server: grpc.Server) -> None:
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
-        reflection.enable_server_reflection(_NAMES, server)
+        reflected = _Reflection(_NAMES)
+        reflection_pb2_grpc.add_ServerReflectionServicer_to_server(reflected, server)  # type: ignore[no-untyped-call]
+        self.worker.start()
 
     def tell_leading(self, is_leading: bool) -> None:
-        """Whoever watches is told where that is a change. Call it from one thread."""
-        if is_leading != self._is_leading:
-            self._is_leading, states = is_leading, health_pb2.HealthCheckResponse
-            self._health.set(SERVICE, states.SERVING if is_leading else states.NOT_SERVING)
+        """Whoever watches is told where that is a change."""
+        self._health.set(SERVICE, is_leading)
 
     def end(self) -> None:
-        """Nothing is served any more, whatever is told later."""
-        self._health.enter_graceful_shutdown()
+        """Nothing is served any more, whatever is told later. Those who watch are told while the server's grace lasts;
+        then `stop`."""
+        self._health.end()
+
+    def stop(self) -> None:
+        self.worker.stop()
+
+
+@dataclass(slots=True, eq=False)
+class _Watch:
+    service: str
+    send: Callable[[Any], None]  # a response; None: no more
+    sent: int | None = None  # the state that its client was told last
+
+
+class _Health(health_pb2_grpc.HealthServicer):
+    """Whoever watches keeps no thread, and hears the newest state, each state once at most.
+
+    Threads: any; `worker` alone sends, without the lock: the end of a watch, which gRPC tells of in the thread that
+    finishes the sending, takes it.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()  # guards the fields below
+        self._states = {"": True, SERVICE: False}
+        self._watches = set[_Watch]()
+        self._has_ended = False
+        self.worker = Worker("rpc-health", self._send_news)
+
+    def set(self, service: str, is_serving: bool) -> None:
+        with self._lock:
+            if self._has_ended or self._states[service] is is_serving:
+                return
+            self._states[service] = is_serving
+        self.worker.wake()
+
+    def end(self) -> None:
+        with self._lock:
+            self._states, self._has_ended = dict.fromkeys(self._states, False), True
+        self.worker.wake()
+
+    def Check(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802  # gRPC's name
+        with self._lock:
+            state = self._state_locked(request.service)
+        if state == _States.SERVICE_UNKNOWN:
+            context.set_code(grpc.StatusCode.NOT_FOUND)
+            return _States()
+        return _States(status=state)
+
+    def Watch(  # noqa: N802  # gRPC's name
+        self, request: Any, context: Any, send_response_callback: Callable[[Any], None] | None = None
+    ) -> None:
+        assert send_response_callback is not None  # gRPC gives it, by the mark below
+        watch = _Watch(request.service, send_response_callback)
+        with self._lock:
+            self._watches.add(watch)
+        if not context.add_callback(lambda: self._end_of(watch)):
+            self._end_of(watch)  # it was over before
+        self.worker.wake()
+
+    # By this gRPC gives `Watch` the callback, and its thread to others when that returns.
+    Watch.experimental_non_blocking = True  # type: ignore[attr-defined]
+
+    def _end_of(self, watch: _Watch) -> None:
+        with self._lock:
+            self._watches.discard(watch)
+        watch.send(None)
+
+    def _state_locked(self, service: str) -> Any:
+        if service not in self._states:
+            return _States.SERVICE_UNKNOWN
+        return _States.SERVING if self._states[service] else _States.NOT_SERVING
+
+    def _send_news(self) -> None:
+        with self._lock:
+            news = [(one, state) for one in self._watches if (state := self._state_locked(one.service)) != one.sent]
+        for watch, state in news:
+            watch.sent = state
+            watch.send(_States(status=state))
+
+
+class _Reflection(reflection.ReflectionServicer):
+    def __init__(self, names: tuple[str, ...]) -> None:
+        super().__init__(names)
+        self._places = threading.BoundedSemaphore(MOST_REFLECTIONS)
+
+    def ServerReflectionInfo(  # noqa: N802  # gRPC's name
+        self, request_iterator: Iterable[reflection_pb2.ServerReflectionRequest], context: Any
+    ) -> Iterator[reflection_pb2.ServerReflectionResponse]:
+        if not self._places.acquire(blocking=False):
+            context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"{MOST_REFLECTIONS} clients ask already; try again")
+        try:
+            yield from super().ServerReflectionInfo(request_iterator, context)
+        finally:
+            self._places.release()

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import yaml
 
@@ -36,11 +37,15 @@ def parser() -> argparse.ArgumentParser:
     down.add_argument("--all", action="store_true", help="every one that was left running")
     commands.add_parser("status", help="list clusters and what is left of earlier ones")
     kubeconfig = commands.add_parser("kubeconfig", help="print the path of the admin kubeconfig")
+    scheduler = commands.add_parser("scheduler", help="start kube-scheduler again, with another configuration")
+    scheduler.add_argument(
+        "config", type=Path, nargs="?", metavar="FILE", help="a KubeSchedulerConfiguration (default: its own defaults)"
+    )
     for command in (build, up):
         command.add_argument(
             "--release", default="", help=f"minor version of Kubernetes: {', '.join(releases())} (default: the first)"
         )
-    for command in (up, down, kubeconfig):
+    for command in (up, down, kubeconfig, scheduler):
         command.add_argument("--name", default=DEFAULT_NAME, help=f"(default {DEFAULT_NAME})")
     return top
 
@@ -111,6 +116,13 @@ def status(_: argparse.Namespace) -> int:
     return 0
 
 
+def scheduler(args: argparse.Namespace) -> int:
+    cluster = Cluster.attach(args.name)
+    cluster.restart_scheduler(read_config(args.config) if args.config else {})
+    print(f"kube-scheduler runs with {args.config or 'its defaults'}; log: {cluster.scheduler_log()}")
+    return 0
+
+
 def kubeconfig(args: argparse.Namespace) -> int:
     print(Cluster.attach(args.name).kubeconfig)
     return 0
@@ -122,12 +134,20 @@ def build(args: argparse.Namespace) -> int:
     return 0
 
 
+COMMANDS: Final[dict[str, Callable[[argparse.Namespace], int]]] = {
+    "build": build,
+    "up": up,
+    "down": down,
+    "status": status,
+    "kubeconfig": kubeconfig,
+    "scheduler": scheduler,
+}
+
+
 def main() -> int:
     args = parser().parse_args()
     try:
-        return int(
-            {"up": up, "down": down, "status": status, "kubeconfig": kubeconfig, "build": build}[args.command](args)
-        )
+        return COMMANDS[args.command](args)
     except (ClusterError, BuildError, ValueError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

@@ -1,7 +1,7 @@
 """What a kubelet does for the pods of Helm's hooks, on a cluster that has none: run the container, report its end.
 
 The command is the image's entry point with the pod's own arguments, as the pod's own account. What a pod reaches by a
-Service's name is reached here by the test cluster's address of that Service.
+Service's name is reached here by the test cluster's address of that Service. What it said last is in a file as well.
 """
 
 from __future__ import annotations
@@ -73,6 +73,7 @@ class HookPods:
             check=False,
         )
         self.outputs[name] = done.stdout + done.stderr
+        (self._folder / f"{name}.log").write_text(self.outputs[name])
         state = {"terminated": {"exitCode": done.returncode, "reason": "Error" if done.returncode else "Completed"}}
         status = {
             "phase": "Failed" if done.returncode else "Succeeded",

@@ -30,6 +30,7 @@ from tests.ports import free_port
 Object = dict[str, Any]
 LOOK_SECONDS: Final = 0.1
 PODS: Final = f"/api/v1/namespaces/{NAMESPACE}/pods"
+APPS: Final = (NAME, "longhorn-scheduler-webhook")  # by the pods' label; a second kube-scheduler is not started
 # The image's scripts, and which flags move a container's ports.
 MODULES: Final = {"longhorn-scheduler-extender": "controller", "longhorn-scheduler-webhook": "webhook"}
 FLAGS: Final = {
@@ -119,7 +120,8 @@ class ReleaseKubelet:
         uid, deleted = pod["metadata"]["uid"], pod["metadata"].get("deletionTimestamp")
         running = self.pods.get(uid)
         if running is None:
-            if pod["spec"].get("nodeName") and not deleted:
+            is_app = (pod["metadata"].get("labels") or {}).get("app.kubernetes.io/name") in APPS
+            if pod["spec"].get("nodeName") and not deleted and is_app:
                 tag = re.search(r":([\w.-]+)$", pod["spec"]["containers"][0]["image"])
                 assert tag is not None
                 self.pods[uid] = RunningPod(self._site, pod, self._sources[tag[1]], self._folder)

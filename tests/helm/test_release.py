@@ -23,7 +23,6 @@ from tests.e2e.harness import GIB, Cell, Scene
 from tests.helm.chart import NAME, NAMESPACE, Helm, Values, merged
 from tests.helm.kubelet import ReleaseKubelet
 from tests.longhorn.options import LonghornOptions
-from tests.longhorn.paths import OTHER_KUBELET
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
@@ -38,7 +37,7 @@ BEFORE_PODS: Final = 20
 
 
 def values(tag: str) -> Values:
-    ours = {"nodeSelector": HOSTS, "podAnnotations": {OTHER_KUBELET: "yes"}}
+    ours = {"nodeSelector": HOSTS}
     return {
         "image": {"registry": "REGISTRY", "tag": tag},
         "settings": {"enabled": True, "opt-in": "always"},
@@ -53,7 +52,8 @@ class Installed:
     def __init__(self, cluster: Cluster, helm: Helm, sources: dict[str, Path], tag: str, folder: Path) -> None:
         self._cluster, self._helm, self._sources, self._tag = cluster, helm, sources, tag
         self.kubelet = ReleaseKubelet(cluster, sources, folder)
-        self.scene = Scene(cluster, LonghornOptions(delays=DELAYS, retry_seconds=3.0), lambda _: self._install(tag))
+        options = LonghornOptions(delays=DELAYS, retry_seconds=3.0, runs_own_pods=False)
+        self.scene = Scene(cluster, options, lambda _: self._install(tag))
 
     def __enter__(self) -> Installed:
         """Once everything runs, and kube-scheduler asks it."""

@@ -1,6 +1,6 @@
 """The kubelet's part for simulated nodes: pods become ready once their volumes are attached, and end when deleted.
 
-Pods with the annotation `paths.OTHER_KUBELET` are left to whoever wrote it there.
+With the option `runs_own_pods` off, pods in Longhorn's own namespace are left to somebody else.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ class Kubelet:
 
     def _on_pod(self, verb: str, pod: Raw) -> None:
         uid = pod["metadata"]["uid"]
-        if paths.OTHER_KUBELET in (pod["metadata"].get("annotations") or {}):
+        options = self._world.options
+        if not options.runs_own_pods and pod["metadata"]["namespace"] == options.namespace:
             return
         if verb == "DELETED" or not pod["spec"].get("nodeName"):
             with self._lock:

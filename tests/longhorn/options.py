@@ -106,6 +106,7 @@ class LonghornOptions:
     settings: dict[str, str] = field(default_factory=dict)
     seed: int = 0
     workers: int = 24
+    runs_own_pods: bool = True  # plays the kubelet in its namespace too; False: somebody else does, there
     places_replicas: bool = True  # False: its own placement is off, and somebody else writes places into Replicas
     disk_scheduler: str = ""  # file that leads to one that is asked where replicas go; empty: the stand-in decides
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-OTHER_KUBELET: Final = "tests.longhorn/other-kubelet"  # on pods that somebody else runs
 DRIVER: Final = "driver.longhorn.io"
 GROUP: Final = "longhorn.io"
 VERSION: Final = "v1beta2"

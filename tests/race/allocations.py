@@ -15,7 +15,7 @@ from typing import Final
 
 from controller.model.longhorn import BackingImage, Replica, Volume
 from controller.model.workload import Claim, PersistentVolume, Pod
-from tests.race.driver import EVERYWHERE, HOLD_CAP_SECONDS, PromiseRow
+from tests.race.driver import EVERYWHERE, HOLD_CAP_SECONDS, PromiseRow, RaceAnswer
 from tests.race.limits import GROWTH, Limits
 from tests.race.promises import check_promises, is_local, lacks
 from tests.race.record import RaceRecord
@@ -63,6 +63,11 @@ class Landings(Limits):
         all questions about the pod."""
         if pod.uid in self._world.former or self._world.driver.has_let_through(pod.uid, node):
             self._by_hand.add(pod.uid)
+
+    def _is_new(self, claim: Claim, node: str, answer: RaceAnswer) -> bool:
+        """Also a nomination that nobody asked us for makes a choice of what a claim's owner wrote; it is confirmed, and
+        nothing is promised by that."""
+        return super()._is_new(claim, node, answer) and not (answer.is_chosen and claim.selected_node)
 
     def _is_news(self, kind: str, facts: object | None, gone: object | None) -> bool:
         """Also what a pod leaves behind that went where we had not let it go: for a moment it counts as if we had."""

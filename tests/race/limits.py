@@ -54,10 +54,14 @@ class Limits:
             facts = self._world.volume_of(claim)
             roams = not is_local(facts)
             for node in (EVERYWHERE,) if roams else answer.passed:
-                if not answer.is_chosen or (claim.uid, node) not in self._yes:
+                if self._is_new(claim, node, answer):
                     self._yes[claim.uid, node] = self._step
                     if roams:
                         self._due[claim.uid] = self._copies_with_a_disk(claim, facts)
+
+    def _is_new(self, claim: Claim, node: str, answer: RaceAnswer) -> bool:
+        """Whether the answer promises that anew."""
+        return not answer.is_chosen or (claim.uid, node) not in self._yes
 
     def granted(self, grant: Grant) -> None:
         """What is admitted before the product has seen where the replicas lie is no promise."""

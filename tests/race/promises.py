@@ -132,15 +132,19 @@ def _is_mistaken(world: RaceWorld, current: SchedulingRound, pod: Pod) -> bool:
 
 
 def _is_forestalled(world: RaceWorld, current: SchedulingRound, claims: Collection[Claim]) -> bool:
-    """Whether a claim's owner wrote one of the offered nodes before the question, and it was seen after the answer, so
-    that it looks like the choice that follows it."""
-    return any(claim.uid in world.by_hand and claim.selected_node in current.offered for claim in claims)
+    """Whether a claim's owner, or the round of a pod before, wrote one of the offered nodes before the question, and it
+    was seen after the answer, so that it looks like the choice that follows it."""
+    return any(_may_mislead(world, current, claim) and claim.selected_node in current.offered for claim in claims)
+
+
+def _may_mislead(world: RaceWorld, current: SchedulingRound, claim: Claim) -> bool:
+    return claim.uid in world.by_hand or claim.uid in current.unseen
 
 
 def _is_overruled(world: RaceWorld, current: SchedulingRound, claims: Collection[Claim], told: Collection[str]) -> bool:
-    """Whether nothing but a nomination tells where the pod goes, and an owner wrote another node that the pod was let
-    through to for a claim whose volume was made since: that looks like a later choice."""
-    others = (claim for claim in claims if claim.uid in world.by_hand and claim.volume_name and not told)
+    """Whether nothing but a nomination tells where the pod goes, and a claim whose volume was made since names another
+    node that the pod was let through to: that looks like a later choice."""
+    others = (claim for claim in claims if _may_mislead(world, current, claim) and claim.volume_name and not told)
     return any(
         claim.selected_node != current.picked and world.driver.has_let_through(current.uid, claim.selected_node)
         for claim in others
@@ -271,8 +275,9 @@ def check_growth(world: RaceWorld, rows: list[PromiseRow]) -> None:
             least = sum(max(0, least_size - replica.size_bytes) for replica in here)
             most = sum(max(0, most_size - replica.size_bytes) for replica in here)
             size = found.get((claim.uid, node), 0)
+            is_enough = size >= least or facts.name in world.in_doubt  # it may count as given away
             world.check(
-                size <= most and (size >= least or not could_ever_grow(world, placed, least_size)),
+                size <= most and (is_enough or not could_ever_grow(world, placed, least_size)),
                 f"growth of {claim.key} on {node} counts {size / 1024**3:g} GiB, not {least / 1024**3:g}",
             )
 

@@ -57,6 +57,8 @@ class RaceScheduler:
         if current.was_asked:  # it comes back after a second at least, and watches are not that late
             world.deliver_all("pod", "claim", "pv")
         current.was_asked = True
+        claims = (facts for kind, facts, _ in world.undelivered() if kind == "claim")
+        current.unseen = frozenset(facts.uid for facts in claims if isinstance(facts, Claim))
         answer = world.driver.filter_pod(pod, candidates, world.read)
         current.offered, current.is_live, current.is_evident, current.is_refused = frozenset(), False, False, False
         if answer is None or not answer.is_chosen:  # it is newer than what bound claims say

@@ -3,7 +3,7 @@ With `driver.py` all that the machine asks of the product."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
@@ -110,9 +110,12 @@ class Service:
         allocator.disks.find = find_and_go_on  # type: ignore[method-assign, assignment]
         # Nothing is delivered while one thread waits for it; the seconds would only be the machine's.
         wait_known = allocator.allocations.wait_known
-        allocator.allocations.wait_known = (  # type: ignore[method-assign]
-            lambda needed, _seconds: wait_known(needed, 0.0)  # type: ignore[assignment]
-        )
+
+        def wait_no_longer(needed: Collection[Missing], seconds: float) -> bool:
+            del seconds
+            return wait_known(needed, 0.0)
+
+        allocator.allocations.wait_known = wait_no_longer  # type: ignore[method-assign]
         checks = _Checks(term)
 
         def read_live(missing: Missing, _seconds: float) -> bool:

@@ -58,6 +58,7 @@ class SchedulingRound:
     is_evident: bool = False
     is_nominated: bool = False  # for the node that was picked, since the last answer
     selected: set[str] = field(default_factory=set)  # claims whose selected node this pod's rounds wrote
+    unseen: frozenset[str] = frozenset()  # uids of claims of which the product had not seen all when it answered
 
     def give_up(self) -> None:
         """Nobody acts on the answer any more."""

@@ -11,7 +11,7 @@ from itertools import product
 import pytest
 
 from controller.allocations.backends import NodeDiskAllocationBackend, RecordBackend
-from controller.allocations.writer import RecordWriter, _Ticket
+from controller.allocations.writer import ARRIVES_SECONDS, RecordWriter, _Ticket
 from controller.errors import (
     ClusterError,
     ConflictError,
@@ -226,6 +226,41 @@ def test_what_was_refused_but_stored_is_taken_back_with_the_next_write(stage: Wr
     assert {"r1": 50, "r2": 10} == on_record(stage.backend)
     stage.commit(put("r3"))
     assert {"r1": 10, "r3": 10} == on_record(stage.backend)
+
+
+def test_what_a_write_under_way_would_take_away_is_not_said_to_be_there() -> None:
+    """Its caller gave it up, the next write takes it back and is not answered, and it is asked for once more."""
+    stage = WriterStage(NodeDiskAllocationBackend)
+    stage.commit(put("r0"))
+    real, late = stage.backend.write, list[tuple[object, ...]]()
+
+    def arrives(*args: object) -> object:
+        real(*args)  # type: ignore[arg-type]
+        stage.api.fail_with(UnavailableError("503"))
+        raise UnavailableError("503")
+
+    def is_late(*args: object) -> object:
+        late.append(args)
+        raise UnavailableError("503")
+
+    stage.backend.write = arrives  # type: ignore[method-assign,assignment]
+    with pytest.raises(NotReadyError):
+        stage.commit(put("r1"))
+    stage.api.work()
+    stage.backend.write = is_late  # type: ignore[method-assign,assignment]
+    with pytest.raises(NotReadyError):
+        stage.commit(put("r2"))
+    stage.backend.write = real  # type: ignore[method-assign]
+    with pytest.raises(NotReadyError, match="may yet undo this"):
+        stage.commit(put("r1"))
+    stage.commit(put("r0"))  # which it keeps
+
+    stage.clock.advance(ARRIVES_SECONDS)
+    stage.commit(put("r1"))
+    stage.commit(put("r3"))
+    with pytest.raises(ConflictError):
+        real(*late[0])  # type: ignore[arg-type]
+    assert {"r0", "r1", "r3"} == on_record(stage.backend).keys()
 
 
 GROWTH = [put("r", 20, node) for node in NODES]

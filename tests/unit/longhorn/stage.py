@@ -169,6 +169,7 @@ class LonghornStage:
         preset: Mapping[str, Delay] | None = None,
         retry_seconds: float = _NEVER,
         share_managers: bool = False,
+        runs_own_pods: bool = True,
         **delays: Delay,
     ) -> None:
         """`share_managers`: with these, and kubelets."""
@@ -178,6 +179,7 @@ class LonghornStage:
             retry_seconds=retry_seconds,
             resync_seconds=_NEVER,
             share_managers=share_managers,
+            runs_own_pods=runs_own_pods,
         )
         self.api = MemoryApi()
         self.timers = ManualTimers(self.api)

@@ -234,3 +234,14 @@ def missing(read: partial[Raw]) -> bool:
     except Exception as error:
         return "NotFound" in repr(error)
     return False
+
+
+@pytest.mark.parametrize("runs_own", [True, False])
+def test_pods_of_its_own_namespace_may_have_another_kubelet(runs_own: bool) -> None:
+    stage = LonghornStage("a", share_managers=True, runs_own_pods=runs_own)
+    for namespace in ("default", NAMESPACE):
+        pod = {"metadata": {"name": "p"}, "spec": {"nodeName": "a", "containers": [{"name": "main"}]}}
+        stage.api.create(f"/api/v1/namespaces/{namespace}/pods", pod | {"status": {"phase": "Pending"}})
+    stage.run()
+    phases = [stage.api.get(paths.pod(namespace, "p"))["status"]["phase"] for namespace in ("default", NAMESPACE)]
+    assert ["Running", "Running" if runs_own else "Pending"] == phases

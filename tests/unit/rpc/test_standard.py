@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -12,6 +13,7 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from controller.rpc import disk_scheduler_pb2 as pb
 from controller.rpc.server import THREADS
+from controller.rpc.standard import MOST_REFLECTIONS
 from controller.rpc.wire import SERVICE
 from tests.unit.rpc.leaders import Chain, Leader, caller
 from tests.waiting import wait_until
@@ -51,6 +53,51 @@ def test_watches_hear_of_changes_and_keep_no_thread(leader: Leader, channel: grp
     assert Status.NOT_SERVING == checked(channel, SERVICE)
     for watch in watches:
         watch.cancel()
+
+
+def test_watches_that_go_while_they_are_told_stop_nobody(leader: Leader, channel: grpc.Channel) -> None:
+    """gRPC tells of the end of a watch in the thread that finishes what is being sent to others."""
+    stub = health_pb2_grpc.HealthStub(channel)
+    request = health_pb2.HealthCheckRequest(service=SERVICE)
+    services = leader.server._standard
+    for number in range(100):
+        watches = [stub.Watch(request, timeout=60) for _ in range(8)]  # type: ignore[attr-defined]  # the stubs lack it
+        for watch in watches:
+            next(watch)
+        services.tell_leading(number % 2 == 0)
+        for watch in watches:
+            watch.cancel()
+    services.tell_leading(True)
+    wait_until(lambda: checked(channel, SERVICE) == Status.SERVING, "an answer")
+    wait_until(lambda: not services._health._watches, "an end of all watches")
+
+
+def test_who_watches_a_service_that_is_not_there_is_told_so(channel: grpc.Channel) -> None:
+    stub = health_pb2_grpc.HealthStub(channel)
+    watch = stub.Watch(health_pb2.HealthCheckRequest(service="another"), timeout=60)  # type: ignore[attr-defined]  # the stubs lack it
+    assert Status.SERVICE_UNKNOWN == next(watch).status
+    watch.cancel()
+
+
+def test_reflection_keeps_few_threads_whoever_asks(channel: grpc.Channel) -> None:
+    stub = reflection_pb2_grpc.ServerReflectionStub(channel)
+    asked = threading.Event()
+
+    def never_ends() -> Iterator[reflection_pb2.ServerReflectionRequest]:
+        yield reflection_pb2.ServerReflectionRequest(list_services="")
+        asked.wait(60)
+
+    kept = [stub.ServerReflectionInfo(never_ends(), timeout=60) for _ in range(MOST_REFLECTIONS)]  # type: ignore[operator]  # the stubs lack it
+    for one in kept:
+        next(one)
+    request = reflection_pb2.ServerReflectionRequest(list_services="")
+    with pytest.raises(grpc.RpcError) as raised:
+        next(stub.ServerReflectionInfo(iter([request]), timeout=10))  # type: ignore[operator]  # the stubs lack it
+    assert grpc.StatusCode.RESOURCE_EXHAUSTED is raised.value.code()
+    asked.set()
+    for one in kept:
+        assert not list(one)
+    assert next(stub.ServerReflectionInfo(iter([request]), timeout=10))  # type: ignore[operator]  # the stubs lack it
 
 
 def test_a_server_that_ends_is_not_serving(leader: Leader, channel: grpc.Channel) -> None:
