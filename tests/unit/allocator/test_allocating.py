@@ -528,3 +528,24 @@ def test_a_copy_is_freed_once_no_map_names_its_disk() -> None:
     image(cluster, 20)
     cluster.write(cluster.allocator.allocations.release_image("i", "n1-d1"), shows=False)
     assert 100 == cluster.free_gib("n1")
+
+
+def test_those_who_give_room_away_queue_for_their_turn_and_not_for_the_lock() -> None:
+    cluster = cluster_of(n1=100)
+    allocations, turns = cluster.allocator.allocations, list[bool]()
+    lock = allocations._lock
+
+    class Watched:
+        def __enter__(self) -> None:
+            turns.append(allocations._turn.locked())
+            lock.__enter__()
+
+        def __exit__(self, *_: object) -> None:
+            lock.__exit__(None, None, None)
+
+    name = cluster.show("v", 10)
+    allocations._lock = Watched()  # type: ignore[assignment]
+    assert not allocations.waits_for_attachment(name)
+    cluster.write(allocations.place_replica(name, SECONDS))
+    cluster.write(allocations.release_replica(name))
+    assert (True, 5) == (all(turns), len(turns))
