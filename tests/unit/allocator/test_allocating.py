@@ -535,7 +535,7 @@ def test_those_who_give_room_away_queue_for_their_turn_and_not_for_the_lock() ->
     allocations, turns = cluster.allocator.allocations, list[bool]()
     lock = allocations._lock
 
-    class Watched:
+    class TurnWatch:
         def __enter__(self) -> None:
             turns.append(allocations._turn.locked())
             lock.__enter__()
@@ -544,7 +544,7 @@ def test_those_who_give_room_away_queue_for_their_turn_and_not_for_the_lock() ->
             lock.__exit__(None, None, None)
 
     name = cluster.show("v", 10)
-    allocations._lock = Watched()  # type: ignore[assignment]
+    allocations._lock = TurnWatch()  # type: ignore[assignment]
     assert not allocations.waits_for_attachment(name)
     cluster.write(allocations.place_replica(name, SECONDS))
     cluster.write(allocations.release_replica(name))
