@@ -57,12 +57,20 @@ class Landings(Limits):
     def __init__(self, world: RaceWorld) -> None:
         super().__init__(world)
         self._by_hand: set[str] = set()  # uids of pods that may look as if we had let them go where they are
+        self._given_back: set[str] = set()  # uids of claims
 
     def bound_by_hand(self, pod: Pod, node: str) -> None:
         """What its volumes need there was never checked; that is told from what was only where this leader has answered
         all questions about the pod."""
         if pod.uid in self._world.former or self._world.driver.has_let_through(pod.uid, node):
             self._by_hand.add(pod.uid)
+
+    def written(self, kind: str, facts: object | None, old: object | None) -> None:
+        """Where answers add up, a choice that is withdrawn gives back all nodes of any answer, with no look at them."""
+        if isinstance(facts, Claim) and isinstance(old, Claim) and old.selected_node and not facts.selected_node:
+            if self._world.shape.has_strangers:
+                self._given_back.add(facts.uid)
+        super().written(kind, facts, old)
 
     def _is_new(self, claim: Claim, node: str, answer: RaceAnswer) -> bool:
         """Also a nomination that nobody asked us for makes a choice of what a claim's owner wrote; it is confirmed, and
@@ -72,6 +80,8 @@ class Landings(Limits):
     def _is_news(self, kind: str, facts: object | None, gone: object | None) -> bool:
         """Also what a pod leaves behind that went where we had not let it go: for a moment it counts as if we had."""
         known = facts if facts is not None else gone
+        if isinstance(known, Claim):
+            return known.uid in self._given_back
         if not isinstance(known, Pod):
             return super()._is_news(kind, facts, gone)
         is_over = facts is None or known.is_finished

@@ -154,7 +154,7 @@ class DiskChooser:
                 return None
             kind = self._kind(needs_of(volume, replica, view.backing_image))
             search = _Search(self._world, kind, view, volume, replica, joined, beside)
-            choice = _preferred(search.run(closed), volume, view)
+            choice = _preferred(search.run(joined.closed), volume, view)
             if choice is not None:
                 return choice
         return None

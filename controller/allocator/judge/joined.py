@@ -17,7 +17,7 @@ from typing import Final, NamedTuple, Self
 from controller.allocator.judge.growth import Obstacle
 from controller.allocator.judge.pending import EvenLoad, Pending
 from controller.allocator.promises.ledger import Ledger
-from controller.allocator.promises.promise import Promise, Roams, Source
+from controller.allocator.promises.promise import Roams, Source
 from controller.allocator.world.world import World
 from controller.model.longhorn import Disk, LonghornNode, Replica, Volume
 from controller.model.quantity import bytes_text
@@ -82,11 +82,13 @@ class JoinedDisks:
         """`closed`: nodes that take nothing, with the reason, which is not one of Longhorn's. `beside_roaming`: also
         what may land on any node has to fit beside it."""
         world.refresh()
-        self._closed, self.is_beside_roaming = closed, beside_roaming
+        self.closed, self.is_beside_roaming = closed, beside_roaming
         self._world, self._volume, self._now_utc = world, volume, now_utc
         own = frozenset({volume.name, *(claim.uid for claim in world.claims_of_volume(volume.name))})
         self._pending = Pending(world, ledger, own)
-        self.is_promised_anywhere = any(map(_is_yes_anywhere, (one for key in own for one in ledger.of_volume(key))))
+        yes = [one for key in own for one in ledger.of_volume(key) if one.source in (Source.FILTER, Source.CHOICE)]
+        self.is_promised_anywhere = any(isinstance(one.places, Roams) for one in yes)
+        self.promised_on = frozenset[str]().union(*(one.nodes for one in yes))
         self._image = world.backing_image(volume.backing_image)
         self._own: dict[str, dict[str, int]] = {}  # by disk, what of the volume is in the figure, listed or not
         for one in world.replicas_of(volume.name).values():
@@ -107,13 +109,16 @@ class JoinedDisks:
 
         First all that is promised has to fit beside the replica, wherever it lands. Where a pod was told that the
         volume finds room on any node, that was judged with every place in mind that others may take, and theirs with
-        every place of this one: it takes nobody's room but where something is bound to a node. Without that, two that
-        were promised the last two disks would each wait for the other.
+        every place of this one: it takes nobody's room but where something is bound to a node. So it is on the node
+        that it was promised. Without that, two that were promised the last two disks would each wait for the other.
         """
         first = cls(world, ledger, volume, now_utc, closed)
         yield first
         if first.is_promised_anywhere:
             yield cls(world, ledger, volume, now_utc, closed, beside_roaming=False)
+        elif first.promised_on:
+            others = dict.fromkeys(world.nodes.keys() - first.promised_on, "nothing was promised there")
+            yield cls(world, ledger, volume, now_utc, {**others, **closed}, beside_roaming=False)
 
     def find(self, asked: Replica) -> FoundDisks:
         """For `asked`, which may be one that does not exist yet."""
@@ -174,7 +179,7 @@ class JoinedDisks:
         room = self._world.room(node.name)
         if room is None or check_node(node) is not None:
             return node
-        if node.name in self._closed:
+        if node.name in self.closed:
             return replace(node, schedulable=False)
         known = {}
         for disk, made_of in zip(room.disks, self.sums(room), strict=True):
@@ -201,8 +206,8 @@ class JoinedDisks:
     def _obstacle(self, refusal: Refusal, size_bytes: int) -> Obstacle:
         """With the bytes that are missing; and what would fit but for promises, or for the image, says so."""
         rejection, known = refusal.rejection, self._sums.get((refusal.node, refusal.disk))
-        if refusal.node in self._closed:
-            text = f"{refusal.node}: {self._closed[refusal.node]}"
+        if refusal.node in self.closed:
+            text = f"{refusal.node}: {self.closed[refusal.node]}"
             return Obstacle(refusal.node, "", 0, Rejection(Reason.NODE_UNSCHEDULABLE, text))
         if known is None or rejection.reason is not Reason.INSUFFICIENT_STORAGE:
             return Obstacle(refusal.node, refusal.disk, 0, rejection)
@@ -214,11 +219,6 @@ class JoinedDisks:
             text = f"{bytes_text(known.promised_bytes)} are promised to other volumes, which may come to this disk"
             rejection = Rejection(Reason.CONTENDED, f"{refusal.disk}: {text}; {_free(known)}")
         return Obstacle(refusal.node, refusal.disk, missing, rejection)
-
-
-def _is_yes_anywhere(promise: Promise) -> bool:
-    """Whether a filter call has promised it, and it may land on any node."""
-    return promise.source in (Source.FILTER, Source.CHOICE) and isinstance(promise.places, Roams)
 
 
 def _free(known: DiskSum) -> str:

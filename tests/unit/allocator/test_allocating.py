@@ -202,6 +202,23 @@ def test_what_a_watch_shows_a_moment_later_is_waited_for() -> None:
     assert not allocations.wait_known([Missing("backing_image", "", "i")], 0.0)
 
 
+def test_who_was_promised_a_node_waits_for_nobody_who_may_go_anywhere() -> None:
+    """The copies that roam have no other disk, and were not promised more than one; else each waited for the other."""
+    cluster = Allocating(replace(OPEN, degraded_availability=True, disk_soft_anti_affinity=False)).add_nodes(n1=100)
+    cluster.add_class("three", dataLocality="disabled", numberOfReplicas="3", replicaSoftAntiAffinity="enabled")
+    cluster.add_pod("pod", ("roams", 40, "three"), ("local", 60))
+    assert {"n1"} == cluster.offered("pod", "n1")
+    cluster.select_node("roams", "n1")
+    cluster.select_node("local", "n1")
+    roams = cluster.provision("roams", locality="disabled", replica_count=3, soft_anti_affinity="enabled", copies=3)
+    local = cluster.provision("local")
+    cluster.bind("pod", "n1")
+    assert ("n1", "d1") == place(cluster.schedule(f"{roams}-r-1"))
+    assert not cluster.schedule(f"{roams}-r-2").allocations
+    cluster.attach(local, "n1", 60)
+    assert ("n1", "d1") == place(cluster.schedule(f"{local}-r-1"))
+
+
 def test_what_was_given_away_is_not_offered_to_a_pod() -> None:
     cluster = cluster_of(n1=100)
     cluster.show("v", 60)
