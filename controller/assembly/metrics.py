@@ -36,7 +36,7 @@ from controller.rules.reasons import Reason
 _CALL_BUCKETS: Final = (0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _WAIT_BUCKETS: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0)
 _ENDED: Final = "holds_ended_"
-_HOWS: Final = ("expired", "answer_lost", "pod_gone")
+_HOWS: Final = ("answer_lost", "expired", "filtered_again", "pod_gone")
 _TOTALS: Final = (  # metric, the allocator's counter, help
     (
         "assumptions_expired",

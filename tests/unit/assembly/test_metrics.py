@@ -129,6 +129,11 @@ def test_holds_are_counted_with_their_bytes_and_their_age(page: Page) -> None:
     assert page.value("choice_lag_seconds") == 1.5
 
 
+def test_every_end_of_a_hold_is_there_before_the_first_one(page: Page) -> None:
+    for how in ("answer-lost", "expired", "filtered-again", "pod-gone"):
+        assert page.value("holds_ended_total", how=how) == 0
+
+
 def test_an_expired_hold_counts_as_not_scheduled(page: Page) -> None:
     page.cluster.add_pod("a")
     page.cluster.filter("a", "n1")
