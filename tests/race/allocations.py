@@ -57,7 +57,7 @@ class Landings(Limits):
     def __init__(self, world: RaceWorld) -> None:
         super().__init__(world)
         self._by_hand: set[str] = set()  # uids of pods that may look as if we had let them go where they are
-        self._given_back: set[str] = set()  # uids of claims
+        self._unchecked: set[str] = set()  # uids of claims whose places are others than were answered
 
     def bound_by_hand(self, pod: Pod, node: str) -> None:
         """What its volumes need there was never checked; that is told from what was only where this leader has answered
@@ -66,10 +66,12 @@ class Landings(Limits):
             self._by_hand.add(pod.uid)
 
     def written(self, kind: str, facts: object | None, old: object | None) -> None:
-        """Where answers add up, a choice that is withdrawn gives back all nodes of any answer, with no look at them."""
-        if isinstance(facts, Claim) and isinstance(old, Claim) and old.selected_node and not facts.selected_node:
-            if self._world.shape.has_strangers:
-                self._given_back.add(facts.uid)
+        """An owner may choose any node that was ever answered, and where answers add up, a choice that is withdrawn
+        gives all of them back: nobody looks at them again."""
+        if isinstance(facts, Claim) and isinstance(old, Claim) and facts.selected_node != old.selected_node:
+            is_by_hand = facts.uid in self._world.by_hand
+            if is_by_hand or (not facts.selected_node and self._world.shape.has_strangers):
+                self._unchecked.add(facts.uid)
         super().written(kind, facts, old)
 
     def _is_new(self, claim: Claim, node: str, answer: RaceAnswer) -> bool:
@@ -81,7 +83,7 @@ class Landings(Limits):
         """Also what a pod leaves behind that went where we had not let it go: for a moment it counts as if we had."""
         known = facts if facts is not None else gone
         if isinstance(known, Claim):
-            return known.uid in self._given_back
+            return known.uid in self._unchecked
         if not isinstance(known, Pod):
             return super()._is_news(kind, facts, gone)
         is_over = facts is None or known.is_finished
