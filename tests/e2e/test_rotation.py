@@ -158,6 +158,7 @@ class ApiServer:
                 self.failures.append(repr(error))
 
 
+@pytest.mark.long
 def test_nobody_is_refused_over_many_rotations(stage: RotationStage) -> None:
     stage.start("--unit", str(UNIT_SECONDS), copies=2)
     first = stage.bundle.latest
@@ -228,7 +229,7 @@ def test_secrets_that_are_deleted_or_spoilt_come_back_and_nobody_notices(stage: 
     assert (0, "all certificates are in order\n") == (checked.returncode, checked.stdout)
 
 
-@pytest.mark.parametrize("offset", [-300, 300])
+@pytest.mark.parametrize("offset", [-300, pytest.param(300, marks=pytest.mark.long)])
 def test_clocks_that_are_five_minutes_off_keep_nobody_out(stage: RotationStage, offset: int) -> None:
     stage.start("--clock-offset", str(offset))
     before = stage.secrets()
