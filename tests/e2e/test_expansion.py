@@ -61,6 +61,7 @@ def test_of_a_hundred_growths_at_once_exactly_as_many_are_allowed_as_fit(stage: 
     wait_until(lambda: not stage.growths(), "an empty ledger", WAIT_SECONDS)
 
 
+@pytest.mark.long
 def test_without_the_gate_longhorn_gives_the_same_bytes_to_several_growths(stage: GrowingCell) -> None:
     """What the test above would see if nothing were held: the checks of Longhorn's own look at figures of a while
     ago."""

@@ -49,6 +49,7 @@ def test_with_the_generated_configuration_the_load_of_a_node_counts(
     assert {idle: PODS} == pods_by_node(cell, start_scheduler, Form.NAMES)
 
 
+@pytest.mark.long
 def test_with_full_nodes_kube_scheduler_takes_every_node_for_idle(
     scene: Scene, make_cell: MakeCell, start_scheduler: StartScheduler
 ) -> None:

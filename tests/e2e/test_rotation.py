@@ -246,6 +246,7 @@ def test_clocks_that_are_five_minutes_off_keep_nobody_out(stage: RotationStage, 
     assert before[CHAIN[0]] == stage.secret(CHAIN[0])
 
 
+@pytest.mark.long
 def test_both_copies_lost_and_the_authoritys_secret_too(stage: RotationStage) -> None:
     """Nobody remembers the authority's key: what it signed goes on being trusted, and served."""
     stage.start()
