@@ -19,7 +19,7 @@ from controller.allocations.repair import Repair, RepairReason, plan_repairs, sh
 from controller.allocations.writer import RecordWriter
 from controller.clock import Clock
 from controller.errors import SchedulerError
-from controller.model.allocations import Allocation, Change, Drop, NodeRecord, Purpose, Put
+from controller.model.allocations import Allocation, Change, Drop, NodeRecord, Purpose
 from controller.model.longhorn import BackingImage, LonghornNode, Replica, Volume
 from controller.process.worker import Part, Worker
 from controller.settings import DISK_SCHEDULER, LiveSettings
@@ -245,9 +245,8 @@ class RecordKeeper(Part):
         made: dict[Change, bool] = {}
 
         def is_still_wanted(change: Change, there: Allocation | None) -> bool:
-            key = change.allocation.key if isinstance(change, Put) else change.key
             # Else a call has changed it since, or its caller was told once more.
-            is_same = there == seen.entries.get((node, key))
+            is_same = there == seen.entries.get((node, change.key))
             made[change] = is_same and (there is None or self._told_at((there,)).items() <= seen.told_at.items())
             return made[change]
 

@@ -38,12 +38,6 @@ def machines(scene: Scene, make_cell: MakeCell) -> Iterator[Machines]:
     found.end()
     scene.set_settings(co_schedule_strictness="required", co_schedule_fallback_after="0")
 
-    def is_usual() -> bool:
-        said = scene.controllers[-1].status()["settings"]
-        return (said["co_schedule_strictness"], said["co_schedule_fallback_after_seconds"]) == ("required", 0)
-
-    wait_until(is_usual, "the usual settings", WAIT_SECONDS)
-
 
 def test_a_virtual_machine_runs_where_its_volume_is_served(machines: Machines) -> None:
     """Twenty of twenty. A kube-scheduler that does not ask us spreads the same pods over the nodes."""

@@ -69,8 +69,6 @@ def scores_of(scene: Scene, pod: str) -> dict[str, Counter[str]]:
 
 def test_the_score_is_a_hundred_in_the_schedulers_own_log(scene: Scene, machines: Machines) -> None:
     scene.set_settings(co_schedule_strictness="preferred")
-    leader = scene.controllers[-1]
-    wait_until(lambda: leader.status()["settings"]["co_schedule_strictness"] == "preferred", "the setting")
     nodes = machines.cell.nodes
     machines.serve(nodes[2])
     name = begin(machines)

@@ -84,7 +84,6 @@ class _Shelf:
     is_plain: bool
     least_reach_bytes: int
     least_free_bytes: int
-    most_free_bytes: int
     least_written_limit_bytes: int
 
 
@@ -368,6 +367,5 @@ def _shelf(room: NodeRoom, slots: list[_Slot], world: World) -> _Shelf:
         takes_plain and all(check_disk_kind(disk, DEFAULT_NEEDS, 0, space) is None for disk in disks),
         min(disk.reach_bytes for disk in disks),
         min(slot.free_bytes for slot in slots),
-        max(slot.free_bytes for slot in slots),
         min(slot.written_limit_bytes for slot in slots),
     )

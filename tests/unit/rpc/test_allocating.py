@@ -17,7 +17,7 @@ from certs.webhook import CLIENT_SUBJECT
 from controller.allocations.writer import StillWanted
 from controller.allocator.verbs.allocate import DOUBT_SECONDS
 from controller.errors import ConflictError, NotReadyError, TooManyReadsError, UnreadableRecordError
-from controller.model.allocations import Change, NodeRecord, Put, changed
+from controller.model.allocations import Change, NodeRecord, changed
 from controller.model.longhorn import BackingImage
 from controller.rpc import disk_scheduler_pb2 as pb
 from controller.rpc.calls import MOST_REFUSALS
@@ -45,8 +45,8 @@ class FakeRecord:
             self.commits += 1
             for change in changes:
                 record = self.records.get(change.node, NodeRecord(change.node))
-                key = change.allocation.key if isinstance(change, Put) else change.key
-                if not is_still_wanted(change, next((one for one in record.allocations if one.key == key), None)):
+                there = next((one for one in record.allocations if one.key == change.key), None)
+                if not is_still_wanted(change, there):
                     continue
                 self.records[change.node] = replace(record, allocations=changed(record.allocations, [change]))
             for name in {change.node for change in changes}:
