@@ -66,7 +66,7 @@ def start_scheduler(shared_scene: Scene) -> Iterator[Callable[..., str]]:
 
 @pytest.fixture
 def make_cell(shared_scene: Scene) -> Iterator[Callable[..., Cell]]:
-    """A function that makes a cell; its workloads and volumes go after the test, whatever the test left behind."""
+    """A function that makes a cell; all of it goes after the test, whatever the test left behind."""
     cells: list[Cell] = []
 
     def make(**options: object) -> Cell:
@@ -77,7 +77,7 @@ def make_cell(shared_scene: Scene) -> Iterator[Callable[..., Cell]]:
     yield make
     shared_scene.longhorn.resume()
     for cell in cells:
-        cell.clear()
+        cell.end()
 
 
 @pytest.fixture

@@ -32,6 +32,7 @@ from tests.e2e.scheduling import NAMESPACE, SERVICE, SERVICE_PORT
 from tests.e2e.standin import StandIn
 from tests.e2e.view import CLAIMS, LONGHORN_NODES, LONGHORN_VOLUMES, PODS, VOLUMES, View
 from tests.longhorn.options import LonghornOptions
+from tests.longhorn.paths import CSI_NODES
 from tests.waiting import wait_until
 
 GIB = workloads.GIB
@@ -289,6 +290,7 @@ class Cell:
         self.class_name = f"longhorn-{name}"
         self.selector = {"cell": name}
         self._runs = 0
+        self._fillers = ""  # the namespace of pods that take CPU and memory
         self._scope: Scope | None = None
         for node in self.nodes:
             scene.cluster.add_node(node, labels=self.selector)
@@ -300,7 +302,7 @@ class Cell:
 
     def _fill(self, nodes: Sequence[str]) -> None:
         """Take three quarters of these nodes, for good: kube-scheduler spreads pods over equal nodes by itself."""
-        namespace = f"{self.name}-fillers"
+        namespace = self._fillers = f"{self.name}-fillers"
         self.scene.cluster.create_namespace(namespace)
         for node in nodes:
             pod = workloads.filler(f"filler-{node}", node, cpu=FILL_CPU, memory=FILL_MEMORY)
@@ -444,9 +446,11 @@ class Cell:
 
     def describe(self) -> str:
         """Where its pods stand, for the message of a failed test."""
+        refused = self.refused()
+        why = [one["message"] for pod in refused[:1] for one in pod["status"]["conditions"] if "message" in one]
         return (
-            f"{len(self.pods())} pods, {len(self.bound())} bound, {len(self.ready())} ready, "
-            f"{len(self.refused())} refused, {len(self.claims())} claims, {len(self.chosen())} chosen"
+            f"{len(self.pods())} pods, {len(self.bound())} bound, {len(self.ready())} ready, {len(refused)} refused, "
+            f"{len(self.claims())} claims, {len(self.chosen())} chosen {' '.join(why)}"
         )
 
     def clear(self, timeout: float = 120.0) -> None:
@@ -459,6 +463,17 @@ class Cell:
         self._wait(lambda: not self.pods() and not self.claims(), "end of its pods and claims", timeout)
         self.drop_attachments()
         self._wait(lambda: not self._volumes(), "end of its volumes", timeout)
+
+    def end(self) -> None:
+        """Clear it, and take its nodes away: limits that are a share of all disks must not grow from test to test."""
+        self.clear()
+        api = self.scene.api
+        if self._fillers:
+            api.delete(f"/api/v1/namespaces/{self._fillers}/pods", gracePeriodSeconds=0)
+        paths = (path for node in self.nodes for path in (longhorn_node(node), f"{CSI_NODES}/{node}", f"{NODES}/{node}"))
+        for path in (*paths, f"{CLASSES}/{self.class_name}"):
+            with ignored_when_gone():
+                api.delete(path)
 
     def drop_attachments(self) -> None:
         """Delete the attachments of volumes that no pod uses any more.
