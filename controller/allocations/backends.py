@@ -86,7 +86,9 @@ class _Listed:
     ) -> Raw:
         """The object, which is not at hand, with these allocations and what else is given."""
         record = stored.record
-        changes = merge_patch(encode_allocations(record.allocations), encode_allocations(allocations))
+        disks = {one.disk for one in set(record.allocations).symmetric_difference(allocations)}
+        before, after = ([one for one in each if one.disk in disks] for each in (record.allocations, allocations))
+        changes = merge_patch(encode_allocations(before), encode_allocations(after))
         body = {
             "metadata": {**(metadata or {}), "resourceVersion": record.version},
             "spec": {**(spec or {}), FIELD: changes},

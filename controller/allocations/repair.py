@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
 
@@ -85,7 +85,7 @@ def plan_repairs(
         elif old.size_bytes > one.size_bytes and old not in kept and not _is_unsized(one):
             size = wanted_bytes.get(one.name, 0) if one.purpose is Purpose.REPLICA else 0
             if old.size_bytes > size:
-                lowered = replace(one, size_bytes=max(one.size_bytes, size))
+                lowered = Allocation(one.purpose, one.name, one.node, one.disk, max(one.size_bytes, size))
                 repairs.append(Repair(RepairReason.EXPANSION_UNFINISHED, lowered, Put(lowered)))
     for key, old in there.items():
         if key not in wanted and old not in kept:

@@ -25,7 +25,7 @@ from controller.errors import (
     UnavailableError,
     UnreadableRecordError,
 )
-from controller.model.allocations import Allocation, Change, Drop, Key, NodeRecord, Put, apply, changed
+from controller.model.allocations import Allocation, Change, Drop, Key, NodeRecord, Put, apply
 
 PAUSE_SECONDS: Final = 0.05
 ROLL_BACK_SECONDS: Final = 2.0
@@ -354,4 +354,4 @@ def _applied(
                 continue
             ticket.undo.append(_Undo(change, former))
             apply([change], found)
-    return changed(found.values(), ())
+    return tuple(sorted(found.values()))

@@ -9,6 +9,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
+import msgspec
+
 
 class Purpose(StrEnum):
     """What an allocation is for. The value is the code that metrics and logs show."""
@@ -20,10 +22,12 @@ class Purpose(StrEnum):
 Key = tuple[Purpose, str, str]  # purpose, name and disk
 
 
-@dataclass(frozen=True, slots=True)
-class Allocation:
+class Allocation(msgspec.Struct, frozen=True, order=True, gc=False):
     """Room for one replica, or for one copy of a backing image, on one disk; the disk's name is its key in the node's
-    `spec.disks`."""
+    `spec.disks`. Those of a node are in the order of their keys.
+
+    Not a dataclass: a record is read and compared at each write, and making and hashing its entries was most of that.
+    """
 
     purpose: Purpose
     name: str
@@ -97,4 +101,4 @@ def changed(allocations: Iterable[Allocation], changes: Iterable[Change]) -> tup
     """What is on record of one node after `changes`, in their order; sorted, so that equal records are equal."""
     found = {one.key: one for one in allocations}
     apply(changes, found)
-    return tuple(found[key] for key in sorted(found))
+    return tuple(sorted(found.values()))

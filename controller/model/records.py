@@ -15,6 +15,7 @@ FIELD_OF: Final[Mapping[Purpose, str]] = {Purpose.REPLICA: "replicas", Purpose.B
 FIELD: Final = "diskAllocations"
 DROPPED: Final = "spec.diskAllocations was written and is gone: a writer that does not know the field has dropped it"
 _PATH: Final = f"spec.{FIELD}"
+_MOST_BYTES: Final = 2**63
 
 
 def node_record(raw: Raw) -> NodeRecord | None:
@@ -65,17 +66,23 @@ def allocations_in(raw: object, node: str) -> tuple[Allocation, ...]:
             raise MalformedRequestError(f"{path}.{min(unknown)}", "is not known")
         for purpose, name in FIELD_OF.items():
             sizes = mapping_at(lists, path, name)
-            for owner in sizes:
-                size = integer_at(sizes, f"{path}.{name}", owner, default=-1)
-                if size < 0:
-                    raise MalformedRequestError(f"{path}.{name}.{owner}", "is not a number of bytes")
+            for owner, value in sizes.items():
+                is_plain = type(value) is int and 0 <= value < _MOST_BYTES  # nearly always
+                size = value if is_plain else _size_at(sizes, f"{path}.{name}", owner)
                 found.append(Allocation(purpose, owner, node, disk, size))
-    return tuple(sorted(found, key=lambda one: one.key))
+    return tuple(sorted(found))
+
+
+def _size_at(sizes: Raw, path: str, owner: str) -> int:
+    size = integer_at(sizes, path, owner, default=-1)
+    if size < 0:
+        raise MalformedRequestError(f"{path}.{owner}", "is not a number of bytes")
+    return size
 
 
 def encode_allocations(allocations: Iterable[Allocation]) -> dict[str, Any]:
     """What `allocations_in` reads back."""
     disks: dict[str, dict[str, dict[str, int]]] = {}
-    for one in sorted(allocations, key=lambda one: one.key):
+    for one in sorted(allocations):
         disks.setdefault(one.disk, {}).setdefault(FIELD_OF[one.purpose], {})[one.name] = one.size_bytes
     return {disk: disks[disk] for disk in sorted(disks)}

@@ -8,6 +8,7 @@ from math import inf
 from typing import Any
 
 import pytest
+from msgspec.structs import replace as other
 
 from controller.allocator.judge.joined import FoundDisks
 from controller.allocator.outcome import Mode
@@ -125,7 +126,7 @@ def test_when_a_caller_was_told_is_known_for_the_grace_also_once_it_is_on_record
     mine = cluster.allocator.allocations
     given = mine.place_replica("v-r-1", SECONDS)
     (one,) = given.allocations
-    others = [replace(one, node="n2"), replace(one, size_bytes=1), replace(one, name="v-r-2")]
+    others = [other(one, node="n2"), other(one, size_bytes=1), other(one, name="v-r-2")]
     assert {one: inf} == mine.told_at([one, *others])  # it is being written
     cluster.write(given)
     told = {one: cluster.clock.now()}
