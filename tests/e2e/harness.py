@@ -470,8 +470,10 @@ class Cell:
         api = self.scene.api
         if self._fillers:
             api.delete(f"/api/v1/namespaces/{self._fillers}/pods", gracePeriodSeconds=0)
-        paths = (path for node in self.nodes for path in (longhorn_node(node), f"{CSI_NODES}/{node}", f"{NODES}/{node}"))
-        for path in (*paths, f"{CLASSES}/{self.class_name}"):
+        paths = [f"{CLASSES}/{self.class_name}"]
+        for node in self.nodes:
+            paths += longhorn_node(node), f"{CSI_NODES}/{node}", f"{NODES}/{node}"
+        for path in paths:
             with ignored_when_gone():
                 api.delete(path)
 
