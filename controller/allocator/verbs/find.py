@@ -64,12 +64,12 @@ class DiskQueries:
             if volume is None:
                 raise NotFoundError(f"there is no Longhorn volume {question.volume!r}")
             replica = _replica(world, volume, question)
-            if not world.allocated.counts:
-                return JoinedDisks(world, ledger, volume, now_utc, closed).find(replica)
-            views = JoinedDisks.of_call(world, ledger, volume, now_utc, closed)
-            tries = (view.find(replica) for view in views)
-            first = next(tries)
-            return first if first.preferred is not None else next((one for one in tries if one.preferred), first)
+            every = JoinedDisks(world, ledger, volume, now_utc, closed)
+            found = every.find(replica)
+            views = every.tries() if world.allocated.counts else ()
+            tries = (found if view is every else view.find(replica) for view in views)
+            given = next((one for one in tries if one.preferred is not None), found)
+            return replace(found, preferred=given.preferred) if given.preferred in found.disks else given
         finally:
             self._turn.release()
 

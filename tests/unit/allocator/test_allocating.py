@@ -12,6 +12,7 @@ import pytest
 from controller.allocator.judge.joined import FoundDisks
 from controller.allocator.outcome import Mode
 from controller.allocator.verbs.allocate import DOUBT_SECONDS, SHOWN_SECONDS, Allotment
+from controller.allocator.verbs.find import DiskQuestion
 from controller.allocator.verbs.grow import GrowthRequest, GrowthVerdict
 from controller.errors import NotFoundError, NotReadyError, PreconditionError
 from controller.model.allocations import Allocation, Drop, NodeRecord, Purpose, Put, changed
@@ -202,9 +203,11 @@ def test_what_a_watch_shows_a_moment_later_is_waited_for() -> None:
     assert not allocations.wait_known([Missing("backing_image", "", "i")], 0.0)
 
 
-def test_who_was_promised_a_node_waits_for_nobody_who_may_go_anywhere() -> None:
-    """The copies that roam have no other disk, and were not promised more than one; else each waited for the other."""
-    cluster = Allocating(replace(OPEN, degraded_availability=True, disk_soft_anti_affinity=False)).add_nodes(n1=100)
+def beside_copies_that_roam(**free_gib: float) -> tuple[Allocating, str, str]:
+    """A pod on n1 with a volume of three copies, which may share nodes but no disk, and a local one that no node but n1
+    was offered; the volumes."""
+    cluster = Allocating(replace(OPEN, degraded_availability=True, disk_soft_anti_affinity=False))
+    cluster.add_nodes(**free_gib)
     cluster.add_class("three", dataLocality="disabled", numberOfReplicas="3", replicaSoftAntiAffinity="enabled")
     cluster.add_pod("pod", ("roams", 40, "three"), ("local", 60))
     assert {"n1"} == cluster.offered("pod", "n1")
@@ -213,10 +216,61 @@ def test_who_was_promised_a_node_waits_for_nobody_who_may_go_anywhere() -> None:
     roams = cluster.provision("roams", locality="disabled", replica_count=3, soft_anti_affinity="enabled", copies=3)
     local = cluster.provision("local")
     cluster.bind("pod", "n1")
+    return cluster, roams, local
+
+
+def test_who_was_promised_a_node_waits_for_nobody_who_may_go_anywhere() -> None:
+    """The copies that roam have no other disk, and were not promised more than one; else each waited for the other."""
+    cluster, roams, local = beside_copies_that_roam(n1=100)
     assert ("n1", "d1") == place(cluster.schedule(f"{roams}-r-1"))
     assert not cluster.schedule(f"{roams}-r-2").allocations
     cluster.attach(local, "n1", 60)
     assert ("n1", "d1") == place(cluster.schedule(f"{local}-r-1"))
+
+
+def test_who_was_promised_a_node_comes_there_though_copies_that_roam_may_take_the_rest() -> None:
+    """Another node has room beside all that is promised."""
+    cluster, roams, local = beside_copies_that_roam(n1=100, n2=200)
+    cluster.place(roams, "n1", 40)
+    cluster.attach(local, "n1", 60)
+    found = cluster.allocator.disks.find(DiskQuestion(local, f"{local}-r-1"), SECONDS)
+    assert found.preferred is not None
+    assert "n1" == found.preferred.node
+    assert ("n1", "d1") == place(cluster.schedule(f"{local}-r-1"))
+
+
+def test_of_several_nodes_that_were_offered_the_one_of_its_engine_comes_first() -> None:
+    cluster = Allocating().add_nodes(n1=100, n2=200)
+    assert cluster.ask("roams", 40, "n1", "n2", class_name="roaming")
+    assert {"n1", "n2"} == cluster.ask("local", 60, "n1", "n2")
+    local = cluster.provision("local")
+    cluster.show("other", 20, on="n1")
+    cluster.attach(local, "n1", 60)
+    assert ("n1", "d1") == place(cluster.schedule(f"{local}-r-1"))
+
+
+def test_where_its_engine_runs_elsewhere_the_promised_node_comes_last() -> None:
+    cluster = Allocating().add_nodes(n1=100, n2=50)
+    assert cluster.ask("roams", 40, "n1", class_name="roaming")
+    assert {"n1"} == cluster.ask("local", 60, "n1")
+    local = cluster.provision("local")
+    cluster.show("other", 20, on="n1")
+    cluster.attach(local, "n2", 60)
+    assert ("n1", "d1") == place(cluster.schedule(f"{local}-r-1"))
+
+
+def test_on_its_node_it_leaves_copies_that_roam_their_room_if_it_can() -> None:
+    cluster = Allocating()
+    fast = disk("d1", 100, node="n1", tags=("ssd",))
+    cluster.add_node("n1", disk("d0", 60, node="n1"), fast)
+    cluster.add_class("fast", dataLocality="disabled", numberOfReplicas="1", diskSelector="ssd")
+    assert {"n1"} == cluster.ask("roams", 50, "n1", class_name="fast")
+    assert {"n1"} == cluster.ask("local", 50, "n1")
+    cluster.select_node("local", "n1")
+    local = cluster.provision("local")
+    cluster.attach(local, "n1", 50)
+    cluster.add_node("n1", disk("d0", 60, node="n1"), replace(fast, maximum_bytes=90 * GIB))
+    assert ("n1", "d0") == place(cluster.schedule(f"{local}-r-1"))
 
 
 def test_what_was_given_away_is_not_offered_to_a_pod() -> None:
