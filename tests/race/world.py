@@ -311,7 +311,7 @@ class RaceWorld:
 
     def _end_what_roams(self, current: SchedulingRound) -> None:
         """What Longhorn had its time to place is promised no more by an answer that was acted on; a choice makes no new
-        promise of what it only narrows, though the volume be detached (docs/rules/choices.md)."""
+        promise of what it only narrows, though the volume be detached (docs/rules/promises.md)."""
         for uid, nodes in current.promised.items() if current.picked and current.is_evident else ():
             since = self.placeable_at.get(f"pvc-{uid}", self.now)
             if self.now - max(since, current.answered_at) >= ROAMING_SECONDS:
