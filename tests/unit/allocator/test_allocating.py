@@ -235,7 +235,7 @@ def test_who_was_promised_a_node_comes_there_though_copies_that_roam_may_take_th
     cluster.attach(local, "n1", 60)
     found = cluster.allocator.disks.find(DiskQuestion(local, f"{local}-r-1"), SECONDS)
     assert found.preferred is not None
-    assert "n1" == found.preferred.node
+    assert ("n1", ["n1", "n2"], ()) == (found.preferred.node, [one.node for one in found.disks], found.obstacles)
     assert ("n1", "d1") == place(cluster.schedule(f"{local}-r-1"))
 
 
