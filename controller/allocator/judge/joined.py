@@ -9,7 +9,6 @@ tries and the choice between candidates are Longhorn's.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from copy import copy
 from dataclasses import dataclass, replace
 from datetime import datetime
 from types import MappingProxyType
@@ -77,24 +76,32 @@ class JoinedDisks:
         volume: Volume,
         now_utc: datetime | None,
         closed: Mapping[str, str] = MappingProxyType({}),
+        *,
+        only: frozenset[str] | None = None,
+        beside_roaming: bool = True,
+        beside_own: bool = True,
     ) -> None:
-        """`closed`: nodes that take nothing, with the reason, which is not one of Longhorn's."""
+        """`closed`: nodes that take nothing, with the reason, which is not one of Longhorn's. `only`: the nodes that
+        are looked at; None: all. `beside_roaming`: also what may land on any node has to fit beside it; `beside_own`:
+        also the other volumes of its pod."""
         world.refresh()
-        self.closed = closed
-        self.only: frozenset[str] | None = None  # the nodes that are looked at; None: all
-        self.is_beside_roaming = True  # also what may land on any node has to fit beside it
-        self._world, self._volume, self._now_utc = world, volume, now_utc
+        self.closed, self.only, self.is_beside_roaming = closed, only, beside_roaming
+        self._world, self._ledger, self._volume, self._now_utc = world, ledger, volume, now_utc
         own = frozenset({volume.name, *(claim.uid for claim in world.claims_of_volume(volume.name))})
-        self._pending = Pending(world, ledger, own)
         yes = [one for key in own for one in ledger.of_volume(key) if one.source in (Source.FILTER, Source.CHOICE)]
-        self._is_promised_anywhere = any(isinstance(one.places, Roams) for one in yes)
-        self._promised_on = frozenset[str]().union(*(one.nodes for one in yes))
+        roams = [one.places for one in yes if isinstance(one.places, Roams)]
+        self._is_promised_anywhere = bool(roams)
+        self._promised_on = frozenset[str]().union(*(one.nodes for one in yes), (one.fell_from for one in roams)) - {""}
+        if not beside_own:
+            pods = {one.claimant for one in yes}
+            own = own.union(one.volume for pod in pods for one in ledger.of_claimant(pod))
+        self._pending = Pending(world, ledger, own)
         self._image = world.backing_image(volume.backing_image)
         self._own: dict[str, dict[str, int]] = {}  # by disk, what of the volume is in the figure, listed or not
         for one in world.replicas_of(volume.name).values():
             if one.disk_uuid:
                 self._own.setdefault(one.disk_uuid, {})[one.name] = one.size_bytes
-        self._sums: dict[tuple[str, str], DiskSum] = {}  # of the last look at each disk
+        self._sums: dict[tuple[str, str], DiskSum] = {}
 
     def tries(self) -> Iterator[Self]:
         """What a call that gives room away looks at, one after the other, until a disk is found; this is among it.
@@ -102,28 +109,35 @@ class JoinedDisks:
         All that is promised has to fit beside the replica, wherever it lands. Where a pod was told that the volume
         finds room on any node, that was judged with every place in mind that others may take, and theirs with every
         place of this one: it takes nobody's room but where something is bound to a node. So it is on the node that it
-        was promised. Without that, two that were promised the last two disks would each wait for the other.
+        was promised. Without that, two that were promised the last two disks would each wait for the other; so would
+        volumes of one pod that were offered a node at discretion, where any order leaves each of them a disk.
 
         What was promised a node comes there before others are looked at, and where its engine runs, if that is one of
         several. It has no copy there, or nothing would be promised.
         """
-        if self._is_promised_anywhere:
-            yield self
-            yield self._on(None, beside_roaming=False)
-            return
         at, promised = self._volume.node_id, self._promised_on
         near = promised & {at} if at else promised
         if near:
             yield self._on(near)
             yield self._on(near, beside_roaming=False)
+            yield self._on(near, beside_roaming=False, beside_own=False)
         yield self
-        if promised - near:
+        if self._is_promised_anywhere:
+            yield self._on(None, beside_roaming=False)
+        elif promised - near:
             yield self._on(promised - near, beside_roaming=False)
 
-    def _on(self, only: frozenset[str] | None, *, beside_roaming: bool = True) -> Self:
-        view = copy(self)
-        view.only, view.is_beside_roaming = only, beside_roaming
-        return view
+    def _on(self, only: frozenset[str] | None, *, beside_roaming: bool = True, beside_own: bool = True) -> Self:
+        return type(self)(
+            self._world,
+            self._ledger,
+            self._volume,
+            self._now_utc,
+            self.closed,
+            only=only,
+            beside_roaming=beside_roaming,
+            beside_own=beside_own,
+        )
 
     def find(self, asked: Replica) -> FoundDisks:
         """For `asked`, which may be one that does not exist yet."""

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from controller.allocator.judge.joined import FoundDisks
-from controller.allocator.outcome import Mode
+from controller.allocator.outcome import Decision, Mode
 from controller.allocator.verbs.allocate import DOUBT_SECONDS, SHOWN_SECONDS, Allotment
 from controller.allocator.verbs.find import DiskQuestion
 from controller.allocator.verbs.grow import GrowthRequest, GrowthVerdict
@@ -257,6 +257,33 @@ def test_where_its_engine_runs_elsewhere_the_promised_node_comes_last() -> None:
     cluster.show("other", 20, on="n1")
     cluster.attach(local, "n2", 60)
     assert ("n1", "d1") == place(cluster.schedule(f"{local}-r-1"))
+
+
+@pytest.mark.parametrize("elsewhere_gib", [10, 400])
+def test_volumes_of_one_pod_do_not_wait_for_each_other_where_their_node_was_offered_at_discretion(
+    elsewhere_gib: int,
+) -> None:
+    """They are too many for one disk, and no other node is looked for, whether volumes may fall back to it or not."""
+    cluster = Allocating().add_nodes(n1=[150, 150], n2=elsewhere_gib)
+    cluster.add_pod("pod", ("a", 100), ("b", 100))
+    assert Decision.AT_DISCRETION is cluster.filter("pod", "n1").decision
+    for name in ("a", "b"):
+        cluster.select_node(name, "n1")
+        cluster.attach(cluster.provision(name), "n1", 100, state="attaching")
+    given = [place(cluster.schedule(f"pvc-uid-{name}-r-1")) for name in ("a", "b")]
+    assert [("n1", "d0"), ("n1", "d1")] == given
+
+
+def test_what_may_fall_back_is_on_its_node_all_the_same() -> None:
+    """One order leaves a volume without a disk there, another one does not."""
+    cluster = Allocating().add_nodes(n1=[150, 150], n2=400)
+    cluster.add_pod("pod", ("a", 80), ("b", 60), ("c", 100))
+    assert Decision.AT_DISCRETION is cluster.filter("pod", "n1").decision
+    for name in ("a", "b", "c"):
+        cluster.select_node(name, "n1")
+        cluster.attach(cluster.provision(name), "n1", cluster.claims[name].requested_bytes / GIB, state="attaching")
+    given = [place(cluster.schedule(f"pvc-uid-{name}-r-1")) for name in ("c", "a", "b")]
+    assert [("n1", "d0"), ("n1", "d1"), ("n1", "d1")] == given
 
 
 def test_on_its_node_it_leaves_copies_that_roam_their_room_if_it_can() -> None:
