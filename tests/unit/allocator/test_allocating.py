@@ -537,6 +537,29 @@ def test_an_older_record_brings_nothing_back_that_was_freed() -> None:
     assert 100 == cluster.free_gib("n1")
 
 
+def test_older_records_take_nothing_away_that_was_given_anew() -> None:
+    """What was given, freed and given again stands in the first one, and not in the second."""
+    cluster = cluster_of(n1=100)
+    cluster.show("v", 60)
+    allocations, records = cluster.allocator.allocations, list[NodeRecord]()
+    for _ in range(2):
+        cluster.write(allocations.place_replica("v-r-1", SECONDS), shows=False)
+        records.append(cluster.records["n1"])
+        cluster.write(allocations.release_replica("v-r-1"), shows=False)
+        records.append(cluster.records["n1"])
+    given = cluster.write(allocations.place_replica("v-r-1", SECONDS), shows=False)
+    for older in records:
+        cluster.allocator.observe_record("n1", older)
+        assert 40 == cluster.free_gib("n1")
+    again = cluster.write(allocations.place_replica("v-r-1", SECONDS), shows=False)
+    assert (given.allocations, False) == (again.allocations, again.is_new)
+    cluster.show_records()
+    cluster.pass_time(int(SHOWN_SECONDS) + 1)
+    assert 40 == cluster.free_gib("n1")
+    cluster.allocator.observe_record("n1", NodeRecord("n1"))
+    assert 100 == cluster.free_gib("n1")
+
+
 # Growth
 
 
