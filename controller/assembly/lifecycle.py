@@ -24,7 +24,7 @@ from controller.allocator.outcome import Mode
 from controller.allocator.waiting.refusals import Wakeup
 from controller.clock import Clock
 from controller.errors import ClusterError, SchedulerError
-from controller.kube.endpoint_slice import Endpoint
+from controller.kube.endpoint_slice import Endpoint, clear_at_end
 from controller.model.longhorn import LonghornSettings
 from controller.model.workload import Pod
 from controller.process.common_metrics import StoreState
@@ -384,10 +384,7 @@ class Lifecycle(Part):
         parts.gate.close()
         # Whatever is known of the Lease, of the last write, which may be done although its answer never came, and of
         # what a worker wrote that died in this pod before: only our own endpoint is taken away.
-        try:
-            parts.endpoint.clear()
-        except SchedulerError as error:
-            log.warning("EndpointSlice: %s", error)
+        clear_at_end(parts.endpoint)
         if self._is_electing:
             parts.elector.stop()
         if self._term is not None:

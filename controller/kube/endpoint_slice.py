@@ -7,6 +7,7 @@ written since then makes the write fail; one that has not will write after it.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol
 
@@ -20,12 +21,22 @@ _TRIES: Final = 5
 _CLEAR_TRIES: Final = 3
 _CLEAR_SECONDS: Final = 1.0  # for each call: a process that ends has ten seconds for everything
 
+log = logging.getLogger(__name__)
+
 
 class Endpoint(Protocol):
     """Whom callers of a Service reach. Both raise ClusterError, `point_here` also NotLeaderError."""
 
     def point_here(self) -> None: ...
     def clear(self) -> None: ...
+
+
+def clear_at_end(endpoint: Endpoint) -> None:
+    """Whoever ends goes on to end where that fails."""
+    try:
+        endpoint.clear()
+    except ClusterError as error:
+        log.warning("EndpointSlice: %s", error)
 
 
 class EndpointSlices:

@@ -15,8 +15,8 @@ from typing import Any, Final
 import grpc
 
 from controller.clock import Clock
-from controller.errors import NotReadyError, SchedulerError
-from controller.kube.endpoint_slice import Endpoint
+from controller.errors import NotReadyError
+from controller.kube.endpoint_slice import Endpoint, clear_at_end
 from controller.process.repeated import Repeated
 from controller.process.worker import Part, Worker
 from controller.rpc.credentials import SERVER_OPTIONS, Current, server_credentials
@@ -116,10 +116,7 @@ class RpcServer(Part):
 
     def _end(self) -> None:
         self._standard.end()
-        try:
-            self._endpoint.clear()  # if it is still ours
-        except SchedulerError as error:
-            log.warning("EndpointSlice: %s", error)
+        clear_at_end(self._endpoint)  # if it is still ours
         if self._server is not None:
             self._server.stop(GRACE_SECONDS).wait(GRACE_SECONDS + 1.0)
         self._standard.stop()

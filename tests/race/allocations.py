@@ -110,12 +110,23 @@ class Landings(Limits):
             claim.uid, 0
         ):
             return ""
-        if node != EVERYWHERE and claim.uid in self._at_discretion:
+        if claim.uid in self._at_discretion and self._may_wait_for_own(claim, node):
             return ""
         yes = self._yes_on(claim, node)
         if yes is None or self._is_explained(yes, *world.rules().limits()):
             return ""
         return node
+
+    def _may_wait_for_own(self, claim: Claim, node: str) -> bool:
+        """Whether other volumes of the pod, which was offered a node at discretion, may be in the way: one that may go
+        anywhere waits for those that are bound to the node, and these may come to another one if that was told."""
+        world, pod = self._world, self._at_discretion[claim.uid]
+        if node != EVERYWHERE:
+            return world.driver.may_fall_back(pod)
+        uids = (uid for uid, other in self._at_discretion.items() if other == pod)
+        others = (world.claim_by_uid(uid) for uid in uids if uid != claim.uid)
+        volumes = [world.volume_of(one) for one in others if one is not None]
+        return any(is_local(one) and not any(entry.is_placed for entry in world.lying_of(one.name)) for one in volumes)
 
     def _may_all_be_offered(self) -> bool:
         """Whether the leader is so new that its predecessor may have offered any node to pods that wait."""

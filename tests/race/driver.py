@@ -148,6 +148,10 @@ class Driver:
         """Whether the pod was ever answered that it may go there; without a node, anywhere."""
         return any(one == uid and node in ("", there) for one, there in self._let_through)
 
+    def may_fall_back(self, uid: str) -> bool:
+        """Whether a volume of the pod may find no disk on the node that it was offered beside its other ones."""
+        return self._allocator._memory.falls_back(uid) is not False
+
     def nodes_with_room(self, pod: Pod, candidates: Collection[str], read: Read) -> frozenset[str]:
         """The preempt verb: where pods may be evicted for this one."""
         if not self._knows(pod, read):

@@ -15,9 +15,8 @@ from controller.model.longhorn import Replica, Volume
 from controller.model.workload import Claim, Pod
 from tests.race.driver import EVERYWHERE, GROWTH, HOLD_CAP_SECONDS, RESERVATION_TIMEOUT_SECONDS, PromiseRow
 from tests.race.invariants import PROMISES
-from tests.race.world import Grant, RaceWorld, SchedulingRound
+from tests.race.world import ROAMING_SECONDS, Grant, RaceWorld, SchedulingRound
 
-ROAMING_SECONDS: Final = 90.0  # after which a copy that is Longhorn's own to place counts for nothing
 ORPHAN_SECONDS: Final = 10.0  # for so long at least a claim without a pod counts while it is provisioned
 
 

@@ -12,9 +12,9 @@ from typing import Final
 
 from controller.model.workload import Claim, Pod
 from tests.race.driver import EVERYWHERE, GROWTH, PromiseRow, RaceAnswer
-from tests.race.promises import ROAMING_SECONDS, could_ever_grow, is_local, lacks
+from tests.race.promises import could_ever_grow, is_local, lacks
 from tests.race.scheduler import RaceScheduler
-from tests.race.world import RaceWorld, SchedulingRound
+from tests.race.world import ROAMING_SECONDS, RaceWorld, SchedulingRound
 
 MOST_CALLS: Final = 3
 ROOM_SECONDS: Final = 90.0  # that the product may take longer than that

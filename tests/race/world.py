@@ -14,7 +14,7 @@ from controller.model.allocations import Allocation, Purpose
 from controller.model.longhorn import BackingImage, InstanceManager, LonghornNode, Replica, Volume
 from controller.model.workload import Claim, KubeNode, PersistentVolume, Pod
 from tests.fakes.clock import VirtualClock
-from tests.race.driver import SCHEDULING_TIMEOUT_SECONDS, Driver, Ended
+from tests.race.driver import EVERYWHERE, SCHEDULING_TIMEOUT_SECONDS, Driver, Ended
 from tests.race.invariants import ALLOCATIONS, LIMITS
 from tests.race.longhorn_rules import Rules
 from tests.race.record import LATE_SECONDS, RaceRecord
@@ -27,6 +27,7 @@ KINDS: Final = ("pod", "claim", "pv", "volume", "replica", "node", "instance_man
 ALLOCATED_KINDS: Final = (*KINDS, "backing_image", "record")  # while the record decides where replicas go
 GROWTH_SECONDS: Final = 60.0  # for so long an admitted growth counts that nobody stores
 WATCH_LAG_SECONDS: Final = 2.0  # docs/compatibility.md
+ROAMING_SECONDS: Final = 90.0  # after which a copy that is Longhorn's own to place counts for nothing
 STORE_SECONDS: Final = 10.0  # within which the API server stores what a webhook admitted, or never
 _UNVERSIONED: Final = ("replica", "node", "instance_manager", "backing_image", "record")
 Action = tuple[str, Callable[[], None]]  # what it does, for the transcript
@@ -299,6 +300,7 @@ class RaceWorld:
                 current.is_live = False
                 if self.watcher is not None and pod is not None:
                     self.watcher.ended(pod)
+            self._end_what_roams(current)
         for grant in self.grants:
             if grant.volume in ended.growths and not grant.is_over:
                 grant.over_at = self.now
@@ -306,6 +308,14 @@ class RaceWorld:
         if self.driver.service is not None:
             self.driver.service.keep()
         return ended
+
+    def _end_what_roams(self, current: SchedulingRound) -> None:
+        """What Longhorn had its time to place is promised no more by an answer that was acted on; a choice makes no new
+        promise of what it only narrows, though the volume be detached (docs/rules/promises.md)."""
+        for uid, nodes in current.promised.items() if current.picked and current.is_evident else ():
+            since = self.placeable_at.get(f"pvc-{uid}", self.now)
+            if self.now - max(since, current.answered_at) >= ROAMING_SECONDS:
+                current.promised[uid] = nodes - {EVERYWHERE}
 
     # Longhorn, as the objects tell
 

@@ -9,7 +9,7 @@ promises. A node is looked at anew after its room was worked out anew.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import datetime
 from types import MappingProxyType
@@ -147,13 +147,13 @@ class DiskChooser:
         Costs: a step for each node that suits, which is short; a longer one, for each of its disks, until a node is
         found that no other can be preferred to, and for each node with a replica of the volume. And a look at each node
         that changed since the last call."""
-        for joined in JoinedDisks.of_call(self._world, beside, volume, now_utc, closed):
+        for joined in JoinedDisks(self._world, beside, volume, now_utc, closed).tries():
             view = joined.unjoined(replica)
             if check_search(volume, replica, view.backing_image) is not None:
                 return None
             kind = self._kind(needs_of(volume, replica, view.backing_image))
             search = _Search(self._world, kind, view, volume, replica, joined, beside)
-            choice = _preferred(search.run(joined.closed), volume, view)
+            choice = _preferred(search.run(), volume, view)
             if choice is not None:
                 return choice
         return None
@@ -207,9 +207,9 @@ class _Search:
         narrows = narrows_to_attach_node(volume, view.replicas, view.behaviour)
         self._goes_by_rank = view.behaviour.picks_by_balance_score and not narrows
 
-    def run(self, closed: Mapping[str, str]) -> list[_Pick]:
+    def run(self) -> list[_Pick]:
         """The disks of the first group in which there are any."""
-        view, affinity = self._view, self._affinity
+        view, affinity, closed = self._view, self._affinity, self._joined.closed
         nodes, tagged = self._kind.nodes, self._kind.tagged
         only = self._only()
         if only is not None or closed:
@@ -225,13 +225,14 @@ class _Search:
                 return picks
         return []
 
-    def _only(self) -> set[str] | None:
+    def _only(self) -> Set[str] | None:
         """The nodes that are left by what binds the replica to some; None: nothing does."""
-        only = self._sources
-        if self._replica.hard_node_affinity:
-            bound = {self._replica.hard_node_affinity}
-            only = bound if only is None else only & bound
-        return only
+        affinity = self._replica.hard_node_affinity
+        found: Set[str] | None = None
+        for bound in (self._sources, self._joined.only, {affinity} if affinity else None):
+            if bound is not None:
+                found = bound if found is None else found & bound
+        return found
 
     def _picks(self, members: Iterable[LonghornNode]) -> list[_Pick]:
         """The disks that take the replica, after the anti-affinity among all of them. Nodes are left out once one is

@@ -77,18 +77,25 @@ class JoinedDisks:
         now_utc: datetime | None,
         closed: Mapping[str, str] = MappingProxyType({}),
         *,
+        only: frozenset[str] | None = None,
         beside_roaming: bool = True,
+        beside_own: bool = True,
     ) -> None:
-        """`closed`: nodes that take nothing, with the reason, which is not one of Longhorn's. `beside_roaming`: also
-        what may land on any node has to fit beside it."""
+        """`closed`: nodes that take nothing, with the reason, which is not one of Longhorn's. `only`: the nodes that
+        are looked at; None: all. `beside_roaming`: also what may land on any node has to fit beside it; `beside_own`:
+        also the other volumes of its pod."""
         world.refresh()
-        self.closed, self.is_beside_roaming = closed, beside_roaming
-        self._world, self._volume, self._now_utc = world, volume, now_utc
+        self.closed, self.only, self.is_beside_roaming = closed, only, beside_roaming
+        self._world, self._ledger, self._volume, self._now_utc = world, ledger, volume, now_utc
         own = frozenset({volume.name, *(claim.uid for claim in world.claims_of_volume(volume.name))})
-        self._pending = Pending(world, ledger, own)
         yes = [one for key in own for one in ledger.of_volume(key) if one.source in (Source.FILTER, Source.CHOICE)]
-        self.is_promised_anywhere = any(isinstance(one.places, Roams) for one in yes)
-        self.promised_on = frozenset[str]().union(*(one.nodes for one in yes))
+        roams = [one.places for one in yes if isinstance(one.places, Roams)]
+        self._is_promised_anywhere = bool(roams)
+        self._promised_on = frozenset[str]().union(*(one.nodes for one in yes), (one.fell_from for one in roams)) - {""}
+        if not beside_own:
+            pods = {one.claimant for one in yes}
+            own = own.union(one.volume for pod in pods for one in ledger.of_claimant(pod))
+        self._pending = Pending(world, ledger, own)
         self._image = world.backing_image(volume.backing_image)
         self._own: dict[str, dict[str, int]] = {}  # by disk, what of the volume is in the figure, listed or not
         for one in world.replicas_of(volume.name).values():
@@ -96,29 +103,41 @@ class JoinedDisks:
                 self._own.setdefault(one.disk_uuid, {})[one.name] = one.size_bytes
         self._sums: dict[tuple[str, str], DiskSum] = {}
 
-    @classmethod
-    def of_call(
-        cls,
-        world: World,
-        ledger: Ledger,
-        volume: Volume,
-        now_utc: datetime | None,
-        closed: Mapping[str, str],
-    ) -> Iterator[Self]:
-        """What a call looks at, one after the other, until a disk is found.
+    def tries(self) -> Iterator[Self]:
+        """What a call that gives room away looks at, one after the other, until a disk is found; this is among it.
 
-        First all that is promised has to fit beside the replica, wherever it lands. Where a pod was told that the
-        volume finds room on any node, that was judged with every place in mind that others may take, and theirs with
-        every place of this one: it takes nobody's room but where something is bound to a node. So it is on the node
-        that it was promised. Without that, two that were promised the last two disks would each wait for the other.
+        All that is promised has to fit beside the replica, wherever it lands. Where a pod was told that the volume
+        finds room on any node, that was judged with every place in mind that others may take, and theirs with every
+        place of this one: it takes nobody's room but where something is bound to a node. So it is on the node that it
+        was promised. Without that, two that were promised the last two disks would each wait for the other; so would
+        volumes of one pod that were offered a node at discretion, where any order leaves each of them a disk.
+
+        What was promised a node comes there before others are looked at, and where its engine runs, if that is one of
+        several. It has no copy there, or nothing would be promised.
         """
-        first = cls(world, ledger, volume, now_utc, closed)
-        yield first
-        if first.is_promised_anywhere:
-            yield cls(world, ledger, volume, now_utc, closed, beside_roaming=False)
-        elif first.promised_on:
-            others = dict.fromkeys(world.nodes.keys() - first.promised_on, "nothing was promised there")
-            yield cls(world, ledger, volume, now_utc, {**others, **closed}, beside_roaming=False)
+        at, promised = self._volume.node_id, self._promised_on
+        near = promised & {at} if at else promised
+        if near:
+            yield self._on(near)
+            yield self._on(near, beside_roaming=False)
+            yield self._on(near, beside_roaming=False, beside_own=False)
+        yield self
+        if self._is_promised_anywhere:
+            yield self._on(None, beside_roaming=False)
+        elif promised - near:
+            yield self._on(promised - near, beside_roaming=False)
+
+    def _on(self, only: frozenset[str] | None, *, beside_roaming: bool = True, beside_own: bool = True) -> Self:
+        return type(self)(
+            self._world,
+            self._ledger,
+            self._volume,
+            self._now_utc,
+            self.closed,
+            only=only,
+            beside_roaming=beside_roaming,
+            beside_own=beside_own,
+        )
 
     def find(self, asked: Replica) -> FoundDisks:
         """For `asked`, which may be one that does not exist yet."""
@@ -179,7 +198,7 @@ class JoinedDisks:
         room = self._world.room(node.name)
         if room is None or check_node(node) is not None:
             return node
-        if node.name in self.closed:
+        if self._closed_for(node.name):
             return replace(node, schedulable=False)
         known = {}
         for disk, made_of in zip(room.disks, self.sums(room), strict=True):
@@ -187,6 +206,12 @@ class JoinedDisks:
             known[disk.name] = min(scheduled, _MOST_BYTES)
             self._sums[node.name, disk.name] = made_of
         return replace(node, disks=tuple(self._disk(disk, known.get(disk.name)) for disk in node.disks))
+
+    def _closed_for(self, name: str) -> str:
+        """Why nothing is given there, whatever Longhorn's rules say."""
+        if self.only is not None and name not in self.only:
+            return "nothing was promised there"
+        return self.closed.get(name, "")
 
     def _disk(self, disk: Disk, scheduled_bytes: int | None) -> Disk:
         own = self._own.get(disk.uuid)
@@ -206,8 +231,9 @@ class JoinedDisks:
     def _obstacle(self, refusal: Refusal, size_bytes: int) -> Obstacle:
         """With the bytes that are missing; and what would fit but for promises, or for the image, says so."""
         rejection, known = refusal.rejection, self._sums.get((refusal.node, refusal.disk))
-        if refusal.node in self.closed:
-            text = f"{refusal.node}: {self.closed[refusal.node]}"
+        why = self._closed_for(refusal.node)
+        if why:
+            text = f"{refusal.node}: {why}"
             return Obstacle(refusal.node, "", 0, Rejection(Reason.NODE_UNSCHEDULABLE, text))
         if known is None or rejection.reason is not Reason.INSUFFICIENT_STORAGE:
             return Obstacle(refusal.node, refusal.disk, 0, rejection)

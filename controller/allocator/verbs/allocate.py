@@ -327,9 +327,9 @@ class Allocations:
     def written(self, allotment: Allotment) -> None:
         """The changes are durable. Costs: what they touch."""
         with self._turn, self._lock:
-            if allotment.freed:
-                self._change_locked(self._world.allocated.release(allotment.freed))
             until = self._clock.now() + SHOWN_SECONDS
+            if allotment.freed:
+                self._change_locked(self._world.allocated.release(allotment.freed, until))
             self._change_locked(self._world.allocated.decide(_put(allotment), until))
             for one in _put(allotment):
                 self._told[one] = self._clock.now()

@@ -64,12 +64,12 @@ class DiskQueries:
             if volume is None:
                 raise NotFoundError(f"there is no Longhorn volume {question.volume!r}")
             replica = _replica(world, volume, question)
-            if not world.allocated.counts:
-                return JoinedDisks(world, ledger, volume, now_utc, closed).find(replica)
-            views = JoinedDisks.of_call(world, ledger, volume, now_utc, closed)
-            tries = (view.find(replica) for view in views)
-            first = next(tries)
-            return first if first.preferred is not None else next((one for one in tries if one.preferred), first)
+            every = JoinedDisks(world, ledger, volume, now_utc, closed)
+            found = every.find(replica)
+            views = every.tries() if world.allocated.counts else ()
+            tries = (found if view is every else view.find(replica) for view in views)
+            given = next((one for one in tries if one.preferred is not None), found)
+            return found if given is found else _joined(found, given)
         finally:
             self._turn.release()
 
@@ -91,6 +91,14 @@ def bound_replica(volume: Volume, replica: Replica) -> Replica:
     """As Longhorn has it when it places it: one of a strict-local volume is bound to the volume's node then."""
     node = _strict_node(volume)
     return replace(replica, hard_node_affinity=node) if node and not replica.is_placed else replica
+
+
+def _joined(found: FoundDisks, given: FoundDisks) -> FoundDisks:
+    """All disks that would do, the one that a call gives, and why not the others."""
+    places = {(one.node, one.disk) for one in given.disks}
+    disks = (*given.disks, *(one for one in found.disks if (one.node, one.disk) not in places))
+    obstacles = tuple(one for one in found.obstacles if (one.node, one.disk) not in places)
+    return FoundDisks(found.size_bytes, disks, given.preferred, obstacles, given.tried)
 
 
 def _strict_node(volume: Volume) -> str:

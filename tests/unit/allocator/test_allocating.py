@@ -11,8 +11,9 @@ import pytest
 from msgspec.structs import replace as other
 
 from controller.allocator.judge.joined import FoundDisks
-from controller.allocator.outcome import Mode
+from controller.allocator.outcome import Decision, Mode
 from controller.allocator.verbs.allocate import DOUBT_SECONDS, SHOWN_SECONDS, Allotment
+from controller.allocator.verbs.find import DiskQuestion
 from controller.allocator.verbs.grow import GrowthRequest, GrowthVerdict
 from controller.errors import NotFoundError, NotReadyError, PreconditionError
 from controller.model.allocations import Allocation, Drop, NodeRecord, Purpose, Put, changed
@@ -203,9 +204,11 @@ def test_what_a_watch_shows_a_moment_later_is_waited_for() -> None:
     assert not allocations.wait_known([Missing("backing_image", "", "i")], 0.0)
 
 
-def test_who_was_promised_a_node_waits_for_nobody_who_may_go_anywhere() -> None:
-    """The copies that roam have no other disk, and were not promised more than one; else each waited for the other."""
-    cluster = Allocating(replace(OPEN, degraded_availability=True, disk_soft_anti_affinity=False)).add_nodes(n1=100)
+def beside_copies_that_roam(**free_gib: float) -> tuple[Allocating, str, str]:
+    """A pod on n1 with a volume of three copies, which may share nodes but no disk, and a local one that no node but n1
+    was offered; the volumes."""
+    cluster = Allocating(replace(OPEN, degraded_availability=True, disk_soft_anti_affinity=False))
+    cluster.add_nodes(**free_gib)
     cluster.add_class("three", dataLocality="disabled", numberOfReplicas="3", replicaSoftAntiAffinity="enabled")
     cluster.add_pod("pod", ("roams", 40, "three"), ("local", 60))
     assert {"n1"} == cluster.offered("pod", "n1")
@@ -214,10 +217,88 @@ def test_who_was_promised_a_node_waits_for_nobody_who_may_go_anywhere() -> None:
     roams = cluster.provision("roams", locality="disabled", replica_count=3, soft_anti_affinity="enabled", copies=3)
     local = cluster.provision("local")
     cluster.bind("pod", "n1")
+    return cluster, roams, local
+
+
+def test_who_was_promised_a_node_waits_for_nobody_who_may_go_anywhere() -> None:
+    """The copies that roam have no other disk, and were not promised more than one; else each waited for the other."""
+    cluster, roams, local = beside_copies_that_roam(n1=100)
     assert ("n1", "d1") == place(cluster.schedule(f"{roams}-r-1"))
     assert not cluster.schedule(f"{roams}-r-2").allocations
     cluster.attach(local, "n1", 60)
     assert ("n1", "d1") == place(cluster.schedule(f"{local}-r-1"))
+
+
+def test_who_was_promised_a_node_comes_there_though_copies_that_roam_may_take_the_rest() -> None:
+    """Another node has room beside all that is promised."""
+    cluster, roams, local = beside_copies_that_roam(n1=100, n2=200)
+    cluster.place(roams, "n1", 40)
+    cluster.attach(local, "n1", 60)
+    found = cluster.allocator.disks.find(DiskQuestion(local, f"{local}-r-1"), SECONDS)
+    assert found.preferred is not None
+    assert ("n1", ["n1", "n2"], ()) == (found.preferred.node, [one.node for one in found.disks], found.obstacles)
+    assert ("n1", "d1") == place(cluster.schedule(f"{local}-r-1"))
+
+
+def test_of_several_nodes_that_were_offered_the_one_of_its_engine_comes_first() -> None:
+    cluster = Allocating().add_nodes(n1=100, n2=200)
+    assert cluster.ask("roams", 40, "n1", "n2", class_name="roaming")
+    assert {"n1", "n2"} == cluster.ask("local", 60, "n1", "n2")
+    local = cluster.provision("local")
+    cluster.show("other", 20, on="n1")
+    cluster.attach(local, "n1", 60)
+    assert ("n1", "d1") == place(cluster.schedule(f"{local}-r-1"))
+
+
+def test_where_its_engine_runs_elsewhere_the_promised_node_comes_last() -> None:
+    cluster = Allocating().add_nodes(n1=100, n2=50)
+    assert cluster.ask("roams", 40, "n1", class_name="roaming")
+    assert {"n1"} == cluster.ask("local", 60, "n1")
+    local = cluster.provision("local")
+    cluster.show("other", 20, on="n1")
+    cluster.attach(local, "n2", 60)
+    assert ("n1", "d1") == place(cluster.schedule(f"{local}-r-1"))
+
+
+@pytest.mark.parametrize("elsewhere_gib", [10, 400])
+def test_volumes_of_one_pod_do_not_wait_for_each_other_where_their_node_was_offered_at_discretion(
+    elsewhere_gib: int,
+) -> None:
+    """They are too many for one disk, and no other node is looked for, whether volumes may fall back to it or not."""
+    cluster = Allocating().add_nodes(n1=[150, 150], n2=elsewhere_gib)
+    cluster.add_pod("pod", ("a", 100), ("b", 100))
+    assert Decision.AT_DISCRETION is cluster.filter("pod", "n1").decision
+    for name in ("a", "b"):
+        cluster.select_node(name, "n1")
+        cluster.attach(cluster.provision(name), "n1", 100, state="attaching")
+    given = [place(cluster.schedule(f"pvc-uid-{name}-r-1")) for name in ("a", "b")]
+    assert [("n1", "d0"), ("n1", "d1")] == given
+
+
+def test_what_may_fall_back_is_on_its_node_all_the_same() -> None:
+    """One order leaves a volume without a disk there, another one does not."""
+    cluster = Allocating().add_nodes(n1=[150, 150], n2=400)
+    cluster.add_pod("pod", ("a", 80), ("b", 60), ("c", 100))
+    assert Decision.AT_DISCRETION is cluster.filter("pod", "n1").decision
+    for name in ("a", "b", "c"):
+        cluster.select_node(name, "n1")
+        cluster.attach(cluster.provision(name), "n1", cluster.claims[name].requested_bytes / GIB, state="attaching")
+    given = [place(cluster.schedule(f"pvc-uid-{name}-r-1")) for name in ("c", "a", "b")]
+    assert [("n1", "d0"), ("n1", "d1"), ("n1", "d1")] == given
+
+
+def test_on_its_node_it_leaves_copies_that_roam_their_room_if_it_can() -> None:
+    cluster = Allocating()
+    fast = disk("d1", 100, node="n1", tags=("ssd",))
+    cluster.add_node("n1", disk("d0", 60, node="n1"), fast)
+    cluster.add_class("fast", dataLocality="disabled", numberOfReplicas="1", diskSelector="ssd")
+    assert {"n1"} == cluster.ask("roams", 50, "n1", class_name="fast")
+    assert {"n1"} == cluster.ask("local", 50, "n1")
+    cluster.select_node("local", "n1")
+    local = cluster.provision("local")
+    cluster.attach(local, "n1", 50)
+    cluster.add_node("n1", disk("d0", 60, node="n1"), replace(fast, maximum_bytes=90 * GIB))
+    assert ("n1", "d0") == place(cluster.schedule(f"{local}-r-1"))
 
 
 def test_what_was_given_away_is_not_offered_to_a_pod() -> None:
@@ -454,6 +535,29 @@ def test_an_older_record_brings_nothing_back_that_was_freed() -> None:
     cluster.allocator.observe_replica("v-r-1", None)
     cluster.write(cluster.allocator.allocations.release_replica("v-r-1"), shows=False)
     cluster.allocator.observe_record("n1", older)
+    assert 100 == cluster.free_gib("n1")
+
+
+def test_older_records_take_nothing_away_that_was_given_anew() -> None:
+    """What was given, freed and given again stands in the first one, and not in the second."""
+    cluster = cluster_of(n1=100)
+    cluster.show("v", 60)
+    allocations, records = cluster.allocator.allocations, list[NodeRecord]()
+    for _ in range(2):
+        cluster.write(allocations.place_replica("v-r-1", SECONDS), shows=False)
+        records.append(cluster.records["n1"])
+        cluster.write(allocations.release_replica("v-r-1"), shows=False)
+        records.append(cluster.records["n1"])
+    given = cluster.write(allocations.place_replica("v-r-1", SECONDS), shows=False)
+    for older in records:
+        cluster.allocator.observe_record("n1", older)
+        assert 40 == cluster.free_gib("n1")
+    again = cluster.write(allocations.place_replica("v-r-1", SECONDS), shows=False)
+    assert (given.allocations, False) == (again.allocations, again.is_new)
+    cluster.show_records()
+    cluster.pass_time(int(SHOWN_SECONDS) + 1)
+    assert 40 == cluster.free_gib("n1")
+    cluster.allocator.observe_record("n1", NodeRecord("n1"))
     assert 100 == cluster.free_gib("n1")
 
 

@@ -157,7 +157,7 @@ def test_it_is_the_one_that_the_whole_search_prefers_after_any_change() -> None:
             assert now_volume is not None
             replica, beside = asked(dice, world, one), promises(dice, world, one)
             closed = dict.fromkeys(dice.sample(sorted(world.nodes), dice.choice((0, 0, 1)) if world.nodes else 0), "x")
-            views = JoinedDisks.of_call(world, beside, now_volume, NOW, closed)
+            views = JoinedDisks(world, beside, now_volume, NOW, closed).tries()
             expected = next((one_found for view in views if (one_found := view.find(replica).preferred)), None)
             found = chooser.choose(now_volume, replica, beside, NOW, closed)
             assert (None if expected is None else Candidate(expected.node, expected.disk, expected.uuid)) == found

@@ -93,6 +93,8 @@ class Parted:
 
     def clear(self) -> None:
         self.said.append("clear")
+        if self.endpoint_failure is not None:
+            raise self.endpoint_failure
 
     def read_settings(self) -> Configured:
         return Configured(self.live, LonghornSettings(), dict(self.problems))
@@ -380,6 +382,16 @@ def test_a_stop_clears_the_endpoint_that_this_pod_may_have_written(how: str) -> 
     parted.lifecycle.stop()
 
     assert "clear" in parted.said
+
+
+def test_a_stop_goes_on_where_the_endpoint_cannot_be_cleared() -> None:
+    parted = Parted()
+    run_until_it_points_here(parted)
+    parted.endpoint_failure = UnavailableError("no answer in time")
+
+    parted.lifecycle.stop()
+
+    assert ["clear", "elector stop"] == [line for line in parted.said if line in ("clear", "elector stop")]
 
 
 def test_a_clean_stop_clears_the_endpoint_while_the_lease_is_still_ours() -> None:
