@@ -22,13 +22,15 @@ from tests.cluster.kubeconfig import write_kubeconfig
 from tests.cluster.launch import ADMIN, USERS, ClusterOptions, Launcher
 from tests.cluster.pki import Authority
 from tests.cluster.services import ServiceProxy
-from tests.cluster.state import ClusterState, inspect, own_record, write_state
+from tests.cluster.state import ClusterState, FoundCluster, inspect, own_record, write_state
 from tests.cluster.supervisor import ClusterError, Supervisor, is_running, tidy_up, wait_for
+from tests.waiting import wait_until
 
 __all__ = ["Cluster", "ClusterError", "ClusterOptions", "wait_for"]
 
 NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?")
 ADMIN_GROUPS = ("system:masters",)
+WHOLE_SECONDS = 5.0
 FIELDS_OF_TOKEN_REQUEST = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest"}
 _numbers = itertools.count(1)
 
@@ -95,11 +97,18 @@ class Cluster:
     def attach(cls, name: str = "", *, state_dir: Path | None = None) -> Self:
         """A cluster that another process started. Raises ClusterError when there is none or it is not whole."""
         folder = (state_dir or state_root() / name).absolute()
-        found = inspect(folder)
-        if found is None:
-            raise ClusterError(f"there is no cluster in {folder}")
-        if len(found.alive) != len(found.state.processes):
-            raise ClusterError(found.describe())
+
+        def look() -> FoundCluster:
+            found = inspect(folder)
+            if found is None:
+                raise ClusterError(f"there is no cluster in {folder}")
+            return found
+
+        try:  # a process that is being ended stands on record for a moment more
+            wait_until(lambda: look().is_whole, "whole cluster", WHOLE_SECONDS)
+        except TimeoutError:
+            raise ClusterError(look().describe()) from None
+        found = look()
         return cls(folder, binaries(release=found.state.release), Supervisor(folder))
 
     def stop(self, *, keep_files: bool = False) -> None:

@@ -83,11 +83,15 @@ class FoundCluster:
     owner_alive: bool
 
     @property
+    def is_whole(self) -> bool:
+        return len(self.alive) == len(self.state.processes)
+
+    @property
     def condition(self) -> str:
         if self.state.kept:
             if not self.alive:
                 return "dead"
-            return "running" if len(self.alive) == len(self.state.processes) else "damaged"
+            return "running" if self.is_whole else "damaged"
         if self.owner_alive:
             return "in use"
         return "orphaned" if self.alive or self.strays else "dead"
