@@ -57,6 +57,11 @@ class ApiError(Exception):
         return self.status == 409 and self.reason == "AlreadyExists"
 
     @property
+    def is_unanswered(self) -> bool:
+        """Whether it could not be asked, or had too much to do: the same request may succeed later."""
+        return self.status == 0 or self.status == 429 or self.status >= 500
+
+    @property
     def gone(self) -> bool:
         """The resourceVersion asked for is compacted away: list again."""
         return self.status == 410

@@ -9,13 +9,19 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, Final
+
+from tests.cluster.client import ApiError
+
+TRIES: Final = 5
+RETRY_SECONDS: Final = 0.5
 
 logger = logging.getLogger(__name__)
 
 
 class Timers:
-    """`after(seconds, work)` runs `work` in the pool. Threads: `timers` and the pool's; any may call."""
+    """`after(seconds, work)` runs `work` in the pool, and again where the API server had no answer, as a controller
+    does. Threads: `timers` and the pool's; any may call."""
 
     def __init__(self, workers: int) -> None:
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix="longhorn")
@@ -54,10 +60,14 @@ class Timers:
                 _, _, work, args = heapq.heappop(self._heap)
             self._pool.submit(self._do, work, args)
 
-    def _do(self, work: Callable[..., Any], args: tuple[Any, ...]) -> None:
+    def _do(self, work: Callable[..., Any], args: tuple[Any, ...], tries: int = TRIES) -> None:
         try:
             work(*args)
         except Exception as error:  # thread top
             name = getattr(work, "__name__", work)
+            if isinstance(error, ApiError) and error.is_unanswered and tries > 1:
+                logger.warning("%s%r is tried again: %s", name, args, error)
+                self.after(RETRY_SECONDS, self._do, work, args, tries - 1)
+                return
             self.failures.append(f"{name}: {error!r}")
             logger.exception("work failed: %s%r", name, args)
