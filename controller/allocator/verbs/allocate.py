@@ -339,7 +339,7 @@ class Allocations:
         """The changes may or may not have become durable. Costs: what they touch."""
         with self._turn, self._lock:
             until = self._clock.now() + DOUBT_SECONDS
-            self._change_locked(self._world.allocated.decide(_put(allotment), until))
+            self._change_locked(self._world.allocated.doubt(_put(allotment), until))
 
     def told_at(self, entries: Iterable[Allocation]) -> dict[Allocation, float]:
         """When callers were told of those entries last, if within the grace; infinity of what is being written for one

@@ -53,8 +53,8 @@ class Allocated:
         self._records: dict[str, tuple[Allocation, ...]] = {}  # by node, what counts of them
         self._recorded: dict[Purpose, dict[str, tuple[Allocation, ...]]] = {one: {} for one in Purpose}  # the same
         self._decided: dict[Name, dict[tuple[str, str], Decided]] = {}  # by node and disk
-        # Until when older records may still show what was freed, and then no more.
-        self._freed: dict[tuple[Purpose, str, str, str], float] = {}
+        # Until when older records may still show what was freed or taken back, and then no more.
+        self._gone: dict[tuple[Purpose, str, str, str], float] = {}
         self._shown: dict[str, Replica] = {}  # as Longhorn has them, where `placed` has something else
         self._images: dict[str, BackingImage] = {}  # as Longhorn has them, of those that have allocations
         self._extra: dict[str, dict[Name, Allocation]] = {}  # by disk UUID, what no object shows there
@@ -143,7 +143,7 @@ class Allocated:
             members = self._recorded[came.purpose]
             members[came.name] = (*members.get(came.name, _NONE), came)
             decided = self._decided.get((came.purpose, came.name), _NO_PLACES).get((came.node, came.disk))
-            is_old = _place(came) in self._freed
+            is_old = _place(came) in self._gone
             if decided is not None and decided.allocation.size_bytes <= came.size_bytes and not is_old:
                 self._end(decided.allocation)
         return self._join({(one.purpose, one.name) for one in old ^ new})
@@ -158,19 +158,26 @@ class Allocated:
                 places[one.node, one.disk] = Decided(one, until)
         return self._join({(one.purpose, one.name) for one in entries})
 
+    def doubt(self, allocations: Iterable[Allocation], until: float) -> set[str]:
+        """They count until then, as their write may have arrived. Where it has, it may be taken back; so a record that
+        shows them confirms no decision."""
+        entries = list(allocations)
+        self._gone.update((_place(one), until) for one in entries)
+        return self.decide(entries, until)
+
     def release(self, allocations: Iterable[Allocation], until: float) -> set[str]:
         """They are on record no more, and nobody has decided on them. Whoever does before `until` is not confirmed by a
         record that shows them, since it may be one from before."""
         entries = list(allocations)
         for one in entries:
-            self._freed[_place(one)] = until
+            self._gone[_place(one)] = until
             self._end(one)
             self._forget(one)
         return self._join({(one.purpose, one.name) for one in entries})
 
     def expire(self, now: float) -> set[str]:
         """What was decided, and never came to stand on record."""
-        self._freed = {place: until for place, until in self._freed.items() if now < until}
+        self._gone = {place: until for place, until in self._gone.items() if now < until}
         entries = [one for places in self._decided.values() for one in places.values()]
         over = [one.allocation for one in entries if one.until is not None and now >= one.until]
         for one in over:
@@ -181,7 +188,7 @@ class Allocated:
         """What was decided in another term is on record by now, or never will be."""
         names = set(self._decided)
         self._decided.clear()
-        self._freed.clear()
+        self._gone.clear()
         return self._join(names)
 
     def node_changed(self, old: LonghornNode | None, new: LonghornNode | None) -> set[str]:

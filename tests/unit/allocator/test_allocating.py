@@ -561,6 +561,20 @@ def test_older_records_take_nothing_away_that_was_given_anew() -> None:
     assert 100 == cluster.free_gib("n1")
 
 
+def test_a_record_whose_write_failed_and_was_taken_back_takes_nothing_away_that_was_given_anew() -> None:
+    cluster = cluster_of(n1=100)
+    cluster.show("v", 60)
+    allocations = cluster.allocator.allocations
+    failed = allocations.place_replica("v-r-1", SECONDS)
+    allocations.failed(failed)
+    arrived = NodeRecord("n1", failed.allocations)
+    given = cluster.write(allocations.place_replica("v-r-1", SECONDS), shows=False)
+    assert failed.allocations == given.allocations
+    for older in (arrived, NodeRecord("n1")):
+        cluster.allocator.observe_record("n1", older)
+        assert 40 == cluster.free_gib("n1")
+
+
 # Growth
 
 
