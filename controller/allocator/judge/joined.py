@@ -8,7 +8,8 @@ tries and the choice between candidates are Longhorn's.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from copy import copy
 from dataclasses import dataclass, replace
 from datetime import datetime
 from types import MappingProxyType
@@ -76,26 +77,15 @@ class JoinedDisks:
         volume: Volume,
         now_utc: datetime | None,
         closed: Mapping[str, str] = MappingProxyType({}),
-        *,
-        only: frozenset[str] | None = None,
-        beside_roaming: bool = True,
-        beside_own: bool = True,
     ) -> None:
-        """`closed`: nodes that take nothing, with the reason, which is not one of Longhorn's. `only`: the nodes that
-        are looked at; None: all. `beside_roaming`: also what may land on any node has to fit beside it; `beside_own`:
-        also the other volumes of its pod."""
+        """`closed`: nodes that take nothing, with the reason, which is not one of Longhorn's."""
         world.refresh()
-        self.closed, self.only, self.is_beside_roaming = closed, only, beside_roaming
+        self.closed = closed
+        self.only: frozenset[str] | None = None  # the nodes that are looked at; None: all
+        self.is_beside_roaming = True  # what may land on any node has to fit beside it, too
         self._world, self._ledger, self._volume, self._now_utc = world, ledger, volume, now_utc
-        own = frozenset({volume.name, *(claim.uid for claim in world.claims_of_volume(volume.name))})
-        yes = [one for key in own for one in ledger.of_volume(key) if one.source in (Source.FILTER, Source.CHOICE)]
-        roams = [one.places for one in yes if isinstance(one.places, Roams)]
-        self._is_promised_anywhere = bool(roams)
-        self._promised_on = frozenset[str]().union(*(one.nodes for one in yes), (one.fell_from for one in roams)) - {""}
-        if not beside_own:
-            pods = {one.claimant for one in yes}
-            own = own.union(one.volume for pod in pods for one in ledger.of_claimant(pod))
-        self._pending = Pending(world, ledger, own)
+        self._keys = frozenset({volume.name, *(claim.uid for claim in world.claims_of_volume(volume.name))})
+        self._pending = Pending(world, ledger, self._keys)
         self._image = world.backing_image(volume.backing_image)
         self._own: dict[str, dict[str, int]] = {}  # by disk, what of the volume is in the figure, listed or not
         for one in world.replicas_of(volume.name).values():
@@ -115,29 +105,28 @@ class JoinedDisks:
         What was promised a node comes there before others are looked at, and where its engine runs, if that is one of
         several. It has no copy there, or nothing would be promised.
         """
-        at, promised = self._volume.node_id, self._promised_on
-        near = promised & {at} if at else promised
+        of_volume = (one for key in self._keys for one in self._ledger.of_volume(key))
+        yes = [one for one in of_volume if one.source in (Source.FILTER, Source.CHOICE)]
+        roams = [one.places for one in yes if isinstance(one.places, Roams)]
+        promised = frozenset[str]().union(*(one.nodes for one in yes), (one.fell_from for one in roams)) - {""}
+        near = promised & {self._volume.node_id} if self._volume.node_id else promised
         if near:
+            yield self._on(near, is_beside_roaming=True)
             yield self._on(near)
-            yield self._on(near, beside_roaming=False)
-            yield self._on(near, beside_roaming=False, beside_own=False)
+            pods = {one.claimant for one in yes}
+            yield self._on(near, own={one.volume for pod in pods for one in self._ledger.of_claimant(pod)})
         yield self
-        if self._is_promised_anywhere:
-            yield self._on(None, beside_roaming=False)
+        if roams:
+            yield self._on(None)
         elif promised - near:
-            yield self._on(promised - near, beside_roaming=False)
+            yield self._on(promised - near)
 
-    def _on(self, only: frozenset[str] | None, *, beside_roaming: bool = True, beside_own: bool = True) -> Self:
-        return type(self)(
-            self._world,
-            self._ledger,
-            self._volume,
-            self._now_utc,
-            self.closed,
-            only=only,
-            beside_roaming=beside_roaming,
-            beside_own=beside_own,
-        )
+    def _on(self, only: frozenset[str] | None, *, is_beside_roaming: bool = False, own: Collection[str] = ()) -> Self:
+        """The same on these nodes, where the volumes with the keys in `own` take nobody's room."""
+        found = copy(self)
+        pending = Pending(self._world, self._ledger, self._keys.union(own)) if own else self._pending
+        vars(found).update(only=only, is_beside_roaming=is_beside_roaming, _pending=pending, _sums={})
+        return found
 
     def find(self, asked: Replica) -> FoundDisks:
         """For `asked`, which may be one that does not exist yet."""
