@@ -15,7 +15,6 @@ FIELD_OF: Final[Mapping[Purpose, str]] = {Purpose.REPLICA: "replicas", Purpose.B
 FIELD: Final = "diskAllocations"
 DROPPED: Final = "spec.diskAllocations was written and is gone: a writer that does not know the field has dropped it"
 _PATH: Final = f"spec.{FIELD}"
-_MOST_BYTES: Final = 2**63
 
 
 def node_record(raw: Raw) -> NodeRecord | None:
@@ -66,18 +65,13 @@ def allocations_in(raw: object, node: str) -> tuple[Allocation, ...]:
             raise MalformedRequestError(f"{path}.{min(unknown)}", "is not known")
         for purpose, name in FIELD_OF.items():
             sizes = mapping_at(lists, path, name)
-            for owner, value in sizes.items():
-                is_plain = type(value) is int and 0 <= value < _MOST_BYTES  # nearly always
-                size = value if is_plain else _size_at(sizes, f"{path}.{name}", owner)
+            where = f"{path}.{name}"
+            for owner in sizes:
+                size = integer_at(sizes, where, owner, default=-1)
+                if size < 0:
+                    raise MalformedRequestError(f"{where}.{owner}", "is not a number of bytes")
                 found.append(Allocation(purpose, owner, node, disk, size))
     return tuple(sorted(found))
-
-
-def _size_at(sizes: Raw, path: str, owner: str) -> int:
-    size = integer_at(sizes, path, owner, default=-1)
-    if size < 0:
-        raise MalformedRequestError(f"{path}.{owner}", "is not a number of bytes")
-    return size
 
 
 def encode_allocations(allocations: Iterable[Allocation]) -> dict[str, Any]:
