@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol
 
-from controller.errors import ClusterError, ConflictError, NotFoundError, NotLeaderError
+from controller.errors import ClusterError, ConflictError, NotFoundError, NotLeaderError, SchedulerError
 from controller.kube.api import CALL_SECONDS, KubeApi
 from controller.kube.resources import ENDPOINT_SLICES
 from controller.settings import ProcessSettings
@@ -35,7 +35,7 @@ def clear_at_end(endpoint: Endpoint) -> None:
     """Whoever ends goes on to end where that fails."""
     try:
         endpoint.clear()
-    except ClusterError as error:
+    except SchedulerError as error:
         log.warning("EndpointSlice: %s", error)
 
 
