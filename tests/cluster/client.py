@@ -59,7 +59,7 @@ class ApiError(Exception):
     @property
     def is_unanswered(self) -> bool:
         """Whether it could not be asked, or had too much to do: the same request may succeed later."""
-        return self.status == 0 or self.status == 429 or self.status >= 500
+        return self.unavailable or self.status == 429 or self.status >= 500
 
     @property
     def gone(self) -> bool:
