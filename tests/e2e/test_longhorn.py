@@ -49,8 +49,13 @@ def test_a_strict_local_replica_without_room_waits_for_its_node(make_cell: MakeC
     volume = cell.wait_volume()
     # The roomy node is a candidate for the Replica object to be made, and not for its place.
     cell.wait(lambda: cell.reason(volume) == "LocalReplicaSchedulingFailure", "refused replica")
-    (replica,) = cell.replicas(volume)
-    assert ("", cell.nodes[0]) == (replica["spec"]["nodeID"], replica["spec"]["hardNodeAffinity"])
+
+    def is_bound_to_its_node() -> bool:
+        (replica,) = cell.replicas(volume)
+        return replica["spec"]["hardNodeAffinity"] == cell.nodes[0]
+
+    cell.wait(is_bound_to_its_node, "replica that is bound to its node")
+    assert [""] == cell.places(volume)
 
     def told() -> str:
         annotations = (cell.view.get(VOLUMES, volume) or {"metadata": {}})["metadata"].get("annotations") or {}
