@@ -1,6 +1,7 @@
 """Where the record is kept: in the Longhorn Node if its CRD has the field, otherwise in an object of our own.
 
-Each write is one PUT of the object as it was read, under its resourceVersion: its other contents stay.
+Each write is one merge patch under the object's resourceVersion: its other contents stay, and only what changes is
+sent. A record that cannot be read is replaced as a whole.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from controller.kube.resources import CRDS, LONGHORN_NODES, NODE_DISK_ALLOCATION
 from controller.model.allocations import Allocation, NodeRecord
 from controller.model.names import LONGHORN_VERSION, RECORDED_ANNOTATION
 from controller.model.reader import mapping_at
-from controller.model.records import FIELD, encode_allocations, node_record, own_record
+from controller.model.records import FIELD, changes_between, encode_allocations, node_record, own_record
 
 Raw = dict[str, Any]
 NODE_CRD: Final = "nodes.longhorn.io"
@@ -84,11 +85,9 @@ class _Listed:
         metadata: Raw | None = None,
         spec: Raw | None = None,
     ) -> Raw:
-        """The object, which is not at hand, with these allocations and what else is given."""
+        """The object with these allocations instead of its readable ones, and what else is given."""
         record = stored.record
-        disks = {one.disk for one in set(record.allocations).symmetric_difference(allocations)}
-        before, after = ([one for one in each if one.disk in disks] for each in (record.allocations, allocations))
-        changes = merge_patch(encode_allocations(before), encode_allocations(after))
+        changes = changes_between(record.allocations, allocations)
         body = {
             "metadata": {**(metadata or {}), "resourceVersion": record.version},
             "spec": {**(spec or {}), FIELD: changes},
@@ -114,7 +113,7 @@ class LonghornNodeBackend(_Listed):
         self, stored: StoredRecord, allocations: Sequence[Allocation], term: int, timeout: float = CALL_SECONDS
     ) -> StoredRecord:
         node = stored.record.node
-        if stored.raw is None:
+        if stored.raw is None or not stored.record.problem:
             marks = {"annotations": {RECORDED_ANNOTATION: str(term)}}
             return self._stored(self._changed(stored, allocations, timeout, marks))
         body = copy.deepcopy(stored.raw)
@@ -153,19 +152,15 @@ class NodeDiskAllocationBackend(_Listed):
         self, stored: StoredRecord, allocations: Sequence[Allocation], term: int, timeout: float = CALL_SECONDS
     ) -> StoredRecord:
         node, kind = stored.record.node, NODE_DISK_ALLOCATIONS
-        if stored.raw is None and stored.record.version:
-            return self._stored(self._changed(stored, allocations, timeout, spec={"term": term}))
-        spec = {"term": term, FIELD: encode_allocations(allocations)}
-        if stored.raw is None:
-            body = {
-                "apiVersion": kind.api_version,
-                "kind": kind.kind,
-                "metadata": {"name": node, "namespace": self._namespace},
-                "spec": spec,
-            }
+        if not stored.record.version:
+            body: Raw = {"apiVersion": kind.api_version, "kind": kind.kind}
+            body["metadata"] = {"name": node, "namespace": self._namespace}
+            body["spec"] = {"term": term, FIELD: encode_allocations(allocations)}
             return self._stored(self._api.create(kind, self._namespace, body, timeout=timeout))
-        body = {**copy.deepcopy(stored.raw), "spec": spec}
         try:
+            if stored.raw is None or not stored.record.problem:
+                return self._stored(self._changed(stored, allocations, timeout, spec={"term": term}))
+            body = {**copy.deepcopy(stored.raw), "spec": {"term": term, FIELD: encode_allocations(allocations)}}
             return self._stored(self._api.replace(kind, self._namespace, node, body, timeout=timeout))
         except NotFoundError as error:
             raise ConflictError(f"NodeDiskAllocation {node} was deleted meanwhile") from error
@@ -193,19 +188,6 @@ def keeps_field(crd: Mapping[str, Any]) -> bool:
             names = ("schema", "openAPIV3Schema", "properties", "spec", "properties")
             return FIELD in mapping_at(version, "spec.versions", *names)
     return False
-
-
-def merge_patch(old: Raw, new: Raw) -> Raw:
-    """What makes `new` of `old` by JSON merge patch (RFC 7396); no value in either may be null."""
-    changes: Raw = dict.fromkeys(old.keys() - new.keys())
-    for key, value in new.items():
-        before = old.get(key)
-        if isinstance(value, dict) and isinstance(before, dict):
-            inner = merge_patch(before, value)
-            changes.update({key: inner} if inner else {})
-        elif before != value:
-            changes[key] = value
-    return changes
 
 
 def _all(api: KubeApi, resource: Resource, namespace: str) -> Iterator[Raw]:

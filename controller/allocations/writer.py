@@ -28,6 +28,7 @@ from controller.errors import (
 from controller.model.allocations import Allocation, Change, Drop, Key, NodeRecord, Put, apply
 
 PAUSE_SECONDS: Final = 0.05
+GATHER_SECONDS: Final = 0.1
 ROLL_BACK_SECONDS: Final = 2.0
 ARRIVES_SECONDS: Final = 90.0  # from a write without an answer until it has arrived or never will: the API server gives
 # a request 60 s unless it is told otherwise
@@ -61,10 +62,15 @@ class _Ticket:
     changes: Sequence[Change]
     deadline: float
     is_still_wanted: StillWanted
+    woken: threading.Lock = field(default_factory=threading.Lock)  # free once it is done, or is to write
+    is_to_write: bool = False  # for all who wait
     is_done: bool = False
     is_abandoned: bool = False  # its caller has gone with an error
     error: SchedulerError | None = None
     undo: list[_Undo] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.woken.acquire()
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,15 +88,20 @@ class _Sent:
 
 @dataclass(slots=True)
 class _NodeState:
-    """`writing` is held by the caller who writes for all that wait; it guards `known`, `known_term` and `sent`."""
+    """`writing` is held by the caller who writes for all that wait; it guards `known`, `known_term` and `sent`.
+    `has_writer`: one of those who wait writes, or is about to; it wakes each when its changes are written, and then the
+    next writer, so that nobody is woken for nothing."""
 
     writing: threading.Lock = field(default_factory=threading.Lock)
+    has_writer: bool = False
     waiting: list[_Ticket] = field(default_factory=list)
     owed: list[_Undo] = field(default_factory=list)  # to be taken back with the next write
     owed_drops: list[Drop] = field(default_factory=list)
     known: StoredRecord | None = None
     known_term: int = -1
     sent: list[_Sent] = field(default_factory=list)
+    ended: float = 0.0  # when the last write did
+    shared_seconds: float = 0.0  # that it took, if several wanted one
 
 
 class RecordWriter:
@@ -191,24 +202,37 @@ class RecordWriter:
         with self._lock:
             state = self._state_locked(node)
             state.waiting.append(ticket)
-        if not state.writing.acquire(timeout=max(0.0, deadline - self._clock.now())):
+            if not state.has_writer:
+                self._call_writer_locked(state)
+        if not ticket.woken.acquire(timeout=max(0.0, deadline - self._clock.now())):
             with self._lock:
-                state.waiting = [one for one in state.waiting if one is not ticket]
-                ticket.is_abandoned = True  # somebody may be writing it at this moment
-                if ticket.is_done and ticket.error is None:
-                    return ticket
-            raise NotReadyError(f"the record of {node} was not written in time")
-        try:
-            if not ticket.is_done:
-                self._write_all(node, state, ticket)
-        finally:
-            state.writing.release()
+                if not (ticket.is_done or ticket.is_to_write):
+                    state.waiting = [one for one in state.waiting if one is not ticket]
+                    ticket.is_abandoned = True  # somebody may be writing it at this moment
+                    raise NotReadyError(f"the record of {node} was not written in time")
+        if ticket.is_to_write:
+            try:
+                with state.writing:
+                    self._write_all(node, state, ticket)
+            finally:
+                with self._lock:
+                    self._call_writer_locked(state)
         if ticket.error is not None:
             raise ticket.error
         return ticket
 
+    @staticmethod
+    def _call_writer_locked(state: _NodeState) -> None:
+        """The first of those who wait, if there are any."""
+        state.has_writer = bool(state.waiting)
+        if state.waiting:
+            state.waiting[0].is_to_write = True
+            state.waiting[0].woken.release()
+
     def _write_all(self, node: str, state: _NodeState, own: _Ticket) -> None:
         """For all who wait. Where the time of `own` ends first, the others try again by themselves."""
+        self._gather(state, own)
+        began = self._clock.now()
         with self._lock:
             tickets, state.waiting = state.waiting, []
             owed, state.owed = state.owed, []
@@ -232,8 +256,21 @@ class RecordWriter:
                 ticket.is_done, ticket.error = True, error
                 if may_be_there and (error is not None or ticket.is_abandoned):
                     state.owed += reversed(ticket.undo)
+                if ticket is not own:
+                    ticket.woken.release()
             told = {change for one in tickets if _is_told(one) for change in one.changes}
             state.owed = [undo for undo in state.owed if undo.change not in told]  # somebody else counts on it
+            state.ended = self._clock.now()
+            state.shared_seconds = state.ended - began if len(tickets) > 1 or state.waiting else 0.0
+
+    def _gather(self, state: _NodeState, own: _Ticket) -> None:
+        """Where several want the record written, the next write waits as long as the last one took. Without that they
+        would fall into two halves, of which one waits for the other's write: as many are answered in the same time,
+        with twice the writes."""
+        now = self._clock.now()
+        wait = min(state.ended + state.shared_seconds - now, GATHER_SECONDS)
+        if 0 < wait < own.deadline - now:
+            self._pause(wait)
 
     def _store(
         self,

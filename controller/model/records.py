@@ -67,7 +67,9 @@ def allocations_in(raw: object, node: str) -> tuple[Allocation, ...]:
             sizes = mapping_at(lists, path, name)
             where = f"{path}.{name}"
             for owner in sizes:
-                size = integer_at(sizes, where, owner, default=-1)
+                size = sizes[owner]
+                if type(size) is not int or size >= 2**63:  # hardly any: else this would be most of reading a record
+                    size = integer_at(sizes, where, owner, default=-1)
                 if size < 0:
                     raise MalformedRequestError(f"{where}.{owner}", "is not a number of bytes")
                 found.append(Allocation(purpose, owner, node, disk, size))
@@ -80,3 +82,16 @@ def encode_allocations(allocations: Iterable[Allocation]) -> dict[str, Any]:
     for one in sorted(allocations):
         disks.setdefault(one.disk, {}).setdefault(FIELD_OF[one.purpose], {})[one.name] = one.size_bytes
     return {disk: disks[disk] for disk in sorted(disks)}
+
+
+def changes_between(before: Iterable[Allocation], after: Iterable[Allocation]) -> dict[str, Any]:
+    """What makes a record of `after` of one of `before`, by JSON merge patch (RFC 7396). Costs: a look at each entry,
+    and what differs."""
+    known, wanted = set(before), set(after)
+    changes: dict[str, Any] = {}
+    for one in sorted(known - wanted):
+        changes.setdefault(one.disk, {}).setdefault(FIELD_OF[one.purpose], {})[one.name] = None
+    for one in sorted(wanted - known):
+        changes.setdefault(one.disk, {}).setdefault(FIELD_OF[one.purpose], {})[one.name] = one.size_bytes
+    left = {one.disk for one in wanted}
+    return {disk: change if disk in left else None for disk, change in changes.items()}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -121,18 +121,26 @@ def groups_of_nodes(
     usage: Usage,
     affinity: Affinity,
     reopened: frozenset[str],
-) -> list[tuple[Try, list[LonghornNode]]]:
-    """The tries in their order. `tagged` are the nodes whose tags match, `reopened` used ones that count as unused."""
-    unused = [node for name, node in tagged.items() if name not in usage.nodes or name in reopened]
-    evicting = [node for name, node in tagged.items() if name in usage.evicting_nodes]
-    tries = [(Try.NEW_ZONE, [node for node in tagged.values() if node.zone not in usage.zones])]
+) -> Iterator[tuple[Try, Mapping[str, LonghornNode]]]:
+    """The tries in their order, each with its nodes by name. `tagged` are the nodes whose tags match, `reopened` used
+    ones that count as unused. Costs: a look at each node for each try, but none for those of an unused zone while no
+    zone is used."""
+
+    def only(nodes: Mapping[str, LonghornNode], belongs: Callable[[LonghornNode], bool]) -> dict[str, LonghornNode]:
+        return {name: node for name, node in nodes.items() if belongs(node)}
+
+    yield Try.NEW_ZONE, only(tagged, lambda node: node.zone not in usage.zones) if usage.zones else tagged
+    evicting = only(tagged, lambda node: node.name in usage.evicting_nodes) if usage.evicting_nodes else {}
     if not affinity.zone_soft:
         zones = usage.evicting_zones
-        return [*tries, (Try.EVICTING_ZONE, [node for node in evicting if affinity.balances or node.zone in zones])]
-    if not affinity.node_soft:
-        return [*tries, (Try.NEW_NODE, unused), (Try.EVICTING_NODE, evicting)]
-    used = [node for name, node in nodes.items() if name in usage.nodes]
-    return [*tries, (Try.NEW_NODE_SOFT, unused), (Try.USED_NODE, used)]
+        yield Try.EVICTING_ZONE, only(evicting, lambda node: affinity.balances or node.zone in zones)
+        return
+    unused = only(tagged, lambda node: node.name not in usage.nodes or node.name in reopened)
+    yield Try.NEW_NODE_SOFT if affinity.node_soft else Try.NEW_NODE, unused
+    if affinity.node_soft:
+        yield Try.USED_NODE, only(nodes, lambda node: node.name in usage.nodes)
+    else:
+        yield Try.EVICTING_NODE, evicting
 
 
 def disks_with_replicas(replicas: Iterable[Replica], *, ignore_failed: bool) -> frozenset[str]:

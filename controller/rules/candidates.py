@@ -249,7 +249,7 @@ class CandidateSearch:
             else:
                 self.refusals[name, ""] = rejection
         for attempt, nodes in groups_of_nodes(self._nodes, tagged, self._usage, self._affinity, self._reopened()):
-            found = self._disks_of(nodes)
+            found = self._disks_of(nodes.values())
             if found:
                 return self._answer(found, attempt)
         return self._answer((), None)

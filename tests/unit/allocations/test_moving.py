@@ -47,7 +47,7 @@ def test_it_goes_on_where_it_broke_off(places: Places, allowed: int) -> None:
 
     def fail(verb: str, _resource: Resource) -> None:
         nonlocal left
-        if verb in ("create", "replace", "delete"):
+        if verb in ("create", "replace", "patch", "delete"):
             left -= 1
             if left < 0:
                 raise UnavailableError("503")
@@ -89,7 +89,7 @@ def test_a_node_whose_crd_prunes_the_field_gets_no_record() -> None:
     api = longhorn()
     source, target = NodeDiskAllocationBackend(api, NAMESPACE), LonghornNodeBackend(api, NAMESPACE)
     source.write(source.read("n1"), [entry("r1")], 3)
-    real = api.replace
+    real = api.patch
 
     def pruned(resource: Resource, namespace: str | None, name: str, body: dict[str, object], **more: float) -> object:
         spec = body["spec"]
@@ -97,7 +97,7 @@ def test_a_node_whose_crd_prunes_the_field_gets_no_record() -> None:
         spec.pop("diskAllocations", None)
         return real(resource, namespace, name, body, **more)
 
-    api.replace = pruned  # type: ignore[method-assign,assignment]
+    api.patch = pruned  # type: ignore[method-assign,assignment]
     for _ in range(2):
         with pytest.raises(UnreadableRecordError, match="does not keep"):
             move(source, target)

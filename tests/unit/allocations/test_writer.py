@@ -6,12 +6,13 @@ import contextlib
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from itertools import product
 
 import pytest
 
 from controller.allocations.backends import NodeDiskAllocationBackend, RecordBackend
-from controller.allocations.writer import ARRIVES_SECONDS, RecordWriter, _Ticket
+from controller.allocations.writer import ARRIVES_SECONDS, GATHER_SECONDS, RecordWriter
 from controller.errors import (
     ClusterError,
     ConflictError,
@@ -33,6 +34,14 @@ WRITES = ("create", "replace", "patch")
 
 Kind = Callable[[FakeApiServer, str], RecordBackend]
 WATCHES = ("none", "up to date", "late")
+
+
+@dataclass
+class Held:
+    """A write that does not end before it may."""
+
+    entered: threading.Event = field(default_factory=threading.Event)
+    go: threading.Event = field(default_factory=threading.Event)
 
 
 class WriterStage:
@@ -57,6 +66,24 @@ class WriterStage:
 
     def commit(self, *changes: Put | Drop, seconds: float = 3.0) -> None:
         self.writer.commit(changes, self.clock.now() + seconds)
+
+    def hold_writes(self, count: int) -> list[Held]:
+        """The next `count` writes."""
+        held = [Held() for _ in range(count)]
+        coming = iter(held)
+
+        def hold(verb: str, _resource: Resource) -> None:
+            one = next(coming, None) if verb in WRITES else None
+            if one is not None:
+                one.entered.set()
+                assert one.go.wait(30)
+
+        self.api.fail = hold
+        return held
+
+    def wait_waiting(self, count: int, node: str = "n1") -> None:
+        state = self.writer._nodes[node]
+        wait_until(lambda: len(state.waiting) == count, f"{count} waiting callers", 30)
 
     def writes(self) -> int:
         return sum(verb in ("ADDED", "MODIFIED") for _, verb, _, _ in self.api.log)
@@ -109,24 +136,16 @@ def test_a_move_on_one_node_is_one_write(stage: WriterStage) -> None:
 
 def test_those_who_wait_share_the_next_write(stage: WriterStage) -> None:
     stage.commit(put("r0"))
-    entered, go = threading.Event(), threading.Event()
-
-    def hold(verb: str, _resource: Resource) -> None:
-        if verb in WRITES:
-            entered.set()
-            assert go.wait(30)
-
-    stage.api.fail = hold
+    (held,) = stage.hold_writes(1)
     before = stage.writes()
     with ThreadPoolExecutor(21) as callers:
         first = callers.submit(stage.commit, put("r1"))
-        assert entered.wait(30)
+        assert held.entered.wait(30)
         others = [callers.submit(stage.commit, put(f"more{index}")) for index in range(20)]
-        state = stage.writer._nodes["n1"]
-        wait_until(lambda: len(state.waiting) == 20, "waiting callers", 30)
+        stage.wait_waiting(20)
         assert not any(one.done() for one in (first, *others))
         assert {"r0": 10} == on_record(stage.backend)
-        go.set()
+        held.go.set()
         for one in (first, *others):
             one.result()
     assert before + 2 == stage.writes()
@@ -325,20 +344,13 @@ def test_what_only_frees_says_when_it_failed(stage: WriterStage) -> None:
 
 def test_a_caller_whose_time_ends_while_another_writes_takes_back_what_was_written(stage: WriterStage) -> None:
     stage.commit(put("r0", 10))
-    entered, go = threading.Event(), threading.Event()
-
-    def hold(verb: str, _resource: Resource) -> None:
-        if verb in WRITES and not entered.is_set():
-            entered.set()
-            assert go.wait(30)
-
-    stage.api.fail = hold
+    (held,) = stage.hold_writes(1)
     with ThreadPoolExecutor(2) as callers:
         first = callers.submit(stage.commit, put("r1"))
-        assert entered.wait(30)
+        assert held.entered.wait(30)
         with pytest.raises(NotReadyError):
             stage.commit(put("late"), seconds=0.05)
-        go.set()
+        held.go.set()
         first.result()
     stage.commit(put("r2"))
     assert {"r0", "r1", "r2"} == on_record(stage.backend).keys()
@@ -346,12 +358,46 @@ def test_a_caller_whose_time_ends_while_another_writes_takes_back_what_was_writt
 
 def test_what_another_caller_wants_too_is_not_taken_back(stage: WriterStage) -> None:
     """The same call twice in one write: the caller of the first has gone when it is done."""
-    stage.commit(put("r1"))
-    gone = _Ticket((put("r2"),), stage.clock.now(), lambda _change, _there: True, is_abandoned=True)
-    stage.writer._nodes["n1"].waiting.append(gone)
-    stage.commit(put("r2"))
+    stage.commit(put("r0"))
+    held = stage.hold_writes(2)
+    with ThreadPoolExecutor(4) as callers:
+        first = callers.submit(stage.commit, put("r1"))
+        assert held[0].entered.wait(30)
+        writer = callers.submit(stage.commit, put("r2"))
+        stage.wait_waiting(1)
+        gone = callers.submit(stage.commit, put("r3"), seconds=2.0)
+        stage.wait_waiting(2)
+        other = callers.submit(stage.commit, put("r3"))
+        stage.wait_waiting(3)
+        held[0].go.set()
+        assert held[1].entered.wait(30)
+        with pytest.raises(NotReadyError):
+            gone.result()
+        held[1].go.set()
+        for one in (first, writer, other):
+            one.result()
+    stage.commit(put("r4"))
+    assert {"r0", "r1", "r2", "r3", "r4"} == on_record(stage.backend).keys()
+
+
+def test_several_who_come_one_after_the_other_wait_for_each_other(stage: WriterStage) -> None:
+    """As long as the write before them took, once: a caller who is alone does not."""
+    stage.commit(put("r0"))
+    (held,) = stage.hold_writes(1)
+    with ThreadPoolExecutor(2) as callers:
+        first = callers.submit(stage.commit, put("r1"))
+        assert held.entered.wait(30)
+        second = callers.submit(stage.commit, put("r2"))
+        stage.wait_waiting(1)
+        stage.clock.advance(GATHER_SECONDS / 2)  # that the first one's write takes
+        began = stage.clock.now()
+        held.go.set()
+        first.result()
+        second.result()
+    assert pytest.approx(GATHER_SECONDS / 2) == stage.clock.now() - began
     stage.commit(put("r3"))
-    assert {"r1", "r2", "r3"} == on_record(stage.backend).keys()
+    stage.commit(put("r4"))
+    assert pytest.approx(GATHER_SECONDS / 2) == stage.clock.now() - began
 
 
 def test_what_was_taken_for_lost_and_is_wanted_once_more_stays(stage: WriterStage) -> None:
