@@ -11,7 +11,7 @@ from typing import Any, Final, Protocol
 
 import grpc
 
-from controller.allocator.verbs.allocate import Allocations, Allotment
+from controller.allocator.verbs.allocate import Allocations, Allotment, NotAttachedError
 from controller.clock import Clock
 from controller.errors import (
     MalformedRequestError,
@@ -97,11 +97,13 @@ class DiskAllocator:
         """A disk for that replica, on record by now; without allocations: there is none, for these reasons."""
         deadline = self._clock.now() + seconds
 
-        def place() -> Allotment:
-            if self._allocations.waits_for_attachment(replica):
+        def place(*, is_looked_at: bool = False) -> Allotment:
+            left, now = deadline - self._clock.now(), self._clock.now_utc()
+            try:
+                return self._allocations.place_replica(replica, left, now, volume, is_looked_at=is_looked_at)
+            except NotAttachedError:
                 self._look_at(Missing("volume", "", volume), deadline)
-            left = deadline - self._clock.now()
-            return self._allocations.place_replica(replica, left, self._clock.now_utc(), volume)
+            return place(is_looked_at=True)
 
         return self._given(place, (("volume", volume), ("replica", replica)), deadline)
 

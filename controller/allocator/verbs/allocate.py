@@ -44,6 +44,10 @@ _MOST_TRIES: Final = 3
 _ENTRIES_AT_ONCE: Final = 250
 
 
+class NotAttachedError(Exception):
+    """Where the replica goes is where its volume is attached, which is not known yet."""
+
+
 @dataclass(frozen=True, slots=True)
 class Allotment:
     """What was given, and the `changes` that make it durable. `obstacles`: nothing was given, for these reasons.
@@ -109,27 +113,27 @@ class Allocations:
 
     # Replicas
 
-    def waits_for_attachment(self, name: str) -> bool:
-        """Whether the replica goes where its volume is attached, and by our stores that is nowhere yet. Costs: a
-        look-up."""
-        with self._turn, self._lock:
-            replica = self._world.placed.get(name)
-            volume = self._world.volume(replica.volume) if replica is not None and not replica.is_placed else None
-            return volume is not None and volume.data_locality != LOCALITY_DISABLED and not volume.node_id
-
     def place_replica(
-        self, name: str, seconds: float, now_utc: datetime | None = None, volume_name: str = ""
+        self,
+        name: str,
+        seconds: float,
+        now_utc: datetime | None = None,
+        volume_name: str = "",
+        *,
+        is_looked_at: bool = True,
     ) -> Allotment:
         """A disk for that replica, which is there and has none; the same again when it was given one before.
         `volume_name`: whose it has to be.
 
-        Raises NotFoundError when our stores do not show it or its volume. Costs: as `DiskChooser.choose`; why no disk
+        Raises NotFoundError when our stores do not show it or its volume; and, unless the volume `is_looked_at`,
+        NotAttachedError when the replica goes where its volume is attached, and by our stores that is nowhere yet.
+        Costs: as `DiskChooser.choose`; why no disk
         takes it is told by a question about disks, mostly without the lock.
         """
         deadline = self._clock.now() + seconds
         for _ in range(_MOST_TRIES):
             with self._active():
-                given, asked = self._given_before(name, volume_name)
+                given, asked = self._given_before(name, volume_name, is_looked_at=is_looked_at)
                 if given is not None:
                     return given
                 volume = self._world.volume(asked.volume)
@@ -146,7 +150,7 @@ class Allocations:
                 return Allotment(obstacles=found.obstacles, size_bytes=found.size_bytes)
         raise NotReadyError("no disk was found because the disks kept changing; try again")
 
-    def _given_before(self, name: str, volume_name: str) -> tuple[Allotment | None, Replica]:
+    def _given_before(self, name: str, volume_name: str, *, is_looked_at: bool) -> tuple[Allotment | None, Replica]:
         replica = self._world.placed.get(name)
         if replica is None:
             raise NotFoundError(f"there is no replica {name!r}")
@@ -154,11 +158,14 @@ class Allocations:
             raise PreconditionError(f"replica {name!r} is of volume {replica.volume!r}, not of {volume_name!r}")
         if replica.is_placed:
             return self._at_its_place(replica), replica
+        volume = self._world.volume(replica.volume)
+        is_attached = volume is None or volume.data_locality == LOCALITY_DISABLED or bool(volume.node_id)
+        if not (is_attached or is_looked_at):
+            raise NotAttachedError
         if replica.node or replica.deleting or replica.failed_at:
             raise PreconditionError(
                 f"replica {name!r} cannot be placed: it failed, is being deleted, or already has a node"
             )
-        volume = self._world.volume(replica.volume)
         if volume is not None and volume.data_locality == LOCALITY_STRICT and not volume.node_id:
             raise PreconditionError(f"volume {volume.name!r} is strict-local and not attached to any node yet")
         return None, replica
@@ -330,7 +337,9 @@ class Allocations:
             until = self._clock.now() + SHOWN_SECONDS
             if allotment.freed:
                 self._change_locked(self._world.allocated.release(allotment.freed, until))
-            self._change_locked(self._world.allocated.decide(_put(allotment), until))
+            unshown = self._world.allocated.wrote(_put(allotment), until)
+            if unshown:
+                self._change_locked(self._world.allocated.decide(unshown, until))
             for one in _put(allotment):
                 self._told[one] = self._clock.now()
                 self._told.move_to_end(one)

@@ -158,6 +158,19 @@ class Allocated:
                 places[one.node, one.disk] = Decided(one, until)
         return self._join({(one.purpose, one.name) for one in entries})
 
+    def wrote(self, allocations: Iterable[Allocation], until: float) -> list[Allocation]:
+        """They are on record by now: what was decided counts until the record shows it, or until then. Returned are
+        those that are neither decided any more nor shown."""
+        left = []
+        for one in allocations:
+            places = self._decided.get((one.purpose, one.name), {})
+            there = places.get((one.node, one.disk))
+            if there is not None and there.allocation == one:
+                places[one.node, one.disk] = Decided(one, until)
+            elif _place(one) in self._gone or not self.is_on_record(one):
+                left.append(one)
+        return left
+
     def doubt(self, allocations: Iterable[Allocation], until: float) -> set[str]:
         """They count until then, as their write may have arrived. Where it has, it may be taken back; so a record that
         shows them confirms no decision."""
