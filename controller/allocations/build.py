@@ -10,14 +10,13 @@ from prometheus_client import CollectorRegistry
 
 from controller.allocations.backends import LonghornNodeBackend
 from controller.allocations.holder import RecordHolder, tell_no_record
-from controller.allocations.keeper import LonghornObjects, RecordKeeper, status_of
+from controller.allocations.keeper import LonghornObjects, RecordKeeper, news_of, status_of
 from controller.allocations.metrics import RecordMetrics
 from controller.allocations.terms import RecordTerm
 from controller.clock import Clock
 from controller.kube.api import KubeApi
 from controller.kube.store import Change, Store
 from controller.model.allocations import Allocation, NodeRecord
-from controller.model.longhorn import LonghornNode, Replica
 from controller.process.addition import Addition
 from controller.process.worker import Group
 from controller.settings import LiveSettings
@@ -96,26 +95,12 @@ def build_record(
 def _tell(keeper: RecordKeeper, stores: Mapping[str, Store[Any]]) -> None:
     """Of every change that may have made a record another one than it should be."""
 
-    def of_nodes(changes: Sequence[Change[LonghornNode]]) -> None:
-        if any(_disks(change.old) != _disks(change.new) for change in changes):
-            keeper.changed()  # a disk may have come from any node
-        for change in changes:
-            old, new = (one.record if one is not None else None for one in (change.old, change.new))
-            if old != new:
-                keeper.changed({record.node for record in (old, new) if record is not None})
+    def of(kind: str) -> Callable[[Sequence[Change[Any]]], None]:
+        def tell(changes: Sequence[Change[Any]]) -> None:
+            for change in changes:
+                keeper.changed(news_of(kind, change.old, change.new))
 
-    def of_replicas(changes: Sequence[Change[Replica]]) -> None:
-        seen = [one for change in changes for one in (change.old, change.new) if one is not None and one.node]
-        keeper.changed((one.node for one in seen), (one.name for one in seen))
+        return tell
 
-    def of_records(changes: Sequence[Change[NodeRecord]]) -> None:
-        keeper.changed(one.node for change in changes if (one := change.new or change.old) is not None)
-
-    stores["node"].subscribe(of_nodes)
-    stores["replica"].subscribe(of_replicas)
-    stores["record"].subscribe(of_records)
-    stores["backing_image"].subscribe(lambda _changes: keeper.changed())
-
-
-def _disks(node: LonghornNode | None) -> set[tuple[str, str]]:
-    return {(disk.name, disk.uuid) for disk in node.disks} if node is not None else set()
+    for kind in ("node", "replica", "record", "backing_image"):
+        stores[kind].subscribe(of(kind))

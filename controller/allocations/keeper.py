@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any, Final
@@ -44,6 +44,41 @@ class LonghornObjects:
     replicas: Sequence[Replica]
     volumes: Mapping[str, Volume]
     images: Sequence[BackingImage]
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What has changed, and is to be looked at: on `nodes` the entries and objects of these `names`, on those of them
+    in `whole` all."""
+
+    nodes: frozenset[str] = frozenset()
+    names: frozenset[str] = frozenset()
+    whole: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(cls, entries: Iterable[Allocation | Replica]) -> Scope:
+        entries = list(entries)
+        return cls(frozenset(one.node for one in entries), frozenset(one.name for one in entries))
+
+    @classmethod
+    def together(cls, scopes: Collection[Scope]) -> Scope:
+        return cls(*(frozenset[str]().union(*(getattr(one, name) for one in scopes)) for name in cls.__slots__))
+
+    def has(self, one: Allocation) -> bool:
+        return one.node in self.whole or (one.name in self.names and one.node in self.nodes)
+
+    def records_of(self, records: Iterable[NodeRecord]) -> list[NodeRecord]:
+        """As much of them as is looked at."""
+        mine = [one for one in records if one.node in self.nodes]
+        return [replace(one, allocations=tuple(entry for entry in one.allocations if self.has(entry))) for one in mine]
+
+    def replicas_of(self, objects: LonghornObjects, records: Iterable[NodeRecord]) -> list[Replica]:
+        """Those that are looked at, and those that are on these records, wherever they are."""
+        names = self.names.union(entry.name for record in records for entry in record.allocations)
+        uuids = {disk.uuid for node in objects.nodes if node.name in self.whole for disk in node.disks}
+        return [
+            one for one in objects.replicas if one.name in names or one.node in self.whole or one.disk_uuid in uuids
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,11 +132,11 @@ class RecordKeeper(Part):
         self._holder, self._records, self._objects = holder, records, objects
         self._settings, self._clock = settings, clock
         self._is_leading, self._is_fresh, self._told_at = is_leading, is_fresh, told_at
-        # By node: entries that no object shows, or shows smaller, and since when, or since their caller was told.
+        # By name: entries that no object shows, or shows smaller, and since when, or since their caller was told.
         self._since: dict[str, dict[Allocation, float]] = {}
-        self._lock = threading.Lock()  # guards the next two fields
-        self._news: set[str] | None = None  # nodes that have to be looked at; None: all
-        self._moved = set[str]()  # replicas; so have the nodes where they are waited for
+        self._oldest = inf  # none of them is older
+        self._lock = threading.Lock()  # guards the next field
+        self._news: list[Scope] | None = None  # None: all
         self._authority = ""  # at the last round
         self._full_at = 0.0  # when all are looked at again, whatever is heard
         self._repairs = Counter[str]()
@@ -109,20 +144,18 @@ class RecordKeeper(Part):
         self._is_failing = self._has_failed = False  # since some round; in this one
         self.worker = Worker("record-keeper", self.run_once)
 
-    def changed(self, nodes: Iterable[str] | None = None, replicas: Iterable[str] = ()) -> None:
-        """Objects or records of these nodes are others now (None: of any). These replicas have a place, and may be on
-        record elsewhere."""
+    def changed(self, scope: Scope | None = None) -> None:
+        """Objects or records of that scope are others now; None: any may be."""
         with self._lock:
-            if nodes is None or self._news is None:
-                self._news, self._moved = None, set()
-            else:
-                self._news.update(nodes)
-                self._moved.update(replicas)
+            if scope is None:
+                self._news = None
+            elif self._news is not None:
+                self._news.append(scope)
 
     def run_once(self) -> float:
         live = self._settings()
         if not (self._is_leading() and is_kept(live)):
-            self._since = {}
+            self._since, self._oldest = {}, inf
             self.changed()
             return EVERY_SECONDS
         writer = self._holder.writer()
@@ -131,24 +164,26 @@ class RecordKeeper(Part):
                 self._authority = live.allocation_authority
                 self.changed()
             scope = self._scope(live)
-            if scope is None or scope:
+            if scope is None or scope.nodes:
                 self._round(writer, live, scope)
         return EVERY_SECONDS
 
-    def _scope(self, live: LiveSettings) -> set[str] | None:
-        """The nodes that are to be looked at; None: all. What waits is looked at once its grace is over."""
+    def _scope(self, live: LiveSettings) -> Scope | None:
+        """What is to be looked at; None: all. What waits is looked at once its grace is over, and where something of
+        its name has changed anywhere."""
         with self._lock:
-            found, moved = self._news, self._moved
-            self._news, self._moved = set(), set()
+            news, self._news = self._news, []
         now = self._clock.now()
-        if found is None or now >= self._full_at:
+        if news is None or now >= self._full_at:
             self._full_at = now + FULL_SECONDS
             return None
-        oldest = now - live.allocation_grace_seconds
-        for node, entries in self._since.items():
-            if min(entries.values(), default=inf) <= oldest or (moved and any(one.name in moved for one in entries)):
-                found.add(node)
-        return found
+        oldest, found = now - live.allocation_grace_seconds, Scope.together(news)
+        due = [one for name in found.names for one in self._since.get(name, ())]
+        if self._oldest <= oldest:
+            waiting = [(one, began) for entries in self._since.values() for one, began in entries.items()]
+            due += [one for one, began in waiting if began <= oldest]
+            self._oldest = min((began for _, began in waiting), default=inf)
+        return Scope.together((found, Scope.of(due)))
 
     def figures(self) -> Figures:
         records = self._records()
@@ -168,53 +203,62 @@ class RecordKeeper(Part):
 
     # A round
 
-    def _round(self, writer: RecordWriter, live: LiveSettings, scope: set[str] | None) -> None:
+    def _round(self, writer: RecordWriter, live: LiveSettings, scope: Scope | None) -> None:
         self._has_failed = False
-        objects = self._objects()
-        records = [one for one in self._records() if scope is None or one.node in scope]
+        objects, records = self._objects(), self._records()
+        unreadable = [] if live.allocation_authority == DISK_SCHEDULER else self._rewritten_among(records, scope)
         if scope is not None:
-            objects = replace(objects, replicas=_of_nodes(objects, scope, records))
+            scope = replace(scope, whole=scope.whole.union(one.node for one in unreadable))
+            records = scope.records_of(records)
+            objects = replace(objects, replicas=scope.replicas_of(objects, records))
         shown = shown_allocations(objects.nodes, objects.replicas, objects.images)
-        mine = shown if scope is None else [one for one in shown if one.node in scope]
+        mine = shown if scope is None else [one for one in shown if scope.has(one)]
         now = self._clock.now()
         extra = surplus_of(records, mine)
         told_at = self._told_at(extra)
         since = {
-            one: max(self._since.get(one.node, {}).get(one, now), min(now, told_at.get(one, 0.0))) for one in extra
+            one: max(self._since.get(one.name, {}).get(one, now), min(now, told_at.get(one, 0.0))) for one in extra
         }
         self._note(since, scope)
         waits = {one for one, began in since.items() if now - began < live.allocation_grace_seconds}
         written = {one for one, at in told_at.items() if at > now}  # for somebody who has not been told yet
         kept = (waits - (moved_among(extra, shown) - told_at.keys())) | written | expected_among(extra, objects)
         plan = plan_repairs(records, shown, kept, _wanted_bytes(objects))
-        repairs = [one for one in plan if scope is None or one.change.node in scope]
-        if live.allocation_authority != DISK_SCHEDULER:
-            self._rewrite(writer, records, mine)
+        repairs = [one for one in plan if scope is None or scope.has(one.allocation)]
+        self._rewrite(writer, unreadable, mine)
         there = {(one.node, entry.key): entry for one in records for entry in one.allocations}
         self._repair(writer, repairs, _Seen(there, told_at))
         self._is_failing = self._has_failed
         if self._has_failed:
             self.changed(scope)
         elif repairs:
-            self.changed({one.change.node for one in repairs})  # to be looked at again, as the watch shows them then
+            self.changed(Scope.of(one.allocation for one in repairs))  # once more, as the watch shows them then
 
-    def _note(self, since: Mapping[Allocation, float], scope: set[str] | None) -> None:
-        """These wait, of the nodes that were looked at."""
-        for node in list(self._since if scope is None else scope):
-            self._since.pop(node, None)
+    def _note(self, since: Mapping[Allocation, float], scope: Scope | None) -> None:
+        """These wait, of what was looked at."""
+        names = scope.names if scope is not None and not scope.whole else list(self._since)
+        for name in names:
+            there = self._since.pop(name, {})
+            left = {one: began for one, began in there.items() if scope is not None and not scope.has(one)}
+            if left:
+                self._since[name] = left
         for one, began in since.items():
-            self._since.setdefault(one.node, {})[one] = began
+            self._since.setdefault(one.name, {})[one] = began
+            self._oldest = min(self._oldest, began)
+
+    def _rewritten_among(self, records: Iterable[NodeRecord], scope: Scope | None) -> list[NodeRecord]:
+        """Those that cannot be read, or are of a later term."""
+        term = self._term()
+        mine = (one for one in records if scope is None or one.node in scope.nodes)
+        return [one for one in mine if one.problem or one.term > term]
 
     def _rewrite(self, writer: RecordWriter, records: Iterable[NodeRecord], shown: Sequence[Allocation]) -> None:
-        term = self._term()
         for record in records:
-            if not record.problem and record.term <= term:
-                continue
             try:
                 mine = tuple(one for one in shown if one.node == record.node)
                 if writer.rewrite(record.node, mine, self._clock.now() + WRITE_SECONDS):
                     self._repairs[REWRITTEN] += 1
-                    why = record.problem or f"it is of term {record.term}, later than {term}"
+                    why = record.problem or f"it is of term {record.term}, later than {self._term()}"
                     _log.warning("record written anew node=%s entries=%d: %s", record.node, len(mine), why)
             except SchedulerError as error:
                 self._failed(record.node, error)
@@ -252,7 +296,8 @@ class RecordKeeper(Part):
 
         writer.commit([one.change for one in repairs], self._clock.now() + WRITE_SECONDS, is_still_wanted)
         for one in repairs:  # the same, given anew before the next round, is young
-            self._since.get(node, {}).pop(seen.entries.get((node, one.allocation.key), one.allocation), None)
+            was = seen.entries.get((node, one.allocation.key), one.allocation)
+            self._since.get(was.name, {}).pop(was, None)
         for reason in RepairReason:
             names = [one.allocation.name for one in repairs if one.reason is reason and made.get(one.change)]
             if names:
@@ -271,6 +316,30 @@ class RecordKeeper(Part):
 def is_kept(live: LiveSettings) -> bool:
     """Whether there is to be a record: it can do without one while Longhorn is the authority."""
     return live.allocation_record or live.allocation_authority == DISK_SCHEDULER
+
+
+def news_of(kind: str, old: Any, new: Any) -> Scope | None:
+    """What has to be looked at when an object of that kind, None where there is none, became another one; None: all."""
+    facts = [one for one in (old, new) if one is not None]
+    if kind == "record":
+        return _differing(facts)
+    if kind == "replica":
+        return Scope.of(one for one in facts if one.node)
+    if kind == "node":
+        disks = [{(disk.name, disk.uuid) for disk in one.disks} if one is not None else set() for one in (old, new)]
+        is_same = disks[0] == disks[1]  # else a disk may have come from any node
+        return _differing([one.record for one in facts if one.record is not None]) if is_same else None
+    return None if kind == "backing_image" else Scope()
+
+
+def _differing(records: Sequence[NodeRecord]) -> Scope:
+    """What not all of them have; one that cannot be read says nothing of any entry."""
+    nodes = frozenset(one.node for one in records)
+    if not all(one.is_readable for one in records):
+        return Scope(nodes, whole=nodes)
+    entries = [set(one.allocations) for one in records]
+    common = entries[0] & entries[1] if len(records) == 2 else set()
+    return Scope(nodes, frozenset(one.name for one in set[Allocation]().union(*entries) - common))
 
 
 def surplus_of(records: Iterable[NodeRecord], shown: Iterable[Allocation]) -> set[Allocation]:
@@ -292,13 +361,6 @@ def moved_among(entries: Iterable[Allocation], shown: Iterable[Allocation]) -> s
         for one in entries
         if one.purpose is Purpose.REPLICA and places.get(one.name, (one.node, one.disk)) != (one.node, one.disk)
     }
-
-
-def _of_nodes(objects: LonghornObjects, nodes: set[str], records: Iterable[NodeRecord]) -> list[Replica]:
-    """The replicas on those nodes, by name or by disk, and those on record there, wherever they are."""
-    uuids = {disk.uuid for node in objects.nodes if node.name in nodes for disk in node.disks}
-    names = {entry.name for record in records for entry in record.allocations}
-    return [one for one in objects.replicas if one.node in nodes or one.disk_uuid in uuids or one.name in names]
 
 
 def expected_among(entries: Iterable[Allocation], objects: LonghornObjects) -> set[Allocation]:

@@ -8,7 +8,7 @@ from enum import StrEnum
 from types import MappingProxyType
 
 from controller.model.allocations import Allocation, Change, Drop, NodeRecord, Purpose, Put
-from controller.model.longhorn import BackingImage, LonghornNode, Replica, shared_disk_uuids
+from controller.model.longhorn import BackingImage, LonghornNode, Replica
 
 
 class RepairReason(StrEnum):
@@ -35,21 +35,22 @@ def shown_allocations(
 ) -> list[Allocation]:
     """What the objects take, by the disk that has their UUID now; at full size, whatever state they are in, as Longhorn
     counts. A replica whose disk is nowhere takes nothing. Of disks that share a UUID the one on its own node counts."""
-    places = {disk.uuid: (node.name, disk.name) for node in nodes for disk in node.disks if disk.uuid}
-    own = {(node.name, disk.uuid): disk.name for node in nodes for disk in node.disks if disk.uuid}
-    shared = shared_disk_uuids(nodes)
+    replicas, images = list(replicas), list(images)
+    uuids = {one.disk_uuid for one in replicas if one.is_placed}.union(*(one.disk_uuids for one in images))
+    places: dict[str, list[tuple[str, str]]] = {}
+    for node in nodes:
+        for disk in node.disks:
+            if disk.uuid and disk.uuid in uuids:
+                places.setdefault(disk.uuid, []).append((node.name, disk.name))
     found = []
     for replica in replicas:
-        node, disk = places.get(replica.disk_uuid, ("", ""))
-        if replica.disk_uuid in shared and (replica.node, replica.disk_uuid) in own:
-            node, disk = replica.node, own[replica.node, replica.disk_uuid]
-        if replica.is_placed and node:
-            found.append(Allocation(Purpose.REPLICA, replica.name, node, disk, replica.size_bytes))
+        if replica.is_placed and replica.disk_uuid in places:
+            there = places[replica.disk_uuid]
+            place = next((one for one in reversed(there) if one[0] == replica.node), there[-1])
+            found.append(Allocation(Purpose.REPLICA, replica.name, *place, replica.size_bytes))
     for image in images:
-        for uuid in image.disk_uuids:
-            if uuid in places:
-                node, disk = places[uuid]
-                found.append(Allocation(Purpose.BACKING_IMAGE, image.name, node, disk, image.real_size_bytes))
+        there = [places[uuid][-1] for uuid in image.disk_uuids & places.keys()]
+        found += [Allocation(Purpose.BACKING_IMAGE, image.name, *place, image.real_size_bytes) for place in there]
     return found
 
 

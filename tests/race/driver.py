@@ -108,10 +108,10 @@ class Driver:
         observe(self._allocator, kind, key, facts, gone)
         if self.service is not None:
             seen = self._seen.setdefault(kind, {})
-            seen.pop(key, None)
+            old = seen.pop(key, None)
             if facts is not None:
                 seen[key] = facts
-            self.service.changed(key if kind == "record" else "")
+            self.service.changed(kind, old, facts)
 
     def start(self) -> None:
         """Decide and hold from now on."""

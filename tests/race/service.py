@@ -10,7 +10,7 @@ from typing import Any, Final, cast
 import grpc
 
 from controller.allocations.holder import RecordHolder
-from controller.allocations.keeper import LonghornObjects, RecordKeeper
+from controller.allocations.keeper import LonghornObjects, RecordKeeper, news_of
 from controller.allocations.writer import RecordWriter
 from controller.allocator.allocator import Allocator
 from controller.allocator.judge.joined import FoundDisks
@@ -133,9 +133,9 @@ class Service:
             told_at=allocator.allocations.told_at,
         )
 
-    def changed(self, node: str) -> None:
+    def changed(self, kind: str, old: object, new: object) -> None:
         """The keeper hears of it."""
-        self._keeper.changed([node] if node else None)
+        self._keeper.changed(news_of(kind, old, new))
 
     def keep(self) -> None:
         """One round of what brings the record to what Longhorn's objects show."""

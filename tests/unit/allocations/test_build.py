@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -10,6 +9,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from controller.allocations.build import build_record
+from controller.allocations.keeper import Scope, news_of
 from controller.election.gate import Gate
 from controller.kube.store import Store
 from controller.model.allocations import NodeRecord
@@ -22,21 +22,33 @@ KINDS = ("node", "replica", "volume", "backing_image", "record")
 N1 = node("n1", disk("d1"))
 
 
+R1, R2 = entry("r1"), entry("r2")
+BAD = NodeRecord("n1", problem="garbage")
+
+
+def scope(*names: str, nodes: str = "n1", whole: str = "") -> Scope:
+    return Scope(frozenset(nodes.split()), frozenset(names), frozenset(whole.split()))
+
+
 @pytest.mark.parametrize(
     ("kind", "before", "after", "expected"),
     [
-        ("replica", replica("r", "v", on="n1"), replica("r", "v", on="n2"), {"n1", "n2"}),
-        ("replica", None, replica("r", "v"), set()),
-        ("record", NodeRecord("n1"), NodeRecord("n1", (entry("r1"),)), {"n1"}),
-        ("record", NodeRecord("n1"), None, {"n1"}),
-        ("node", N1, replace(N1, record=NodeRecord("n1")), {"n1"}),
-        ("node", N1, replace(N1, allow_scheduling=False), set()),
+        ("replica", replica("r", "v", on="n1"), replica("r", "v", on="n2"), scope("r", nodes="n1 n2")),
+        ("replica", None, replica("r", "v"), Scope()),
+        ("record", NodeRecord("n1", (R1,)), NodeRecord("n1", (R1, R2)), scope("r2")),
+        ("record", NodeRecord("n1", (R1,)), NodeRecord("n1", (entry("r1", 20),)), scope("r1")),
+        ("record", NodeRecord("n1", (R1, R2)), None, scope("r1", "r2")),
+        ("record", NodeRecord("n1", (R1,), version="1"), NodeRecord("n1", (R1,), version="2"), scope()),
+        ("record", NodeRecord("n1", (R1,)), BAD, scope(whole="n1")),
+        ("record", BAD, NodeRecord("n1", (R1,)), scope(whole="n1")),
+        ("node", N1, replace(N1, record=NodeRecord("n1", (R1,))), scope("r1")),
+        ("node", N1, replace(N1, allow_scheduling=False), Scope()),
         ("node", N1, node("n1", disk("other")), None),
         ("backing_image", None, "an image", None),
     ],
 )
-def test_a_change_is_news_of_the_nodes_that_it_is_about(
-    kind: str, before: object, after: object, expected: set[str] | None
+def test_a_change_is_news_of_what_is_another_by_it(
+    kind: str, before: object, after: object, expected: Scope | None
 ) -> None:
     clock, facts = VirtualClock(), {"1": before, "2": after}
     stores: dict[str, Store[Any]] = {name: Store(name, lambda raw: facts[raw["is"]]) for name in KINDS}
@@ -52,14 +64,9 @@ def test_a_change_is_news_of_the_nodes_that_it_is_about(
         is_fresh=lambda: True,
         told_at=lambda _entries: {},
     )
-    heard, moved = list[set[str] | None](), set[str]()
-
-    def changed(nodes: Iterable[str] | None = None, replicas: Iterable[str] = ()) -> None:
-        heard.append(None if nodes is None else set(nodes))
-        moved.update(replicas)
-
+    heard = list[Scope | None]()
     stores[kind].apply("ADDED", {"metadata": {"name": "x"}, "is": "1"})
-    record.keeper.changed = changed  # type: ignore[method-assign]
+    record.keeper.changed = heard.append  # type: ignore[method-assign,assignment]
     stores[kind].apply("MODIFIED", {"metadata": {"name": "x"}, "is": "2"})
-    found = None if None in heard else {name for names in heard for name in names or ()}
-    assert (expected, {"r"} if kind == "replica" and expected else set()) == (found, moved)
+    assert [expected] == heard
+    assert expected == news_of(kind, before, after)

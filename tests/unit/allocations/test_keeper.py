@@ -17,6 +17,7 @@ from controller.allocations.keeper import (
     MOST_FAILURES,
     LonghornObjects,
     RecordKeeper,
+    Scope,
     expected_among,
     status_of,
 )
@@ -111,7 +112,7 @@ class KeeperStage:
 
     def round(self, after_seconds: float = 0.0, nodes: Iterable[str] | None = NODES) -> None:
         self.clock.advance(after_seconds)
-        self.keeper.changed(nodes)
+        self.keeper.changed(None if nodes is None else Scope(frozenset(nodes), whole=frozenset(nodes)))
         self.keeper.run_once()
 
     def on_record(self) -> dict[str, int]:
@@ -480,6 +481,25 @@ def test_a_replica_that_shows_up_elsewhere_is_news_of_the_node_where_it_is_waite
     leader.commit(put("r1"))
     leader.round()
     add_replica(leader.api, "r1", 10, "n2", "d1")
-    leader.keeper.changed(["n2"], ["r1"])
+    leader.keeper.changed(Scope(frozenset({"n2"}), frozenset({"r1"})))
     leader.keeper.run_once()
     assert ({}, {"r1": 10}) == (on_record(leader.backend, "n1"), on_record(leader.backend, "n2"))
+
+
+def test_of_a_node_only_what_has_changed_is_looked_at() -> None:
+    leader = KeeperStage()
+    for name in ("r1", "r2"):
+        add_replica(leader.api, name, 10)
+    add_image(leader.api, "i", 5, "n1-d1")
+    leader.commit(put("waits"))
+    leader.round()
+    leader.keeper.run_once()  # what was repaired is looked at once more
+    assert ({"r1": 10, "r2": 10, "i": 5, "waits": 10}, 1) == (leader.on_record(), leader.keeper.figures().waiting)
+    leader.backend.write(leader.backend.read("n1"), [entry("waits")], 1)  # by hand
+    leader.keeper.changed(Scope(frozenset({"n1"}), frozenset({"r2"})))
+    leader.keeper.run_once()
+    assert ({"r2": 10, "waits": 10}, 1) == (leader.on_record(), leader.keeper.figures().waiting)
+    leader.round(60, nodes=())
+    assert {"r2": 10} == leader.on_record()
+    leader.round(nodes=["n1"])
+    assert {"r1": 10, "r2": 10, "i": 5} == leader.on_record()

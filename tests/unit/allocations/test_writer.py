@@ -37,7 +37,7 @@ WATCHES = ("none", "up to date", "late")
 
 
 @dataclass
-class Held:
+class HeldWrite:
     """A write that does not end before it may."""
 
     entered: threading.Event = field(default_factory=threading.Event)
@@ -67,9 +67,9 @@ class WriterStage:
     def commit(self, *changes: Put | Drop, seconds: float = 3.0) -> None:
         self.writer.commit(changes, self.clock.now() + seconds)
 
-    def hold_writes(self, count: int) -> list[Held]:
+    def hold_writes(self, count: int) -> list[HeldWrite]:
         """The next `count` writes."""
-        held = [Held() for _ in range(count)]
+        held = [HeldWrite() for _ in range(count)]
         coming = iter(held)
 
         def hold(verb: str, _resource: Resource) -> None:
