@@ -86,6 +86,7 @@ class Driver:
         self._seen: dict[str, dict[str, object]] = {}
         self.service: Service | None = None
         self._let_through: set[tuple[str, str]] = set()  # pod uid and node
+        self._given_room: set[tuple[str, str]] = set()  # of these, in this term, where a volume needed room
 
     # Facts and terms
 
@@ -118,6 +119,7 @@ class Driver:
         self._allocator.set_mode(Mode.ACTIVE)
 
     def begin_term(self) -> None:
+        self._given_room.clear()
         self._allocator.begin_term()
 
     def end_term(self) -> None:
@@ -135,6 +137,8 @@ class Driver:
             return None
         decision = outcome.decision
         self._let_through.update((pod.uid, name) for name in outcome.passed)
+        if decision is not Decision.NOTHING_NEEDED:
+            self._given_room.update((pod.uid, name) for name in outcome.passed)
         return RaceAnswer(
             passed=tuple(outcome.passed),
             is_held=decision in _HELD,
@@ -147,6 +151,10 @@ class Driver:
     def has_let_through(self, uid: str, node: str) -> bool:
         """Whether the pod was ever answered that it may go there; without a node, anywhere."""
         return any(one == uid and node in ("", there) for one, there in self._let_through)
+
+    def has_given_room(self, uid: str, node: str) -> bool:
+        """Whether an answer of this term let the pod, of which a volume needed room, go there."""
+        return (uid, node) in self._given_room
 
     def may_fall_back(self, uid: str) -> bool:
         """Whether a volume of the pod may find no disk on the node that it was offered beside its other ones."""

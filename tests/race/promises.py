@@ -93,8 +93,8 @@ def _of_pod(world: RaceWorld, current: SchedulingRound, pod: Pod) -> Iterator[Ne
             continue  # bound by hand: a scheduler has the claims bound first
         if pod.node_name:
             yield from _chosen(world, claim, pod.node_name, f"{pod.key} is bound to {pod.node_name}")
-        elif is_picked and _is_overruled(world, current, claims, told):
-            continue
+        elif is_picked and (_is_overruled(world, current, claims, told) or not world.is_proven(pod, current.picked)):
+            continue  # what only an owner says counts for the claim, if at all
         elif is_picked and (claim.uid in told or promised & {current.picked, EVERYWHERE}):
             yield from _chosen(world, claim, current.picked, f"{pod.key} was given {current.picked}", is_shown=is_shown)
         elif is_promised and not is_picked and not _is_forestalled(world, current, claims):
@@ -198,8 +198,10 @@ def _of_claim(world: RaceWorld, claim: Claim) -> Iterator[Need]:
 
 def _goes_there(world: RaceWorld, claim: Claim, pod: Pod) -> bool:
     """Whether a scheduler has written the claim's node for that pod, and still means it."""
-    current = world.rounds[pod.key]
-    return current.picked == claim.selected_node and claim.key in current.selected and not pod.is_over
+    current, node = world.rounds[pod.key], claim.selected_node
+    if current.picked != node or claim.key not in current.selected or pod.is_over:
+        return False
+    return world.is_proven(pod, node) or not world.is_owners_word_over(claim)
 
 
 def _need(world: RaceWorld, claim: Claim, node: str, why: str) -> Need:

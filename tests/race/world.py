@@ -27,6 +27,7 @@ KINDS: Final = ("pod", "claim", "pv", "volume", "replica", "node", "instance_man
 ALLOCATED_KINDS: Final = (*KINDS, "backing_image", "record")  # while the record decides where replicas go
 GROWTH_SECONDS: Final = 60.0  # for so long an admitted growth counts that nobody stores
 WATCH_LAG_SECONDS: Final = 2.0  # docs/compatibility.md
+OWNERS_SECONDS: Final = 600.0  # that a choice counts by its owner's word, or because a leader before may have answered
 ROAMING_SECONDS: Final = 90.0  # after which a copy that is Longhorn's own to place counts for nothing
 STORE_SECONDS: Final = 10.0  # within which the API server stores what a webhook admitted, or never
 _UNVERSIONED: Final = ("replica", "node", "instance_manager", "backing_image", "record")
@@ -134,10 +135,12 @@ class RaceWorld:
         self.placeable_at: dict[str, float] = {}  # volume -> since when its missing copies are Longhorn's to place
         self.own_since: dict[str, tuple[object, float]] = {}  # volume -> what Longhorn has to place of it, since when
         self.selected_at: dict[str, float] = {}  # claim uid -> when a node was first written
+        self.unproven_at: dict[str, float] = {}  # claim uid -> since when only its owner's word counts, in this term
         self.chance_at: dict[tuple[str, str], float] = {}  # volume and node -> when Longhorn had its chance there
         self.was_full: set[str] = set()  # volumes that once had all their copies
         self.term, self.term_at = 0, 0.0
         self.former: frozenset[str] = frozenset()  # uids of pods that were there when the leader began
+        self.inherited: frozenset[str] = frozenset()  # of these, whom the leader before may have answered
         self.had_waiting = False  # and a scheduler may have been about to bind one of them
         self.figures_seen_at = 0.0  # when the product last heard of any disk's figures
         self.serial = 0
@@ -186,6 +189,8 @@ class RaceWorld:
                 self._note_longhorn(name)
         if self.shape.is_prompt:
             self.deliver_all()
+        if kind in ("pod", "claim"):
+            self._note_unproven()
 
     def read(self, kind: str, key: str) -> object | None:
         """A live read."""
@@ -245,6 +250,7 @@ class RaceWorld:
             self.driver.end_term()
             self.driver.begin_term()
             self._count_term()
+        self._note_unproven()
 
     def _new_leader(self, choice: int) -> Driver:
         shape = self.shape
@@ -269,7 +275,10 @@ class RaceWorld:
     def _count_term(self) -> None:
         self.term, self.term_at = self.term + 1, self.now
         self.former = frozenset(pod.uid for pod in self.pods.values())
-        self.had_waiting = any(pod.is_pending and pod.is_opted_in for pod in self.pods.values())
+        waiting = [pod for pod in self.pods.values() if pod.is_pending and pod.is_opted_in]
+        self.had_waiting = bool(waiting)
+        self.inherited = frozenset(pod.uid for pod in waiting if not pod.is_gated)
+        self.unproven_at.clear()
 
     def _term_of(self, driver: Driver) -> int:
         if self.driver is not driver:
@@ -288,6 +297,7 @@ class RaceWorld:
         for name in self.volumes:
             self._note_longhorn(name)
         ended = self.driver.sweep(self.read)
+        self._note_unproven()
         self.in_doubt = {name: until for name, until in self.in_doubt.items() if self.now < until}
         for current in self.rounds.values():
             if current.uid in ended.pods:
@@ -316,6 +326,31 @@ class RaceWorld:
             since = self.placeable_at.get(f"pvc-{uid}", self.now)
             if self.now - max(since, current.answered_at) >= ROAMING_SECONDS:
                 current.promised[uid] = nodes - {EVERYWHERE}
+
+    # Whose word a choice is
+
+    def is_proven(self, pod: Pod, node: str, *, by_nomination: bool = True) -> bool:
+        """Whether more than the word of a claim's owner says that the pod goes to that node (docs/rules/choices.md)."""
+        if self.driver.has_given_room(pod.uid, node):
+            return True
+        is_nominated = by_nomination and pod.nominated_node == node
+        is_inherited = pod.uid in self.inherited and self.now < self.term_at + OWNERS_SECONDS
+        return not pod.node_name and (is_nominated or is_inherited)
+
+    def is_owners_word_over(self, claim: Claim) -> bool:
+        """Whether a node that only the claim's owner is known to have written counts no more."""
+        return claim.uid in self.unproven_at and self.now >= self.unproven_at[claim.uid] + OWNERS_SECONDS
+
+    def _note_unproven(self) -> None:
+        """A nomination may be seen after the claim that names its node."""
+        is_seen = not self._queues["pod"]
+        for claim in self.claims.values():
+            if claim.uid in self.unproven_at or not claim.selected_node or claim.volume_name:
+                continue
+            users = (pod for pod in self.users_of(claim) if not (pod.is_over or pod.is_gated))
+            going = (pod for pod in users if not self.rounds[pod.key].is_refused)
+            if not any(self.is_proven(pod, claim.selected_node, by_nomination=is_seen) for pod in going):
+                self.unproven_at[claim.uid] = self.now
 
     # Longhorn, as the objects tell
 
