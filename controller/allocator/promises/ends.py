@@ -77,9 +77,13 @@ class Ends:
                 continue
             self._ledger.drop(Verb.EXPIRE, promise.volume, promise.claimant)
             self._journal.counters[f"ended_{promise.source}"] += 1
-        self._memory.end_inherited(now)
+        inherited = self._memory.end_inherited(now)
+        for uid in inherited:
+            pod = self._world.pods.get(uid)
+            if pod is not None:
+                self._settler.settle_own(pod, now)  # its claims' nodes are their owner's word from now on
         has_turned = self._memory.turns.sweep(now)
-        return bool(over) or has_turned
+        return bool(over or inherited) or has_turned
 
     def due(self, now: float, live: LiveSettings, later: Collection[str] = ()) -> tuple[Due, ...]:
         """What has reached its end by time, unless a last look at the API server shows more: `MOST_DUE` at a time,

@@ -166,9 +166,12 @@ class Memory:
         """The leader before may have let the pod go to any node, and kube-scheduler may be about to bind it."""
         self.inherited[pod_uid] = now + BIND_SECONDS
 
-    def end_inherited(self, now: float) -> None:
-        for uid in [uid for uid, until in self.inherited.items() if until <= now]:
+    def end_inherited(self, now: float) -> list[str]:
+        """Forget whom the leader before may have let through long ago; their uids."""
+        over = [uid for uid, until in self.inherited.items() if until <= now]
+        for uid in over:
             del self.inherited[uid]
+        return over
 
     def note_unstored(self, volume: str, namespace: str, growth_bytes: int, size_bytes: int, now: float) -> None:
         """An expansion of that volume was held, and the hold has ended without it."""

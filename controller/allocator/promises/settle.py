@@ -82,6 +82,10 @@ class Settler:
     def pod_refused(self, pod: Pod, now: float) -> None:
         """Nobody is about to bind the pod, whatever its claims say."""
         self._memory.refused.add(pod.uid)
+        self.settle_own(pod, now)
+
+    def settle_own(self, pod: Pod, now: float) -> None:
+        """What the pod's claims are promised by themselves, after a change of whose word their node is."""
         for claim in self._world.claims_of(pod):
             if claim.selected_node and self._ledger.get(claim.uid, CLAIM) is not None:
                 self.claims.settle(claim, now)
