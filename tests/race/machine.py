@@ -165,8 +165,9 @@ class Race(RuleBasedStateMachine):
             if choice % 5 == 0:
                 self.world.driver.nodes_with_room(pod, names, self.world.read)
             else:
-                self.world.driver.filter_pod(pod, names, self.world.read)
-                self.world.rounds[pod.key].is_nominated = False  # it is older than that answer now
+                answer = self.world.driver.filter_pod(pod, names, self.world.read)
+                if answer is not None and answer.is_held and not answer.is_chosen:
+                    self.world.rounds[pod.key].overtake(self.world.claims_of(pod), names)
 
     @precondition(lambda self: self.scheduler.actions())
     @rule(choice=_CHOICE)

@@ -83,10 +83,10 @@ def required(world: RaceWorld) -> Iterator[Need]:
 def _of_pod(world: RaceWorld, current: SchedulingRound, pod: Pod) -> Iterator[Need]:
     is_picked = bool(current.picked) and current.is_evident
     is_promised = current.is_live and not (_is_old(world, current) or _is_mistaken(world, current, pod))
-    # A claim of several pods, and a nomination that is older than the answer, show nobody where this pod goes.
+    # A claim of several pods, and what is older than the last answer, show nobody where this pod goes.
     claims = world.claims_of(pod)
     told = {claim.uid for claim in claims if _is_told(world, current, pod, claim)}
-    is_shown = current.is_nominated or bool(told)
+    is_shown = current.is_nominated or not told <= current.older
     for claim in claims:
         promised = current.promised.get(claim.uid, frozenset()) if current.is_live else frozenset()
         if pod.node_name and not claim.volume_name:

@@ -4,7 +4,7 @@ in order within the kind and in any order between kinds; live reads; and changes
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -61,6 +61,7 @@ class SchedulingRound:
     is_nominated: bool = False  # for the node that was picked, since the last answer
     selected: set[str] = field(default_factory=set)  # claims whose selected node this pod's rounds wrote
     unseen: frozenset[str] = frozenset()  # uids of claims of which the product had not seen all when it answered
+    older: set[str] = field(default_factory=set)  # uids of claims whose word is older than a stranger's answer
 
     def give_up(self) -> None:
         """Nobody acts on the answer any more."""
@@ -70,6 +71,12 @@ class SchedulingRound:
         """Neither on the answer nor on what was decided."""
         self.picked, self.is_evident, self.is_nominated = "", False, False
         self.give_up()
+
+    def overtake(self, claims: Iterable[Claim], names: Collection[str]) -> None:
+        """A stranger was answered from scratch: what tells of a choice now only counts again if none follows in time
+        (docs/rules/choices.md)."""
+        self.is_nominated = False
+        self.older.update(claim.uid for claim in claims if claim.volume_name or claim.selected_node not in ("", *names))
 
 
 @dataclass
@@ -279,6 +286,8 @@ class RaceWorld:
         self.had_waiting = bool(waiting)
         self.inherited = frozenset(pod.uid for pod in waiting if not pod.is_gated)
         self.unproven_at.clear()
+        for current in self.rounds.values():
+            current.older.clear()
 
     def _term_of(self, driver: Driver) -> int:
         if self.driver is not driver:
@@ -308,6 +317,7 @@ class RaceWorld:
                     age = self.now - current.answered_at
                     self.check(age >= SCHEDULING_TIMEOUT_SECONDS, f"the hold of {current.uid} ended after {age:g} s")
                 current.is_live = False
+                current.older.clear()
                 if self.watcher is not None and pod is not None:
                     self.watcher.ended(pod)
             self._end_what_roams(current)

@@ -121,6 +121,29 @@ def test_a_volume_that_is_not_made_yet_falls_back_as_well() -> None:
     assert Decision.CONTENDED is cluster.filter(other_pod(cluster), "n2").decision
 
 
+def go_on(cluster: TestCluster) -> None:
+    cluster.bind("a", "n1")
+
+
+@pytest.mark.parametrize("counts_again", [go_on, TestCluster.let_doubts_pass])
+def test_a_choice_that_is_older_than_an_answer_to_anybody_falls_back_as_soon_as_it_counts_again(
+    counts_again: Change,
+) -> None:
+    cluster = TestCluster().add_nodes(n1=100, n2=100, n3=100)
+    cluster.adds_up = True
+    cluster.add_pod("a")
+    assert {"n1"} == cluster.offered("a", "n1")
+    cluster.select_node("a", "n1")
+    cluster.provision("a")
+    assert {"n2"} == cluster.offered("a", "n2")
+    press(cluster)
+    assert {"n1": 100, "n2": 100} == cluster.pending()
+
+    cluster.clock.advance(5)
+    counts_again(cluster)
+    assert {"*": 100} == cluster.pending()
+
+
 def test_a_pod_that_was_bound_directly_to_a_full_node_takes_room_elsewhere() -> None:
     cluster = TestCluster().add_nodes(n1=100, n2=100)
     cluster.run("full", cluster.add_pod("full").name, "n1")
