@@ -51,9 +51,10 @@ def build_record(
     settings: Callable[[], LiveSettings],
     is_fresh: Callable[[], bool],
     told_at: Callable[[Iterable[Allocation]], Mapping[Allocation, float]],
+    is_freed: Callable[[Allocation], bool],
 ) -> RecordParts:
-    """`stores`: of `node`, `replica`, `volume`, `backing_image` and `record`, before their informers start. `told_at`:
-    when callers were told of such entries last. Starts nothing."""
+    """`stores`: of `node`, `replica`, `volume`, `backing_image` and `record`, before their informers start. `told_at`
+    and `is_freed`: as `RecordKeeper`'s. Starts nothing."""
 
     def records() -> Sequence[NodeRecord]:
         if isinstance(holder.backend, LonghornNodeBackend):
@@ -82,7 +83,9 @@ def build_record(
     term = RecordTerm(lease_term, openings, lambda: max((one.term for one in records()), default=0))
     holder = RecordHolder(api, namespace, term, clock, tell_no_record, seen)
     parts = holder, records, objects, settings, clock
-    keeper = RecordKeeper(*parts, is_leading=lambda: gate.is_open, is_fresh=is_fresh, told_at=told_at)
+    keeper = RecordKeeper(
+        *parts, is_leading=lambda: gate.is_open, is_fresh=is_fresh, told_at=told_at, is_freed=is_freed
+    )
     _tell(keeper, stores)
     registry.register(RecordMetrics(keeper.figures, lambda: gate.is_open))
 

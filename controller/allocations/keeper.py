@@ -19,7 +19,7 @@ from controller.allocations.repair import Repair, RepairReason, plan_repairs, sh
 from controller.allocations.writer import RecordWriter
 from controller.clock import Clock
 from controller.errors import SchedulerError
-from controller.model.allocations import Allocation, Change, Drop, NodeRecord, Purpose
+from controller.model.allocations import Allocation, Change, Drop, NodeRecord, Purpose, Put
 from controller.model.longhorn import BackingImage, LonghornNode, Replica, Volume
 from controller.process.worker import Part, Worker
 from controller.settings import DISK_SCHEDULER, LiveSettings
@@ -126,12 +126,15 @@ class RecordKeeper(Part):
         is_leading: Callable[[], bool],
         is_fresh: Callable[[], bool],
         told_at: Callable[[Iterable[Allocation]], Mapping[Allocation, float]] = lambda _entries: {},
+        is_freed: Callable[[Allocation], bool] = lambda _entry: False,
     ) -> None:
         """`is_fresh`: whether what is seen of the cluster is young enough to write by. `told_at`: when callers were
-        told of such entries last, if lately, by that clock."""
+        told of such entries last, if lately, by that clock. `is_freed`: whether a call has lately taken such an entry
+        off the record."""
         self._holder, self._records, self._objects = holder, records, objects
         self._settings, self._clock = settings, clock
-        self._is_leading, self._is_fresh, self._told_at = is_leading, is_fresh, told_at
+        self._is_leading, self._is_fresh = is_leading, is_fresh
+        self._told_at, self._is_freed = told_at, is_freed
         # By name: entries that no object shows, or shows smaller, and since when, or since their caller was told.
         self._since: dict[str, dict[Allocation, float]] = {}
         self._oldest = inf  # none of them is older
@@ -289,10 +292,14 @@ class RecordKeeper(Part):
         made: dict[Change, bool] = {}
 
         def is_still_wanted(change: Change, there: Allocation | None) -> bool:
-            # Else a call has changed it since, or its caller was told once more.
-            is_same = there == seen.entries.get((node, change.key))
-            made[change] = is_same and (there is None or self._told_at((there,)).items() <= seen.told_at.items())
-            return made[change]
+            # Else a call has changed it since, or freed what our stores show yet, or its caller was told once more.
+            wanted = there == seen.entries.get((node, change.key))
+            if there is not None:
+                wanted = wanted and self._told_at((there,)).items() <= seen.told_at.items()
+            elif isinstance(change, Put):
+                wanted = wanted and not self._is_freed(change.allocation)
+            made[change] = wanted
+            return wanted
 
         writer.commit([one.change for one in repairs], self._clock.now() + WRITE_SECONDS, is_still_wanted)
         for one in repairs:  # the same, given anew before the next round, is young

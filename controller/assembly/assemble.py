@@ -171,6 +171,7 @@ class Controller:
             settings=self._live_settings,
             is_fresh=lambda: self.stores.stale_kind() is None,
             told_at=self.allocator.allocations.told_at,
+            is_freed=self.allocator.allocations.is_freed,
         )
         rpc = build_rpc(
             self.settings,

@@ -131,6 +131,7 @@ class Service:
             is_leading=lambda: True,
             is_fresh=lambda: True,
             told_at=allocator.allocations.told_at,
+            is_freed=allocator.allocations.is_freed,
         )
 
     def changed(self, kind: str, old: object, new: object) -> None:

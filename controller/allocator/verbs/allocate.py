@@ -29,7 +29,7 @@ from controller.allocator.verbs.grow import UnderLock
 from controller.allocator.world.world import World
 from controller.clock import Clock
 from controller.errors import NotFoundError, NotReadyError, PreconditionError
-from controller.model.allocations import Allocation, Change, Drop, Purpose, Put
+from controller.model.allocations import Allocation, Change, Drop, Key, Purpose, Put
 from controller.model.longhorn import LOCALITY_DISABLED, LOCALITY_STRICT, Replica
 from controller.rules.demand import Missing
 from controller.rules.eligibility import check_disk_state, check_node
@@ -99,6 +99,7 @@ class Allocations:
         # Taken before the lock by those who give room away: others wait for one of them then, however many there are.
         self._turn = threading.Lock()
         self._told = OrderedDict[Allocation, float]()  # what callers were told, and when last, for the grace
+        self._freed_at = OrderedDict[tuple[str, Key], float]()  # what was taken back, by node, and when last
 
     def wait_known(self, needed: Collection[Missing], seconds: float) -> bool:
         """Whether our stores show all of that, volumes, replicas and images, after `seconds` at the latest. Costs: a
@@ -361,6 +362,12 @@ class Allocations:
             found.update((one, at) for one, at in told.items() if at is not None)
         return found
 
+    def is_freed(self, one: Allocation) -> bool:
+        """Whether somebody has lately taken back what is on record there, or is about to: what shows it there may be
+        from before. Costs: a look-up."""
+        with self._lock:
+            return (one.node, one.key) in self._freed_at
+
     def decide_locked(self, decides: bool) -> None:
         """Whether the record decides from now on. Costs: every allocation where that changes, else nothing."""
         if decides != self._world.allocated.counts:
@@ -374,9 +381,11 @@ class Allocations:
 
     def sweep_locked(self, now: float, grace_seconds: float) -> None:
         """What was decided and came to nothing ends. Costs: a look at each decision that the record does not show, and
-        at what callers were told a grace ago."""
+        at what callers were told a grace ago, or was freed a minute ago."""
         while self._told and now - next(iter(self._told.values())) >= grace_seconds:
             self._told.popitem(last=False)
+        while self._freed_at and now - next(iter(self._freed_at.values())) >= SHOWN_SECONDS:
+            self._freed_at.popitem(last=False)
         volumes = self._world.allocated.expire(now)
         if volumes:
             self._change_locked(volumes)
@@ -410,6 +419,9 @@ class Allocations:
 
     def _freed(self, allocations: Iterable[Allocation]) -> Allotment:
         entries = tuple(allocations)
+        for one in entries:
+            self._freed_at[one.node, one.key] = self._clock.now()
+            self._freed_at.move_to_end((one.node, one.key))
         changes = tuple(Drop(one.purpose, one.name, one.node, one.disk) for one in entries)
         return Allotment(freed=entries, changes=changes)
 

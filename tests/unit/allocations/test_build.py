@@ -63,6 +63,7 @@ def test_a_change_is_news_of_what_is_another_by_it(
         settings=LiveSettings,
         is_fresh=lambda: True,
         told_at=lambda _entries: {},
+        is_freed=lambda _entry: False,
     )
     heard = list[Scope | None]()
     stores[kind].apply("ADDED", {"metadata": {"name": "x"}, "is": "1"})

@@ -61,6 +61,7 @@ class KeeperStage:
         self.term, self.is_leading, self.is_fresh, self.looks = 5, True, True, 0
         self.frozen: tuple[NodeRecord, ...] | None = None
         self.told_at: Callable[[], dict[Allocation, float]] = dict
+        self.freed = set[Allocation]()
         fields: dict[str, object] = {"diskAllocations": {}} if in_nodes else {}
         schema = {"openAPIV3Schema": {"properties": {"spec": {"properties": fields}}}}
         versions = [{"name": "v1beta2", "schema": schema}]
@@ -77,6 +78,7 @@ class KeeperStage:
             is_leading=lambda: self.is_leading,
             is_fresh=lambda: self.is_fresh,
             told_at=self._told_at,
+            is_freed=lambda one: one in self.freed,
         )
 
     def _term(self) -> int:
@@ -342,6 +344,27 @@ def test_what_a_call_changed_since_is_left_as_it_is() -> None:
     leader.commit(put("r1", 20), put("r2", 30), Drop(Purpose.REPLICA, "r3", "n1", "d1"))
     leader.round()
     assert ({"r1": 20, "r2": 30}, {}) == (leader.on_record(), leader.repairs)
+
+
+def test_what_a_call_has_freed_lately_is_not_adopted_by_an_object_that_lags() -> None:
+    leader = KeeperStage()
+    add_replica(leader.api, "r1")
+    add_replica(leader.api, "r2")
+    leader.freed = {entry("r1")}
+    leader.round()
+    assert ({"r2": 10}, {"no-entry": 1}) == (leader.on_record(), leader.repairs)
+    leader.freed.clear()
+    leader.round(EVERY_SECONDS, nodes=())  # it is there after all
+    assert {"r1": 10, "r2": 10} == leader.on_record()
+
+
+def test_what_was_given_again_after_it_was_freed_is_raised_with_its_object() -> None:
+    leader = KeeperStage()
+    leader.commit(put("r1"))
+    add_replica(leader.api, "r1", 20)
+    leader.freed = {entry("r1", 20)}
+    leader.round()
+    assert ({"r1": 20}, {"size-differs": 1}) == (leader.on_record(), leader.repairs)
 
 
 @pytest.mark.parametrize(

@@ -181,6 +181,25 @@ def test_nobody_was_told_what_could_not_be_written() -> None:
     assert {} == cluster.allocator.allocations.told_at(given.allocations)
 
 
+@pytest.mark.parametrize("is_written", [True, False])
+def test_what_somebody_takes_back_is_known_for_a_minute_at_any_size(is_written: bool) -> None:
+    cluster = cluster_of(n1=100)
+    mine = cluster.allocator.allocations
+    (one,) = cluster.schedule(cluster.show("v", 60)).allocations
+    assert not mine.is_freed(one)
+    freed = mine.release_replica(one.name)
+    if is_written:
+        cluster.write(freed)
+    else:
+        mine.failed(freed)  # it may have arrived
+    others = [other(one, node="n2"), other(one, name="v-r-2")]
+    assert [True, True, False, False] == [mine.is_freed(each) for each in (one, other(one, size_bytes=1), *others)]
+    cluster.pass_time(int(SHOWN_SECONDS) - 1)
+    assert mine.is_freed(one)
+    cluster.pass_time(2)
+    assert not mine.is_freed(one)
+
+
 def test_two_that_want_the_last_bytes_get_them_in_the_order_of_their_calls() -> None:
     cluster = cluster_of(n1=100)
     cluster.show("a", 60)
