@@ -52,7 +52,7 @@ def test_a_strict_local_replica_without_room_waits_for_its_node(make_cell: MakeC
 
     def is_bound_to_its_node() -> bool:
         (replica,) = cell.replicas(volume)
-        return replica["spec"]["hardNodeAffinity"] == cell.nodes[0]
+        return bool(replica["spec"]["hardNodeAffinity"] == cell.nodes[0])
 
     cell.wait(is_bound_to_its_node, "replica that is bound to its node")
     assert [""] == cell.places(volume)
