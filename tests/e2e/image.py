@@ -22,7 +22,7 @@ from typing import Final
 
 from tests.e2e.build_context import BuildContext
 
-STEP_SECONDS: Final = 240
+STEP_SECONDS: Final = 480  # a package index may be slow
 _VARIABLE: Final = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
 _ABSOLUTE: Final = re.compile(r"(?<![\w./$}-])/(?=\w)")  # where an absolute path begins
 _SYSTEM_PATH: Final = "/usr/local/bin:/usr/bin:/bin"

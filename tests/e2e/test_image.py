@@ -23,7 +23,7 @@ from tests.longhorn import install
 from tests.ports import free_port
 from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1200)]
 
 DOCKERFILE, EXAMPLES = REPOSITORY / "Dockerfile", REPOSITORY / "docs" / "examples"
 IMAGE_NAME: Final = "REGISTRY/longhorn-scheduler-extender:TAG"
