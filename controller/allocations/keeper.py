@@ -72,13 +72,15 @@ class Scope:
         mine = [one for one in records if one.node in self.nodes]
         return [replace(one, allocations=tuple(entry for entry in one.allocations if self.has(entry))) for one in mine]
 
-    def replicas_of(self, objects: LonghornObjects, records: Iterable[NodeRecord]) -> list[Replica]:
-        """Those that are looked at, and those that are on these records, wherever they are."""
+    def objects_of(self, objects: LonghornObjects, records: Iterable[NodeRecord]) -> LonghornObjects:
+        """With the replicas and images alone that are looked at, or that are on these records, wherever they are."""
         names = self.names.union(entry.name for record in records for entry in record.allocations)
         uuids = {disk.uuid for node in objects.nodes if node.name in self.whole for disk in node.disks}
-        return [
+        replicas = [
             one for one in objects.replicas if one.name in names or one.node in self.whole or one.disk_uuid in uuids
         ]
+        images = [one for one in objects.images if self.whole or one.name in names]
+        return replace(objects, replicas=replicas, images=images)
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +215,7 @@ class RecordKeeper(Part):
         if scope is not None:
             scope = replace(scope, whole=scope.whole.union(one.node for one in unreadable))
             records = scope.records_of(records)
-            objects = replace(objects, replicas=scope.replicas_of(objects, records))
+            objects = scope.objects_of(objects, records)
         shown = shown_allocations(objects.nodes, objects.replicas, objects.images)
         mine = shown if scope is None else [one for one in shown if scope.has(one)]
         now = self._clock.now()

@@ -211,11 +211,17 @@ class RecordWriter:
                     ticket.is_abandoned = True  # somebody may be writing it at this moment
                     raise NotReadyError(f"the record of {node} was not written in time")
         if ticket.is_to_write:
+            is_free = state.writing.acquire(timeout=max(0.0, deadline - self._clock.now()))
             try:
-                with state.writing:
+                if is_free:
                     self._write_all(node, state, ticket)
+                else:  # it is being written anew
+                    ticket.error = NotReadyError(f"the record of {node} was not written in time")
             finally:
+                if is_free:
+                    state.writing.release()
                 with self._lock:
+                    state.waiting = [one for one in state.waiting if one is not ticket]
                     self._call_writer_locked(state)
         if ticket.error is not None:
             raise ticket.error

@@ -89,9 +89,8 @@ def changes_between(before: Iterable[Allocation], after: Iterable[Allocation]) -
     and what differs."""
     known, wanted = set(before), set(after)
     changes: dict[str, Any] = {}
-    for one in sorted(known - wanted):
-        changes.setdefault(one.disk, {}).setdefault(FIELD_OF[one.purpose], {})[one.name] = None
-    for one in sorted(wanted - known):
-        changes.setdefault(one.disk, {}).setdefault(FIELD_OF[one.purpose], {})[one.name] = one.size_bytes
+    gone, came = [(one, None) for one in known - wanted], [(one, one.size_bytes) for one in wanted - known]
+    for one, size in (*gone, *came):  # what has another size is in both
+        changes.setdefault(one.disk, {}).setdefault(FIELD_OF[one.purpose], {})[one.name] = size
     left = {one.disk for one in wanted}
     return {disk: change if disk in left else None for disk, change in changes.items()}

@@ -17,7 +17,7 @@ from datetime import datetime
 from enum import StrEnum
 from itertools import islice
 from math import inf
-from typing import Final
+from typing import Final, TypeVar
 
 from controller.allocator.judge.chooser import DiskChooser
 from controller.allocator.judge.growth import Obstacle, plan_growth
@@ -40,6 +40,7 @@ from controller.rules.reuse import find_reusable
 
 SHOWN_SECONDS: Final = 60.0  # within which the record shows what was written, or it never was
 DOUBT_SECONDS: Final = 30.0  # for which a write that failed may have arrived all the same
+Noted = TypeVar("Noted")
 _MOST_TRIES: Final = 3
 _ENTRIES_AT_ONCE: Final = 250
 
@@ -81,6 +82,19 @@ class PlacementTurn:
     held: HeldPlace = HeldPlace.NOTHING
 
 
+class _Lately(OrderedDict[Noted, float]):
+    """When each was noted last, the oldest first."""
+
+    def note(self, one: Noted, now: float) -> None:
+        self[one] = now
+        self.move_to_end(one)
+
+    def forget(self, now: float, seconds: float) -> None:
+        """Those of so long ago."""
+        while self and now - next(iter(self.values())) >= seconds:
+            self.popitem(last=False)
+
+
 class Allocations:
     """The allocator's part that gives room away by name, while the record is what decides (`allocation-authority`).
 
@@ -98,8 +112,8 @@ class Allocations:
         self._chooser = DiskChooser(world)
         # Taken before the lock by those who give room away: others wait for one of them then, however many there are.
         self._turn = threading.Lock()
-        self._told = OrderedDict[Allocation, float]()  # what callers were told, and when last, for the grace
-        self._freed_at = OrderedDict[tuple[str, Key], float]()  # what was taken back, by node, and when last
+        self._told = _Lately[Allocation]()  # what callers were told, and when last, for the grace
+        self._freed_at = _Lately[tuple[str, Key]]()  # what was taken back, by node, and when last
 
     def wait_known(self, needed: Collection[Missing], seconds: float) -> bool:
         """Whether our stores show all of that, volumes, replicas and images, after `seconds` at the latest. Costs: a
@@ -342,8 +356,7 @@ class Allocations:
             if unshown:
                 self._change_locked(self._world.allocated.decide(unshown, until))
             for one in _put(allotment):
-                self._told[one] = self._clock.now()
-                self._told.move_to_end(one)
+                self._told.note(one, self._clock.now())
 
     def failed(self, allotment: Allotment) -> None:
         """The changes may or may not have become durable. Costs: what they touch."""
@@ -382,10 +395,8 @@ class Allocations:
     def sweep_locked(self, now: float, grace_seconds: float) -> None:
         """What was decided and came to nothing ends. Costs: a look at each decision that the record does not show, and
         at what callers were told a grace ago, or was freed a minute ago."""
-        while self._told and now - next(iter(self._told.values())) >= grace_seconds:
-            self._told.popitem(last=False)
-        while self._freed_at and now - next(iter(self._freed_at.values())) >= SHOWN_SECONDS:
-            self._freed_at.popitem(last=False)
+        self._told.forget(now, grace_seconds)
+        self._freed_at.forget(now, SHOWN_SECONDS)
         volumes = self._world.allocated.expire(now)
         if volumes:
             self._change_locked(volumes)
@@ -420,8 +431,7 @@ class Allocations:
     def _freed(self, allocations: Iterable[Allocation]) -> Allotment:
         entries = tuple(allocations)
         for one in entries:
-            self._freed_at[one.node, one.key] = self._clock.now()
-            self._freed_at.move_to_end((one.node, one.key))
+            self._freed_at.note((one.node, one.key), self._clock.now())
         changes = tuple(Drop(one.purpose, one.name, one.node, one.disk) for one in entries)
         return Allotment(freed=entries, changes=changes)
 

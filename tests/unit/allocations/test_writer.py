@@ -460,3 +460,18 @@ def test_a_watch_that_is_behind_costs_a_read_and_nothing_else(
     stage.commit(put("r2"))
     late.commit([put("r3")], stage.clock.now() + 3.0)
     assert {"r1": 10, "r2": 10, "r3": 10} == on_record(stage.backend)
+
+
+def test_nobody_waits_beyond_his_time_for_a_record_that_is_written_anew(stage: WriterStage) -> None:
+    stage.commit(put("r0"))
+    stage.backend.write(stage.backend.read("n1"), [entry("theirs")], 99)
+    (held,) = stage.hold_writes(1)
+    with ThreadPoolExecutor(1) as callers:
+        anew = callers.submit(stage.writer.rewrite, "n1", [entry("r1")], stage.clock.now() + 30)
+        assert held.entered.wait(30)
+        with pytest.raises(NotReadyError):
+            stage.commit(put("late"), seconds=0.05)
+        held.go.set()
+        assert anew.result()
+    stage.commit(put("r2"))
+    assert {"r1", "r2"} == on_record(stage.backend).keys()
