@@ -9,7 +9,6 @@ it promised to the same volume; and who was promised room before is given it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -20,10 +19,9 @@ from tests.race.limits import GROWTH, Limits
 from tests.race.promises import check_promises, is_local, lacks
 from tests.race.record import RaceRecord
 from tests.race.service import Given, Told
-from tests.race.world import RaceWorld
+from tests.race.world import Key, RaceWorld
 
 PATIENCE_SECONDS: Final = 50.0  # from an answer that no object stands for yet until its caller has shown it, or never
-Key = tuple[str, str, str]  # purpose, name, and for a copy of an image its disk's UUID
 
 
 def replica_key(name: str) -> Key:
@@ -287,7 +285,7 @@ class Allocations:
         """To be asked once everything has arrived and the graces are over: the record says what the objects show, but
         for replicas that wait for their disk and volumes that have still to grow."""
         world = self._world
-        shown = dict(self._objects())
+        shown = dict(world.lying())
         for one in world.recorded():
             place = (str(one.purpose), one.name, world.uuid_of(one.node, one.disk))
             size, entry = shown.pop(place, 0), world.replicas.get(one.name)
@@ -326,7 +324,7 @@ class Allocations:
         self._world.check(size >= held.size_bytes, f"{text}, and {size / 1024**3:g} GiB are on record")
 
     def _check_sums(self) -> None:
-        sizes = dict(self._objects())
+        sizes = dict(self._world.lying())
         for key, held in self.given.items():
             place = (*key[:2], held.uuid)
             sizes[place] = max(sizes.get(place, 0), held.size_bytes)
@@ -340,22 +338,10 @@ class Allocations:
                 text = f"{total / 1024**3:g} of {limits[uuid] / 1024**3:g} GiB are on {uuid}: {listed}"
                 self._world.check(False, text)
 
-    def _objects(self) -> Iterator[tuple[Key, int]]:
-        """What lies there by Longhorn's objects."""
-        for entry in self._world.replicas.values():
-            if entry.disk_uuid:
-                yield ("replica", entry.name, entry.disk_uuid), entry.size_bytes
-        for image in self._world.images.values():
-            for uuid in image.disk_uuids:
-                yield ("backing-image", image.name, uuid), image.real_size_bytes
-
     def _check_counted(self, rows: list[PromiseRow]) -> None:
         """To be asked when every watch has delivered: the product counts neither less nor more than there is."""
         world = self._world
-        sizes = dict(self._objects())
-        for one in world.recorded():
-            place = (str(one.purpose), one.name, world.uuid_of(one.node, one.disk))
-            sizes[place] = max(sizes.get(place, 0), one.size_bytes)
+        sizes = world.occupied()
         for node in world.nodes.values():
             for disk in node.disks:
                 lists = (("replica", disk.scheduled_replicas), ("backing-image", disk.scheduled_images))

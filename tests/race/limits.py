@@ -82,7 +82,7 @@ class Limits:
     def _copies_with_a_disk(self, claim: Claim, facts: Volume) -> int:
         """How many of the missing copies find a disk if nothing is promised; all where Longhorn wants them all."""
         world = self._world
-        placed = [entry for entry in world.replicas_of(facts.name) if entry.is_placed]
+        placed = [entry for entry in world.lying_of(facts.name) if entry.is_placed]
         found = sum(
             1 for entry in placed if not entry.failed_at
         )  # a failed one keeps others from its node all the same

@@ -31,6 +31,7 @@ OWNERS_SECONDS: Final = 600.0  # that a choice counts by its owner's word, or be
 ROAMING_SECONDS: Final = 90.0  # after which a copy that is Longhorn's own to place counts for nothing
 STORE_SECONDS: Final = 10.0  # within which the API server stores what a webhook admitted, or never
 _UNVERSIONED: Final = ("replica", "node", "instance_manager", "backing_image", "record")
+Key = tuple[str, str, str]  # purpose, name, and the disk's UUID; a replica that may move goes without
 Action = tuple[str, Callable[[], None]]  # what it does, for the transcript
 
 
@@ -372,12 +373,28 @@ class RaceWorld:
         return self._rules
 
     def free_bytes(self) -> Counter[str]:
-        """What is left on every disk, by UUID, whatever Longhorn's figures show."""
+        """What is left on every disk, by UUID, whatever Longhorn's figures show; what is on record is taken."""
         left = Counter(self.rules().limits())
-        for facts in self.replicas.values():
-            if facts.disk_uuid:
-                left[facts.disk_uuid] -= facts.size_bytes
+        for (_, _, uuid), size in self.occupied().items():
+            left[uuid] -= size
         return left
+
+    def occupied(self) -> dict[Key, int]:
+        """Bytes on each disk, by the objects or by the record, whichever has more."""
+        sizes = dict(self.lying())
+        for one in self.recorded():
+            place = (str(one.purpose), one.name, self.uuid_of(one.node, one.disk))
+            sizes[place] = max(sizes.get(place, 0), one.size_bytes)
+        return sizes
+
+    def lying(self) -> Iterator[tuple[Key, int]]:
+        """Bytes on each disk by Longhorn's objects."""
+        for entry in self.replicas.values():
+            if entry.disk_uuid:
+                yield ("replica", entry.name, entry.disk_uuid), entry.size_bytes
+        for image in self.images.values():
+            for uuid in image.disk_uuids:
+                yield ("backing-image", image.name, uuid), image.real_size_bytes
 
     def do(self, action: Action) -> None:
         text, act = action
