@@ -29,6 +29,7 @@ from controller.model.allocations import Allocation, Change, Drop, Key, NodeReco
 
 PAUSE_SECONDS: Final = 0.05
 GATHER_SECONDS: Final = 0.1
+GATHER_TIMES: Final = 2.0  # as long as a write took
 ROLL_BACK_SECONDS: Final = 2.0
 ARRIVES_SECONDS: Final = 90.0  # from a write without an answer until it has arrived or never will: the API server gives
 # a request 60 s unless it is told otherwise
@@ -100,8 +101,9 @@ class _NodeState:
     known: StoredRecord | None = None
     known_term: int = -1
     sent: list[_Sent] = field(default_factory=list)
-    ended: float = 0.0  # when the last write did
-    shared_seconds: float = 0.0  # that it took, if several wanted one
+    expected: int = 0  # who wanted the last write or waited at its end: so many may want the next one
+    gathers_until: float = 0.0  # if several did
+    gathering: threading.Lock | None = None  # of the one who is to write, to be freed once they are there
 
 
 class RecordWriter:
@@ -117,10 +119,12 @@ class RecordWriter:
         clock: Clock,
         pause: Callable[[float], None] = time.sleep,
         seen: Callable[[str], NodeRecord | None] = lambda _node: None,
+        gather_seconds: float = GATHER_SECONDS,
     ) -> None:
         """`seen`: a node's record as a watch shows it. The first write in a term begins with that, and reads the record
-        only if it is another one by now."""
+        only if it is another one by now. `gather_seconds`: the most that a write waits for others who may share it."""
         self._backend, self._term, self._clock, self._pause, self._seen = backend, term, clock, pause, seen
+        self._gather_seconds = gather_seconds
         self._lock = threading.Lock()  # guards _nodes, and of each node what waits and what is owed
         self._nodes: dict[str, _NodeState] = {}
         self.writes = 0  # PUTs and POSTs that were accepted
@@ -202,6 +206,9 @@ class RecordWriter:
         with self._lock:
             state = self._state_locked(node)
             state.waiting.append(ticket)
+            if state.gathering is not None and len(state.waiting) >= state.expected:
+                state.gathering.release()
+                state.gathering = None
             if not state.has_writer:
                 self._call_writer_locked(state)
         if not ticket.woken.acquire(timeout=max(0.0, deadline - self._clock.now())):
@@ -266,17 +273,25 @@ class RecordWriter:
                     ticket.woken.release()
             told = {change for one in tickets if _is_told(one) for change in one.changes}
             state.owed = [undo for undo in state.owed if undo.change not in told]  # somebody else counts on it
-            state.ended = self._clock.now()
-            state.shared_seconds = state.ended - began if len(tickets) > 1 or state.waiting else 0.0
+            ended, state.expected = self._clock.now(), len(tickets) + len(state.waiting)
+            seconds = min(GATHER_TIMES * (ended - began), self._gather_seconds)
+            state.gathers_until = ended + seconds if state.expected > 1 else 0.0
 
     def _gather(self, state: _NodeState, own: _Ticket) -> None:
-        """Where several want the record written, the next write waits as long as the last one took. Without that they
-        would fall into two halves, of which one waits for the other's write: as many are answered in the same time,
-        with twice the writes."""
+        """Where several wanted the last write, the next one waits until as many want it, but not for long. Without that
+        they would fall into two halves, of which one waits for the other's write: as many would be answered in the same
+        time, with twice the writes."""
         now = self._clock.now()
-        wait = min(state.ended + state.shared_seconds - now, GATHER_SECONDS)
-        if 0 < wait < own.deadline - now:
-            self._pause(wait)
+        wait = state.gathers_until - now
+        if not 0 < wait < own.deadline - now:
+            return
+        with self._lock:
+            if len(state.waiting) >= state.expected:
+                return
+            state.gathering = own.woken
+        own.woken.acquire(timeout=wait)
+        with self._lock:
+            state.gathering = None
 
     def _store(
         self,
