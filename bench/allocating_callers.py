@@ -13,7 +13,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from controller.rpc.client import DiskSchedulerClient, material_of
+from controller.rpc.client import DiskSchedulerClient, MountedMaterial
 from tests.cluster.client import ApiClient
 from tests.e2e.disk_callers import NAME, answer, asked
 from tests.e2e.disk_site import made_object
@@ -46,7 +46,7 @@ def main(address: str, folder: str, kubeconfig: str) -> None:
         if "given" not in found:
             raise RuntimeError(f"{words}: {found}")
 
-    with DiskSchedulerClient(address, NAME, lambda: material_of(Path(folder))) as client:
+    with DiskSchedulerClient(address, NAME, MountedMaterial(Path(folder))) as client:
         requests = [line.split() for line in sys.stdin]
         began = time.perf_counter()
         with ThreadPoolExecutor(callers) as pool:

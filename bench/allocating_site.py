@@ -16,7 +16,7 @@ from typing import Any, Final
 import yaml
 
 from bench.allocating_callers import make_replica, make_volume
-from controller.rpc.client import CallFailedError, DiskSchedulerClient, material_of
+from controller.rpc.client import CallFailedError, DiskSchedulerClient, MountedMaterial
 from tests.cluster.cache import REPOSITORY
 from tests.e2e import workloads
 from tests.e2e.connection import Connection
@@ -161,7 +161,7 @@ class LoadedSite:
             wait_until(is_seen, f"{volume} in the leader's store", 60)
 
     def client(self) -> DiskSchedulerClient:
-        return DiskSchedulerClient(self.site.address, NAME, lambda: material_of(self._certificate))
+        return DiskSchedulerClient(self.site.address, NAME, MountedMaterial(self._certificate))
 
     def start_calls(self, requests: Sequence[str], callers: int = CALLERS) -> subprocess.Popen[str]:
         kubeconfig = self.site.cluster.layout.kubeconfig("admin")

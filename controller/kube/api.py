@@ -110,6 +110,8 @@ class ClientKubeApi:
         self._client = client.ApiClient(configuration)
         self._pool: urllib3.PoolManager = self._client.rest_client.pool_manager
         self._host = str(configuration.host).rstrip("/")
+        # With a certificate and no token there is nothing to refresh, and the package reads the kubeconfig once more.
+        self._has_token = bool(configuration.api_key) or not configuration.cert_file
 
     @classmethod
     def load(cls, kubeconfig: str | None = None, context: str | None = None) -> ClientKubeApi:
@@ -252,7 +254,8 @@ class ClientKubeApi:
             url += "?" + urlencode({name: value for name, value in query.items() if value is not None})
         headers = {"Accept": _JSON, "User-Agent": "longhorn-scheduler-extender", **headers}
         try:
-            settings: Mapping[str, Any] = self._configuration.auth_settings()  # refreshes a token that is due
+            # refreshes a token that is due
+            settings: Mapping[str, Any] = self._configuration.auth_settings() if self._has_token else {}
         except (config.ConfigException, OSError) as error:
             raise UnavailableError(f"credentials: {error}") from error
         for setting in settings.values():

@@ -6,6 +6,8 @@ connection takes what holds then.
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -19,6 +21,7 @@ from controller.rpc.wire import REFUSALS_KEY, SERVICE
 from controller.serving.tls import CERTIFICATE_FILE, CLIENT_CA_FILE, KEY_FILE, Material
 
 SECONDS: Final = 5.0
+READ_SECONDS: Final = 1.0  # after which a mounted Secret is read anew
 
 
 class CallFailedError(SchedulerError):
@@ -158,3 +161,21 @@ def material_of(folder: Path) -> Material:
         except OSError as error:
             raise ConfigError(f"{folder / name}: {error.strerror}") from error
     return Material(*found)
+
+
+class MountedMaterial:
+    """What a mounted Secret of type `kubernetes.io/tls` holds; to be called with. It is read anew a second later at the
+    earliest, so that a renewed certificate is taken up.
+
+    Threads: any. Blocks: never. I/O: the files. Raises ConfigError, as `material_of`.
+    """
+
+    def __init__(self, folder: Path, now: Callable[[], float] = time.monotonic) -> None:
+        self._folder, self._now = folder, now
+        self._read: tuple[float, Material] | None = None  # when, and what it was
+
+    def __call__(self) -> Material:
+        now, read = self._now(), self._read
+        if read is None or now - read[0] >= READ_SECONDS:
+            read = self._read = now, material_of(self._folder)
+        return read[1]

@@ -21,7 +21,7 @@ from typing import Any, Final
 import grpc
 
 from controller.rpc import disk_scheduler_pb2 as pb
-from controller.rpc.client import CallFailedError, DiskSchedulerClient, material_of
+from controller.rpc.client import CallFailedError, DiskSchedulerClient, MountedMaterial
 
 NAME: Final = "longhorn-replica-scheduler.longhorn-system.svc"
 SECONDS: Final = 60.0
@@ -55,7 +55,7 @@ def answer(ask: Callable[[], list[pb.Allocation]], *, waits: bool = False) -> di
 
 def main(address: str, folder: str, pace: str = "") -> None:
     pause = threading.Event()  # which nobody sets
-    with DiskSchedulerClient(address, NAME, lambda: material_of(Path(folder))) as client:
+    with DiskSchedulerClient(address, NAME, MountedMaterial(Path(folder))) as client:
         for line in sys.stdin:
             words = line.split()
             found = answer(partial(asked, client, words), waits=bool(pace))

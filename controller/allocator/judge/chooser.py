@@ -117,7 +117,7 @@ class _Kind:
                 self.tagged[name] = node
             slots = _slots(node, room, self.needs, world)
             if slots:
-                shelf = self.shelves[name] = _shelf(room, slots, world)
+                shelf = self.shelves[name] = _shelf(room, slots, self.needs, world)
                 insort(self.ranks, shelf.rank)
         self.stale.clear()
 
@@ -361,15 +361,17 @@ def _loaded(pick: _Pick, load_bytes: int) -> _Pick:
     return _Pick(pick.node, pick.slots, usable, sum(usable))
 
 
-def _shelf(room: NodeRoom, slots: list[_Slot], world: World) -> _Shelf:
+def _shelf(room: NodeRoom, slots: list[_Slot], needs: DiskNeeds, world: World) -> _Shelf:
     space, disks = world.settings.space, [room.disks[slot.place] for slot in slots]
     takes_plain = check_node_tags(room.tags, DEFAULT_NEEDS, space)
+    if needs != DEFAULT_NEEDS:  # else all do, or they were not here
+        takes_plain = takes_plain and all(check_disk_kind(disk, DEFAULT_NEEDS, 0, space) is None for disk in disks)
     whole = _pick(room.name, slots, (slot.usable_bytes for slot in slots))
     return _Shelf(
         room,
         whole,
         _rank(whole),
-        takes_plain and all(check_disk_kind(disk, DEFAULT_NEEDS, 0, space) is None for disk in disks),
+        takes_plain,
         min(disk.reach_bytes for disk in disks),
         min(slot.free_bytes for slot in slots),
         min(slot.written_limit_bytes for slot in slots),

@@ -19,13 +19,14 @@ from controller.errors import ConfigError, NotReadyError, UnavailableError
 from controller.kube.resources import SECRETS
 from controller.rpc import disk_scheduler_pb2 as pb
 from controller.rpc.calls import REASONS
-from controller.rpc.client import CallFailedError, DiskSchedulerClient, material_of
+from controller.rpc.client import CallFailedError, DiskSchedulerClient, MountedMaterial
 from controller.rpc.command import main
 from controller.rules.reasons import Reason
 from controller.serving.tls import Material
 from controller.settings import ProcessSettings
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.builders import GIB, replica, volume
+from tests.fakes.clock import VirtualClock
 from tests.unit.rpc.leaders import DISK_CLIENT, NAME, Chain, Leader
 from tests.unit.serving.tls_files import DAY
 
@@ -239,7 +240,20 @@ def test_the_command_takes_the_webhooks_certificate_from_its_secret(
 
 def test_files_that_are_not_there_are_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"tls\.crt"):
-        material_of(tmp_path)
+        MountedMaterial(tmp_path)()
+
+
+def test_files_that_were_renewed_are_taken_up_a_second_later(tmp_path: Path) -> None:
+    for name in ("tls.crt", "tls.key", "ca.crt"):
+        (tmp_path / name).write_bytes(b"old")
+    clock = VirtualClock()
+    current = MountedMaterial(tmp_path, clock.now)
+    assert current().certificate == b"old"
+    (tmp_path / "tls.crt").write_bytes(b"new")
+    clock.advance(0.9)
+    assert current().certificate == b"old"
+    clock.advance(0.1)
+    assert current().certificate == b"new"
 
 
 def test_without_a_certificate_nothing_is_called() -> None:
