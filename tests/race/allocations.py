@@ -240,9 +240,13 @@ class Allocations:
             self._hold(image_key(image.name, uuid), one, self.given.get(image_key(image.name, uuid)))
 
     def told_freed_copy(self, name: str, uuid: str, told: Told, *, is_there: bool) -> None:
-        self._world.check(not (is_there and told.given), f"the copy of {name} on {uuid} is freed, and is there")
-        if told.given:
+        world = self._world
+        world.check(not (is_there and told.given), f"the copy of {name} on {uuid} is freed, and is there")
+        if told.is_answered and (told.given or told.reasons == "nothing to do"):
             self.given.pop(image_key(name, uuid), None)
+            entries = [one for one in world.recorded() if (one.purpose, one.name) == ("backing-image", name)]
+            left = [one for one in entries if world.uuid_of(one.node, one.disk) == uuid]
+            world.check(not left or is_there, f"the copy of {name} on {uuid} was freed, and is on record: {left}")
 
     def copies_of(self, name: str) -> list[HeldRoom]:
         return [held for key, held in self.given.items() if key[:2] == ("backing-image", name)]

@@ -94,6 +94,8 @@ class Settler:
         if pod.is_over:
             self.pod_gone(pod, now)
             return
+        if pod.node_name:  # perhaps by hand, while it waited to be let through
+            self.holds.release(pod.uid, Source.KEPT_ROOM, Source.WAKE_PLAN)
         choice = self.choice(pod)
         if choice is not None and choice.is_unclear:
             return  # until the other volume is seen

@@ -57,6 +57,15 @@ def test_a_pod_that_goes_while_its_node_is_sought_keeps_nothing(cluster: TestClu
     assert {"n1"} == open_to(cluster, 100, "n1")
 
 
+def test_room_is_kept_no_longer_for_a_pod_that_was_bound_by_hand(cluster: TestCluster) -> None:
+    cluster.plan_wakeups()
+    cluster.delete_volume("small-0")
+    assert set() == open_to(cluster, 60, "n1")
+    cluster.bind("large", "tiny-1")
+
+    assert {"n1"} == open_to(cluster, 60, "n1")
+
+
 def test_the_ledger_derived_anew_takes_no_refusal_back(cluster: TestCluster) -> None:
     with cluster.allocator._changed:
         cluster.allocator._derive_locked(holds_everywhere=True)
