@@ -18,6 +18,7 @@ import yaml
 from bench.allocating_callers import make_replica, make_volume
 from controller.rpc.client import CallFailedError, DiskSchedulerClient, MountedMaterial
 from tests.cluster.cache import REPOSITORY
+from tests.cluster.components import LOOPBACK
 from tests.e2e import workloads
 from tests.e2e.connection import Connection
 from tests.e2e.disk_callers import NAME
@@ -42,7 +43,11 @@ _MAKERS: Final = 8
 
 class LoadedSite:
     """A site of `nodes` more nodes, with `entries` allocations on their records that no object shows. No pod waits
-    before `make_pod`: the leader would look for its room beside all else."""
+    before `make_pod`: the leader would look for its room beside all else.
+
+    Calls go to the leader's own ports, but for those of a hand-over: the way through a Service is the kernel's in a
+    cluster, and a program in Python here.
+    """
 
     def __init__(self, site: Site, nodes: int, entries: int) -> None:
         self.site, self.api = site, site.api
@@ -160,12 +165,16 @@ class LoadedSite:
 
             wait_until(is_seen, f"{volume} in the leader's store", 60)
 
-    def client(self) -> DiskSchedulerClient:
-        return DiskSchedulerClient(self.site.address, NAME, MountedMaterial(self._certificate))
+    @property
+    def _address(self) -> str:
+        return f"{LOOPBACK}:{self.leader.grpc_port}"
+
+    def client(self, address: str = "") -> DiskSchedulerClient:
+        return DiskSchedulerClient(address or self._address, NAME, MountedMaterial(self._certificate))
 
     def start_calls(self, requests: Sequence[str], callers: int = CALLERS) -> subprocess.Popen[str]:
         kubeconfig = self.site.cluster.layout.kubeconfig("admin")
-        words = self.site.address, str(self._certificate), str(kubeconfig)
+        words = self._address, str(self._certificate), str(kubeconfig)
         command = [sys.executable, "-m", "bench.allocating_callers", *words]
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
         process = subprocess.Popen(command, cwd=REPOSITORY, **pipes)  # type: ignore[call-overload]
@@ -182,8 +191,9 @@ class LoadedSite:
 
     # Filter calls
 
-    def filter_connection(self) -> Connection:
-        return Connection(self._extender(), SERVER_NAME, self._trust, timeout=10, connected=lambda _: None)
+    def filter_connection(self, address: tuple[str, int] | None = None) -> Connection:
+        there = address or (LOOPBACK, self.leader.port)
+        return Connection(there, SERVER_NAME, self._trust, timeout=10, connected=lambda _: None)
 
     def filter(self, connection: Connection) -> float:
         """Seconds of one call about the waiting pod, with all nodes as candidates. Where the machine has much else to
@@ -209,7 +219,7 @@ class LoadedSite:
         with ThreadPoolExecutor(3) as pool:
             gone = pool.submit(self.leader.stop)
             filtered = pool.submit(self._first, began, self._filter_once)
-            with self.client() as client:
+            with self.client(self.site.address) as client:
                 given = self._first(began, lambda: client.schedule_replica(volume, replica, seconds=2))
             gone.result()
             self.leader = follower
@@ -227,7 +237,7 @@ class LoadedSite:
         raise RuntimeError("no answer within a minute")
 
     def _filter_once(self) -> None:
-        with closing(self.filter_connection()) as connection:
+        with closing(self.filter_connection(self._extender())) as connection:
             self.filter(connection)
 
 
