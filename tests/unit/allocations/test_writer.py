@@ -423,6 +423,15 @@ def test_who_waits_for_others_to_share_a_write_does_so_for_a_moment(stage: Write
     assert {"r0", "r1", "r2"} == on_record(stage.backend).keys()
 
 
+def test_what_another_leader_wrote_between_two_terms_is_nobody_elses_doing(stage: WriterStage) -> None:
+    stage.commit(put("r1"))
+    other, stage.term = stage.new_writer(), 6
+    other.commit([put("r2")], stage.clock.now() + 3.0)
+    stage.term = 7
+    stage.commit(put("r3"))
+    assert {"r1", "r2", "r3"} == on_record(stage.backend).keys()
+
+
 def test_what_was_taken_for_lost_and_is_wanted_once_more_stays(stage: WriterStage) -> None:
     real = stage.backend.write
 
