@@ -24,7 +24,7 @@ SECONDS = 20.0
 Code = grpc.StatusCode
 
 
-class Failing(Checks):
+class FailingChecks(Checks):
     """Of a process whose calls all end like this."""
 
     def __init__(self, failure: Exception) -> None:
@@ -59,7 +59,7 @@ def connections(chain: Chain, leader: Leader, code: Code) -> int:
     ],
 )
 def test_a_leaders_no_leaves_the_connection_open(chain: Chain, leader: Leader, failure: Exception, code: Code) -> None:
-    leader.checks = Failing(failure)
+    leader.checks = FailingChecks(failure)
     assert 1 == connections(chain, leader, code)
 
 
@@ -74,14 +74,14 @@ def test_a_leaders_no_leaves_the_connection_open(chain: Chain, leader: Leader, f
 def test_the_next_call_connects_anew_where_another_process_may_answer(
     chain: Chain, leader: Leader, failure: Exception, code: Code
 ) -> None:
-    leader.checks = Failing(failure)
+    leader.checks = FailingChecks(failure)
     assert 3 == connections(chain, leader, code)
 
 
 def test_a_process_that_never_answers_is_left(chain: Chain, leader: Leader) -> None:
     """As one whose machine is gone: nobody closes the connection. Here the call's time is over as it begins."""
     made = chain.leaf(LeafSpec(DISK_CLIENT, DAY, is_client=True))
-    leader.checks = Failing(NotFoundError("no such volume"))
+    leader.checks = FailingChecks(NotFoundError("no such volume"))
     before = leader.handshakes
     with DiskSchedulerClient(leader.address, NAME, lambda: made) as client:
         for code, seconds in ((Code.NOT_FOUND, SECONDS), (Code.DEADLINE_EXCEEDED, -1.0), (Code.NOT_FOUND, SECONDS)):
