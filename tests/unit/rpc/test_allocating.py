@@ -212,6 +212,9 @@ def test_copies_of_images(leader: Leader, record: FakeRecord, client: DiskSchedu
     leader.reads.objects["backing_image", "i"] = shown
     with pytest.raises(CallFailedError, match="still names disk 'n1-d1'"):
         client.deallocate_backing_image("i", "n1-d1")
+    leader.reads.objects["backing_image", "i"] = replace(image, status_disk_uuids=frozenset({"n1-d1"}))
+    with pytest.raises(CallFailedError, match="still names disk 'n1-d1'"):
+        client.deallocate_backing_image("i", "n1-d1")
     leader.reads.objects["backing_image", "i"] = image
     assert 1 == len(client.deallocate_backing_image("i", "n1-d1").freed)
     assert 0 == record.bytes_on("n1")
