@@ -111,8 +111,8 @@ def wait_for_shown(site: Site) -> None:
 
 
 def mixed(site: Site, volumes: int, replicas: int, images: int, seed: int) -> list[str]:
-    """Requests of all three kinds: for volumes with three copies of 4 GiB that are placed already, new replicas of 5 GiB
-    and images of 3 GiB."""
+    """Requests of all three kinds: for volumes with three copies of 4 GiB that are placed already, new replicas of
+    5 GiB and images of 3 GiB."""
     for number in range(volumes):
         members = site.add_volume(f"old{number}", 4, replicas=3)
         for index, replica in enumerate(members):
