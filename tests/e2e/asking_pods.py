@@ -21,7 +21,7 @@ class AskingPods:
     """
 
     def __init__(self, site: Site, nodes: list[str], count: int, gib: int) -> None:
-        self._site, self._nodes = site, nodes
+        self._site, self._trust = site, site.trust
         self.waiting: dict[str, bytes] = {}  # by name, the request about it
         self.refused: dict[str, dict[str, str]] = {}  # by name, why each node was refused last
         api = site.api
@@ -37,7 +37,7 @@ class AskingPods:
         """About each that waits, or so many of them; how many were offered a node."""
         names = list(self.waiting)[: count or None]
         for name in names:
-            answer = post(self._site.extender, "/filter", self.waiting[name], self._site.trust)
+            answer = post(self._site.extender, "/filter", self.waiting[name], self._trust)
             assert 200 == answer.status, answer
             self.refused.pop(name, None)
             if answer.passed:

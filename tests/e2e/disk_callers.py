@@ -1,11 +1,12 @@
 """Programs that place replicas: each a process that asks the leader for one thing after the other, as a manager would.
 
 `python -m tests.e2e.disk_callers ADDRESS FOLDER [--pace SECONDS] [--writes KUBECONFIG]`, with one request a line on
-standard input: `replica VOLUME REPLICA`, `image NAME BYTES` or `expand VOLUME BYTES`. What nobody answers is asked
-again, for SECONDS in all. One line of JSON comes out for each request: the request, and either its allocations or the
-code that refused it, with the disks that have no room. With a pace so many seconds lie between two requests, and what
-is refused since Longhorn is the authority is asked again as well: `waited` says how often. With a kubeconfig it writes
-what it is told into Longhorn's objects.
+standard input: `replica VOLUME REPLICA`, `image NAME BYTES`, `expand VOLUME BYTES`, or `new VOLUME BYTES` for a volume
+of one replica. What nobody answers is asked again, for SECONDS in all. One line of JSON comes out for each request: the
+request, and either its allocations or the code that refused it, with the disks that have no room. With a pace so many
+seconds lie between two requests, and what is refused since Longhorn is the authority is asked again as well: `waited`
+says how often. With a kubeconfig it writes what it is told into Longhorn's objects; those of a new volume it makes
+before, and takes away if there is no room.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import json
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -25,8 +26,7 @@ import grpc
 from controller.rpc import disk_scheduler_pb2 as pb
 from controller.rpc.client import CallFailedError, DiskSchedulerClient, MountedMaterial, NoRoomError
 from tests.cluster.client import ApiClient
-from tests.e2e.scheduling import NAMESPACE
-from tests.longhorn import paths
+from tests.e2e.manager_writes import drop_volume, make_volume, write_given
 
 NAME: Final = "longhorn-replica-scheduler.longhorn-system.svc"
 SECONDS: Final = 60.0
@@ -36,36 +36,23 @@ AGAIN: Final = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, 
 def asked(client: DiskSchedulerClient, words: list[str]) -> list[pb.Allocation]:
     if words[0] == "replica":
         return [client.schedule_replica(words[1], words[2]).allocation]
+    if words[0] == "new":
+        return [client.schedule_replica(words[1], f"{words[1]}-r-0").allocation]
     if words[0] == "image":
         return [client.schedule_backing_image(words[1], int(words[2])).allocation]
     return list(client.expand_volume(words[1], int(words[2])).allocations)
 
 
-def written(api: ApiClient, words: Sequence[str], found: Sequence[pb.Allocation]) -> None:
-    """What was given, as a manager writes it."""
-
-    def patch(plural: str, name: str, **spec: Any) -> None:
-        api.patch(paths.longhorn(plural, NAMESPACE, name), {"spec": spec})
-
-    if words[0] == "replica":
-        patch("replicas", words[2], **place_of(words[2], found[0].node, found[0].disk, found[0].disk_uuid))
-    elif words[0] == "image":
-        patch("backingimages", words[1], diskFileSpecMap={found[0].disk_uuid: {}})
-    else:
-        patch("volumes", words[1], size=words[2])
-        for one in found:
-            patch("replicas", one.name, volumeSize=words[2])
-
-
-def place_of(replica: str, node: str, disk: str, uuid: str) -> dict[str, str]:
-    """What a placed Replica says of its place."""
-    directory = f"{replica}-{uuid}"
-    return {"nodeID": node, "diskID": uuid, "diskPath": f"/var/lib/longhorn/{disk}", "dataDirectoryName": directory}
-
-
 def asked_and_written(client: DiskSchedulerClient, api: ApiClient, words: list[str]) -> list[pb.Allocation]:
-    found = asked(client, words)
-    written(api, words, found)
+    if words[0] == "new":
+        make_volume(api, words[1], int(words[2]), replicas=1)
+    try:
+        found = asked(client, words)
+    except NoRoomError:
+        if words[0] == "new":
+            drop_volume(api, words[1], replicas=1)
+        raise
+    write_given(api, words, found)
     return found
 
 

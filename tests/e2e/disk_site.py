@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import yaml
 
@@ -22,8 +22,8 @@ from certs.authority import LeafSpec, read_pair, sign
 from tests.cluster.cache import REPOSITORY
 from tests.cluster.client import ApiClient
 from tests.cluster.cluster import Cluster
-from tests.e2e.disk_callers import place_of
 from tests.e2e.harness import CONFIG_MAP, install_product, make_certificates
+from tests.e2e.manager_writes import made_object, make_volume, place_of
 from tests.e2e.programs import Controller
 from tests.e2e.scheduling import NAMESPACE, SERVICE, trust_of
 from tests.e2e.scheduling import SERVICE_PORT as EXTENDER_PORT
@@ -100,14 +100,7 @@ class Site:
 
     def add_volume(self, name: str, gib: int, replicas: int = 1) -> list[str]:
         """A volume with unplaced replicas, whose names these are."""
-        size = str(gib * GIB)
-        spec = {"size": size, "numberOfReplicas": replicas, "dataLocality": "disabled", "frontend": "blockdev"}
-        self.api.create(paths.longhorn("volumes", NAMESPACE), made_object("Volume", name, spec))
-        names = [f"{name}-r-{number}" for number in range(replicas)]
-        for one in names:
-            spec = {"volumeName": name, "volumeSize": size, "active": True}
-            self.api.create(paths.longhorn("replicas", NAMESPACE), made_object("Replica", one, spec))
-        return names
+        return make_volume(self.api, name, gib * GIB, replicas)
 
     def add_image(self, name: str, gib: int) -> None:
         made = self.api.create(paths.longhorn("backingimages", NAMESPACE), made_object("BackingImage", name, {}))
@@ -246,8 +239,3 @@ class Outcome:
     refused: Counter[str]
     why: dict[str, Refused]
     waited: int = 0
-
-
-def made_object(kind: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:
-    metadata = {"name": name, "namespace": NAMESPACE}
-    return {"apiVersion": f"{paths.GROUP}/{paths.VERSION}", "kind": kind, "metadata": metadata, "spec": spec}

@@ -22,12 +22,12 @@ from tests.e2e.disk_site import (
     Outcome,
     caller_certificate,
     install_record,
-    made_object,
     outcome_of,
     recorded,
     start_callers,
 )
 from tests.e2e.harness import Cell, Scene
+from tests.e2e.manager_writes import made_object
 from tests.e2e.scheduling import NAMESPACE
 from tests.longhorn import paths
 from tests.longhorn.options import GIB, LonghornOptions
