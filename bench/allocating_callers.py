@@ -16,7 +16,7 @@ from pathlib import Path
 from controller.rpc.client import DiskSchedulerClient, MountedMaterial
 from tests.cluster.client import ApiClient
 from tests.e2e.disk_callers import NAME, answer, asked
-from tests.e2e.disk_site import made_object
+from tests.e2e.manager_writes import made_object
 from tests.e2e.scheduling import NAMESPACE
 from tests.longhorn import paths
 from tests.longhorn.options import GIB

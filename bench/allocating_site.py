@@ -13,8 +13,6 @@ from contextlib import closing
 from http.client import HTTPException
 from typing import Any, Final
 
-import yaml
-
 from bench.allocating_callers import make_replica, make_volume
 from controller.rpc.client import CallFailedError, DiskSchedulerClient, MountedMaterial
 from tests.cluster.cache import REPOSITORY
@@ -26,8 +24,7 @@ from tests.e2e.disk_site import RECORDS, Site, caller_certificate
 from tests.e2e.forms import Form, encode
 from tests.e2e.harness import CLASSES, CONFIG_MAP
 from tests.e2e.programs import Controller
-from tests.e2e.scheduling import NAMESPACE, SERVER_NAME, SERVICE, trust_of
-from tests.e2e.scheduling import SERVICE_PORT as EXTENDER_PORT
+from tests.e2e.scheduling import NAMESPACE, SERVER_NAME
 from tests.longhorn.longhorn import add_node, disk_uuid
 from tests.longhorn.options import GIB, DiskOptions
 from tests.waiting import wait_until
@@ -59,7 +56,7 @@ class LoadedSite:
         self._each(lambda name: self._make_record(name, entries // nodes), self.names)
         self.leader = self._lead()
         self._certificate = caller_certificate(self.api, site.folder)
-        self._trust = trust_of(self._scheduler_config(), site.folder)
+        self._trust = site.trust
         self._body = b""
 
     @staticmethod
@@ -97,18 +94,6 @@ class LoadedSite:
         wait_until(lambda: self.api.get_or_none(account) is not None, "the default ServiceAccount", 30)
         pod = self.api.create("/api/v1/namespaces/default/pods", workloads.pod(POD, "waiting"))
         self._body = encode(Form.NAMES, pod, self.names, {})
-
-    def _scheduler_config(self) -> dict[str, Any]:
-        path, (host, port) = self.site.folder / "scheduler.yaml", self._extender()
-        words = ["--for", "plain", "--service-address", host, "--port", str(port), "--output", str(path)]
-        command = [sys.executable, "-m", "controller", "render-scheduler-config", *words]
-        command += ["--cluster-kubeconfig", str(self.site.kubeconfig)]
-        subprocess.run(command, cwd=REPOSITORY, capture_output=True, timeout=60, check=True)
-        config: dict[str, Any] = yaml.safe_load(path.read_text())
-        return config
-
-    def _extender(self) -> tuple[str, int]:
-        return self.site.cluster.services.address(NAMESPACE, SERVICE, EXTENDER_PORT)
 
     # What is asked for
 
@@ -237,7 +222,7 @@ class LoadedSite:
         raise RuntimeError("no answer within a minute")
 
     def _filter_once(self) -> None:
-        with closing(self.filter_connection(self._extender())) as connection:
+        with closing(self.filter_connection(self.site.extender)) as connection:
             self.filter(connection)
 
 

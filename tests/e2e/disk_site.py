@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import ssl
 import subprocess
 import sys
 import time
@@ -11,16 +12,21 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
+
+import yaml
 
 from certs.authority import LeafSpec, read_pair, sign
 from tests.cluster.cache import REPOSITORY
 from tests.cluster.client import ApiClient
 from tests.cluster.cluster import Cluster
-from tests.e2e.harness import install_product, make_certificates
+from tests.e2e.harness import CONFIG_MAP, install_product, make_certificates
+from tests.e2e.manager_writes import made_object, make_volume, place_of
 from tests.e2e.programs import Controller
-from tests.e2e.scheduling import NAMESPACE, SERVICE
+from tests.e2e.scheduling import NAMESPACE, SERVICE, trust_of
+from tests.e2e.scheduling import SERVICE_PORT as EXTENDER_PORT
 from tests.longhorn import paths
 from tests.longhorn.install import install
 from tests.longhorn.longhorn import add_node
@@ -36,6 +42,7 @@ DISK_GIB: Final = 100
 NODES: Final = ("n1", "n2", "n3", "n4")
 WAIT_SECONDS: Final = 60.0
 SERVICE_PORT: Final = 9504
+QUICK_LEASE: Final = ("--lease-duration-seconds", "6", "--renew-deadline-seconds", "4", "--retry-period-seconds", "1")
 
 
 class Site:
@@ -57,8 +64,8 @@ class Site:
     def install_record(self) -> None:
         install_record(self.cluster)
 
-    def start_leader(self) -> Controller:
-        controller = Controller(self.cluster, self.kubeconfig, flags=("--disk-scheduler-clients", CLIENT))
+    def start_leader(self, *flags: str) -> Controller:
+        controller = Controller(self.cluster, self.kubeconfig, flags=("--disk-scheduler-clients", CLIENT, *flags))
         self.leaders.append(controller)
         return controller
 
@@ -74,30 +81,49 @@ class Site:
         host, port = self.cluster.services.address(NAMESPACE, "longhorn-replica-scheduler", SERVICE_PORT)
         return f"{host}:{port}"
 
+    @property
+    def extender(self) -> tuple[str, int]:
+        """Where kube-scheduler reaches the extender's Service."""
+        return self.cluster.services.address(NAMESPACE, SERVICE, EXTENDER_PORT)
+
+    @cached_property
+    def trust(self) -> ssl.SSLContext:
+        """What kube-scheduler has: the extender's authority, and a certificate to show."""
+        path, (host, port) = self.folder / "scheduler.yaml", self.extender
+        words = ["--for", "plain", "--service-address", host, "--port", str(port), "--output", str(path)]
+        command = [sys.executable, "-m", "controller", "render-scheduler-config", *words]
+        command += ["--cluster-kubeconfig", str(self.kubeconfig)]
+        subprocess.run(command, cwd=REPOSITORY, capture_output=True, timeout=60, check=True)
+        return trust_of(yaml.safe_load(path.read_text()), self.folder)
+
     # What is placed
 
     def add_volume(self, name: str, gib: int, replicas: int = 1) -> list[str]:
         """A volume with unplaced replicas, whose names these are."""
-        size = str(gib * GIB)
-        spec = {"size": size, "numberOfReplicas": replicas, "dataLocality": "disabled", "frontend": "blockdev"}
-        self.api.create(paths.longhorn("volumes", NAMESPACE), made_object("Volume", name, spec))
-        names = [f"{name}-r-{number}" for number in range(replicas)]
-        for one in names:
-            spec = {"volumeName": name, "volumeSize": size, "active": True}
-            self.api.create(paths.longhorn("replicas", NAMESPACE), made_object("Replica", one, spec))
-        return names
+        return make_volume(self.api, name, gib * GIB, replicas)
 
     def add_image(self, name: str, gib: int) -> None:
         made = self.api.create(paths.longhorn("backingimages", NAMESPACE), made_object("BackingImage", name, {}))
         made["status"] = {"realSize": gib * GIB, "size": gib * GIB}
         self.api.replace(f"{paths.longhorn('backingimages', NAMESPACE, name)}/status", made)
 
+    def place(self, replica: str, node: str) -> None:
+        """As a manager does."""
+        (disk,) = self.api.get(paths.longhorn("nodes", NAMESPACE, node))["status"]["diskStatus"].values()
+        spec = place_of(replica, node, disk["diskName"], disk["diskUUID"])
+        self.api.patch(paths.longhorn("replicas", NAMESPACE, replica), {"spec": spec})
+
+    def set_grace(self, seconds: int) -> None:
+        """How long an entry stays whose object does not show it."""
+        self.api.patch(CONFIG_MAP, {"data": {"scheduler-extender-allocation-grace": str(seconds)}})
+
     # Who asks
 
-    def ask(self, requests: Sequence[str], processes: int) -> list[subprocess.Popen[str]]:
-        """So many processes, which share the requests."""
+    def ask(self, requests: Sequence[str], processes: int, *, writes: bool = False) -> list[subprocess.Popen[str]]:
+        """So many processes, which share the requests. `writes`: what they are told, into Longhorn's objects."""
         folder = caller_certificate(self.api, self.folder)
-        started = start_callers(self.address, folder, requests, processes)
+        kubeconfig = self.cluster.layout.kubeconfig("admin") if writes else None
+        started = start_callers(self.address, folder, requests, processes, kubeconfig=kubeconfig)
         self._callers += started
         return started
 
@@ -117,16 +143,22 @@ class Site:
 
 
 def start_callers(
-    address: str, certificate: Path, requests: Sequence[str], processes: int, pace: float = 0.0
+    address: str,
+    certificate: Path,
+    requests: Sequence[str],
+    processes: int,
+    pace: float = 0.0,
+    kubeconfig: Path | None = None,
 ) -> list[subprocess.Popen[str]]:
-    """So many processes, which share the requests. `pace`: see there."""
+    """So many processes, which share the requests. `pace` and `kubeconfig`: see there."""
+    command = [sys.executable, "-m", "tests.e2e.disk_callers", address, str(certificate), "--pace", str(pace)]
+    command += ["--writes", str(kubeconfig)] if kubeconfig else []
     started = []
     for number in range(processes):
-        command = [sys.executable, "-m", "tests.e2e.disk_callers", address, str(certificate)]
         lines = (certificate.parent / f"requests-{time.monotonic_ns()}-{number}").resolve()
         lines.write_text("".join(f"{one}\n" for one in requests[number::processes]))
         process = subprocess.Popen(
-            [*command, str(pace)] if pace else command,
+            command,
             cwd=REPOSITORY,
             stdin=lines.open(),
             stdout=subprocess.PIPE,
@@ -149,7 +181,8 @@ def outcome_of(processes: Sequence[subprocess.Popen[str]], seconds: float = 240.
             if "refused" in row:
                 assert ":" not in row["refused"], row  # nobody answered
                 found.refused[row["refused"]] += 1
-                found.why[" ".join(row["request"])] = row["refused"]
+                disks = frozenset((node, disk, reason, size) for node, disk, reason, size in row.get("disks", ()))
+                found.why[" ".join(row["request"])] = Refused(row["refused"], disks, row.get("more", 0))
             for name, node, disk, size in row.get("given", ()):
                 key = (name, node, disk)
                 found.given[key] = max(size, found.given.get(key, 0))
@@ -188,17 +221,21 @@ def recorded(api: ApiClient) -> dict[tuple[str, str, str], int]:
     return found
 
 
+@dataclass(frozen=True)
+class Refused:
+    """With which code, and why: node, disk, reason and missing bytes of each disk that was named; `more` were not."""
+
+    code: str
+    disks: frozenset[tuple[str, str, str, int]]
+    more: int
+
+
 @dataclass
 class Outcome:
-    """What callers were told: allocations by name, node and disk, and how many were refused with which code. `waited`:
-    how often Longhorn was the authority, and they asked again."""
+    """What callers were told: allocations by name, node and disk, and how many were refused with which code; by request
+    why. `waited`: how often Longhorn was the authority, and they asked again."""
 
     given: dict[tuple[str, str, str], int]
     refused: Counter[str]
-    why: dict[str, str]
+    why: dict[str, Refused]
     waited: int = 0
-
-
-def made_object(kind: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:
-    metadata = {"name": name, "namespace": NAMESPACE}
-    return {"apiVersion": f"{paths.GROUP}/{paths.VERSION}", "kind": kind, "metadata": metadata, "spec": spec}

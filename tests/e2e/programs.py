@@ -71,6 +71,10 @@ class Program:
             self._kill_session()
         self._supervisor.end(self.record, kill=kill)
 
+    def freeze(self) -> None:
+        """It and its workers do nothing any more, as if the machine hung."""
+        os.killpg(self.record.pid, signal.SIGSTOP)
+
     def exit_code(self, timeout: float = 30.0) -> int:
         """Of a process that was told to end, once it has."""
         return self._supervisor.exit_code(self.record, timeout)

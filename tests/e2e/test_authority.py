@@ -7,7 +7,6 @@ import json
 import random
 import subprocess
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ import pytest
 
 from tests.e2e.conftest import DELAYS
 from tests.e2e.disk_callers import NAME
+from tests.e2e.disk_history import OBJECTS, RECORD, Place, peaks, taken
 from tests.e2e.disk_site import (
     CLIENT,
     RECORDS,
@@ -22,13 +22,12 @@ from tests.e2e.disk_site import (
     Outcome,
     caller_certificate,
     install_record,
-    made_object,
     outcome_of,
     recorded,
     start_callers,
 )
 from tests.e2e.harness import Cell, Scene
-from tests.e2e.history_tail import HistoryTail
+from tests.e2e.manager_writes import made_object
 from tests.e2e.scheduling import NAMESPACE
 from tests.longhorn import paths
 from tests.longhorn.options import GIB, LonghornOptions
@@ -45,7 +44,6 @@ DECIDED = [
 ]
 # Of the programs; Longhorn grows nothing here.
 REFUSED = ['rpc_calls_total{call="ExpandVolume",outcome="precondition"}']
-Place = tuple[str, str, str]  # the replica's name, its node, and its disk's name
 
 
 class Switched:
@@ -98,51 +96,11 @@ class Switched:
 
     def objects(self) -> dict[Place, int]:
         """What lies on disks by Longhorn's objects."""
-        disks = self._disks()
-        placed = [one for one in self.replicas() if one["spec"].get("diskID")]
-        return {
-            (one["metadata"]["name"], *disks[one["spec"]["diskID"]]): int(one["spec"]["volumeSize"]) for one in placed
-        }
-
-    def _disks(self) -> dict[str, tuple[str, str]]:
-        nodes = self.api.list(paths.longhorn("nodes", NAMESPACE))["items"]
-        return {
-            status["diskUUID"]: (node["metadata"]["name"], disk)
-            for node in nodes
-            for disk, status in node["status"]["diskStatus"].items()
-        }
+        return taken(self.api, *OBJECTS)
 
     def peaks(self) -> Counter[tuple[str, str]]:
         """The most that each disk ever held, by what its objects take or the record says, whichever is more."""
-        disks, now, found = self._disks(), dict[tuple[str, str], dict[Place, int]](), Counter[tuple[str, str]]()
-        tail = HistoryTail(self.scene.cluster.history)
-        for entry in tail.read(self.scene.cluster.history_caught_up()):
-            assert entry["type"] != "GAP", entry
-            if entry["kind"] not in ("Replica", "NodeDiskAllocation") or entry.get("object") is None:
-                continue
-            key = entry["kind"], entry["object"]["metadata"]["name"]
-            now[key] = {} if entry["type"] == "DELETED" else dict(_bytes_of(entry["object"], disks))
-            sizes: dict[Place, int] = {}
-            for members in now.values():
-                for place, size in members.items():
-                    sizes[place] = max(size, sizes.get(place, 0))
-            sums = Counter[tuple[str, str]]()
-            for (_, node, disk), size in sizes.items():
-                sums[node, disk] += size
-            found |= sums
-        return found
-
-
-def _bytes_of(raw: Any, disks: dict[str, tuple[str, str]]) -> Iterator[tuple[Place, int]]:
-    name, spec = raw["metadata"]["name"], raw["spec"]
-    if raw["kind"] == "Replica":
-        if spec.get("diskID"):
-            yield (name, *disks[spec["diskID"]]), int(spec["volumeSize"])
-        return
-    for disk, lists in (spec.get("diskAllocations") or {}).items():
-        for sizes in lists.values():
-            for entry, size in sizes.items():
-                yield (entry, name, disk), int(size)
+        return peaks(self.scene.cluster, RECORD, *OBJECTS)
 
 
 @pytest.mark.parametrize(("rounds", "volumes"), [pytest.param(1, 60, id="once"), pytest.param(12, 130, id="long")])

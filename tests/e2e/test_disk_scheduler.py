@@ -7,20 +7,25 @@ import json
 import random
 import subprocess
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
 from tests.cluster.cluster import Cluster, ClusterOptions
+from tests.e2e.asking_pods import AskingPods
 from tests.e2e.conftest import DELAYS
 from tests.e2e.disk_callers import NAME
+from tests.e2e.disk_history import CLAIM, OBJECTS, RECORD, Place, peaks, sums, taken
 from tests.e2e.disk_site import (
     CLIENT,
     DISK_GIB,
     NODES,
+    QUICK_LEASE,
     SERVICE_PORT,
     WAIT_SECONDS,
+    Outcome,
+    Refused,
     Site,
     caller_certificate,
     install_record,
@@ -34,6 +39,8 @@ from tests.longhorn.options import GIB, LonghornOptions
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
+
+NO_SPACE = "INSUFFICIENT_STORAGE"
 
 
 @pytest.fixture
@@ -52,58 +59,193 @@ def test_from_many_processes_exactly_what_fits_is_given(site: Site) -> None:
     replicas = [(name, site.add_volume(name, 30)[0]) for name in (f"v{number}" for number in range(100))]
     outcome = site.outcome(site.ask([f"replica {volume} {replica}" for volume, replica in replicas], 8))
     assert {"RESOURCE_EXHAUSTED": 88} == dict(outcome.refused)
+    assert {missing_everywhere(20)} == set(outcome.why.values())
     assert outcome.given == site.on_record()
     assert {(name, "d1"): 90 * GIB for name in NODES} == dict(site.sums())
     assert {"NOT_FOUND": 2} == dict(site.outcome(site.ask(["replica v0 none", "image none 1"], 1)).refused)
 
 
+def missing_everywhere(gib: int) -> Refused:
+    return Refused("RESOURCE_EXHAUSTED", frozenset((name, "d1", NO_SPACE, gib * GIB) for name in NODES), 0)
+
+
+def test_copies_of_images_alone_are_given_where_they_fit(site: Site) -> None:
+    """Of 60 images with 15 GiB each, six on each disk."""
+    site.start_leader().wait_leading()
+    names = [f"image{number}" for number in range(60)]
+    for name in names:
+        site.add_image(name, 15)
+    outcome = site.outcome(site.ask([f"image {name} {15 * GIB}" for name in names], 8, writes=True))
+    assert {"RESOURCE_EXHAUSTED": 36} == dict(outcome.refused)
+    assert {missing_everywhere(5)} == set(outcome.why.values())
+    assert outcome.given == site.on_record() == taken(site.api, *OBJECTS)
+    assert {(name, "d1"): 90 * GIB for name in NODES} == dict(site.sums())
+
+
+def test_expansions_alone_are_given_on_all_disks_or_on_none(site: Site) -> None:
+    """Sixteen volumes of 5 GiB on each of two pairs of nodes, which are to have 2 GiB more: ten on each pair."""
+    site.start_leader().wait_leading()
+    pairs = {f"v{number}": NODES[:2] if number % 2 else NODES[2:] for number in range(32)}
+    for volume, nodes in pairs.items():
+        for replica, node in zip(site.add_volume(volume, 5, replicas=2), nodes, strict=True):
+            site.place(replica, node)
+    wait_for_shown(site)
+    outcome = site.outcome(site.ask([f"expand {volume} {7 * GIB}" for volume in pairs], 8, writes=True))
+    assert {"RESOURCE_EXHAUSTED": 12} == dict(outcome.refused)
+    for request, why in outcome.why.items():
+        nodes = pairs[request.split()[1]]
+        assert why == Refused("RESOURCE_EXHAUSTED", frozenset((name, "d1", NO_SPACE, 2 * GIB) for name in nodes), 0)
+    assert 40 == len(outcome.given) and {7 * GIB} == set(outcome.given.values())
+    assert outcome.given.items() <= site.on_record().items()
+    assert site.on_record() == taken(site.api, *OBJECTS)
+    assert {(name, "d1"): 100 * GIB for name in NODES} == dict(site.sums())
+
+
+def wait_for_shown(site: Site) -> None:
+    """Until the record says what the objects show."""
+    try:
+        wait_until(lambda: site.on_record() == taken(site.api, *OBJECTS), "record as the objects", WAIT_SECONDS)
+    except TimeoutError as error:
+        differing = site.on_record().items() ^ taken(site.api, *OBJECTS).items()
+        raise AssertionError(f"{error}: {sorted(differing)}") from None
+
+
+def mixed(site: Site, volumes: int, replicas: int, images: int, seed: int) -> list[str]:
+    """Requests of all three kinds: for volumes with three copies of 4 GiB that are placed already, new replicas of
+    5 GiB and images of 3 GiB."""
+    for number in range(volumes):
+        members = site.add_volume(f"old{number}", 4, replicas=3)
+        for index, replica in enumerate(members):
+            site.place(replica, NODES[(number + index) % len(NODES)])
+    wait_for_shown(site)
+    requests = [f"expand old{number} {(8 + 2 * (number % 5)) * GIB}" for number in range(volumes)]
+    requests += [f"new new{number} {5 * GIB}" for number in range(replicas)]
+    for number in range(images):
+        site.add_image(f"image{number}", 3)
+        requests.append(f"image image{number} {3 * GIB}")
+    random.Random(seed).shuffle(requests)
+    return requests
+
+
+def fitting(site: Site, requests: Iterable[str], *kinds: str) -> list[str]:
+    """Those of the requests for which there is room by what these kinds of objects say."""
+    places = taken(site.api, *kinds)
+    left = {node: DISK_GIB * GIB - size for (node, _), size in sums(places).items()}
+    found = []
+    for request in requests:
+        kind, name, size = request.split()
+        if kind == "expand":
+            growth = {node: int(size) - was for (one, node, _), was in places.items() if one.startswith(f"{name}-r-")}
+            fits = all(left[node] >= more for node, more in growth.items())
+        else:
+            fits = max(left.values()) >= int(size)
+        found += [request] if fits else []
+    return found
+
+
+def check_reasons(outcome: Outcome) -> None:
+    """Each refusal names disks that lack room, and a replica's or an image's names all."""
+    for request, why in outcome.why.items():
+        assert "RESOURCE_EXHAUSTED" == why.code and not why.more, (request, why)
+        assert all(reason in (NO_SPACE, "CONTENDED") and missing > 0 for _, _, reason, missing in why.disks), why
+        named = {node for node, _, _, _ in why.disks}
+        assert named and (request.startswith("expand") or named == set(NODES)), (request, why)
+
+
+def check_expansions(places: Mapping[Place, int]) -> None:
+    """All or none: the copies of a volume have one size."""
+    sizes: dict[str, set[int]] = {}
+    for (name, _, _), size in places.items():
+        sizes.setdefault(name.partition("-r-")[0], set()).add(size)
+    assert not {name: found for name, found in sizes.items() if len(found) > 1}
+
+
 def test_replicas_images_and_expansions_at_once_never_exceed_a_disk(site: Site) -> None:
     site.start_leader().wait_leading()
-    first = [site.add_volume(f"old{number}", 10, replicas=3) for number in range(4)]
-    old = site.outcome(site.ask([f"replica {one.rsplit('-r-')[0]} {one}" for members in first for one in members], 4))
-    assert 12 == len(old.given) and not old.refused
-    requests = [f"expand old{number} {40 * GIB}" for number in range(4)]
-    requests += [f"replica new{number} {site.add_volume(f'new{number}', 15)[0]}" for number in range(30)]
-    for number in range(10):
-        site.add_image(f"image{number}", 8)
-        requests.append(f"image image{number} {8 * GIB}")
-    random.Random(7).shuffle(requests)
-    outcome = site.outcome(site.ask(requests, 10))
-    assert set(outcome.refused) <= {"RESOURCE_EXHAUSTED"}
-    assert all(total <= DISK_GIB * GIB for total in site.sums().values()), site.sums()
+    requests = mixed(site, volumes=8, replicas=50, images=20, seed=7)
+    outcome = site.outcome(site.ask(requests, 10, writes=True))
+    check_reasons(outcome)
     record = site.on_record()
-    assert {**old.given, **outcome.given} == record
-    for number, members in enumerate(first):  # all or none
-        sizes = {size for (name, _, _), size in record.items() if name in members}
-        assert 1 == len(sizes), (number, sizes)
-    smallest = 8 * GIB if any("image" in one for one in outcome.why) else 15 * GIB
-    assert all(DISK_GIB * GIB - total < smallest for total in site.sums().values()), "room is left, and was refused"
+    assert outcome.given.items() <= record.items()
+    assert record == taken(site.api, *OBJECTS)
+    check_expansions(record)
+    assert max(peaks(site.cluster, RECORD, *OBJECTS).values()) <= DISK_GIB * GIB
+    assert outcome.why and not fitting(site, outcome.why, RECORD)
+
+
+def test_pods_and_calls_of_many_processes_never_get_the_same_bytes(site: Site) -> None:
+    """Filter calls for pods with a local volume of 10 GiB, while six processes ask for all three kinds. At no moment is
+    more given and chosen than a disk holds, and in the end whoever has nothing would not fit."""
+    site.start_leader().wait_leading()
+    requests = mixed(site, volumes=8, replicas=30, images=20, seed=11)
+    pods = AskingPods(site, list(NODES), 32, 10)
+    callers = site.ask(requests, 6, writes=True)
+    given = 0
+    while pods.waiting and not all_over(callers):  # one for each few that the callers get, as long as these ask
+        wait_for_more(site, callers, 1)
+        given += pods.ask(2)
+        if len(pods.refused) >= 2:
+            break
+    asked_meanwhile = not all_over(callers)
+    outcome = site.outcome(callers)
+    check_reasons(outcome)
+    assert given and outcome.given and asked_meanwhile, "they did not ask at the same time"
+    everything = (RECORD, *OBJECTS, CLAIM)
+
+    def is_just() -> bool:
+        """Who was refused asks again: room may have been held for a choice that went elsewhere."""
+        nonlocal outcome
+        pods.ask()
+        outcome = site.outcome(site.ask(list(outcome.why), 2, writes=True))
+        check_reasons(outcome)
+        left = DISK_GIB * GIB - min(sums(taken(site.api, *everything)).values())
+        return not fitting(site, outcome.why, *everything) and (not pods.waiting or left < 10 * GIB)
+
+    wait_until(is_just, "an end where nobody who has nothing would fit", WAIT_SECONDS)
+    assert outcome.why and pods.refused and all(set(why) == set(NODES) for why in pods.refused.values())
+    wait_for_shown(site)
+    check_expansions(site.on_record())
+    most_ever = peaks(site.cluster, *everything)
+    assert max(most_ever.values()) <= DISK_GIB * GIB, most_ever
+    assert len(taken(site.api, CLAIM)) == 32 - len(pods.waiting)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(20))
 def test_leaders_that_die_lose_nothing_and_give_nothing_twice(site: Site, seed: int) -> None:
-    """The leader is killed at random moments, three times, while eight processes ask; another copy takes over once the
-    Lease has run out."""
+    """The leader is killed at random moments, three times, while eight processes ask for all three kinds, and write
+    what they are told; another copy takes over once the Lease has run out. Once nobody asks any more, and the grace is
+    over, record and objects say the same, and whoever was refused would not fit."""
     dice = random.Random(seed)
-    for controller in (site.start_leader(), site.start_leader()):
+    for controller in (site.start_leader(*QUICK_LEASE), site.start_leader(*QUICK_LEASE)):
         wait_until(controller.answers_ready, "a ready copy", WAIT_SECONDS)
-    replicas = [(name, site.add_volume(name, 2)[0]) for name in (f"v{number}" for number in range(240))]
-    callers = site.ask([f"replica {volume} {replica}" for volume, replica in replicas], 8)
+    requests = mixed(site, volumes=12, replicas=40, images=30, seed=seed)
+    callers = site.ask(requests, 8, writes=True)
     killed = 0
     for _ in range(3):
-        wait_for_more(site, callers, dice.randint(1, 30))
+        wait_for_more(site, callers, dice.randint(1, 6))
         for controller in [one for one in site.leaders if leads(one)]:
             killed += not all_over(callers)
             controller.stop(kill=True)
             site.leaders.remove(controller)
-            site.start_leader()
+            site.start_leader(*QUICK_LEASE)
     outcome = site.outcome(callers)
     assert killed, "nobody was killed while others asked"
-    assert {"RESOURCE_EXHAUSTED": 40} == dict(outcome.refused)
+    check_reasons(outcome)
     record = site.on_record()
-    assert outcome.given == record and 200 == len(record)
-    assert {(name, "d1"): 100 * GIB for name in NODES} == dict(site.sums())
+    lost = {place: size for place, size in outcome.given.items() if record.get(place, 0) < size}
+    assert not lost
+    site.set_grace(1)  # what a leader wrote that died before it could tell
+    wait_for_shown(site)
+    record = site.on_record()
+    assert outcome.given.items() <= record.items()
+    names = Counter(name for name, _, _ in record if "-r-" in name or name.startswith("image"))
+    assert 1 == max(names.values()), "given twice"
+    check_expansions(record)
+    assert max(peaks(site.cluster, RECORD, *OBJECTS).values()) <= DISK_GIB * GIB
+    again = site.outcome(site.ask(list(outcome.why), 2, writes=True))
+    check_reasons(again)
+    assert again.why and not fitting(site, again.why, RECORD)
 
 
 def leads(controller: Controller) -> bool:

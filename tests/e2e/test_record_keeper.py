@@ -18,7 +18,7 @@ from tests.e2e.harness import CONFIG_MAP
 from tests.e2e.programs import Controller
 from tests.e2e.scheduling import NAMESPACE
 from tests.longhorn import paths
-from tests.longhorn.longhorn import add_node
+from tests.longhorn.longhorn import add_node, set_disk
 from tests.longhorn.options import GIB, DiskOptions
 from tests.waiting import wait_until
 
@@ -50,7 +50,7 @@ def leader(site: Site) -> Controller:
     if not site.api.list(paths.longhorn("replicas", NAMESPACE))["items"]:
         for name in NODES:
             (replica,) = site.add_volume(f"first-{name}", 10)
-            place(site, replica, name)
+            site.place(replica, name)
     if not site.leaders:
         site.start_leader()
     (leading,) = site.leaders
@@ -64,13 +64,6 @@ def configure(site: Site, settings: dict[str, str]) -> None:
     authority = settings[f"{PREFIX}-authority"]
     for one in site.leaders:
         wait_until(lambda: one.status()["settings"]["allocation_authority"] == authority, authority, WAIT_SECONDS)  # noqa: B023
-
-
-def place(site: Site, replica: str, node: str) -> None:
-    """As a manager does."""
-    disk = site.api.get(paths.longhorn("nodes", NAMESPACE, node))["status"]["diskStatus"]["d1"]["diskUUID"]
-    patch = {"spec": {"nodeID": node, "diskID": disk, "diskPath": "/d1", "dataDirectoryName": replica}}
-    site.api.patch(paths.longhorn("replicas", NAMESPACE, replica), patch)
 
 
 def shown(site: Site) -> dict[tuple[str, str, str], int]:
@@ -115,7 +108,7 @@ def test_what_exists_is_adopted_and_what_goes_is_forgotten(site: Site, leader: C
     assert "node-disk-allocation" == status(site)["place"]
     assert len(NODES) <= repaired(leader, "no-entry")
     (replica,) = site.add_volume("second", 20)
-    place(site, replica, "n1")
+    site.place(replica, "n1")
     wait_for_record(site, shown(site))
     site.api.delete(paths.longhorn("replicas", NAMESPACE, replica))
     wait_for_record(site, shown(site))
@@ -201,7 +194,7 @@ def test_the_authority_changes_both_ways(site: Site, leader: Controller) -> None
     assert {"FAILED_PRECONDITION": 1} == dict(site.outcome(site.ask(request, 1)).refused)
     assert {**shown(site), **given} == on_record(site)
     ((_, node, _),) = given
-    place(site, replica, node)
+    site.place(replica, node)
     configure(site, OURS)
     assert given == site.outcome(site.ask(request, 1)).given
     site.api.delete(paths.longhorn("replicas", NAMESPACE, replica))
@@ -216,7 +209,7 @@ def test_a_mirror_that_is_switched_off_is_left_as_it_is(site: Site, leader: Cont
         wait_until(lambda: not status(site)["is_kept"], "no record", WAIT_SECONDS)
         edit(site, "n1", {"nobodys": GIB})
         (replica,) = site.add_volume("unseen", 10)
-        place(site, replica, "n2")
+        site.place(replica, "n2")
         wait_until(lambda: status(site)["entries"] == len(NODES) + 1, "seen edit", WAIT_SECONDS)
     finally:
         site.api.patch(CONFIG_MAP, {"data": {f"{PREFIX}-record": None}})
@@ -278,14 +271,14 @@ def test_longhorns_nodes_carry_the_record_and_one_that_a_manager_drops_is_told(
 ) -> None:
     wait_until(lambda: status(site)["place"] == "longhorn-node", "the place", WAIT_SECONDS)
     (replica,) = site.add_volume("noted", 10)
-    place(site, replica, "n1")
+    site.place(replica, "n1")
     wait_until(lambda: in_nodes(site) == shown(site), "a record in the Nodes", WAIT_SECONDS)
     assert {} == on_record(site)
     configure(site, OURS)
-    node = paths.longhorn("nodes", NAMESPACE, "n1")
-    raw = site.api.get(node)
-    del raw["spec"]["diskAllocations"]  # as a manager whose types lack it writes a Node
-    site.api.replace(node, raw)
+    disk = DiskOptions(maximum_bytes=DISK_GIB * GIB)
+    set_disk(site.api, NAMESPACE, "n1", "d1", disk, typed=False)
+    assert in_nodes(site) == shown(site)
+    set_disk(site.api, NAMESPACE, "n1", "d1", disk)  # as today's manager does
     wait_until(lambda: list(status(site)["unreadable"]) == ["n1"], "a lost record", WAIT_SECONDS)
     assert "dropped it" in status(site)["unreadable"]["n1"]
     (waits,) = site.add_volume("asks", 10)
@@ -308,7 +301,7 @@ def test_a_leader_that_dies_between_its_writes_has_its_work_ended_by_the_next(si
         site.cluster.add_node(name)
         add_node(site.api, NAMESPACE, name, {"d1": DiskOptions(maximum_bytes=DISK_GIB * GIB)})
         (replica,) = site.add_volume(f"on-{name}", 10)
-        place(site, replica, name)
+        site.place(replica, name)
     successor = site.start_leader()
     wait_until(successor.answers_ready, "a ready follower", WAIT_SECONDS)
     before = len(on_record(site))

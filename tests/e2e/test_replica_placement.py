@@ -17,8 +17,9 @@ from tests.cluster.cluster import Cluster, ClusterOptions
 from tests.cluster.watch import Reflector
 from tests.e2e.conftest import DELAYS
 from tests.e2e.disk_site import DISK_GIB as SITE_GIB
-from tests.e2e.disk_site import NODES, Site, install_record, made_object, recorded
+from tests.e2e.disk_site import NODES, Site, install_record, recorded
 from tests.e2e.harness import CONFIG_MAP, STOCK_SCHEDULER, Cell, Scene
+from tests.e2e.manager_writes import made_object
 from tests.e2e.programs import Controller
 from tests.e2e.scheduling import NAMESPACE
 from tests.longhorn import paths

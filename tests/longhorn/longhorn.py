@@ -15,7 +15,7 @@ from tests.longhorn.eviction import Eviction
 from tests.longhorn.figures import FigureUpdates
 from tests.longhorn.images import BackingImages
 from tests.longhorn.kubelet import Kubelet
-from tests.longhorn.nodes import Nodes
+from tests.longhorn.nodes import Nodes, as_typed
 from tests.longhorn.options import DiskOptions, LonghornOptions
 from tests.longhorn.provisioner import Provisioner
 from tests.longhorn.resize import Resizer
@@ -79,7 +79,7 @@ class Longhorn:
 
     def set_disk(self, node: str, name: str, disk: DiskOptions) -> None:
         """Add the disk, or give it these properties. What lies on it stays counted."""
-        set_disk(self.api, self.options.namespace, node, name, disk)
+        set_disk(self.api, self.options.namespace, node, name, disk, typed=self.options.writes_typed_nodes)
 
     def set_setting(self, name: str, value: str) -> None:
         install.set_setting(self.api, self.options.namespace, name, value)
@@ -128,11 +128,14 @@ def add_node(
     install.ensure(api, paths.CSI_NODES, csi_node)
 
 
-def set_disk(api: ApiClient, namespace: str, node: str, name: str, disk: DiskOptions) -> None:
-    """Spec first, then status: between the two the disk is in one of them alone, as with a real Longhorn."""
+def set_disk(api: ApiClient, namespace: str, node: str, name: str, disk: DiskOptions, *, typed: bool = True) -> None:
+    """Spec first, then status: between the two the disk is in one of them alone, as with a real Longhorn. `typed`: what
+    Longhorn's types do not know is lost from the spec, even where the definition keeps it."""
 
     def edit_spec(raw: Raw) -> bool:
         raw["spec"].setdefault("disks", {})[name] = _disk_spec(name, disk)
+        if typed:
+            as_typed(raw)
         return True
 
     def edit_status(raw: Raw) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from tests.longhorn.crds import NODE_SPEC
 from tests.longhorn.placement import is_true
 from tests.longhorn.world import LonghornWorld, Raw, set_condition
 
@@ -72,6 +73,15 @@ def settle_disks(node: Raw) -> bool:
             else:
                 changed = _clear(disk, kind, "NodeNotReady") or changed
     return changed
+
+
+def as_typed(node: Raw) -> bool:
+    """Take what Longhorn's own types lack out of the spec, as its typed client does; whether there was any."""
+    known = NODE_SPEC["properties"]
+    unknown = node["spec"].keys() - known.keys()
+    for name in unknown:
+        del node["spec"][name]
+    return bool(unknown)
 
 
 def condition(status: Raw, kind: str) -> Raw:

@@ -1,0 +1,146 @@
+"""A leader that dies while it writes an expansion on three nodes. A webhook of the test's own holds one of its writes,
+and the leader is frozen before that is let through: what it wrote is then on record, and it has not heard of it."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
+import grpc
+import pytest
+
+from controller.rpc.client import CallFailedError, DiskSchedulerClient, MountedMaterial
+from tests.cluster.client import Object
+from tests.cluster.cluster import Cluster, ClusterOptions
+from tests.e2e.disk_callers import NAME
+from tests.e2e.disk_history import OBJECTS, RECORD, moments, most, taken
+from tests.e2e.disk_site import NODES, QUICK_LEASE, RECORDS, WAIT_SECONDS, Site, caller_certificate
+from tests.e2e.neighbours import ForeignWebhook
+from tests.e2e.webhooks import VALIDATING
+from tests.longhorn.options import GIB
+from tests.waiting import wait_until
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+
+GRACE_SECONDS: Final = 3
+ROUND_SECONDS: Final = 2.0  # docs/allocation-record.md
+HELD_SECONDS: Final = 20.0  # below what the API server waits
+WHERE: Final = NODES[:3]
+_sizes = itertools.count(20)
+
+
+class HeldWrites(ForeignWebhook):
+    """Holds the writes of one node's record until they are let through, or refused. Threads: any."""
+
+    def __init__(self, site: Site) -> None:
+        self._node, self._is_allowed = "", False
+        self.came, self._goes_on = threading.Event(), threading.Event()
+        rule = {"operations": ["CREATE", "UPDATE"], "apiGroups": ["scheduling.longhorn.io"], "apiVersions": ["*"]}
+        super().__init__(
+            site.api,
+            site.folder,
+            "held-writes",
+            self._answer,
+            collection=VALIDATING,
+            operation="",
+            resource="",
+            rules=[{**rule, "resources": ["nodediskallocations"]}],
+            timeoutSeconds=30,
+        )
+
+    def hold(self, node: str) -> None:
+        self.came.clear()
+        self._goes_on.clear()
+        self._node = node
+
+    def let_go(self, *, allowed: bool) -> None:
+        self._node, self._is_allowed = "", allowed
+        self._goes_on.set()
+
+    def _answer(self, _: str, request: Object) -> Object:
+        if request["name"] != self._node:
+            return {"allowed": True}
+        self.came.set()
+        self._goes_on.wait(HELD_SECONDS)
+        return {"allowed": self._is_allowed}
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    with Cluster.start(ClusterOptions(start_scheduler=False)) as cluster:
+        found = Site(cluster, tmp_path_factory.mktemp("site"))
+        found.set_grace(GRACE_SECONDS)
+        for replica, node in zip(found.add_volume("v", 10, replicas=3), WHERE, strict=True):
+            found.place(replica, node)
+        found.add_volume("told", 10)
+        try:
+            found.start_leader(*QUICK_LEASE).wait_leading()
+            yield found
+        finally:
+            found.stop()
+
+
+@pytest.fixture(scope="module")
+def writes(site: Site) -> Iterator[HeldWrites]:
+    with HeldWrites(site) as found:
+        yield found
+
+
+@pytest.mark.parametrize("landed", range(4), ids=["none", "the first", "the second", "all"])
+def test_a_leader_that_dies_between_the_writes_of_an_expansion(site: Site, writes: HeldWrites, landed: int) -> None:
+    """After so many writes it is killed. The record is never below what an object or a told caller has, and the next
+    leader brings it to what the objects show within the grace and a round."""
+    (leader,) = site.leaders
+    told = site.outcome(site.ask(["replica told told-r-0"], 1)).given
+    before = {**taken(site.api, *OBJECTS), **told}
+    wait_until(lambda: site.on_record() == before, f"on record {before}", WAIT_SECONDS)
+    since = int(site.api.list(RECORDS)["metadata"]["resourceVersion"])
+    follower = site.start_leader(*QUICK_LEASE)
+    wait_until(follower.answers_ready, "a ready follower", WAIT_SECONDS)
+    size = next(_sizes) * GIB
+    with ThreadPoolExecutor(1) as pool:
+        writes.hold(WHERE[max(landed - 1, 0)])
+        call = pool.submit(refusal, site, size)
+        assert writes.came.wait(WAIT_SECONDS), "the write did not come"
+        leader.freeze()
+        if landed:
+            writes.let_go(allowed=True)
+            wait_until(lambda: grown(site, size) == list(WHERE[:landed]), f"{landed} nodes that grew", WAIT_SECONDS)
+        leader.stop(kill=True)
+        site.leaders.remove(leader)
+        writes.let_go(allowed=False)
+        assert call.result(WAIT_SECONDS) in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
+    assert list(WHERE[:landed]) == grown(site, size)
+    follower.wait_leading()
+    began = time.monotonic()
+    wait_until(lambda: site.on_record() == before, f"on record {before}", WAIT_SECONDS)
+    took = time.monotonic() - began
+    print(f"\n{landed} writes: repaired {took:.1f} s after the next leader began")
+    assert took < GRACE_SECONDS + 2 * ROUND_SECONDS
+    below = {}
+    for version, now in moments(site.cluster, RECORD, *OBJECTS):
+        record = most(places for (kind, _), places in now.items() if kind == RECORD)
+        needed = most([told, *(places for (kind, _), places in now.items() if kind != RECORD)])
+        if version > since and any(record.get(place, 0) < need for place, need in needed.items()):
+            below[version] = record
+    assert not below
+
+
+def refusal(site: Site, size: int) -> grpc.StatusCode | None:
+    """What is said to somebody who asks once."""
+    folder = caller_certificate(site.api, site.folder)
+    with DiskSchedulerClient(site.address, NAME, MountedMaterial(folder)) as client:
+        try:
+            client.expand_volume("v", size, seconds=HELD_SECONDS)
+        except CallFailedError as error:
+            return error.code
+    return None
+
+
+def grown(site: Site, size: int) -> list[str]:
+    """The nodes where the record has that size of the volume."""
+    return sorted(node for (_, node, _), there in site.on_record().items() if there == size)
