@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -47,7 +48,7 @@ class RecordBackend(Protocol):
         ...
 
     def forget(self, stored: StoredRecord) -> None:
-        """There is no record there any more."""
+        """There is no record there any more; ConflictError as of `write`."""
         ...
 
     def check(self) -> None:
@@ -167,8 +168,9 @@ class NodeDiskAllocationBackend(_Listed):
 
     def forget(self, stored: StoredRecord) -> None:
         if stored.raw is not None:
-            uid = str(stored.raw["metadata"].get("uid", ""))
-            self._api.delete(NODE_DISK_ALLOCATIONS, self._namespace, stored.record.node, uid=uid)
+            record, uid = stored.record, str(stored.raw["metadata"].get("uid", ""))
+            with suppress(NotFoundError):
+                self._api.delete(self._kind, self._namespace, record.node, uid=uid, version=record.version)
 
     def _stored(self, raw: Raw) -> StoredRecord:
         return StoredRecord(own_record(raw), raw)

@@ -7,41 +7,85 @@ interrupted, the record is in both places, and the same command continues from t
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
+from typing import Final, TypeVar
 
-from controller.allocations.backends import RecordBackend
-from controller.errors import UnreadableRecordError
-from controller.model.allocations import Allocation
+from controller.allocations.backends import RecordBackend, StoredRecord
+from controller.errors import ConflictError, UnreadableRecordError
+from controller.model.allocations import Allocation, NodeRecord
+
+TRIES: Final = 5  # of a step whose object somebody else writes meanwhile, as Longhorn does with its Nodes
+_Result = TypeVar("_Result")
 
 
 def move_records(source: RecordBackend, target: RecordBackend, say: Callable[[str], None]) -> int:
     """The number of nodes whose record was moved. Where both have an entry the larger one counts.
 
-    Raises UnreadableRecordError before anything is written when a record cannot be read, and ClusterError.
+    Raises UnreadableRecordError before anything is written when a record cannot be read, and ClusterError. What is not
+    moved by then stays where it was.
     """
     found = [stored for stored in source.records() if stored.raw is not None]
-    others = {stored.record.node: stored for stored in target.records()}
-    for stored in (*found, *others.values()):
-        if stored.record.problem:
-            raise UnreadableRecordError(f"the record of {stored.record.node}: {stored.record.problem}; repair it first")
+    for stored in (*found, *target.records()):
+        _readable(stored)
     moved = 0
-    for stored in found:
-        record = stored.record
-        if record.allocations:
-            there = others.get(record.node) or target.read(record.node)
-            wanted = _larger(record.allocations, there.record.allocations)
-            term = max(record.term, there.record.term)
-            target.write(there, wanted, term)
-            written = target.read(record.node)
-            if written.record.problem or written.record.allocations != wanted:
-                if not there.record.allocations:
-                    target.forget(written)
-                raise UnreadableRecordError(
-                    f"{target.name} does not keep the record of {record.node}; it stays where it was"
-                )
+    for node in (stored.record.node for stored in found):
+        entries = _tried(_Step(node, source, target).move, node)
+        if entries:
             moved += 1
-            say(f"{record.node}: {len(wanted)} entries moved to {target.name}")
-        source.forget(stored)
+            say(f"{node}: {entries} entries moved to {target.name}")
     return moved
+
+
+class _Step:
+    """One node's part. Each try reads both places anew, since what was read before may be old."""
+
+    def __init__(self, node: str, source: RecordBackend, target: RecordBackend) -> None:
+        self._node, self._source, self._target = node, source, target
+
+    def move(self) -> int:
+        """How many entries are at the new place by it. ConflictError: an object was changed between read and write."""
+        stored = self._source.read(self._node)
+        record = _readable(stored)
+        wanted = self._bring(record) if record.allocations else ()
+        self._source.forget(stored)
+        return len(wanted)
+
+    def _bring(self, record: NodeRecord) -> tuple[Allocation, ...]:
+        stored = self._target.read(self._node)
+        there = _readable(stored)
+        wanted = _larger(record.allocations, there.allocations)
+        self._target.write(stored, wanted, max(record.term, there.term))
+        written = self._target.read(self._node).record.allocations
+        if _larger(wanted, written) != written:
+            if not there.allocations:
+                _tried(lambda: self._take_back(wanted), self._node)
+            text = f"{self._target.name} does not keep the record of {self._node}; it stays where it was"
+            raise UnreadableRecordError(text)
+        return wanted
+
+    def _take_back(self, ours: tuple[Allocation, ...]) -> None:
+        stored = self._target.read(self._node)
+        if set(stored.record.allocations) <= set(ours):
+            self._target.forget(stored)
+
+
+def _tried(step: Callable[[], _Result], node: str) -> _Result:
+    """What a step returns that is tried again after a ConflictError."""
+    for _ in range(TRIES - 1):
+        with suppress(ConflictError):
+            return step()
+    try:
+        return step()
+    except ConflictError as error:
+        text = f"the record of {node}: somebody else changed its object at each of {TRIES} tries; move it again"
+        raise ConflictError(f"{text} ({error})") from error
+
+
+def _readable(stored: StoredRecord) -> NodeRecord:
+    record = stored.record
+    if record.problem:
+        raise UnreadableRecordError(f"the record of {record.node}: {record.problem}; repair it first")
+    return record
 
 
 def _larger(one: tuple[Allocation, ...], other: tuple[Allocation, ...]) -> tuple[Allocation, ...]:

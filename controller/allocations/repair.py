@@ -34,9 +34,10 @@ def shown_allocations(
     nodes: Sequence[LonghornNode], replicas: Iterable[Replica], images: Iterable[BackingImage]
 ) -> list[Allocation]:
     """What the objects take, by the disk that has their UUID now; at full size, whatever state they are in, as Longhorn
-    counts. A replica whose disk is nowhere takes nothing. Of disks that share a UUID the one on its own node counts."""
+    counts, and a copy of an image as long as either of its maps names the disk. A replica whose disk is nowhere takes
+    nothing. Of disks that share a UUID the one on its own node counts."""
     replicas, images = list(replicas), list(images)
-    uuids = {one.disk_uuid for one in replicas if one.is_placed}.union(*(one.disk_uuids for one in images))
+    uuids = {one.disk_uuid for one in replicas if one.is_placed}.union(*(one.copy_disk_uuids for one in images))
     places: dict[str, list[tuple[str, str]]] = {}
     for node in nodes:
         for disk in node.disks:
@@ -49,7 +50,7 @@ def shown_allocations(
             place = next((one for one in reversed(there) if one[0] == replica.node), there[-1])
             found.append(Allocation(Purpose.REPLICA, replica.name, *place, replica.size_bytes))
     for image in images:
-        there = [places[uuid][-1] for uuid in image.disk_uuids & places.keys()]
+        there = [places[uuid][-1] for uuid in image.copy_disk_uuids & places.keys()]
         found += [Allocation(Purpose.BACKING_IMAGE, image.name, *place, image.real_size_bytes) for place in there]
     return found
 

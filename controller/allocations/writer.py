@@ -9,7 +9,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -36,6 +37,8 @@ ARRIVES_SECONDS: Final = 90.0  # from a write without an answer until it has arr
 StillWanted = Callable[[Change, Allocation | None], bool]
 """Whether a change is still to be made, by what stands under its key at that moment."""
 
+Told = Mapping[Key, Allocation | None]  # what callers were told stands under a key, None: nothing
+
 _log = logging.getLogger(__name__)
 
 
@@ -46,13 +49,16 @@ class _Undo:
     change: Change
     former: Allocation | None
 
-    def on(self, allocations: Mapping[Key, Allocation]) -> list[Change]:
-        there = allocations.get(self.change.key)
-        put = self.change.allocation if isinstance(self.change, Put) else None
-        if there != put:
+    def on(self, allocations: Mapping[Key, Allocation], told: Told) -> list[Change]:
+        """What somebody else was `told` since stays."""
+        key = self.change.key
+        there, kept = allocations.get(key), told.get(key, self.former)
+        if there != (self.change.allocation if isinstance(self.change, Put) else None) or there == kept:
             return []
-        if self.former is not None:
-            return [Put(self.former)]
+        if self.former is not None and kept is not None and kept.size_bytes < self.former.size_bytes:
+            kept = self.former
+        if kept is not None:
+            return [Put(kept)]
         return [Drop(there.purpose, there.name, there.node, there.disk)] if there is not None else []
 
 
@@ -98,12 +104,37 @@ class _NodeState:
     waiting: list[_Ticket] = field(default_factory=list)
     owed: list[_Undo] = field(default_factory=list)  # to be taken back with the next write
     owed_drops: list[Drop] = field(default_factory=list)
+    open: int = 0  # commits that may yet take back what they wrote
+    counted_on: list[_Ticket] = field(default_factory=list)  # since something was written that may be taken back
     known: StoredRecord | None = None
     known_term: int = -1
     sent: list[_Sent] = field(default_factory=list)
     expected: int = 0  # who wanted the last write or waited at its end: so many may want the next one
-    gathers_until: float = 0.0  # if several did
+    took: float = 0.0  # the last write, in seconds
+    gathers_until: float = 0.0  # if several wanted it
     gathering: threading.Lock | None = None  # of the one who is to write, to be freed once they are there
+
+    def leaves_time(self, ticket: _Ticket) -> bool:
+        """Whether the ticket is written in time although the next write waits for others."""
+        return self.gathers_until + self.took < ticket.deadline
+
+    def count_on(self, tickets: Iterable[_Ticket]) -> None:
+        """After a write: what these asked for stands there. Nothing is kept while nothing can be taken back."""
+        if self.open or self.owed:
+            self.counted_on += tickets
+        else:
+            self.counted_on.clear()
+
+    def told(self) -> dict[Key, Allocation | None]:
+        """What must not be taken back by others."""
+        found = dict[Key, Allocation | None]()
+        for ticket in self.counted_on:
+            for change in ticket.changes:
+                allocation = change.allocation if isinstance(change, Put) else None
+                known = found.get(change.key)
+                if allocation is None or known is None or known.size_bytes < allocation.size_bytes:
+                    found[change.key] = allocation
+        return found
 
 
 class RecordWriter:
@@ -150,14 +181,14 @@ class RecordWriter:
             return
         growth = [change for change in changes if isinstance(change, Put)]
         written: list[tuple[str, _Ticket]] = []
-        for node in sorted({change.node for change in growth}):
-            try:
-                mine = [one for one in growth if one.node == node]
-                written.append((node, self._write(node, mine, deadline, is_still_wanted)))
-            except SchedulerError:
-                for done, ticket in written:
-                    self._take_back(done, ticket.undo)
-                raise
+        with self._open({change.node for change in growth}):
+            for node in sorted({change.node for change in growth}):
+                try:
+                    mine = [one for one in growth if one.node == node]
+                    written.append((node, self._write(node, mine, deadline, is_still_wanted)))
+                except SchedulerError:
+                    self._take_back(written)
+                    raise
         drops = [change for change in changes if isinstance(change, Drop)]
         for node in sorted({change.node for change in drops}):
             freed = [change for change in drops if change.node == node]
@@ -169,6 +200,20 @@ class RecordWriter:
                 _log.warning("freed later node=%s entries=%d: %s", node, len(freed), error)
                 with self._lock:
                     self._state_locked(node).owed_drops += freed
+
+    @contextmanager
+    def _open(self, nodes: Collection[str]) -> Iterator[None]:
+        """What is written on these nodes meanwhile may be taken back."""
+        with self._lock:
+            states = [self._state_locked(node) for node in nodes]
+            for state in states:
+                state.open += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                for state in states:
+                    state.open -= 1
 
     def rewrite(self, node: str, allocations: Sequence[Allocation], deadline: float) -> bool:
         """Whether `allocations` are on record of a node whose record could not be read, or is of a later term, in place
@@ -206,7 +251,8 @@ class RecordWriter:
         with self._lock:
             state = self._state_locked(node)
             state.waiting.append(ticket)
-            if state.gathering is not None and len(state.waiting) >= state.expected:
+            is_enough = len(state.waiting) >= state.expected or not state.leaves_time(ticket)
+            if state.gathering is not None and is_enough:
                 state.gathering.release()
                 state.gathering = None
             if not state.has_writer:
@@ -250,43 +296,52 @@ class RecordWriter:
             tickets, state.waiting = state.waiting, []
             owed, state.owed = state.owed, []
             drops, state.owed_drops = state.owed_drops, []
+            told = state.told()
         error: SchedulerError | None = None
         try:
-            self._store(node, state, (tickets, owed, drops), own.deadline)
+            self._store(node, state, (tickets, owed, drops, told), own.deadline)
         except SchedulerError as caught:
             error = caught
+        except BaseException as fault:
+            error = NotReadyError(f"the record of {node} was not written: {fault!r}")
+            raise
+        finally:
+            with self._lock:
+                if error is not None:
+                    state.known = None
+                    state.owed = owed + state.owed
+                    state.owed_drops = drops + state.owed_drops
+                self._tell_locked(state, tickets, own, error)
+                state.took = self._clock.now() - began
+                state.expected = sum(one.is_done for one in tickets) + len(state.waiting)
+                seconds = min(GATHER_TIMES * state.took, self._gather_seconds)
+                state.gathers_until = self._clock.now() + seconds if state.expected > 1 else 0.0
+
+    def _tell_locked(
+        self, state: _NodeState, tickets: Sequence[_Ticket], own: _Ticket, error: SchedulerError | None
+    ) -> None:
+        """Those whose changes were written, or could not be; who has time left waits for the next try."""
         may_be_there = not isinstance(error, ConflictError | UnreadableRecordError)
-        with self._lock:
-            if error is not None:
-                state.known = None
-                state.owed = owed + state.owed
-                state.owed_drops = drops + state.owed_drops
-            for ticket in tickets:
-                has_time = ticket is not own and not ticket.is_abandoned and ticket.deadline > self._clock.now()
-                if isinstance(error, NotReadyError) and has_time:
-                    state.waiting.append(ticket)
-                    continue
-                ticket.is_done, ticket.error = True, error
-                if may_be_there and (error is not None or ticket.is_abandoned):
-                    state.owed += reversed(ticket.undo)
-                if ticket is not own:
-                    ticket.woken.release()
-            told = {change for one in tickets if _is_told(one) for change in one.changes}
-            state.owed = [undo for undo in state.owed if undo.change not in told]  # somebody else counts on it
-            ended, state.expected = self._clock.now(), len(tickets) + len(state.waiting)
-            seconds = min(GATHER_TIMES * (ended - began), self._gather_seconds)
-            state.gathers_until = ended + seconds if state.expected > 1 else 0.0
+        for ticket in tickets:
+            has_time = ticket is not own and not ticket.is_abandoned and ticket.deadline > self._clock.now()
+            if isinstance(error, NotReadyError) and has_time:
+                state.waiting.append(ticket)
+                continue
+            ticket.is_done, ticket.error = True, error
+            if may_be_there and (error is not None or ticket.is_abandoned):
+                state.owed += reversed(ticket.undo)
+            if ticket is not own:
+                ticket.woken.release()
+        state.count_on(filter(_is_told, tickets))
 
     def _gather(self, state: _NodeState, own: _Ticket) -> None:
         """Where several wanted the last write, the next one waits until as many want it, but not for long. Without that
         they would fall into two halves, of which one waits for the other's write: as many would be answered in the same
         time, with twice the writes."""
-        now = self._clock.now()
-        wait = state.gathers_until - now
-        if not 0 < wait < own.deadline - now:
-            return
+        wait = state.gathers_until - self._clock.now()
         with self._lock:
-            if len(state.waiting) >= state.expected:
+            is_enough = len(state.waiting) >= state.expected or not all(map(state.leaves_time, state.waiting))
+            if wait <= 0 or is_enough:
                 return
             state.gathering = own.woken
         own.woken.acquire(timeout=wait)
@@ -297,7 +352,7 @@ class RecordWriter:
         self,
         node: str,
         state: _NodeState,
-        wanted: tuple[Sequence[_Ticket], Sequence[_Undo], Sequence[Drop]],
+        wanted: tuple[Sequence[_Ticket], Sequence[_Undo], Sequence[Drop], Told],
         deadline: float,
     ) -> None:
         """Until it stands there. A conflict is somebody else's doing only if the record itself is another one: Longhorn
@@ -373,15 +428,19 @@ class RecordWriter:
         is_of_use = record is not None and record.version and not record.problem
         return StoredRecord(record, None) if record is not None and is_of_use else None
 
-    def _take_back(self, node: str, undo: Sequence[_Undo]) -> None:
-        """Now if the API server lets us, else with the node's next write."""
+    def _take_back(self, written: Sequence[tuple[str, _Ticket]]) -> None:
+        """Soon if the API server lets us, else with each node's next write."""
         with self._lock:
-            state = self._state_locked(node)
-            state.owed += reversed(undo)
-        try:
-            self._write(node, (), self._clock.now() + ROLL_BACK_SECONDS)
-        except SchedulerError as error:
-            _log.warning("rolled back later node=%s: %s", node, error)
+            for node, ticket in written:
+                state = self._state_locked(node)
+                state.counted_on = [one for one in state.counted_on if one is not ticket]
+                state.owed += reversed(ticket.undo)
+        deadline = self._clock.now() + ROLL_BACK_SECONDS
+        for node, _ in written:
+            try:
+                self._write(node, (), deadline)
+            except SchedulerError as error:
+                _log.warning("rolled back later node=%s: %s", node, error)
 
     def _state_locked(self, node: str) -> _NodeState:
         return self._nodes.setdefault(node, _NodeState())
@@ -397,12 +456,16 @@ def _is_told(ticket: _Ticket) -> bool:
 
 
 def _applied(
-    there: tuple[Allocation, ...], tickets: Sequence[_Ticket], owed: Sequence[_Undo], drops: Sequence[Drop]
+    there: tuple[Allocation, ...],
+    tickets: Sequence[_Ticket],
+    owed: Sequence[_Undo],
+    drops: Sequence[Drop],
+    told: Told,
 ) -> tuple[Allocation, ...]:
     """First what is owed, then each ticket in its turn; each notes how to take it back."""
     found = {one.key: one for one in there}
     for undo in owed:
-        apply(undo.on(found), found)
+        apply(undo.on(found, told), found)
     apply(drops, found)
     for ticket in tickets:
         ticket.undo = []

@@ -95,7 +95,9 @@ class KubeApi(Protocol):
         subresource: str = "",
         timeout: float = CALL_SECONDS,
     ) -> Raw: ...
-    def delete(self, resource: Resource, namespace: str | None, name: str, *, uid: str = "") -> None: ...
+    def delete(self, resource: Resource, namespace: str | None, name: str, *, uid: str = "", version: str = "") -> None:
+        """ConflictError where the object has another uid or resourceVersion than those that are given."""
+        ...
 
 
 class ClientKubeApi:
@@ -211,9 +213,9 @@ class ClientKubeApi:
         path = resource.path(namespace, name, subresource)
         return self._call("PATCH", path, body=body, content_type=PATCH_TYPES[kind], timeout=timeout)
 
-    def delete(self, resource: Resource, namespace: str | None, name: str, *, uid: str = "") -> None:
-        body = {"preconditions": {"uid": uid}} if uid else None
-        self._call("DELETE", resource.path(namespace, name), body=body)
+    def delete(self, resource: Resource, namespace: str | None, name: str, *, uid: str = "", version: str = "") -> None:
+        wanted = {key: value for key, value in (("uid", uid), ("resourceVersion", version)) if value}
+        self._call("DELETE", resource.path(namespace, name), body={"preconditions": wanted} if wanted else None)
 
     def _call(
         self,

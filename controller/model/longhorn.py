@@ -208,8 +208,14 @@ class BackingImage:
     real_size_bytes: int = 0
     virtual_size_bytes: int = 0
     size_bytes: int = 0
-    disk_uuids: frozenset[str] = frozenset()  # the disks that hold a copy or are to get one
+    disk_uuids: frozenset[str] = frozenset()  # spec.diskFileSpecMap: the disks that hold a copy or are to get one
     min_copies: int = 1
+    status_disk_uuids: frozenset[str] = frozenset()  # status.diskFileStatusMap: where a file was seen last
+
+    @property
+    def copy_disk_uuids(self) -> frozenset[str]:
+        """The disks that either map names: a copy is there, or is to come, or has not been removed yet."""
+        return self.disk_uuids | self.status_disk_uuids
 
     @property
     def needs(self) -> ImageNeeds:

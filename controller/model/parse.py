@@ -366,6 +366,7 @@ def backing_image_facts(raw: Raw) -> BackingImage:
         size_bytes=integer_at(status, "status", "size"),
         disk_uuids=frozenset(mapping_at(spec, "spec", "diskFileSpecMap")),
         min_copies=integer_at(spec, "spec", "minNumberOfCopies", default=1),
+        status_disk_uuids=frozenset(mapping_at(status, "status", "diskFileStatusMap")),
     )
 
 

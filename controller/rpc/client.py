@@ -22,6 +22,11 @@ from controller.serving.tls import CERTIFICATE_FILE, CLIENT_CA_FILE, KEY_FILE, M
 
 SECONDS: Final = 5.0
 READ_SECONDS: Final = 1.0  # after which a mounted Secret is read anew
+_STATUS = grpc.StatusCode
+# After these a new connection may help: another process leads, or no answer came. The others are the leader's answers.
+_CONNECT_ANEW: Final = frozenset(
+    (_STATUS.UNAVAILABLE, _STATUS.DEADLINE_EXCEEDED, _STATUS.CANCELLED, _STATUS.INTERNAL, _STATUS.UNKNOWN)
+)
 
 
 class CallFailedError(SchedulerError):
@@ -137,7 +142,8 @@ class DiskSchedulerClient:
             except grpc.RpcError as error:
                 if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED:
                     raise _no_room(error) from error
-                self._reloading.drop(channel)  # the Service may lead to another leader by now
+                if error.code() in _CONNECT_ANEW:
+                    self._reloading.drop(channel)
                 raise CallFailedError(error.code(), error.details() or "") from error
 
 

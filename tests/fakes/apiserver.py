@@ -187,15 +187,16 @@ class FakeApiServer:
             merged = _merge(old, body)
             return self._store((resource.path(), namespace or "", name), "MODIFIED", merged)
 
-    def delete(self, resource: Resource, namespace: str | None, name: str, *, uid: str = "") -> None:
+    def delete(self, resource: Resource, namespace: str | None, name: str, *, uid: str = "", version: str = "") -> None:
         self._enter("delete", resource)
         with self.changed:
             raw = self._at(resource, namespace, name)
-            if uid and raw["metadata"].get("uid") != uid:
-                raise ConflictError("409: another uid")
-            key = (resource.path(), namespace or "", name)
-            self._store(key, "DELETED", raw)
-            del self.objects[key]
+            for key, value in (("uid", uid), ("resourceVersion", version)):
+                if value and raw["metadata"].get(key) != value:
+                    raise ConflictError(f"409: another {key}")
+            place = (resource.path(), namespace or "", name)
+            self._store(place, "DELETED", raw)
+            del self.objects[place]
 
     def _store(self, key: Key, verb: str, body: Raw) -> Raw:
         self.version += 1

@@ -1,7 +1,8 @@
-"""A disk scheduler that is asked where replicas go, in place of the stand-in's own search.
+"""A disk scheduler that is asked where replicas and copies of images go, in place of the stand-in's own search.
 
-The enhancement text "Synchronized Disk Scheduler" has a manager call it before a replica is placed, before a volume
-grows, and once a replica is gone. The calls are made with what the service's .proto file says, and nothing else.
+The enhancement text "Synchronized Disk Scheduler" has a manager call it before a replica or a copy is placed, before a
+volume grows, and once a replica or a copy is gone. The calls are made with what the service's .proto file says, and
+nothing else.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ REPOSITORY: Final = Path(__file__).resolve().parents[2]
 CALL_SECONDS: Final = 5.0
 PATIENCE_SECONDS: Final = 60.0
 AGAIN: Final = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
+OPTIONS: Final = (("grpc.use_local_subchannel_pool", 1),)  # a new channel is a new connection
 NO: Final = (grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.NOT_FOUND, grpc.StatusCode.FAILED_PRECONDITION)
 
 
@@ -32,7 +34,7 @@ class GivenDisk:
 
 class AskedScheduler:
     """`file`: JSON with `address`, `name` (in the server's certificate) and `folder` (tls.crt, tls.key, ca.crt); it is
-    read at the first call.
+    read at each new connection.
 
     Threads: any. Blocks: until there is an answer, PATIENCE_SECONDS at most. I/O: yes.
     """
@@ -54,16 +56,23 @@ class AskedScheduler:
     def deallocate_replica(self, replica: str) -> None:
         self._call("DeallocateReplica", replica_name=replica)
 
+    def schedule_backing_image(self, image: str, size_bytes: int) -> GivenDisk | None:
+        """Where a further copy goes; None: nowhere."""
+        reply = self._call("ScheduleBackingImage", backing_image_name=image, size_bytes=size_bytes)
+        return None if reply is None else GivenDisk(reply.allocation.node, reply.allocation.disk_uuid)
+
+    def deallocate_backing_image(self, image: str, disk_uuid: str) -> None:
+        self._call("DeallocateBackingImage", backing_image_name=image, disk_uuid=disk_uuid)
+
     def _call(self, name: str, **fields: Any) -> Any:
-        messages, channel = self._connected()
-        reply = "ScheduleReplicaReply" if name == "ReuseFailedReplica" else f"{name}Reply"
-        call: Any = channel.unary_unary(
-            f"/DiskScheduler/{name}",
-            request_serializer=lambda request: request.SerializeToString(),
-            response_deserializer=getattr(messages, reply).FromString,
-        )
         end = time.monotonic() + PATIENCE_SECONDS
         while True:
+            messages, channel = self._connected()
+            call: Any = channel.unary_unary(
+                f"/DiskScheduler/{name}",
+                request_serializer=lambda request: request.SerializeToString(),
+                response_deserializer=getattr(messages, f"{name}Reply").FromString,
+            )
             try:
                 return call(getattr(messages, f"{name}Request")(**fields), timeout=CALL_SECONDS)
             except grpc.RpcError as error:
@@ -71,7 +80,15 @@ class AskedScheduler:
                     return None
                 if error.code() not in AGAIN or time.monotonic() > end:
                     raise
+                self._leave(channel)
                 time.sleep(0.1)  # as long as nobody leads
+
+    def _leave(self, channel: grpc.Channel) -> None:
+        """One that does not lead goes on to serve: only a new connection leads to another. The old one ends with the
+        last call on it."""
+        with self._lock:
+            if self._channel is channel:
+                self._channel = None
 
     def _connected(self) -> tuple[Any, grpc.Channel]:
         with self._lock:
@@ -80,8 +97,9 @@ class AskedScheduler:
                 folder = Path(told["folder"])
                 certificate, key, ca = ((folder / name).read_bytes() for name in ("tls.crt", "tls.key", "ca.crt"))
                 credentials = grpc.ssl_channel_credentials(ca, key, certificate)
-                options = [("grpc.ssl_target_name_override", told["name"])]
-                sys.path.append(str(REPOSITORY))  # from there the compiler takes the file
-                self._messages = grpc.protos(PROTO)
+                options = [*OPTIONS, ("grpc.ssl_target_name_override", told["name"])]
+                if self._messages is None:
+                    sys.path.append(str(REPOSITORY))  # from there the compiler takes the file
+                    self._messages = grpc.protos(PROTO)
                 self._channel = grpc.secure_channel(told["address"], credentials, options)
             return self._messages, self._channel

@@ -160,7 +160,9 @@ def definitions() -> list[Schema]:
         minNumberOfCopies=INT32,
         dataEngine=ENGINE,
     )
-    image_status = fields(**each(INT64, "size", "virtualSize", "realSize"))
+    image_status = fields(
+        **each(INT64, "size", "virtualSize", "realSize"), diskFileStatusMap=by_name(fields(state=TEXT, progress=INT32))
+    )
     backup_status = fields(**each(TEXT, "url", "volumeName", "volumeSize", "state"))
     engine_spec = fields(volumeName=TEXT, volumeSize=SIZE, nodeID=TEXT, active=FLAG)
     deployed = fields(state=TEXT, nodeDeploymentMap=by_name(FLAG))

@@ -30,6 +30,7 @@ class Delays:
     disk_figures: Delay = (0.01, 0.03)
     relocate: Delay = 0.0
     rebuild: Delay = 1.0
+    copy: Delay = 0.5
     restore: Delay = 1.0
     resize: Delay = 0.2
     expand: Delay = 0.2
@@ -109,7 +110,7 @@ class LonghornOptions:
     runs_own_pods: bool = True  # plays the kubelet in its namespace too; False: somebody else does, there
     places_replicas: bool = True  # False: its own placement is off, and somebody else writes places into Replicas
     writes_typed_nodes: bool = True  # what its types do not know is lost where it writes a whole Node
-    disk_scheduler: str = ""  # file that leads to one that is asked where replicas go; empty: the stand-in decides
+    disk_scheduler: str = ""  # file that leads to one that is asked for places; empty: the stand-in decides
 
     @classmethod
     def load(cls, path: Path) -> LonghornOptions:

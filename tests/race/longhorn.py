@@ -94,6 +94,7 @@ class RaceLonghorn:
             if claim.selected_node and claim.selected_node == current.picked:
                 current.forget()
                 world.doubt(pod)
+        world.given_back_at[claim.uid] = world.now
         world.write("claim", claim.key, replace(claim, selected_node=""))
 
     # Figures

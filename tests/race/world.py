@@ -7,6 +7,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from math import inf
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from controller.errors import NotLeaderError
@@ -140,6 +141,7 @@ class RaceWorld:
         self.grants: list[Grant] = []
         self.by_hand: set[str] = set()  # uids of claims whose owner wrote the node that they name
         self.doubted_at: dict[str, float] = {}  # claim uid -> when it last lost a pod, or its pod a choice
+        self.given_back_at: dict[str, float] = {}  # claim uid -> when its provisioner last failed
         self.placeable_at: dict[str, float] = {}  # volume -> since when its missing copies are Longhorn's to place
         self.own_since: dict[str, tuple[object, float]] = {}  # volume -> what Longhorn has to place of it, since when
         self.selected_at: dict[str, float] = {}  # claim uid -> when a node was first written
@@ -312,8 +314,11 @@ class RaceWorld:
         for current in self.rounds.values():
             if current.uid in ended.pods:
                 pod = self.pods.get(current.key)
-                # A former pod's choice that is seen late puts the answer in doubt, which ends it sooner.
-                is_doubted = pod is not None and any(claim.selected_node for claim in self.claims_of(pod))
+                # A former pod's choice that is seen late puts the answer in doubt, which ends it sooner; also one that
+                # has been withdrawn meanwhile.
+                claims = self.claims_of(pod) if pod is not None else ()
+                late = (self.given_back_at.get(claim.uid, -inf) >= current.answered_at for claim in claims)
+                is_doubted = any(claim.selected_node for claim in claims) or any(late)
                 if current.is_live and not (current.is_evident or is_doubted):
                     age = self.now - current.answered_at
                     self.check(age >= SCHEDULING_TIMEOUT_SECONDS, f"the hold of {current.uid} ended after {age:g} s")

@@ -332,14 +332,14 @@ class Allocations:
         """Whether our stores show the image, and no copy on that disk. Costs: a look-up."""
         with self._lock:
             shown = self._world.allocated.shown_image(name)
-            return shown is not None and disk_uuid not in shown.disk_uuids
+            return shown is not None and disk_uuid not in shown.copy_disk_uuids
 
     def release_image(self, name: str, disk_uuid: str, *, is_gone: bool = False) -> Allotment:
-        """The copy on that disk is to go from the record. PreconditionError while the image's maps name the disk,
-        unless a live read said that the image `is_gone`. Costs: a look-up."""
+        """The copy on that disk is to go from the record. PreconditionError while either of the image's maps names
+        the disk, unless a live read said that the image `is_gone`. Costs: a look-up."""
         with self._active():
             shown = self._world.allocated.shown_image(name)
-            if shown is not None and not is_gone and disk_uuid in shown.disk_uuids:
+            if shown is not None and not is_gone and disk_uuid in shown.copy_disk_uuids:
                 raise PreconditionError(f"backing image {name!r} still names disk {disk_uuid!r}")
             entries = self._world.allocated.of(Purpose.BACKING_IMAGE, name)
             return self._freed([one for one in entries if self._world.allocated.disk_uuid(one) == disk_uuid])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from controller.allocations.backends import LonghornNodeBackend, NodeDiskAllocationBackend, RecordBackend
@@ -44,11 +44,11 @@ def add_replica(api: FakeApiServer, name: str, size: int = 10, node: str = "n1",
     api.put(LONGHORN_REPLICAS, NAMESPACE, {"metadata": {"name": name}, "spec": spec})
 
 
-def add_image(api: FakeApiServer, name: str, size: int, *disks: str) -> None:
+def add_image(api: FakeApiServer, name: str, size: int, *disks: str, seen_on: Sequence[str] = ()) -> None:
+    """`disks`: by its spec; `seen_on`: by its status."""
     spec: dict[str, Any] = {"diskFileSpecMap": {disk: {} for disk in disks}}
-    api.put(
-        LONGHORN_BACKING_IMAGES, NAMESPACE, {"metadata": {"name": name}, "spec": spec, "status": {"realSize": size}}
-    )
+    status = {"realSize": size, "diskFileStatusMap": {disk: {"state": "ready"} for disk in seen_on}}
+    api.put(LONGHORN_BACKING_IMAGES, NAMESPACE, {"metadata": {"name": name}, "spec": spec, "status": status})
 
 
 def touch_node(api: FakeApiServer, name: str) -> None:

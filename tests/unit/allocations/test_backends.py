@@ -59,6 +59,22 @@ def test_what_was_read_before_a_write_of_others_cannot_be_written(backend: Recor
         backend.write(newer, [entry("r2")], 1)
 
 
+def test_what_was_read_before_a_write_of_others_is_not_forgotten(backend: RecordBackend) -> None:
+    old = backend.write(backend.read("n1"), [entry("r1")], 1)
+    newer = backend.write(old, [entry("r2")], 1)
+    with pytest.raises(ConflictError):
+        backend.forget(old)
+    assert newer == backend.read("n1")
+
+
+def test_a_record_that_is_gone_is_forgotten_once_more(api: FakeApiServer) -> None:
+    backend = NodeDiskAllocationBackend(api, NAMESPACE)
+    written = backend.write(backend.read("n1"), [entry("r1")], 1)
+    for _ in range(2):
+        backend.forget(written)
+    assert backend.read("n1").raw is None
+
+
 def test_the_rest_of_the_node_stays(api: FakeApiServer) -> None:
     backend = LonghornNodeBackend(api, NAMESPACE)
     before = api.get(LONGHORN_NODES, NAMESPACE, "n1")

@@ -335,6 +335,20 @@ def test_a_copy_of_an_image_elsewhere_takes_no_entry_along() -> None:
     assert ({"r1": 10, "i1": 7}, {"i1": 7}) == (on_record(leader.backend, "n1"), on_record(leader.backend, "n2"))
 
 
+def test_a_copy_of_an_image_that_is_being_removed_stays_on_record_until_its_status_names_the_disk_no_more() -> None:
+    leader = KeeperStage()
+    add_image(leader.api, "i1", 7, "n1-d1", seen_on=["n1-d1"])
+    leader.round()
+    add_image(leader.api, "i1", 7, seen_on=["n1-d1"])
+    leader.round()
+    leader.round(120)
+    assert ({"i1": 7}, 0) == (leader.on_record(), leader.keeper.figures().waiting)
+    add_image(leader.api, "i1", 7)
+    leader.round()
+    leader.round(61)
+    assert ({}, {"no-entry": 1, "object-gone": 1}) == (leader.on_record(), leader.repairs)
+
+
 def test_what_a_call_changed_since_is_left_as_it_is() -> None:
     """The watch lags: the repair is planned by a record of before the calls."""
     leader = KeeperStage(replace(OURS, allocation_grace_seconds=0))

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+
 import pytest
 
 from controller.allocations.backends import LonghornNodeBackend, NodeDiskAllocationBackend, RecordBackend
-from controller.allocations.moving import move_records
-from controller.errors import UnavailableError, UnreadableRecordError
+from controller.allocations.moving import TRIES, move_records
+from controller.errors import ConflictError, UnavailableError, UnreadableRecordError
 from controller.kube.resources import LONGHORN_NODES, Resource
 from tests.fakes.apiserver import FakeApiServer
-from tests.unit.allocations.stage import NAMESPACE, NODES, entry, longhorn, on_record
+from tests.unit.allocations.stage import NAMESPACE, NODES, entry, longhorn, on_record, touch_node
 
+WRITES = ("create", "replace", "patch", "delete")
 Places = tuple[FakeApiServer, RecordBackend, RecordBackend]
 
 
@@ -47,7 +51,7 @@ def test_it_goes_on_where_it_broke_off(places: Places, allowed: int) -> None:
 
     def fail(verb: str, _resource: Resource) -> None:
         nonlocal left
-        if verb in ("create", "replace", "patch", "delete"):
+        if verb in WRITES:
             left -= 1
             if left < 0:
                 raise UnavailableError("503")
@@ -64,6 +68,62 @@ def test_it_goes_on_where_it_broke_off(places: Places, allowed: int) -> None:
     move(source, target)
     assert [{f"r-{name}": 10} for name in NODES] == [on_record(target, name) for name in NODES]
     assert [{}] * 3 == [on_record(source, name) for name in NODES]
+
+
+def before_writes(api: FakeApiServer, act: Callable[[], None], times: float = math.inf, after: int = 0) -> None:
+    """`act` so many times, each right before a write of the move, when so many have been made."""
+    seen = 0
+
+    def fail(verb: str, _resource: Resource) -> None:
+        nonlocal seen
+        seen += verb in WRITES
+        if verb in WRITES and after < seen <= after + times:
+            api.work()
+            act()
+            api.fail = fail
+
+    api.fail = fail
+
+
+@pytest.mark.parametrize("after", range(6))
+def test_a_node_that_longhorn_writes_between_two_steps_is_moved_all_the_same(places: Places, after: int) -> None:
+    api, source, target = places
+
+    def touch_all() -> None:
+        for name in NODES:
+            touch_node(api, name)
+
+    before_writes(api, touch_all, 1, after)
+    assert 3 == move(source, target)
+    assert [{f"r-{name}": 10} for name in NODES] == [on_record(target, name) for name in NODES]
+    assert [{}] * 3 == [on_record(source, name) for name in NODES]
+
+
+def test_a_node_that_is_written_all_the_time_is_told_and_the_next_call_goes_on(places: Places) -> None:
+    api, source, target = places
+    before_writes(api, lambda: touch_node(api, "n2"))
+    with pytest.raises(ConflictError, match=f"the record of n2: somebody else .* {TRIES} tries"):
+        move(source, target)
+    api.work()
+    assert ({}, {"r-n1": 10}) == (on_record(source, "n1"), on_record(target, "n1"))
+    assert {"r-n2": 10} == on_record(source, "n2")
+    assert ({"r-n3": 10}, {}) == (on_record(source, "n3"), on_record(target, "n3"))
+    assert 2 == move(source, target)
+    assert [{f"r-{name}": 10} for name in NODES] == [on_record(target, name) for name in NODES]
+    assert [{}] * 3 == [on_record(source, name) for name in NODES]
+
+
+@pytest.mark.parametrize("after", range(2))
+def test_an_entry_that_comes_meanwhile_is_moved_too(places: Places, after: int) -> None:
+    api, source, target = places
+
+    def add() -> None:
+        there = source.read("n1")
+        source.write(there, [*there.record.allocations, entry("late")], 3)
+
+    before_writes(api, add, 1, after)
+    assert 3 == move(source, target)
+    assert ({}, {"r-n1": 10, "late": 10}) == (on_record(source), on_record(target))
 
 
 def test_where_both_have_an_entry_the_larger_counts(places: Places) -> None:
@@ -92,13 +152,14 @@ def test_a_node_whose_crd_prunes_the_field_gets_no_record() -> None:
     real = api.patch
 
     def pruned(resource: Resource, namespace: str | None, name: str, body: dict[str, object], **more: float) -> object:
-        spec = body["spec"]
+        spec = body.get("spec", {})
         assert isinstance(spec, dict)
         spec.pop("diskAllocations", None)
         return real(resource, namespace, name, body, **more)
 
     api.patch = pruned  # type: ignore[method-assign,assignment]
-    for _ in range(2):
+    for busy in (0, 1):  # the second time Longhorn writes the Node before its record is taken back
+        before_writes(api, lambda: touch_node(api, "n1"), busy, 1)
         with pytest.raises(UnreadableRecordError, match="does not keep"):
             move(source, target)
     assert {"r1": 10} == on_record(source)

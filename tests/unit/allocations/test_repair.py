@@ -63,7 +63,8 @@ def test_what_the_objects_show() -> None:
     first, second = nodes[0].disks[0].uuid, nodes[1].disks[0].uuid
     placed = replica("r1", "v", 1, on="n1")
     moved = replica("r2", "v", 1, on="gone-node", disk_name="d1")
-    images = [BackingImage("i1", real_size_bytes=5, disk_uuids=frozenset({first, second, "gone"}))]
+    by_spec, by_status = frozenset({first, "gone"}), frozenset({first, second})
+    images = [BackingImage("i1", real_size_bytes=5, disk_uuids=by_spec, status_disk_uuids=by_status)]
     found = shown_allocations(nodes, [placed, moved, replica("r3", "v", 1)], images)
     assert {("r1", "n1"), ("i1", "n1"), ("i1", "n2")} == {(one.name, one.node) for one in found}
     assert {5, 2**30} == {one.size_bytes for one in found}

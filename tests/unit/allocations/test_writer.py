@@ -11,8 +11,8 @@ from itertools import product
 
 import pytest
 
-from controller.allocations.backends import NodeDiskAllocationBackend, RecordBackend
-from controller.allocations.writer import ARRIVES_SECONDS, RecordWriter
+from controller.allocations.backends import NodeDiskAllocationBackend, RecordBackend, StoredRecord
+from controller.allocations.writer import ARRIVES_SECONDS, ROLL_BACK_SECONDS, RecordWriter
 from controller.errors import (
     ClusterError,
     ConflictError,
@@ -23,7 +23,7 @@ from controller.errors import (
     UnreadableRecordError,
 )
 from controller.kube.resources import LONGHORN_NODES, NODE_DISK_ALLOCATIONS, Resource
-from controller.model.allocations import Drop, NodeRecord, Purpose, Put
+from controller.model.allocations import Allocation, Drop, NodeRecord, Purpose, Put
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.clock import VirtualClock
 from tests.unit.allocations.stage import BACKENDS, NAMESPACE, NODES, entry, longhorn, on_record, put, touch_node
@@ -384,6 +384,65 @@ def test_what_another_caller_wants_too_is_not_taken_back(stage: WriterStage) -> 
     assert {"r0", "r1", "r2", "r3", "r4"} == on_record(stage.backend).keys()
 
 
+def lower_nothing(change: Put | Drop, there: Allocation | None) -> bool:
+    """As calls ask: what stands there and is no smaller needs no change."""
+    return isinstance(change, Drop) or there is None or there.size_bytes < change.allocation.size_bytes
+
+
+def test_what_another_caller_was_told_is_not_taken_back_with_a_commit_that_fails(stage: WriterStage) -> None:
+    """Two ask for the same growth on two nodes; the first one cannot write the second node."""
+    stage.commit(put("r1"), put("r2", node="n2"))
+    grown = put("r1", size=20), put("r2", size=20, node="n2")
+    real, is_away = stage.backend.write, threading.Event()
+    reached = threading.Event()
+
+    def write(stored: StoredRecord, *more: object) -> StoredRecord:
+        if stored.record.node == "n2" and not is_away.is_set():
+            reached.set()
+            assert is_away.wait(30)
+            stage.clock.advance(10.0)
+            raise UnavailableError("503")
+        return real(stored, *more)  # type: ignore[arg-type]
+
+    stage.backend.write = write  # type: ignore[method-assign,assignment]
+    with ThreadPoolExecutor(2) as callers:
+        first = callers.submit(stage.writer.commit, grown, stage.clock.now() + 3.0, lower_nothing)
+        assert reached.wait(30)
+        stage.writer.commit(grown[:1], stage.clock.now() + 60.0, lower_nothing)  # is told that it stands on the first
+        is_away.set()
+        with pytest.raises(NotReadyError):
+            first.result(30)
+    stage.commit(put("r3"))
+    assert on_record(stage.backend)["r1"] == 20
+    stage.commit(put("r4"))
+    assert not stage.writer._nodes["n1"].counted_on
+
+
+def test_what_is_taken_back_of_one_who_left_leaves_what_another_was_told(stage: WriterStage) -> None:
+    """One wants 30 and leaves; another one wants 20 in the same write, and needs no change beside it."""
+    stage.commit(put("r1"))
+    (held, late) = stage.hold_writes(2)
+    with ThreadPoolExecutor(4) as callers:
+        first = callers.submit(stage.commit, put("r0"))
+        assert held.entered.wait(30)
+        writer = callers.submit(stage.commit, put("r2"), seconds=60.0)
+        stage.wait_waiting(1)
+        gone = callers.submit(stage.writer.commit, [put("r1", size=30)], stage.clock.now() + 2.0, lower_nothing)
+        stage.wait_waiting(2)
+        other = callers.submit(stage.writer.commit, [put("r1", size=20)], stage.clock.now() + 60.0, lower_nothing)
+        stage.wait_waiting(3)
+        held.go.set()
+        first.result(30)
+        assert late.entered.wait(30)
+        with pytest.raises(NotReadyError):
+            gone.result(30)
+        late.go.set()
+        writer.result(30)
+        other.result(30)
+    stage.commit(put("r3"))
+    assert on_record(stage.backend)["r1"] == 20
+
+
 def test_who_shared_a_write_shares_the_next_one_though_one_of_them_comes_later(stage: WriterStage) -> None:
     stage.writer = stage.new_writer(gather_seconds=60.0)
     stage.commit(put("r0"))
@@ -404,6 +463,66 @@ def test_who_shared_a_write_shares_the_next_one_though_one_of_them_comes_later(s
         third.result(30)
     assert stage.writes() - before == 2
     assert {"r0", "r1", "r2", "r3"} == on_record(stage.backend).keys()
+
+
+def test_who_has_little_time_is_not_kept_waiting_for_others(stage: WriterStage) -> None:
+    stage.writer = stage.new_writer(gather_seconds=60.0)
+    stage.commit(put("r0"))
+    (held,) = stage.hold_writes(1)
+    with ThreadPoolExecutor(3) as callers:
+        first = callers.submit(stage.commit, put("r1"), seconds=200.0)
+        assert held.entered.wait(30)
+        second = callers.submit(stage.commit, put("r2"), seconds=200.0)
+        stage.wait_waiting(1)
+        stage.clock.advance(40.0)
+        held.go.set()
+        first.result(30)
+        stage.wait_gathering()
+        stage.writer._nodes["n1"].expected = 9
+        third = callers.submit(stage.commit, put("r3"), seconds=90.0)  # 60 and 40 are more
+        second.result(30)
+        third.result(30)
+    assert {"r0", "r1", "r2", "r3"} == on_record(stage.backend).keys()
+
+
+def test_a_fault_of_one_callers_own_keeps_no_other_waiting(stage: WriterStage) -> None:
+    def fails(_change: Put | Drop, _there: Allocation | None) -> bool:
+        raise RuntimeError("of this caller")
+
+    stage.commit(put("r0"))
+    (held,) = stage.hold_writes(1)
+    with ThreadPoolExecutor(3) as callers:
+        first = callers.submit(stage.commit, put("r1"), seconds=200.0)
+        assert held.entered.wait(30)
+        faulty = callers.submit(stage.writer.commit, [put("r2")], stage.clock.now() + 200.0, fails)
+        stage.wait_waiting(1)
+        other = callers.submit(stage.commit, put("r3"), seconds=200.0)
+        stage.wait_waiting(2)
+        held.go.set()
+        first.result(30)
+        with pytest.raises(RuntimeError, match="of this caller"):
+            faulty.result(30)
+        other.result(30)
+    assert {"r0", "r1", "r3"} == on_record(stage.backend).keys()
+
+
+def test_what_is_taken_back_on_several_nodes_takes_its_caller_no_longer_than_on_one(stage: WriterStage) -> None:
+    real = stage.backend.write
+
+    def write(stored: StoredRecord, *more: object) -> StoredRecord:
+        if stage.clock.now() - began >= 1.0 or stored.record.node == "n3":
+            raise UnavailableError("503")
+        return real(stored, *more)  # type: ignore[arg-type]
+
+    began = stage.clock.now()
+    stage.backend.write = write  # type: ignore[method-assign,assignment]
+    with pytest.raises(NotReadyError):
+        stage.commit(put("r1"), put("r2", node="n2"), put("r3", node="n3"), seconds=1.0)
+    assert stage.clock.now() - began < 1.0 + 2 * ROLL_BACK_SECONDS
+    stage.backend.write = real  # type: ignore[method-assign]
+    stage.commit(put("r4"), put("r5", node="n2"))
+    assert {"r4"} == on_record(stage.backend).keys()
+    assert {"r5"} == on_record(stage.backend, "n2").keys()
 
 
 def test_who_waits_for_others_to_share_a_write_does_so_for_a_moment(stage: WriterStage) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from math import inf
@@ -664,8 +665,10 @@ def test_growth_that_was_admitted_becomes_the_allocation() -> None:
 # Backing images
 
 
-def image(cluster: Allocating, gib: float, *on: str) -> None:
-    facts = BackingImage("i", real_size_bytes=int(gib * GIB), disk_uuids=frozenset(f"{name}-d1" for name in on))
+def image(cluster: Allocating, gib: float, *on: str, seen_on: Sequence[str] = ()) -> None:
+    """`on`: by its spec; `seen_on`: by its status."""
+    uuids, seen = (frozenset(f"{name}-d1" for name in names) for names in (on, seen_on))
+    facts = BackingImage("i", real_size_bytes=int(gib * GIB), disk_uuids=uuids, status_disk_uuids=seen)
     cluster.allocator.observe_backing_image("i", facts)
 
 
@@ -695,14 +698,18 @@ def test_an_image_of_no_known_size_needs_one() -> None:
     assert 20 * GIB == cluster.allocator.allocations.place_image("i", 20 * GIB).size_bytes
 
 
-def test_a_copy_is_freed_once_no_map_names_its_disk() -> None:
+@pytest.mark.parametrize(("on", "seen_on"), [(["n1"], ["n1"]), (["n1"], []), ([], ["n1"])])
+def test_a_copy_is_freed_once_no_map_names_its_disk(on: list[str], seen_on: list[str]) -> None:
     cluster = cluster_of(n1=100)
     image(cluster, 20)
     cluster.write(cluster.allocator.allocations.place_image("i"))
-    image(cluster, 20, "n1")
+    image(cluster, 20, *on, seen_on=seen_on)
+    assert not cluster.allocator.allocations.is_shown_without_copy("i", "n1-d1")
     with pytest.raises(PreconditionError, match="'i' still names disk 'n1-d1'"):
         cluster.allocator.allocations.release_image("i", "n1-d1")
+    assert 80 == cluster.free_gib("n1")
     image(cluster, 20)
+    assert cluster.allocator.allocations.is_shown_without_copy("i", "n1-d1")
     cluster.write(cluster.allocator.allocations.release_image("i", "n1-d1"), shows=False)
     assert 100 == cluster.free_gib("n1")
 

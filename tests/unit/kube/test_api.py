@@ -169,6 +169,7 @@ def test_each_verb_asks_for_the_right_path_with_the_right_body(server: ScriptedS
     server.api.replace(NODES, None, "n1", {"a": 2})
     server.api.patch(PODS, "ns", "p", [{"op": "remove"}], kind="json", subresource="status")
     server.api.delete(PODS, "ns", "odd/name", uid="u1")
+    server.api.delete(PODS, "ns", "old", uid="u1", version="7")
     server.api.delete(PODS, "ns", "p")
 
     assert [
@@ -176,6 +177,7 @@ def test_each_verb_asks_for_the_right_path_with_the_right_body(server: ScriptedS
         ("PUT", "/api/v1/nodes/n1", {"a": 2}),
         ("PATCH", "/api/v1/namespaces/ns/pods/p/status", [{"op": "remove"}]),
         ("DELETE", "/api/v1/namespaces/ns/pods/odd%2Fname", {"preconditions": {"uid": "u1"}}),
+        ("DELETE", "/api/v1/namespaces/ns/pods/old", {"preconditions": {"uid": "u1", "resourceVersion": "7"}}),
         ("DELETE", "/api/v1/namespaces/ns/pods/p", None),
     ] == server.asked
     assert "application/json-patch+json" == server.headers_seen[2]["content-type"]

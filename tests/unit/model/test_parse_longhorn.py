@@ -107,10 +107,17 @@ def test_the_other_kinds() -> None:
             "minNumberOfCopies": 2,
             "diskFileSpecMap": {"u1": {}, "u2": {"evictionRequested": True}},
         },
-        "status": {"realSize": 7, "virtualSize": 9, "size": 8},
+        "status": {
+            "realSize": 7,
+            "virtualSize": 9,
+            "size": 8,
+            "diskFileStatusMap": {"u2": {}, "u3": {"state": "ready"}},
+        },
     }
     found = parse.backing_image_facts(image)
-    assert BackingImage("bi", ("a",), ("b",), "v2", 7, 9, 8, frozenset({"u1", "u2"}), 2) == found
+    maps = (frozenset({"u1", "u2"}), frozenset({"u2", "u3"}))
+    assert BackingImage("bi", ("a",), ("b",), "v2", 7, 9, 8, maps[0], 2, maps[1]) == found
+    assert {"u1", "u2", "u3"} == found.copy_disk_uuids
     assert ImageNeeds(("a",), ("b",), "bi") == found.needs
     engine = {
         "metadata": {"name": "ei"},
@@ -178,6 +185,7 @@ def disk_status(**status: Any) -> dict[str, Any]:
         (parse.replica_facts, volume(healthyAt="2026-01-01 00:00:00"), "spec.healthyAt"),
         (parse.replica_facts, volume(volumeSize="-1"), "spec.volumeSize"),
         (parse.backing_image_facts, {"status": {"realSize": "7"}}, "status.realSize"),
+        (parse.backing_image_facts, {"status": {"diskFileStatusMap": ["u1"]}}, "status.diskFileStatusMap"),
         (parse.engine_image_facts, {"status": {"nodeDeploymentMap": {"n": "true"}}}, "status.nodeDeploymentMap.n"),
         (parse.instance_manager_facts, {"spec": {"dataEngine": "v9"}}, "spec.dataEngine"),
         (parse.node_facts, disk_status(scheduledReplica={"r": "1"}), "status.diskStatus.d.scheduledReplica.r"),

@@ -1,12 +1,14 @@
-"""The certificates of one authority, for all tests of a module, and a leader with them."""
+"""The certificates of one authority, for all tests of a module, a leader with them, and its record."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
-from tests.unit.rpc.leaders import Chain, Leader
+from controller.settings import DISK_SCHEDULER
+from tests.unit.rpc.leaders import Chain, FakeRecord, Leader
 
 
 @pytest.fixture(scope="module")
@@ -18,3 +20,11 @@ def chain() -> Chain:
 def leader(chain: Chain) -> Iterator[Leader]:
     with Leader(chain) as found:
         yield found
+
+
+@pytest.fixture
+def record(leader: Leader) -> FakeRecord:
+    found = leader.record = FakeRecord(leader)
+    allocator = leader.cluster.allocator
+    allocator.configure(replace(allocator._live, allocation_authority=DISK_SCHEDULER), allocator._world.settings)
+    return found

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, Self
 
 import grpc
@@ -11,9 +13,11 @@ import pytest
 
 from certs.authority import LeafSpec, Pair, sign
 from certs.webhook import CLIENT_SUBJECT
+from controller.allocations.writer import StillWanted
 from controller.allocator.outcome import Mode
 from controller.clock import SystemClock
 from controller.errors import NotLeaderError, NotReadyError
+from controller.model.allocations import Change, NodeRecord, changed
 from controller.rpc import disk_scheduler_pb2 as pb
 from controller.rpc.allocating import DiskAllocator, Record
 from controller.rpc.calls import NamedCalls
@@ -23,7 +27,7 @@ from controller.rpc.server import MOST_CONNECTIONS, RpcServer
 from controller.rpc.service import DiskScheduler
 from controller.rpc.wire import HOLD_EXPANSION
 from controller.serving.tls import Material
-from tests.fakes.builders import TestCluster
+from tests.fakes.builders import TestCluster, replica, volume
 from tests.fakes.edges import FakeReads
 from tests.unit.serving.tls_files import DAY, authority, now
 from tests.waiting import wait_until
@@ -136,6 +140,7 @@ class Leader:
         self.reads = FakeReads(self.cluster.allocator)
         self.endpoint, self.calls = CountedEndpoint(), Calls()
         self.material: Material | None = chain.server
+        self.handshakes = 0  # begun, and one for each start of the server
         self.record: Record | None = None
         scheduler = DiskScheduler(
             self.cluster.allocator.expansions, lambda: self.checks, self.reads, SystemClock(), self.calls
@@ -152,12 +157,16 @@ class Leader:
         self.server = RpcServer(
             f"{HOST}:{port}",
             scheduler.handler(client_name, {**disks.handlers(calls), **giving.handlers(calls)}),
-            lambda: self.material,
+            self._shown,
             self.endpoint,
             SystemClock(),
             is_leading=lambda: self.checks.is_leading,
             connections=connections,
         )
+
+    def _shown(self) -> Material | None:
+        self.handshakes += 1
+        return self.material
 
     @property
     def address(self) -> str:
@@ -181,3 +190,37 @@ class Leader:
         with pytest.raises(grpc.RpcError) as raised:
             self.ask(request, material, **more)
         return f"{raised.value.code().name}: {raised.value.details()}"
+
+
+class FakeRecord:
+    """Keeps what is committed and tells the allocator; `failure` is raised instead, before anything is kept."""
+
+    def __init__(self, leader: Leader) -> None:
+        self._leader, self._lock = leader, threading.Lock()
+        self.records: dict[str, NodeRecord] = {}
+        self.commits = 0
+        self.failure: Exception | None = None
+
+    def commit(self, changes: Sequence[Change], deadline: float, is_still_wanted: StillWanted) -> None:
+        del deadline
+        if self.failure is not None:
+            raise self.failure
+        with self._lock:
+            self.commits += 1
+            for change in changes:
+                record = self.records.get(change.node, NodeRecord(change.node))
+                there = next((one for one in record.allocations if one.key == change.key), None)
+                if not is_still_wanted(change, there):
+                    continue
+                self.records[change.node] = replace(record, allocations=changed(record.allocations, [change]))
+            for name in {change.node for change in changes}:
+                self._leader.cluster.allocator.observe_record(name, self.records[name])
+
+    def bytes_on(self, node: str) -> int:
+        record = self.records.get(node)
+        return sum(one.size_bytes for one in record.allocations) if record is not None else 0
+
+
+def show(leader: Leader, name: str, gib: float, on: str = "") -> None:
+    leader.cluster.allocator.observe_volume(name, volume(name, gib, locality="disabled"))
+    leader.cluster.allocator.observe_replica(f"{name}-r-1", replica(f"{name}-r-1", name, gib, on=on))

@@ -3,8 +3,7 @@ like."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
@@ -14,55 +13,15 @@ import pytest
 
 from certs.authority import LeafSpec
 from certs.webhook import CLIENT_SUBJECT
-from controller.allocations.writer import StillWanted
 from controller.allocator.verbs.allocate import DOUBT_SECONDS
 from controller.errors import ConflictError, NotReadyError, TooManyReadsError, UnreadableRecordError
-from controller.model.allocations import Change, NodeRecord, changed
 from controller.model.longhorn import BackingImage
 from controller.rpc import disk_scheduler_pb2 as pb
 from controller.rpc.calls import MOST_REFUSALS
 from controller.rpc.client import CallFailedError, DiskSchedulerClient, NoRoomError
-from controller.settings import DISK_SCHEDULER
 from tests.fakes.builders import GIB, replica, volume
-from tests.unit.rpc.leaders import DISK_CLIENT, NAME, Chain, Leader
+from tests.unit.rpc.leaders import DISK_CLIENT, NAME, Chain, FakeRecord, Leader, show
 from tests.unit.serving.tls_files import DAY
-
-
-class FakeRecord:
-    """Keeps what is committed and tells the allocator; `failure` is raised instead, before anything is kept."""
-
-    def __init__(self, leader: Leader) -> None:
-        self._leader, self._lock = leader, threading.Lock()
-        self.records: dict[str, NodeRecord] = {}
-        self.commits = 0
-        self.failure: Exception | None = None
-
-    def commit(self, changes: Sequence[Change], deadline: float, is_still_wanted: StillWanted) -> None:
-        del deadline
-        if self.failure is not None:
-            raise self.failure
-        with self._lock:
-            self.commits += 1
-            for change in changes:
-                record = self.records.get(change.node, NodeRecord(change.node))
-                there = next((one for one in record.allocations if one.key == change.key), None)
-                if not is_still_wanted(change, there):
-                    continue
-                self.records[change.node] = replace(record, allocations=changed(record.allocations, [change]))
-            for name in {change.node for change in changes}:
-                self._leader.cluster.allocator.observe_record(name, self.records[name])
-
-    def bytes_on(self, node: str) -> int:
-        record = self.records.get(node)
-        return sum(one.size_bytes for one in record.allocations) if record is not None else 0
-
-
-@pytest.fixture
-def record(leader: Leader) -> FakeRecord:
-    found = leader.record = FakeRecord(leader)
-    allocator = leader.cluster.allocator
-    allocator.configure(replace(allocator._live, allocation_authority=DISK_SCHEDULER), allocator._world.settings)
-    return found
 
 
 @pytest.fixture
@@ -70,11 +29,6 @@ def client(chain: Chain, leader: Leader) -> Iterator[DiskSchedulerClient]:
     made = chain.leaf(LeafSpec(DISK_CLIENT, DAY, is_client=True))
     with DiskSchedulerClient(leader.address, NAME, lambda: made) as found:
         yield found
-
-
-def show(leader: Leader, name: str, gib: float, on: str = "") -> None:
-    leader.cluster.allocator.observe_volume(name, volume(name, gib, locality="disabled"))
-    leader.cluster.allocator.observe_replica(f"{name}-r-1", replica(f"{name}-r-1", name, gib, on=on))
 
 
 def code_of(error: pytest.ExceptionInfo[CallFailedError]) -> grpc.StatusCode:
@@ -256,6 +210,9 @@ def test_copies_of_images(leader: Leader, record: FakeRecord, client: DiskSchedu
     shown = replace(image, disk_uuids=frozenset({"n1-d1"}))
     leader.cluster.allocator.observe_backing_image("i", shown)
     leader.reads.objects["backing_image", "i"] = shown
+    with pytest.raises(CallFailedError, match="still names disk 'n1-d1'"):
+        client.deallocate_backing_image("i", "n1-d1")
+    leader.reads.objects["backing_image", "i"] = replace(image, status_disk_uuids=frozenset({"n1-d1"}))
     with pytest.raises(CallFailedError, match="still names disk 'n1-d1'"):
         client.deallocate_backing_image("i", "n1-d1")
     leader.reads.objects["backing_image", "i"] = image

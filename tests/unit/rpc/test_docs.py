@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import inspect
 import io
 import json
@@ -14,13 +15,14 @@ import pytest
 from certs.authority import LeafSpec
 from controller.rpc import disk_scheduler_pb2 as pb
 from controller.rpc.calls import REASONS
+from controller.rpc.client import DiskSchedulerClient
 from controller.rpc.command import main
 from controller.rules import library
 from controller.rules.affinity import Try
 from tests.fakes import saved
-from tests.fakes.builders import volume
+from tests.fakes.builders import GIB, volume
 from tests.unit.pages import FENCE
-from tests.unit.rpc.leaders import DISK_CLIENT, Chain, Leader
+from tests.unit.rpc.leaders import DISK_CLIENT, NAME, Chain, FakeRecord, Leader, show
 from tests.unit.serving.tls_files import DAY
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "disk-scheduler.md").read_text()
@@ -56,6 +58,31 @@ def test_the_client_example_runs_and_has_ten_lines(
     assert capsys.readouterr().out.startswith("n1 d1 ")
 
 
+def test_the_example_that_allocates_runs(
+    chain: Chain, leader: Leader, record: FakeRecord, capsys: pytest.CaptureFixture[str]
+) -> None:
+    example = compile(PYTHON[1], "example", "exec")
+    made = chain.leaf(LeafSpec(DISK_CLIENT, DAY, is_client=True))
+    leader.cluster.add_nodes(n1=100)
+    show(leader, "pvc-1", 60)
+    with DiskSchedulerClient(leader.address, NAME, lambda: made) as client:
+        exec(example, {"leader": client})
+        assert "n1 n1-d1\n" == capsys.readouterr().out
+        client.deallocate_replica("pvc-1-r-1")
+        show(leader, "pvc-1", 160)
+        exec(example, {"leader": client})
+        assert re.match(rf"n1 d1 {60 * GIB} \w+", capsys.readouterr().out)
+        leader.checks.is_leading = False
+        exec(example, {"leader": client})
+        assert "ask again\n" == capsys.readouterr().out
+
+
+def test_the_value_with_refusals_is_one() -> None:
+    (value,) = re.findall(r"^echo (\S+) \| base64 -d", PAGE, re.MULTILINE)
+    (refusal,) = pb.DiskRefusals.FromString(base64.b64decode(value)).refusals
+    assert ("n1", "d1", pb.DiskRefusal.INSUFFICIENT_STORAGE) == (refusal.node, refusal.disk, refusal.reason)
+
+
 def test_the_first_command_runs(leader: Leader, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     line = next(body for language, body in BLOCKS if language == "sh").splitlines()[0]
     words = shlex.split(line.replace("/tls", str(folder)))
@@ -67,7 +94,7 @@ def test_the_first_command_runs(leader: Leader, folder: Path, capsys: pytest.Cap
 def test_the_library_example_runs(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     document = {"items": [saved.node("n1")]}
     monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps(document)))
-    exec(compile(PYTHON[1], "example", "exec"), {})
+    exec(compile(PYTHON[2], "example", "exec"), {})
     assert re.fullmatch(r"(n1 \S+\n)+", capsys.readouterr().out)
 
 
