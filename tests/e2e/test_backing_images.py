@@ -15,8 +15,9 @@ from controller.rpc.client import CallFailedError, DiskSchedulerClient, MountedM
 from tests.cluster.client import Object
 from tests.e2e.conftest import DELAYS
 from tests.e2e.disk_callers import NAME
-from tests.e2e.disk_site import CLIENT, SERVICE_PORT, caller_certificate, install_record, made_object, recorded
+from tests.e2e.disk_site import CLIENT, SERVICE_PORT, caller_certificate, install_record, recorded
 from tests.e2e.harness import Scene
+from tests.e2e.manager_writes import made_object
 from tests.e2e.scheduling import NAMESPACE
 from tests.longhorn import paths
 from tests.longhorn.longhorn import disk_uuid
