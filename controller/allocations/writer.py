@@ -114,9 +114,11 @@ class _NodeState:
     gathers_until: float = 0.0  # if several wanted it
     gathering: threading.Lock | None = None  # of the one who is to write, to be freed once they are there
 
-    def leaves_time(self, ticket: _Ticket) -> bool:
-        """Whether the ticket is written in time although the next write waits for others."""
-        return self.gathers_until + self.took < ticket.deadline
+    @property
+    def has_gathered(self) -> bool:
+        """Whether the next write waits for no others: as many are there, or one of them has no time for that."""
+        latest = self.gathers_until + self.took
+        return len(self.waiting) >= self.expected or any(one.deadline <= latest for one in self.waiting)
 
     def count_on(self, tickets: Iterable[_Ticket]) -> None:
         """After a write: what these asked for stands there. Nothing is kept while nothing can be taken back."""
@@ -251,8 +253,7 @@ class RecordWriter:
         with self._lock:
             state = self._state_locked(node)
             state.waiting.append(ticket)
-            is_enough = len(state.waiting) >= state.expected or not state.leaves_time(ticket)
-            if state.gathering is not None and is_enough:
+            if state.gathering is not None and state.has_gathered:
                 state.gathering.release()
                 state.gathering = None
             if not state.has_writer:
@@ -340,8 +341,7 @@ class RecordWriter:
         time, with twice the writes."""
         wait = state.gathers_until - self._clock.now()
         with self._lock:
-            is_enough = len(state.waiting) >= state.expected or not all(map(state.leaves_time, state.waiting))
-            if wait <= 0 or is_enough:
+            if wait <= 0 or state.has_gathered:
                 return
             state.gathering = own.woken
         own.woken.acquire(timeout=wait)

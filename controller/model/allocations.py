@@ -97,6 +97,11 @@ def apply(changes: Iterable[Change], found: dict[Key, Allocation]) -> None:
             found.pop(change.key, None)
 
 
+def lowers_nothing(change: Change, there: Allocation | None) -> bool:
+    """Whether `change` takes nothing from what stands under its key: another call may have given more meanwhile."""
+    return isinstance(change, Drop) or there is None or there.size_bytes < change.allocation.size_bytes
+
+
 def changed(allocations: Iterable[Allocation], changes: Iterable[Change]) -> tuple[Allocation, ...]:
     """What is on record of one node after `changes`, in their order; sorted, so that equal records are equal."""
     found = {one.key: one for one in allocations}

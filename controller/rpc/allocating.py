@@ -20,7 +20,7 @@ from controller.errors import (
     PreconditionError,
     TooManyReadsError,
 )
-from controller.model.allocations import Allocation, Change, Drop
+from controller.model.allocations import Allocation, Change, lowers_nothing
 from controller.rpc import disk_scheduler_pb2 as pb
 from controller.rpc.calls import NamedCalls, Served, refusals_of
 from controller.rpc.service import LIVE_READ_SECONDS, Checks
@@ -203,7 +203,7 @@ class DiskAllocator:
         if allotment.changes:
             try:
                 checks.check_term(term)
-                record.commit(allotment.changes, deadline - _ANSWER_SECONDS, _lowers_nothing)
+                record.commit(allotment.changes, deadline - _ANSWER_SECONDS, lowers_nothing)
             except BaseException:
                 self._allocations.failed(allotment)
                 raise
@@ -242,11 +242,6 @@ class DiskAllocator:
         if left <= 0:
             raise NotReadyError("missing objects could not be read in time")
         return left
-
-
-def _lowers_nothing(change: Change, there: Allocation | None) -> bool:
-    """Another call may have given more meanwhile."""
-    return isinstance(change, Drop) or there is None or there.size_bytes < change.allocation.size_bytes
 
 
 def _one(given: Allotment, reply: Any) -> Served:

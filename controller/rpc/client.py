@@ -14,11 +14,11 @@ from typing import Any, Final, Self
 
 import grpc
 
-from controller.errors import ConfigError, SchedulerError
+from controller.errors import SchedulerError
 from controller.rpc import disk_scheduler_pb2 as pb
 from controller.rpc.credentials import Current, ReloadingChannel
 from controller.rpc.wire import REFUSALS_KEY, SERVICE
-from controller.serving.tls import CERTIFICATE_FILE, CLIENT_CA_FILE, KEY_FILE, Material
+from controller.serving.tls import Material, read_directory
 
 SECONDS: Final = 5.0
 READ_SECONDS: Final = 1.0  # after which a mounted Secret is read anew
@@ -157,23 +157,11 @@ def _no_room(error: grpc.RpcError) -> CallFailedError:
     return CallFailedError(error.code(), details)
 
 
-def material_of(folder: Path) -> Material:
-    """The three files of a mounted Secret of type `kubernetes.io/tls`; ConfigError names the one that cannot be
-    read."""
-    found = []
-    for name in (CERTIFICATE_FILE, KEY_FILE, CLIENT_CA_FILE):
-        try:
-            found.append((folder / name).read_bytes())
-        except OSError as error:
-            raise ConfigError(f"{folder / name}: {error.strerror}") from error
-    return Material(*found)
-
-
 class MountedMaterial:
     """What a mounted Secret of type `kubernetes.io/tls` holds; to be called with. It is read anew a second later at the
     earliest, so that a renewed certificate is taken up.
 
-    Threads: any. Blocks: never. I/O: the files. Raises ConfigError, as `material_of`.
+    Threads: any. Blocks: never. I/O: the files. Raises ConfigError, which names a file that cannot be read.
     """
 
     def __init__(self, folder: Path, now: Callable[[], float] = time.monotonic) -> None:
@@ -183,5 +171,5 @@ class MountedMaterial:
     def __call__(self) -> Material:
         now, read = self._now(), self._read
         if read is None or now - read[0] >= READ_SECONDS:
-            read = self._read = now, material_of(self._folder)
+            read = self._read = now, read_directory(self._folder)
         return read[1]

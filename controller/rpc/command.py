@@ -21,8 +21,8 @@ from controller.errors import ClusterError, ConfigError, NotReadyError
 from controller.kube.api import ClientKubeApi, KubeApi
 from controller.kube.resources import SECRETS
 from controller.process.flags import add_version
-from controller.rpc.client import SECONDS, CallFailedError, DiskSchedulerClient, material_of
-from controller.serving.tls import CERTIFICATE_FILE, CLIENT_CA_FILE, KEY_FILE, Material
+from controller.rpc.client import SECONDS, CallFailedError, DiskSchedulerClient
+from controller.serving.tls import CERTIFICATE_FILE, CLIENT_CA_FILE, KEY_FILE, Material, read_directory
 
 EXIT_REFUSED: Final = 1
 EXIT_MISUSE: Final = 2
@@ -74,7 +74,7 @@ def _call(client: DiskSchedulerClient, options: argparse.Namespace) -> Message:
 
 def _material(options: argparse.Namespace, connect: Connect) -> Material:
     if options.certificate_dir:
-        return material_of(Path(options.certificate_dir))
+        return read_directory(Path(options.certificate_dir))
     name = f"{options.namespace}/{options.secret}"
     data = connect(options.kubeconfig).get(SECRETS, options.namespace, options.secret).get("data") or {}
     try:

@@ -224,13 +224,15 @@ class Allocations:
             self._hold(replica_key(one.name), one, self.given.get(replica_key(one.name)))
         self.grown[name] = Grown(size_bytes, world.now)
 
-    def told_freed(self, name: str, told: Told, *, is_there: bool) -> None:
-        world = self._world
-        world.check(not (is_there and told.given), f"{name} is freed, and lies on a disk")
+    def told_freed(self, key: Key, told: Told, *, is_there: bool) -> None:
+        """`is_there`: an object shows it on a disk."""
+        world, (purpose, name, uuid) = self._world, key
+        world.check(not (is_there and told.given), f"{key} is freed, and lies on a disk")
         if told.is_answered and (told.given or told.reasons == "nothing to do"):
-            self.given.pop(replica_key(name), None)
-            left = [one for one in world.recorded() if one.purpose == "replica" and one.name == name]
-            world.check(not left or is_there, f"{name} was freed, and is on record: {left}")
+            self.given.pop(key, None)
+            entries = [one for one in world.recorded() if (one.purpose, one.name) == (purpose, name)]
+            left = [one for one in entries if uuid in ("", world.uuid_of(one.node, one.disk))]
+            world.check(not left or is_there, f"{key} was freed, and is on record: {left}")
 
     def told_copy(self, image: BackingImage, told: Told) -> None:
         for one in told.given:
@@ -238,15 +240,6 @@ class Allocations:
             shown = self._world.images[image.name].disk_uuids
             self._world.check(not (told.is_new and uuid in shown), f"a second copy of {image.name} is given {uuid}")
             self._hold(image_key(image.name, uuid), one, self.given.get(image_key(image.name, uuid)))
-
-    def told_freed_copy(self, name: str, uuid: str, told: Told, *, is_there: bool) -> None:
-        world = self._world
-        world.check(not (is_there and told.given), f"the copy of {name} on {uuid} is freed, and is there")
-        if told.is_answered and (told.given or told.reasons == "nothing to do"):
-            self.given.pop(image_key(name, uuid), None)
-            entries = [one for one in world.recorded() if (one.purpose, one.name) == ("backing-image", name)]
-            left = [one for one in entries if world.uuid_of(one.node, one.disk) == uuid]
-            world.check(not left or is_there, f"the copy of {name} on {uuid} was freed, and is on record: {left}")
 
     def copies_of(self, name: str) -> list[HeldRoom]:
         return [held for key, held in self.given.items() if key[:2] == ("backing-image", name)]

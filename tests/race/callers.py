@@ -190,7 +190,7 @@ class Callers:
         entry = self._world.replicas.get(name)
         is_there = entry is not None and entry.is_placed
         told = self._call(lambda service: service.deallocate_replica(name))
-        self._judged.told_freed(name, told, is_there=is_there)
+        self._judged.told_freed(replica_key(name), told, is_there=is_there)
 
     # Backing images
 
@@ -231,4 +231,4 @@ class Callers:
     def _free_copy(self, name: str, uuid: str) -> None:
         is_there = uuid in self._world.images[name].disk_uuids
         told = self._call(lambda service: service.deallocate_backing_image(name, uuid))
-        self._judged.told_freed_copy(name, uuid, told, is_there=is_there)
+        self._judged.told_freed(image_key(name, uuid), told, is_there=is_there)

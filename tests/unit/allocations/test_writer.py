@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import product
 
@@ -23,7 +23,7 @@ from controller.errors import (
     UnreadableRecordError,
 )
 from controller.kube.resources import LONGHORN_NODES, NODE_DISK_ALLOCATIONS, Resource
-from controller.model.allocations import Allocation, Drop, NodeRecord, Purpose, Put
+from controller.model.allocations import Allocation, Drop, NodeRecord, Purpose, Put, lowers_nothing
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.clock import VirtualClock
 from tests.unit.allocations.stage import BACKENDS, NAMESPACE, NODES, entry, longhorn, on_record, put, touch_node
@@ -88,6 +88,19 @@ class WriterStage:
     def wait_gathering(self, node: str = "n1") -> None:
         state = self.writer._nodes[node]
         wait_until(lambda: state.gathering is not None, "one who waits for others", 30)
+
+    def one_who_gathers(self, callers: ThreadPoolExecutor) -> Future[None]:
+        """Of r2, which waits for others after r1 was written meanwhile: that took 40 s."""
+        (held,) = self.hold_writes(1)
+        first = callers.submit(self.commit, put("r1"), seconds=200.0)
+        assert held.entered.wait(30)
+        second = callers.submit(self.commit, put("r2"), seconds=200.0)
+        self.wait_waiting(1)
+        self.clock.advance(40.0)
+        held.go.set()
+        first.result(30)
+        self.wait_gathering()
+        return second
 
     def writes(self) -> int:
         return sum(verb in ("ADDED", "MODIFIED") for _, verb, _, _ in self.api.log)
@@ -384,11 +397,6 @@ def test_what_another_caller_wants_too_is_not_taken_back(stage: WriterStage) -> 
     assert {"r0", "r1", "r2", "r3", "r4"} == on_record(stage.backend).keys()
 
 
-def lower_nothing(change: Put | Drop, there: Allocation | None) -> bool:
-    """As calls ask: what stands there and is no smaller needs no change."""
-    return isinstance(change, Drop) or there is None or there.size_bytes < change.allocation.size_bytes
-
-
 def test_what_another_caller_was_told_is_not_taken_back_with_a_commit_that_fails(stage: WriterStage) -> None:
     """Two ask for the same growth on two nodes; the first one cannot write the second node."""
     stage.commit(put("r1"), put("r2", node="n2"))
@@ -406,9 +414,9 @@ def test_what_another_caller_was_told_is_not_taken_back_with_a_commit_that_fails
 
     stage.backend.write = write  # type: ignore[method-assign,assignment]
     with ThreadPoolExecutor(2) as callers:
-        first = callers.submit(stage.writer.commit, grown, stage.clock.now() + 3.0, lower_nothing)
+        first = callers.submit(stage.writer.commit, grown, stage.clock.now() + 3.0, lowers_nothing)
         assert reached.wait(30)
-        stage.writer.commit(grown[:1], stage.clock.now() + 60.0, lower_nothing)  # is told that it stands on the first
+        stage.writer.commit(grown[:1], stage.clock.now() + 60.0, lowers_nothing)  # is told that it stands on the first
         is_away.set()
         with pytest.raises(NotReadyError):
             first.result(30)
@@ -427,9 +435,9 @@ def test_what_is_taken_back_of_one_who_left_leaves_what_another_was_told(stage: 
         assert held.entered.wait(30)
         writer = callers.submit(stage.commit, put("r2"), seconds=60.0)
         stage.wait_waiting(1)
-        gone = callers.submit(stage.writer.commit, [put("r1", size=30)], stage.clock.now() + 2.0, lower_nothing)
+        gone = callers.submit(stage.writer.commit, [put("r1", size=30)], stage.clock.now() + 2.0, lowers_nothing)
         stage.wait_waiting(2)
-        other = callers.submit(stage.writer.commit, [put("r1", size=20)], stage.clock.now() + 60.0, lower_nothing)
+        other = callers.submit(stage.writer.commit, [put("r1", size=20)], stage.clock.now() + 60.0, lowers_nothing)
         stage.wait_waiting(3)
         held.go.set()
         first.result(30)
@@ -447,16 +455,8 @@ def test_who_shared_a_write_shares_the_next_one_though_one_of_them_comes_later(s
     stage.writer = stage.new_writer(gather_seconds=60.0)
     stage.commit(put("r0"))
     before = stage.writes()
-    (held,) = stage.hold_writes(1)
     with ThreadPoolExecutor(3) as callers:
-        first = callers.submit(stage.commit, put("r1"), seconds=200.0)
-        assert held.entered.wait(30)
-        second = callers.submit(stage.commit, put("r2"), seconds=200.0)
-        stage.wait_waiting(1)
-        stage.clock.advance(40.0)  # that the first one's write takes
-        held.go.set()
-        first.result()
-        stage.wait_gathering()
+        second = stage.one_who_gathers(callers)
         assert not second.done()
         third = callers.submit(stage.commit, put("r3"), seconds=200.0)
         second.result(30)
@@ -468,16 +468,8 @@ def test_who_shared_a_write_shares_the_next_one_though_one_of_them_comes_later(s
 def test_who_has_little_time_is_not_kept_waiting_for_others(stage: WriterStage) -> None:
     stage.writer = stage.new_writer(gather_seconds=60.0)
     stage.commit(put("r0"))
-    (held,) = stage.hold_writes(1)
     with ThreadPoolExecutor(3) as callers:
-        first = callers.submit(stage.commit, put("r1"), seconds=200.0)
-        assert held.entered.wait(30)
-        second = callers.submit(stage.commit, put("r2"), seconds=200.0)
-        stage.wait_waiting(1)
-        stage.clock.advance(40.0)
-        held.go.set()
-        first.result(30)
-        stage.wait_gathering()
+        second = stage.one_who_gathers(callers)
         stage.writer._nodes["n1"].expected = 9
         third = callers.submit(stage.commit, put("r3"), seconds=90.0)  # 60 and 40 are more
         second.result(30)
