@@ -180,6 +180,13 @@ def _digest(certificate: bytes) -> str:
     return hashlib.sha256(certificate).hexdigest()
 
 
+def failed_calls(scene: Scene, scheduler: str) -> list[str]:
+    """What it has logged of attempts that ended because it could not ask the product."""
+    host, port = scene.address
+    lines = scene.cluster.scheduler_log(scheduler).read_text().splitlines()
+    return [line for line in lines if "Error scheduling pod" in line and f"https://{host}:{port}/" in line]
+
+
 def question(scene: Scene, cell: Cell) -> bytes:
     """A filter call about a new pod of this cell, which nobody places."""
     cell.claim("asked-about")
@@ -202,6 +209,7 @@ def test_the_servers_certificate_changes_during_a_burst_and_an_expired_one_is_re
     body = question(scene, asked := make_cell(fillers=0))
     cell = make_cell(disks_gib=(BURST // 4 * 100,))
     assert "certificate has expired" in refused(cell, name)
+    wait_until(lambda: failed_calls(scene, name), "its log of that", 60)
 
     files.put(sign(ca, SPEC, now()), ca.certificate)
     cell.wait_pod_ready(name)  # kube-scheduler tries again by itself
@@ -213,6 +221,7 @@ def test_the_servers_certificate_changes_during_a_burst_and_an_expired_one_is_re
     trusted = context(tmp_path, ca.certificate, client)
     fresh = Observer(scene.address, trusted, body, asked.nodes, keeps=False)
     kept = Observer(scene.address, trusted, body, asked.nodes, keeps=True)
+    failed_before = failed_calls(scene, name)
     before = samples_of(scene.cluster.scheduler_metrics(name))
     ours_before = samples_of(scene.controllers[-1].page("/metrics"))
     with fresh, kept:
@@ -231,9 +240,10 @@ def test_the_servers_certificate_changes_during_a_burst_and_an_expired_one_is_re
     assert ([], []) == (fresh.failures, kept.failures)
     assert 1 == len(kept.shown)  # a new leaf cuts no connection that is open
     assert LEAFS <= sum(bound < BURST for bound in bound_by_leaf)
-    # kube-scheduler's own word, and the product's: a failed call is made again, so bound pods prove nothing.
-    attempts = gained.by_label("scheduler_schedule_attempts_total", "result")
-    assert (0, BURST) == (attempts.get("error", 0), attempts["scheduled"])
+    # kube-scheduler's own word, and the product's: a failed call is made again, so bound pods prove nothing. Its count
+    # of failed attempts has others in it, such as a claim that was changed while it was bound.
+    assert BURST == gained.by_label("scheduler_schedule_attempts_total", "result")["scheduled"]
+    assert failed_before == failed_calls(scene, name)
     assert 0 == ours_gained.value("longhorn_scheduler_extender_failures_total")
     cell.wait_ready(BURST, 120)
     assert dict.fromkeys(cell.nodes, BURST // 4) == Counter(pod["spec"]["nodeName"] for pod in cell.pods())
