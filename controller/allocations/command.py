@@ -51,9 +51,9 @@ def main(args: Sequence[str] | None = None) -> int:
         if options.command == "move":
             other = next(name for name in _BACKENDS if name != options.to)
             target = _BACKENDS[options.to](api, options.namespace)
-            moved = move_records(_BACKENDS[other](api, options.namespace), target, _say)
-            _say(f"moved={moved}")
-            return 0
+            found = move_records(_BACKENDS[other](api, options.namespace), target, _say)
+            _say(f"moved={found.moved}" + (f" stayed={found.stayed}" if found.stayed else ""))
+            return EXIT_DIFFERS if found.stayed else 0
         backend = found_backend(api, options.namespace)
         _say(f"backend={backend.name}")
         if options.command == "check":

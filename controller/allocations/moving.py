@@ -8,18 +8,28 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from controller.allocations.backends import RecordBackend, StoredRecord
-from controller.errors import ConflictError, UnreadableRecordError
+from controller.errors import ConflictError, NotFoundError, UnreadableRecordError
 from controller.model.allocations import Allocation, NodeRecord
 
 TRIES: Final = 5  # of a step whose object somebody else writes meanwhile, as Longhorn does with its Nodes
 _Result = TypeVar("_Result")
 
 
-def move_records(source: RecordBackend, target: RecordBackend, say: Callable[[str], None]) -> int:
-    """The number of nodes whose record was moved. Where both have an entry the larger one counts.
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """How many nodes' records are at the new place by this, and how many stay because it has no object of their name:
+    a Longhorn Node may be gone."""
+
+    moved: int
+    stayed: int
+
+
+def move_records(source: RecordBackend, target: RecordBackend, say: Callable[[str], None]) -> Moved:
+    """Where both have an entry the larger one counts.
 
     Raises UnreadableRecordError before anything is written when a record cannot be read, and ClusterError. What is not
     moved by then stays where it was.
@@ -27,13 +37,18 @@ def move_records(source: RecordBackend, target: RecordBackend, say: Callable[[st
     found = [stored for stored in source.records() if stored.raw is not None]
     for stored in (*found, *target.records()):
         _readable(stored)
-    moved = 0
+    moved = stayed = 0
     for node in (stored.record.node for stored in found):
-        entries = _tried(_Step(node, source, target).move, node)
+        try:
+            entries = _tried(_Step(node, source, target).move, node)
+        except NotFoundError as error:
+            stayed += 1
+            say(f"{node}: its record stays in {source.name}: {error}")
+            continue
         if entries:
             moved += 1
             say(f"{node}: {entries} entries moved to {target.name}")
-    return moved
+    return Moved(moved, stayed)
 
 
 class _Step:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from controller.allocations.backends import LonghornNodeBackend, NodeDiskAllocationBackend, RecordBackend
-from controller.allocations.moving import TRIES, move_records
+from controller.allocations.moving import TRIES, Moved, move_records
 from controller.errors import ConflictError, UnavailableError, UnreadableRecordError
 from controller.kube.resources import LONGHORN_NODES, Resource
 from tests.fakes.apiserver import FakeApiServer
@@ -31,7 +31,7 @@ def places(request: pytest.FixtureRequest) -> Places:
 
 
 def move(source: RecordBackend, target: RecordBackend) -> int:
-    return move_records(source, target, lambda _: None)
+    return move_records(source, target, lambda _: None).moved
 
 
 def test_all_goes_over_and_nothing_stays(places: Places) -> None:
@@ -124,6 +124,19 @@ def test_an_entry_that_comes_meanwhile_is_moved_too(places: Places, after: int) 
     before_writes(api, add, 1, after)
     assert 3 == move(source, target)
     assert ({}, {"r-n1": 10, "late": 10}) == (on_record(source), on_record(target))
+
+
+def test_a_record_whose_node_is_gone_stays_and_the_others_move() -> None:
+    api, lines = longhorn(), list[str]()
+    source, target = NodeDiskAllocationBackend(api, NAMESPACE), LonghornNodeBackend(api, NAMESPACE)
+    for name in NODES:
+        source.write(source.read(name), [entry(f"r-{name}", 10, name)], 3)
+    api.delete(LONGHORN_NODES, NAMESPACE, "n2")
+    assert Moved(moved=2, stayed=1) == move_records(source, target, lines.append)
+    assert [{}, {"r-n2": 10}, {}] == [on_record(source, name) for name in NODES]
+    assert [{"r-n1": 10}, {"r-n3": 10}] == [on_record(target, name) for name in ("n1", "n3")]
+    (stays,) = (line for line in lines if line.startswith("n2: its record stays in node-disk-allocation"))
+    assert "n2" in stays
 
 
 def test_where_both_have_an_entry_the_larger_counts(places: Places) -> None:
