@@ -16,23 +16,8 @@ from pathlib import Path
 from controller.rpc.client import DiskSchedulerClient, MountedMaterial
 from tests.cluster.client import ApiClient
 from tests.e2e.disk_callers import NAME, answer, asked
-from tests.e2e.manager_writes import made_object
-from tests.e2e.scheduling import NAMESPACE
-from tests.longhorn import paths
+from tests.e2e.manager_writes import make_volume
 from tests.longhorn.options import GIB
-
-
-def make_volume(api: ApiClient, name: str, copies: int = 1) -> None:
-    spec = {"size": str(GIB), "numberOfReplicas": copies, "dataLocality": "disabled", "frontend": "blockdev"}
-    api.create(paths.longhorn("volumes", NAMESPACE), made_object("Volume", name, spec))
-
-
-def make_replica(api: ApiClient, volume: str, number: object = 0, **more: str) -> str:
-    """Its name. `more`: of its spec."""
-    name = f"{volume}-r-{number}"
-    spec = {"volumeName": volume, "volumeSize": str(GIB), "active": True, **more}
-    api.create(paths.longhorn("replicas", NAMESPACE), made_object("Replica", name, spec))
-    return name
 
 
 def main(address: str, folder: str, kubeconfig: str) -> None:
@@ -40,8 +25,7 @@ def main(address: str, folder: str, kubeconfig: str) -> None:
 
     def call(words: list[str]) -> None:
         if words[0] == "new":
-            make_volume(api, words[1])
-            words = ["replica", words[1], make_replica(api, words[1])]
+            words = ["replica", words[1], *make_volume(api, words[1], GIB, 1)]
         found = answer(lambda: asked(client, words))
         if "given" not in found:
             raise RuntimeError(f"{words}: {found}")

@@ -13,7 +13,6 @@ from contextlib import closing
 from http.client import HTTPException
 from typing import Any, Final
 
-from bench.allocating_callers import make_replica, make_volume
 from controller.rpc.client import CallFailedError, DiskSchedulerClient, MountedMaterial
 from tests.cluster.cache import REPOSITORY
 from tests.cluster.components import LOOPBACK
@@ -23,6 +22,7 @@ from tests.e2e.disk_callers import NAME
 from tests.e2e.disk_site import RECORDS, Site, caller_certificate
 from tests.e2e.forms import Form, encode
 from tests.e2e.harness import CLASSES, CONFIG_MAP
+from tests.e2e.manager_writes import make_replica, make_volume
 from tests.e2e.programs import Controller
 from tests.e2e.scheduling import NAMESPACE, SERVER_NAME
 from tests.longhorn.longhorn import add_node, disk_uuid
@@ -104,9 +104,9 @@ class LoadedSite:
 
         def make(number: int) -> str:
             name = f"v{number}"
-            make_volume(self.api, name)
+            make_volume(self.api, name, GIB, 0, copies=1)
             more = {"hardNodeAffinity": nodes[number % len(nodes)]} if nodes else {}
-            return f"replica {name} {make_replica(self.api, name, **more)}"
+            return f"replica {name} {make_replica(self.api, name, 0, GIB, **more)}"
 
         with ThreadPoolExecutor(_MAKERS) as pool:
             found = list(pool.map(make, numbers))
@@ -124,10 +124,10 @@ class LoadedSite:
 
         def make(number: int) -> str:
             name = f"grow{number}"
-            make_volume(self.api, name, len(nodes))
-            for node in nodes:
+            make_volume(self.api, name, GIB, 0, copies=len(nodes))
+            for copy, node in enumerate(nodes):
                 place = {"nodeID": node, "diskID": disk_uuid(node, DISKS[0]), "healthyAt": "2026-01-01T00:00:00Z"}
-                make_replica(self.api, name, node, **place)
+                make_replica(self.api, name, copy, GIB, **place)
             return f"expand {name} {2 * GIB}"
 
         with ThreadPoolExecutor(_MAKERS) as pool:

@@ -17,16 +17,21 @@ def made_object(kind: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:
     return {"apiVersion": f"{paths.GROUP}/{paths.VERSION}", "kind": kind, "metadata": metadata, "spec": spec}
 
 
-def make_volume(api: ApiClient, name: str, size_bytes: int, replicas: int) -> list[str]:
-    """A volume with unplaced replicas, whose names these are; what is there already stays."""
-    size = str(size_bytes)
-    spec = {"size": size, "numberOfReplicas": replicas, "dataLocality": "disabled", "frontend": "blockdev"}
+def make_volume(api: ApiClient, name: str, size_bytes: int, replicas: int, *, copies: int = 0) -> list[str]:
+    """A volume with unplaced replicas, whose names these are; what is there already stays. `copies`: that it is to
+    have, if more than those."""
+    spec = {"size": str(size_bytes), "numberOfReplicas": copies or replicas}
+    spec |= {"dataLocality": "disabled", "frontend": "blockdev"}
     ensure(api, paths.longhorn("volumes", NAMESPACE), made_object("Volume", name, spec))
-    names = [f"{name}-r-{number}" for number in range(replicas)]
-    for one in names:
-        spec = {"volumeName": name, "volumeSize": size, "active": True}
-        ensure(api, paths.longhorn("replicas", NAMESPACE), made_object("Replica", one, spec))
-    return names
+    return [make_replica(api, name, number, size_bytes) for number in range(replicas)]
+
+
+def make_replica(api: ApiClient, volume: str, number: int, size_bytes: int, **more: str) -> str:
+    """Its name. `more`: of its spec, as where it is placed."""
+    name = f"{volume}-r-{number}"
+    spec = {"volumeName": volume, "volumeSize": str(size_bytes), "active": True, **more}
+    ensure(api, paths.longhorn("replicas", NAMESPACE), made_object("Replica", name, spec))
+    return name
 
 
 def drop_volume(api: ApiClient, name: str, replicas: int) -> None:
