@@ -32,6 +32,10 @@ class CallerGoneError(NotReadyError):
     """The caller no longer waits for the answer, so nothing was done."""
 
 
+class OutdatedDecisionError(NotReadyError):
+    """It was decided without what a former leader has written since, and nothing of it was sent."""
+
+
 class ConfigError(SchedulerError):
     """A setting that cannot work; the message names it. Ends the process with code 2."""
 

@@ -22,6 +22,7 @@ from controller.errors import (
     NotFoundError,
     NotLeaderError,
     NotReadyError,
+    OutdatedDecisionError,
     SchedulerError,
     UnavailableError,
     UnreadableRecordError,
@@ -69,6 +70,7 @@ class _Ticket:
     changes: Sequence[Change]
     deadline: float
     is_still_wanted: StillWanted
+    seen: Sequence[NodeRecord] = ()  # of this node, by which there is room for the changes
     woken: threading.Lock = field(default_factory=threading.Lock)  # free once it is done, or is to write
     is_to_write: bool = False  # for all who wait
     is_done: bool = False
@@ -89,8 +91,7 @@ class _Sent:
     until: float
 
     def keeps(self, entries: Sequence[Allocation]) -> bool:
-        sizes = {one.key: one.size_bytes for one in self.allocations}
-        return all(sizes.get(one.key, -1) >= one.size_bytes for one in entries)
+        return _shows(self.allocations, entries)
 
 
 @dataclass(slots=True)
@@ -109,6 +110,8 @@ class _NodeState:
     known: StoredRecord | None = None
     known_term: int = -1
     sent: list[_Sent] = field(default_factory=list)
+    fence: tuple[Allocation, ...] = ()  # what stood there when this process wrote in a term for the first time
+    fence_term: int = -1
     expected: int = 0  # who wanted the last write or waited at its end: so many may want the next one
     took: float = 0.0  # the last write, in seconds
     gathers_until: float = 0.0  # if several wanted it
@@ -167,19 +170,24 @@ class RecordWriter:
         changes: Sequence[Change],
         deadline: float,
         is_still_wanted: StillWanted = lambda _change, _there: True,
+        seen: Sequence[NodeRecord] = (),
     ) -> None:
         """Durable when it returns, all of `changes` or none; `deadline` is in the clock's monotonic seconds. What is
         not wanted any more when its turn comes is left out; `is_still_wanted` may be asked again for another try.
+
+        `seen`: records by which there is room for the changes. A former leader's write may arrive until this process
+        has written the node's record in its own term; what that brought and was not seen takes the same room.
 
         Of changes on several nodes all growth is written first, and rolled back when one of the nodes fails. What is
         freed beside it follows; where that fails, it goes with that node's next write.
 
         Raises NotReadyError when this process does not lead or the API server does not answer in time, ConflictError
-        when somebody else has changed the record itself, UnreadableRecordError when it cannot be read.
+        when somebody else has changed the record itself, UnreadableRecordError when it cannot be read,
+        OutdatedDecisionError when there is more in it of a former term than was seen.
         """
         nodes = sorted({change.node for change in changes})
         if len(nodes) == 1:
-            self._write(nodes[0], changes, deadline, is_still_wanted)
+            self._write(nodes[0], changes, deadline, is_still_wanted, seen)
             return
         growth = [change for change in changes if isinstance(change, Put)]
         written: list[tuple[str, _Ticket]] = []
@@ -187,9 +195,11 @@ class RecordWriter:
             for node in sorted({change.node for change in growth}):
                 try:
                     mine = [one for one in growth if one.node == node]
-                    written.append((node, self._write(node, mine, deadline, is_still_wanted)))
-                except SchedulerError:
+                    written.append((node, self._write(node, mine, deadline, is_still_wanted, seen)))
+                except SchedulerError as error:
                     self._take_back(written)
+                    if written and isinstance(error, OutdatedDecisionError):
+                        raise NotReadyError(str(error)) from error
                     raise
         drops = [change for change in changes if isinstance(change, Drop)]
         for node in sorted({change.node for change in drops}):
@@ -247,9 +257,10 @@ class RecordWriter:
         changes: Sequence[Change],
         deadline: float,
         is_still_wanted: StillWanted = lambda _change, _there: True,
+        seen: Sequence[NodeRecord] = (),
     ) -> _Ticket:
         """One node's share of a commit. The first caller writes for all who wait meanwhile."""
-        ticket = _Ticket(changes, deadline, is_still_wanted)
+        ticket = _Ticket(changes, deadline, is_still_wanted, [one for one in seen if one.node == node])
         with self._lock:
             state = self._state_locked(node)
             state.waiting.append(ticket)
@@ -325,11 +336,11 @@ class RecordWriter:
         may_be_there = not isinstance(error, ConflictError | UnreadableRecordError)
         for ticket in tickets:
             has_time = ticket is not own and not ticket.is_abandoned and ticket.deadline > self._clock.now()
-            if isinstance(error, NotReadyError) and has_time:
+            if isinstance(error, NotReadyError) and has_time and ticket.error is None:
                 state.waiting.append(ticket)
                 continue
-            ticket.is_done, ticket.error = True, error
-            if may_be_there and (error is not None or ticket.is_abandoned):
+            ticket.is_done, ticket.error = True, ticket.error or error
+            if may_be_there and (ticket.error is not None or ticket.is_abandoned):
                 state.owed += reversed(ticket.undo)
             if ticket is not own:
                 ticket.woken.release()
@@ -357,6 +368,7 @@ class RecordWriter:
     ) -> None:
         """Until it stands there. A conflict is somebody else's doing only if the record itself is another one: Longhorn
         writes its Nodes all the time."""
+        tickets, owed, drops, told = wanted
         base: tuple[Allocation, ...] | None = None  # on which a write was tried that was not accepted, or not answered
         goal: tuple[Allocation, ...] = ()
         is_first, is_shown = True, False
@@ -377,14 +389,20 @@ class RecordWriter:
                 there = stored.record.allocations
                 if base is not None and there not in (base, goal):
                     raise UnexpectedRecordError(f"somebody else has changed the record of {node}")
+                if base is None:
+                    tickets = self._left_of(tickets, state, stored.record, term)
+                    if not (tickets or owed or drops):
+                        return
                 if base is None or there != goal:  # else the write without an answer has arrived
-                    base, goal = there, _applied(there, *wanted)
-                if goal == there and known is not None:  # which is not proven: somebody may have edited it since
+                    base, goal = there, _applied(there, tickets, owed, drops, told)
+                # What a former leader has sent may arrive as long as nothing is written in this term.
+                is_ours = stored.record.term == term or not goal
+                if goal == there and known is not None and is_ours:  # somebody may have edited it since
                     state.known, base = None, None
                     continue
-                if goal != there:
+                if goal != there or not is_ours:
                     stored = self._send(state, stored, goal, term, min(left, 10.0))
-                elif self._may_be_undone(state, stored, wanted[0]):
+                elif self._may_be_undone(state, stored, tickets):
                     raise NotReadyError(f"a write of the record of {node} without an answer may yet undo this")
                 if stored.record.allocations != goal:
                     raise UnreadableRecordError(f"the API server did not keep the record of {node} as it was written")
@@ -400,6 +418,22 @@ class RecordWriter:
                 self._pause(PAUSE_SECONDS)
             except ClusterError as error:
                 raise NotReadyError(f"the record of {node} cannot be written: {error}") from error
+
+    @staticmethod
+    def _left_of(tickets: Sequence[_Ticket], state: _NodeState, record: NodeRecord, term: int) -> Sequence[_Ticket]:
+        """Those for which there was room by all that a former leader has written; the others end with an error."""
+        if state.fence_term != term or record.term < term:
+            state.fence, state.fence_term = record.allocations, term
+        left = []
+        for ticket in tickets:
+            if not any(one.term != term and not _shows(one.allocations, state.fence) for one in ticket.seen):
+                left.append(ticket)
+                continue
+            text = f"a former leader has changed the record of {record.node} since this was decided; try again"
+            asked = {change.key for change in ticket.changes}
+            may_arrive = any(one.key in asked for sent in state.sent for one in sent.allocations)
+            ticket.error = NotReadyError(text) if may_arrive else OutdatedDecisionError(text)
+        return left
 
     def _send(
         self, state: _NodeState, stored: StoredRecord, goal: tuple[Allocation, ...], term: int, timeout: float
@@ -448,6 +482,14 @@ class RecordWriter:
 
 class UnexpectedRecordError(ConflictError):
     """The record itself is another one than this process left there."""
+
+
+def _shows(allocations: Sequence[Allocation], entries: Iterable[Allocation]) -> bool:
+    """Whether all of `entries` are there, as large at least."""
+    if allocations == entries:
+        return True
+    sizes = {one.key: one.size_bytes for one in allocations}
+    return all(sizes.get(one.key, -1) >= one.size_bytes for one in entries)
 
 
 def _is_told(ticket: _Ticket) -> bool:

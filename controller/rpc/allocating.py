@@ -17,10 +17,11 @@ from controller.errors import (
     MalformedRequestError,
     NotFoundError,
     NotReadyError,
+    OutdatedDecisionError,
     PreconditionError,
     TooManyReadsError,
 )
-from controller.model.allocations import Allocation, Change, lowers_nothing
+from controller.model.allocations import Allocation, Change, NodeRecord, lowers_nothing
 from controller.rpc import disk_scheduler_pb2 as pb
 from controller.rpc.calls import NamedCalls, Served, refusals_of
 from controller.rpc.service import LIVE_READ_SECONDS, Checks
@@ -39,13 +40,15 @@ _ANSWER_SECONDS: Final = 0.1  # of the caller's patience that are left for the a
 class Record(Protocol):
     """Makes changes durable, all or none, but for those that are not wanted any more by what stands there; raises
     NotReadyError when it cannot tell by `deadline`, in the clock's seconds, ConflictError when somebody else has
-    changed the record, UnreadableRecordError when it cannot be read."""
+    changed the record, UnreadableRecordError when it cannot be read, OutdatedDecisionError when a former leader has
+    written more than the records that were `seen`."""
 
     def commit(
         self,
         changes: Sequence[Change],
         deadline: float,
         is_still_wanted: Callable[[Change, Allocation | None], bool],
+        seen: Sequence[NodeRecord],
     ) -> None: ...
 
 
@@ -203,7 +206,10 @@ class DiskAllocator:
         if allotment.changes:
             try:
                 checks.check_term(term)
-                record.commit(allotment.changes, deadline - _ANSWER_SECONDS, lowers_nothing)
+                record.commit(allotment.changes, deadline - _ANSWER_SECONDS, lowers_nothing, allotment.seen)
+            except OutdatedDecisionError:
+                self._allocations.withdrawn(allotment)
+                raise
             except BaseException:
                 self._allocations.failed(allotment)
                 raise

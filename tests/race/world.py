@@ -244,10 +244,10 @@ class RaceWorld:
     # Leaders
 
     def change_leader(self, choice: int) -> None:
-        """A new process that knows nothing but the stores, or the same one in a new term."""
-        if self.record is not None:
-            self.record.lose(choice // 3)
-        self.in_doubt.clear()
+        """A new process that knows nothing but the stores, or the same one in a new term. What the former one has sent
+        may arrive yet."""
+        if self.record is None or not self.record.under_way():
+            self.in_doubt.clear()
         if choice % 3:
             for kind, facts, gone in list(self.undelivered()):
                 if self.watcher is not None:

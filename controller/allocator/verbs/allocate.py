@@ -29,7 +29,7 @@ from controller.allocator.verbs.grow import UnderLock
 from controller.allocator.world.world import World
 from controller.clock import Clock
 from controller.errors import NotFoundError, NotReadyError, PreconditionError
-from controller.model.allocations import Allocation, Change, Drop, Key, Purpose, Put
+from controller.model.allocations import Allocation, Change, Drop, Key, NodeRecord, Purpose, Put
 from controller.model.longhorn import LOCALITY_DISABLED, LOCALITY_STRICT, Replica
 from controller.rules.demand import Missing
 from controller.rules.eligibility import check_disk_state, check_node
@@ -52,7 +52,8 @@ class NotAttachedError(Exception):
 @dataclass(frozen=True, slots=True)
 class Allotment:
     """What was given, and the `changes` that make it durable. `obstacles`: nothing was given, for these reasons.
-    `is_new`: it was not given before. `freed`: nothing was given but these taken back."""
+    `is_new`: it was not given before. `freed`: nothing was given but these taken back. `seen`: the records by which
+    there is room for it."""
 
     allocations: tuple[Allocation, ...] = ()
     disk_uuid: str = ""  # of a single one
@@ -61,6 +62,7 @@ class Allotment:
     obstacles: tuple[Obstacle, ...] = ()
     freed: tuple[Allocation, ...] = ()
     size_bytes: int = 0
+    seen: tuple[NodeRecord, ...] = ()
 
 
 class HeldPlace(StrEnum):
@@ -193,7 +195,7 @@ class Allocations:
         if self._stands(one):
             return Allotment((one,), replica.disk_uuid, size_bytes=one.size_bytes)
         self._change_locked({replica.volume, *self._world.allocated.decide((one,))})
-        return Allotment((one,), replica.disk_uuid, (Put(one),), size_bytes=one.size_bytes)
+        return self._repeated(one, replica.disk_uuid)
 
     def _stands(self, one: Allocation) -> bool:
         """Whether the record has it, and a replica shows as much: nobody takes it back then. Anything else is written
@@ -319,7 +321,7 @@ class Allocations:
                 uuid = self._world.allocated.disk_uuid(one)
                 if uuid and (shown is None or uuid not in shown.disk_uuids):
                     self._change_locked(self._world.allocated.decide((one,)))
-                    return Allotment((one,), uuid, (Put(one),), size_bytes=one.size_bytes)  # as `_stands` tells
+                    return self._repeated(one, uuid)  # as `_stands` tells
             closed = self._closed()
             beside = self._under_lock.ledger().binding
             choice, obstacles = find_image_disk(self._world, beside, image, size, closed)
@@ -357,6 +359,11 @@ class Allocations:
                 self._change_locked(self._world.allocated.decide(unshown, until))
             for one in _put(allotment):
                 self._told.note(one, self._clock.now())
+
+    def withdrawn(self, allotment: Allotment) -> None:
+        """The changes were not sent, and will not be. Costs: what they touch."""
+        with self._turn, self._lock:
+            self._change_locked(self._world.allocated.withdraw(_put(allotment)))
 
     def failed(self, allotment: Allotment) -> None:
         """The changes may or may not have become durable. Costs: what they touch."""
@@ -423,10 +430,16 @@ class Allocations:
             raise PreconditionError(f"{node}: {problem}")
 
     def _give_locked(self, allocations: tuple[Allocation, ...], disk_uuid: str, volume: str = "") -> Allotment:
-        self._change_locked({volume, *self._world.allocated.decide(allocations)} - {""})
+        self._change_locked({volume, *self._world.allocated.decide(allocations, is_judged=True)} - {""})
         changes = tuple(Put(one) for one in allocations)
         size = allocations[0].size_bytes if allocations else 0
-        return Allotment(allocations, disk_uuid, changes, is_new=True, size_bytes=size)
+        seen = self._world.allocated.seen_by(allocations)
+        return Allotment(allocations, disk_uuid, changes, is_new=True, size_bytes=size, seen=seen)
+
+    def _repeated(self, one: Allocation, disk_uuid: str) -> Allotment:
+        """Given before, and written once more."""
+        seen = self._world.allocated.seen_by((one,))
+        return Allotment((one,), disk_uuid, (Put(one),), size_bytes=one.size_bytes, seen=seen)
 
     def _freed(self, allocations: Iterable[Allocation]) -> Allotment:
         entries = tuple(allocations)

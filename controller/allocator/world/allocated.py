@@ -25,10 +25,12 @@ Name = tuple[Purpose, str]
 @dataclass(frozen=True, slots=True)
 class Decided:
     """An allocation that the record need not show yet. `until`: it ends at that time unless the record shows it; None
-    while it is being written."""
+    while it is being written. `seen`: its node's record as it was when that was decided, by which there is room; None
+    once it is written."""
 
     allocation: Allocation
     until: float | None = None
+    seen: NodeRecord | None = None
 
 
 class Allocated:
@@ -95,6 +97,12 @@ class Allocated:
         places = {(one.node, one.disk): one.size_bytes for one in entries}
         return places.get((wanted.node, wanted.disk), -1) >= wanted.size_bytes
 
+    def seen_by(self, entries: Iterable[Allocation]) -> tuple[NodeRecord, ...]:
+        """The records of their nodes as those were when they were decided; without those that are written by now."""
+        places = [(one.node, self._decided.get((one.purpose, one.name), _NO_PLACES), one.disk) for one in entries]
+        decided = [members.get((node, disk)) for node, members, disk in places]
+        return tuple(one.seen for one in decided if one is not None and one.seen is not None)
+
     def disk_uuid(self, allocation: Allocation) -> str:
         """Of the disk that it is on; "" when no node shows a disk of that name there."""
         node = self._nodes.get(allocation.node)
@@ -148,14 +156,19 @@ class Allocated:
                 self._end(decided.allocation)
         return self._join({(one.purpose, one.name) for one in old ^ new})
 
-    def decide(self, allocations: Iterable[Allocation], until: float | None = None) -> set[str]:
-        """They count from now on, although they are not on record yet, or will be for a moment no more."""
+    def decide(
+        self, allocations: Iterable[Allocation], until: float | None = None, *, is_judged: bool = False
+    ) -> set[str]:
+        """They count from now on, although they are not on record yet, or will be for a moment no more. `is_judged`:
+        there is room for them by what is on record now."""
         entries = list(allocations)
         for one in entries:
             places = self._decided.setdefault((one.purpose, one.name), {})
             there = places.get((one.node, one.disk))
             if there is None or there.allocation.size_bytes <= one.size_bytes:  # else more is being written
-                places[one.node, one.disk] = Decided(one, until)
+                is_known = there is not None and there.allocation == one and not is_judged
+                seen = there.seen if there is not None and is_known else self._record_of(one.node)
+                places[one.node, one.disk] = Decided(one, until, seen)
         return self._join({(one.purpose, one.name) for one in entries})
 
     def wrote(self, allocations: Iterable[Allocation], until: float) -> list[Allocation]:
@@ -177,6 +190,13 @@ class Allocated:
         entries = list(allocations)
         self._gone.update((_place(one), until) for one in entries)
         return self.decide(entries, until)
+
+    def withdraw(self, allocations: Iterable[Allocation]) -> set[str]:
+        """They are not written, and will not be."""
+        entries = [one for one in allocations if self.is_being_written(one)]
+        for one in entries:
+            self._end(one)
+        return self._join({(one.purpose, one.name) for one in entries})
 
     def release(self, allocations: Iterable[Allocation], until: float) -> set[str]:
         """They are on record no more, and nobody has decided on them. Whoever does before `until` is not confirmed by a
@@ -226,6 +246,11 @@ class Allocated:
         if not self.counts or not self.of(Purpose.BACKING_IMAGE, name):
             return image
         return self._join_image(name, image)
+
+    def _record_of(self, node: str) -> NodeRecord:
+        """Of all places together."""
+        term = max((one.term for one in self._places.get(node, {}).values()), default=0)
+        return NodeRecord(node, self._records.get(node, _NONE), term=term)
 
     def _forget(self, allocation: Allocation) -> None:
         members = self._recorded[allocation.purpose]

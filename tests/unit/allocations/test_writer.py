@@ -18,6 +18,7 @@ from controller.errors import (
     ConflictError,
     NotLeaderError,
     NotReadyError,
+    OutdatedDecisionError,
     SchedulerError,
     UnavailableError,
     UnreadableRecordError,
@@ -141,6 +142,59 @@ def test_nothing_is_written_for_what_is_there(stage: WriterStage) -> None:
     stage.commit(put("r1"))
     stage.commit(drop("r2"))
     assert before == stage.writes()
+
+
+@pytest.mark.parametrize("kind", BACKENDS)
+def test_a_former_leaders_write_that_arrives_late_undoes_nothing_that_was_told(kind: Kind) -> None:
+    stage = WriterStage(kind)
+    stage.commit(put("r1"))
+    former = stage.backend.read("n1")
+    stage.term, stage.writer = 6, stage.new_writer()
+    stage.commit(put("r1"))  # stands there already
+    with pytest.raises(ClusterError):
+        stage.backend.write(former, (), 5)
+    assert {"r1": 10} == on_record(stage.backend)
+    before = stage.writes()
+    stage.commit(put("r1"))
+    assert before == stage.writes()  # once in a term is enough
+
+
+def test_what_a_former_leader_wrote_since_a_decision_ends_that_decision_only(stage: WriterStage) -> None:
+    stage.commit(put("r1"))
+    seen = stage.backend.read("n1").record
+    stage.term, stage.writer = 6, stage.new_writer()
+    stage.backend.write(stage.backend.read("n1"), (*seen.allocations, entry("late", 60)), 5)
+    now = stage.backend.read("n1").record
+
+    def commit(name: str, seen: NodeRecord) -> None:
+        stage.writer.commit([put(name)], stage.clock.now() + 3, lowers_nothing, [seen])
+
+    (held,) = stage.hold_writes(1)
+    with ThreadPoolExecutor(3) as callers:
+        first = callers.submit(commit, "knows", now)
+        assert held.entered.wait(30)
+        second, third = callers.submit(commit, "outdated", seen), callers.submit(commit, "knows too", now)
+        stage.wait_waiting(2)
+        held.go.set()
+        for one in (first, third):
+            one.result(30)
+        with pytest.raises(OutdatedDecisionError, match="record of n1"):
+            second.result(30)
+    assert {"r1": 10, "late": 60, "knows": 10, "knows too": 10} == on_record(stage.backend)
+    commit("of this term", stage.backend.read("n1").record)
+    assert {"outdated"}.isdisjoint(on_record(stage.backend))
+
+
+def test_an_outdated_decision_writes_nothing_anywhere(stage: WriterStage) -> None:
+    stage.commit(put("r1", node="n2"))
+    seen = [stage.backend.read(node).record for node in ("n1", "n2")]
+    stage.term, stage.writer = 6, stage.new_writer()
+    stage.backend.write(stage.backend.read("n2"), [entry("r1", 10, "n2"), entry("late", 60, "n2")], 5)
+    growth = [put("r1", 50, "n1"), put("r1", 50, "n2")]
+    with pytest.raises(NotReadyError) as caught:  # it was sent to n1, and taken back: it may count for a while
+        stage.writer.commit(growth, stage.clock.now() + 3, lowers_nothing, seen)
+    assert not isinstance(caught.value, OutdatedDecisionError)
+    assert ({}, {"r1": 10, "late": 60}) == (on_record(stage.backend), on_record(stage.backend, "n2"))
 
 
 def test_a_move_on_one_node_is_one_write(stage: WriterStage) -> None:

@@ -201,8 +201,14 @@ class FakeRecord:
         self.commits = 0
         self.failure: Exception | None = None
 
-    def commit(self, changes: Sequence[Change], deadline: float, is_still_wanted: StillWanted) -> None:
-        del deadline
+    def commit(
+        self,
+        changes: Sequence[Change],
+        deadline: float,
+        is_still_wanted: StillWanted,
+        seen: Sequence[NodeRecord],
+    ) -> None:
+        del deadline, seen
         if self.failure is not None:
             raise self.failure
         with self._lock:
