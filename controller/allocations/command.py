@@ -78,10 +78,10 @@ def repair(backend: RecordBackend, api: KubeApi, namespace: str, clock: Clock, *
     term = max((one.record.term for one in records), default=0)
     problems = _say_problems(records)
     if rewrites:
-        for stored in records:
-            if stored.record.problem:
-                backend.write(stored, [one for one in shown if one.node == stored.record.node], term)
-                _say(f"{stored.record.node}: rewritten")
+        writer = RecordWriter(backend, lambda: term, clock)
+        for node in (stored.record.node for stored in records if stored.record.problem):
+            if writer.rewrite(node, [one for one in shown if one.node == node], clock.now() + REPAIR_SECONDS):
+                _say(f"{node}: rewritten")
         records, problems = backend.records(), 0
     found = plan_repairs([one.record for one in records], shown)
     RecordWriter(backend, lambda: term, clock).commit([one.change for one in found], clock.now() + REPAIR_SECONDS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from controller.kube.resources import NODE_DISK_ALLOCATIONS
+from controller.model.records import MAX_TERM
 
 MAX_DISKS: Final = 256
 MAX_ENTRIES: Final = 10_000  # of one kind on a disk
@@ -58,6 +59,7 @@ def _spec() -> Schema:
         "type": "integer",
         "format": "int64",
         "minimum": 0,
+        "maximum": MAX_TERM,
         "description": "The term of the leader that wrote it last.",
     }
     return {

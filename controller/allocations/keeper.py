@@ -191,14 +191,14 @@ class RecordKeeper(Part):
         return Scope.together((found, Scope.of(due)))
 
     def figures(self) -> Figures:
-        records = self._records()
+        records, term = self._records(), self._term()
         writer = self._holder.writer()
         return Figures(
             writer is not None,
             is_kept(self._settings()),
             len(records),
             sum(len(one.allocations) for one in records),
-            {one.node: one.problem for one in records if one.problem},
+            {one.node: problem for one in records if (problem := _problem_of(one, term))},
             sum(map(len, list(self._since.values()))),
             {reason: self._repairs[reason] for reason in REASONS},
             writer.writes if writer is not None else 0,
@@ -255,7 +255,7 @@ class RecordKeeper(Part):
         """Those that cannot be read, or are of a later term."""
         term = self._term()
         mine = (one for one in records if scope is None or one.node in scope.nodes)
-        return [one for one in mine if one.problem or one.term > term]
+        return [one for one in mine if _problem_of(one, term)]
 
     def _rewrite(self, writer: RecordWriter, records: Iterable[NodeRecord], shown: Sequence[Allocation]) -> None:
         for record in records:
@@ -263,7 +263,7 @@ class RecordKeeper(Part):
                 mine = tuple(one for one in shown if one.node == record.node)
                 if writer.rewrite(record.node, mine, self._clock.now() + WRITE_SECONDS):
                     self._repairs[REWRITTEN] += 1
-                    why = record.problem or f"it is of term {record.term}, later than {self._term()}"
+                    why = _problem_of(record, self._term())
                     _log.warning("record written anew node=%s entries=%d: %s", record.node, len(mine), why)
             except SchedulerError as error:
                 self._failed(record.node, error)
@@ -403,6 +403,13 @@ def _by_node(repairs: Iterable[Repair]) -> Iterator[tuple[str, list[Repair]]]:
     for one in repairs:
         found.setdefault(one.change.node, []).append(one)
     yield from sorted(found.items())
+
+
+def _problem_of(record: NodeRecord, term: int) -> str:
+    """Why nothing can be written there in that term; "" of a good one."""
+    if record.term > term:
+        return record.problem or f"it is of term {record.term}, later than {term}"
+    return record.problem
 
 
 def status_of(figures: Figures) -> Mapping[str, Any]:

@@ -14,6 +14,7 @@ from controller.model.reader import Raw, integer_at, mapping_at
 FIELD_OF: Final[Mapping[Purpose, str]] = {Purpose.REPLICA: "replicas", Purpose.BACKING_IMAGE: "backingImages"}
 FIELD: Final = "diskAllocations"
 DROPPED: Final = "spec.diskAllocations was written and is gone: a writer that does not know the field has dropped it"
+MAX_TERM: Final = 2**53 - 1  # more is a mistake: the next leader's term has to fit, into any reader's number
 _PATH: Final = f"spec.{FIELD}"
 
 
@@ -27,7 +28,7 @@ def node_record(raw: Raw) -> NodeRecord | None:
     if not mark and not is_there:
         return None
     term = int(mark) if mark.isascii() and mark.isdigit() and len(mark) < 19 else 0
-    return _record(raw, spec, term, "" if is_there else DROPPED)
+    return _record(raw, spec, term if term <= MAX_TERM else 0, "" if is_there else DROPPED)
 
 
 def own_record(raw: Raw) -> NodeRecord:
@@ -35,6 +36,8 @@ def own_record(raw: Raw) -> NodeRecord:
     spec = raw.get("spec") or {}
     try:
         term = integer_at(mapping_at(spec, "spec"), "spec", "term")
+        if term > MAX_TERM:
+            raise MalformedRequestError("spec.term", f"is more than {MAX_TERM}")
     except MalformedRequestError as error:
         return _record(raw, spec, 0, str(error))
     return _record(raw, spec, term, "")

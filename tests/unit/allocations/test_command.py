@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
@@ -58,16 +59,20 @@ def test_a_half_finished_expansion_and_a_lost_object(commands: Commands, capsys:
     assert 4 == commands.backend.read("n1").record.term
 
 
+@pytest.mark.parametrize(
+    ("spec", "path"),
+    [({"diskAllocations": {"d1": "garbage"}}, "spec.diskAllocations"), ({"term": 2**63 - 1}, "spec.term")],
+)
 def test_what_cannot_be_read_is_written_anew_only_on_request(
-    commands: Commands, capsys: pytest.CaptureFixture[str]
+    commands: Commands, capsys: pytest.CaptureFixture[str], spec: dict[str, Any], path: str
 ) -> None:
     commands.repair()
     raw = commands.api.get(NODE_DISK_ALLOCATIONS, NAMESPACE, "n1")
-    raw["spec"] = {"diskAllocations": {"d1": "garbage"}}
+    raw["spec"] = spec
     commands.api.put(NODE_DISK_ALLOCATIONS, NAMESPACE, raw)
     assert 1 == commands.check()
     assert 1 == commands.repair()
-    assert "n1: unreadable: spec.diskAllocations" in capsys.readouterr().out
+    assert f"n1: unreadable: {path}" in capsys.readouterr().out
     assert 0 == commands.repair(rewrites=True)
     assert 0 == commands.check()
     assert {"r1": 10, "i1": 7} == on_record(commands.backend, "n1")

@@ -443,6 +443,18 @@ def test_the_status_says_what_is_wrong() -> None:
     assert (2, 1, 1, True) == (status["records"], status["entries"], status["waiting"], status["is_kept"])
 
 
+@pytest.mark.parametrize(("term", "why"), [(99, "later than 5"), (2**63 - 1, "spec.term: is more than")])
+def test_a_term_that_somebody_has_set_shows_as_unreadable(term: int, why: str) -> None:
+    leader = KeeperStage()
+    leader.api.put(NODE_DISK_ALLOCATIONS, NAMESPACE, {"metadata": {"name": "n1"}, "spec": {"term": term}})
+    leader.round()
+    assert why in status_of(leader.keeper.figures())["unreadable"]["n1"]
+    leader.live = MIRROR
+    leader.round()
+    assert (5, {"unreadable": 1}) == (leader.backend.read("n1").record.term, leader.repairs)
+    assert {} == status_of(leader.keeper.figures())["unreadable"]
+
+
 def test_without_a_place_there_is_no_record() -> None:
     leader = KeeperStage()
     add_replica(leader.api, "r1")
