@@ -89,10 +89,10 @@ def refusal_of(entry: Obstacle) -> pb.DiskRefusal:
     )
 
 
-def refusals_of(obstacles: Sequence[Obstacle], size_bytes: int) -> pb.DiskRefusals:
-    """The nearest ones, short enough for metadata."""
+def refusals_of(obstacles: Sequence[Obstacle], size_bytes: int, more: int = 0) -> pb.DiskRefusals:
+    """The nearest ones, short enough for metadata. `more`: how many obstacles there are beside those."""
     nearest = sorted(obstacles, key=lambda one: (not one.missing_bytes, one.missing_bytes, one.node, one.disk))
-    found = pb.DiskRefusals(size_bytes=size_bytes, more=max(0, len(nearest) - MOST_REFUSALS))
+    found = pb.DiskRefusals(size_bytes=size_bytes, more=more + max(0, len(nearest) - MOST_REFUSALS))
     for entry in nearest[:MOST_REFUSALS]:
         shown = refusal_of(entry)
         shown.message = shown.message[:_MOST_CHARACTERS]
