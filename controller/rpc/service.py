@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Final, Protocol
 
@@ -21,6 +22,7 @@ from controller.rpc.failures import failure_of
 from controller.rpc.wire import SERVICE, checked
 from controller.rules.demand import Missing
 
+HOLD_THREADS: Final = 8  # for HoldExpansion; all other calls share the server's
 LIVE_READ_SECONDS: Final = 1.0  # for all that our stores lack
 LIMITS: Final = ReadLimits(a_second=20.0, at_once=4)
 NO_OTHERS: Final[Mapping[str, grpc.RpcMethodHandler[Any, Any]]] = {}
@@ -70,8 +72,11 @@ class DiskScheduler:
     ) -> grpc.GenericRpcHandler:
         """What a server serves: this call, and `others` by their names. `client_name`: who may make this one, by the
         name in the certificate; empty: any accepted client."""
+        answer = partial(self._known_callers, client_name)
+        # By this gRPC gives these calls threads of their own: the webhook waits for seconds only, whoever else calls.
+        answer.experimental_thread_pool = ThreadPoolExecutor(HOLD_THREADS, "rpc-hold")  # type: ignore[attr-defined]
         hold = grpc.unary_unary_rpc_method_handler(
-            partial(self._known_callers, client_name),
+            answer,
             request_deserializer=pb.HoldExpansionRequest.FromString,
             response_serializer=pb.HoldExpansionReply.SerializeToString,
         )

@@ -3,6 +3,7 @@ like."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -13,14 +14,15 @@ import pytest
 
 from certs.authority import LeafSpec
 from certs.webhook import CLIENT_SUBJECT
-from controller.allocator.verbs.allocate import DOUBT_SECONDS
+from controller.allocator.verbs.allocate import DOUBT_SECONDS, Allotment
 from controller.errors import ConflictError, NotReadyError, TooManyReadsError, UnreadableRecordError
 from controller.model.longhorn import BackingImage
 from controller.rpc import disk_scheduler_pb2 as pb
 from controller.rpc.calls import MOST_REFUSALS
 from controller.rpc.client import CallFailedError, DiskSchedulerClient, NoRoomError
+from controller.rpc.server import THREADS
 from tests.fakes.builders import GIB, replica, volume
-from tests.unit.rpc.leaders import DISK_CLIENT, NAME, Chain, FakeRecord, Leader, show
+from tests.unit.rpc.leaders import DISK_CLIENT, NAME, Chain, FakeRecord, Leader, Reply, show
 from tests.unit.serving.tls_files import DAY
 
 
@@ -279,6 +281,28 @@ def test_bad_input_names_the_field(
     with pytest.raises(CallFailedError, match=problem) as raised:
         getattr(client, call)(*words)
     assert grpc.StatusCode.INVALID_ARGUMENT is code_of(raised)
+
+
+def test_callers_that_wait_keep_no_thread_from_the_webhook(
+    leader: Leader, record: FakeRecord, client: DiskSchedulerClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As many as there are threads."""
+    entered, done = threading.Semaphore(0), threading.Event()
+
+    def wait(*_: object, **__: object) -> Allotment:
+        entered.release()
+        done.wait(60)
+        raise NotReadyError("at the end")
+
+    monkeypatch.setattr(leader.cluster.allocator.allocations, "place_replica", wait)
+    with ThreadPoolExecutor(THREADS) as pool:
+        calls = [pool.submit(client.schedule_replica, "v", f"v-r-{number}", seconds=60) for number in range(THREADS)]
+        try:
+            assert all(entered.acquire(timeout=30) for _ in calls)
+            assert Reply.NOT_CHECKED == leader.ask(pb.HoldExpansionRequest(volume_name="v", size_bytes=1)).verdict
+        finally:
+            done.set()
+        assert all(isinstance(call.exception(), CallFailedError) for call in calls)
 
 
 def test_the_webhook_may_allocate_nothing(chain: Chain, leader: Leader, record: FakeRecord) -> None:
