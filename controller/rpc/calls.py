@@ -17,7 +17,7 @@ from controller.rpc import disk_scheduler_pb2 as pb
 from controller.rpc.credentials import check_named
 from controller.rpc.failures import INTERNAL, failure_of
 from controller.rpc.service import Observer
-from controller.rpc.wire import REFUSALS_KEY
+from controller.rpc.wire import REFUSALS_KEY, int64
 from controller.rules.reasons import Reason
 
 MOST_SECONDS: Final = 5.0  # that a call waits for others, whatever its caller's patience
@@ -83,7 +83,7 @@ def refusal_of(entry: Obstacle) -> pb.DiskRefusal:
     return pb.DiskRefusal(
         node=entry.node,
         disk=entry.disk,
-        missing_bytes=entry.missing_bytes,
+        missing_bytes=int64(entry.missing_bytes),
         reason=REASONS.get(entry.rejection.reason),
         message=entry.rejection.message,
     )
@@ -92,7 +92,7 @@ def refusal_of(entry: Obstacle) -> pb.DiskRefusal:
 def refusals_of(obstacles: Sequence[Obstacle], size_bytes: int, more: int = 0) -> pb.DiskRefusals:
     """The nearest ones, short enough for metadata. `more`: how many obstacles there are beside those."""
     nearest = sorted(obstacles, key=lambda one: (not one.missing_bytes, one.missing_bytes, one.node, one.disk))
-    found = pb.DiskRefusals(size_bytes=size_bytes, more=more + max(0, len(nearest) - MOST_REFUSALS))
+    found = pb.DiskRefusals(size_bytes=int64(size_bytes), more=more + max(0, len(nearest) - MOST_REFUSALS))
     for entry in nearest[:MOST_REFUSALS]:
         shown = refusal_of(entry)
         shown.message = shown.message[:_MOST_CHARACTERS]

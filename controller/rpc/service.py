@@ -19,7 +19,7 @@ from controller.kube.bounded_reads import BoundedReads, ReadLimits
 from controller.rpc import disk_scheduler_pb2 as pb
 from controller.rpc.credentials import StrangerError, check_caller
 from controller.rpc.failures import failure_of
-from controller.rpc.wire import SERVICE, checked
+from controller.rpc.wire import SERVICE, checked, int64
 from controller.rules.demand import Missing
 
 HOLD_THREADS: Final = 8  # for HoldExpansion; all other calls share the server's
@@ -190,14 +190,14 @@ def _reply(outcome: GrowthOutcome) -> pb.HoldExpansionReply:
     return pb.HoldExpansionReply(
         verdict=_VERDICTS[outcome.verdict],
         volume_name=outcome.volume,
-        size_bytes=outcome.size_bytes,
-        largest_bytes=outcome.largest_bytes,
+        size_bytes=int64(outcome.size_bytes),
+        largest_bytes=int64(outcome.largest_bytes),
         more_may_fit=not outcome.is_largest,
         problems=[
             pb.ExpansionProblem(
                 node=entry.node,
                 disk=entry.disk,
-                missing_bytes=entry.missing_bytes,
+                missing_bytes=int64(entry.missing_bytes),
                 reason=str(entry.rejection.reason),
                 message=entry.rejection.message,
             )

@@ -17,6 +17,11 @@ MAX_MESSAGE_BYTES: Final = 64 * 1024
 _MOST_CHARACTERS: Final = 253  # of a name in Kubernetes
 
 
+def int64(value: int) -> int:
+    """The nearest number that a message takes. Sums of what objects say may be beyond."""
+    return max(-(2**63), min(value, 2**63 - 1))
+
+
 def checked(request: pb.HoldExpansionRequest) -> pb.HoldExpansionRequest:
     """Itself; MalformedRequestError names the first field that is wrong."""
     check_names(request, "volume_name", optional=("claim_namespace", "claim_name"))

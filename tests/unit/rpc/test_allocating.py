@@ -16,6 +16,7 @@ from certs.authority import LeafSpec
 from certs.webhook import CLIENT_SUBJECT
 from controller.allocator.verbs.allocate import DOUBT_SECONDS, Allotment
 from controller.errors import ConflictError, NotReadyError, TooManyReadsError, UnreadableRecordError
+from controller.model.allocations import Allocation, NodeRecord, Purpose
 from controller.model.longhorn import BackingImage
 from controller.rpc import disk_scheduler_pb2 as pb
 from controller.rpc.calls import MOST_REFUSALS
@@ -66,6 +67,24 @@ def test_no_room_comes_with_what_is_missing_where(
     }
     assert raised.value.details.startswith("no disk takes it: n0 d1: ") and raised.value.details.endswith("; 29 more")
     assert 0 == record.commits
+
+
+def test_figures_beyond_what_a_message_takes_are_answered_all_the_same(
+    leader: Leader, record: FakeRecord, client: DiskSchedulerClient
+) -> None:
+    """A record's entries may be as large as a number there can be."""
+    leader.cluster.add_nodes(n1=100)
+    show(leader, "v", 60)
+    show(leader, "w", 6, on="n1")
+    most = 2**63 - 1
+    entries = [Allocation(Purpose.REPLICA, name, "n1", "d1", most) for name in ("a", "b")]
+    leader.cluster.allocator.observe_record("n1", NodeRecord("n1", tuple(entries)))
+    with pytest.raises(NoRoomError) as raised:
+        client.schedule_replica("v", "v-r-1")
+    assert [most] == [one.missing_bytes for one in raised.value.refusals.refusals]
+    assert [most] == [one.missing_bytes for one in client.find_disk_candidates("v", "v-r-1").refusals]
+    held = leader.ask(pb.HoldExpansionRequest(volume_name="w", size_bytes=most))
+    assert Reply.REFUSED == held.verdict
 
 
 @pytest.mark.parametrize(
