@@ -282,9 +282,11 @@ def test_a_process_that_does_not_lead_says_so(leader: Leader, record: FakeRecord
     assert grpc.StatusCode.UNAVAILABLE is code_of(raised)
 
 
+BAD_NAMES = (".", "..", "v/w", "V", "v_w", "-v", "v.", "v..w", "v\n", "v?x=1", "\u00e9")
 CALLS = [
     ("schedule_replica", ("", "r"), "volume_name: is missing"),
     ("schedule_replica", ("v", "x" * 254), "replica_name: is longer than 253 characters"),
+    *(("schedule_replica", (name, "r"), "volume_name: is not the name of an object") for name in BAD_NAMES),
     ("reuse_failed_replica", ("",), "volume_name: is missing"),
     ("expand_volume", ("v", 0), "size_bytes: is not positive: 0"),
     ("deallocate_replica", ("",), "replica_name: is missing"),

@@ -113,6 +113,9 @@ def test_a_read_that_fails_is_no_answer(contended: Leader, client: DiskScheduler
         (("",), {}, "volume_name"),
         (("v" * 254,), {}, "volume_name"),
         (("v", "r" * 254), {}, "replica_name"),
+        ((".",), {}, "volume_name"),
+        (("v", "r/s"), {}, "replica_name"),
+        (("v",), {"hard_node_affinity": ".."}, "hard_node_affinity"),
         (("v", "v-r-1"), {"hard_node_affinity": "n1"}, "hard_node_affinity"),
     ],
 )
