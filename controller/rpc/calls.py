@@ -64,7 +64,10 @@ class NamedCalls:
             outcome = found.outcome
             if found.refusals is not None:
                 context.set_trailing_metadata(((REFUSALS_KEY, found.refusals.SerializeToString()),))
-                context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, _sentence(found.refusals))
+                code, words = grpc.StatusCode.RESOURCE_EXHAUSTED, _sentence(call, found.refusals)
+                if any(one.reason in _STATES for one in found.refusals.refusals):
+                    code, outcome = grpc.StatusCode.FAILED_PRECONDITION, "precondition"
+                context.abort(code, words)
             return found.reply
         except SchedulerError as error:
             failure = failure_of(error)
@@ -84,7 +87,7 @@ def refusal_of(entry: Obstacle) -> pb.DiskRefusal:
         node=entry.node,
         disk=entry.disk,
         missing_bytes=int64(entry.missing_bytes),
-        reason=REASONS.get(entry.rejection.reason),
+        reason=REASONS[entry.rejection.reason],
         message=entry.rejection.message,
     )
 
@@ -100,16 +103,31 @@ def refusals_of(obstacles: Sequence[Obstacle], size_bytes: int, more: int = 0) -
     return found
 
 
-def _sentence(refusals: pb.DiskRefusals) -> str:
+def _sentence(call: str, refusals: pb.DiskRefusals) -> str:
+    is_reuse = call == "ReuseFailedReplica"
     if not refusals.refusals:
-        return "there is no disk"
+        return "the volume has no failed replica that could come back" if is_reuse else "there is no disk"
     first = refusals.refusals[0]
     others = len(refusals.refusals) - 1 + refusals.more
     where = " ".join(part for part in (first.node, first.message) if part)
-    return f"no disk takes it: {where}" + (f"; {others} more" if others else "")
+    if first.reason in _STATES:
+        return where
+    what = "no failed replica comes back" if is_reuse else "no disk takes it"
+    return f"{what}: {where}" + (f"; {others} more" if others else "")
 
 
-# The others say nothing about one replica.
 REASONS: Final[dict[Reason, pb.DiskRefusal.Reason]] = {
-    reason: getattr(pb.DiskRefusal, reason.name) for reason in Reason if hasattr(pb.DiskRefusal, reason.name)
+    reason: getattr(pb.DiskRefusal, reason.name) for reason in Reason
 }
+# Of the volume or replica itself: room elsewhere would not help.
+_STATES: Final = frozenset(
+    REASONS[reason]
+    for reason in (
+        Reason.BACKING_IMAGE_NOT_FOUND,
+        Reason.ALREADY_SCHEDULED,
+        Reason.UNUSED_FAILED_REPLICA,
+        Reason.DEGRADED_SINCE_UNKNOWN,
+        Reason.ENGINE_NOT_EXPANDABLE,
+        Reason.CLONE_FAILED,
+    )
+)

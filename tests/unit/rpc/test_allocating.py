@@ -69,6 +69,34 @@ def test_no_room_comes_with_what_is_missing_where(
     assert 0 == record.commits
 
 
+def test_what_the_object_itself_does_not_allow_is_another_code_than_no_room(
+    leader: Leader, record: FakeRecord, client: DiskSchedulerClient
+) -> None:
+    """The metadata have the reason with either."""
+    leader.cluster.add_nodes(n1=100)
+    show(leader, "w", 6, on="n1")
+    with pytest.raises(NoRoomError) as no_room:
+        client.expand_volume("w", 9000 * GIB)
+    assert [pb.DiskRefusal.PHYSICAL_SPACE] == [one.reason for one in no_room.value.refusals.refusals]
+    facts = volume("w", 6, locality="disabled")
+    leader.cluster.allocator.observe_volume("w", replace(facts, data_source="vol://x", clone_state="failed"))
+    with pytest.raises(CallFailedError, match="^FAILED_PRECONDITION: w: its clone has failed$") as failed:
+        client.expand_volume("w", 8 * GIB)
+    assert isinstance(failed.value.__cause__, grpc.RpcError)
+    ((_, refusals),) = failed.value.__cause__.trailing_metadata()
+    assert [pb.DiskRefusal.CLONE_FAILED] == [one.reason for one in pb.DiskRefusals.FromString(refusals).refusals]
+    assert ["no-room", "precondition"] == leader.calls.outcomes
+
+
+def test_without_a_failed_replica_it_is_said_that_there_is_none(
+    leader: Leader, record: FakeRecord, client: DiskSchedulerClient
+) -> None:
+    leader.cluster.add_nodes(n1=100)
+    show(leader, "w", 6, on="n1")
+    with pytest.raises(NoRoomError, match="the volume has no failed replica that could come back"):
+        client.reuse_failed_replica("w")
+
+
 def test_figures_beyond_what_a_message_takes_are_answered_all_the_same(
     leader: Leader, record: FakeRecord, client: DiskSchedulerClient
 ) -> None:
