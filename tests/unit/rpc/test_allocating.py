@@ -80,10 +80,11 @@ def test_what_the_object_itself_does_not_allow_is_another_code_than_no_room(
     assert [pb.DiskRefusal.PHYSICAL_SPACE] == [one.reason for one in no_room.value.refusals.refusals]
     facts = volume("w", 6, locality="disabled")
     leader.cluster.allocator.observe_volume("w", replace(facts, data_source="vol://x", clone_state="failed"))
-    with pytest.raises(CallFailedError, match="^FAILED_PRECONDITION: w: its clone has failed$") as failed:
+    with pytest.raises(CallFailedError, match=r"^FAILED_PRECONDITION: w: its clone has failed$") as failed:
         client.expand_volume("w", 8 * GIB)
     assert isinstance(failed.value.__cause__, grpc.RpcError)
-    ((_, refusals),) = failed.value.__cause__.trailing_metadata()
+    metadata: Any = failed.value.__cause__.trailing_metadata()  # the stubs have no pairs
+    ((_, refusals),) = metadata
     assert [pb.DiskRefusal.CLONE_FAILED] == [one.reason for one in pb.DiskRefusals.FromString(refusals).refusals]
     assert ["no-room", "precondition"] == leader.calls.outcomes
 
