@@ -259,7 +259,7 @@ def _one(given: Allotment, reply: Any) -> Served:
 
 
 def _refused(given: Allotment) -> Served:
-    return Served(None, _REFUSED, refusals_of(given.obstacles, given.size_bytes))
+    return Served(None, _REFUSED, refusals_of(given.obstacles, given.size_bytes, given.more))
 
 
 def _entries(allocations: Iterable[Allocation]) -> list[pb.Allocation]:

@@ -17,7 +17,7 @@ from controller.rpc import disk_scheduler_pb2 as pb
 from controller.rpc.credentials import check_named
 from controller.rpc.failures import INTERNAL, failure_of
 from controller.rpc.service import Observer
-from controller.rpc.wire import REFUSALS_KEY
+from controller.rpc.wire import REFUSALS_KEY, int64
 from controller.rules.reasons import Reason
 
 MOST_SECONDS: Final = 5.0  # that a call waits for others, whatever its caller's patience
@@ -64,7 +64,10 @@ class NamedCalls:
             outcome = found.outcome
             if found.refusals is not None:
                 context.set_trailing_metadata(((REFUSALS_KEY, found.refusals.SerializeToString()),))
-                context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, _sentence(found.refusals))
+                code, words = grpc.StatusCode.RESOURCE_EXHAUSTED, _sentence(call, found.refusals)
+                if any(one.reason in _STATES for one in found.refusals.refusals):
+                    code, outcome = grpc.StatusCode.FAILED_PRECONDITION, "precondition"
+                context.abort(code, words)
             return found.reply
         except SchedulerError as error:
             failure = failure_of(error)
@@ -83,16 +86,16 @@ def refusal_of(entry: Obstacle) -> pb.DiskRefusal:
     return pb.DiskRefusal(
         node=entry.node,
         disk=entry.disk,
-        missing_bytes=entry.missing_bytes,
-        reason=REASONS.get(entry.rejection.reason),
+        missing_bytes=int64(entry.missing_bytes),
+        reason=REASONS[entry.rejection.reason],
         message=entry.rejection.message,
     )
 
 
-def refusals_of(obstacles: Sequence[Obstacle], size_bytes: int) -> pb.DiskRefusals:
-    """The nearest ones, short enough for metadata."""
+def refusals_of(obstacles: Sequence[Obstacle], size_bytes: int, more: int = 0) -> pb.DiskRefusals:
+    """The nearest ones, short enough for metadata. `more`: how many obstacles there are beside those."""
     nearest = sorted(obstacles, key=lambda one: (not one.missing_bytes, one.missing_bytes, one.node, one.disk))
-    found = pb.DiskRefusals(size_bytes=size_bytes, more=max(0, len(nearest) - MOST_REFUSALS))
+    found = pb.DiskRefusals(size_bytes=int64(size_bytes), more=more + max(0, len(nearest) - MOST_REFUSALS))
     for entry in nearest[:MOST_REFUSALS]:
         shown = refusal_of(entry)
         shown.message = shown.message[:_MOST_CHARACTERS]
@@ -100,16 +103,31 @@ def refusals_of(obstacles: Sequence[Obstacle], size_bytes: int) -> pb.DiskRefusa
     return found
 
 
-def _sentence(refusals: pb.DiskRefusals) -> str:
+def _sentence(call: str, refusals: pb.DiskRefusals) -> str:
+    is_reuse = call == "ReuseFailedReplica"
     if not refusals.refusals:
-        return "there is no disk"
+        return "the volume has no failed replica that could come back" if is_reuse else "there is no disk"
     first = refusals.refusals[0]
     others = len(refusals.refusals) - 1 + refusals.more
     where = " ".join(part for part in (first.node, first.message) if part)
-    return f"no disk takes it: {where}" + (f"; {others} more" if others else "")
+    if first.reason in _STATES:
+        return where
+    what = "no failed replica comes back" if is_reuse else "no disk takes it"
+    return f"{what}: {where}" + (f"; {others} more" if others else "")
 
 
-# The others say nothing about one replica.
 REASONS: Final[dict[Reason, pb.DiskRefusal.Reason]] = {
-    reason: getattr(pb.DiskRefusal, reason.name) for reason in Reason if hasattr(pb.DiskRefusal, reason.name)
+    reason: getattr(pb.DiskRefusal, reason.name) for reason in Reason
 }
+# Of the volume or replica itself: room elsewhere would not help.
+_STATES: Final = frozenset(
+    REASONS[reason]
+    for reason in (
+        Reason.BACKING_IMAGE_NOT_FOUND,
+        Reason.ALREADY_SCHEDULED,
+        Reason.UNUSED_FAILED_REPLICA,
+        Reason.DEGRADED_SINCE_UNKNOWN,
+        Reason.ENGINE_NOT_EXPANDABLE,
+        Reason.CLONE_FAILED,
+    )
+)

@@ -131,6 +131,28 @@ class DiskRefusal(_message.Message):
         UNUSED_FAILED_REPLICA: _ClassVar[DiskRefusal.Reason]
         DEGRADED_SINCE_UNKNOWN: _ClassVar[DiskRefusal.Reason]
         CONTENDED: _ClassVar[DiskRefusal.Reason]
+        NO_LONGHORN_NODE: _ClassVar[DiskRefusal.Reason]
+        NO_USABLE_DISK: _ClassVar[DiskRefusal.Reason]
+        REPLICA_ELSEWHERE: _ClassVar[DiskRefusal.Reason]
+        IN_USE_ELSEWHERE: _ClassVar[DiskRefusal.Reason]
+        SERVED_ELSEWHERE: _ClassVar[DiskRefusal.Reason]
+        PHYSICAL_SPACE: _ClassVar[DiskRefusal.Reason]
+        NOT_REUSABLE: _ClassVar[DiskRefusal.Reason]
+        RESTORING: _ClassVar[DiskRefusal.Reason]
+        CLONING: _ClassVar[DiskRefusal.Reason]
+        CLONE_FAILED: _ClassVar[DiskRefusal.Reason]
+        FAULTED: _ClassVar[DiskRefusal.Reason]
+        IN_TRANSITION: _ClassVar[DiskRefusal.Reason]
+        MIGRATING: _ClassVar[DiskRefusal.Reason]
+        NOT_SCHEDULED: _ClassVar[DiskRefusal.Reason]
+        ENGINE_NOT_EXPANDABLE: _ClassVar[DiskRefusal.Reason]
+        DISK_NOT_READY: _ClassVar[DiskRefusal.Reason]
+        NO_ROOM_IN_CLUSTER: _ClassVar[DiskRefusal.Reason]
+        OWN_VOLUMES: _ClassVar[DiskRefusal.Reason]
+        KEPT: _ClassVar[DiskRefusal.Reason]
+        NOT_EVALUATED: _ClassVar[DiskRefusal.Reason]
+        NEVER_PLACED: _ClassVar[DiskRefusal.Reason]
+        LEADER_CHANGED: _ClassVar[DiskRefusal.Reason]
     REASON_UNSPECIFIED: DiskRefusal.Reason
     NODE_DELETING: DiskRefusal.Reason
     NODE_NOT_READY: DiskRefusal.Reason
@@ -157,6 +179,28 @@ class DiskRefusal(_message.Message):
     UNUSED_FAILED_REPLICA: DiskRefusal.Reason
     DEGRADED_SINCE_UNKNOWN: DiskRefusal.Reason
     CONTENDED: DiskRefusal.Reason
+    NO_LONGHORN_NODE: DiskRefusal.Reason
+    NO_USABLE_DISK: DiskRefusal.Reason
+    REPLICA_ELSEWHERE: DiskRefusal.Reason
+    IN_USE_ELSEWHERE: DiskRefusal.Reason
+    SERVED_ELSEWHERE: DiskRefusal.Reason
+    PHYSICAL_SPACE: DiskRefusal.Reason
+    NOT_REUSABLE: DiskRefusal.Reason
+    RESTORING: DiskRefusal.Reason
+    CLONING: DiskRefusal.Reason
+    CLONE_FAILED: DiskRefusal.Reason
+    FAULTED: DiskRefusal.Reason
+    IN_TRANSITION: DiskRefusal.Reason
+    MIGRATING: DiskRefusal.Reason
+    NOT_SCHEDULED: DiskRefusal.Reason
+    ENGINE_NOT_EXPANDABLE: DiskRefusal.Reason
+    DISK_NOT_READY: DiskRefusal.Reason
+    NO_ROOM_IN_CLUSTER: DiskRefusal.Reason
+    OWN_VOLUMES: DiskRefusal.Reason
+    KEPT: DiskRefusal.Reason
+    NOT_EVALUATED: DiskRefusal.Reason
+    NEVER_PLACED: DiskRefusal.Reason
+    LEADER_CHANGED: DiskRefusal.Reason
     NODE_FIELD_NUMBER: _ClassVar[int]
     DISK_FIELD_NUMBER: _ClassVar[int]
     MISSING_BYTES_FIELD_NUMBER: _ClassVar[int]

@@ -14,7 +14,7 @@ from controller.errors import NotFoundError, NotReadyError, TooManyReadsError
 from controller.rpc import disk_scheduler_pb2 as pb
 from controller.rpc.calls import MOST_SECONDS, NamedCalls, Served, refusal_of
 from controller.rpc.service import LIVE_READ_SECONDS, Checks
-from controller.rpc.wire import checked_question
+from controller.rpc.wire import checked_question, int64
 from controller.rules.demand import Missing
 
 CALL: Final = "FindDiskCandidates"
@@ -77,6 +77,6 @@ def _candidate(entry: FoundDisk) -> pb.DiskCandidate:
         node=entry.node,
         disk=entry.disk,
         disk_uuid=entry.uuid,
-        free_bytes=entry.free_bytes,
-        promised_bytes=entry.promised_bytes,
+        free_bytes=int64(entry.free_bytes),
+        promised_bytes=int64(entry.promised_bytes),
     )

@@ -23,7 +23,7 @@ from controller.rpc.credentials import SERVER_OPTIONS, Current, server_credentia
 from controller.rpc.standard import StandardServices
 from controller.rpc.wire import MAX_MESSAGE_BYTES
 
-THREADS: Final = 32
+THREADS: Final = 32  # beside those of HoldExpansion
 MOST_CALLS: Final = 256  # at a time, those that wait for a thread included; further ones are told to come back
 # Those in a handshake and those that are open, together: gRPC counts no others. It closes a further one as soon as it
 # has accepted it, so the process keeps its descriptors, and what is open stays. Callers are few: one connection of each

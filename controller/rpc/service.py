@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Final, Protocol
 
@@ -18,9 +19,10 @@ from controller.kube.bounded_reads import BoundedReads, ReadLimits
 from controller.rpc import disk_scheduler_pb2 as pb
 from controller.rpc.credentials import StrangerError, check_caller
 from controller.rpc.failures import failure_of
-from controller.rpc.wire import SERVICE, checked
+from controller.rpc.wire import SERVICE, checked, int64
 from controller.rules.demand import Missing
 
+HOLD_THREADS: Final = 8  # for HoldExpansion; all other calls share the server's
 LIVE_READ_SECONDS: Final = 1.0  # for all that our stores lack
 LIMITS: Final = ReadLimits(a_second=20.0, at_once=4)
 NO_OTHERS: Final[Mapping[str, grpc.RpcMethodHandler[Any, Any]]] = {}
@@ -70,8 +72,11 @@ class DiskScheduler:
     ) -> grpc.GenericRpcHandler:
         """What a server serves: this call, and `others` by their names. `client_name`: who may make this one, by the
         name in the certificate; empty: any accepted client."""
+        answer = partial(self._known_callers, client_name)
+        # By this gRPC gives these calls threads of their own: the webhook waits for seconds only, whoever else calls.
+        answer.experimental_thread_pool = ThreadPoolExecutor(HOLD_THREADS, "rpc-hold")  # type: ignore[attr-defined]
         hold = grpc.unary_unary_rpc_method_handler(
-            partial(self._known_callers, client_name),
+            answer,
             request_deserializer=pb.HoldExpansionRequest.FromString,
             response_serializer=pb.HoldExpansionReply.SerializeToString,
         )
@@ -185,14 +190,14 @@ def _reply(outcome: GrowthOutcome) -> pb.HoldExpansionReply:
     return pb.HoldExpansionReply(
         verdict=_VERDICTS[outcome.verdict],
         volume_name=outcome.volume,
-        size_bytes=outcome.size_bytes,
-        largest_bytes=outcome.largest_bytes,
+        size_bytes=int64(outcome.size_bytes),
+        largest_bytes=int64(outcome.largest_bytes),
         more_may_fit=not outcome.is_largest,
         problems=[
             pb.ExpansionProblem(
                 node=entry.node,
                 disk=entry.disk,
-                missing_bytes=entry.missing_bytes,
+                missing_bytes=int64(entry.missing_bytes),
                 reason=str(entry.rejection.reason),
                 message=entry.rejection.message,
             )

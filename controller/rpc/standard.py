@@ -24,6 +24,7 @@ from controller.process.worker import Worker
 from controller.rpc.wire import SERVICE
 
 MOST_REFLECTIONS: Final = 4  # at a time: each keeps one of the server's threads for as long as its client likes
+MOST_WATCHES: Final = 64  # of health at a time; they keep no thread, but memory
 _HEALTH: Final = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
 _NAMES: Final = (SERVICE, _HEALTH, reflection.SERVICE_NAME)
 _States: Final = health_pb2.HealthCheckResponse
@@ -106,7 +107,11 @@ class _Health(health_pb2_grpc.HealthServicer):
         assert send_response_callback is not None  # gRPC gives it, by the mark below
         watch = _Watch(request.service, send_response_callback)
         with self._lock:
-            self._watches.add(watch)
+            is_taken = len(self._watches) < MOST_WATCHES
+            if is_taken:
+                self._watches.add(watch)
+        if not is_taken:
+            context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"{MOST_WATCHES} clients watch already; try again")
         if not context.add_callback(lambda: self._end_of(watch)):
             self._end_of(watch)  # it was over before
         self.worker.wake()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from typing import Final
 
@@ -15,6 +16,14 @@ HOLD_EXPANSION: Final = f"/{SERVICE}/HoldExpansion"
 REFUSALS_KEY: Final = "disk-refusals-bin"  # the metadata that come with RESOURCE_EXHAUSTED
 MAX_MESSAGE_BYTES: Final = 64 * 1024
 _MOST_CHARACTERS: Final = 253  # of a name in Kubernetes
+_LABEL: Final = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_NAME: Final = re.compile(rf"{_LABEL}(\.{_LABEL})*")  # a subdomain by RFC 1123
+_NO_NAMES: Final = frozenset({"disk_uuid"})  # of no object; compared with what objects say, and in no URL
+
+
+def int64(value: int) -> int:
+    """The nearest number that a message takes. Sums of what objects say may be beyond."""
+    return max(-(2**63), min(value, 2**63 - 1))
 
 
 def checked(request: pb.HoldExpansionRequest) -> pb.HoldExpansionRequest:
@@ -36,10 +45,14 @@ def checked_question(request: pb.FindDiskCandidatesRequest) -> pb.FindDiskCandid
 
 
 def check_names(request: Message, *fields: str, optional: Collection[str] = ()) -> None:
-    """MalformedRequestError names the first of the fields that is too long for a name, or missing."""
+    """MalformedRequestError names the first of the fields that no object in Kubernetes has for a name, or that is
+    missing."""
     for field in (*optional, *fields):
-        if len(getattr(request, field)) > _MOST_CHARACTERS:
+        value = getattr(request, field)
+        if len(value) > _MOST_CHARACTERS:
             raise MalformedRequestError(field, f"is longer than {_MOST_CHARACTERS} characters")
+        if value and field not in _NO_NAMES and not _NAME.fullmatch(value):
+            raise MalformedRequestError(field, "is not the name of an object: no subdomain by RFC 1123")
     for field in fields:
         if not getattr(request, field):
             raise MalformedRequestError(field, "is missing")

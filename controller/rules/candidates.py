@@ -7,7 +7,7 @@ ends the search.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -119,30 +119,43 @@ def check_search(volume: Volume, replica: Replica, image: BackingImage | None) -
     return rejection
 
 
-def find_candidates(view: PlacementView, volume: Volume, replica: Replica) -> Candidates:
+def find_candidates(
+    view: PlacementView, volume: Volume, replica: Replica, among: Collection[str] | None = None
+) -> Candidates:
     """Every disk from which Longhorn would choose for the unplaced `replica` of `volume`, and why the others are out.
 
-    Each disk that is no candidate is covered by one refusal: its own, or its node's.
+    Each disk that is no candidate is covered by one refusal: its own, or its node's. `among`: the nodes that are looked
+    at, those with replicas of the volume among them; None: all.
     """
     rejection = check_search(volume, replica, view.backing_image)
     if rejection is not None:
         return Candidates((), (Refusal("", "", rejection),))
     needs = needs_of(volume, replica, view.backing_image)
-    nodes, refused, clones = _filter_nodes(view, volume, replica, needs)
+    nodes, refused, clones = _filter_nodes(view, volume, replica, needs, among)
     search = CandidateSearch(view, volume, needs, nodes, clones=clones)
     search.refusals.update(refused)
     return search.run()
 
 
+def reached_nodes(view: PlacementView, volume: Volume, replica: Replica) -> Set[str]:
+    """The nodes that `find_candidates` asks for room as long as none of them has any; the others are out by a rule."""
+    if check_search(volume, replica, view.backing_image) is not None:
+        return frozenset()
+    needs = needs_of(volume, replica, view.backing_image)
+    nodes, _, _ = _filter_nodes(view, volume, replica, needs)
+    groups = CandidateSearch(view, volume, needs, nodes).groups()
+    return frozenset[str]().union(*(members for _, members in groups))
+
+
 def _filter_nodes(
-    view: PlacementView, volume: Volume, replica: Replica, needs: DiskNeeds
+    view: PlacementView, volume: Volume, replica: Replica, needs: DiskNeeds, among: Collection[str] | None = None
 ) -> tuple[dict[str, LonghornNode], dict[tuple[str, str], Rejection], frozenset[str] | None]:
     """The nodes that may hold the replica, tags and disks aside; why not the others; a linked clone's only disks."""
     engines = Engines.of(view.engine_images, view.instance_managers, view.settings.instance_manager_image)
     sources = clone_sources(view, volume, replica)
     source_nodes = None if sources is None else {source.node for source in sources}
     nodes, refused = {}, {}
-    for name in sorted(view.nodes):
+    for name in sorted(view.nodes if among is None else among):
         node = view.nodes[name]
         rejection = check_node_for(
             node,
@@ -241,6 +254,14 @@ class CandidateSearch:
 
     def run(self) -> Candidates:
         """Try group after group; the first that yields a disk decides."""
+        for attempt, nodes in self.groups():
+            found = self._disks_of(nodes.values())
+            if found:
+                return self._answer(found, attempt)
+        return self._answer((), None)
+
+    def groups(self) -> Iterator[tuple[Try, Mapping[str, LonghornNode]]]:
+        """The tries in their order, each with its nodes."""
         tagged = {}
         for name, node in self._nodes.items():
             rejection = node_tags_rejection(node, self._needs, self._space)
@@ -248,11 +269,7 @@ class CandidateSearch:
                 tagged[name] = node
             else:
                 self.refusals[name, ""] = rejection
-        for attempt, nodes in groups_of_nodes(self._nodes, tagged, self._usage, self._affinity, self._reopened()):
-            found = self._disks_of(nodes.values())
-            if found:
-                return self._answer(found, attempt)
-        return self._answer((), None)
+        return groups_of_nodes(self._nodes, tagged, self._usage, self._affinity, self._reopened())
 
     def _reopened(self) -> frozenset[str]:
         return reopened_nodes(self._usage, self._nodes, self._affinity, self._view.settings, self._view.behaviour)

@@ -85,6 +85,7 @@ class _Shelf:
     is_plain: bool
     least_reach_bytes: int
     least_free_bytes: int
+    most_free_bytes: int
     least_written_limit_bytes: int
 
 
@@ -276,6 +277,8 @@ class _Search:
         if load and not (shelf.is_plain and even.largest_bytes <= shelf.least_reach_bytes):
             return self._beside_promises(shelf)
         full = size + load
+        if full > shelf.most_free_bytes:
+            return _pick(name, (), ())
         if full <= shelf.least_free_bytes and required < shelf.least_written_limit_bytes:
             return _loaded(shelf.whole, load) if load else shelf.whole
         slots = shelf.whole.slots
@@ -374,5 +377,6 @@ def _shelf(room: NodeRoom, slots: list[_Slot], needs: DiskNeeds, world: World) -
         takes_plain,
         min(disk.reach_bytes for disk in disks),
         min(slot.free_bytes for slot in slots),
+        max(slot.free_bytes for slot in slots),
         min(slot.written_limit_bytes for slot in slots),
     )

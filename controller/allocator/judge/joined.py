@@ -12,6 +12,8 @@ from collections.abc import Collection, Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass, replace
 from datetime import datetime
+from heapq import nlargest
+from itertools import islice
 from types import MappingProxyType
 from typing import Final, NamedTuple, Self
 
@@ -23,7 +25,7 @@ from controller.allocator.world.world import World
 from controller.model.longhorn import Disk, LonghornNode, Replica, Volume
 from controller.model.quantity import bytes_text
 from controller.rules.affinity import Try
-from controller.rules.candidates import Candidate, PlacementView, find_candidates
+from controller.rules.candidates import Candidate, PlacementView, check_search, find_candidates, reached_nodes
 from controller.rules.eligibility import NodeRoom, check_node
 from controller.rules.preference import prefer_attach_node, preferred
 from controller.rules.reasons import Reason, Refusal, Rejection
@@ -46,13 +48,14 @@ class FoundDisk:
 @dataclass(frozen=True, slots=True)
 class FoundDisks:
     """All disks that would take a replica of `size_bytes`, the one that Longhorn is predicted to take, and why not the
-    others. `tried`: which group of nodes decided."""
+    others. `tried`: which group of nodes decided. `more`: how many obstacles there are beside those."""
 
     size_bytes: int
     disks: tuple[FoundDisk, ...] = ()
     preferred: FoundDisk | None = None
     obstacles: tuple[Obstacle, ...] = ()
     tried: Try | None = None
+    more: int = 0
 
 
 class DiskSum(NamedTuple):
@@ -128,12 +131,14 @@ class JoinedDisks:
         vars(found).update(only=only, is_beside_roaming=is_beside_roaming, _pending=pending, _sums={})
         return found
 
-    def find(self, asked: Replica) -> FoundDisks:
-        """For `asked`, which may be one that does not exist yet."""
-        view = self._view(asked, {name: self.joined(node) for name, node in self._world.nodes.items()})
+    def find(self, asked: Replica, among: Collection[str] | None = None) -> FoundDisks:
+        """For `asked`, which may be one that does not exist yet. `among`: as for `find_candidates`."""
+        nodes = self._world.nodes
+        joined = {name: self.joined(nodes[name]) for name in (nodes if among is None else among)}
+        view = self._view(asked, joined if among is None else {**nodes, **joined})
         replica = next(one for one in view.replicas if one.name == asked.name)
         size, behaviour = self._volume.size_bytes, view.behaviour
-        search = find_candidates(view, self._volume, replica)
+        search = find_candidates(view, self._volume, replica, among)
         narrowed = prefer_attach_node(search.candidates, self._volume, view.replicas, behaviour)
         choice = preferred(narrowed, view.nodes, size, behaviour)
         return FoundDisks(
@@ -143,6 +148,27 @@ class JoinedDisks:
             obstacles=tuple(self._obstacle(entry, size) for entry in search.refusals),
             tried=search.tried,
         )
+
+    def find_nearest(self, asked: Replica, most: int) -> FoundDisks:
+        """As `find`, where no disk takes it: obstacles are told of the nodes with the `most` disks that have most room,
+        promises aside, and of those with replicas of the volume. A text with its figures for each disk of thousands
+        costs far more than to see that none takes it."""
+        world, view = self._world, self.unjoined(asked)
+        replica = next(one for one in view.replicas if one.name == asked.name)
+        reached = [name for name in reached_nodes(view, self._volume, replica) if not self._closed_for(name)]
+        rooms = [room for name in reached if (room := world.room(name)) is not None]
+        disks = ((disk.free_bytes, room.name) for room in rooms for disk in room.disks)
+        near = {name for _, name in nlargest(most, disks)}
+        near.update(islice((name for name in world.nodes if name not in near), max(0, most - len(near))))
+        uuids = {one.disk_uuid for one in view.replicas if one.disk_uuid}
+        own = {one.node for one in view.replicas}.union(*(world.nodes_of_disk(uuid) for uuid in uuids))
+        near |= own & world.nodes.keys()
+        found = self.find(asked, near)
+        if check_search(self._volume, replica, view.backing_image) is not None:
+            return found
+        obstacles = sum(len(world.nodes[name].disks) or 1 for name in reached if name not in near)
+        closed = len(world.nodes) - len(near.union(reached))
+        return replace(found, more=obstacles + closed)
 
     def unjoined(self, asked: Replica | None = None) -> PlacementView:
         """What Longhorn's rules that ask for no room look at."""

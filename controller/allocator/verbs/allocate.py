@@ -40,6 +40,7 @@ from controller.rules.reuse import find_reusable
 
 SHOWN_SECONDS: Final = 60.0  # within which the record shows what was written, or it never was
 DOUBT_SECONDS: Final = 30.0  # for which a write that failed may have arrived all the same
+NEAREST: Final = 40  # disks that are looked at for reasons: more than are told, since promises change the order
 Noted = TypeVar("Noted")
 _MOST_TRIES: Final = 3
 _ENTRIES_AT_ONCE: Final = 250
@@ -51,15 +52,16 @@ class NotAttachedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Allotment:
-    """What was given, and the `changes` that make it durable. `obstacles`: nothing was given, for these reasons.
-    `is_new`: it was not given before. `freed`: nothing was given but these taken back. `seen`: the records by which
-    there is room for it."""
+    """What was given, and the `changes` that make it durable. `obstacles`: nothing was given, for these reasons and so
+    many `more`. `is_new`: it was not given before. `freed`: nothing was given but these taken back. `seen`: the records
+    by which there is room for it."""
 
     allocations: tuple[Allocation, ...] = ()
     disk_uuid: str = ""  # of a single one
     changes: tuple[Change, ...] = ()
     is_new: bool = False
     obstacles: tuple[Obstacle, ...] = ()
+    more: int = 0
     freed: tuple[Allocation, ...] = ()
     size_bytes: int = 0
     seen: tuple[NodeRecord, ...] = ()
@@ -162,9 +164,9 @@ class Allocations:
                     one = Allocation(Purpose.REPLICA, name, choice.node, choice.disk, volume.size_bytes)
                     return self._give_locked((one,), choice.uuid)
             question = DiskQuestion(asked.volume, name)
-            found = self._disks.find(question, deadline - self._clock.now(), now_utc, closed)
+            found = self._disks.find(question, deadline - self._clock.now(), now_utc, closed, NEAREST)
             if found.preferred is None:
-                return Allotment(obstacles=found.obstacles, size_bytes=found.size_bytes)
+                return Allotment(obstacles=found.obstacles, more=found.more, size_bytes=found.size_bytes)
         raise NotReadyError("no disk was found because the disks kept changing; try again")
 
     def _given_before(self, name: str, volume_name: str, *, is_looked_at: bool) -> tuple[Allotment | None, Replica]:

@@ -50,12 +50,14 @@ class DiskQueries:
         seconds: float,
         now_utc: datetime | None = None,
         closed: Mapping[str, str] = MappingProxyType({}),
+        nearest: int = 0,
     ) -> FoundDisks:
         """NotFoundError when there is no such volume, or it has no such replica; NotReadyError when the questions
         before take longer than `seconds`, or no promise can be trusted any more. `closed`: nodes that take nothing, and
-        why.
+        why. `nearest`: to be told, as by `JoinedDisks.find_nearest`, why that few disks do not take it; 0: everything.
 
-        Costs: copying facts by kind, and promises; then, without the lock, a look at each disk."""
+        Costs: copying facts by kind, and promises; then, without the lock, a look at each disk, which is short but for
+        those that are told of."""
         if not self._turn.acquire(timeout=max(0.0, seconds)):
             raise NotReadyError("other questions took too long; try again")
         try:
@@ -65,6 +67,8 @@ class DiskQueries:
                 raise NotFoundError(f"there is no Longhorn volume {question.volume!r}")
             replica = _replica(world, volume, question)
             every = JoinedDisks(world, ledger, volume, now_utc, closed)
+            if nearest:
+                return every.find_nearest(replica, nearest)
             found = every.find(replica)
             views = every.tries() if world.allocated.counts else ()
             tries = (found if view is every else view.find(replica) for view in views)

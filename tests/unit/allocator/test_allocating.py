@@ -19,10 +19,12 @@ from controller.allocator.verbs.grow import GrowthRequest, GrowthVerdict
 from controller.errors import NotFoundError, NotReadyError, PreconditionError
 from controller.model.allocations import Allocation, Drop, NodeRecord, Purpose, Put, changed
 from controller.model.longhorn import BackingImage, LonghornSettings
+from controller.rules import eligibility
 from controller.rules.demand import Missing
 from controller.rules.reasons import Reason
 from controller.settings import DISK_SCHEDULER, LiveSettings
 from tests.fakes.builders import GIB, TestCluster, disk, node, replica, volume
+from tests.fakes.counting import counted
 from tests.fakes.rooms import OPEN
 
 SECONDS = 5.0
@@ -231,6 +233,20 @@ def test_a_disk_that_is_free_again_while_refusals_are_sought_is_given(monkeypatc
 
     monkeypatch.setattr(disks, "find", empty_and_find)
     assert ("n1", "d1") == place(cluster.schedule("v-r-1"))
+
+
+def test_of_many_full_disks_few_are_looked_at_for_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those with the fewest bytes missing are among them, and what no rule allows is not."""
+    cluster = cluster_of(**{f"n{number}": number % 50 for number in range(300)})
+    for number in range(290, 300):
+        facts = node(f"n{number}", disk("d1", 100, node=f"n{number}"))
+        cluster.allocator.observe_node(facts.name, replace(facts, allow_scheduling=False))
+    cluster.show("v", 60)
+    looks = counted(monkeypatch, eligibility, "check_disk_space")
+    refused = cluster.schedule("v-r-1")
+    assert len(looks) < 300
+    assert [11] * 5 == sorted(one.missing_bytes // GIB for one in refused.obstacles)[:5]
+    assert 300 == len(refused.obstacles) + refused.more
 
 
 def test_what_a_watch_shows_a_moment_later_is_waited_for() -> None:

@@ -167,6 +167,26 @@ def test_it_is_the_one_that_the_whole_search_prefers_after_any_change() -> None:
     assert min(seen.values()) > WORLDS // 2, seen
 
 
+def test_where_no_disk_is_found_what_is_told_of_the_nearest_is_what_the_whole_search_says() -> None:
+    """And the others are counted."""
+    seen: Counter[str] = Counter()
+    for dice, world, one in worlds():
+        for most in range(1, STEPS):
+            current = world.volume(one.name)
+            assert current is not None
+            replica, beside = asked(dice, world, one), promises(dice, world, one)
+            closed = dict.fromkeys(dice.sample(sorted(world.nodes), dice.choice((0, 0, 1)) if world.nodes else 0), "x")
+            expected = JoinedDisks(world, beside, current, NOW, closed).find(replica)
+            if not expected.disks:
+                found = JoinedDisks(world, beside, current, NOW, closed).find_nearest(replica, most)
+                near = {entry.node for entry in found.obstacles}
+                assert tuple(entry for entry in expected.obstacles if entry.node in near) == found.obstacles
+                assert len(expected.obstacles) == len(found.obstacles) + found.more
+                seen["more" if found.more else "all"] += 1
+            change(dice, world, one)
+    assert min(seen["more"], seen["all"]) > WORLDS // 8, seen
+
+
 @pytest.mark.parametrize("kinds", [1, 40])
 def test_a_kind_of_need_that_was_not_asked_for_lately_is_up_to_date_all_the_same(kinds: int) -> None:
     for dice, world, one in worlds():

@@ -3,6 +3,7 @@ like."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -13,14 +14,16 @@ import pytest
 
 from certs.authority import LeafSpec
 from certs.webhook import CLIENT_SUBJECT
-from controller.allocator.verbs.allocate import DOUBT_SECONDS
+from controller.allocator.verbs.allocate import DOUBT_SECONDS, Allotment
 from controller.errors import ConflictError, NotReadyError, TooManyReadsError, UnreadableRecordError
+from controller.model.allocations import Allocation, NodeRecord, Purpose
 from controller.model.longhorn import BackingImage
 from controller.rpc import disk_scheduler_pb2 as pb
 from controller.rpc.calls import MOST_REFUSALS
 from controller.rpc.client import CallFailedError, DiskSchedulerClient, NoRoomError
+from controller.rpc.server import THREADS
 from tests.fakes.builders import GIB, replica, volume
-from tests.unit.rpc.leaders import DISK_CLIENT, NAME, Chain, FakeRecord, Leader, show
+from tests.unit.rpc.leaders import DISK_CLIENT, NAME, Chain, FakeRecord, Leader, Reply, show
 from tests.unit.serving.tls_files import DAY
 
 
@@ -64,6 +67,53 @@ def test_no_room_comes_with_what_is_missing_where(
     }
     assert raised.value.details.startswith("no disk takes it: n0 d1: ") and raised.value.details.endswith("; 29 more")
     assert 0 == record.commits
+
+
+def test_what_the_object_itself_does_not_allow_is_another_code_than_no_room(
+    leader: Leader, record: FakeRecord, client: DiskSchedulerClient
+) -> None:
+    """The metadata have the reason with either."""
+    leader.cluster.add_nodes(n1=100)
+    show(leader, "w", 6, on="n1")
+    with pytest.raises(NoRoomError) as no_room:
+        client.expand_volume("w", 9000 * GIB)
+    assert [pb.DiskRefusal.PHYSICAL_SPACE] == [one.reason for one in no_room.value.refusals.refusals]
+    facts = volume("w", 6, locality="disabled")
+    leader.cluster.allocator.observe_volume("w", replace(facts, data_source="vol://x", clone_state="failed"))
+    with pytest.raises(CallFailedError, match=r"^FAILED_PRECONDITION: w: its clone has failed$") as failed:
+        client.expand_volume("w", 8 * GIB)
+    assert isinstance(failed.value.__cause__, grpc.RpcError)
+    metadata: Any = failed.value.__cause__.trailing_metadata()  # the stubs have no pairs
+    ((_, refusals),) = metadata
+    assert [pb.DiskRefusal.CLONE_FAILED] == [one.reason for one in pb.DiskRefusals.FromString(refusals).refusals]
+    assert ["no-room", "precondition"] == leader.calls.outcomes
+
+
+def test_without_a_failed_replica_it_is_said_that_there_is_none(
+    leader: Leader, record: FakeRecord, client: DiskSchedulerClient
+) -> None:
+    leader.cluster.add_nodes(n1=100)
+    show(leader, "w", 6, on="n1")
+    with pytest.raises(NoRoomError, match="the volume has no failed replica that could come back"):
+        client.reuse_failed_replica("w")
+
+
+def test_figures_beyond_what_a_message_takes_are_answered_all_the_same(
+    leader: Leader, record: FakeRecord, client: DiskSchedulerClient
+) -> None:
+    """A record's entries may be as large as a number there can be."""
+    leader.cluster.add_nodes(n1=100)
+    show(leader, "v", 60)
+    show(leader, "w", 6, on="n1")
+    most = 2**63 - 1
+    entries = [Allocation(Purpose.REPLICA, name, "n1", "d1", most) for name in ("a", "b")]
+    leader.cluster.allocator.observe_record("n1", NodeRecord("n1", tuple(entries)))
+    with pytest.raises(NoRoomError) as raised:
+        client.schedule_replica("v", "v-r-1")
+    assert [most] == [one.missing_bytes for one in raised.value.refusals.refusals]
+    assert [most] == [one.missing_bytes for one in client.find_disk_candidates("v", "v-r-1").refusals]
+    held = leader.ask(pb.HoldExpansionRequest(volume_name="w", size_bytes=most))
+    assert Reply.REFUSED == held.verdict
 
 
 @pytest.mark.parametrize(
@@ -261,9 +311,11 @@ def test_a_process_that_does_not_lead_says_so(leader: Leader, record: FakeRecord
     assert grpc.StatusCode.UNAVAILABLE is code_of(raised)
 
 
+BAD_NAMES = (".", "..", "v/w", "V", "v_w", "-v", "v.", "v..w", "v\n", "v?x=1", "\u00e9")
 CALLS = [
     ("schedule_replica", ("", "r"), "volume_name: is missing"),
     ("schedule_replica", ("v", "x" * 254), "replica_name: is longer than 253 characters"),
+    *(("schedule_replica", (name, "r"), "volume_name: is not the name of an object") for name in BAD_NAMES),
     ("reuse_failed_replica", ("",), "volume_name: is missing"),
     ("expand_volume", ("v", 0), "size_bytes: is not positive: 0"),
     ("deallocate_replica", ("",), "replica_name: is missing"),
@@ -279,6 +331,28 @@ def test_bad_input_names_the_field(
     with pytest.raises(CallFailedError, match=problem) as raised:
         getattr(client, call)(*words)
     assert grpc.StatusCode.INVALID_ARGUMENT is code_of(raised)
+
+
+def test_callers_that_wait_keep_no_thread_from_the_webhook(
+    leader: Leader, record: FakeRecord, client: DiskSchedulerClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As many as there are threads."""
+    entered, done = threading.Semaphore(0), threading.Event()
+
+    def wait(*_: object, **__: object) -> Allotment:
+        entered.release()
+        done.wait(60)
+        raise NotReadyError("at the end")
+
+    monkeypatch.setattr(leader.cluster.allocator.allocations, "place_replica", wait)
+    with ThreadPoolExecutor(THREADS) as pool:
+        calls = [pool.submit(client.schedule_replica, "v", f"v-r-{number}", seconds=60) for number in range(THREADS)]
+        try:
+            assert all(entered.acquire(timeout=30) for _ in calls)
+            assert Reply.NOT_CHECKED == leader.ask(pb.HoldExpansionRequest(volume_name="v", size_bytes=1)).verdict
+        finally:
+            done.set()
+        assert all(isinstance(call.exception(), CallFailedError) for call in calls)
 
 
 def test_the_webhook_may_allocate_nothing(chain: Chain, leader: Leader, record: FakeRecord) -> None:

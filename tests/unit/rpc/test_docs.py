@@ -14,11 +14,11 @@ import pytest
 
 from certs.authority import LeafSpec
 from controller.rpc import disk_scheduler_pb2 as pb
-from controller.rpc.calls import REASONS
 from controller.rpc.client import DiskSchedulerClient
 from controller.rpc.command import main
 from controller.rules import library
 from controller.rules.affinity import Try
+from controller.rules.reasons import Reason
 from tests.fakes import saved
 from tests.fakes.builders import GIB, volume
 from tests.unit.pages import FENCE
@@ -99,7 +99,7 @@ def test_the_library_example_runs(capsys: pytest.CaptureFixture[str], monkeypatc
 
 
 def test_the_tables_name_everything() -> None:
-    assert [reason.name for reason in REASONS] == rows("`reason` of a refusal:")
+    assert [reason.name for reason in Reason] == rows("`reason` of a refusal:")
     assert [*Try] == rows("which group of nodes decided:")
     calls = pb.DESCRIPTOR.services_by_name["DiskScheduler"].methods_by_name
     assert list(calls) == rows('"Synchronized Disk Scheduler":')

@@ -18,7 +18,6 @@ from controller.allocator.outcome import Mode
 from controller.errors import ConfigError, NotReadyError, UnavailableError
 from controller.kube.resources import SECRETS
 from controller.rpc import disk_scheduler_pb2 as pb
-from controller.rpc.calls import REASONS
 from controller.rpc.client import CallFailedError, DiskSchedulerClient, MountedMaterial
 from controller.rpc.command import main
 from controller.rules.reasons import Reason
@@ -74,13 +73,8 @@ def test_no_candidate_is_an_answer(contended: Leader, client: DiskSchedulerClien
     assert ["none-found"] == contended.calls.outcomes
 
 
-def test_every_reason_of_the_wire_is_one_of_ours_and_every_one_that_a_search_gives_has_its_own() -> None:
-    assert {"REASON_UNSPECIFIED", *(reason.name for reason in REASONS)} == set(pb.DiskRefusal.Reason.keys())
-    outside = {reason.name for reason in Reason} - {reason.name for reason in REASONS}
-    rules = Path(__file__).parents[3] / "controller" / "rules"
-    sources = "".join((rules / f"{name}.py").read_text() for name in ("candidates", "eligibility", "affinity"))
-    # A room as a whole and a whole rule's summary, and what only reuse finds; none of them refuses a new replica.
-    assert {"NOT_REUSABLE"} == {name for name in outside if f"Reason.{name}" in sources}
+def test_the_reasons_of_the_wire_are_ours() -> None:
+    assert {"REASON_UNSPECIFIED", *Reason.__members__} == set(pb.DiskRefusal.Reason.keys())
 
 
 def code_of(call: DiskSchedulerClient, *words: str, **more: Any) -> str:
@@ -113,6 +107,9 @@ def test_a_read_that_fails_is_no_answer(contended: Leader, client: DiskScheduler
         (("",), {}, "volume_name"),
         (("v" * 254,), {}, "volume_name"),
         (("v", "r" * 254), {}, "replica_name"),
+        ((".",), {}, "volume_name"),
+        (("v", "r/s"), {}, "replica_name"),
+        (("v",), {"hard_node_affinity": ".."}, "hard_node_affinity"),
         (("v", "v-r-1"), {"hard_node_affinity": "n1"}, "hard_node_affinity"),
     ],
 )

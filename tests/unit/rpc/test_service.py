@@ -125,6 +125,12 @@ def test_of_volumes_that_nobody_has_so_many_are_read_and_the_others_not_judged(l
         (pb.HoldExpansionRequest(volume_name="v", size_bytes=-1), "size_bytes"),
         (pb.HoldExpansionRequest(volume_name="v", size_bytes=1, claim_name="c"), "claim_name"),
         (pb.HoldExpansionRequest(volume_name="v" * 254, size_bytes=1), "volume_name"),
+        (pb.HoldExpansionRequest(volume_name=".", size_bytes=1), "volume_name"),
+        (
+            pb.HoldExpansionRequest(volume_name="v", size_bytes=1, claim_namespace="a/b", claim_name="c"),
+            "claim_namespace",
+        ),
+        (pb.HoldExpansionRequest(volume_name="v", size_bytes=1, claim_namespace="n", claim_name=".."), "claim_name"),
     ],
 )
 def test_a_wrong_field_is_named(leader: Leader, request_: pb.HoldExpansionRequest, field: str) -> None:

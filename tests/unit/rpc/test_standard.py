@@ -13,7 +13,7 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from controller.rpc import disk_scheduler_pb2 as pb
 from controller.rpc.server import THREADS
-from controller.rpc.standard import MOST_REFLECTIONS
+from controller.rpc.standard import MOST_REFLECTIONS, MOST_WATCHES
 from controller.rpc.wire import SERVICE
 from tests.unit.rpc.leaders import Chain, Leader, caller
 from tests.waiting import wait_until
@@ -70,6 +70,22 @@ def test_watches_that_go_while_they_are_told_stop_nobody(leader: Leader, channel
     services.tell_leading(True)
     wait_until(lambda: checked(channel, SERVICE) == Status.SERVING, "an answer")
     wait_until(lambda: not services._health._watches, "an end of all watches")
+
+
+def test_only_so_many_may_watch_at_a_time(leader: Leader, channel: grpc.Channel) -> None:
+    stub = health_pb2_grpc.HealthStub(channel)
+    request = health_pb2.HealthCheckRequest(service="")
+    watches = [stub.Watch(request, timeout=60) for _ in range(MOST_WATCHES)]  # type: ignore[attr-defined]  # the stubs lack it
+    assert [Status.SERVING] * MOST_WATCHES == [next(watch).status for watch in watches]
+    with pytest.raises(grpc.RpcError) as raised:
+        next(stub.Watch(request, timeout=60))  # type: ignore[attr-defined]  # the stubs lack it
+    assert grpc.StatusCode.RESOURCE_EXHAUSTED is raised.value.code()
+    watches.pop().cancel()
+    wait_until(lambda: len(leader.server._standard._health._watches) < MOST_WATCHES, "a free place")
+    watches.append(stub.Watch(request, timeout=60))  # type: ignore[attr-defined]  # the stubs lack it
+    assert Status.SERVING == next(watches[-1]).status
+    for watch in watches:
+        watch.cancel()
 
 
 def test_who_watches_a_service_that_is_not_there_is_told_so(channel: grpc.Channel) -> None:
