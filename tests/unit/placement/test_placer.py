@@ -319,7 +319,8 @@ def test_many_without_room_leave_most_of_the_time_to_others_and_none_of_them_is_
     leader = PlacingLeader(cell)
     tried = dict.fromkeys(names, 0)
 
-    def no_room(_volume: str, replica: str, _seconds: float) -> Allotment:
+    def no_room(volume: str, replica: str, seconds: float) -> Allotment:
+        del volume, seconds
         tried[replica] += 1
         cell.clock.advance(0.25)
         return Allotment()
