@@ -32,8 +32,8 @@ EVERY_SECONDS: Final = 2.0  # without news
 ROUND_SECONDS: Final = 1.0  # of one round; the rest follows in the next one
 PLACE_SECONDS: Final = 5.0  # for a decision and its record
 BACKOFF_SECONDS: Final = (1.0, 30.0)  # after a try without a disk: the first, and the longest
-REST: Final = 4.0  # times that the tries after one change took are waited before those after the next change
-MOST_REST_SECONDS: Final = 2.0
+REST: Final = 4.0  # times that a round of repeated tries took are waited before the next one
+MOST_REST_SECONDS: Final = 5.0
 REUSE_SECONDS: Final = 30.0  # that a failed replica has to come back which Longhorn would reuse
 SEEN_SECONDS: Final = 5.0  # within which our stores show what was written
 LOOK_SECONDS: Final = 30.0  # between looks at what waits for an event
@@ -99,10 +99,10 @@ class Waiting:
     volume: str
     since: float
     reason_since: float
+    next_at: float
     reason: str = Why.NEW
     detail: str = ""
     tries: int = 0
-    next_at: float = -math.inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,9 +192,9 @@ class Placer(Part):
             del self._states[name]
         for name, volume in news.waiting.items():
             if name not in self._states:
-                self._states[name] = Waiting(volume, now, now)
+                self._states[name] = Waiting(volume, now, now, now)
         for name in news.touched & self._states.keys():
-            self._states[name].next_at = now
+            self._states[name].next_at = min(self._states[name].next_at, now)
         if news.has_room:
             at = max(now, self._rest_until)
             for state in self._states.values():
@@ -202,9 +202,13 @@ class Placer(Part):
                     state.next_at = min(state.next_at, at)
 
     def _try_due(self) -> None:
-        """In the order in which they came, so that none that waits for room loses it to a later one."""
+        """Of those that are due at the same time, in the order in which they came, so that none that waits for room
+        loses it to a later one. Where a round ends before all were tried, the next one begins with the others."""
         began = self._clock.now()
-        due = [name for name, state in self._states.items() if state.next_at <= began]
+        due = sorted(
+            (name for name, state in self._states.items() if self._due_at(state) <= began),
+            key=lambda name: self._states[name].next_at,
+        )
         self._failed_in_a_row = again = 0
         for name in due:
             if self.worker.is_stopping or not self._is_leading() or self._failed_in_a_row == MOST_FAILURES:
@@ -233,8 +237,11 @@ class Placer(Part):
 
     def _pause(self) -> float:
         least = BACKOFF_SECONDS[0] if self._failed_in_a_row == MOST_FAILURES else 0.0
-        due = min((state.next_at for state in self._states.values()), default=math.inf)
+        due = min(map(self._due_at, self._states.values()), default=math.inf)
         return min(EVERY_SECONDS, max(least, due - self._clock.now()))
+
+    def _due_at(self, state: Waiting) -> float:
+        return max(state.next_at, self._rest_until) if state.tries else state.next_at
 
     # One replica
 

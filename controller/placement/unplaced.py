@@ -89,7 +89,7 @@ class Unplaced:
             self.room_came()
 
     def records_changed(self, changes: Sequence[Change[NodeRecord]]) -> None:
-        if any(_entries(change.old) - _entries(change.new) for change in changes):
+        if any(frees(change.old, change.new) for change in changes):
             self.room_came()
 
     def room_came(self, _changes: object = None) -> None:
@@ -103,7 +103,7 @@ class Unplaced:
 
 def gives_room(old: LonghornNode | None, new: LonghornNode | None) -> bool:
     """Whether that change may let a replica in that found no disk before: anything but disks that got fuller."""
-    if old is None or new is None or _without_figures(old) != _without_figures(new):
+    if old is None or new is None or _without_figures(old) != _without_figures(new) or frees(old.record, new.record):
         return True
     return any(_is_emptier(before, after) for before, after in zip(old.disks, new.disks, strict=True))
 
@@ -149,5 +149,8 @@ def _volume_of(change: Change[Volume]) -> str:
     return facts.name if facts is not None else ""
 
 
-def _entries(record: NodeRecord | None) -> set[object]:
-    return set(record.allocations) if record is not None else set()
+def frees(old: NodeRecord | None, new: NodeRecord | None) -> bool:
+    """Whether something has gone from that record, or it can be read again."""
+    if old is None or (new is not None and new.problem):
+        return False
+    return bool(old.problem) or not set(old.allocations) <= set(new.allocations if new is not None else ())

@@ -54,6 +54,7 @@ class Reason(StrEnum):
     NOT_SCHEDULED = "VolumeNotScheduled"
     ENGINE_NOT_EXPANDABLE = "EngineNotExpandable"
     DISK_NOT_READY = "DiskNotReady"
+    RECORD_UNREADABLE = "AllocationRecordUnreadable"
     NO_ROOM_IN_CLUSTER = "NoRoomInCluster"
     CONTENDED = "Contended"
     OWN_VOLUMES = "OwnVolumes"
@@ -108,6 +109,7 @@ _TEXTS = {
     Reason.NOT_SCHEDULED: "Longhorn: not all replicas of the volume have a disk",
     Reason.ENGINE_NOT_EXPANDABLE: "Longhorn: volumes with this data engine and frontend cannot be expanded",
     Reason.DISK_NOT_READY: "Longhorn: a disk of the volume is not ready",
+    Reason.RECORD_UNREADABLE: "Longhorn: the node's allocation record cannot be read",
     Reason.NO_ROOM_IN_CLUSTER: "Longhorn: no disk in the cluster can take the volume's replica",
     Reason.CONTENDED: "Longhorn: space is promised to other pods",
     Reason.OWN_VOLUMES: "Longhorn: the pod's own volumes may take each other's space",

@@ -167,14 +167,21 @@ class Growing:
         return [_space_aside(entry) for entry in self.by_longhorn(new_bytes).not_now]
 
     def _in_the_way(self, plan: ExpansionPlan, new_bytes: int) -> Iterator[Obstacle]:
-        """Promises to others and to the volume itself that prevent it. A check that ran out of time counts as an
-        obstacle."""
+        """Records that nobody can read, and promises to others and to the volume itself, that prevent it. A check that
+        ran out of time counts as an obstacle."""
+        yield from self._on_closed(plan.disks)
         yield from self._against_pending(plan.disks, new_bytes)
         if not self.is_late:
             yield from self._of_promises(new_bytes)
         if self.is_late:
             text = "the check against promised space did not finish in time"
             yield Obstacle("", "", 0, Rejection(Reason.NOT_EVALUATED, text))
+
+    def _on_closed(self, growths: Iterable[DiskGrowth]) -> Iterator[Obstacle]:
+        for name in sorted({entry.node for entry in growths if entry.growth_bytes > 0}):
+            closed = self._world.allocated.check_closed(name)
+            if closed is not None:
+                yield Obstacle(name, "", 0, closed)
 
     def by_longhorn(self, new_bytes: int) -> ExpansionPlan:
         """Longhorn's rule, with the disks as full as growths that were granted make them."""
@@ -314,6 +321,9 @@ class Growing:
 
     def _at(self, name: str, demand: VolumeDemand, new_bytes: int) -> Obstacle | None:
         """The replica that is to go to that node."""
+        closed = self._world.allocated.check_closed(name)
+        if closed is not None:
+            return Obstacle(name, "", 0, closed)
         judge = self._judges.get(demand.key)
         if judge is None:
             now = self._clock.now()

@@ -226,7 +226,7 @@ class JoinedDisks:
         """Why nothing is given there, whatever Longhorn's rules say."""
         if self.only is not None and name not in self.only:
             return "nothing was promised there"
-        return self.closed.get(name, "")
+        return self.closed.get(name, "") or self._world.allocated.closed(name)
 
     def _disk(self, disk: Disk, scheduled_bytes: int | None) -> Disk:
         own = self._own.get(disk.uuid)

@@ -43,6 +43,11 @@ def _refusals(judge: Judge, name: str, judgement: Judgement) -> Iterator[Refusal
                 where = ", ".join(sorted(demand.usable_nodes or demand.placed_nodes))
                 yield _of_node(name, reason, f"{demand.volume}: its data is on {where}")
         return
+    if reason is Reason.RECORD_UNREADABLE:
+        closed = judge.world.allocated.check_closed(name)
+        if closed is not None:
+            yield Refusal(name, "", closed)
+        return
     wanted = judge.wanted_on(name)
     demands = judge.local if isinstance(wanted, Judgement) else wanted
     if judgement.verdict is Verdict.CONTENDED:

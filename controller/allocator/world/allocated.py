@@ -16,6 +16,7 @@ from typing import Final
 from controller.allocator.world.placed import Placed
 from controller.model.allocations import Allocation, NodeRecord, Purpose
 from controller.model.longhorn import BackingImage, LonghornNode, Replica
+from controller.rules.reasons import Reason, Rejection
 
 _NONE: Final[tuple[Allocation, ...]] = ()
 _NO_PLACES: Final[Mapping[tuple[str, str], Decided]] = {}
@@ -33,6 +34,18 @@ class Decided:
     seen: NodeRecord | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """A record at one place. `allocations` and `term`: by the last reading that succeeded; None: there was none."""
+
+    allocations: tuple[Allocation, ...] | None = None
+    term: int = 0
+    problem: str = ""
+
+
+_NEVER_READ: Final = _Seen()
+
+
 class Allocated:
     """Allocations by name, and what Longhorn's objects are with them. While they do not count, the objects are as
     Longhorn shows them.
@@ -46,12 +59,16 @@ class Allocated:
         nodes: Mapping[str, LonghornNode],
         images: MutableMapping[str, BackingImage],
         touch: Callable[[str], None],
+        closing: Callable[[str], None],
     ) -> None:
-        """`images` are those with their allocations; `touch` hears of the UUIDs of disks whose content changed."""
-        self._placed, self._nodes, self._joined_images, self._touch = placed, nodes, images, touch
+        """`images` are those with their allocations; `touch` hears of the UUIDs of disks whose content changed, and
+        `closing` of nodes that are closed now, or no more."""
+        self._placed, self._nodes, self._joined_images = placed, nodes, images
+        self._touch, self._closing = touch, closing
         self.counts = False
         self.problems: dict[str, str] = {}  # by node, why its record cannot be read; the last one that could counts on
-        self._places: dict[str, dict[str, NodeRecord]] = {}  # by node and place, as they were last seen
+        self._unread: set[str] = set()  # nodes of whose record nothing is known: no reading of it has succeeded here
+        self._places: dict[str, dict[str, _Seen]] = {}  # by node and place, as they were last seen
         self._records: dict[str, tuple[Allocation, ...]] = {}  # by node, what counts of them
         self._recorded: dict[Purpose, dict[str, tuple[Allocation, ...]]] = {one: {} for one in Purpose}  # the same
         self._decided: dict[Name, dict[tuple[str, str], Decided]] = {}  # by node and disk
@@ -65,9 +82,20 @@ class Allocated:
     def copy_to(self, other: Allocated) -> None:
         """For questions only."""
         other.counts, other.problems = self.counts, self.problems.copy()
-        vars(other).update(_extra={uuid: entries.copy() for uuid, entries in self._extra.items()})
+        vars(other).update(
+            _unread=self._unread.copy(), _extra={uuid: entries.copy() for uuid, entries in self._extra.items()}
+        )
 
     # Look-ups
+
+    def closed(self, node: str) -> str:
+        """Why that node takes nothing: this process does not know what is on record for it. "": it does."""
+        is_closed = self.counts and node in self._unread
+        return f"its allocation record cannot be read: {self.problems[node]}" if is_closed else ""
+
+    def check_closed(self, node: str) -> Rejection | None:
+        why = self.closed(node)
+        return Rejection(Reason.RECORD_UNREADABLE, f"{node}: {why}") if why else None
 
     def extra_on(self, disk_uuid: str) -> Iterable[Allocation]:
         """What is allocated on that disk and shown there by no object of Longhorn's."""
@@ -124,23 +152,22 @@ class Allocated:
         if counts == self.counts:
             return set()
         self.counts = counts
+        for node in self._unread:
+            self._closing(node)
         return self._join(self._names())
 
     def observe(self, node: str, record: NodeRecord | None, place: str = "") -> set[str]:
-        """What is on record for that node, at one of the places where it may be; None: nothing. One that cannot be read
-        changes nothing. While it is moved it is in two places, and the larger entry counts."""
+        """What is on record for that node, at one of the places where it may be; None: nothing. While it is moved it is
+        in two places, and the larger entry counts. Of one that cannot be read the last reading counts on."""
         places = self._places.setdefault(node, {})
-        places.pop(place, None)
+        last = places.pop(place, _NEVER_READ)
         if record is not None:
-            places[place] = record
-        problem = next((one.problem for one in places.values() if one.problem), "")
-        if problem:
-            self.problems[node] = problem
-            return set()
-        self.problems.pop(node, None)
-        allocations = _together(tuple(one.allocations for one in places.values()))
+            read = _Seen(record.allocations, record.term)
+            places[place] = read if record.is_readable else replace(last, problem=record.problem)
         if not places:
             del self._places[node]
+        self._note_problems(node, tuple(places.values()))
+        allocations = _together(tuple(one.allocations or _NONE for one in places.values()))
         old, new = set(self._records.pop(node, _NONE)), set(allocations)
         if new:
             self._records[node] = allocations
@@ -155,6 +182,18 @@ class Allocated:
             if decided is not None and decided.allocation.size_bytes <= came.size_bytes and not is_old:
                 self._end(decided.allocation)
         return self._join({(one.purpose, one.name) for one in old ^ new})
+
+    def _note_problems(self, node: str, places: tuple[_Seen, ...]) -> None:
+        was_closed = self.closed(node)
+        self.problems.pop(node, None)
+        self._unread.discard(node)
+        for one in places:
+            if one.problem:
+                self.problems[node] = one.problem
+            if one.allocations is None:
+                self._unread.add(node)
+        if self.closed(node) != was_closed:
+            self._closing(node)
 
     def decide(
         self, allocations: Iterable[Allocation], until: float | None = None, *, is_judged: bool = False

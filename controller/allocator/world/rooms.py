@@ -30,10 +30,11 @@ def make_room(
     space: SpacePolicy,
     believed: Callable[[str], int] = lambda _uuid: NOTHING,
     allocated_on: Callable[[str], Iterable[Allocation]] = lambda _uuid: (),
+    closed: Rejection | None = None,
 ) -> NodeRoom:
     """What `node` can take. `replicas_on` has the replicas by disk UUID; disks whose UUID is shared take nothing.
     `believed` is what Longhorn may have seen of a disk a moment ago; `allocated_on`, what is allocated there and no
-    object shows."""
+    object shows; `closed`, why the node takes nothing whatever Longhorn says."""
     disks, over, whole = [], list[tuple[str, int]](), 0
     selectors = space.allow_empty_node_selector, space.allow_empty_disk_selector
     kind = (node.tags, node.zone, node.region, *selectors)
@@ -49,7 +50,7 @@ def make_room(
             room = replace(room, written_limit_bytes=NOTHING)
         disks.append(room)
         whole += max(0, disk.maximum_bytes - disk.reserved_bytes)
-    rejection = check_node(node)
+    rejection = check_node(node) or closed
     if rejection is None and not disks:
         rejection = Rejection(Reason.NO_USABLE_DISK, f"{node.name}: none of its disks accepts replicas")
     plain = [room.free_bytes for room in disks if disk_takes(room, DEFAULT_NEEDS, 0, 0, space)]

@@ -44,7 +44,7 @@ class World(Facts):
     """
 
     def __init__(self, granted: Granted | None = None, clock: Clock | None = None) -> None:
-        super().__init__(granted, self._stale_rooms)
+        super().__init__(granted, self._stale_rooms, self._closing_changed)
         self._clock = clock
         self.rebuilds: dict[str, tuple[Rebuild, ...]] = {}  # by volume: replicas that Longhorn will make; no promises
         self.rebuild_bytes: Counter[str] = Counter()  # of those that are bound to a node, by node
@@ -292,6 +292,13 @@ class World(Facts):
     def _stale_rooms(self, disk_uuid: str) -> None:
         self._rooms.touch(self._nodes_of_disk.get(disk_uuid, ()))
 
+    def _closing_changed(self, node: str) -> None:
+        """Its allocation record closes it, or no more."""
+        self._rooms.touch((node,))
+        self._changed_candidates.add(node)
+        change = ReachCause.CLOSED if self.allocated.closed(node) else ReachCause.OPENED
+        self.reach.node_told(self.nodes.get(node), change)
+
     # Rooms, computed once after a change of their node
 
     def room(self, name: str) -> NodeRoom | None:
@@ -339,6 +346,7 @@ class World(Facts):
             self.settings.space,
             self.reach.most_believed,
             self.allocated.extra_on,
+            self.allocated.check_closed(name),
         )
 
     def nodes_of_disk(self, uuid: str) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from itertools import permutations
 from math import inf
 from typing import Any
 
@@ -15,14 +16,14 @@ from controller.allocator.judge.joined import FoundDisks
 from controller.allocator.outcome import Decision, Mode
 from controller.allocator.verbs.allocate import DOUBT_SECONDS, SHOWN_SECONDS, Allotment
 from controller.allocator.verbs.find import DiskQuestion
-from controller.allocator.verbs.grow import GrowthRequest, GrowthVerdict
+from controller.allocator.verbs.grow import GrowthOutcome, GrowthRequest, GrowthVerdict
 from controller.errors import NotFoundError, NotReadyError, PreconditionError
 from controller.model.allocations import Allocation, Drop, NodeRecord, Purpose, Put, changed
 from controller.model.longhorn import BackingImage, LonghornSettings
 from controller.rules import eligibility
 from controller.rules.demand import Missing
-from controller.rules.reasons import Reason
-from controller.settings import DISK_SCHEDULER, LiveSettings
+from controller.rules.reasons import Reason, Rejection
+from controller.settings import DISK_SCHEDULER, LONGHORN, LiveSettings
 from tests.fakes.builders import GIB, TestCluster, disk, node, replica, volume
 from tests.fakes.counting import counted
 from tests.fakes.rooms import OPEN
@@ -515,6 +516,116 @@ def test_nothing_is_given_from_a_record_that_cannot_be_read() -> None:
     assert {"n1": (Reason.NODE_UNSCHEDULABLE, 0), "n2": (Reason.NODE_UNSCHEDULABLE, 0)} == why(refused)
     assert "its allocation record cannot be read: spec.disks: is a number" in refused.obstacles[0].rejection.message
     assert 40 == cluster.free_gib("n1")  # the last one that could be read counts on
+
+
+BAD = NodeRecord("n1", problem="spec.disks: is a number")
+
+
+def hold(cluster: Allocating, gib: float) -> GrowthOutcome:
+    return cluster.allocator.expansions.hold(GrowthRequest("v", int(gib * GIB)))
+
+
+def test_a_record_that_was_never_read_here_closes_its_node() -> None:
+    """As for a new leader: what is on record there nobody knows."""
+    cluster = cluster_of(n1=100, n2=100)
+    cluster.show("v", 10, on="n1")
+    cluster.allocator.observe_record("n1", BAD)
+    cluster.add_pod("pod", ("pod", 10))
+    outcome = cluster.filter("pod", "n1", "n2")
+    assert (["n2"], {"n1": Reason.RECORD_UNREADABLE}) == (list(outcome.passed), outcome.refused)
+    refused = hold(cluster, 20)
+    (one,) = refused.obstacles
+    assert (GrowthVerdict.REFUSED, "n1", 0) == (refused.verdict, one.node, one.missing_bytes)
+    assert (
+        Rejection(Reason.RECORD_UNREADABLE, f"n1: its allocation record cannot be read: {BAD.problem}") == one.rejection
+    )
+    cluster.show("w", 10)
+    found = cluster.allocator.disks.find(DiskQuestion("w"), SECONDS)
+    assert (["n2"], ["n1"]) == ([one.node for one in found.disks], [one.node for one in found.obstacles])
+    assert BAD.problem in found.obstacles[0].rejection.message
+    assert ("n2", "d1") == place(cluster.schedule("w-r-1"))
+    told = cluster.allocator.account_of(cluster.pods["pod"].uid, ["n1"])
+    assert f"n1: its allocation record cannot be read: {BAD.problem}" in told
+
+
+def test_a_closed_node_opens_once_its_record_can_be_read() -> None:
+    cluster = cluster_of(n1=100)
+    cluster.show("v", 10, on="n1")
+    cluster.allocator.observe_record("n1", BAD)
+    assert not cluster.ask("pod", 50, "n1")
+    cluster.allocator.observe_record("n1", NodeRecord("n1"))
+    assert ["pod"] == cluster.woken()
+    assert {"n1"} == cluster.offered("pod", "n1")
+    assert GrowthVerdict.ADMITTED is hold(cluster, 20).verdict
+
+
+@pytest.mark.parametrize(
+    "known", [NodeRecord("n1"), NodeRecord("n1", (Allocation(Purpose.REPLICA, "r", "n1", "d1", GIB),))]
+)
+def test_what_could_be_read_last_counts_and_closes_nothing(known: NodeRecord) -> None:
+    cluster = cluster_of(n1=100)
+    cluster.show("v", 10, on="n1")
+    cluster.allocator.observe_record("n1", known)
+    cluster.allocator.observe_record("n1", BAD)
+    cluster.allocator.observe_record("n1", replace(BAD, version="2"))
+    assert 90 - len(known.allocations) == cluster.free_gib("n1")
+    assert {"n1"} == cluster.ask("pod", 50, "n1")
+    assert GrowthVerdict.ADMITTED is hold(cluster, 20).verdict
+
+
+def test_a_node_is_closed_by_its_record_only_while_that_decides() -> None:
+    cluster = cluster_of(n1=100)
+    cluster.show("v", 10, on="n1")
+    cluster.authority(LONGHORN)
+    cluster.allocator.observe_record("n1", BAD)
+    assert {"n1"} == cluster.ask("first", 10, "n1")
+    assert GrowthVerdict.ADMITTED is hold(cluster, 20).verdict
+    cluster.authority(DISK_SCHEDULER)
+    assert not cluster.ask("second", 10, "n1")
+    assert GrowthVerdict.REFUSED is hold(cluster, 30).verdict
+    cluster.authority(LONGHORN)
+    assert {"n1"} == cluster.offered("second", "n1")
+
+
+@pytest.mark.parametrize("order", list(permutations(range(3))))
+def test_a_closed_node_is_the_same_in_whatever_order_a_leader_sees_it(order: Sequence[int]) -> None:
+    """Its Longhorn Node, a record that cannot be read, and in the other place one that can."""
+    cluster = Allocating()
+    there = (Allocation(Purpose.REPLICA, "r", "n1", "d1", 60 * GIB),)
+    shown = replace(node("n1", free_gib=100), record=NodeRecord("n1", there))
+    events = [
+        lambda: cluster.put_node(replace(shown, record=None)),
+        lambda: cluster.put_node(shown),
+        lambda: cluster.allocator.observe_record("n1", BAD),
+    ]
+    for step in order:
+        events[step]()
+    cluster.put_node(shown)
+    assert not cluster.ask("pod", 10, "n1")
+    assert 40 == cluster.free_gib("n1")
+    cluster.allocator.observe_record("n1", None)
+    assert {"n1"} == cluster.offered("pod", "n1")
+
+
+def test_a_volume_that_is_to_come_to_a_closed_node_does_not_grow() -> None:
+    cluster = cluster_of(n1=100)
+    cluster.ask("pod", 10, "n1")
+    cluster.select_node("pod", "n1")
+    name = cluster.provision("pod")
+    cluster.allocator.observe_volume(name, volume(name, 10, locality="strict-local", attached_to="n1"))
+    cluster.allocator.observe_replica(f"{name}-r-1", replica(f"{name}-r-1", name, 10))
+    cluster.allocator.observe_record("n1", BAD)
+    refused = cluster.allocator.expansions.hold(GrowthRequest(name, 20 * GIB))
+    assert [("n1", Reason.RECORD_UNREADABLE)] == [(one.node, one.rejection.reason) for one in refused.obstacles]
+
+
+def test_a_pod_runs_beside_its_data_on_a_closed_node() -> None:
+    cluster = cluster_of(n1=100)
+    cluster.ask("pod", 10, "n1")
+    cluster.run("pod", "pod", "n1")
+    cluster.allocator.observe_record("n1", BAD)
+    cluster.add_pod("next", "pod")
+    assert {"n1"} == cluster.offered("next", "n1")
 
 
 def test_while_longhorn_decides_the_record_counts_nothing_and_gives_nothing() -> None:

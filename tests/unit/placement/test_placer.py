@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from controller.allocator.outcome import Mode
-from controller.allocator.verbs.allocate import DOUBT_SECONDS
+from controller.allocator.verbs.allocate import DOUBT_SECONDS, Allotment
 from controller.errors import ClusterError, ConflictError, PreconditionError, UnavailableError
 from controller.kube.resources import LONGHORN_NODES, LONGHORN_REPLICAS
 from controller.model.allocations import Allocation, Drop, Purpose, Put
@@ -311,6 +311,37 @@ def test_tries_that_take_long_are_followed_by_a_rest() -> None:
     cell.put_node("n1", 6)
     assert 2 == leader.round().counted("no-room")
     assert 3 == leader.round(MOST_REST_SECONDS).counted("no-room")
+
+
+def test_many_without_room_leave_most_of_the_time_to_others_and_none_of_them_is_left_out() -> None:
+    cell = ReplicaCell(n1=5)
+    names = [cell.add(f"v{number}", 10) for number in range(SHOWN)]
+    leader = PlacingLeader(cell)
+    tried = dict.fromkeys(names, 0)
+
+    def no_room(volume: str, replica: str, seconds: float) -> Allotment:
+        del volume, seconds
+        tried[replica] += 1
+        cell.clock.advance(0.25)
+        return Allotment()
+
+    leader.giving.place = no_room  # type: ignore[method-assign]
+    start, rested = cell.clock.now(), 0.0
+    while cell.clock.now() < start + 600:
+        pause = leader.placer.run_once()
+        rested += pause
+        cell.clock.advance(pause)
+    assert 0.75 < rested / 600 < 0.85
+    assert 7 < min(tried.values()) <= max(tried.values()) <= 1 + min(tried.values())
+
+
+def test_a_new_one_does_not_wait_for_the_rest() -> None:
+    cell = ReplicaCell(TickingClock(0.1), n1=5)
+    cell.add("v", 40)
+    leader = PlacingLeader(cell).round()
+    leader.round(BACKOFF_SECONDS[0])
+    name = cell.add("w", 1)
+    assert "n1" == leader.round().cell.node_of(name)
 
 
 def test_a_round_has_an_end_and_the_next_one_goes_on() -> None:

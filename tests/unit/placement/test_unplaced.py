@@ -37,7 +37,6 @@ def with_disk(**fields: Any) -> LonghornNode:
         (with_disk(tags=frozenset({"fast"})), True),
         (replace(N1, allow_scheduling=False), True),
         (replace(N1, zone="z"), True),
-        (replace(N1, record=NodeRecord("n1", (entry("r"),))), False),
         (replace(N1, disks=()), True),
         (None, True),
     ],
@@ -84,13 +83,27 @@ def test_a_replica_gives_room_when_it_leaves_some(after: Replica | None, expecte
     assert expected is unplaced.take().has_room
 
 
-def test_what_goes_from_the_record_gives_room() -> None:
+EMPTY, FULL, BAD = NodeRecord("n1"), NodeRecord("n1", (entry("r"),)), NodeRecord("n1", problem="garbage")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        (EMPTY, FULL, False),
+        (FULL, replace(FULL, version="2", term=2), False),
+        (FULL, EMPTY, True),
+        (FULL, NodeRecord("n1", (entry("r", 1),)), True),
+        (FULL, None, True),
+        (FULL, BAD, False),
+        (BAD, replace(BAD, version="2"), False),
+        (BAD, FULL, True),
+    ],
+)
+def test_a_record_gives_room_wherever_it_stands(before: NodeRecord, after: NodeRecord | None, expected: bool) -> None:
     unplaced = Unplaced(lambda: None)
-    empty, full = NodeRecord("n1"), NodeRecord("n1", (entry("r"),))
-    unplaced.records_changed([Change("n1", empty, full)])
-    assert not unplaced.take().has_room
-    unplaced.records_changed([Change("n1", full, empty)])
-    assert unplaced.take().has_room
+    unplaced.records_changed([Change("n1", before, after)])
+    assert expected is unplaced.take().has_room
+    assert expected is gives_room(replace(N1, record=before), replace(N1, record=after))
 
 
 def test_nobody_is_woken_by_news_again_before_they_are_taken() -> None:
