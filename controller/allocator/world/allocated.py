@@ -95,6 +95,11 @@ class Allocated:
         places = {(one.node, one.disk): one.size_bytes for one in entries}
         return places.get((wanted.node, wanted.disk), -1) >= wanted.size_bytes
 
+    def largest_of(self, replicas: Iterable[str]) -> int:
+        """Bytes that one of those replicas was given, wherever; 0 while allocations do not count."""
+        entries = (one for name in replicas for one in self.of(Purpose.REPLICA, name)) if self.counts else ()
+        return max((one.size_bytes for one in entries), default=0)
+
     def disk_uuid(self, allocation: Allocation) -> str:
         """Of the disk that it is on; "" when no node shows a disk of that name there."""
         node = self._nodes.get(allocation.node)

@@ -82,6 +82,10 @@ def why(given: Allotment) -> dict[str, tuple[Reason, int]]:
     return {one.node: (one.rejection.reason, one.missing_bytes // GIB) for one in given.obstacles}
 
 
+def without(found: dict[str, tuple[Reason, int]], name: str) -> dict[str, tuple[Reason, int]]:
+    return {node: reason for node, reason in found.items() if node != name}
+
+
 # Replicas
 
 
@@ -660,6 +664,52 @@ def test_growth_that_was_admitted_becomes_the_allocation() -> None:
     given = cluster.write(grown(cluster, 90))
     assert 3 == len(given.changes)
     assert [10, 10, 10] == [cluster.free_gib(name) for name in ("n1", "n2", "n3")]
+
+
+def two_copies(**free_gib: float) -> Allocating:
+    """The first one lies on n1, the second one has no disk."""
+    cluster = cluster_of(**free_gib)
+    cluster.allocator.observe_volume("v", volume("v", 10, locality="disabled", replica_count=2))
+    cluster.allocator.observe_replica("v-r-1", replica("v-r-1", "v", 10, on="n1"))
+    cluster.allocator.observe_replica("v-r-2", replica("v-r-2", "v", 10))
+    return cluster
+
+
+def test_a_further_replica_is_given_room_at_the_size_that_the_others_were_given() -> None:
+    cluster = two_copies(n1=100, n2=15)
+    cluster.write(grown(cluster, 50))
+    assert {"n2": (Reason.INSUFFICIENT_STORAGE, 35)} == without(why(cluster.schedule("v-r-2")), "n1")
+    cluster.add_nodes(n3=60)
+    for _ in range(2):
+        assert 50 * GIB == cluster.schedule("v-r-2").size_bytes
+    assert [50, 15, 10] == [cluster.free_gib(name) for name in ("n1", "n2", "n3")]
+
+
+def test_a_new_leader_gives_further_replicas_what_the_record_has_of_the_others() -> None:
+    cluster = two_copies(n1=100, n2=60)
+    cluster.write(grown(cluster, 50))
+    cluster.allocator.end_term()
+    cluster.allocator.begin_term()
+    cluster.show_records()
+    assert 50 * GIB == cluster.schedule("v-r-2").size_bytes
+
+
+@pytest.mark.parametrize("comes", [True, False])
+def test_what_the_others_were_given_is_over_once_the_volume_has_it_or_the_record_no_more(comes: bool) -> None:
+    cluster = two_copies(n1=100, n2=60)
+    cluster.write(grown(cluster, 50))
+    assert 50 * GIB == cluster.allocator._ledger.target_of("v")
+    gib = 50 if comes else 10
+    if comes:
+        cluster.allocator.observe_volume("v", volume("v", gib, locality="disabled", replica_count=2))
+        for name in ("v-r-1", "v-r-2"):
+            cluster.allocator.observe_replica(name, replica(name, "v", gib, on="n1" if name == "v-r-1" else ""))
+    else:
+        cluster.write(Allotment(changes=(Put(Allocation(Purpose.REPLICA, "v-r-1", "n1", "d1", gib * GIB)),)))
+        cluster.pass_time(int(SHOWN_SECONDS) + 1)
+    assert 0 == cluster.allocator._ledger.target_of("v")
+    assert gib * GIB == cluster.schedule("v-r-2").size_bytes
+    assert [100 - gib, 60 - gib] == [cluster.free_gib(name) for name in ("n1", "n2")]
 
 
 # Backing images
