@@ -63,7 +63,8 @@ class DiskAllocator:
         read: Callable[[Missing, float], bool],
         clock: Clock,
     ) -> None:
-        """`record` None: there is none. `read`: a live read, as `DiskScheduler.read`."""
+        """`record` None: there is none; it raises NotReadyError while that is not known. `read`: a live read, as
+        `DiskScheduler.read`."""
         self._allocations, self._record, self._checks = allocations, record, checks
         self._read, self._clock = read, clock
 
@@ -133,9 +134,10 @@ class DiskAllocator:
         given = self._given(grow, (("volume", request.volume_name),), self._clock.now() + seconds)
         if given.obstacles:
             return _refused(given)
-        entries = [_entry(one, "") for one in given.allocations]
         reply = pb.ExpandVolumeReply(
-            allocations=entries, size_bytes=given.size_bytes, already_allocated=not given.is_new
+            allocations=self._entries(given.allocations),
+            size_bytes=given.size_bytes,
+            already_allocated=not given.is_new,
         )
         return Served(reply, _GIVEN if given.is_new else _BEFORE)
 
@@ -154,7 +156,7 @@ class DiskAllocator:
             return self._allocations.release_replica(name, is_gone=True)  # our watch lags
 
         given = self._given(release, (), deadline)
-        return Served(pb.DeallocateReplicaReply(freed=_entries(given.freed)), _FREED if given.freed else _NOTHING)
+        return Served(pb.DeallocateReplicaReply(freed=self._entries(given.freed)), _FREED if given.freed else _NOTHING)
 
     def schedule_backing_image(self, request: pb.ScheduleBackingImageRequest, seconds: float) -> Served:
         check_names(request, "backing_image_name")
@@ -182,7 +184,7 @@ class DiskAllocator:
             return self._allocations.release_image(name, request.disk_uuid, is_gone=not is_there)
 
         given = self._given(release, (), deadline)
-        reply = pb.DeallocateBackingImageReply(freed=_entries(given.freed))
+        reply = pb.DeallocateBackingImageReply(freed=self._entries(given.freed))
         return Served(reply, _FREED if given.freed else _NOTHING)
 
     # Steps
@@ -196,10 +198,10 @@ class DiskAllocator:
         if record is None:
             raise PreconditionError("this cluster has no record of allocations: enable it first")
         try:
-            allotment = decide()
+            allotment = self._decided(decide, deadline)
         except NotFoundError:
             self._make_known([Missing(kind, "", name) for kind, name in needed], deadline)
-            allotment = decide()
+            allotment = self._decided(decide, deadline)
         if allotment.changes:
             try:
                 checks.check_term(term)
@@ -210,6 +212,15 @@ class DiskAllocator:
             self._allocations.written(allotment)
         checks.check_term(term)
         return allotment
+
+    def _decided(self, decide: Callable[[], Allotment], deadline: float) -> Allotment:
+        """In time for its write: what could not be written would count on all the same, and nobody heard of it."""
+        if deadline - self._clock.now() <= _ANSWER_SECONDS:
+            raise NotReadyError("too little time is left to decide and write; try again with a later deadline")
+        return decide()
+
+    def _entries(self, allocations: Sequence[Allocation]) -> list[pb.Allocation]:
+        return [_entry(*row) for row in zip(allocations, self._allocations.disk_uuids(allocations), strict=True)]
 
     def _make_known(self, needed: Collection[Missing], deadline: float) -> None:
         """What was made a moment before the call is there before its watch shows it, mostly for milliseconds only."""
@@ -254,10 +265,6 @@ def _one(given: Allotment, reply: Any) -> Served:
 
 def _refused(given: Allotment) -> Served:
     return Served(None, _REFUSED, refusals_of(given.obstacles, given.size_bytes))
-
-
-def _entries(allocations: Iterable[Allocation]) -> list[pb.Allocation]:
-    return [_entry(one, "") for one in allocations]
 
 
 def _entry(one: Allocation, disk_uuid: str) -> pb.Allocation:

@@ -281,8 +281,15 @@ class Allocations:
             volume = self._world.volumes.get(volume_name)
             if volume is None:
                 raise NotFoundError(f"there is no Longhorn volume {volume_name!r}")
+            if size < volume.size_bytes:
+                have = f"{volume.size_bytes}, which volume {volume_name!r} has"
+                raise PreconditionError(f"size_bytes: {size} is less than {have}")
             members = self._world.replicas_of(volume_name)
             placed = [members[name] for name in sorted(members) if members[name].is_placed]
+            if not placed:
+                raise PreconditionError(
+                    f"no replica of volume {volume_name!r} has a disk: each is given room at the volume's size"
+                )
             wanted = [(one, self._allocation_of(one, size)) for one in placed]
             for one, allocation in wanted:
                 if allocation is None:
@@ -374,6 +381,11 @@ class Allocations:
                 told = {one: inf if is_written(one) else self._told.get(one) for one in lot}
             found.update((one, at) for one, at in told.items() if at is not None)
         return found
+
+    def disk_uuids(self, entries: Iterable[Allocation]) -> list[str]:
+        """Of the disks that they are on; "" where no node shows a disk of that name. Costs: a look at each's node."""
+        with self._lock:
+            return [self._world.allocated.disk_uuid(one) for one in entries]
 
     def is_freed(self, one: Allocation) -> bool:
         """Whether somebody has lately taken back what is on record there, or is about to: what shows it there may be

@@ -666,6 +666,19 @@ def test_growth_that_was_admitted_becomes_the_allocation() -> None:
     assert [10, 10, 10] == [cluster.free_gib(name) for name in ("n1", "n2", "n3")]
 
 
+def test_a_volume_without_a_disk_and_a_smaller_size_are_no_growth() -> None:
+    cluster = cluster_of(n1=100)
+    cluster.show("v", 10)
+    with pytest.raises(PreconditionError, match="no replica of volume 'v' has a disk"):
+        grown(cluster, 50)
+    cluster.show("v", 10, on="n1")
+    with pytest.raises(
+        PreconditionError, match="size_bytes: 9663676416 is less than 10737418240, which volume 'v' has"
+    ):
+        grown(cluster, 9)
+    assert ((10 * GIB,), False) == (tuple(one.size_bytes for one in grown(cluster, 10).allocations), False)
+
+
 def two_copies(**free_gib: float) -> Allocating:
     """The first one lies on n1, the second one has no disk."""
     cluster = cluster_of(**free_gib)

@@ -156,6 +156,27 @@ def test_a_volume_grows_and_shrinks_with_its_replicas(
     assert 90 * GIB == record.bytes_on("n1") + record.bytes_on("n2")
 
 
+def test_replies_name_the_disks_by_their_uuids(leader: Leader, record: FakeRecord, client: DiskSchedulerClient) -> None:
+    leader.cluster.add_nodes(n1=100)
+    show(leader, "v", 10, on="n1")
+    leader.cluster.allocator.observe_backing_image("i", BackingImage("i", real_size_bytes=20 * GIB))
+    entries = [*client.expand_volume("v", 20 * GIB).allocations, client.schedule_backing_image("i").allocation]
+    leader.cluster.allocator.observe_replica("v-r-1", None)
+    entries += [*client.deallocate_replica("v-r-1").freed, *client.deallocate_backing_image("i", "n1-d1").freed]
+    assert [(name, "n1-d1") for name in ("v-r-1", "i", "v-r-1", "i")] == [(one.name, one.disk_uuid) for one in entries]
+
+
+def test_nothing_is_decided_that_could_not_be_told_in_time(
+    leader: Leader, record: FakeRecord, client: DiskSchedulerClient
+) -> None:
+    leader.cluster.add_nodes(n1=100)
+    show(leader, "v", 60)
+    show(leader, "w", 60)
+    with pytest.raises(CallFailedError):
+        client.schedule_replica("v", "v-r-1", seconds=0.09)
+    assert "n1" == client.schedule_replica("w", "w-r-1").allocation.node
+
+
 def test_what_still_lies_there_is_not_freed(leader: Leader, record: FakeRecord, client: DiskSchedulerClient) -> None:
     leader.cluster.add_nodes(n1=100)
     show(leader, "v", 60)
