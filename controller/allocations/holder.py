@@ -67,9 +67,8 @@ class RecordHolder(Part):
     def known_writer(self) -> RecordWriter | None:
         """The same; NotReadyError until a look has told whether there is a record."""
         if not self._is_known:
-            raise NotReadyError(
-                f"it is not known yet where allocations are on record: {self.problem or 'not looked at'}"
-            )
+            why = self.problem or "nobody has looked"
+            raise NotReadyError(f"it is not known yet where allocations are on record: {why}")
         return self._writer
 
     def look(self) -> None:

@@ -134,12 +134,9 @@ class DiskAllocator:
         given = self._given(grow, (("volume", request.volume_name),), self._clock.now() + seconds)
         if given.obstacles:
             return _refused(given)
-        reply = pb.ExpandVolumeReply(
-            allocations=self._entries(given.allocations),
-            size_bytes=given.size_bytes,
-            already_allocated=not given.is_new,
-        )
-        return Served(reply, _GIVEN if given.is_new else _BEFORE)
+        entries, is_new = self._entries(given.allocations), given.is_new
+        reply = pb.ExpandVolumeReply(allocations=entries, size_bytes=given.size_bytes, already_allocated=not is_new)
+        return Served(reply, _GIVEN if is_new else _BEFORE)
 
     def deallocate_replica(self, request: pb.DeallocateReplicaRequest, seconds: float) -> Served:
         check_names(request, "replica_name")

@@ -19,9 +19,11 @@ from itertools import islice
 from math import inf
 from typing import Final, TypeVar
 
+from msgspec.structs import replace as replace_entry
+
 from controller.allocator.judge.chooser import DiskChooser
 from controller.allocator.judge.growth import Obstacle, plan_growth
-from controller.allocator.judge.images import find_image_disk
+from controller.allocator.judge.images import check_image_growth, find_image_disk
 from controller.allocator.judge.joined import JoinedDisks
 from controller.allocator.promises.binding import binding_of
 from controller.allocator.verbs.find import DiskQueries, DiskQuestion, bound_replica
@@ -30,7 +32,7 @@ from controller.allocator.world.world import World
 from controller.clock import Clock
 from controller.errors import NotFoundError, NotReadyError, PreconditionError
 from controller.model.allocations import Allocation, Change, Drop, Key, Purpose, Put
-from controller.model.longhorn import LOCALITY_DISABLED, LOCALITY_STRICT, Replica
+from controller.model.longhorn import LOCALITY_DISABLED, LOCALITY_STRICT, BackingImage, Replica
 from controller.rules.demand import Missing
 from controller.rules.eligibility import check_disk_state, check_node
 from controller.rules.expandable import Route
@@ -310,8 +312,8 @@ class Allocations:
     # Backing images
 
     def place_image(self, name: str, size_bytes: int = 0) -> Allotment:
-        """A disk for a further copy of that backing image; the same again as long as the image does not show it.
-        `size_bytes` where Longhorn does not know it yet.
+        """A disk for a further copy of that backing image; the same again as long as the image does not show it, with
+        more room there if the size is another by now. `size_bytes` where Longhorn does not know it yet.
 
         Costs: a look at each disk."""
         with self._active():
@@ -325,8 +327,7 @@ class Allocations:
             for one in self._world.allocated.of(Purpose.BACKING_IMAGE, name):
                 uuid = self._world.allocated.disk_uuid(one)
                 if uuid and (shown is None or uuid not in shown.disk_uuids):
-                    self._change_locked(self._world.allocated.decide((one,)))
-                    return Allotment((one,), uuid, (Put(one),), size_bytes=one.size_bytes)  # as `_stands` tells
+                    return self._same_copy(image, one, uuid, size)
             closed = self._closed()
             beside = self._under_lock.ledger().binding
             choice, obstacles = find_image_disk(self._world, beside, image, size, closed)
@@ -334,6 +335,18 @@ class Allocations:
                 return Allotment(obstacles=obstacles, size_bytes=size)
             one = Allocation(Purpose.BACKING_IMAGE, name, choice.node, choice.disk, size)
             return self._give_locked((one,), choice.uuid)
+
+    def _same_copy(self, image: BackingImage, one: Allocation, uuid: str, size_bytes: int) -> Allotment:
+        """The copy that was given before, larger if that is wanted and fits. It is written once more, as `_stands`
+        tells."""
+        larger = replace_entry(one, size_bytes=max(one.size_bytes, size_bytes))
+        if larger != one:
+            self._check_readable(one.node)
+            beside = self._under_lock.ledger().binding
+            obstacle = check_image_growth(self._world, beside, image, one, size_bytes)
+            if obstacle is not None:
+                return Allotment(obstacles=(obstacle,), size_bytes=size_bytes)
+        return replace(self._give_locked((larger,), uuid), is_new=larger != one)
 
     def is_shown_without_copy(self, name: str, disk_uuid: str) -> bool:
         """Whether our stores show the image, and no copy on that disk. Costs: a look-up."""

@@ -673,7 +673,7 @@ def test_a_volume_without_a_disk_and_a_smaller_size_are_no_growth() -> None:
         grown(cluster, 50)
     cluster.show("v", 10, on="n1")
     with pytest.raises(
-        PreconditionError, match="size_bytes: 9663676416 is less than 10737418240, which volume 'v' has"
+        PreconditionError, match="size_bytes: 9663676416 is less than 10737418240"
     ):
         grown(cluster, 9)
     assert ((10 * GIB,), False) == (tuple(one.size_bytes for one in grown(cluster, 10).allocations), False)
@@ -759,6 +759,26 @@ def test_an_image_of_no_known_size_needs_one() -> None:
     with pytest.raises(PreconditionError, match="size of backing image 'i' is not known"):
         cluster.allocator.allocations.place_image("i")
     assert 20 * GIB == cluster.allocator.allocations.place_image("i", 20 * GIB).size_bytes
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_a_copy_grows_on_its_disk_or_not_at_all(is_known: bool) -> None:
+    """`is_known`: Longhorn tells the size, and not the caller."""
+    cluster = cluster_of(n1=100, n2=60)
+    image(cluster, 0)
+
+    def asked(gib: int) -> Allotment:
+        image(cluster, gib if is_known else 0)
+        return cluster.write(cluster.allocator.allocations.place_image("i", 0 if is_known else gib * GIB))
+
+    for gib, is_new, free_gib in ((10, True, 90), (50, True, 50), (50, False, 50), (10, False, 50)):
+        given = asked(gib)
+        assert (("n1", "d1"), is_new, free_gib) == (place(given), given.is_new, cluster.free_gib("n1"))
+        assert (100 - free_gib) * GIB == given.size_bytes == given.allocations[0].size_bytes
+    cluster.show("v", 20, on="n1")
+    assert {"n1"} == cluster.ask("pod", 20, "n1")
+    assert ((), {"n1": (Reason.INSUFFICIENT_STORAGE, 5)}) == ((refused := asked(65)).allocations, why(refused))
+    assert 60 * GIB == asked(60).size_bytes
 
 
 @pytest.mark.parametrize(("on", "seen_on"), [(["n1"], ["n1"]), (["n1"], []), ([], ["n1"])])
