@@ -11,7 +11,7 @@ from typing import Any, Final, Protocol
 
 import grpc
 
-from controller.allocator.verbs.allocate import Allocations, Allotment, NotAttachedError
+from controller.allocator.verbs.allocate import Allocations, Allotment, LookFirstError
 from controller.clock import Clock
 from controller.errors import (
     MalformedRequestError,
@@ -102,11 +102,16 @@ class DiskAllocator:
             left, now = deadline - self._clock.now(), self._clock.now_utc()
             try:
                 return self._allocations.place_replica(replica, left, now, volume, is_looked_at=is_looked_at)
-            except NotAttachedError:
-                self._look_at(Missing("volume", "", volume), deadline)
+            except LookFirstError as error:
+                for kind, name in error.what:
+                    self._look_at(Missing(kind, "", name), deadline)
             return place(is_looked_at=True)
 
-        return self._given(place, (("volume", volume), ("replica", replica)), deadline)
+        needed = (("volume", volume), ("replica", replica))
+        given = self._given(place, needed, deadline)
+        while given.freed:  # what it was given before is on another node than it has to be on
+            given = self._given(place, needed, deadline)
+        return given
 
     def release(self, replica: str, seconds: float) -> Allotment:
         """What was given to that replica goes from the record; PreconditionError when our stores show it on a disk."""

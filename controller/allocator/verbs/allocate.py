@@ -47,8 +47,12 @@ _MOST_TRIES: Final = 3
 _ENTRIES_AT_ONCE: Final = 250
 
 
-class NotAttachedError(Exception):
-    """Where the replica goes is where its volume is attached, which is not known yet."""
+class LookFirstError(Exception):
+    """Where the replica goes, or may stay, depends on `what` (kind and name), of which our stores may be behind."""
+
+    def __init__(self, *what: tuple[str, str]) -> None:
+        super().__init__()
+        self.what = what
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,12 +143,13 @@ class Allocations:
         *,
         is_looked_at: bool = True,
     ) -> Allotment:
-        """A disk for that replica, which is there and has none; the same again when it was given one before.
-        `volume_name`: whose it has to be.
+        """A disk for that replica, which is there and has none; the same again when it was given one before. When that
+        is not on the node where it has to be, it is `freed`: to be asked for anew once that is durable. `volume_name`:
+        whose it has to be.
 
-        Raises NotFoundError when our stores do not show it or its volume; and, unless the volume `is_looked_at`,
-        NotAttachedError when the replica goes where its volume is attached, and by our stores that is nowhere yet.
-        Costs: as `DiskChooser.choose`; why no disk
+        Raises NotFoundError when our stores do not show it or its volume; and, unless all `is_looked_at`,
+        LookFirstError when the replica goes where its volume is attached, and by our stores that is nowhere yet, or
+        when it was given a disk that it may not be written to any more. Costs: as `DiskChooser.choose`; why no disk
         takes it is told by a question about disks, mostly without the lock.
         """
         deadline = self._clock.now() + seconds
@@ -173,12 +178,12 @@ class Allocations:
             raise NotFoundError(f"there is no replica {name!r}")
         if volume_name not in ("", replica.volume):
             raise PreconditionError(f"replica {name!r} is of volume {replica.volume!r}, not of {volume_name!r}")
-        if replica.is_placed:
-            return self._at_its_place(replica), replica
         volume = self._world.volume(replica.volume)
+        if replica.is_placed:
+            return self._placed_before(replica, volume, is_looked_at=is_looked_at), replica
         is_attached = volume is None or volume.data_locality == LOCALITY_DISABLED or bool(volume.node_id)
         if not (is_attached or is_looked_at):
-            raise NotAttachedError
+            raise LookFirstError(("volume", replica.volume))
         if replica.node or replica.deleting or replica.failed_at:
             raise PreconditionError(
                 f"replica {name!r} cannot be placed: it failed, is being deleted, or already has a node"
@@ -186,6 +191,21 @@ class Allocations:
         if volume is not None and volume.data_locality == LOCALITY_STRICT and not volume.node_id:
             raise PreconditionError(f"volume {volume.name!r} is strict-local and not attached to any node yet")
         return None, replica
+
+    def _placed_before(self, replica: Replica, volume: Volume | None, *, is_looked_at: bool) -> Allotment:
+        """Where its object is, or, without a disk there, where it was given one, if it may still be written to that."""
+        shown = self._world.allocated.shown_replica(replica.name)
+        if shown is None or shown.is_placed or volume is None:
+            return self._at_its_place(replica)
+        held = self._held(replica.name, wanted_affinity(volume, shown))
+        if held in (HeldPlace.ELSEWHERE, HeldPlace.CLOSED) and not is_looked_at:
+            raise LookFirstError(("volume", volume.name), ("replica", replica.name))
+        if held is HeldPlace.ELSEWHERE:
+            return self._freed(self._world.allocated.of(Purpose.REPLICA, replica.name))
+        if held is HeldPlace.CLOSED:
+            text = f"replica {replica.name!r} was given a disk on node {replica.node}, which takes no replicas now"
+            raise PreconditionError(f"{text}; to have another one chosen, deallocate it")
+        return self._at_its_place(replica)
 
     def _at_its_place(self, replica: Replica) -> Allotment:
         """Where it lies by its object, or by an allocation."""

@@ -13,7 +13,7 @@ from msgspec.structs import replace as other
 
 from controller.allocator.judge.joined import FoundDisks
 from controller.allocator.outcome import Decision, Mode
-from controller.allocator.verbs.allocate import DOUBT_SECONDS, SHOWN_SECONDS, Allotment
+from controller.allocator.verbs.allocate import DOUBT_SECONDS, SHOWN_SECONDS, Allotment, LookFirstError
 from controller.allocator.verbs.find import DiskQuestion
 from controller.allocator.verbs.grow import GrowthRequest, GrowthVerdict
 from controller.errors import NotFoundError, NotReadyError, PreconditionError
@@ -551,6 +551,34 @@ def test_a_failed_replica_comes_back_where_it_lies() -> None:
     assert () == cluster.allocator.allocations.reuse_replica("v").allocations
     with pytest.raises(NotFoundError, match="no Longhorn volume 'other'"):
         cluster.allocator.allocations.reuse_replica("other")
+
+
+def test_what_was_given_on_another_node_than_the_replica_has_to_be_on_is_freed_and_given_anew() -> None:
+    cluster = cluster_of(n1=100, n2=100)
+    cluster.show("v", 10, locality="strict-local", node_id="n1")
+    cluster.schedule("v-r-1")
+    cluster.show("v", 10, locality="strict-local", node_id="n2")
+    with pytest.raises(LookFirstError):
+        cluster.allocator.allocations.place_replica("v-r-1", SECONDS, is_looked_at=False)
+    freed = cluster.schedule("v-r-1")
+    assert ((), [("n1", 10 * GIB)]) == (freed.allocations, [(one.node, one.size_bytes) for one in freed.freed])
+    given = cluster.schedule("v-r-1")
+    assert (("n2", "d1"), True, 100, 90) == (place(given), given.is_new, cluster.free_gib("n1"), cluster.free_gib("n2"))
+
+
+def test_a_disk_that_was_given_and_takes_no_replicas_now_is_not_told_again_unless_it_was_taken() -> None:
+    cluster = cluster_of(n1=100)
+    cluster.show("v", 10)
+    cluster.schedule("v-r-1")
+    n1 = cluster.allocator._world.nodes["n1"]
+    cluster.put_node(replace(n1, schedulable=False))
+    with pytest.raises(PreconditionError, match="was given a disk on node n1, which takes no replicas now"):
+        cluster.schedule("v-r-1")
+    cluster.show("v", 10, on="n1")
+    assert ("n1", "d1") == place(cluster.schedule("v-r-1"))
+    cluster.show("v", 10)
+    cluster.put_node(n1)
+    assert ("n1", "d1") == place(cluster.schedule("v-r-1"))
 
 
 # Freeing
