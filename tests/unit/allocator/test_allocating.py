@@ -700,9 +700,7 @@ def test_a_volume_without_a_disk_and_a_smaller_size_are_no_growth() -> None:
     with pytest.raises(PreconditionError, match="no replica of volume 'v' has a disk"):
         grown(cluster, 50)
     cluster.show("v", 10, on="n1")
-    with pytest.raises(
-        PreconditionError, match="size_bytes: 9663676416 is less than 10737418240"
-    ):
+    with pytest.raises(PreconditionError, match="size_bytes: 9663676416 is less than 10737418240"):
         grown(cluster, 9)
     assert ((10 * GIB,), False) == (tuple(one.size_bytes for one in grown(cluster, 10).allocations), False)
 
