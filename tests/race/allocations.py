@@ -333,7 +333,8 @@ class Allocations:
                 volume = world.volumes.get(entry.volume)
                 shown = max(entry.size_bytes, volume.size_bytes if volume is not None else 0)
                 grown = self.grown.get(entry.volume)
-                if held.size_bytes > shown and grown is not None and world.now - grown.at >= PATIENCE_SECONDS:
+                told_at = held.at if grown is None else max(held.at, grown.at)
+                if held.size_bytes > shown and world.now - told_at >= PATIENCE_SECONDS:
                     self.given[key] = replace(held, size_bytes=shown)
             elif is_late and held.uuid not in world.images[key[1]].disk_uuids:
                 del self.given[key]
