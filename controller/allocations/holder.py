@@ -9,7 +9,7 @@ from typing import Any, Final
 from controller.allocations.backends import RecordBackend, found_backend
 from controller.allocations.writer import RecordWriter
 from controller.clock import Clock
-from controller.errors import NotFoundError
+from controller.errors import NotFoundError, NotReadyError
 from controller.kube.api import KubeApi
 from controller.model.allocations import NodeRecord
 from controller.process.repeated import Repeated
@@ -46,6 +46,7 @@ class RecordHolder(Part):
         self._api, self._namespace, self.term, self._clock, self._seen = api, namespace, term, clock, seen
         self._backend: RecordBackend | None = None
         self._writer: RecordWriter | None = None
+        self._is_known = False  # whether a look has told if there is a place
         pause = {True: LOOK_EVERY_SECONDS, False: RETRY_SECONDS}
         self._steps = Repeated(self.look, pause.__getitem__, say, thread="record")
         self.worker = self._steps.worker
@@ -63,6 +64,13 @@ class RecordHolder(Part):
         """What makes changes durable while this process leads; None without a record."""
         return self._writer
 
+    def known_writer(self) -> RecordWriter | None:
+        """The same; NotReadyError until a look has told whether there is a record."""
+        if not self._is_known:
+            why = self.problem or "nobody has looked"
+            raise NotReadyError(f"it is not known yet where allocations are on record: {why}")
+        return self._writer
+
     def look(self) -> None:
         """Raises NotFoundError when the cluster has no place for a record, and another ClusterError when that cannot be
         told: then it stays as it was."""
@@ -71,9 +79,11 @@ class RecordHolder(Part):
             found.check()
         except NotFoundError:
             self._backend = self._writer = None
+            self._is_known = True
             raise
         if self._backend is None or found.name != self._backend.name:
             self._backend, self._writer = found, RecordWriter(found, self.term, self._clock, seen=self._seen)
+        self._is_known = True
         self._steps.note(())
 
     def status(self) -> dict[str, Any]:

@@ -183,7 +183,7 @@ class Controller:
             checks=lambda: self.preconditions,
             is_leading=lambda: self.gate.is_open,
             credentials=self.webhook_chain.grpc_server,
-            record=record.holder.writer,
+            record=record.holder.known_writer,
         )
         placement = build_placement(
             api,

@@ -11,7 +11,7 @@ from typing import Any, Final, Protocol
 
 import grpc
 
-from controller.allocator.verbs.allocate import Allocations, Allotment, NotAttachedError
+from controller.allocator.verbs.allocate import Allocations, Allotment, LookFirstError
 from controller.clock import Clock
 from controller.errors import (
     MalformedRequestError,
@@ -66,7 +66,8 @@ class DiskAllocator:
         read: Callable[[Missing, float], bool],
         clock: Clock,
     ) -> None:
-        """`record` None: there is none. `read`: a live read, as `DiskScheduler.read`."""
+        """`record` None: there is none; it raises NotReadyError while that is not known. `read`: a live read, as
+        `DiskScheduler.read`."""
         self._allocations, self._record, self._checks = allocations, record, checks
         self._read, self._clock = read, clock
 
@@ -104,11 +105,16 @@ class DiskAllocator:
             left, now = deadline - self._clock.now(), self._clock.now_utc()
             try:
                 return self._allocations.place_replica(replica, left, now, volume, is_looked_at=is_looked_at)
-            except NotAttachedError:
-                self._look_at(Missing("volume", "", volume), deadline)
+            except LookFirstError as error:
+                for kind, name in error.what:
+                    self._look_at(Missing(kind, "", name), deadline)
             return place(is_looked_at=True)
 
-        return self._given(place, (("volume", volume), ("replica", replica)), deadline)
+        needed = (("volume", volume), ("replica", replica))
+        given = self._given(place, needed, deadline)
+        while given.freed:  # what it was given before is on another node than it has to be on
+            given = self._given(place, needed, deadline)
+        return given
 
     def release(self, replica: str, seconds: float) -> Allotment:
         """What was given to that replica goes from the record; PreconditionError when our stores show it on a disk."""
@@ -136,11 +142,9 @@ class DiskAllocator:
         given = self._given(grow, (("volume", request.volume_name),), self._clock.now() + seconds)
         if given.obstacles:
             return _refused(given)
-        entries = [_entry(one, "") for one in given.allocations]
-        reply = pb.ExpandVolumeReply(
-            allocations=entries, size_bytes=given.size_bytes, already_allocated=not given.is_new
-        )
-        return Served(reply, _GIVEN if given.is_new else _BEFORE)
+        entries, is_new = self._entries(given.allocations), given.is_new
+        reply = pb.ExpandVolumeReply(allocations=entries, size_bytes=given.size_bytes, already_allocated=not is_new)
+        return Served(reply, _GIVEN if is_new else _BEFORE)
 
     def deallocate_replica(self, request: pb.DeallocateReplicaRequest, seconds: float) -> Served:
         check_names(request, "replica_name")
@@ -157,7 +161,7 @@ class DiskAllocator:
             return self._allocations.release_replica(name, is_gone=True)  # our watch lags
 
         given = self._given(release, (), deadline)
-        return Served(pb.DeallocateReplicaReply(freed=_entries(given.freed)), _FREED if given.freed else _NOTHING)
+        return Served(pb.DeallocateReplicaReply(freed=self._entries(given.freed)), _FREED if given.freed else _NOTHING)
 
     def schedule_backing_image(self, request: pb.ScheduleBackingImageRequest, seconds: float) -> Served:
         check_names(request, "backing_image_name")
@@ -185,7 +189,7 @@ class DiskAllocator:
             return self._allocations.release_image(name, request.disk_uuid, is_gone=not is_there)
 
         given = self._given(release, (), deadline)
-        reply = pb.DeallocateBackingImageReply(freed=_entries(given.freed))
+        reply = pb.DeallocateBackingImageReply(freed=self._entries(given.freed))
         return Served(reply, _FREED if given.freed else _NOTHING)
 
     # Steps
@@ -199,10 +203,10 @@ class DiskAllocator:
         if record is None:
             raise PreconditionError("this cluster has no record of allocations: enable it first")
         try:
-            allotment = decide()
+            allotment = self._decided(decide, deadline)
         except NotFoundError:
             self._make_known([Missing(kind, "", name) for kind, name in needed], deadline)
-            allotment = decide()
+            allotment = self._decided(decide, deadline)
         if allotment.changes:
             try:
                 checks.check_term(term)
@@ -216,6 +220,15 @@ class DiskAllocator:
             self._allocations.written(allotment)
         checks.check_term(term)
         return allotment
+
+    def _decided(self, decide: Callable[[], Allotment], deadline: float) -> Allotment:
+        """In time for its write: what could not be written would count on all the same, and nobody heard of it."""
+        if deadline - self._clock.now() <= _ANSWER_SECONDS:
+            raise NotReadyError("too little time is left to decide and write; try again with a later deadline")
+        return decide()
+
+    def _entries(self, allocations: Sequence[Allocation]) -> list[pb.Allocation]:
+        return [_entry(*row) for row in zip(allocations, self._allocations.disk_uuids(allocations), strict=True)]
 
     def _make_known(self, needed: Collection[Missing], deadline: float) -> None:
         """What was made a moment before the call is there before its watch shows it, mostly for milliseconds only."""
@@ -260,10 +273,6 @@ def _one(given: Allotment, reply: Any) -> Served:
 
 def _refused(given: Allotment) -> Served:
     return Served(None, _REFUSED, refusals_of(given.obstacles, given.size_bytes, given.more))
-
-
-def _entries(allocations: Iterable[Allocation]) -> list[pb.Allocation]:
-    return [_entry(one, "") for one in allocations]
 
 
 def _entry(one: Allocation, disk_uuid: str) -> pb.Allocation:

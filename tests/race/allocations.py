@@ -177,11 +177,14 @@ class Allocations:
 
     def told_replica(self, entry: Replica, told: Told, was_due: str) -> None:
         world, key = self._world, replica_key(entry.name)
+        if key in self.given and not entry.is_placed and self._is_elsewhere(entry, self.given[key]):
+            del self.given[key]  # freed, whatever came next
         if not told.given:
             is_refused = told.is_answered and entry.name in world.replicas and not world.replicas[entry.name].node
             text = f"{entry.name} was promised room on {was_due}: {told.reasons}"
             world.check(not (is_refused and was_due and self._still_due(entry)), text)
-            world.check(not (told.is_answered and key in self.given), f"{entry.name} was given a disk: {told.reasons}")
+            is_denied = told.is_answered and key in self.given and not self._may_be_closed(self.given[key])
+            world.check(not is_denied, f"{entry.name} was given a disk: {told.reasons}")
             return
         world.check(len(told.given) == 1, f"{entry.name} is given {told.given}")
         one = told.given[0]
@@ -195,6 +198,29 @@ class Allocations:
             size = entry.size_bytes if entry.is_placed else one.size_bytes
             self._hold(key, replace(one, size_bytes=size), None)
         self._check_promises_of(entry, one)
+        self._check_size_of(entry, one, told)
+
+    def _may_be_closed(self, held: HeldRoom) -> bool:
+        """Whether the disk takes no replicas, by what the product may have seen."""
+        disk = next(one for one in self._world.nodes[held.node].disks if one.name == held.disk)
+        return not disk.schedulable or "node" in self._world.waiting()
+
+    def _is_elsewhere(self, entry: Replica, held: HeldRoom) -> bool:
+        """Whether the replica has to be on another node."""
+        facts = self._world.volumes.get(entry.volume)
+        is_strict = facts is not None and facts.data_locality == "strict-local"
+        node = facts.node_id if facts is not None and is_strict else entry.hard_node_affinity
+        return node not in ("", held.node)
+
+    def _check_size_of(self, entry: Replica, one: Given, told: Told) -> None:
+        """What all others of the volume have been given room for is what a further one is given."""
+        world = self._world
+        if not told.is_new or not {"record", "node", "volume", "replica"}.isdisjoint(world.waiting()):
+            return
+        others = [other for other in world.lying_of(entry.volume) if other.is_placed and other.name != entry.name]
+        least = min((other.size_bytes for other in others), default=0)
+        text = f"{entry.name} is given {one.size_bytes / 1024**3:g} GiB, and others have {least / 1024**3:g}"
+        world.check(one.size_bytes >= least, text)
 
     def _still_due(self, entry: Replica) -> bool:
         """Whether nothing that happened during the call explains a refusal."""
@@ -307,7 +333,8 @@ class Allocations:
                 volume = world.volumes.get(entry.volume)
                 shown = max(entry.size_bytes, volume.size_bytes if volume is not None else 0)
                 grown = self.grown.get(entry.volume)
-                if held.size_bytes > shown and grown is not None and world.now - grown.at >= PATIENCE_SECONDS:
+                told_at = held.at if grown is None else max(held.at, grown.at)
+                if held.size_bytes > shown and world.now - told_at >= PATIENCE_SECONDS:
                     self.given[key] = replace(held, size_bytes=shown)
             elif is_late and held.uuid not in world.images[key[1]].disk_uuids:
                 del self.given[key]

@@ -107,7 +107,8 @@ class Callers:
             yield f"{entry.name} asks for a disk", partial(self.ask_disk, facts, entry)
         else:
             text = f"{entry.name} is placed on {given.uuid}, as told"
-            yield text, partial(self._longhorn.place, facts, entry, given.node, given.uuid, given.size_bytes)
+            size = min(given.size_bytes, facts.size_bytes)  # what was given for the volume's growth shows with that
+            yield text, partial(self._longhorn.place, facts, entry, given.node, given.uuid, size)
 
     def ask_disk(self, facts: Volume, entry: Replica) -> None:
         was_due = self._judged.room_due(facts, entry)

@@ -453,7 +453,7 @@ class RaceWorld:
 
     def granted_bytes(self, claim: Claim) -> tuple[int, int]:
         """What the volume may become: at least what the cluster shows and the present leader has admitted a moment ago,
-        at most all that was ever admitted."""
+        at most all that was ever admitted, or is on record for a replica."""
         facts = self.volume_of(claim)
         grants = [entry for entry in self.grants if entry.volume == facts.name]
         held = (
@@ -462,7 +462,9 @@ class RaceWorld:
             if entry.is_held and entry.term == self.term and not entry.is_over and self.now - entry.at < GROWTH_SECONDS
         )
         least = max((facts.size_bytes, claim.requested_bytes, *held))
-        return least, max((least, *(entry.size_bytes for entry in grants)))
+        names = {entry.name for entry in self.replicas_of(facts.name)}
+        given = (one.size_bytes for one in self.recorded() if one.purpose is Purpose.REPLICA and one.name in names)
+        return least, max((least, *(entry.size_bytes for entry in grants), *given))
 
     def doubt(self, pod: Pod) -> None:
         """The pod goes, or what was chosen for it is withdrawn: its promises stay for a while."""

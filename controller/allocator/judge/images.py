@@ -14,6 +14,7 @@ from controller.allocator.judge.joined import FoundDisk
 from controller.allocator.judge.pending import Pending
 from controller.allocator.promises.ledger import Ledger
 from controller.allocator.world.world import World
+from controller.model.allocations import Allocation
 from controller.model.longhorn import BackingImage, Disk, DiskNeeds, LonghornNode
 from controller.model.quantity import bytes_text
 from controller.rules.eligibility import DiskRoom, check_disk_kind, check_disk_state, check_node_tags
@@ -59,6 +60,28 @@ def find_image_disk(
     return best, tuple(obstacles)
 
 
+def check_image_growth(
+    world: World, ledger: Ledger, image: BackingImage, there: Allocation, size_bytes: int
+) -> Obstacle | None:
+    """Why the copy that was given `there` cannot have that larger size on its disk, which a node shows."""
+    world.refresh()
+    node, room = world.nodes[there.node], world.room(there.node)
+    disk = next(one for one in node.disks if one.name == there.disk)
+    known = next((one for one in room.disks if one.uuid == disk.uuid), None) if room is not None else None
+    if room is None or known is None:
+        gone = Rejection(Reason.DISK_NOT_FOUND, f"{disk.name}: another disk has the same UUID")
+        return Obstacle(node.name, disk.name, 0, check_disk_state(disk) or gone)
+    load = Pending(world, ledger, frozenset()).loads(room)[room.disks.index(known)]
+    counted = max(there.size_bytes, disk.scheduled_images.get(image.name, 0))
+    more, free = size_bytes - counted, known.free_bytes - load
+    if more > free:
+        text = f"{disk.name}: {bytes_text(max(0, free))} are neither used nor promised, beside the copy's own"
+        text = f"{text} {bytes_text(counted)}"
+        return Obstacle(node.name, disk.name, more - free, Rejection(Reason.INSUFFICIENT_STORAGE, text))
+    rejection = _check_written(disk, known, size_bytes)
+    return Obstacle(node.name, disk.name, 0, rejection) if rejection is not None else None
+
+
 def _check_node(world: World, node: LonghornNode, needs: DiskNeeds, closed: Mapping[str, str]) -> Rejection | None:
     if node.name in closed:
         return Rejection(Reason.NODE_UNSCHEDULABLE, f"{node.name}: {closed[node.name]}")
@@ -82,6 +105,10 @@ def _check_disk(
     reason = check_disk_kind(room, needs, size_bytes, world.settings.space)
     if reason is not None:
         return Rejection(reason, f"{disk.name}: its type, file system or tags do not match the image")
+    return _check_written(disk, room, size_bytes)
+
+
+def _check_written(disk: Disk, room: DiskRoom, size_bytes: int) -> Rejection | None:
     if size_bytes >= room.written_limit_bytes:
         text = f"{disk.name}: too little of the available {bytes_text(disk.available_bytes)} would be left"
         return Rejection(Reason.TOO_FULL, text)

@@ -19,9 +19,11 @@ from itertools import islice
 from math import inf
 from typing import Final, TypeVar
 
+from msgspec.structs import replace as replace_entry
+
 from controller.allocator.judge.chooser import DiskChooser
 from controller.allocator.judge.growth import Obstacle, plan_growth
-from controller.allocator.judge.images import find_image_disk
+from controller.allocator.judge.images import check_image_growth, find_image_disk
 from controller.allocator.judge.joined import JoinedDisks
 from controller.allocator.promises.binding import binding_of
 from controller.allocator.verbs.find import DiskQueries, DiskQuestion, bound_replica
@@ -30,7 +32,7 @@ from controller.allocator.world.world import World
 from controller.clock import Clock
 from controller.errors import NotFoundError, NotReadyError, PreconditionError
 from controller.model.allocations import Allocation, Change, Drop, Key, NodeRecord, Purpose, Put
-from controller.model.longhorn import LOCALITY_DISABLED, LOCALITY_STRICT, Replica
+from controller.model.longhorn import LOCALITY_DISABLED, LOCALITY_STRICT, BackingImage, Replica, Volume
 from controller.rules.demand import Missing
 from controller.rules.eligibility import check_disk_state, check_node
 from controller.rules.expandable import Route
@@ -46,8 +48,12 @@ _MOST_TRIES: Final = 3
 _ENTRIES_AT_ONCE: Final = 250
 
 
-class NotAttachedError(Exception):
-    """Where the replica goes is where its volume is attached, which is not known yet."""
+class LookFirstError(Exception):
+    """Where the replica goes, or may stay, depends on `what` (kind and name), of which our stores may be behind."""
+
+    def __init__(self, *what: tuple[str, str]) -> None:
+        super().__init__()
+        self.what = what
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,12 +147,13 @@ class Allocations:
         *,
         is_looked_at: bool = True,
     ) -> Allotment:
-        """A disk for that replica, which is there and has none; the same again when it was given one before.
-        `volume_name`: whose it has to be.
+        """A disk for that replica, which is there and has none; the same again when it was given one before. When that
+        is not on the node where it has to be, it is `freed`: to be asked for anew once that is durable. `volume_name`:
+        whose it has to be.
 
-        Raises NotFoundError when our stores do not show it or its volume; and, unless the volume `is_looked_at`,
-        NotAttachedError when the replica goes where its volume is attached, and by our stores that is nowhere yet.
-        Costs: as `DiskChooser.choose`; why no disk
+        Raises NotFoundError when our stores do not show it or its volume; and, unless all `is_looked_at`,
+        LookFirstError when the replica goes where its volume is attached, and by our stores that is nowhere yet, or
+        when it was given a disk that it may not be written to any more. Costs: as `DiskChooser.choose`; why no disk
         takes it is told by a question about disks, mostly without the lock.
         """
         deadline = self._clock.now() + seconds
@@ -175,12 +182,12 @@ class Allocations:
             raise NotFoundError(f"there is no replica {name!r}")
         if volume_name not in ("", replica.volume):
             raise PreconditionError(f"replica {name!r} is of volume {replica.volume!r}, not of {volume_name!r}")
-        if replica.is_placed:
-            return self._at_its_place(replica), replica
         volume = self._world.volume(replica.volume)
+        if replica.is_placed:
+            return self._placed_before(replica, volume, is_looked_at=is_looked_at), replica
         is_attached = volume is None or volume.data_locality == LOCALITY_DISABLED or bool(volume.node_id)
         if not (is_attached or is_looked_at):
-            raise NotAttachedError
+            raise LookFirstError(("volume", replica.volume))
         if replica.node or replica.deleting or replica.failed_at:
             raise PreconditionError(
                 f"replica {name!r} cannot be placed: it failed, is being deleted, or already has a node"
@@ -188,6 +195,21 @@ class Allocations:
         if volume is not None and volume.data_locality == LOCALITY_STRICT and not volume.node_id:
             raise PreconditionError(f"volume {volume.name!r} is strict-local and not attached to any node yet")
         return None, replica
+
+    def _placed_before(self, replica: Replica, volume: Volume | None, *, is_looked_at: bool) -> Allotment:
+        """Where its object is, or, without a disk there, where it was given one, if it may still be written to that."""
+        shown = self._world.allocated.shown_replica(replica.name)
+        if shown is None or shown.is_placed or volume is None:
+            return self._at_its_place(replica)
+        held = self._held(replica.name, wanted_affinity(volume, shown))
+        if held in (HeldPlace.ELSEWHERE, HeldPlace.CLOSED) and not is_looked_at:
+            raise LookFirstError(("volume", volume.name), ("replica", replica.name))
+        if held is HeldPlace.ELSEWHERE:
+            return self._freed(self._world.allocated.of(Purpose.REPLICA, replica.name))
+        if held is HeldPlace.CLOSED:
+            text = f"replica {replica.name!r} was given a disk on node {replica.node}, which takes no replicas now"
+            raise PreconditionError(f"{text}; to have another one chosen, deallocate it")
+        return self._at_its_place(replica)
 
     def _at_its_place(self, replica: Replica) -> Allotment:
         """Where it lies by its object, or by an allocation."""
@@ -285,8 +307,15 @@ class Allocations:
             volume = self._world.volumes.get(volume_name)
             if volume is None:
                 raise NotFoundError(f"there is no Longhorn volume {volume_name!r}")
+            if size < volume.size_bytes:
+                have = f"{volume.size_bytes}, which volume {volume_name!r} has"
+                raise PreconditionError(f"size_bytes: {size} is less than {have}")
             members = self._world.replicas_of(volume_name)
             placed = [members[name] for name in sorted(members) if members[name].is_placed]
+            if not placed:
+                raise PreconditionError(
+                    f"no replica of volume {volume_name!r} has a disk: each is given room at the volume's size"
+                )
             wanted = [(one, self._allocation_of(one, size)) for one in placed]
             for one, allocation in wanted:
                 if allocation is None:
@@ -307,8 +336,8 @@ class Allocations:
     # Backing images
 
     def place_image(self, name: str, size_bytes: int = 0) -> Allotment:
-        """A disk for a further copy of that backing image; the same again as long as the image does not show it.
-        `size_bytes` where Longhorn does not know it yet.
+        """A disk for a further copy of that backing image; the same again as long as the image does not show it, with
+        more room there if the size is another by now. `size_bytes` where Longhorn does not know it yet.
 
         Costs: a look at each disk."""
         with self._active():
@@ -322,8 +351,7 @@ class Allocations:
             for one in self._world.allocated.of(Purpose.BACKING_IMAGE, name):
                 uuid = self._world.allocated.disk_uuid(one)
                 if uuid and (shown is None or uuid not in shown.disk_uuids):
-                    self._change_locked(self._world.allocated.decide((one,)))
-                    return self._repeated(one, uuid)  # as `_stands` tells
+                    return self._same_copy(image, one, uuid, size)
             closed = self._closed()
             beside = self._under_lock.ledger().binding
             choice, obstacles = find_image_disk(self._world, beside, image, size, closed)
@@ -331,6 +359,19 @@ class Allocations:
                 return Allotment(obstacles=obstacles, size_bytes=size)
             one = Allocation(Purpose.BACKING_IMAGE, name, choice.node, choice.disk, size)
             return self._give_locked((one,), choice.uuid)
+
+    def _same_copy(self, image: BackingImage, one: Allocation, uuid: str, size_bytes: int) -> Allotment:
+        """The copy that was given before, larger if that is wanted and fits. It is written once more, as `_stands`
+        tells."""
+        if size_bytes <= one.size_bytes:
+            self._change_locked(self._world.allocated.decide((one,)))
+            return self._repeated(one, uuid)
+        self._check_readable(one.node)
+        beside = self._under_lock.ledger().binding
+        obstacle = check_image_growth(self._world, beside, image, one, size_bytes)
+        if obstacle is not None:
+            return Allotment(obstacles=(obstacle,), size_bytes=size_bytes)
+        return self._give_locked((replace_entry(one, size_bytes=size_bytes),), uuid)
 
     def is_shown_without_copy(self, name: str, disk_uuid: str) -> bool:
         """Whether our stores show the image, and no copy on that disk. Costs: a look-up."""
@@ -383,6 +424,11 @@ class Allocations:
                 told = {one: inf if is_written(one) else self._told.get(one) for one in lot}
             found.update((one, at) for one, at in told.items() if at is not None)
         return found
+
+    def disk_uuids(self, entries: Iterable[Allocation]) -> list[str]:
+        """Of the disks that they are on; "" where no node shows a disk of that name. Costs: a look at each's node."""
+        with self._lock:
+            return [self._world.allocated.disk_uuid(one) for one in entries]
 
     def is_freed(self, one: Allocation) -> bool:
         """Whether somebody has lately taken back what is on record there, or is about to: what shows it there may be

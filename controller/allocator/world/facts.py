@@ -143,20 +143,21 @@ class Facts:
         return [claim for claim in claims if claim is not None]
 
     def asked_bytes(self, volume: Volume) -> int:
-        """The size that the cluster asks for: the volume's own, or the request of the claim that is bound to it, as
-        Longhorn rounds it.
+        """The size that the cluster asks for: the volume's own, what its replicas were given, or the request of the
+        claim that is bound to it, as Longhorn rounds it.
 
         A volume that was provisioned for its claim is as large as the claim asked for, until the claim asks for more.
         One that was made by hand need not be as large as its PV says: there the request has to be beyond the PV's
         capacity.
         """
+        own = max(volume.size_bytes, self.allocated.largest_of(self.replicas_of(volume.name)))
         claim = self.claim_of_volume(volume.name)
         pv = self.pvs.get(claim.volume_name) if claim is not None and claim.volume_name else None
         if claim is None or pv is None or pv.handle != volume.name or pv.claim_uid not in ("", claim.uid):
-            return volume.size_bytes
+            return own
         if volume.deleting or (provisioned_name(claim) != volume.name and claim.requested_bytes <= pv.capacity_bytes):
-            return volume.size_bytes
-        return max(volume.size_bytes, rounded_volume_bytes(claim.requested_bytes))
+            return own
+        return max(own, rounded_volume_bytes(claim.requested_bytes))
 
     def grows_at(self, volume: Volume) -> str:
         """The node that Longhorn attaches the volume to, to grow it while it is detached; "" if it does not grow. Its

@@ -21,7 +21,7 @@ from controller.allocations.keeper import (
     expected_among,
     status_of,
 )
-from controller.errors import ClusterError, NotFoundError, NotLeaderError, UnavailableError
+from controller.errors import ClusterError, NotFoundError, NotLeaderError, NotReadyError, UnavailableError
 from controller.kube.resources import (
     CRDS,
     LONGHORN_BACKING_IMAGES,
@@ -453,6 +453,22 @@ def test_a_term_that_somebody_has_set_shows_as_unreadable(term: int, why: str) -
     leader.round()
     assert (5, {"unreadable": 1}) == (leader.backend.read("n1").record.term, leader.repairs)
     assert {} == status_of(leader.keeper.figures())["unreadable"]
+
+
+def test_until_the_api_server_has_told_nobody_knows_whether_there_is_a_record() -> None:
+    api = longhorn()
+    holder = RecordHolder(api, NAMESPACE, lambda: 1, VirtualClock(), lambda _problem: None)
+    api.fail_with(UnavailableError("503"))
+    for _ in range(2):
+        with pytest.raises(NotReadyError, match="not known yet where allocations are on record"):
+            holder.known_writer()
+        with pytest.raises(UnavailableError):
+            holder.look()
+    api.work()
+    api.absent.add(NODE_DISK_ALLOCATIONS.plural)
+    with pytest.raises(NotFoundError):
+        holder.look()
+    assert holder.known_writer() is None
 
 
 def test_without_a_place_there_is_no_record() -> None:

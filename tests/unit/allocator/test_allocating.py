@@ -14,7 +14,7 @@ from msgspec.structs import replace as other
 
 from controller.allocator.judge.joined import FoundDisks
 from controller.allocator.outcome import Decision, Mode
-from controller.allocator.verbs.allocate import DOUBT_SECONDS, SHOWN_SECONDS, Allotment
+from controller.allocator.verbs.allocate import DOUBT_SECONDS, SHOWN_SECONDS, Allotment, LookFirstError
 from controller.allocator.verbs.find import DiskQuestion
 from controller.allocator.verbs.grow import GrowthOutcome, GrowthRequest, GrowthVerdict
 from controller.errors import NotFoundError, NotReadyError, PreconditionError
@@ -83,6 +83,10 @@ def place(given: Allotment) -> tuple[str, str]:
 
 def why(given: Allotment) -> dict[str, tuple[Reason, int]]:
     return {one.node: (one.rejection.reason, one.missing_bytes // GIB) for one in given.obstacles}
+
+
+def without(found: dict[str, tuple[Reason, int]], name: str) -> dict[str, tuple[Reason, int]]:
+    return {node: reason for node, reason in found.items() if node != name}
 
 
 # Replicas
@@ -676,6 +680,34 @@ def test_a_failed_replica_comes_back_where_it_lies() -> None:
         cluster.allocator.allocations.reuse_replica("other")
 
 
+def test_what_was_given_on_another_node_than_the_replica_has_to_be_on_is_freed_and_given_anew() -> None:
+    cluster = cluster_of(n1=100, n2=100)
+    cluster.show("v", 10, locality="strict-local", node_id="n1")
+    cluster.schedule("v-r-1")
+    cluster.show("v", 10, locality="strict-local", node_id="n2")
+    with pytest.raises(LookFirstError):
+        cluster.allocator.allocations.place_replica("v-r-1", SECONDS, is_looked_at=False)
+    freed = cluster.schedule("v-r-1")
+    assert ((), [("n1", 10 * GIB)]) == (freed.allocations, [(one.node, one.size_bytes) for one in freed.freed])
+    given = cluster.schedule("v-r-1")
+    assert (("n2", "d1"), True, 100, 90) == (place(given), given.is_new, cluster.free_gib("n1"), cluster.free_gib("n2"))
+
+
+def test_a_disk_that_was_given_and_takes_no_replicas_now_is_not_told_again_unless_it_was_taken() -> None:
+    cluster = cluster_of(n1=100)
+    cluster.show("v", 10)
+    cluster.schedule("v-r-1")
+    n1 = cluster.allocator._world.nodes["n1"]
+    cluster.put_node(replace(n1, schedulable=False))
+    with pytest.raises(PreconditionError, match="was given a disk on node n1, which takes no replicas now"):
+        cluster.schedule("v-r-1")
+    cluster.show("v", 10, on="n1")
+    assert ("n1", "d1") == place(cluster.schedule("v-r-1"))
+    cluster.show("v", 10)
+    cluster.put_node(n1)
+    assert ("n1", "d1") == place(cluster.schedule("v-r-1"))
+
+
 # Freeing
 
 
@@ -789,6 +821,63 @@ def test_growth_that_was_admitted_becomes_the_allocation() -> None:
     assert [10, 10, 10] == [cluster.free_gib(name) for name in ("n1", "n2", "n3")]
 
 
+def test_a_volume_without_a_disk_and_a_smaller_size_are_no_growth() -> None:
+    cluster = cluster_of(n1=100)
+    cluster.show("v", 10)
+    with pytest.raises(PreconditionError, match="no replica of volume 'v' has a disk"):
+        grown(cluster, 50)
+    cluster.show("v", 10, on="n1")
+    with pytest.raises(PreconditionError, match="size_bytes: 9663676416 is less than 10737418240"):
+        grown(cluster, 9)
+    assert ((10 * GIB,), False) == (tuple(one.size_bytes for one in grown(cluster, 10).allocations), False)
+
+
+def two_copies(**free_gib: float) -> Allocating:
+    """The first one lies on n1, the second one has no disk."""
+    cluster = cluster_of(**free_gib)
+    cluster.allocator.observe_volume("v", volume("v", 10, locality="disabled", replica_count=2))
+    cluster.allocator.observe_replica("v-r-1", replica("v-r-1", "v", 10, on="n1"))
+    cluster.allocator.observe_replica("v-r-2", replica("v-r-2", "v", 10))
+    return cluster
+
+
+def test_a_further_replica_is_given_room_at_the_size_that_the_others_were_given() -> None:
+    cluster = two_copies(n1=100, n2=15)
+    cluster.write(grown(cluster, 50))
+    assert {"n2": (Reason.INSUFFICIENT_STORAGE, 35)} == without(why(cluster.schedule("v-r-2")), "n1")
+    cluster.add_nodes(n3=60)
+    for _ in range(2):
+        assert 50 * GIB == cluster.schedule("v-r-2").size_bytes
+    assert [50, 15, 10] == [cluster.free_gib(name) for name in ("n1", "n2", "n3")]
+
+
+def test_a_new_leader_gives_further_replicas_what_the_record_has_of_the_others() -> None:
+    cluster = two_copies(n1=100, n2=60)
+    cluster.write(grown(cluster, 50))
+    cluster.allocator.end_term()
+    cluster.allocator.begin_term()
+    cluster.show_records()
+    assert 50 * GIB == cluster.schedule("v-r-2").size_bytes
+
+
+@pytest.mark.parametrize("comes", [True, False])
+def test_what_the_others_were_given_is_over_once_the_volume_has_it_or_the_record_no_more(comes: bool) -> None:
+    cluster = two_copies(n1=100, n2=60)
+    cluster.write(grown(cluster, 50))
+    assert 50 * GIB == cluster.allocator._ledger.target_of("v")
+    gib = 50 if comes else 10
+    if comes:
+        cluster.allocator.observe_volume("v", volume("v", gib, locality="disabled", replica_count=2))
+        for name in ("v-r-1", "v-r-2"):
+            cluster.allocator.observe_replica(name, replica(name, "v", gib, on="n1" if name == "v-r-1" else ""))
+    else:
+        cluster.write(Allotment(changes=(Put(Allocation(Purpose.REPLICA, "v-r-1", "n1", "d1", gib * GIB)),)))
+        cluster.pass_time(int(SHOWN_SECONDS) + 1)
+    assert 0 == cluster.allocator._ledger.target_of("v")
+    assert gib * GIB == cluster.schedule("v-r-2").size_bytes
+    assert [100 - gib, 60 - gib] == [cluster.free_gib(name) for name in ("n1", "n2")]
+
+
 # Backing images
 
 
@@ -823,6 +912,26 @@ def test_an_image_of_no_known_size_needs_one() -> None:
     with pytest.raises(PreconditionError, match="size of backing image 'i' is not known"):
         cluster.allocator.allocations.place_image("i")
     assert 20 * GIB == cluster.allocator.allocations.place_image("i", 20 * GIB).size_bytes
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_a_copy_grows_on_its_disk_or_not_at_all(is_known: bool) -> None:
+    """`is_known`: Longhorn tells the size, and not the caller."""
+    cluster = cluster_of(n1=100, n2=60)
+    image(cluster, 0)
+
+    def asked(gib: int) -> Allotment:
+        image(cluster, gib if is_known else 0)
+        return cluster.write(cluster.allocator.allocations.place_image("i", 0 if is_known else gib * GIB))
+
+    for gib, is_new, free_gib in ((10, True, 90), (50, True, 50), (50, False, 50), (10, False, 50)):
+        given = asked(gib)
+        assert (("n1", "d1"), is_new, free_gib) == (place(given), given.is_new, cluster.free_gib("n1"))
+        assert (100 - free_gib) * GIB == given.size_bytes == given.allocations[0].size_bytes
+    cluster.show("v", 20, on="n1")
+    assert {"n1"} == cluster.ask("pod", 20, "n1")
+    assert ((), {"n1": (Reason.INSUFFICIENT_STORAGE, 5)}) == ((refused := asked(65)).allocations, why(refused))
+    assert 60 * GIB == asked(60).size_bytes
 
 
 @pytest.mark.parametrize(("on", "seen_on"), [(["n1"], ["n1"]), (["n1"], []), ([], ["n1"])])

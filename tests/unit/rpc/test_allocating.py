@@ -206,6 +206,27 @@ def test_a_volume_grows_and_shrinks_with_its_replicas(
     assert 90 * GIB == record.bytes_on("n1") + record.bytes_on("n2")
 
 
+def test_replies_name_the_disks_by_their_uuids(leader: Leader, record: FakeRecord, client: DiskSchedulerClient) -> None:
+    leader.cluster.add_nodes(n1=100)
+    show(leader, "v", 10, on="n1")
+    leader.cluster.allocator.observe_backing_image("i", BackingImage("i", real_size_bytes=20 * GIB))
+    entries = [*client.expand_volume("v", 20 * GIB).allocations, client.schedule_backing_image("i").allocation]
+    leader.cluster.allocator.observe_replica("v-r-1", None)
+    entries += [*client.deallocate_replica("v-r-1").freed, *client.deallocate_backing_image("i", "n1-d1").freed]
+    assert [(name, "n1-d1") for name in ("v-r-1", "i", "v-r-1", "i")] == [(one.name, one.disk_uuid) for one in entries]
+
+
+def test_nothing_is_decided_that_could_not_be_told_in_time(
+    leader: Leader, record: FakeRecord, client: DiskSchedulerClient
+) -> None:
+    leader.cluster.add_nodes(n1=100)
+    show(leader, "v", 60)
+    show(leader, "w", 60)
+    with pytest.raises(CallFailedError):
+        client.schedule_replica("v", "v-r-1", seconds=0.09)
+    assert "n1" == client.schedule_replica("w", "w-r-1").allocation.node
+
+
 def test_what_still_lies_there_is_not_freed(leader: Leader, record: FakeRecord, client: DiskSchedulerClient) -> None:
     leader.cluster.add_nodes(n1=100)
     show(leader, "v", 60)
@@ -249,6 +270,39 @@ def test_a_volume_that_was_attached_a_moment_ago_gets_its_disk_there(
     leader.reads.objects["volume", "v"] = volume("v", 60, locality=locality, attached_to="n1")
     assert "n1" == client.schedule_replica("v", "v-r-1").allocation.node
     assert {"n1": 60 * GIB} == {name: record.bytes_on(name) for name in record.records}
+
+
+def test_a_strict_local_replica_follows_its_volume_to_another_node(
+    leader: Leader, record: FakeRecord, client: DiskSchedulerClient
+) -> None:
+    leader.cluster.add_nodes(n1=100, n2=100)
+    at_n1, at_n2 = (volume("v", 60, locality="strict-local", attached_to=name) for name in ("n1", "n2"))
+    leader.cluster.allocator.observe_volume("v", at_n1)
+    leader.cluster.allocator.observe_replica("v-r-1", replica("v-r-1", "v", 60))
+    leader.reads.objects.update({("volume", "v"): at_n2, ("replica", "v-r-1"): replica("v-r-1", "v", 60)})
+    assert "n1" == client.schedule_replica("v", "v-r-1").allocation.node
+    leader.cluster.allocator.observe_volume("v", at_n2)
+    for already in (False, True):
+        reply = client.schedule_replica("v", "v-r-1")
+        assert ("n2", already) == (reply.allocation.node, reply.already_allocated)
+    assert (0, 60 * GIB) == (record.bytes_on("n1"), record.bytes_on("n2"))
+
+
+def test_a_replica_that_took_its_disk_a_moment_ago_is_told_where_it_lies(
+    leader: Leader, record: FakeRecord, client: DiskSchedulerClient
+) -> None:
+    """Its node has closed meanwhile, and our watch lags."""
+    leader.cluster.add_nodes(n1=100)
+    show(leader, "v", 60)
+    client.schedule_replica("v", "v-r-1")
+    leader.cluster.put_node(replace(leader.cluster.allocator._world.nodes["n1"], schedulable=False))
+    leader.reads.objects.update({("volume", "v"): volume("v", 60, locality="disabled")})
+    leader.reads.objects["replica", "v-r-1"] = replica("v-r-1", "v", 60)
+    with pytest.raises(CallFailedError, match="which takes no replicas now") as raised:
+        client.schedule_replica("v", "v-r-1")
+    assert grpc.StatusCode.FAILED_PRECONDITION is code_of(raised)
+    leader.reads.objects["replica", "v-r-1"] = replica("v-r-1", "v", 60, on="n1")
+    assert client.schedule_replica("v", "v-r-1").already_allocated
 
 
 def test_copies_of_images(leader: Leader, record: FakeRecord, client: DiskSchedulerClient) -> None:
