@@ -84,7 +84,7 @@ def check_image_growth(
 
 def _check_node(world: World, node: LonghornNode, needs: DiskNeeds, closed: Mapping[str, str]) -> Rejection | None:
     if node.name in closed:
-        return Rejection(Reason.NODE_UNSCHEDULABLE, f"{node.name}: {closed[node.name]}")
+        return Rejection(Reason.RECORD_UNREADABLE, f"{node.name}: {closed[node.name]}")
     if node.deleting:
         return Rejection(Reason.NODE_DELETING, f"{node.name}: Longhorn node is being deleted")
     if not node.allow_scheduling or not node.schedulable:

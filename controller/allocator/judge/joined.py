@@ -249,7 +249,7 @@ class JoinedDisks:
         why = self._closed_for(refusal.node)
         if why:
             text = f"{refusal.node}: {why}"
-            return Obstacle(refusal.node, "", 0, Rejection(Reason.NODE_UNSCHEDULABLE, text))
+            return Obstacle(refusal.node, "", 0, Rejection(Reason.RECORD_UNREADABLE, text))
         if known is None or rejection.reason is not Reason.INSUFFICIENT_STORAGE:
             return Obstacle(refusal.node, refusal.disk, 0, rejection)
         missing = size_bytes + known.image_bytes - known.free_bytes

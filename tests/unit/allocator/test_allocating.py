@@ -517,7 +517,7 @@ def test_nothing_is_given_from_a_record_that_cannot_be_read() -> None:
     cluster.allocator.observe_record("n1", NodeRecord("n1", problem="spec.disks: is a number"))
     cluster.show("w", 10)
     refused = cluster.schedule("w-r-1")
-    assert {"n1": (Reason.NODE_UNSCHEDULABLE, 0), "n2": (Reason.NODE_UNSCHEDULABLE, 0)} == why(refused)
+    assert {"n1": (Reason.RECORD_UNREADABLE, 0), "n2": (Reason.RECORD_UNREADABLE, 0)} == why(refused)
     assert "its allocation record cannot be read: spec.disks: is a number" in refused.obstacles[0].rejection.message
     assert 40 == cluster.free_gib("n1")  # the last one that could be read counts on
 
